@@ -15,7 +15,7 @@ import pytest
 from remote_hosts import counted, running_agent, task_args, wait_until
 
 from pto_core import Worker
-from pto_core.errors import ChildStartError, UsageError
+from pto_core.errors import ChildStartError, ControlError, UsageError
 
 STEPS = """
 from shipped_pack.tools import value
@@ -60,6 +60,10 @@ def test_modules_are_sent_for_one_session(
         return worker
 
     try:
+        with started() as worker:
+            worker.init()
+            with pytest.raises(ControlError, match=r"tools, which has other content .* ship="):
+                worker.register("shipped_pack.steps:fill")
         with started() as worker:
             worker.register("shipped_pack.steps:fill")
             with pytest.raises(ChildStartError, match=r"tools, which has other content .* ship="):

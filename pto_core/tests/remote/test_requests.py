@@ -25,6 +25,7 @@ from pto_core.remote.requests import (
     to_reply,
     to_request,
 )
+from pto_core.remote.used_modules import UsedModule
 from pto_core.remote.values import encoded
 from pto_core.toolchain.source_folders import SourceFolders
 
@@ -41,6 +42,7 @@ REQUESTS: list[tuple[str, tuple[Any, ...]]] = [
     ("free", (2**64 - 1,)),
     ("copy_to", (2**63, 2**47, 4096)),
     ("copy_from", (2**47, 2**63, 4096)),
+    ("modules", ([UsedModule("numpy", "step", "2.1"), UsedModule("pack", "step", None, OTHER)],)),
 ]
 
 

@@ -249,7 +249,12 @@ class ChildGroup:
 
     def deliver(self, registration: Registration) -> None:
         """Deliver a callable to all children that can run it, or to none; raise ControlError."""
-        self.control.deliver(registration, self._targets(registration))
+        children = self._targets(registration)
+        for child in children:
+            remote = self.specs[child].remote
+            if remote is not None and (used := remote.used_by(registration)):
+                self.control.require(child, "modules", used)
+        self.control.deliver(registration, children)
 
     def forget(self, registration: Registration) -> None:
         """Remove a callable from the children that have it."""

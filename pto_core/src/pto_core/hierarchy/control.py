@@ -41,6 +41,12 @@ class Control:
             raise reply
         return reply
 
+    def require(self, child: int, operation: str, *arguments: Any) -> None:
+        """Send a request to a child; raise ControlError if it refuses, not if it has exited."""
+        (reply,) = self.ask_all([child], operation, *arguments)
+        if isinstance(reply, ControlError):
+            raise reply
+
     def ask_all(self, children: Iterable[int], operation: str, *arguments: Any) -> list[Any]:
         """Send a request to several children; return a reply, a ControlError or Lost for each."""
         self._take_replies()

@@ -42,12 +42,15 @@ from pto_core.remote.messages import (
 )
 from pto_core.remote.requests import (
     BufferRequest,
+    CompareModules,
     Request,
     decode_request,
     relayed_reply,
     to_refusal,
+    to_reply,
 )
 from pto_core.remote.shadow_memory import ShadowMemory
+from pto_core.remote.used_modules import check_used
 from pto_core.remote.values import encoded
 from pto_core.remote.wire import Part
 from pto_core.toolchain.source_folders import SourceFolders
@@ -217,6 +220,10 @@ class FrameGateway:
             permitted = self._permit(request)
             if isinstance(permitted, BufferRequest):
                 self._buffers.handle(number, permitted, now_ns())
+                return
+            if isinstance(permitted, CompareModules):
+                check_used(permitted.uses)
+                self._replies.append((number, encoded(to_reply(None))))
                 return
             arguments = permitted.arguments(self._folders)
         except Exception as error:  # noqa: BLE001 - the parent receives it

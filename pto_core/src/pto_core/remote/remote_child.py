@@ -25,7 +25,7 @@ from pto_core.remote.relay import (
     RelayBody,
     read_reason,
 )
-from pto_core.remote.used_modules import used_modules
+from pto_core.remote.used_modules import UsedModule, used_modules
 from pto_core.version import VERSION
 
 _SECOND_NS = 1_000_000_000
@@ -100,6 +100,13 @@ class RemoteChild:
         )
         self.fence.name = RemoteSessionName(agent, self._session, self._epoch, request.lease_ns)
         return RelayBody(context, agent, request, config["remote_memory_limit"], reason)
+
+    def used_by(self, registration: Registration) -> list[UsedModule]:
+        """Return the modules of a callable to compare with those of the other host."""
+        assert self._worker.settings.host is not None
+        if registration.workers is not None:
+            return []  # its code is on the other host only
+        return used_modules([registration.target], self._worker.settings.host.ship)
 
     def _targets(self, from_above: Iterable[Registration]) -> list[object]:
         """Return the callables of the Worker and those that its parent registered for it.

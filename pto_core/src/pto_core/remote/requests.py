@@ -31,6 +31,7 @@ from pto_core.remote.failures import (
     failure_to_record,
     packed_to_record,
 )
+from pto_core.remote.used_modules import USED_MAX, UsedModule
 from pto_core.remote.values import (
     Name,
     Natural,
@@ -116,6 +117,12 @@ class CopyFrom(Request, frozen=True, tag="copy_from"):
     target: Natural
     address: Natural
     nbytes: Natural
+
+
+class CompareModules(Request, frozen=True, tag="modules"):
+    """Compare modules with those of the other host; the gateway answers it."""
+
+    uses: Annotated[list[UsedModule], msgspec.Meta(max_length=USED_MAX)]
 
 
 _Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
@@ -215,6 +222,7 @@ AnyRequest = (
     | Free
     | CopyTo
     | CopyFrom
+    | CompareModules
     | AllocateBuffer
     | FreeBuffer
     | WriteBuffer
