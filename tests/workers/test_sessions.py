@@ -276,6 +276,34 @@ def test_a_graph_function_of_a_child_worker_has_a_typed_submit(is_first: bool) -
         assert (y == 7).all()
 
 
+def test_task_args_state_the_use_of_each_array_of_a_graph_function() -> None:
+    with Worker(level=4) as worker:
+        step = worker.register(add_scalars)
+        child = worker.add_worker(Worker(level=3))
+        x, y = worker.shared_array(4), worker.shared_array(4)
+        args = TaskArgs()
+        args.add_tensor(x, TensorArgType.INPUT)
+        args.add_tensor(y, TensorArgType.OUTPUT_EXISTING)
+        args.add_scalar(2)
+        args.add_scalar(3)
+        with worker.session() as s:
+            s.submit(step, args, worker=child)
+        assert y.tolist() == [6, 6, 6, 6]
+
+
+@pytest.mark.parametrize("scalars", [(), (2,), (0, 0, 0)])
+def test_a_task_that_no_session_submits_is_refused(make, scalars: tuple[int, ...]) -> None:
+    worker = make(num_sub_workers=1)
+    handle = worker.register(scale)
+    x = worker.shared_array(4)
+    args = TaskArgs()
+    args.add_tensor(x, TensorArgType.INPUT)
+    for scalar in scalars:
+        args.add_scalar(scalar)
+    with pytest.raises(TaskFailedError, match="scale is a @task, and was submitted with a TaskArg"):
+        worker.run(lambda orch, *_: orch.submit_sub(handle, args))
+
+
 def test_a_function_without_directions_needs_a_child_worker(make) -> None:
     worker = make(num_sub_workers=1)
     step = worker.register(add_scalars)

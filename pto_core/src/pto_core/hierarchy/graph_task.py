@@ -30,8 +30,11 @@ class GraphTask:
         """Return the arguments of a submit, or None, and the arrays that the task writes.
 
         The function receives the arrays as ``args.tensor(0)`` and so on, and the integers as
-        ``args.scalar(0)`` and so on. Raises UsageError for other numbers.
+        ``args.scalar(0)`` and so on. A TaskArgs is the only value; it states the use of each array.
+        Raises UsageError for other numbers.
         """
+        if len(values) == 1 and isinstance(values[0], TaskArgs):
+            return values[0], ()
         is_remote = any(isinstance(value, RemoteTensorRef) for value in values)
         args, written = RemoteTaskArgs() if is_remote else TaskArgs(), []
         for index, value in enumerate(values):

@@ -82,9 +82,17 @@ class Task(Generic[Parameters]):
 
     def run(self, args: TaskArgsView) -> None:
         """Call the function in the child, with views of the arrays."""
+        layout = _layout(args)
+        if layout is None:
+            raise UsageError(
+                f"{self.name} is a @task, and was submitted with a TaskArgs; only the submit of a "
+                "session can submit a @task. For orch.submit_sub register a function without "
+                "@task, which receives the arguments as args.tensor(0), args.scalar(0) and so on",
+                name=self.name,
+            )
         values: list[Any] = []
         tensors, scalars = 0, 0
-        for way in _layout(args):
+        for way in layout:
             if way in (_TENSOR, _READ_ONLY):
                 array = args.tensor(tensors)
                 array.flags.writeable = way == _TENSOR
@@ -191,15 +199,22 @@ def _packed(layout: Sequence[int]) -> list[int]:
     return packed
 
 
-def _layout(args: TaskArgsView) -> list[int]:
-    """Decode the kinds. n arguments are followed by n/16 scalars of kinds, rounded up."""
+def _layout(args: TaskArgsView) -> list[int] | None:
+    """Decode the kinds; return None for arguments that no session has made.
+
+    n arguments are followed by n/16 scalars of kinds, rounded up.
+    """
     total = args.tensor_count + args.scalar_count
     count = total - -(-total // (_PER_SCALAR + 1))
     first = args.scalar_count - (total - count)
-    return [
+    if first < 0:
+        return None
+    layout = [
         int(args.scalar(first + index // _PER_SCALAR)) >> 4 * (index % _PER_SCALAR) & 15
         for index in range(count)
     ]
+    tensors = sum(way in (_TENSOR, _READ_ONLY) for way in layout)
+    return layout if tensors == args.tensor_count else None
 
 
 def _value(way: int, bits: int) -> int | float | bool:
