@@ -192,8 +192,9 @@ class _Proxies:
     def _answer(self) -> None:
         control, _ = self._control.accept()
         with control, contextlib.suppress(OSError):  # a process that was killed meanwhile
-            request = json.loads(control.recv(1 << 16))
-            control.send(json.dumps(self._perform(**request)).encode())
+            request = control.recv(1 << 16)
+            if request:
+                control.send(json.dumps(self._perform(**json.loads(request))).encode())
 
     def _perform(self, do: str, **given: Any) -> dict[str, Any]:
         if do == "route":

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import impostor
 import numpy as np
 import psutil
 import pytest
@@ -18,8 +21,9 @@ from network import GREETING_BYTES, NAME, Network
 from remote_hosts import Agent, counted, running_agent, task_args, wait_until
 
 from pto_core import Worker
-from pto_core.errors import ChildStartError, TaskFailedError
+from pto_core.errors import ChildStartError, PtoError, TaskFailedError
 from pto_core.interfaces import split_address
+from pto_core.remote.messages import MessageKind
 from pto_core.testing.random_seed import random_numbers
 
 HALF_OPEN = 10_000
@@ -254,3 +258,31 @@ def test_an_exception_of_a_host_runs_nothing_elsewhere(
         worker.run(submit[1])
     pids = set(map(int, file.read_text().split())) - {int(y[0])}
     assert pids == (set() if is_remote else {os.getpid()})
+
+
+@pytest.mark.parametrize("kind", ["agent", "ENDED", "REPLY", "LOST", "CHANGES"])
+def test_a_hostile_host_runs_nothing_in_its_parent(
+    agent: Agent, keys: Path, tmp_path: Path, kind: str
+) -> None:
+    """Its bytes are refused by the decoders of the protocol, and end its own session only."""
+    file = tmp_path / "exploded"
+    number = 0 if kind == "agent" else int(MessageKind[kind])
+    command = [sys.executable, impostor.__file__, str(keys), str(number), str(file)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with ExitStack() as stack:
+        run = stack.enter_context(session(agent))
+        process = stack.enter_context(
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        )
+        stack.callback(process.kill)
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        worker = stack.enter_context(Worker(level=4, on_worker_death="reroute"))
+        hostile = Worker(level=3, num_sub_workers=0, host=address, keys=keys, remote_lease_s=1)
+        step, there = worker.register(add_one), worker.add_worker(hostile)
+        x, y = counted(worker), counted(worker)
+        refusal = r"L4/host0: .*(between hosts is invalid|ends of frames|a piece has)"
+        with pytest.raises(PtoError, match=refusal):
+            worker.run(lambda o, a, c: o.submit_next_level(step, task_args(x, y), worker=there))
+        assert not file.exists()
+        run()
