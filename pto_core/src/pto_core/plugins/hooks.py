@@ -28,7 +28,7 @@ class Hooks:
 
     @hookspec
     def pto_case_started(self, info: CaseInfo) -> None:
-        """Called before ``pto run`` runs a case. The call is in the parent process."""
+        """Called in the parent process when a child of ``pto run`` begins a case."""
 
     @hookspec
     def pto_case_finished(self, info: CaseInfo, exit_code: int, seconds: float) -> None:
