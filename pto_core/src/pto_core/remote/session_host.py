@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Iterable
 from typing import NoReturn
 
 from pto_core.errors import ProtocolError
@@ -37,7 +38,7 @@ class SessionHost:
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
-        self._pids: dict[bytes, int] = {}
+        self._gateways: dict[int, bytes] = {}  # session by process, until its exit was collected
 
     def run(self) -> None:
         """Serve until the other process closes its end; then kill all gateways."""
@@ -51,13 +52,12 @@ class SessionHost:
             if not message:
                 break
             self._handle(message, files)
-        for pid in self._pids.values():
-            os.kill(pid, signal.SIGKILL)
+        self._kill(self._gateways)
 
     def _handle(self, message: bytes, files: list[int]) -> None:
         operation, name = pickle.loads(message)
-        if operation == "kill" and name in self._pids:
-            os.kill(self._pids[name], signal.SIGKILL)
+        if operation == "kill":
+            self._kill(pid for pid, session in self._gateways.items() if session == name)
         elif operation == "start":
             plan_file, agent = files
             pid = os.fork()
@@ -66,12 +66,16 @@ class SessionHost:
                 serve_plan(plan_file, agent, tries=_TRIES)
             for descriptor in files:
                 os.close(descriptor)
-            self._pids[name] = pid
+            self._gateways[pid] = name
+
+    def _kill(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
-        for name, pid in list(self._pids.items()):
+        for pid in list(self._gateways):
             if os.waitpid(pid, os.WNOHANG)[0]:
-                del self._pids[name]
+                del self._gateways[pid]
                 remove_modules(pid)  # it was perhaps killed
 
 
