@@ -29,6 +29,7 @@ TRIPS = 500
 PARKED_TRIPS = 100
 PAUSE_S = 0.002  # after this time, every process that waits for a doorbell is parked
 TASKS = 20_000
+SMALL_TASKS, SMALL_BYTES = 2000, 1024
 WINDOW = 256  # tasks in flight to one child; with fewer, the latency limits the rate
 BYTES = 64 << 20
 SESSIONS = 32
@@ -48,6 +49,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
                 yield _start(effort, address, given, suffix)
                 with _Pair.open(address, given) as pair:
                     yield from _tasks(effort, pair, suffix)
+                    yield _small(effort, pair, suffix)
                     yield from _copies(effort, pair, suffix)
                 yield _sessions(effort, address, given, suffix)
 
@@ -107,6 +109,24 @@ def _tasks(effort: Effort, pair: _Pair, suffix: str) -> Iterator[Figure]:
         taken["near rate"],
         budget=0.5,
         at_least=True,
+    )
+
+
+def _small(effort: Effort, pair: _Pair, suffix: str) -> Figure:
+    count = min(effort.size(SMALL_TASKS), BYTES // SMALL_BYTES)
+    taken = interleaved(
+        {
+            "far": lambda: pair.small_us(pair.far, count),
+            "near": lambda: pair.small_us(pair.near, count),
+        },
+        effort.repeats,
+    )
+    return Figure(
+        f"remote, one of many tasks with an INOUT of 1 KiB, {suffix}",
+        "us",
+        taken["far"],
+        peer_name="local child",
+        peer=taken["near"],
     )
 
 
@@ -254,6 +274,18 @@ class _Pair:
                 orch.submit_next_level(self.step, worker=child)
 
         return count / self._seconds(graph)
+
+    def small_us(self, child: int, count: int) -> float:
+        """Return the time of a task with a small array of its own, in a run with many of them."""
+        parts = self.array.reshape(-1, SMALL_BYTES)
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            for number in range(count):
+                made = TaskArgs()
+                made.add_tensor(parts[number], TensorArgType.INOUT)
+                orch.submit_next_level(self.step, made, worker=child)
+
+        return self._seconds(graph) / count * 1e6
 
     def push(self) -> float:
         """Return the seconds of a remote task that reads the array."""

@@ -23,6 +23,7 @@ _SCALAR_BYTES = 8
 _DIMENSIONS_MAX = 5
 _TAG_MASK = 7
 _IS_NEW = 8
+_TAG_LAST = max(TensorArgType)
 _SIZES = {int(kind): kind.nbytes for kind in DataType}
 
 
@@ -89,7 +90,7 @@ def buffer_tensors(blob: bytes | memoryview) -> Iterator[tuple[int, Range]]:
 def _access(index: int, address: int, *values: int) -> Access | None:
     *shape, dimensions, dtype, child_memory, marks = values
     tag = (marks & _TAG_MASK) - 1
-    if dimensions > _DIMENSIONS_MAX or dtype not in _SIZES or not 0 <= tag <= max(TensorArgType):
+    if dimensions > _DIMENSIONS_MAX or dtype not in _SIZES or not 0 <= tag <= _TAG_LAST:
         raise ProtocolError(
             f"tensor {index} of a task has {dimensions} dimensions, data type {dtype} and the "
             f"marks {marks:#x}"

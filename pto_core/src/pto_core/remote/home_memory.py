@@ -11,6 +11,7 @@ without the table, everything is sent. No byte outside the ranges of a frame's a
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -62,6 +63,32 @@ class _InFlight:
         return self._pieces
 
 
+@dataclass
+class _Block:
+    """The digests of pieces inside one block; the pieces do not overlap."""
+
+    digests: dict[Range, bytes] = field(default_factory=dict)
+    _pieces: list[Range] = field(default_factory=list)  # sorted
+
+    def learn(self, piece: Range, digest: bytes) -> None:
+        """Note the digest of a piece; forget the other pieces that it overlaps."""
+        if piece not in self.digests:
+            self._pieces.insert(self.forget(piece), piece)
+        self.digests[piece] = digest
+
+    def forget(self, place: Range) -> int:
+        """Forget the pieces that overlap a place; return the index of the next piece."""
+        first = bisect_left(self._pieces, place)
+        if first and self._pieces[first - 1].end > place.start:
+            first -= 1
+        end = first
+        while end < len(self._pieces) and self._pieces[end].start < place.end:
+            del self.digests[self._pieces[end]]
+            end += 1
+        del self._pieces[first:end]
+        return first
+
+
 class HomeMemory:
     """Decides which bytes travel to the shadow, and writes those that come back. One thread.
 
@@ -72,8 +99,9 @@ class HomeMemory:
     def __init__(self, space: AddressSpace, quota: int) -> None:
         self._space = space
         self._quota_blocks = max(quota // PIECE_BYTES, 1)
-        self._known: dict[int, dict[Range, bytes]] = {}  # by block, then by piece
+        self._known: dict[int, _Block] = {}
         self._frames: dict[int, _InFlight] = {}
+        self._allocated: dict[int, list[Range]] = {}  # by the frames in flight that allocate
         self._blocks: OrderedDict[int, None] = OrderedDict()  # with content, oldest use first
         self._uses: Counter[int] = Counter()  # frames in flight by block
 
@@ -101,6 +129,9 @@ class HomeMemory:
                     return None
                 stale.append(piece)
         self._frames[frame] = in_flight
+        allocated = [access.place for access in in_flight.written if access.is_new]
+        if allocated:
+            self._allocated[frame] = allocated
         self._use(in_flight.blocks)
         evicted = self._evict()
         return Admission(evicted, list(dict.fromkeys(stale)))
@@ -145,10 +176,9 @@ class HomeMemory:
             return
         for piece in pieces_of(access.place):
             left = [piece]
-            for known in self._frames.values():
-                for written in known.written:
-                    if written.is_new:
-                        left = [part for one in left for part in _without(one, written.place)]
+            for places in self._allocated.values():
+                for place in places:
+                    left = [part for one in left for part in _without(one, place)]
             yield from left
 
     def _is_written_in_flight(self, piece: Range) -> bool:
@@ -159,19 +189,20 @@ class HomeMemory:
         )
 
     def _known_digest(self, piece: Range) -> bytes | None:
-        return self._known.get(piece.start // PIECE_BYTES, {}).get(piece)
+        block = self._known.get(piece.start // PIECE_BYTES)
+        return None if block is None else block.digests.get(piece)
 
     def _learn(self, piece: Range, digest: bytes) -> None:
-        self._forget(piece)
-        self._known.setdefault(piece.start // PIECE_BYTES, {})[piece] = digest
+        self._known.setdefault(piece.start // PIECE_BYTES, _Block()).learn(piece, digest)
 
     def _forget(self, piece: Range) -> None:
-        known = self._known.get(piece.start // PIECE_BYTES)
-        for one in [one for one in known or () if one.overlaps(piece)]:
-            del known[one]  # type: ignore[union-attr]
+        block = self._known.get(piece.start // PIECE_BYTES)
+        if block is not None:
+            block.forget(piece)
 
     def _end(self, frame: int) -> _InFlight:
         ended = self._frames.pop(frame)
+        self._allocated.pop(frame, None)
         self._uses.subtract(ended.blocks)
         for block in ended.blocks:
             if not self._uses[block]:
