@@ -19,6 +19,7 @@ from remote_hosts import Agent, is_running, running_agent
 from pto_core import RemoteBuffer, RemoteTensorRef, Worker
 from pto_core.errors import (
     BufferLostError,
+    CapacityError,
     ControlError,
     LinkError,
     RightsError,
@@ -30,7 +31,7 @@ from pto_core.plugins import load_link
 from pto_core.remote.address_space import AddressSpace, Range
 from pto_core.remote.clock import now_ns
 from pto_core.remote.handshake import Identity
-from pto_core.remote.peer_copies import PeerCopies, PeerLinks
+from pto_core.remote.peer_copies import COPIES_MAX, PeerCopies, PeerLinks
 from pto_core.remote.requests import AnyReply, result_of
 
 MIB = 1 << 20
@@ -277,6 +278,13 @@ def test_what_was_not_permitted_is_not_written(
 def test_too_few_bytes_are_not_confirmed(ends: Ends) -> None:
     address = ends.expect(MIB)
     assert isinstance(ends.send(ends.source, MIB - 1, address), LinkError)
+
+
+def test_the_number_of_copies_at_once_is_limited(ends: Ends) -> None:
+    for number in range(COPIES_MAX):
+        ends.expect(1, bytes([number] * 16))
+    with pytest.raises(CapacityError, match="32 copies with other hosts at once"):
+        ends.expect(1)
 
 
 def test_a_freed_buffer_receives_nothing(ends: Ends) -> None:

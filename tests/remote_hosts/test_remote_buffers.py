@@ -122,6 +122,34 @@ def test_parts_of_a_buffer_order_tasks(agent: Agent) -> None:
         assert found[1, 1:11].tolist() == list(range(1, 20, 2))
 
 
+def test_other_submits_take_buffers(agent: Agent) -> None:
+    """Many tasks in one call, and typed submits of a session."""
+
+    def fill(orch: Any, args: Any, config: Any) -> None:
+        args.tensor(0)[:] += args.scalar(0)
+
+    with Worker(level=4) as worker:
+        step = worker.register(fill)
+        hosts = [worker.add_worker(agent.worker(num_sub_workers=0)) for _ in range(2)]
+        buffers = [worker.remote_malloc(4 * 4 * 8, host) for host in hosts]
+        rows = RemoteTaskArgs()
+        rows.add_tensor(RemoteTensorRef(buffers[1], (4, 8)), INOUT)
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            orch.submit_next_level_many(step, rows, np.arange(4, dtype=np.int64))
+
+        worker.run(graph)
+        expected = np.repeat(np.arange(4, dtype=np.float32), 8)
+        assert np.array_equal(content(worker, buffers[1]), expected)
+        with worker.session() as s:
+            s.submit(step, RemoteTensorRef(buffers[1], (8,), "float32", 32), 5)
+            with pytest.raises(UsageError, match="is memory of child 1, and worker= names child 0"):
+                s.submit(step, RemoteTensorRef(buffers[1], (8,)), 5, worker=0)
+        expected[8:16] += 5
+        assert np.array_equal(content(worker, buffers[1]), expected)
+        assert not content(worker, buffers[0]).any()
+
+
 def test_a_large_copy_takes_bounded_memory(agent: Agent) -> None:
     nbytes = 300 * MIB
     with Worker(level=4) as worker:

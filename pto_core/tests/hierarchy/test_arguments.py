@@ -189,6 +189,34 @@ class TestTaskArgs:
         args.add_tensor(numbers)
         assert args.tensors[0].address == numbers.ctypes.data
 
+    def test_python_can_derive_from_it(self) -> None:
+        class Named(TaskArgs):
+            """It has a dictionary, so the garbage collector tracks it."""
+
+            def add_tensor(self, tensor, tag=TensorArgType.INPUT) -> None:
+                super().add_tensor(tensor, tag)
+                self.last = tensor
+
+        class Plain(TaskArgs):
+            __slots__ = ()
+
+        for kind in (Named, Plain):
+            made, array = kind(), np.ones(3)
+            for _ in range(20):  # more than fit into the object
+                made.add_tensor(array, TensorArgType.INOUT)
+            made.add_scalar(4)
+            assert (made.tensor_count, made.scalars) == (20, (4,))
+            assert made.view().tensor_count == 20
+            assert isinstance(made, TaskArgs)
+            if kind is Named:
+                made.itself = made
+            kept = sys.getrefcount(array)
+            del made
+            gc.collect()
+            assert sys.getrefcount(array) < kept
+            with pytest.raises(TypeError):
+                kind(3)
+
     def test_grows(self) -> None:
         arrays = [np.full(2, i) for i in range(300)]
         args = TaskArgs()

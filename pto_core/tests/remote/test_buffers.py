@@ -26,6 +26,8 @@ from pto_core.remote.inbox import Message
 from pto_core.remote.messages import MessageKind, pack_content, unpack_numbered
 from pto_core.remote.peer_copies import PeerCopies
 from pto_core.remote.requests import (
+    CopyBuffer,
+    FreeBuffer,
     ReadBuffer,
     decode_reply,
     decode_request,
@@ -145,6 +147,23 @@ def test_a_freed_buffer_reads_as_zeros_to_its_last_page() -> None:
     assert not sides.far[4096 : 4096 + 8192].any()
     sides.ask("free_buffer", ADDRESS)
     sides.ask("free_buffer", ADDRESS)  # nothing is left to free
+
+
+def test_a_copy_on_one_host_ends_when_its_buffer_is_freed() -> None:
+    sides = Sides()
+    sides.ask("allocate_buffer", FAR, NBYTES // 2)
+    sides.ask("write_buffer", FAR, 1000, HOME)
+    sides.ask("copy_buffer", FAR + 5000, FAR, 1000)
+    assert np.array_equal(sides.far[5000:6000], sides.home[:1000])
+    sides.gateway.handle(90, CopyBuffer(FAR + 9000, FAR, 1000), 0)
+    sides.gateway.handle(91, FreeBuffer(FAR), 0)
+    assert not sides.gateway.is_copying
+    sides.gateway.step(0)
+    while (message := sides.to_home.deliver()) is not None:
+        sides.receive(message)
+    assert isinstance(sides.replies[90][1].exception, BufferLostError)
+    assert sides.replies[91] == (True, None)
+    assert not sides.far.any()
 
 
 def test_allocations_beyond_a_limit_change_nothing() -> None:

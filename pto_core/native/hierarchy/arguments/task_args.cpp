@@ -28,16 +28,21 @@ PyObject* begin(TaskArgs* args) {
   return reinterpret_cast<PyObject*>(args);
 }
 
+PyObject* refuse_arguments() {
+  PyErr_SetString(PyExc_TypeError, "TaskArgs() takes no arguments; use add_tensor, add_scalar");
+  return nullptr;
+}
+
 PyObject* construct(PyObject* type, PyObject* const*, size_t count, PyObject* names) {
-  if (PyVectorcall_NARGS(count) != 0 || names) {
-    PyErr_SetString(PyExc_TypeError, "TaskArgs() takes no arguments; use add_tensor, add_scalar");
-    return nullptr;
-  }
+  if (PyVectorcall_NARGS(count) != 0 || names) return refuse_arguments();
   return begin(make_object<TaskArgs>(as<PyTypeObject>(type)));
 }
 
 // A class that is derived in Python may have a dictionary, so its objects have another allocator.
-PyObject* construct_subtype(PyTypeObject* type, PyObject*, PyObject*) {
+PyObject* construct_subtype(PyTypeObject* type, PyObject* arguments, PyObject* names) {
+  const bool has_own_init = type->tp_init != PyBaseObject_Type.tp_init;
+  if (!has_own_init && (PyTuple_GET_SIZE(arguments) != 0 || (names && PyDict_GET_SIZE(names) != 0)))
+    return refuse_arguments();
   return begin(as<TaskArgs>(type->tp_alloc(type, 0)));
 }
 

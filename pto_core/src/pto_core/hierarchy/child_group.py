@@ -283,7 +283,7 @@ class ChildGroup:
             steps.callback(self._close_bells)
             steps.callback(self.memory.close)
             if self.buffers is not None:
-                self.buffers.is_closed = True
+                steps.callback(self.buffers.close)
             steps.callback(self.processes.kill_all)
             for finalizer in self._finalizers:
                 steps.callback(finalizer)

@@ -241,6 +241,11 @@ class BufferTable:
                 f"{buffer!r} was freed; allocate another one with remote_malloc", name="buffer"
             )
 
+    def close(self) -> None:
+        """Refuse all further calls, and release the shared memory for copies."""
+        self.is_closed = True
+        self._staging.clear()
+
     @contextmanager
     def staging(self, worker: int) -> Iterator[_Bytes]:
         """Enter with the shared memory for copies of a child; one thread at a time has it.

@@ -55,8 +55,12 @@ class _LocalCopy:
     """A copy on this host: the pieces of the target, and the distance to the source."""
 
     number: int
-    pieces: Iterator[Range]
-    distance: int
+    target: Range
+    source: Range
+
+    def __post_init__(self) -> None:
+        self.pieces = pieces_of(self.target)
+        self.distance = self.source.start - self.target.start
 
 
 class BufferGateway:
@@ -102,8 +106,8 @@ class BufferGateway:
 
     def _perform(self, number: int, request: BufferRequest, now: int) -> None:
         if isinstance(request, CopyBuffer):
-            pieces = pieces_of(Range(request.target, request.target + request.nbytes))
-            self._copies.append(_LocalCopy(number, pieces, request.source - request.target))
+            target, source = (Range(one, one + nbytes) for one, nbytes in request.places())
+            self._copies.append(_LocalCopy(number, target, source))
         elif isinstance(request, SendBuffer):
 
             def reply(result: AnyReply) -> None:
@@ -199,7 +203,15 @@ class BufferGateway:
         place = self._live.remove(address)
         if place is not None:
             self.peers.free(place, now)
+            self._end_copies(place)
             self._release(Range(place.start, -(-place.end // _PAGE) * _PAGE))
+
+    def _end_copies(self, freed: Range) -> None:
+        for copy in list(self._copies):
+            if freed.overlaps(copy.target) or freed.overlaps(copy.source):
+                self._copies.remove(copy)
+                error = BufferLostError("a buffer of a copy was freed", address=freed.start)
+                self._answers.append(_Answer(copy.number, to_refusal(Failure.of(error))))
 
     def _send(self, answer: _Answer) -> bool:
         while (piece := answer.piece or next(answer.pieces, None)) is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pto_core.errors import LinkError, ProtocolError, PtoError
+from pto_core.errors import CapacityError, LinkError, ProtocolError, PtoError
 from pto_core.hierarchy.failures import Failure
 from pto_core.interfaces import KeyPair, Link, LinkPlugin, split_address
 from pto_core.remote.address_space import AddressSpace, Range, pieces_of
@@ -24,6 +24,7 @@ from pto_core.remote.session import RemoteSession, State
 from pto_core.remote.session_ends import AcceptedSession, DialledSession
 from pto_core.remote.wire import Part
 
+COPIES_MAX = 32
 _EPOCH = 1
 _FREED = "its buffer was freed"
 
@@ -59,6 +60,7 @@ class PeerCopies:
 
     def receive(self, place: Range, token: bytes, key: str | None, now: int) -> int:
         """Listen for the content of a range from the peer with this key; return the port."""
+        self._check_count()
         links = self._links
         keys: Collection[str] = () if key is None else (key,)
         listener = links.plugin.listen(
@@ -73,6 +75,7 @@ class PeerCopies:
         self, place: Range, token: bytes, address: str, key: str | None, now: int, reply: Reply
     ) -> None:
         """Send the content of a range to a gateway with this key; ``reply`` gets the result."""
+        self._check_count()
         links, dialled = self._links, []
         for _ in range(2):  # one link for each channel
             dialled.append(
@@ -81,6 +84,16 @@ class PeerCopies:
         session = RemoteSession(Side.RELAY, links.identity, token, _EPOCH, now)
         end = DialledSession(links.plugin, dialled, session)
         self._copies.append(_Outgoing(session, end, dialled, place, self._space, address, reply))
+
+    def _check_count(self) -> None:
+        if len(self._copies) >= COPIES_MAX:
+            raise CapacityError(
+                f"the session has {COPIES_MAX} copies with other hosts at once; wait for one of "
+                "them",
+                name="copies",
+                value=len(self._copies) + 1,
+                limit=COPIES_MAX,
+            )
 
     def step(self, now: int) -> None:
         """Move content as far as possible, and end the copies that are over."""
