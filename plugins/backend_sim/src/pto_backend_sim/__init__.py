@@ -1,4 +1,4 @@
-"""Simulate an a2a3 device on the host's processors: memory, cores and threads of a chip."""
+"""Simulate an a2a3 chip on the host's processors: its memory, cores and threads."""
 
 from pto_backend_sim.simulator import plugin
 

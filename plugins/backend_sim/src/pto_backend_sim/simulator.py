@@ -14,17 +14,18 @@ _KERNEL_FLAGS = (
     "-O2",
     "-fPIC",
     "-fno-gnu-unique",
-    # A statically linked C++ library in a kernel (-static-libstdc++) must not mix with another one.
+    # Hide the symbols of a C++ library that is linked statically (-static-libstdc++), so that they
+    # are not mixed with those of another copy in the process.
     "-Wl,--exclude-libs,ALL",
     "-fpermissive",
-    # Kernels are written for a device compiler, with attributes that a host compiler does not know.
+    # Kernel sources contain attributes of the device compiler, which a host compiler does not know.
     "-Wno-attributes",
     "-Wno-unknown-attributes",
     "-Wno-ignored-attributes",
     "-Wno-macro-redefined",
 )
-# The last three are attributes of the device compiler. They are predefined, so that a source's own
-# #ifndef skips its definition.
+# The last three macros stand for attributes of the device compiler. They are predefined, so that an
+# #ifndef in the kernel source does not define them again.
 _KERNEL_DEFINITIONS = (
     "__CPU_SIM",
     "PTO_CPU_MAX_THREADS=1",

@@ -1,4 +1,4 @@
-"""The runtime variant that finds dependencies by itself and streams graphs through rings."""
+"""A runtime variant that infers dependencies and keeps tasks in rings of a fixed size."""
 
 from pto_runtime_pto2.variant import plugin
 

@@ -82,7 +82,7 @@ TENSOR_MAP_POOL = Option(
 
 
 class RingBufferVariant:
-    """The variant that infers dependencies from tensors and runs graphs of any length."""
+    """The variant that infers dependencies from tensors and runs graphs of any number of tasks."""
 
     name = "tensormap_and_ringbuffer"
     api_version = API_VERSION
@@ -93,7 +93,7 @@ class RingBufferVariant:
         return Health(ok=True)
 
     def library(self) -> Path:
-        """Return the native library that exports ``pto_runtime_entry``."""
+        """Return the path of the native library that exports ``pto_runtime_entry``."""
         return _PACKAGE / "libpto_tensormap_and_ringbuffer.so"
 
     def orchestration_build(self) -> OrchestrationBuild:
@@ -109,11 +109,11 @@ class RingBufferVariant:
         )
 
     def kernel_include_dirs(self) -> tuple[Path, ...]:
-        """List the folder that contains ``tensor.h``, ``common/core_type.h`` and their includes."""
+        """List the folder of ``tensor.h``, ``common/core_type.h`` and other headers for kernels."""
         return (_HEADERS, abi_include_dir())
 
     def options(self) -> tuple[Option, ...]:
-        """List the sizes of the rings and pools."""
+        """List the settings of this variant: the sizes of its rings and pools."""
         return (TASK_WINDOW, HEAP, DEP_POOL, READY_QUEUE_SHARDS, TENSOR_MAP_POOL)
 
 

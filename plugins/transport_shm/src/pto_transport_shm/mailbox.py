@@ -1,4 +1,4 @@
-"""The plugin object. The native library does the work."""
+"""The plugin object. The transport itself is in the native library."""
 
 from __future__ import annotations
 

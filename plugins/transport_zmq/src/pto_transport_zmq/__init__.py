@@ -23,14 +23,14 @@ __all__ = ["ZmqLinks", "plugin"]
 
 
 class ZmqLinks:
-    """The link ``zmq``: a ROUTER socket listens, DEALER sockets dial."""
+    """The link ``zmq``: a ROUTER socket listens, and DEALER sockets connect to it."""
 
     name = "zmq"
     api_version = API_VERSION
     capabilities = frozenset({"encrypted", "peer_keys"})
 
     def health(self) -> Health:
-        """Return whether the installed libzmq has CURVE."""
+        """Return a healthy state if the installed libzmq has CURVE."""
         if zmq.has("curve"):
             return Health(ok=True)
         return Health(
@@ -40,7 +40,7 @@ class ZmqLinks:
         )
 
     def key_pair(self) -> KeyPair:
-        """Return new CURVE keys, each of 40 characters (Z85)."""
+        """Return a new pair of CURVE keys. Each key is a text of 40 characters (Z85)."""
         return keys.key_pair()
 
     def listen(
@@ -49,7 +49,7 @@ class ZmqLinks:
         credentials: KeyPair | None = None,
         allowed: Collection[str] = (),
         *,
-        limits: LinkLimits = LinkLimits(),  # noqa: B008 - it cannot be changed
+        limits: LinkLimits = LinkLimits(),  # noqa: B008 - the default is immutable
         insecure: bool = False,
     ) -> ZmqListener:
         """Bind a ROUTER socket; see :class:`~pto_core.interfaces.LinkPlugin`."""
@@ -65,7 +65,7 @@ class ZmqLinks:
         credentials: KeyPair | None = None,
         server_key: str | None = None,
         *,
-        limits: LinkLimits = LinkLimits(),  # noqa: B008 - it cannot be changed
+        limits: LinkLimits = LinkLimits(),  # noqa: B008 - the default is immutable
         insecure: bool = False,
     ) -> ZmqLink:
         """Connect a DEALER socket; see :class:`~pto_core.interfaces.LinkPlugin`."""
@@ -81,7 +81,7 @@ class ZmqLinks:
         timeout_s: float | None = None,
         descriptors: Collection[int] = (),
     ) -> Ready:
-        """Wait for ends and descriptors; see :class:`~pto_core.interfaces.LinkPlugin`."""
+        """Wait for input on ends and descriptors; see :class:`~pto_core.interfaces.LinkPlugin`."""
         return wait(ends, timeout_s, descriptors)
 
 

@@ -1,4 +1,4 @@
-"""Make and check CURVE keys. A key is text in Z85: 40 characters for 32 bytes."""
+"""Make and check CURVE keys. A key is a text in Z85: 40 characters for 32 bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BYTES = 32
 
 
 def key_pair() -> KeyPair:
-    """Return new keys."""
+    """Return a new pair of keys."""
     public, secret = zmq.curve_keypair()
     return KeyPair(public.decode(), secret.decode())
 
@@ -35,7 +35,7 @@ def check_listener(credentials: KeyPair | None, allowed: Collection[str]) -> Non
 
 
 def check_allowed(allowed: Collection[str]) -> None:
-    """Raise :class:`~pto_core.errors.UsageError` unless all are public keys."""
+    """Raise :class:`~pto_core.errors.UsageError` unless every text is a public key."""
     for key in allowed:
         _check_key(key, "an allowed key")
 
@@ -79,5 +79,5 @@ def _check_key(key: str, what: str, is_secret: bool = False) -> None:
 
 
 def from_bytes(key: bytes) -> str:
-    """Return the text of a key of 32 bytes."""
+    """Return a key of 32 bytes as text."""
     return z85.encode(key).decode()
