@@ -1,4 +1,4 @@
-"""Run ``pto`` as ``python -m pto_core.cli``."""
+"""Run the ``pto`` command by ``python -m pto_core.cli``."""
 
 import sys
 

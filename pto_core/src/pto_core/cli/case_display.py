@@ -31,10 +31,10 @@ class Display(Protocol):
     """A :class:`~pto_core.cases.supervisor.Listener` that displays a run until ``close``."""
 
     def started(self) -> None:
-        """Do slow preparation while the child starts."""
+        """Prepare the display while the child starts."""
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Show one step."""
+        """Show the progress that an event reports."""
 
     def output(self, text: str) -> None:
         """Show a line that the child printed."""
@@ -50,7 +50,7 @@ class Display(Protocol):
 
 
 def make_display(*, quiet: bool, silent: bool, verbose: bool) -> Display:
-    """Select the display for the kind of output."""
+    """Return the display for the kind of output: silent, terminal or plain."""
     if silent:
         return SilentDisplay()
     if sys.stderr.isatty() and sys.stdout.isatty() and not (quiet or log.is_json()):
@@ -62,16 +62,16 @@ class SilentDisplay:
     """A display that shows only errors."""
 
     def started(self) -> None:
-        """Prepare nothing."""
+        """Do nothing."""
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Show nothing."""
+        """Do nothing."""
 
     def output(self, text: str) -> None:
-        """Show nothing."""
+        """Do nothing."""
 
     def finished(self, report: CaseReport) -> None:
-        """Show the errors."""
+        """Show the errors of the case."""
         _print_errors(report)
 
     def tick(self) -> None:
@@ -103,11 +103,11 @@ class PlainDisplay:
             self._say(f"running {event['case']} on {event['backend']}, {event['runtime']}")
 
     def output(self, text: str) -> None:
-        """Print the line."""
+        """Print a line of the child."""
         log.relay(text)
 
     def finished(self, report: CaseReport) -> None:
-        """Print the result: one line if quiet, otherwise a block."""
+        """Print the report of a case: one line if quiet, otherwise a block."""
         print(headline(report))
         if not self._quiet:
             found = rows(report, self._verbose)
@@ -154,7 +154,7 @@ class TerminalDisplay:
         self._progress.start()
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Show the current step and its progress."""
+        """Show the current step of the run and its progress."""
         if self._progress is None:
             return
         kind = event["event"]
@@ -170,14 +170,14 @@ class TerminalDisplay:
             self._show(_DOING.get(event["phase"], event["phase"]), 0, None, "")
 
     def output(self, text: str) -> None:
-        """Print the line above the bar."""
+        """Print a line of the child above the bar."""
         if self._progress is None:
             log.relay(text)
         else:
             self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def finished(self, report: CaseReport) -> None:
-        """Print the table."""
+        """Print the report of a case as a table."""
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
@@ -222,7 +222,7 @@ def headline(report: CaseReport) -> str:
 
 
 def rows(report: CaseReport, verbose: bool) -> list[tuple[str, str]]:
-    """List the known facts of a case as label and text."""
+    """List the facts that a report contains as pairs of label and text."""
     found = [("tasks", f"{report.tasks:,}")] if report.tasks is not None else []
     found.append(("wall", duration(report.wall)))
     if report.run is not None and report.build is not None and report.copy is not None:
@@ -258,7 +258,7 @@ def _share(share: CoreShare) -> str:
 
 
 def _dispatches(share: CoreShare) -> str:
-    """Return the number of tasks of a core type, and the number on each used core."""
+    """Return a text with the number of tasks of a core type, and the number on each used core."""
     if not share.tasks:
         return "0"
     last = max(core for core, tasks in enumerate(share.dispatches) if tasks)

@@ -1,4 +1,4 @@
-"""The subcommands: ours from a table, others from package metadata, without importing them."""
+"""The subcommands: those of this package, and those of plugins, listed without importing them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUMMARIES = {
 
 
 def summaries() -> dict[str, str]:
-    """Return one line about each subcommand, ours first."""
+    """Return one line about each subcommand; the subcommands of this package come first."""
     from pto_core.plugins.records import commands
 
     listed = dict(SUMMARIES)
@@ -32,7 +32,7 @@ def summaries() -> dict[str, str]:
 def load(name: str) -> Command:
     """Import the subcommand ``name``.
 
-    Raises :class:`~pto_core.errors.UsageError` if it does not exist, and
+    Raises :class:`~pto_core.errors.UsageError` if there is no such subcommand, and
     :class:`~pto_core.errors.PluginError` if it belongs to a plugin that cannot be used.
     """
     if name in SUMMARIES:

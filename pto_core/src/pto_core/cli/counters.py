@@ -1,4 +1,4 @@
-"""Format the counters of a runtime: rings side by side, times with their unit."""
+"""Format the counters of a runtime: one row for the counters of all rings; times with a unit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _OF_THREAD = re.compile(r"(.+)_(\d+)")
 
 
 def counter_rows(counters: Mapping[str, int]) -> list[tuple[str, str]]:
-    """List label and text of the counters that are not 0.
+    """List the label and the text of each counter that is not 0.
 
-    Counters named ``ring0_x``, ``ring1_x``, ... become one row "x, by ring". Counters named
-    ``x_0``, ``x_1``, ... become one row "x, by scheduler".
+    The counters ``ring0_x``, ``ring1_x``, ... become one row "x, by ring". The counters ``x_0``,
+    ``x_1``, ... become one row "x, by scheduler".
     """
     groups: dict[str, list[tuple[str, int]]] = {}
     for name, value in counters.items():
@@ -29,7 +29,7 @@ def counter_rows(counters: Mapping[str, int]) -> list[tuple[str, str]]:
 
 
 def _group(name: str) -> tuple[str, str]:
-    """Return the row to which a counter belongs, and its name without a number."""
+    """Return the label of a counter's row, and the counter's name without its number."""
     ring = _OF_RING.fullmatch(name)
     if ring:
         return f"{_label(ring[2])}, by ring", ring[2]

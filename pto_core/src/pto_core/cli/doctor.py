@@ -13,12 +13,12 @@ _NOT_AVAILABLE = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of ``pto doctor``."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Print the findings; return 0 if the simulator can run cases here, otherwise 5."""
+    """Print the findings; return 0 if the simulator can run cases on this machine, otherwise 5."""
     findings = [_as_told(finding) for finding in examine(load_core(set_=namespace.set))]
     works = all(finding.ok for finding in findings if finding.required)
     if namespace.json:

@@ -1,10 +1,10 @@
-"""Times in readable units."""
+"""Format times with units."""
 
 from __future__ import annotations
 
 
 def duration(seconds: float) -> str:
-    """Format a time with a suitable unit: ``1.24 s``, ``3.1 ms``, ``112 us``."""
+    """Format a duration with a suitable unit: ``1.24 s``, ``3.1 ms``, ``112 us``."""
     if seconds >= 1:
         return f"{seconds:.2f} s"
     if seconds >= 1e-3:

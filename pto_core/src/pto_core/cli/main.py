@@ -1,4 +1,4 @@
-"""The frame of the ``pto`` command: subcommands, error messages and exit codes."""
+"""The ``pto`` command: selects the subcommand, prints errors and sets the exit code."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 USAGE = 2
 FAILED = 4
-_LOG_SETTINGS = ("log_level", "log_format")  # commands read the other texts of --set themselves
+_LOG_SETTINGS = ("log_level", "log_format")  # commands parse the remaining --set texts themselves
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; raises no error that a user can cause."""
+    """Run one command line; print its errors and return its exit code."""
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -31,13 +31,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         _show_error(f"pto: {str(interrupt) or 'interrupted'}")
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader closed the pipe. Without this, the interpreter's flush at exit prints an error.
+        # The reader closed the pipe. Redirect the output; otherwise the interpreter prints an error
+        # when it flushes the output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except SystemExit as exit_:  # argparse raises SystemExit after a help text or a usage error
+    except SystemExit as exit_:  # argparse raises SystemExit after --help or a usage error
         return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 2
     finally:
-        if argv is None:  # the process ends; later signals do not change the exit code
+        if argv is None:  # the process exits now; a later signal must not change the exit code
             signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
 
@@ -53,7 +54,7 @@ def _run(argv: list[str]) -> int:
         return _run_command(namespace.command, namespace.arguments, verbosity)
     except BrokenPipeError:
         raise
-    except Exception as error:  # noqa: BLE001 - show no traceback for an unexpected exception
+    except Exception as error:  # noqa: BLE001 - print unexpected exceptions without a traceback
         return _report(error, with_traceback=verbosity.traceback)
 
 
@@ -97,7 +98,7 @@ class _CommandParser(argparse.ArgumentParser):
 
 
 class _Verbosity:
-    """Whether an error is printed with its traceback; set once the arguments are parsed."""
+    """Whether errors are printed with their traceback; known once the arguments are parsed."""
 
     traceback = False
 
@@ -106,7 +107,7 @@ def _run_command(name: str, arguments: list[str], verbosity: _Verbosity) -> int:
     from pto_core.cli.commands import load
 
     command = load(name)
-    # A command may define its own option in place of a common one.
+    # A command may define one of the common options itself.
     parser = _CommandParser(
         prog=f"pto {name}",
         description=getattr(command, "__doc__", None),
@@ -176,7 +177,7 @@ def _show_error(text: str) -> None:
 
 
 def _describe(error: OSError) -> str:
-    """Describe the operation that the system refused, its file, and a remedy."""
+    """Describe the operation that the operating system refused, its file, and a remedy."""
     what = os.strerror(error.errno) if error.errno else str(error)
     advice = {
         errno.EACCES: "change its permissions, or use another folder",

@@ -12,16 +12,17 @@ from pto_core.errors import UsageError
 from pto_core.plugins.records import installed
 
 _SKELETONS = Path(__file__).parent / "skeleton"
-# The runtime variant of the case skeleton; a folder in case_for/ has the files that differ.
+# The runtime variant of the case skeleton. For other variants, a folder in case_for/ has the files
+# that differ.
 _CASE_VARIANT = "host_build_graph"
 _CASE_NAME = (r"[A-Za-z][A-Za-z0-9_-]*", "a letter, then letters, digits, - and _", "my_case")
 _PLUGIN_NAME = (r"[a-z][a-z0-9_]*", "a small letter, then small letters, digits and _", "my_wire")
-# The placeholder in the files and file names of a plugin skeleton; the name replaces it.
+# The placeholder for the plugin's name in the files and file names of a skeleton.
 _PLACEHOLDER = re.compile("template", re.IGNORECASE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of ``pto new``."""
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="kind")
     case = kinds.add_parser("case", help="a case that runs with `pto run`")
     case.add_argument("name", help="name of the new folder, in the current one")
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Write the folder; never overwrite a file."""
+    """Write the folder; never overwrite an existing file."""
     name: str = namespace.name
     if namespace.kind == "case":
         _check_name(name, "case", *_CASE_NAME)
@@ -83,7 +84,7 @@ def _check_name(name: str, kind: str, pattern: str, expected: str, example: str)
 
 
 def _check_free(family: str, name: str, distribution: str) -> None:
-    """Refuse the name of an installed plugin, except the plugin that this folder replaces."""
+    """Refuse the name of an installed plugin, unless it belongs to the new distribution."""
 
     def normal(text: str) -> str:
         return re.sub("[-_.]+", "-", text).lower()
@@ -99,7 +100,7 @@ def _check_free(family: str, name: str, distribution: str) -> None:
 
 
 def _write(skeletons: list[Path], folder: Path, name: str | None) -> Path:
-    """Copy the skeletons into a new folder; a later one replaces files of an earlier one."""
+    """Copy the skeletons into a new folder; later skeletons replace files of earlier ones."""
     if folder.exists() or folder.is_symlink():
         raise UsageError(
             f"{folder.absolute()} already exists; nothing was written: choose another name, or "
@@ -126,7 +127,7 @@ def _write(skeletons: list[Path], folder: Path, name: str | None) -> Path:
 
 
 def _rename(folder: Path, name: str) -> None:
-    """Replace the placeholder by ``name``, in the spelling of classes where needed."""
+    """Replace the placeholder by ``name``; in class names, by ``name`` in CamelCase."""
 
     def spelt(match: re.Match[str]) -> str:
         return name if match[0].islower() else name.title().replace("_", "")
@@ -147,7 +148,7 @@ def _show(folder: Path, command: str) -> None:
 
 
 def _reason(error: OSError) -> str:
-    """Return the system's message. A failed copy of many files lists one message for each file."""
+    """Return the system's message. If the copy of many files failed, return the first message."""
     if isinstance(error, shutil.Error) and error.args and error.args[0]:
         return str(error.args[0][0][2])
     return os.strerror(error.errno) if error.errno else str(error)

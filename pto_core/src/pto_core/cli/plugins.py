@@ -13,12 +13,12 @@ _COLUMNS = ("family", "name", "aliases", "distribution", "version", "capabilitie
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments."""
+    """Declare the arguments of ``pto plugins``."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Print the list. An unhealthy plugin is a line of the list, not a failure of this command."""
+    """Print the list; an unhealthy plugin is part of the list and does not fail the command."""
     found = inspect_all()
     if namespace.json:
         show_json([_as_json(inspection) for inspection in found])

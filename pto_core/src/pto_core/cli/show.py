@@ -1,4 +1,4 @@
-"""Tables: drawn on a terminal, otherwise one plain line per row, or JSON."""
+"""Print tables: drawn on a terminal, one plain line per row elsewhere, or JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print ``rows`` to standard output."""
+    """Print ``rows`` as a table to standard output."""
     if sys.stdout.isatty():
         _draw(title, columns, rows)
     else:
@@ -17,7 +17,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
 
 
 def show_json(value: Any) -> None:
-    """Print ``value`` as JSON; values without a JSON form are printed as text."""
+    """Print ``value`` as JSON; a value that has no JSON form is printed as text."""
     json.dump(value, sys.stdout, indent=2, default=str)
     print()
 
@@ -41,7 +41,7 @@ def _escaped(cell: str) -> str:
 
 
 def _print_plainly(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Align the columns; a dash marks an empty cell, so that fields can be counted."""
+    """Align the columns; a dash marks an empty cell, so that each line has all columns."""
     cells = [[cell or "-" for cell in row] for row in (columns, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     for row in cells:

@@ -1,11 +1,12 @@
-"""Read settings once into a frozen record that knows the origin of each value.
+"""Read the settings once into an immutable record that knows the origin of each value.
 
-Precedence, strongest first: argument, ``--set key=value``, the case, environment, file, default.
-The file is the first ``pto.toml``, or ``pyproject.toml`` with a ``[tool.pto]`` table, from the
-current folder upwards. No other module reads environment variables.
+The sources in order of precedence, strongest first: argument, ``--set key=value``, the case,
+environment, file, default. The file is the first ``pto.toml``, or ``pyproject.toml`` with a
+``[tool.pto]`` table, in the current folder or one of its parents. No other module reads environment
+variables.
 
-A key without a dot belongs to the core, one with a dot to a plugin; only the options of the chosen
-backend and runtime are part of a record.
+A key without a dot belongs to the core; a key with a dot belongs to a plugin. A record contains
+only the options of the core and of the chosen backend and runtime.
 """
 
 from pto_core.config.environment import adopt_environment, child_environment

@@ -1,11 +1,11 @@
-"""The process environment: the only place that reads or changes it."""
+"""The environment of the process. No other module reads or changes it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
 
-# Published variable names whose settings belong to plugins that may not be installed.
+# Published variable names whose settings belong to plugins. Such a plugin may not be installed.
 PUBLISHED = frozenset(
     {
         "PTO_AICPU_BUILD_GRAPH_BUILD_MODE",
@@ -18,25 +18,25 @@ PUBLISHED = frozenset(
 
 
 def process_environment() -> Mapping[str, str]:
-    """Return the environment with which this process was started."""
+    """Return the environment of this process."""
     return os.environ
 
 
 def child_environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return this process's environment with ``changes``, for a compiler or another child.
+    """Return a copy of this environment with ``changes``, for a compiler or another child.
 
-    This process's own environment does not change.
+    The environment of this process does not change.
     """
     return {**os.environ, **(changes or {})}
 
 
 def adopt_environment(changes: Mapping[str, str]) -> None:
-    """Set variables of this process. Only a child that runs one case may call this."""
+    """Set variables of this process. Only a child that runs one case may call this function."""
     os.environ.update(changes)
 
 
 def unknown_variables(environ: Mapping[str, str], known: Iterable[str]) -> list[str]:
-    """List variables that start with ``PTO_`` or ``PTO2_`` and that no option reads."""
+    """List the variables that start with ``PTO_`` or ``PTO2_`` but that no option reads."""
     expected = PUBLISHED | set(known)
     ours = (name for name in environ if name.startswith(("PTO_", "PTO2_")))
     return sorted(name for name in ours if name not in expected)

@@ -21,12 +21,12 @@ _KEY = re.compile(r"""\s*([\w.\-"' ]+?)\s*=""")
 class _File:
     path: Path
     shown: str
-    """The path as messages print it, relative to the current folder."""
+    """The path in messages: relative to the current folder."""
     text: str
 
 
 def file_entries(cwd: Path) -> list[Entry]:
-    """Return the content of the nearest settings file; an empty result if there is none."""
+    """Return the entries of the nearest settings file; an empty list if there is none."""
     for folder in (cwd, *cwd.parents):
         own = _read(folder / "pto.toml", cwd)
         if own is not None:
@@ -78,9 +78,9 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 
 
 def _lines_of_keys(text: str) -> dict[str, int]:
-    """Find the line of each ``key =``, because tomllib does not keep lines.
+    """Find the line number of each ``key =``, because tomllib does not report line numbers.
 
-    This is accurate enough for messages. A multi-line text can hide a key or look like one.
+    The result is only used in messages. A multi-line text may hide a key or look like a key.
     """
     lines: dict[str, int] = {}
     table = ""

@@ -1,4 +1,4 @@
-"""Merge the sources of settings, weakest to strongest, into one record."""
+"""Merge the sources of settings, from the weakest to the strongest, into one record."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def load(
 ) -> Config:
     """Read the settings of the core and of ``options``, the options of the chosen plugins.
 
-    ``argument`` and ``case`` map keys to values; None means "not given". ``set_`` lists
-    ``key=value`` texts. ``case_environ`` is a case's ``RUNTIME_ENV``, whose variables count as
-    settings of the case. ``environ`` and ``cwd`` default to those of the process.
+    ``argument`` and ``case`` map keys to values; None means "not set". ``set_`` lists ``key=value``
+    texts. ``case_environ`` is the ``RUNTIME_ENV`` of a case; its variables count as settings of the
+    case. ``environ`` and ``cwd`` default to those of the process.
 
-    Aliases of plugins are resolved. In the file and the environment, which serve many runs, keys of
-    installed plugins that are not chosen are ignored; elsewhere they are errors. Raises
-    :class:`~pto_core.errors.ConfigError`.
+    Aliases of plugins are replaced by the plugins' names. The file and the environment serve many
+    runs, so their keys for installed plugins that are not chosen are ignored. In the other sources,
+    such keys are errors. Raises :class:`~pto_core.errors.ConfigError`.
     """
     sources = _Sources(argument, set_, case, cwd, environ, case_environ, case_origin)
     return _load(sources, options)
@@ -57,7 +57,7 @@ def load_core(
     cwd: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Config:
-    """Read the settings of the core only. Ignore keys of plugins; keep aliases."""
+    """Read only the settings of the core. Keys of plugins are ignored; aliases are not resolved."""
     sources = _Sources(argument, set_, case, cwd, environ, None, "case")
     return Config(sources.merge(_table(core_options(sources.environ)), tolerant=True).values())
 
@@ -86,7 +86,7 @@ def load_with_plugins(
 
 
 class _Sources:
-    """The unchecked texts and mappings from which settings are read."""
+    """The sources of settings: texts and mappings that were not checked yet."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class _Sources:
         self._file = file_entries(self.cwd)
 
     def merge(self, known: Mapping[str, Option], tolerant: bool) -> dict[str, Setting]:
-        """Apply all sources; ``tolerant`` ignores every key with a dot."""
+        """Apply all sources in order; if ``tolerant``, ignore unknown keys that contain a dot."""
         settings = {
             key: Setting(option, option.default, "default") for key, option in known.items()
         }
@@ -124,7 +124,7 @@ class _Sources:
         return settings
 
     def warnings(self, known: Mapping[str, Option]) -> list[str]:
-        """List variables that start with ``PTO_`` or ``PTO2_`` and that no known option reads."""
+        """List the ``PTO_`` and ``PTO2_`` variables that no known option reads."""
         read = {option.variable for option in known.values()}
         places = {
             "environment variable {}": self.environ,
@@ -156,7 +156,7 @@ class _Sources:
     def _from_variables(
         self, known: Mapping[str, Option], environ: Mapping[str, str], origin: str
     ) -> list[Entry]:
-        """Read variables; an empty one counts as not set, as in shells."""
+        """Read the variables of the known options; an empty variable counts as not set."""
         return [
             Entry(key, environ[option.variable], f"{origin} {option.variable}", self.cwd)
             for key, option in known.items()
@@ -185,7 +185,7 @@ def _table(options: Iterable[Option]) -> dict[str, Option]:
 
 
 def _pass_over(entry: Entry, known: Mapping[str, Option], *, shared: bool) -> None:
-    """Accept a key of a plugin that is not chosen if the source allows it; otherwise raise."""
+    """Ignore a key of a plugin that is not chosen if the source may contain it; otherwise raise."""
     others = _options_of_all_plugins() if "." in entry.key else {}
     if entry.key not in others:
         raise unknown_setting(entry.key, {**others, **known}, entry.origin)
@@ -195,7 +195,7 @@ def _pass_over(entry: Entry, known: Mapping[str, Option], *, shared: bool) -> No
 
 
 def _options_of_all_plugins() -> Mapping[str, Option]:
-    """Import every backend and runtime; called only for an error or a warning."""
+    """Return the options of all plugins; imports all of them, so it is called only for messages."""
     from pto_core import plugins
 
     return plugins.options_of_all()

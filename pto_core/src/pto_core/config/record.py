@@ -1,4 +1,4 @@
-"""The frozen record of all settings."""
+"""The immutable record of all settings."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pto_core.config.setting import Entry, Setting, given, read_setting, unknown
 class Config(Mapping[str, Any]):
     """All settings of a run: a read-only mapping from key to value.
 
-    ``config[key]`` with an unknown key is a :class:`~pto_core.errors.ConfigError` with a
-    suggestion. Use ``config.get(key, default)`` for keys that only some plugins have. ``warnings``
-    lists suspicious settings that are not errors, one sentence each.
+    ``config[key]`` raises a :class:`~pto_core.errors.ConfigError` with a suggestion if the key is
+    unknown. Use ``config.get(key, default)`` for a key that not every plugin has. ``warnings``
+    describes suspicious settings that are not errors, one sentence each.
     """
 
     __slots__ = ("_settings", "warnings")
@@ -53,28 +53,28 @@ class Config(Mapping[str, Any]):
         return f"Config({', '.join(f'{key}={value!r}' for key, value in self.items())})"
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of ``key``, or ``default`` if no such key exists."""
+        """Return the value of ``key``, or ``default`` if there is no such key."""
         return self._settings[key].value if key in self._settings else default
 
     def setting(self, key: str) -> Setting:
-        """Return value, option and origin of ``key``."""
+        """Return the value, the option and the origin of ``key``."""
         if key not in self._settings:
             raise unknown_setting(key, self._settings, "not part of this configuration")
         return self._settings[key]
 
     def origin(self, key: str) -> str:
-        """Return the origin of the value of ``key``."""
+        """Return the source from which the value of ``key`` was taken."""
         return self.setting(key).origin
 
     def settings(self) -> tuple[Setting, ...]:
-        """List all settings, the core's first."""
+        """List all settings; those of the core come first."""
         return tuple(self._settings.values())
 
     def native_options(self, prefix: str) -> dict[str, str]:
-        """Return the options for a plugin's native library, as text.
+        """Return the options that a plugin's native library receives, as text.
 
-        ``prefix`` is the part of the keys before the first dot. Options that are None are omitted:
-        the library uses its own default.
+        ``prefix`` is the part of the keys before the first dot. Options whose value is None are
+        omitted, so that the library uses its own defaults.
         """
         chosen = (s for s in self.settings() if s.key.partition(".")[0] == prefix)
         return {

@@ -1,4 +1,4 @@
-"""Check the C++ compilers: the standards that each accepts, and whether ``<stdfloat>`` works."""
+"""Check the C++ compilers: the standards that each accepts, and whether it has ``<stdfloat>``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KERNEL_STANDARD = "c++23"
 
 
 def examine(config: Config) -> Iterator[Finding]:
-    """Check the compilers that the toolchain would try, and the kernel tile library."""
+    """Check the compilers that the toolchain would use, and the kernel tile library."""
     yield from _configured(config)
     compilers = _installed(config)
     for compiler in compilers:
@@ -48,7 +48,7 @@ def examine(config: Config) -> Iterator[Finding]:
 
 
 def _configured(config: Config) -> Iterator[Finding]:
-    """Report a configured compiler that does not exist; the toolchain refuses to run with it."""
+    """Report a configured compiler that does not exist; the toolchain does not build without it."""
     wanted = config["cxx"]
     if wanted and find_compiler(wanted, config["cache_dir"]) is None:
         detail = f"{wanted!r} ({config.origin('cxx')}) cannot be run"
@@ -57,7 +57,7 @@ def _configured(config: Config) -> Iterator[Finding]:
 
 
 def _installed(config: Config) -> list[Compiler]:
-    """Find each compiler once: ``g++`` is often another name of ``g++-12``."""
+    """Find each compiler once, even if it has two names, such as ``g++`` and ``g++-12``."""
     found: dict[tuple[str, ...], Compiler] = {}
     for name in filter(None, (config["cxx"], *HOST_COMPILERS)):
         compiler = find_compiler(name, config["cache_dir"])

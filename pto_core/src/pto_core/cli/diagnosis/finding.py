@@ -1,4 +1,4 @@
-"""The result of one check."""
+"""The result of one check of ``pto doctor``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Finding:
     """The name of the check, whether it passed, and how to fix a failure.
 
-    ``required``: the simulator cannot run cases without it. ``fix`` is a command or an instruction;
-    it may be empty only if ``ok`` is always true.
+    If ``required`` is true, the simulator cannot run cases unless the check passes. ``fix`` is a
+    command or an instruction; it may be empty only if the check cannot fail.
     """
 
     name: str

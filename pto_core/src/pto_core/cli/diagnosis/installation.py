@@ -1,4 +1,4 @@
-"""Check Python, the plugins of the ``sim`` set, and optional packages."""
+"""Check Python, the plugins that the simulator needs, and optional packages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPTIONAL = {"torch": "tensors of torch as inputs", "numba": "Python kernels wit
 
 
 def examine(config: Config) -> Iterator[Finding]:
-    """Check this Python and its installed packages."""
+    """Check the Python interpreter and its installed packages."""
     header = Path(sysconfig.get_path("include")) / "Python.h"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     yield Finding("Python", True, True, f"{platform.python_version()} at {sys.executable}")

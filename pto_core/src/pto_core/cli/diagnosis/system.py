@@ -1,4 +1,4 @@
-"""Check the operating system: shared memory, waiting, cores, the cache folder."""
+"""Check the operating system: shared memory, system calls for waiting, cores, the cache folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FUTEX_WAKE = 1
 
 
 def examine(config: Config) -> Iterator[Finding]:
-    """Check limits and the cache folder; create nothing."""
+    """Check the limits of the system and the cache folder; create no files."""
     cores = len(os.sched_getaffinity(0))
     yield Finding("cores", True, True, f"{cores} of {os.cpu_count()} may be used")
     yield _futex()

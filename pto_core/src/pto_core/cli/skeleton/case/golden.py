@@ -1,4 +1,4 @@
-"""Inputs and reference: c = scale * a + b, element by element."""
+"""The inputs of the case, and the reference for c = scale * a + b, element by element."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __outputs__ = ["c"]
 
 
 def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Return the arguments in the order in which the orchestration reads them."""
+    """Return the arguments in the order in which the orchestration receives them."""
     generator = np.random.default_rng(params["seed"])
     a, b = generator.uniform(-1.0, 1.0, (2, params["count"])).astype(np.float32)
     c = np.zeros(params["count"], np.float32)
@@ -30,5 +30,5 @@ def generate_inputs(params: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def compute_golden(tensors: dict[str, Any], params: dict[str, Any]) -> None:
-    """Fill the expected outputs in place."""
+    """Fill the output tensors with the expected values."""
     tensors["c"][:] = np.float32(params["scale"]) * tensors["a"] + tensors["b"]

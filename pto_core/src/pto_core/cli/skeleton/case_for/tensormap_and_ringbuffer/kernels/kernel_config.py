@@ -1,4 +1,4 @@
-"""Kernels, orchestration and settings of the case; paths are relative to this file."""
+"""The kernels, the orchestration and the settings of the case. Paths are relative to this file."""
 
 KERNELS = [
     {"func_id": 0, "name": "scale", "source": "aiv/scale.cpp", "core_type": "aiv"},

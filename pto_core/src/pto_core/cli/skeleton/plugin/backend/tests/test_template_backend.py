@@ -1,4 +1,4 @@
-"""The contract of every backend; each test's docstring is a rule."""
+"""The contract tests of a backend; the docstring of each test states a rule."""
 
 from pto_core.testing import BackendContract, RuntimeContract
 
@@ -10,7 +10,7 @@ class TestTemplate(BackendContract):
 
 
 class TestRuntime(RuntimeContract):
-    """The contract of a runtime variant, run on this backend."""
+    """The contract of a runtime variant, tested on this backend."""
 
     backend = "template"
     runtime = "host_build_graph"

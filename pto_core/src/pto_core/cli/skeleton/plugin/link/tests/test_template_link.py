@@ -1,4 +1,4 @@
-"""The contract of every link; the docstring of each test is a rule."""
+"""The contract tests of a link; the docstring of each test states a rule."""
 
 from pto_core.testing import LinkContract
 
@@ -7,5 +7,5 @@ class TestTemplate(LinkContract):
     """The contract of the link ``template``."""
 
     link = "template"
-    # A message of two parts of almost 4 GiB each.
+    # The header of a message with two parts of almost 4 GiB each.
     giant = b"TCPL" + (2).to_bytes(4, "little") + (2**32 - 1).to_bytes(4, "little") * 2

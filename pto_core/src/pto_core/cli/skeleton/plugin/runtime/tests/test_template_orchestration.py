@@ -1,4 +1,4 @@
-"""A C++ orchestration with the headers of this variant."""
+"""Test a C++ orchestration that includes the headers of this variant."""
 
 from pathlib import Path
 
@@ -19,12 +19,12 @@ ARRAYS = (
 
 
 def twice(source: np.ndarray, target: np.ndarray, count: int) -> None:
-    """Double the elements."""
+    """Double each element."""
     np.multiply(source, 2, out=target)
 
 
 def plus_one(source: np.ndarray, target: np.ndarray, count: int) -> None:
-    """Add one to the elements."""
+    """Add one to each element."""
     np.add(source, 1, out=target)
 
 
@@ -32,7 +32,7 @@ KERNELS = {0: CoreCallable(twice, "aiv", ARRAYS), 1: CoreCallable(plus_one, "aiv
 
 
 def run(graph: Path) -> np.ndarray:
-    """Run the orchestration of ``graph`` on 0, 1, 2, ... and return its output."""
+    """Run the C++ orchestration ``graph`` on the array 0, 1, 2, ... and return its output."""
     source, target = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
     chip = ChipCallable(OrchestrationSource(graph, "build"), KERNELS)
     with pto_core.open_device("a2a3sim", runtime="template") as device:

@@ -1,10 +1,10 @@
-"""The contract of every runtime variant; each test's docstring is a rule."""
+"""The contract tests of a runtime variant; the docstring of each test states a rule."""
 
 from pto_core.testing import RuntimeContract
 
 
 class TestTemplate(RuntimeContract):
-    """The contract of the runtime variant ``template``, on the simulator."""
+    """The contract of the runtime variant ``template``, tested on the simulator."""
 
     runtime = "template"
     backend = "a2a3sim"

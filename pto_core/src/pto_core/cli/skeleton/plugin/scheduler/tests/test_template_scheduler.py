@@ -1,4 +1,4 @@
-"""The contract of every scheduler; the docstring of each test is a rule."""
+"""The contract tests of a scheduler; the docstring of each test states a rule."""
 
 from pto_core.testing import SchedulerContract
 

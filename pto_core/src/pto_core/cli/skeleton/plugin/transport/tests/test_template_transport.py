@@ -1,4 +1,4 @@
-"""The contract of every transport; the docstring of each test is a rule."""
+"""The contract tests of a transport; the docstring of each test states a rule."""
 
 from typing import Any
 

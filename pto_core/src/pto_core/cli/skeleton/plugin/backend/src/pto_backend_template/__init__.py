@@ -15,7 +15,7 @@ class TemplateBackend:
     capabilities = frozenset({"callbacks"})
 
     def health(self) -> Health:
-        """Return whether it works on this machine; a real backend checks for its device here."""
+        """Return whether the backend works here; a real backend also checks for its device."""
         if LIBRARY.is_file():
             return Health(ok=True)
         return Health(
@@ -36,7 +36,7 @@ class TemplateBackend:
         )
 
     def options(self) -> tuple[Option, ...]:
-        """List the settings; ``native`` is the name of the option in the native library."""
+        """List the settings; ``native`` is the name of an option in the native library."""
         return (
             Option(
                 "template.memory_bytes",

@@ -8,14 +8,14 @@ PACKAGE = Path(__file__).parent
 
 
 class TemplateRuntime:
-    """A variant that starts each task when all tasks with an edge to it have completed."""
+    """A variant that starts a task after all of its producers have completed."""
 
     name = "template"
     api_version = API_VERSION
     capabilities = frozenset({"explicit_edges"})
 
     def health(self) -> Health:
-        """Return whether it works on this machine."""
+        """Return whether the variant works on this machine."""
         if self.library().is_file():
             return Health(ok=True)
         return Health(
@@ -29,7 +29,7 @@ class TemplateRuntime:
         return PACKAGE / "libpto_runtime_template.so"
 
     def orchestration_build(self) -> OrchestrationBuild:
-        """Return the recipe for a C++ orchestration, with ``runtime.h`` of this variant."""
+        """Return the recipe for a C++ orchestration that includes ``runtime.h`` of this variant."""
         return OrchestrationBuild(
             include_dirs=self.kernel_include_dirs(),
             wrapper=PACKAGE / "include" / "entry_wrapper.hpp",
@@ -37,11 +37,11 @@ class TemplateRuntime:
         )
 
     def kernel_include_dirs(self) -> tuple[Path, ...]:
-        """List the folders of the headers that kernels may use."""
+        """List the include folders for kernels."""
         return (PACKAGE / "include", abi_include_dir())
 
     def options(self) -> tuple[Option, ...]:
-        """List the settings; there are none."""
+        """List the settings of this variant; it has none."""
         return ()
 
 

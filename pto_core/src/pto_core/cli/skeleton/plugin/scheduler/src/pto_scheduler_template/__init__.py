@@ -1,4 +1,4 @@
-"""The placement policy ``template``: selects the children in turn."""
+"""The placement policy ``template``: selects the children in rotation."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pto_core.interfaces import API_VERSION, Health
 
 
 class Turns:
-    """A policy that selects the children in turn, and skips those without free space."""
+    """A policy that selects the children in rotation and skips those without free space."""
 
     def __init__(self) -> None:
         self.last = -1
 
     def __call__(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int:
-        """Pick the next child after the last one; ``candidates`` has (child, frames in flight)."""
+        """Pick the child after the last one; ``candidates`` lists (child, frames in flight)."""
         children = [child for child, _ in candidates]
         later = [child for child in children if child > self.last]
         self.last = later[0] if later else children[0]
@@ -22,14 +22,14 @@ class Turns:
 
 
 class TemplateScheduler:
-    """The plugin: provides a policy for each Worker."""
+    """The plugin, which creates a policy for each Worker."""
 
     name = "template"
     api_version = API_VERSION
     capabilities = frozenset({"policy"})
 
     def health(self) -> Health:
-        """Return whether it works on this machine."""
+        """Return whether the plugin works on this machine."""
         return Health(ok=True)
 
     def policy(self) -> Turns:

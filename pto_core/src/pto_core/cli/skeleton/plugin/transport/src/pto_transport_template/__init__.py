@@ -9,11 +9,11 @@ from pto_core.errors import EndpointClosedError
 from pto_core.interfaces import API_VERSION, Connection, Health
 
 LIMIT = 1 << 16
-"""The size of the largest packet in bytes; a default socket buffer holds several packets."""
+"""The size of the largest packet in bytes; the default socket buffer can hold several."""
 
 
 class Packets:
-    """One end of a pair of sockets; a packet arrives whole or not at all."""
+    """One end of a pair of sockets, which transfer each packet whole or not at all."""
 
     def __init__(self, packets: socket.socket) -> None:
         packets.setblocking(False)
@@ -21,7 +21,7 @@ class Packets:
         self.packets = packets
 
     def put(self, messages: Sequence[bytes]) -> int:
-        """Send in order; return the number of sent packets."""
+        """Send packets in order until the socket is full; return the number of sent packets."""
         for sent, message in enumerate(messages):
             try:
                 self.packets.send(message)
@@ -34,7 +34,7 @@ class Packets:
         return len(messages)
 
     def get(self, limit: int) -> list[bytes]:
-        """Return the received packets."""
+        """Return the packets that have arrived."""
         got: list[bytes] = []
         while len(got) < limit:
             try:
@@ -42,8 +42,9 @@ class Packets:
             except BlockingIOError:
                 break
             except ConnectionResetError:
-                continue  # the other end closed with unread packets; its own packets still arrive
-            if not message:  # the other end closed
+                # the other end closed before it read all packets; packets from it may still arrive
+                continue
+            if not message:  # the other end is closed
                 if not got:
                     raise EndpointClosedError("the other end is closed")
                 break
@@ -69,7 +70,7 @@ class TemplateChildEnd(Packets):
     receive = Packets.get
 
     def answer(self, answer: bytes) -> bool:
-        """Send one answer; return False if there is no free space."""
+        """Send one answer; return False if the socket has no free space."""
         return self.put([answer]) == 1
 
 
@@ -82,11 +83,11 @@ class TemplateTransport:
     frame_limit = LIMIT
 
     def health(self) -> Health:
-        """Return whether it works on this machine."""
+        """Return whether the transport works on this machine."""
         return Health(ok=True)
 
     def connect(self, connection: Connection) -> tuple[TemplateEndpoint, TemplateChildEnd]:
-        """Return both ends; called before the fork."""
+        """Return the parent's and the child's end; called before the fork."""
         parent, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return TemplateEndpoint(parent), TemplateChildEnd(child)
 
