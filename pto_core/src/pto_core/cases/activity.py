@@ -15,14 +15,14 @@ _SLOT = struct.Struct("<QQiiQQQ")
 _FIRST_SLOT = 128
 _SLOT_BYTES = 64
 _RING_IDS = 256
-"""Capability bit of a runtime (``pto/abi/runtime.h``): its task ids combine a ring and a number."""
+"""Capability bit of a runtime (``pto/abi/runtime.h``): a task id contains a ring and a number."""
 _RINGS = 4
 _SLOTS = (PAGE_BYTES - _FIRST_SLOT) // _SLOT_BYTES
 
 
 @dataclass(frozen=True)
 class RunningKernel:
-    """A kernel that ran when the page was read. ``sequence`` counts the uses of its slot."""
+    """A kernel that was running when the page was read; ``sequence`` counts uses of its slot."""
 
     slot: int
     sequence: int
@@ -33,18 +33,18 @@ class RunningKernel:
     """The fatal signal that the kernel's thread received; 0 if it received none.
     """
     has_ring_id: bool = False
-    """Whether task ids of its runtime contain the number of a ring."""
+    """Whether the task ids of its runtime contain the number of a ring."""
 
     @property
     def task_name(self) -> str:
-        """The task id as messages print it."""
+        """The name of the task in messages: its number and, if the id contains one, its ring."""
         if not self.has_ring_id:
             return f"task {self.task}"
         return f"task {self.task // _RINGS} of ring {self.task % _RINGS}"
 
 
 class ActivityPage:
-    """An anonymous page of shared memory; the child inherits ``descriptor``."""
+    """A page of anonymous shared memory; the child inherits its ``descriptor``."""
 
     def __init__(self) -> None:
         self.descriptor = os.memfd_create("pto-activity", os.MFD_CLOEXEC)
@@ -67,12 +67,12 @@ class ActivityPage:
         return found
 
     def has_orchestration_crashed(self) -> bool:
-        """Return whether a thread received a fatal signal in the C++ orchestration."""
+        """Return whether a thread that ran the C++ orchestration received a fatal signal."""
         slots = (_SLOT.unpack_from(self._page, offset) for offset in self._slot_offsets())
         return any(slot[0] % 2 == 0 and slot[5] and slot[6] for slot in slots)
 
     def changes(self) -> int | None:
-        """Return the number of kernel starts and ends; None if the backend uses no page."""
+        """Return the number of starts and ends of kernels; None if the backend uses no page."""
         offsets = self._slot_offsets()
         if not offsets:
             return None
@@ -80,7 +80,7 @@ class ActivityPage:
         return sum(sequences)
 
     def _slot_offsets(self) -> list[int]:
-        """Return the offsets of the slots; empty if the backend does not use the page."""
+        """Return the offset of each slot; no offsets if the backend does not use the page."""
         magic, _version, slots, _device, _capabilities = _HEADER.unpack_from(self._page, 0)
         count = min(slots, _SLOTS) if magic == _MAGIC else 0
         return [_FIRST_SLOT + slot * _SLOT_BYTES for slot in range(count)]
@@ -100,14 +100,14 @@ class ActivityPage:
 
 
 def core_name(core: int, blocks: int | None) -> str:
-    """Return the name of a core in messages, such as ``AIC 3``; without ``blocks``, its number."""
+    """Return the name of a core, such as ``AIC 3``; without ``blocks``, only its number."""
     if not blocks:
         return f"core {core}"
     return f"AIC {core}" if core < blocks else f"AIV {core - blocks}"
 
 
 def describe(kernel: RunningKernel, names: Mapping[int, str], blocks: int | None) -> str:
-    """Describe a running kernel: kernel, task and core."""
+    """Return a phrase that names a running kernel, its task and its core."""
     name = names.get(kernel.func_id, "unknown")
     return (
         f"kernel {name!r} (func_id {kernel.func_id}), {kernel.task_name}, on "

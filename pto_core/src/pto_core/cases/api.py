@@ -29,8 +29,8 @@ def run_case(
 ) -> CaseReport:
     """Run one case of the folder ``path`` in a child process and compare its outputs.
 
-    ``case`` is the name of one case in ``ALL_CASES``; the default is ``DEFAULT_CASE``. ``settings``
-    are configuration keys. The report states whether the case passed, and contains the error if it
+    ``case`` is the name of a case in ``ALL_CASES``; None selects ``DEFAULT_CASE``. ``settings`` are
+    configuration keys. The report states whether the case passed, and contains the error if it
     failed; ``report.check()`` raises that error. Raises UsageError, CompileError, PluginError or
     BackendUnavailableError if the case could not be started. A crash of a kernel does not affect
     the calling process.
@@ -56,7 +56,7 @@ def run_all_cases(
 ) -> list[CaseReport]:
     """Run every case of the folder ``path``; a failed case does not stop the others.
 
-    See :func:`run_case`.
+    The parameters are those of :func:`run_case`.
     """
     job = Job(
         **_files(path, None, None),
@@ -67,14 +67,14 @@ def run_all_cases(
 
 
 def list_cases(path: str | Path) -> list[str]:
-    """List the cases of the folder ``path``; its ``golden.py`` is executed in a child process."""
+    """List the cases of the folder ``path``. Its ``golden.py`` is executed in a child process."""
     listener = _Silence()
     supervise(Job(**_files(path, None, None), list_only=True), listener)
     return listener.cases
 
 
 class _Silence(Listener):
-    """A listener that shows nothing."""
+    """A listener that ignores every event."""
 
     def __init__(self) -> None:
         self.cases: list[str] = []

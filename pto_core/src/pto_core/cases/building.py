@@ -26,7 +26,7 @@ class Build:
         backend: Backend,
         runtime: Runtime,
     ) -> None:
-        """Build everything in parallel; raises CompileError or UsageError."""
+        """Build all sources in parallel; raises CompileError or UsageError."""
         entry = kernel_config.orchestration(runtime.name)
         kernels = kernel_config.kernels(runtime.name)
         python = [kernel for kernel in kernels if kernel.is_python]
@@ -53,7 +53,7 @@ class Build:
         return {func_id: child.name for func_id, child in self.children.items()}
 
     def chip(self, inputs: Inputs) -> ChipCallable:
-        """Return the callable for arguments like ``inputs``; outputs are copied in and back."""
+        """Return the callable for arguments like ``inputs``; by default, its outputs are INOUT."""
         return ChipCallable(
             self._orchestration,
             self.children,

@@ -1,4 +1,4 @@
-"""Comparison of an output with its reference."""
+"""Compare an output with its reference."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def compare(
     *,
     exact_integers: bool = True,
 ) -> OutputReport:
-    """Compare every element.
+    """Compare an output with its reference, element by element.
 
-    Booleans must be equal, and with ``exact_integers`` integers too. Other elements may differ by
-    at most ``atol + rtol * abs(expected)``. An infinity equals itself, and NaN is correct where the
-    reference has NaN. Raises UsageError if the reference has another shape.
+    Booleans must be equal, and with ``exact_integers`` integers must be equal too. Other elements
+    may differ by at most ``atol + rtol * abs(expected)``. An infinity equals itself, and NaN is
+    correct where the reference has NaN. Raises UsageError if the reference has another shape.
     """
     if actual.shape != expected.shape:
         raise UsageError(
@@ -65,7 +65,7 @@ def compare(
 
 
 def mismatch_error(output: OutputReport) -> WrongResultError:
-    """Describe a mismatch."""
+    """Return a text that describes a mismatch."""
     tolerance = (
         f"rtol {output.rtol:g}, atol {output.atol:g}" if output.rtol or output.atol else "exact"
     )
@@ -117,8 +117,8 @@ def _close(actual: Any, expected: Any, rtol: float, atol: float) -> tuple[Any, A
         error = np.abs(left - right)
         same = (left == right) | (np.isnan(left) & np.isnan(right))
         error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
-        # An infinite reference allows no difference, although its computed tolerance would be
-        # infinite.
+        # No difference from an infinite reference is allowed, although the computed tolerance would
+        # be infinite.
         allowed = np.where(np.isinf(right), 0.0, atol + rtol * np.abs(right))
         return ~same & ~(error <= allowed), error
 

@@ -1,4 +1,4 @@
-"""The diagnostics of ``CallConfig`` as settings of a case. No diagnostic is implemented yet."""
+"""The diagnostics of ``CallConfig`` as settings of a case. None of them is implemented yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMES = frozenset(
 
 
 def without_diagnostics(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove the diagnostics that are switched off.
+    """Return the settings without the diagnostics that are switched off.
 
     Raises UnsupportedError for a diagnostic that is switched on, and UsageError for an invalid
     value.
@@ -28,7 +28,7 @@ def without_diagnostics(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def texts_without_diagnostics(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Do the same as :func:`without_diagnostics` for ``key=value`` texts."""
+    """Apply :func:`without_diagnostics` to ``key=value`` texts."""
     pairs = dict(text.split("=", 1) for text in texts if "=" in text)
     without_diagnostics(pairs)
     return tuple(text for text in texts if text.partition("=")[0].strip() not in _NAMES)

@@ -1,4 +1,4 @@
-"""Explain why a child ended before its work was done."""
+"""Explain why a child process ended before it had run all cases."""
 
 from __future__ import annotations
 
@@ -61,22 +61,22 @@ class ChildState:
     seed: int | None = None
     """The current seed of a sweep."""
     tasks_ran: bool = True
-    """Whether a task started since the start of the run; True if this is unknown.
+    """Whether a task has started since the run began; True if this is unknown.
     """
 
     @property
     def doing(self) -> str:
-        """The current activity, as a phrase that a message puts after "while"."""
+        """The current activity of the child, as a phrase that messages insert after "while"."""
         return _PHASES.get(self.phase, self.phase)
 
     def describe(self, kernels: Sequence[RunningKernel], joined_by: str) -> str:
-        """Name kernels, tasks and cores, up to a small number of them."""
+        """Name the first kernels with their tasks and cores, and the number of further kernels."""
         shown = [describe(one, self.kernels, self.blocks) for one in kernels[:_SHOWN_KERNELS]]
         more = len(kernels) - len(shown)
         return joined_by.join(shown) + (f"{joined_by}{more} more" if more else "")
 
     def fields(self, kernel: RunningKernel) -> dict[str, Any]:
-        """Return the same facts as the fields of an error."""
+        """Return the task, func_id, core and name of a kernel as the fields of an error."""
         return {
             "task": kernel.task,
             "func_id": kernel.func_id,
@@ -88,9 +88,9 @@ class ChildState:
 def timeout_error(
     state: ChildState, timeout_s: float, stuck: Sequence[RunningKernel], place: str | None
 ) -> TaskTimeoutError:
-    """Explain a case that was ended at its time limit: name the stuck kernels, or ``place``.
+    """Explain why a case was ended at its time limit; name the stuck kernels, or ``place``.
 
-    ``place`` is the location in the user's Python code, if any was running.
+    ``place`` is the location in the user's Python code at which the child was, or None.
     """
     what = f"case {state.case['case']!r}" if state.case else "the case"
     limit = f"{what} was ended after its limit of {timeout_s:g} s (--timeout)"
@@ -113,10 +113,10 @@ def timeout_error(
 
 
 def named(error: PtoError, blocks: int | None) -> PtoError:
-    """Rewrite the error of a run for the user of a case.
+    """Return the error of a run with a message for the user of a case.
 
-    The new message contains the func_id and the user's name of the core. Advice about the device is
-    removed, because the user of a case has no device object.
+    The new message contains the func_id and the user's name for the core. It omits advice about the
+    device, because the user of a case has no device object.
     """
     names = ("kernel", "func_id", "core")
     kernel, func_id, core = (getattr(error, name, None) for name in names)
@@ -138,14 +138,14 @@ def named(error: PtoError, blocks: int | None) -> PtoError:
 
 
 def seed_note(job: Job, case: str, seed: int) -> str:
-    """Return a note with the command that reproduces a failure of a sweep."""
+    """Return a note with the command that repeats a failure of a sweep."""
     return f"seed {seed} of {job.seeds} failed first; reproduce it with: {job.command(case, seed)}"
 
 
 def death_error(state: ChildState, code: int, running: Sequence[RunningKernel]) -> PtoError:
-    """Explain a child that ended with ``code`` while the kernels in ``running`` were running."""
-    # If the backend noted which thread received the signal, kernels on other threads are not
-    # suspects.
+    """Explain why a child ended with ``code`` while the kernels in ``running`` were running."""
+    # If the backend recorded which thread received the signal, only the kernel of that thread is a
+    # suspect.
     suspects = [kernel for kernel in running if kernel.signal] or running
     how = _end_text(code)
     if suspects:
@@ -162,7 +162,7 @@ def death_error(state: ChildState, code: int, running: Sequence[RunningKernel]) 
 
 
 def orchestration_death_error(code: int) -> OrchestrationError:
-    """Explain a child whose C++ orchestration crashed."""
+    """Explain the exit of a child whose C++ orchestration crashed."""
     return OrchestrationError(
         f"the orchestration crashed: {_end_text(code)}; its process has ended; other "
         "processes are not affected",

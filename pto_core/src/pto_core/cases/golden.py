@@ -1,4 +1,4 @@
-"""Read ``golden.py``: the inputs of a case, and the reference for its outputs."""
+"""Read ``golden.py``, which defines the inputs of a case and the reference for its outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPTIONAL = ("ALL_CASES", "DEFAULT_CASE", "RTOL", "ATOL", "TENSOR_ORDER", "__out
 class Inputs:
     """The arguments of one run, in order, and the names of the tensors that are outputs.
 
-    ``trailing`` contains the sizes that the older dict form appends to the arguments: the size of
+    ``trailing`` is used for the older dict form, which appends sizes to the arguments: the size of
     each tensor in bytes, then the number of elements of the first tensor.
     """
 
@@ -37,7 +37,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Golden:
-    """The checked content of the file."""
+    """The checked content of ``golden.py``."""
 
     path: Path
     cases: Mapping[str, Mapping[str, Any]]
@@ -45,14 +45,14 @@ class Golden:
     rtol: float
     atol: float
     exact_integers: bool
-    """Whether integer outputs must be equal; true unless the file states a tolerance."""
+    """Whether integer outputs must equal the reference; true unless the file states a tolerance."""
     _generate: Callable[[dict[str, Any]], Any]
     _compute: Callable[[dict[str, Any], dict[str, Any]], Any] | None
     _order: tuple[str, ...] | None
     _outputs: tuple[str, ...] | None
 
     def names(self, case: str | None, every: bool) -> list[str]:
-        """List the cases to run; raises UsageError for an unknown name."""
+        """List the names of the cases to run; raises UsageError for an unknown name."""
         if every:
             return list(self.cases)
         if case is None:
@@ -68,11 +68,11 @@ class Golden:
         return [case]
 
     def params(self, case: str) -> dict[str, Any]:
-        """Return the parameters for the functions of the file, including the case's name."""
+        """Return the parameters that the file's functions receive, including the case's name."""
         return {**self.cases[case], "name": case}
 
     def generate(self, case: str) -> Inputs:
-        """Call ``generate_inputs`` and check its result."""
+        """Call ``generate_inputs`` and check the values that it returns."""
         where = f"{self.path}: generate_inputs"
         with blaming(self.path, f"failed in generate_inputs for case {case!r}"):
             given = self._generate(self.params(case))
@@ -90,9 +90,9 @@ class Golden:
         return Inputs(arguments, outputs, _sizes(arguments) if by_name else ())
 
     def compute(self, inputs: Inputs, tensors: dict[str, Any], case: str) -> dict[str, Any]:
-        """Call ``compute_golden`` on ``tensors``, copies made before the run; it fills them.
+        """Call ``compute_golden``, which fills ``tensors``; these are copies made before the run.
 
-        Returns the expected outputs as arrays by name.
+        Returns the expected outputs by name, as arrays.
         """
         assert self._compute is not None, "the caller skips the reference"
         with blaming(self.path, f"failed in compute_golden for case {case!r}"):
@@ -162,7 +162,7 @@ class Golden:
 
 
 def load_golden(path: Path, *, reference: bool = True) -> Golden:
-    """Execute and check the file; ``compute_golden`` may be missing if ``reference`` is false."""
+    """Execute and check ``golden.py``. Without ``reference``, ``compute_golden`` may be missing."""
     module = load_module(path)
     warn_of_misspelt(module, _OPTIONAL, path)
     generate = required(module, "generate_inputs", "def generate_inputs(params)")

@@ -1,4 +1,4 @@
-"""The job that the parent sends to the child that runs cases."""
+"""The job: the cases that a child must run, and how. The parent sends it to the child."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Job:
-    """The cases to run. ``settings`` are argument settings; ``set_`` contains the ``--set`` texts.
+    """The cases to run. ``settings`` come from arguments; ``set_`` contains the ``--set`` texts.
 
-    ``only`` lists the cases that remain after an earlier child died. If it is None, ``case`` and
+    ``only`` lists the remaining cases after an earlier child died. If it is None, ``case`` and
     ``every`` select the cases. A ``seed`` makes the run deterministic. With ``seeds``, each case
-    runs with the seeds from 0 to ``seeds`` - 1, until one fails.
+    runs with the seeds from 0 to ``seeds`` - 1, until one of the runs fails.
     """
 
     golden: Path
@@ -37,7 +37,7 @@ class Job:
         return json.dumps(asdict(self), default=str)
 
     def command(self, case: str, seed: int) -> str:
-        """Return the command that runs one case of this job under one seed."""
+        """Return the ``pto run`` command that runs one case of this job with one seed."""
         command = ["pto", "run", "-k", str(self.kernel_config.parent), "-g", str(self.golden)]
         options = {"backend": "-p", "runtime": "-r", "device": "-d"}
         for key, option in options.items():
@@ -51,7 +51,7 @@ class Job:
 
     @staticmethod
     def from_json(text: str) -> Job:
-        """Rebuild a job from its JSON."""
+        """Create a job from its JSON text."""
         data = json.loads(text)
         for name in ("golden", "kernel_config"):
             data[name] = Path(data[name])

@@ -15,19 +15,19 @@ _KERNEL_KEYS = ("func_id", "source", "core_type", "name", "function_name", "sign
 _ORCHESTRATION_KEYS = ("source", "function_name", "signature")
 _OPTIONAL = ("RUNTIME_CONFIG", "RUNTIME_ENV")
 _CORE_TYPES = ("aic", "aiv")
-# Keys of RUNTIME_CONFIG that only later published runners read.
+# Keys of RUNTIME_CONFIG that only later versions of the published runner read.
 _LATER_SETTINGS = {
     "rounds": "use --repeat N to run a case N times",
     "orch_thread_num": "every run has one orchestrator thread",
 }
-_LARGEST_FUNC_ID = 4095  # limit of every runtime's kernel table
+_LARGEST_FUNC_ID = 4095  # the size of every runtime's kernel table
 
 _Chosen = TypeVar("_Chosen")
 
 
 @dataclass(frozen=True)
 class KernelEntry:
-    """One entry of ``KERNELS``. A source that ends in ``.py`` has a Python kernel ``function``."""
+    """One entry of ``KERNELS``. If ``source`` ends in ``.py``, ``function`` is a Python kernel."""
 
     func_id: int
     source: Path
@@ -44,7 +44,7 @@ class KernelEntry:
 
 @dataclass(frozen=True)
 class OrchestrationEntry:
-    """The orchestration for one runtime. A source that ends in ``.py`` has a Python function."""
+    """The orchestration for one runtime; a Python function if ``source`` ends in ``.py``."""
 
     source: Path
     function: str | None
@@ -58,10 +58,10 @@ class OrchestrationEntry:
 
 @dataclass(frozen=True)
 class KernelConfig:
-    """The checked content of the whole file.
+    """The checked content of ``kernel_config.py``.
 
     ``kernel_lists`` and ``orchestrations`` are keyed by the name of a runtime; the name "" stands
-    for every runtime. ``warnings`` name the keys that were left out of ``settings``.
+    for every runtime. ``warnings`` name the keys that ``settings`` omits.
     """
 
     path: Path
@@ -94,7 +94,7 @@ class KernelConfig:
 
 
 def load_kernel_config(path: Path) -> KernelConfig:
-    """Execute and check the file; each mistake raises a UsageError that names file and key."""
+    """Execute and check the file. A mistake raises a UsageError that names the file and the key."""
     module = load_module(path)
     warn_of_misspelt(module, _OPTIONAL, path)
     check = _Check(path)
@@ -190,7 +190,7 @@ def _orchestration(check: _Check, where: str, raw: Any) -> OrchestrationEntry:
 
 
 class _Check:
-    """A reader of the values of one file; its errors name file, key and value."""
+    """Reads and checks the values of one file; its errors name the file, the key and the value."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

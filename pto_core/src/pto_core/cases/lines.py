@@ -1,16 +1,17 @@
-"""Lines from a pipe."""
+"""Read text lines from a pipe."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 
-# The maximum number of reads: more than a full pipe needs. Later output is ignored.
+# The maximum number of reads at the end. They read more than a full pipe contains; later data is
+# ignored.
 _LAST_READS = 64
 
 
 class Lines:
-    """Complete lines from a pipe, and the incomplete last line at the end of the pipe."""
+    """Reads complete lines from a pipe and, at its end, an incomplete last line."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -18,7 +19,7 @@ class Lines:
         self._partial = b""
 
     def read(self) -> list[str]:
-        """Read once; may block if the pipe is empty."""
+        """Read from the pipe once and return the complete lines; blocks while the pipe is empty."""
         chunk = os.read(self.descriptor, 1 << 16)
         if not chunk:
             self.is_open = False
@@ -30,7 +31,8 @@ class Lines:
     def rest(self) -> list[str]:
         """Read the available data, including an incomplete last line; never blocks.
 
-        Waiting for the end of the pipe could hang, because another process may hold its write end.
+        Waiting for the end of the pipe could take forever, because another process may keep its
+        write end open.
         """
         os.set_blocking(self.descriptor, False)
         lines: list[str] = []

@@ -1,4 +1,4 @@
-"""The locations of the two files of a case."""
+"""Find the two files of a case."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class CaseFiles:
 
     @property
     def folder(self) -> Path:
-        """The folder by which the case is known."""
+        """The folder that identifies the case to the user."""
         return self.golden.parent
 
 
 def locate(
     folder: Path | None = None, kernels: Path | None = None, golden: Path | None = None
 ) -> CaseFiles:
-    """Find a case from its folder, or from its kernels folder and its golden file.
+    """Find the files of a case from its folder, or from its kernels folder and its golden file.
 
-    A folder holds ``golden.py`` and either ``kernels/kernel_config.py`` or ``kernel_config.py``;
-    ``kernels`` and ``golden`` replace these locations. Raises a UsageError that names the missing
-    file.
+    The folder contains ``golden.py`` and either ``kernels/kernel_config.py`` or
+    ``kernel_config.py``. ``kernels`` and ``golden`` override these locations. Raises a UsageError
+    that names the missing file.
     """
     if folder is None and (kernels is None or golden is None):
         missing = "-k KERNELS" if kernels is None else "-g GOLDEN"
@@ -86,7 +86,7 @@ def _is_a_file(path: Path) -> UsageError:
 
 
 def _missing(what: str, path: Path) -> UsageError:
-    """Return an error that describes the content of the last existing folder of ``path``."""
+    """Return an error for a missing path that lists the deepest folder that exists."""
     existing = path.parent
     while not existing.is_dir() and existing != existing.parent:
         existing = existing.parent

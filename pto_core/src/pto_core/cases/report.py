@@ -1,9 +1,9 @@
-"""The result of a case: attributes for programs, JSON for other tools.
+"""The report of a case: attributes for programs, JSON for other tools.
 
-The JSON keys are those of the dataclasses, and are stable: keys may be added, but no key changes
-its meaning while ``SCHEMA_VERSION`` stays the same. Times are in seconds, sizes in bytes. A number
-that is not finite becomes the text ``"inf"``, ``"-inf"`` or ``"nan"``, a complex number a text such
-as ``"(1+2j)"``.
+The JSON keys are the names of the dataclass fields. While ``SCHEMA_VERSION`` stays the same, keys
+may be added, but no key changes its meaning. Times are in seconds, sizes in bytes. A number that is
+not finite becomes the text ``"inf"``, ``"-inf"`` or ``"nan"``, and a complex number becomes a text
+such as ``"(1+2j)"``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class OutputReport:
-    """One output compared with its reference. Without a difference, ``first_`` members are None."""
+    """The comparison of one output. The ``first_`` members are None if there is no difference."""
 
     name: str
     shape: tuple[int, ...]
@@ -41,8 +41,8 @@ class OutputReport:
 class CoreShare:
     """The use of the cores of one type: ``used`` of ``total`` cores ran a task.
 
-    ``busy`` is the time in kernels divided by the time of all ``total`` cores, from 0 to 1;
-    ``dispatches`` are the numbers of tasks that each core received, in the order of the cores.
+    ``busy`` is the time in kernels divided by the time of all ``total`` cores, from 0 to 1.
+    ``dispatches`` lists the number of tasks that each core received, in the order of the cores.
     """
 
     core_type: str
@@ -55,7 +55,7 @@ class CoreShare:
 
 @dataclass(frozen=True)
 class RunTimes:
-    """The times of one repetition: building the graph, running its tasks, and copying."""
+    """The times of one repetition: building the graph, running its tasks, and copying data."""
 
     build: float
     run: float
@@ -74,11 +74,11 @@ class Copies:
 
 @dataclass(frozen=True)
 class CaseReport:
-    """All repetitions of one case; ``build``, ``run`` and ``copy`` are those of the fastest.
+    """All repetitions of a case; ``build``, ``run`` and ``copy`` belong to the fastest repetition.
 
-    ``wall`` is the time of the whole case in the child: compiling (``compile``, which is 0 for all
-    cases but the first), inputs, runs, ``reference`` and comparison. The members from ``tasks`` on
-    are None or empty if the case failed before they were known.
+    ``wall`` is the time of the whole case in the child. It includes ``compile`` (0 except for the
+    first case), inputs, runs, ``reference`` and comparison. If the case fails early, the unknown
+    members from ``tasks`` on are None or empty.
     """
 
     case: str
@@ -105,15 +105,15 @@ class CaseReport:
     statistics: Mapping[str, int] = field(default_factory=dict)
     errors: tuple[PtoError, ...] = ()
     seeds: int | None = None
-    """The number of seeds that a sweep (``--seeds``) ran, including a failed one, or None.
+    """The number of seeds that were run, including a failed one; None unless it is a sweep.
     """
     failing_seed: int | None = None
     traces: int | None = None
-    """The number of distinct traces in the sweep."""
+    """The number of different execution traces in the sweep."""
 
     @property
     def max_error(self) -> float | None:
-        """The largest error of any output; None if no output was compared."""
+        """The largest error of all outputs; None if no output was compared."""
         return max((output.max_error for output in self.outputs), default=None)
 
     def check(self) -> CaseReport:
@@ -140,7 +140,7 @@ def report_from_json(data: Mapping[str, Any]) -> CaseReport:
 
 
 def error_to_json(error: PtoError) -> dict[str, Any]:
-    """Return class, message, exit code, notes (such as a kernel's traceback) and fields."""
+    """Return the class, message, exit code, notes (such as tracebacks) and fields of an error."""
     return {
         "type": type(error).__name__,
         "message": error.message,
@@ -151,7 +151,7 @@ def error_to_json(error: PtoError) -> dict[str, Any]:
 
 
 def error_from_json(data: Mapping[str, Any]) -> PtoError:
-    """Rebuild an error with its notes."""
+    """Create an error, with its notes, from the result of :func:`error_to_json`."""
     kind = getattr(pto_core.errors, data["type"], InternalError)
     known = {name: value for name, value in data["fields"].items() if name in kind.fields}
     error: PtoError = kind(data["message"], **known)

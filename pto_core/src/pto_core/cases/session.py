@@ -1,4 +1,4 @@
-"""The work of the child: build once, then run and check one case after another."""
+"""The work of the child: build the kernels once, then run and check each case."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Session:
     ) -> None:
         """Build, open the device and run the cases; raises PtoError if no case can be run.
 
-        ``seeded`` is a function that returns the configuration for a deterministic run with a seed.
+        ``seeded(seed)`` returns the configuration for a deterministic run with that seed.
         """
         golden = load_golden(self._job.golden, reference=not self._job.skip_golden)
         names = golden.names(self._job.case, self._job.every)
@@ -84,7 +84,7 @@ class Session:
     def _sweep(
         self, golden: Golden, build: Build, name: str, open_device: Callable[[int], Device]
     ) -> CaseReport:
-        """Run one case under one seed after another until one fails; return the last report."""
+        """Run a case with one seed after another until a run fails; return the last report."""
         seeds = self._job.seeds or 0
         assert seeds > 0, "checked with the arguments"
         traces: set[str | None] = set()
@@ -109,7 +109,7 @@ class Session:
 
 
 class _Case:
-    """One case on an open device."""
+    """A case that runs on an open device."""
 
     def __init__(
         self, job: Job, emit: Emit, golden: Golden, build: Build, device: Device, name: str
@@ -131,7 +131,7 @@ class _Case:
         )
 
     def run(self, *, announced: bool = False) -> CaseReport:
-        """Run all repetitions and compare each; a failure becomes part of the report."""
+        """Run all repetitions and check their outputs; an error becomes part of the report."""
         started = time.perf_counter()
         if not announced:
             names = ("case", "folder", "backend", "runtime", "device")
@@ -232,7 +232,7 @@ class _Case:
 
 @contextlib.contextmanager
 def _as_pto_errors() -> Iterator[None]:
-    """Attach the traceback of an exception in a Python kernel or orchestration to our own error."""
+    """Add a note with the traceback of the user's Python kernel or orchestration to the error."""
     try:
         yield
     except UsageError:

@@ -1,10 +1,10 @@
-"""The parent's side of a run: start the child, read its events, and explain an early exit.
+"""Run cases from the parent: start the child, read its events, and explain an early exit.
 
 The child writes events, one JSON object per line: ``listing`` (the cases), ``prepared`` (cache
 folder), ``source`` (a build step), ``device`` (blocks, kernels), ``case`` (start of a case),
-``phase``, ``seed`` (of a sweep), ``report`` (end of a case), ``failed`` (no case can be run). Its
-printed output arrives on another pipe. When :func:`supervise` returns or raises, all processes,
-pipes and files of the child are gone.
+``phase``, ``seed`` (of a sweep), ``report`` (end of a case), ``failed`` (no case can be run),
+``done``. Its printed output arrives on another pipe. When :func:`supervise` returns or raises, the
+child has exited, and its pipes and temporary files are removed.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from pto_core.toolchain.children import ProcessGroup
 
 _TICK_S = 0.1
 _STUCK_CHECK_S = 0.05
-_START_S = 60.0  # additional seconds in which a child starts and imports the framework
+_START_S = 60.0  # additional time for the start of the child, which imports the framework
 _GRACE_S = 2.0
-_GRACE_AT_LIMIT_S = 0.5  # the child's time limit has already expired
+_GRACE_AT_LIMIT_S = 0.5  # used if the child has exceeded its time limit
 _COMMAND = "from pto_core.cases.child import main; main()"
 
 
@@ -48,7 +48,7 @@ class Listener(Protocol):
     """A listener for the events of a run, called on the thread that called :func:`supervise`."""
 
     def started(self) -> None:
-        """Do slow preparation while the child starts; called for each child."""
+        """Do slow preparation while a child starts; called once for each child."""
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Handle one event of the child."""
@@ -64,11 +64,11 @@ class Listener(Protocol):
 
 
 def supervise(job: Job, listener: Listener, timeout_s: float | None = None) -> list[CaseReport]:
-    """Run the cases of ``job`` in a child process; replace a child that dies by a new one.
+    """Run the cases of ``job`` in a child process; if the child dies, start another child.
 
-    ``timeout_s`` is the wall limit of each case, and of the build before the first case. Raises
-    PtoError if no case could be started. An exception from a signal such as SIGINT propagates after
-    the clean-up.
+    ``timeout_s`` is the limit of the elapsed time for each case, and for the build before the first
+    case. Raises PtoError if no case could be started. An exception from a signal such as SIGINT
+    propagates after the clean-up.
     """
     reports: list[CaseReport] = []
     doing = "starting"
@@ -88,7 +88,7 @@ def supervise(job: Job, listener: Listener, timeout_s: float | None = None) -> l
 
 
 class _Watch:
-    """One child from its start to its end."""
+    """Runs one child process from its start to its end."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _Watch:
 
     @property
     def doing(self) -> str:
-        """The last activity of the child, as a phrase that follows "while"."""
+        """The last activity of the child, as a phrase that messages insert after "while"."""
         return self._state.doing
 
     def follow(self, interrupts: Interrupts) -> None:
@@ -167,7 +167,7 @@ class _Watch:
             child.stdin.write(self._job.to_json().encode())
             child.stdin.close()
         except BrokenPipeError:
-            pass  # the child has exited already; its exit status explains why
+            pass  # the child has exited; its exit status explains the reason
 
     def _listen(
         self,
@@ -176,7 +176,7 @@ class _Watch:
         output: Lines,
         interrupts: Interrupts,
     ) -> None:
-        """Read events and output until the child exits: its descendants may keep the pipes open."""
+        """Read until the child exits; its descendants may keep the pipes open after that."""
         with selectors.DefaultSelector() as selector:
             selector.register(events.descriptor, selectors.EVENT_READ, self._take_event)
             selector.register(output.descriptor, selectors.EVENT_READ, self._listener.output)
@@ -205,12 +205,12 @@ class _Watch:
         return min(_TICK_S, max(-self._over_s(self._timeout_s), 0.0))
 
     def _over_s(self, timeout_s: float) -> float:
-        """Return the seconds by which the current limit is exceeded; negative before that."""
+        """Return the seconds by which the current limit is exceeded; negative before the limit."""
         limit_s = timeout_s if self._has_reported else timeout_s + _START_S
         return time.monotonic() - self._started - limit_s
 
     def _locate(self, child: subprocess.Popen[bytes]) -> None:
-        """Return the location of a child that hangs outside of kernels."""
+        """Find the Python line at which the child hangs, unless a kernel is stuck."""
         if self._suspects:
             return
         folders = (self._job.golden.parent, self._job.kernel_config.parent)
@@ -219,7 +219,7 @@ class _Watch:
         self._state.tasks_ran = changes is None or changes != self._changes
 
     def _has_expired(self) -> bool:
-        """Read the activity page twice: a kernel that is still running the second time is stuck."""
+        """Return whether the time limit has expired; read the page twice to find stuck kernels."""
         if self._timeout_s is None or self._state.finished:
             return False
         over = self._over_s(self._timeout_s)
@@ -236,7 +236,7 @@ class _Watch:
         return True
 
     def _end(self, child: subprocess.Popen[bytes], *, may_finish: bool) -> None:
-        """Wait until the child has cleaned up, unless a kernel is stuck; then kill it."""
+        """Wait a short time for the child to clean up, unless a kernel is stuck; then kill it."""
         stuck = self._expired and bool(self._suspects)
         if child.poll() is None and not stuck:
             if not may_finish:
@@ -251,14 +251,14 @@ class _Watch:
             child.wait()
 
     def _sweep(self) -> None:
-        """Remove the files that a killed child left in the cache, once its compilers have ended."""
+        """Remove the files that a killed child left in the cache."""
         if self._state.cache_dir is not None:
             from pto_core.toolchain.cache import ArtefactCache
 
             ArtefactCache(self._state.cache_dir).sweep()
 
     def _drain(self, events: Lines, output: Lines) -> None:
-        """Read the remaining data that the child and its descendants wrote before they ended."""
+        """Read the data that is still in the pipes."""
         for line in events.rest():
             self._take_event(line)
         for line in output.rest():
@@ -272,7 +272,7 @@ class _Watch:
         state = self._state
         if not self._has_reported:
             self._has_reported = True
-            # earlier time was spent in the framework, not in user files
+            # The time until the first event was spent in the framework, not in user files.
             self._started = time.monotonic()
         match event["event"]:
             case "listing":
@@ -305,7 +305,7 @@ class _Watch:
         self._listener.finished(report)
 
     def _conclude(self, code: int) -> None:
-        """Explain an unexpected end, and record the remaining cases."""
+        """Explain an unexpected exit of the child, and record which cases remain."""
         state = self._state
         if state.failure is not None:
             raise state.failure
@@ -314,8 +314,8 @@ class _Watch:
             self._finish(self._report(state.case, self._explain(code)))
         over = {report.case for report in self.reports}
         self.left = [case for case in state.cases if case not in over]
-        # A child that died between two cases is replaced. If the death belongs to no case, it is an
-        # error of the whole run.
+        # A child that died between two cases is replaced. If its death cannot be attributed to a
+        # case, the whole run fails.
         if not (in_case or state.finished or (over and self.left)):
             raise self._explain(code)
 

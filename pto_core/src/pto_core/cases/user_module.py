@@ -1,4 +1,4 @@
-"""Run a user's Python file, and report the location of its errors."""
+"""Execute a user's Python file, and report the location of its errors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pto_core.errors.suggestion import suggestion
 
 
 def load_module(path: Path) -> ModuleType:
-    """Execute a Python file as a separate module; imports from its folder work.
+    """Execute a Python file as a separate module; it can import modules from its folder.
 
-    Writes no bytecode. Raises UsageError with file and line for any exception of the file.
+    Writes no bytecode. If the file raises an exception, raises a UsageError with its file and line.
     """
     name = f"pto_case_{path.stem}_{abs(hash(path)):x}"
     if name in sys.modules:
@@ -59,7 +59,7 @@ def blaming(path: Path, what: str) -> Iterator[None]:
 
 
 def user_traceback(error: BaseException) -> str:
-    """Format the traceback of an exception in user code, without frames of this package."""
+    """Format the traceback of an exception in user code; omit the frames of this package."""
     frames = traceback.extract_tb(error.__traceback__)
     own = str(Path(__file__).parents[1])
     theirs = [frame for frame in frames if not frame.filename.startswith(own)]
@@ -83,7 +83,7 @@ def required(module: ModuleType, name: str, expected: str) -> Any:
 
 
 def warn_of_misspelt(module: ModuleType, optional: tuple[str, ...], path: Path) -> None:
-    """Warn of each name in the file that resembles a missing optional name.
+    """Warn about each name in the file that resembles an optional name that is missing.
 
     This is not an error, because the file may define such names for its own use.
     """

@@ -1,4 +1,4 @@
-"""View the values that ``generate_inputs`` may return as arrays and scalars, without copies."""
+"""View the arrays and scalars that ``generate_inputs`` returns, without copying them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tensor:
     array: np.ndarray[Any, Any]
 
     def copied(self) -> Any:
-        """Return a copy of the value, of the user's own type if that is known."""
+        """Return a copy: a torch tensor for a torch tensor, otherwise an array."""
         if _is_torch(self.value):
             return self.value.detach().clone()
         return self.array.copy()
@@ -40,7 +40,7 @@ class Scalar:
 
 
 def as_argument(name: str, value: Any, where: str) -> Tensor | Scalar:
-    """Wrap one value. Raises a UsageError, which names it, if it is neither tensor nor scalar."""
+    """Wrap one value. If it is neither tensor nor scalar, raise a UsageError that names it."""
     if isinstance(value, ctypes._SimpleCData):
         if not isinstance(value.value, int | float):
             raise _wrong(name, type(value).__name__, where, "a ctypes number")
@@ -59,7 +59,7 @@ def as_argument(name: str, value: Any, where: str) -> Tensor | Scalar:
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:
-    """View a tensor of any kind as an array; return None if it is no tensor."""
+    """Return a view of a tensor of any kind as an array; None if the value is not a tensor."""
     if isinstance(value, np.ndarray):
         return value
     if _is_torch(value):
@@ -73,7 +73,7 @@ def as_array(value: Any) -> np.ndarray[Any, Any] | None:
 
 
 def contiguous(tensor: Tensor, *, written: bool, where: str) -> Tensor:
-    """Return the tensor as contiguous memory. Raises if a ``written`` tensor would be copied."""
+    """Return the tensor in contiguous memory, copied if needed. Raises if it is ``written``."""
     array = tensor.array
     if written and not array.flags.writeable:
         raise _wrong(tensor.name, "a read-only array", where, "an output that can be written")
@@ -111,7 +111,7 @@ def _torch_view(tensor: Any) -> np.ndarray[Any, Any]:
 
 
 def _dlpack_view(value: Any) -> np.ndarray[Any, Any]:
-    """View an exporter's memory. One that does not report read-only memory counts as writable."""
+    """View the memory of a DLPack exporter. Memory is writable unless it is marked as read-only."""
     array = np.from_dlpack(value)
     if array.flags.writeable or not array.flags.c_contiguous:
         return array

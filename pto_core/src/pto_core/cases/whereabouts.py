@@ -1,4 +1,4 @@
-"""Find the line of Python user code at which a child hangs."""
+"""Find the line of the user's Python code at which a child hangs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import time
 from pathlib import Path
 
 _SIGNAL = signal.SIGUSR1
-_PATIENCE_S = 2.0  # seconds that an answer may take on a busy machine; usually it arrives at once
+_PATIENCE_S = 2.0  # the time limit for an answer on a busy machine; it usually arrives at once
 _STEP_S = 0.01
 _MOST_BYTES = 1 << 16
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 
 
 class Whereabouts:
-    """An anonymous file to which a child writes its stack on request.
+    """An anonymous file to which a child writes its Python stack on request.
 
     The child inherits ``descriptor`` and passes it to :func:`note_when_asked`.
     """
@@ -52,7 +52,7 @@ class Whereabouts:
 
 
 def note_when_asked(descriptor: int) -> None:
-    """On request, write the stack of this process's main thread, even during native code."""
+    """Install a handler that writes the main thread's stack on request, even during native code."""
     import faulthandler
 
     with contextlib.suppress(AttributeError, OSError):
