@@ -1,6 +1,6 @@
 """Convert C++ sources to shared libraries: compilers, flags and the cache of artefacts.
 
-Importing this package imports no other module; each name is loaded at its first use.
+Importing this package does not import its modules; each name is loaded at its first use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Find kernels that use bfloat16 and for which the tile library computes in half precision.
+"""Find kernels that use bfloat16 but would be computed in half precision.
 
-The library takes bfloat16 from ``<stdfloat>``. With a compiler that lacks this header, the library
-computes in half precision (float16) without a message, and results are wrong.
+The kernel tile library takes bfloat16 from ``<stdfloat>``. If the compiler lacks this header, the
+library computes in half precision (float16) without a message, and results are wrong.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def precision_warning(request: BuildRequest, compiler: Compiler, read: Iterable[Path]) -> str:
-    """Return the warning for a kernel that is computed in half precision, otherwise "".
+    """Return the warning for a kernel that is computed in half precision, otherwise an empty text.
 
-    ``read`` lists the files that the compiler read. The user's files are searched for bfloat16.
+    ``read`` lists the files that the compiler read. The user's files among them are searched for
+    bfloat16.
     """
     root = request.tile_library
     if root is None or compiler.has_stdfloat:

@@ -33,18 +33,19 @@ from pto_core.toolchain.shadows import are_free, free_names
 
 _MANIFEST_VERSION = 2
 _ENTRIES_PER_KEY = 8
-# A file that changed within this time before it was hashed may change again within the same clock
-# tick.
+# File times have a limited resolution. If a file changed within this time before it was hashed, it
+# may have changed again without a new modification time.
 _SETTLED_NS = 1_000_000_000
-# A process that looked up an artefact within this time may be about to load it, so the artefact is
-# kept.
+# A process that found an artefact within this time may be about to load it, so the artefact is not
+# removed.
 _IN_USE_S = 600.0
-# A use is recorded only if the last record is older than this, so that a warm build writes no file.
+# A use is recorded only if the last record is older than this, so that a build without changes
+# writes no file.
 _NOTE_USE_S = 60.0
 
 
 class ArtefactCache:
-    """Artefacts below ``root``. Every method may raise OSError if the folder cannot be used."""
+    """The artefacts below ``root``. Every method may raise OSError if the folder cannot be used."""
 
     def __init__(self, root: Path) -> None:
         self._manifests = root / "manifests"
@@ -53,7 +54,7 @@ class ArtefactCache:
         self._locks = root / "locks"
 
     def lookup(self, key: str) -> Path | None:
-        """Return the artefact of ``key`` for the present content of its files, or None."""
+        """Return the artefact of ``key`` if its input files have not changed, otherwise None."""
         for entry in self._entries(key):
             unchanged = all(_is_unchanged(record, entry["hashed_ns"]) for record in entry["files"])
             if unchanged and are_free(entry["free"]):
@@ -66,7 +67,7 @@ class ArtefactCache:
         return None
 
     def files(self, key: str) -> list[Path]:
-        """Return the files that were read for the newest artefact of ``key``."""
+        """Return the files that the compiler read for the newest artefact of ``key``."""
         return [Path(record[0]) for entry in self._entries(key)[:1] for record in entry["files"]]
 
     def prepare(self) -> None:
@@ -75,10 +76,10 @@ class ArtefactCache:
             folder.mkdir(parents=True, exist_ok=True)
 
     def sweep(self) -> None:
-        """Remove scratch folders and lock files whose owner has ended.
+        """Remove scratch folders and lock files of processes that have ended.
 
-        A folder may have no lock file: compilers that briefly outlived their builder wrote into the
-        folder while it was removed.
+        A scratch folder may have no lock file: a compiler that outlived its builder for a moment
+        may have written into the folder while it was being removed.
         """
         with contextlib.suppress(OSError):
             for folder in (self._scratch, self._locks):
@@ -88,15 +89,15 @@ class ArtefactCache:
                             shutil.rmtree(path.with_suffix(""), ignore_errors=True)
 
     def size(self) -> tuple[int, int]:
-        """Return the number of artefacts and their total bytes."""
+        """Return the number of artefacts and their total size in bytes."""
         sizes = [state.st_size for _, state in self._stated()]
         return len(sizes), sum(sizes)
 
     def trim(self, limit_bytes: int) -> None:
-        """Remove the least recently used artefacts until the rest fits.
+        """Remove the least recently used artefacts until the total size is within the limit.
 
-        Artefacts that were used in the last ten minutes are kept, whatever the limit is. One
-        process does this at a time; other processes skip it.
+        Artefacts that were used in the last ten minutes are never removed. Only one process at a
+        time removes artefacts; other processes skip it.
         """
         with FileLock(self._locks / "trim.lock") as lock:
             if not lock.try_acquire():
@@ -116,7 +117,7 @@ class ArtefactCache:
 
     def _stated(self) -> Iterator[tuple[Path, os.stat_result]]:
         for path in self._artefacts.glob("*"):
-            with contextlib.suppress(OSError):  # another process removed it
+            with contextlib.suppress(OSError):  # another process has removed it
                 yield path, path.stat()
 
     def _remove_useless_manifests(self) -> None:
@@ -138,11 +139,11 @@ class ArtefactCache:
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Create a private folder in the cache; the folder is removed at the end of the context."""
+        """Create a private folder in the cache; remove it at the end of the ``with`` block."""
         folder = self._scratch / f"{os.getpid()}-{os.urandom(6).hex()}"
         with FileLock(Path(f"{folder}.lock")) as lock:
             while not lock.try_acquire():
-                pass  # a sweep removed the file between its creation and the lock
+                pass  # a sweep removed the file before it was locked
             try:
                 folder.mkdir()
                 yield folder
@@ -157,10 +158,10 @@ class ArtefactCache:
         started_ns: int,
         searched: Iterable[Path] = (),
     ) -> Path:
-        """Move ``built``, a file in a scratch folder, into the cache and record its inputs.
+        """Move ``built``, a file in a scratch folder, into the cache and record the input files.
 
-        ``searched`` are the folders that were searched for headers, in addition to the compiler's
-        own. If a file in ``read`` changed after ``started_ns``, the artefact gets no manifest, so
+        ``searched``: the folders, in addition to the compiler's own, in which headers were
+        searched. If a file in ``read`` changed after ``started_ns``, no manifest is written, so
         that the next lookup builds again. Returns the artefact's path in the cache.
         """
         hashed_ns = time.time_ns()
@@ -206,14 +207,14 @@ class ArtefactCache:
 
 
 def _record(path: Path) -> list[Any]:
-    """Return path, size, mtime, ctime, inode and content hash of a file."""
+    """Return the path, size, mtime, ctime, inode and content hash of a file."""
     state = path.stat()
     content = hashlib.sha256(path.read_bytes()).hexdigest()
     return [str(path), state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, content]
 
 
 def _note_use(artefact: Path, noted_s: float) -> None:
-    """Set the modification time to now; ignore a cache that cannot be written."""
+    """Set the modification time to now; do nothing if the cache cannot be written."""
     if time.time() - noted_s > _NOTE_USE_S:
         with contextlib.suppress(OSError):
             os.utime(artefact)
@@ -234,7 +235,7 @@ def _is_unchanged(record: list[Any], hashed_ns: int) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Write the content of a file to the disk; raises OSError."""
+    """Write the content of a file to the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""Find the C++ compilers and their capabilities.
+"""Find the C++ compilers of the machine, and their capabilities.
 
-A compiler is examined once. The result is kept in the cache folder, keyed by path, time and size,
-so that a warm start runs no compiler.
+A compiler is examined once. The result is stored in the cache folder under the compiler's path,
+time and size, so that later starts need not run the compiler.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pto_core.errors import CompileError
 
 HOST_COMPILERS = (*(f"g++-{major}" for major in range(19, 10, -1)), "g++", "clang++")
 
-# Each standard with the names that compilers use for it, the final name first.
+# For each standard, the names that compilers use for it, the final name first.
 _SPELLINGS = {
     "c++17": ("c++17", "c++1z"),
     "c++20": ("c++20", "c++2a"),
@@ -39,30 +39,30 @@ _PROBE_LIMIT_S = 60
 class Compiler:
     """A compiler of this machine.
 
-    ``command`` is its command line. ``identity`` changes whenever the compiler changes.
+    ``command`` is its command line. ``identity`` is different for each version of the compiler.
     ``standards`` maps a standard (``"c++23"``) to the value of ``-std=`` for this compiler.
     """
 
     command: tuple[str, ...]
     family: str
-    """The family: ``gcc``, ``clang`` or ``unknown``."""
+    """The compiler's family: ``gcc``, ``clang`` or ``unknown``."""
     major: int
     version: str
     identity: str
     standards: Mapping[str, str]
     has_stdfloat: bool
-    """Whether its library has ``<stdfloat>``, and therefore a true bfloat16."""
+    """Whether its C++ library has ``<stdfloat>``, which defines bfloat16."""
 
     @property
     def name(self) -> str:
-        """A description of the compiler, such as ``g++ (gcc 12.2.0)``."""
+        """The name of the compiler in messages, such as ``g++ (gcc 12.2.0)``."""
         return f"{shlex.join(self.command)} ({self.family} {self.version})"
 
     def spelling(self, standard: str) -> str | None:
-        """Return the value of ``-std=`` for ``standard``; None if the compiler does not have it."""
+        """Return the value of ``-std=`` for ``standard``; None if it is not supported."""
         if standard in _SPELLINGS:
             return self.standards.get(standard)
-        return standard  # an unknown dialect: the compiler decides
+        return standard  # not one of the known standards: the compiler accepts it or not
 
 
 def candidates(config: Config, names: Sequence[str] = ()) -> Iterator[Compiler]:
@@ -87,7 +87,7 @@ def candidates(config: Config, names: Sequence[str] = ()) -> Iterator[Compiler]:
 
 
 def find_compiler(command: str, cache_dir: Path) -> Compiler | None:
-    """Examine the compiler of a command line; return None if it does not exist or does not run."""
+    """Examine the compiler of a command line; return None if it cannot be run."""
     arguments = shlex.split(command)
     program = shutil.which(arguments[0]) if arguments else None
     if program is None:
@@ -103,7 +103,7 @@ def find_compiler(command: str, cache_dir: Path) -> Compiler | None:
 
 
 def _fingerprint(arguments: Sequence[str], program: str) -> str:
-    """Hash the properties that change if the compiler, or one that a wrapper calls, is replaced."""
+    """Hash the files of a command line, so that the hash changes if one of them is replaced."""
     parts: list[str] = [program]
     for word in arguments:
         path = shutil.which(word)
@@ -131,8 +131,8 @@ def _probe(command: tuple[str, ...]) -> Compiler | None:
     numbers = [defined.get(name, "0") for name in names]
     standards = dict(_accepted(command))
     newest = next(reversed(standards.values()), "c++17")
-    # The predefined macros contain version, target and default dialect. A wrapper script may add
-    # flags.
+    # The predefined macros contain the version, the target and the default dialect. The text of a
+    # wrapper script is hashed too, because the script may add flags.
     parts = (*command, macros, *_scripts(command))
     return Compiler(
         command=command,
@@ -146,7 +146,7 @@ def _probe(command: tuple[str, ...]) -> Compiler | None:
 
 
 def _scripts(command: tuple[str, ...]) -> Iterator[str]:
-    """Return the text of each part of the command that is a script."""
+    """Return the text of each file of the command line that is a script."""
     for word in command:
         with contextlib.suppress(OSError), open(shutil.which(word) or word, "rb") as file:
             if file.read(2) == b"#!":
@@ -179,7 +179,7 @@ def _ask(command: tuple[str, ...], *flags: str, source: str = "") -> str | None:
 
 
 def _remember(record: Path, known: dict[str, Any]) -> None:
-    """Store the result; without a writable cache, the next start examines the compiler again."""
+    """Store the result. Without a writable cache, the next start examines the compiler again."""
     with contextlib.suppress(OSError):
         record.parent.mkdir(parents=True, exist_ok=True)
         partial = record.with_name(f"{record.stem}.{os.getpid()}.part")

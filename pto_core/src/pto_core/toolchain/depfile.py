@@ -1,4 +1,4 @@
-"""Find the files that a compiler read, in the make rule that it wrote."""
+"""Read the list of files that a compiler read, from the make rule that it wrote."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ESCAPE = re.compile(r"\\([ #:\\])|\$\$")
 
 
 def read_depfile(path: Path, folder: Path) -> list[Path]:
-    """List the prerequisites of the rule in ``path``; relative ones are relative to ``folder``."""
+    """List the prerequisites of the make rule in ``path``; resolve relative paths at ``folder``."""
     _, _, rule = path.read_text(errors="surrogateescape").partition(": ")
     words = _WORD.findall(rule.replace("\\\n", " "))
     names = (_ESCAPE.sub(lambda found: found[1] or "$", word) for word in words)

@@ -1,4 +1,4 @@
-"""Convert the output of a compiler to an error with advice."""
+"""Convert the output of a compiler to an error that contains advice."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _NO_SPACE = re.compile(
     r"No space left on device|File too large|File size limit exceeded|Disk quota exceeded", re.I
 )
 _FUNCTION = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
-# The note that gcc adds about our unknown flags; it appears only beside another error.
+# The note of gcc about flags that it does not know. gcc prints it only together with another error.
 _FLAG_NOTE = re.compile(r"^cc1plus: (?:note|warning): unrecognized command-line option .*\n?", re.M)
 _OUTPUT_LINES = 60
 
 
 def ran_out_of_space(outcome: Outcome) -> bool:
-    """Return whether the compiler failed because it could not write a file."""
+    """Return whether the compiler failed because there was no space for a file."""
     return outcome.code != 0 and _NO_SPACE.search(outcome.output) is not None
 
 
 def compile_error(request: BuildRequest, compiler: Compiler, outcome: Outcome) -> CompileError:
-    """Explain a failed compilation: file, line and the compiler's message."""
+    """Return the error for a failed compilation, with file, line and the compiler's message."""
     if lacks_entry(request, outcome.output):
         return _missing_entry_error(request, compiler, outcome.output)
     found = _FIRST_ERROR.search(outcome.output)
@@ -60,14 +60,14 @@ def compile_error(request: BuildRequest, compiler: Compiler, outcome: Outcome) -
 
 
 def lacks_entry(request: BuildRequest, output: str) -> bool:
-    """Return whether the orchestration's function was missing."""
+    """Return whether the compiler did not find the orchestration's function."""
     return request.entry is not None and _is_undeclared(request.entry, output)
 
 
 def missing_symbol_error(
     request: BuildRequest, symbols: frozenset[str], compiler: Compiler
 ) -> CompileError:
-    """Explain a library that compiled but does not export the required function."""
+    """Return the error for a compiled library that does not export the required function."""
     wanted = request.required_symbol
     mangled = any(name.startswith(f"_Z{len(wanted or '')}{wanted}") for name in symbols)
     found = (
@@ -84,7 +84,7 @@ def missing_symbol_error(
 
 
 def no_compiler_error(request: BuildRequest, tried: Sequence[str]) -> CompileError:
-    """Explain that no compiler on this machine accepts the source."""
+    """Return the error for a source that no compiler on this machine accepts."""
     attempts = f"tried {', '.join(tried)}" if tried else "none was found"
     return CompileError(
         f"no C++ compiler here accepts {request.standard}, which {request.name} needs "
@@ -94,7 +94,7 @@ def no_compiler_error(request: BuildRequest, tried: Sequence[str]) -> CompileErr
 
 
 def no_space_error(folder: Path, what: str, free_bytes: int | None) -> CompileError:
-    """Explain that the cache folder cannot be written; ``free_bytes`` is set if it is full."""
+    """Return the error for a cache that cannot be written; ``free_bytes`` is set on a full disk."""
     full = free_bytes is not None
     free = f" ({free_bytes / 2**20:.1f} MiB free)" if free_bytes is not None else ""
     return CompileError(
@@ -139,7 +139,7 @@ def _advice(request: BuildRequest, compiler: Compiler, output: str) -> str:
 
 
 def _tile_header_advice(request: BuildRequest, header: str) -> str:
-    """Explain a header that was not found, if it may belong to the kernel tile library."""
+    """Return advice for a missing header that may belong to the kernel tile library."""
     root = request.tile_library
     if root is not None and not (root / "include" / "pto").is_dir():
         what = "has no folder include/pto" if root.is_dir() else "is not a folder"
@@ -165,7 +165,7 @@ def _sentence(text: str) -> str:
 
 
 def _missing_entry_error(request: BuildRequest, compiler: Compiler, output: str) -> CompileError:
-    """Explain that the source compiles but does not define the named function."""
+    """Return the error for a source that does not define the named function."""
     return CompileError(
         f"{request.source} has no function {request.entry!r}, which is function_name in "
         f"ORCHESTRATION{_similar(request)}",
@@ -177,7 +177,7 @@ def _missing_entry_error(request: BuildRequest, compiler: Compiler, output: str)
 
 
 def default_entry_warning(request: BuildRequest) -> str:
-    """Explain that the default entry runs instead of the named function."""
+    """Return the warning that the default entry runs instead of the named function."""
     assert request.fallback is not None, "the fallback was built"
     return (
         f"{request.source} has no function {request.entry!r}, which is function_name in "
@@ -187,19 +187,19 @@ def default_entry_warning(request: BuildRequest) -> str:
 
 
 def _similar(request: BuildRequest) -> str:
-    """Return a suggestion from the functions that the source defines."""
+    """Return a suggestion of a similar function that the source defines."""
     wanted = request.entry or ""
     functions = set(_FUNCTION.findall(request.source.read_text(errors="replace")))
     return suggestion(wanted, sorted(functions - {wanted}))
 
 
 def _command(request: BuildRequest, compiler: Compiler) -> str:
-    """Return a command that compiles the source without the temporary generated file."""
+    """Return a command for the user, which does not need the temporary generated file."""
     return shlex.join((*request.command(compiler), "-o", "artefact.so", str(request.source)))
 
 
 def _is_undeclared(name: str, output: str) -> bool:
-    """Return whether gcc or clang did not find the function that the wrapper names."""
+    """Return whether gcc or clang reported that the function ``name`` is not declared."""
     patterns = (
         rf"'(?:::)?{name}' (?:was not declared|has not been declared)",
         rf"no member named '{name}' in the global namespace",

@@ -1,4 +1,4 @@
-"""Read the dynamic symbols of a shared library from the file, without loading it."""
+"""Read the dynamic symbols of a shared library from its file, without loading it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GLOBAL_BINDINGS = {1, 2, 10}  # global, weak, gnu unique
 def exported_symbols(path: Path) -> frozenset[str] | None:
     """List the symbols that a 64-bit little-endian shared library defines and exports.
 
-    Returns None for any other kind of file, such as a device binary: its symbols are unknown.
+    Returns None for any other kind of file, such as a device binary, whose symbols cannot be read.
     """
     with path.open("rb") as file:
         if file.read(6) != b"\x7fELF\x02\x01":
@@ -29,7 +29,7 @@ def _dynamic_symbols(image: mmap.mmap) -> frozenset[str] | None:
     (section_table,) = struct.unpack_from("<Q", image, 0x28)
     entry_size, count = struct.unpack_from("<HH", image, 0x3A)
     sections = [
-        # name, type, flags, address, offset, size, link
+        # The fields: name, type, flags, address, offset, size, link.
         struct.unpack_from("<IIQQQQI", image, section_table + index * entry_size)
         for index in range(count)
     ]

@@ -1,10 +1,10 @@
-"""The compilers that have certain parts of the C++ library."""
+"""Find the first version of g++ that has a part of the C++ library."""
 
 from __future__ import annotations
 
 import re
 
-# The first version of g++, with its libstdc++, that has the header.
+# For each header, the first version of g++ that has it.
 _HEADERS = {
     "barrier": 11, "bit": 9, "charconv": 8, "compare": 10, "concepts": 10, "coroutine": 10,
     "expected": 12, "flat_map": 15, "flat_set": 15, "format": 13, "generator": 14,
@@ -13,7 +13,7 @@ _HEADERS = {
     "stop_token": 10, "syncstream": 11, "text_encoding": 14, "version": 9,
 }  # fmt: skip
 
-# The same for names in headers that older compilers have too.
+# For each name, the first version of g++ whose headers define it; the headers are older.
 _NAMES = {
     "bfloat16_t": 13, "float16_t": 13, "float32_t": 13, "float64_t": 13, "float128_t": 13,
     "byteswap": 12, "chunk": 13, "enumerate": 13, "expected": 12, "format": 13, "forward_like": 14,
@@ -33,7 +33,7 @@ _MISSING_NAME = re.compile(
 
 
 def missing_part(output: str) -> tuple[str, int] | None:
-    """Return the missing part of the C++ library as the source names it, and a g++ with it."""
+    """Return the missing header or name of the C++ library, and the first g++ that has it."""
     header = _MISSING_HEADER.search(output)
     if header:
         name = header["gcc"] or header["clang"]
@@ -46,6 +46,6 @@ def missing_part(output: str) -> tuple[str, int] | None:
 
 
 def missing_header(output: str) -> str | None:
-    """Return the header that a compiler did not find, from any library."""
+    """Return the header that the compiler did not find, or None."""
     found = _MISSING_HEADER.search(output)
     return (found["gcc"] or found["clang"]) if found else None

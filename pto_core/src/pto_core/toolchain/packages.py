@@ -1,4 +1,4 @@
-"""Name the package of this distribution that has a compiler or header."""
+"""Find the Linux package that contains a compiler or header."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import platform
 import sys
 from collections.abc import Mapping
 
-# For each code name of a Debian or Ubuntu release: the version of the package `g++`, and the newest
-# g++.
+# For each code name of a Debian or Ubuntu release: the version of the package `g++`, and of the
+# newest g++.
 _APT_RELEASES = {
     "bullseye": (10, 10),
     "bookworm": (12, 12),
@@ -42,7 +42,7 @@ def this_release() -> Mapping[str, str]:
 
 
 def gxx_advice(least: int, release: Mapping[str, str] | None = None) -> str:
-    """Return how to install g++ ``least`` or newer; name a package only if ``release`` has it."""
+    """Return advice for installing g++ ``least`` or newer; name a package if one is known."""
     release = this_release() if release is None else release
     codenames = (release.get("UBUNTU_CODENAME"), release.get("VERSION_CODENAME"))
     known = next((_APT_RELEASES[name] for name in codenames if name in _APT_RELEASES), None)
@@ -64,7 +64,7 @@ def gxx_advice(least: int, release: Mapping[str, str] | None = None) -> str:
 def python_headers_advice(
     version: str, release: Mapping[str, str] | None = None, prefix: str = sys.base_prefix
 ) -> str:
-    """Return how to install the headers of Python ``version`` below ``prefix``."""
+    """Return advice for installing the headers of Python ``version`` below ``prefix``."""
     release = this_release() if release is None else release
     command = _by_family(_PYTHON_HEADERS, release) if prefix == "/usr" else None
     if command is None:

@@ -1,4 +1,4 @@
-"""A build request, and the compiler's command line for it."""
+"""Build requests, and the command lines for them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pathlib import Path
 
 from pto_core.toolchain.compilers import Compiler
 
-# Clang never emits unique symbols, and has no flag to disable them.
+# Flags that only gcc knows. Clang never emits unique symbols, so it does not need this flag.
 _GCC_ONLY = frozenset({"-fno-gnu-unique"})
 
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """One shared library to build from one C++ source.
+    """A request to build one shared library from one C++ source.
 
-    ``unit`` is the text of a generated translation unit that includes the source; None compiles the
-    source itself. The result must export ``required_symbol``.
+    ``unit``: the text of a generated translation unit that includes the source; None if the source
+    itself is compiled. ``required_symbol``: the function that the library must export.
     """
 
     kind: str
-    """``kernel`` or ``orchestration``, for messages."""
+    """The purpose of the library in messages: ``kernel`` or ``orchestration``."""
     source: Path
     standard: str
     flags: tuple[str, ...]
@@ -33,17 +33,17 @@ class BuildRequest:
     required_symbol: str | None = None
     environment: tuple[tuple[str, str], ...] = field(default=())
     tile_library: Path | None = None
-    """The value of ``PTO_ISA_ROOT``, for messages. Its folders are already in ``include_dirs``."""
+    """The value of ``PTO_ISA_ROOT``, for messages; ``include_dirs`` contains its folders."""
     fallback: BuildRequest | None = None
-    """The request to build if the source does not define ``entry``."""
+    """The request that is built instead if the source does not define ``entry``."""
 
     @property
     def name(self) -> str:
-        """A description of the source: ``kernel add.cpp``."""
+        """The name of the library in messages, such as ``kernel add.cpp``."""
         return f"{self.kind} {self.source.name}"
 
     def command(self, compiler: Compiler) -> tuple[str, ...]:
-        """Return the command line up to the input and output files."""
+        """Return the command line without the input and output files."""
         flags = self.flags
         if compiler.family == "clang":
             flags = tuple(flag for flag in flags if flag not in _GCC_ONLY)
@@ -55,10 +55,10 @@ class BuildRequest:
         )
 
     def searched(self, read: Iterable[Path]) -> set[Path]:
-        """Return the folders that ``#include`` searched, in addition to those of the compiler.
+        """Return the folders that were searched for headers, in addition to those of the compiler.
 
-        These are the folders named by flags and variables, and the folders of the files that were
-        read from them, because a file searches its own folder first.
+        These are the folders that flags and variables name, and the folders of the included files,
+        because an ``#include`` searches the folder of its own file first.
         """
         named = [Path(flag[2:]) for flag in self.flags if flag.startswith("-I")]
         for name, value in self.environment:
@@ -70,7 +70,7 @@ class BuildRequest:
         return roots | beside
 
     def key(self, compiler: Compiler) -> str:
-        """Hash everything that determines the result, except the content of the files."""
+        """Hash everything that determines the result except the content of the files."""
         parts = (
             compiler.identity,
             *self.command(compiler),

@@ -1,9 +1,9 @@
-"""Record file names that must still not exist for the result of a build to be valid.
+"""Record the file names that must not exist if the result of a build is to stay valid.
 
-A header is taken from the first searched folder that has it. A new file in an earlier folder would
-be taken instead, although no file that was read has changed. The name in the ``#include`` is not
-known, so each suffix of a header's path counts: for ``/lib/pto/a.h`` the names ``a.h``, ``pto/a.h``
-and ``lib/pto/a.h``, below each searched folder.
+A header is taken from the first searched folder that contains it. A new file in an earlier folder
+would replace it, although no file of the build has changed. The name in the ``#include`` is not
+known, so each suffix of a header's path is recorded: for ``/lib/pto/a.h`` the names ``a.h``,
+``pto/a.h`` and ``lib/pto/a.h``, below each searched folder.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 FreeNames = dict[str, list[str]]
-"""Missing names, keyed by an existing folder."""
+"""Names that do not exist, by the existing folder that would contain them."""
 
 
 def free_names(read: Iterable[Path], searched: Iterable[Path]) -> FreeNames:
-    """Return the names under which a file in ``read`` could be shadowed in a searched folder."""
+    """Return the missing names in ``searched`` that would replace a file in ``read`` if created."""
     content: dict[str, frozenset[str]] = {}
     found: dict[str, set[str]] = {}
     ends = {path.parts[index:] for path in read for index in range(1, len(path.parts))}
@@ -30,14 +30,14 @@ def free_names(read: Iterable[Path], searched: Iterable[Path]) -> FreeNames:
 
 
 def are_free(names: FreeNames) -> bool:
-    """Return whether none of the names exists now."""
+    """Return whether none of the names exists."""
     return all(_names_in(folder).isdisjoint(absent) for folder, absent in names.items())
 
 
 def _first_free(
     folder: str, end: tuple[str, ...], content: dict[str, frozenset[str]]
 ) -> tuple[str, str] | None:
-    """Return the first missing part of ``folder/end``; None if the whole path exists."""
+    """Return the first missing part of ``folder/end`` and its parent; None if all parts exist."""
     for part in end:
         if folder not in content:
             content[folder] = _names_in(folder)
