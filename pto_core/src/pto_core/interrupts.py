@@ -1,4 +1,4 @@
-"""Defer signals that end the program while an operation must not stop half-way."""
+"""Defer signals that end the program during operations that must not be interrupted half-way."""
 
 from pto_core._interrupts import Interrupts
 

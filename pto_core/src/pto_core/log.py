@@ -1,13 +1,14 @@
-"""Logging: each type of event has one name, and events have fields; as readable text or JSON.
+"""Log events that have a name and fields, as readable text or as JSON.
 
 ::
 
     log = pto_core.log.get(__name__)
     log.info("kernel compiled", source=str(path), seconds=0.8)
 
-structlog is imported when the first message is shown; a message below the level costs only a
-comparison. All output is written to standard error. No message is logged per task. Commands write
-other messages to standard error with :func:`show` and :func:`relay`, which respect the format.
+structlog is imported when the first message is shown; a message below the log level costs only a
+comparison. All output goes to standard error. No event is logged for single tasks. Commands write
+other messages to standard error with :func:`show` and :func:`relay`, which use the configured
+format.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SEVERITY = {"error": 3, "warn": 2, "info": 1, "debug": 0}
 
 @dataclass
 class _Output:
-    """The log settings of this process, which has one log because it has one standard error."""
+    """The log settings of this process. There is one log, because there is one standard error."""
 
     least: int = _SEVERITY["warn"]
     as_json: bool = False
@@ -33,7 +34,7 @@ _output = _Output()
 
 
 def configure(config: Mapping[str, Any]) -> None:
-    """Read ``log_level`` and ``log_format`` from ``config``, for every logger of this process."""
+    """Set level and format of all loggers of this process to ``log_level`` and ``log_format``."""
     _output.least = _SEVERITY[config["log_level"]]
     _output.as_json = config["log_format"] == "json"
 
@@ -46,7 +47,7 @@ def is_json() -> bool:
 def show(text: str, level: str = "info") -> None:
     """Write ``text`` to standard error at every log level, unchanged or as a JSON line.
 
-    For messages from a command to its user. With JSON lines, nothing else may be written to
+    Commands write messages to the user with it. With JSON lines, nothing else may be written to
     standard error.
     """
     if _output.as_json:
@@ -57,7 +58,7 @@ def show(text: str, level: str = "info") -> None:
 
 
 def relay(line: str) -> None:
-    """Write a line that another process printed. Keep the line if it is a JSON log line already."""
+    """Write a line that another process printed; a JSON log line is written unchanged."""
     if _output.as_json and _is_record(line):
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
@@ -66,12 +67,12 @@ def relay(line: str) -> None:
 
 
 def get(name: str) -> Logger:
-    """Return the logger of a module; its messages show ``name``."""
+    """Return the logger of a module; its messages contain ``name``."""
     return Logger(name)
 
 
 class Logger:
-    """Writes events with fields. A field is a text, a number, or an object that can be printed."""
+    """Writes events with fields. A field's value is a text, a number, or a printable object."""
 
     __slots__ = ("_fields", "_name")
 
@@ -88,15 +89,15 @@ class Logger:
         self._log("error", event, fields)
 
     def warning(self, event: str, /, **fields: Any) -> None:
-        """Log a suspicious condition that did not stop anything."""
+        """Log a suspicious condition that does not stop the program."""
         self._log("warn", event, fields)
 
     def info(self, event: str, /, **fields: Any) -> None:
-        """Log a step that a user may want to follow."""
+        """Log a step that users may want to follow."""
         self._log("info", event, fields)
 
     def debug(self, event: str, /, **fields: Any) -> None:
-        """Log a detail for debugging."""
+        """Log a detail that helps in debugging."""
         self._log("debug", event, fields)
 
     def _log(self, level: str, event: str, fields: Mapping[str, Any]) -> None:

@@ -23,8 +23,8 @@ class Device:
     """A device of a backend with an attached runtime; :func:`open_device` creates it.
 
     The device belongs to this process; a forked process cannot use it. Only one thread at a time
-    may use it, except that any thread may call :meth:`activity`. As a context manager, it closes
-    itself on exit.
+    may use it, but any thread may call :meth:`activity`. A ``with`` block closes the device at its
+    end.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Device:
 
     @property
     def name(self) -> str:
-        """Backend, number and runtime as readable text."""
+        """The backend, the device number and the runtime as readable text."""
         backend, runtime, number = self._identity
         return f"{backend}:{number} with {runtime}"
 
@@ -59,17 +59,17 @@ class Device:
 
     @property
     def is_open(self) -> bool:
-        """Whether this process can use the device: this process opened it and did not close it."""
+        """Whether this process can use the device: it opened the device and has not closed it."""
         return self._native.is_open
 
     @property
     def is_lost(self) -> bool:
-        """Whether a kernel did not return. Such a device is lost and can only be closed."""
+        """Whether a kernel never returned. Such a device is lost: it can only be closed."""
         return self._native.is_lost
 
     @property
     def blocks(self) -> int:
-        """The number of blocks of a run without a ``config``: ``block_dim``, or all if it is 0."""
+        """The number of blocks of a run without ``config``: ``block_dim``, or all if that is 0."""
         return self.config["block_dim"] or self._native.blocks
 
     def prepare(self, chip: Chip) -> None:
@@ -129,7 +129,7 @@ class Device:
         return report
 
     def _native_hazards(self, hazards: str | None, program: _native.Program) -> int:
-        """Return the code of ``pto_run.hazards``."""
+        """Return the numeric code of ``hazards`` for ``pto_run``, or of the default."""
         if hazards is not None:
             check_hazards(hazards, self._identity[1], self._native.has_tensors)
         default = "full" if program.is_python else "raw"
@@ -144,7 +144,7 @@ class Device:
         return self._native.to_device(array)
 
     def activity(self) -> list[Activity]:
-        """List the kernels that run now. Any thread may call this."""
+        """List the kernels that are running now. Any thread may call this method."""
         return [Activity(*one) for one in self._native.activity()]
 
     def close(self) -> None:

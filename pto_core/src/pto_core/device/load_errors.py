@@ -1,4 +1,4 @@
-"""Convert errors of the system's loader to messages about kernels and orchestrations."""
+"""Convert errors of the dynamic loader to errors that name the kernel or the orchestration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNDEFINED = re.compile(r"undefined symbol: (\S+)")
 
 _NEWER_LIBRARY = re.compile(r"(\S*libstdc\+\+\S*): version [`'](\S+)' not found")
 
-# The messages of the loader for a file that is not a library for this machine.
+# The loader's messages for a file that is not a shared library for this machine.
 _NOT_A_LIBRARY = (
     "invalid ELF header",
     "file too short",
@@ -25,7 +25,7 @@ _NOT_A_LIBRARY = (
 def kernel_load_error(
     error: LoadError, kernel: CoreCallable, func_id: int | None, path: Path | None
 ) -> LoadError:
-    """Return an error that states which kernel cannot be loaded, its file, cause and remedy."""
+    """Return an error that names the kernel, its file, the reason of the failure and a remedy."""
     source = kernel.binary.path if isinstance(kernel.binary, KernelSource) else None
     number = "" if func_id is None else f" (func_id {func_id})"
     text = _sentence(f"kernel {kernel.name!r}{number}", error.message, path, source)
@@ -33,7 +33,7 @@ def kernel_load_error(
 
 
 def orchestration_load_error(error: LoadError, path: Path, source: Path | None) -> LoadError:
-    """Return the corresponding error for the library of an orchestration."""
+    """Return an error that names the orchestration's file, the failure's reason and a remedy."""
     return LoadError(_sentence("the orchestration", error.message, path, source))
 
 

@@ -1,4 +1,4 @@
-"""Open devices."""
+"""Open a device with a runtime."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pto_core.device.device import Device, check_blocks, check_hazards
 from pto_core.errors import ConfigError, UnsupportedError, UsageError
 from pto_core.kernels import CallConfig
 
-# Warnings about settings that this process has already shown.
+# The warnings about settings that were already shown in this process.
 _warned: set[str] = set()
-# The devices that may still be open. All callers in a process share one device for each chip.
+# The devices that may still be open. All open devices of one chip have the same runtime.
 _opened: WeakSet[Device] = WeakSet()
 
 
@@ -100,7 +100,7 @@ def _warn(config: Config) -> None:
 
 
 def _check_call_settings(config: Config) -> None:
-    """Refuse invalid values before the device is opened; name the place where each was set."""
+    """Refuse invalid values before the device is opened; name the source of each value."""
     try:
         CallConfig(config["block_dim"], config["aicpu_thread_num"])
     except UsageError as error:
@@ -114,7 +114,7 @@ def _check_call_settings(config: Config) -> None:
 
 
 def _check_one_runtime(config: Config) -> None:
-    """Refuse to open a chip with a second runtime in this process."""
+    """Raise if this process has opened the chip with another runtime."""
     for device in list(_opened):
         other = device.config
         same_chip = all(other[key] == config[key] for key in ("backend", "device"))
@@ -130,7 +130,7 @@ def _check_one_runtime(config: Config) -> None:
 
 
 def _check_hazards(config: Config, has_tensors: bool) -> None:
-    """Refuse the setting if it does not apply, and name the place where it was set."""
+    """Refuse a setting that does not apply, and name the source of its value."""
     if config["hazards"] is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""Convert ChipCallables to programs: build, load and cache their code, once for each device."""
+"""Convert ChipCallables to programs; build, load and cache their code once for each device."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from pto_core.kernels import (
 from pto_core.kernels.lost_results import checked
 from pto_core.toolchain import BuildRequest, Toolchain
 
-# The number of cached programs of plain functions; a notebook may define many functions.
+# The number of cached programs of plain functions. A limit is needed, because a notebook may define
+# many functions.
 _KEPT_PROGRAMS = 256
 
 Chip = ChipCallable | Callable[..., Any]
 
 
 class Programs:
-    """The programs of one device. A program is created at the first run of its ChipCallable.
+    """The programs of one device. A program is created before the first run of its ChipCallable.
 
-    Only the thread that uses the device calls its methods.
+    Only the thread that uses the device may call the methods.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Programs:
         return self._make(chip) if program is None else program
 
     def clear(self) -> None:
-        """Forget all programs, because the device is closed."""
+        """Drop all programs, because the device is closed."""
         self._programs.clear()
         self._loaded.clear()
         self._libraries.clear()
@@ -106,7 +107,7 @@ class Programs:
         return program
 
     def _build_and_load(self, chip: ChipCallable) -> tuple[int, str]:
-        """Build all sources of a chip in parallel. Return the library and its entry."""
+        """Build the sources of a chip in parallel. Return the orchestration's library and entry."""
         orchestration = chip.orchestration
         is_cpp = isinstance(orchestration, OrchestrationSource | Path)
         requests: list[BuildRequest] = []
@@ -142,7 +143,7 @@ class Programs:
         built: list[Path] | None = None,
         func_ids: Mapping[CoreCallable, int] | None = None,
     ) -> None:
-        """Load kernels. An integer in the list is the index of a built library.
+        """Load kernels. An integer in the list is an index into the built libraries.
 
         ``func_ids`` are only used in messages.
         """
@@ -175,7 +176,7 @@ class Programs:
 
 
 def _declared(kernel: CoreCallable) -> list[tuple[int, tuple[int, ...] | None]] | None:
-    """Return data type and shape of each argument, or None if the signature does not state them."""
+    """Return data type and shape of each argument; None if the signature does not state them."""
     if kernel.function is None or kernel.signature is None:
         return None
     if any(parameter.dtype is None for parameter in kernel.signature):

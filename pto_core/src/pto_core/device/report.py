@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 CoreUsage = tuple[str, int, int]
-"""Core type (``"aic"`` or ``"aiv"``), tasks, and busy nanoseconds (0 unless timing is on)."""
+"""The use of a core: its type (``"aic"`` or ``"aiv"``), its tasks, and its busy nanoseconds."""
 
 
 class Activity(NamedTuple):
-    """A kernel that runs now: its name, task, core and func_id."""
+    """A kernel that is running now: its name, its task, its core and its func_id."""
 
     kernel: str
     task: int
@@ -22,11 +22,12 @@ class Activity(NamedTuple):
 class RunReport:
     """Counts and times of one run.
 
-    ``build_ns``: duration of the orchestration. ``run_ns``: from the first scheduler step to the
-    last completion. ``copy_ns``, ``bytes_in``, ``bytes_out``, ``copies_in``, ``copies_out``: copies
-    between host and device, including arguments. ``trace_hash``: 0 if the backend computes none.
-    ``peak_bytes``: device memory. ``cores``: one entry per core, AIC first. ``statistics``:
-    counters of the runtime, by name.
+    ``build_ns``: the duration of the orchestration. ``run_ns``: the time from the first scheduler
+    step to the last completion. ``copy_ns``, ``bytes_in``, ``bytes_out``, ``copies_in``,
+    ``copies_out``: the copies between host and device, including those of the arguments.
+    ``trace_hash``: 0 if the backend computes no hash. ``peak_bytes``: the largest use of device
+    memory. ``cores``: one entry per core, AIC cores first; busy times are 0 unless timing is on.
+    ``statistics``: the counters of the runtime, by name.
     """
 
     tasks: int

@@ -1,4 +1,4 @@
-"""The build requests of the C++ sources of a chip, for one backend and one runtime."""
+"""Create the build requests for the C++ sources of a chip, for one backend and one runtime."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pto_core.toolchain import BuildRequest, Toolchain
 
 
 class SourceRequests:
-    """Makes the request for a source, with the flags and headers of backend and runtime."""
+    """Creates the build request for a source, with the flags and headers of backend and runtime."""
 
     def __init__(self, toolchain: Toolchain, backend: Backend, runtime: Runtime) -> None:
         self._toolchain = toolchain
@@ -18,7 +18,7 @@ class SourceRequests:
         self._runtime = runtime
 
     def kernel(self, kernel: CoreCallable) -> BuildRequest:
-        """Return the request for a kernel whose binary is a KernelSource."""
+        """Return the build request for a kernel that is given as a KernelSource."""
         assert isinstance(kernel.binary, KernelSource)
         core = kernel.core_type.name.lower()
         return self._toolchain.kernel(
@@ -30,7 +30,7 @@ class SourceRequests:
         )
 
     def orchestration(self, source: OrchestrationSource) -> BuildRequest:
-        """Return the request for an orchestration; raises UsageError without a function name."""
+        """Return the build request for an orchestration, which must name its function."""
         return self._toolchain.orchestration(
             source.path,
             source.function_name,

@@ -1,4 +1,4 @@
-"""Clear variables in the tracebacks of exceptions before the memory of these variables is freed."""
+"""Clear the variables in exception tracebacks before the memory that they refer to is freed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def release_frames(error: BaseException) -> None:
     """Clear the local variables in the tracebacks of ``error`` and of its causes.
 
     Line numbers and function names remain. Local variables of Python kernels are views of device
-    memory, which a debugger must not read after it is freed.
+    memory, and a debugger must not read this memory after it is freed.
     """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]

@@ -1,4 +1,4 @@
-"""Convert a native ``pto_error`` to the matching exception of the tree."""
+"""Convert a native ``pto_error`` to the exception of the matching class."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pto_core.errors.tree import (
 
 @dataclass(frozen=True)
 class _Record:
-    """The members of a ``pto_error`` that apply to the error; the others are None."""
+    """The members of a ``pto_error``. A member that does not apply to the error is None."""
 
     status: int
     message: str
@@ -57,10 +57,10 @@ def from_status(
     file: str = "",
     kernel: str = "",
 ) -> PtoError:
-    """Return the exception for a native status, with the fields of its class.
+    """Return the exception for a native status; its fields are set from the arguments.
 
-    -1 and the empty string mean "does not apply", as in ``pto_error``. If the message does not name
-    its kernel, the name is prepended. An unknown status is converted to ``InternalError``.
+    As in ``pto_error``, -1 and the empty string mean "does not apply". If the message does not name
+    its kernel, the name is prepended. An unknown status becomes an ``InternalError``.
     """
     record = _Record(
         status,
@@ -106,7 +106,7 @@ def _exit_code(cause: SystemExit) -> int:
 
 
 def from_result(name: str, result: object) -> PtoError | None:
-    """Check the return value of a Python orchestration: None and 0 are success."""
+    """Return the error for the result of an orchestration; None if the result is None or 0."""
     if isinstance(result, int) and not isinstance(result, bool):
         if result == 0:
             return None
@@ -130,7 +130,7 @@ def _shown(value: object) -> str:
 
 
 def _maker(kind: type[PtoError], **fixed: str) -> Callable[[_Record], PtoError]:
-    """Return a function that copies the fields of ``kind`` from a record."""
+    """Return a function that creates a ``kind`` and copies its fields from a record."""
     copied = [name for name in kind.fields if name in _Record.__dataclass_fields__]
 
     def make(record: _Record) -> PtoError:
@@ -175,7 +175,8 @@ def _internal(record: _Record) -> PtoError:
     return InternalError(f"{record.message} (status {record.status})")
 
 
-# Names of PTO_RESOURCE_* of pto/abi/status.h, and the form of a setting in a report.
+# The names of PTO_RESOURCE_* of pto/abi/status.h, and the pattern of a setting in a deadlock
+# message.
 _RESOURCES = {
     1: "task ring",
     2: "heap ring",
@@ -185,11 +186,11 @@ _RESOURCES = {
 }
 _SETTING = re.compile(r"--set ([\w.]+)=([\w,]*\w)")
 
-# Messages omit the repr of a value if it is longer.
+# The largest length of a repr in a message. Longer ones are replaced by the type.
 _LONGEST_VALUE = 100
 _NO_MESSAGE = "native status {} without a message"
 
-# The statuses (kernel, address, load, timeout) whose errors name a kernel.
+# The statuses whose errors name a kernel: kernel, address, load and timeout.
 _OF_KERNEL = frozenset({8, 10, 11, 13})
 
 # Indexed by pto_status, in the order of pto/abi/status.h.

@@ -1,4 +1,4 @@
-"""The "did you mean" part of messages about misspelt names."""
+"""Suggestions of the form "did you mean" for misspelt names."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'x'?``, or an empty text if no known name is near ``name``.
+    """Return ``; did you mean 'x'?``, or an empty text if no known name is similar to ``name``.
 
-    The distance limit is one edit, plus one for each six characters. An edit is an insertion, a
-    deletion, a substitution, or an exchange of two neighbours.
+    A known name is similar if its distance is at most one edit, plus one edit for every six
+    characters. An edit is an insertion, a deletion, a substitution, or an exchange of two
+    neighbouring characters.
     """
     allowed = 1 + len(name) // 6
     distances = {other: _edits(name, other) for other in known}

@@ -40,9 +40,9 @@ from pto_core.interfaces.plugin import Option, Plugin
 class KernelToolchain:
     """The recipe that compiles a C++ kernel for one core type.
 
-    ``compilers``: commands to try in order after ``$CXX``; empty means the host compilers.
-    ``standard``: the value of ``-std=``. ``flags``: all other flags, in order; the caller appends
-    include paths of the runtime variant. The result is a shared library that exports
+    ``compilers``: the commands to try in order after ``$CXX``; if empty, the host compilers.
+    ``standard``: the value of ``-std=``. ``flags``: all other flags, in order; the toolchain adds
+    the include paths of the runtime variant. The result is a shared library that exports
     ``kernel_entry``.
     """
 
@@ -54,10 +54,10 @@ class KernelToolchain:
 
 @runtime_checkable
 class Backend(Plugin, Protocol):
-    """A platform. Devices live in the native library that :meth:`library` names.
+    """A platform. Its native library, whose path :meth:`library` returns, implements the devices.
 
-    Capabilities: any of ``threads``, ``deterministic``, ``checking``, ``callbacks`` (Python
-    kernels).
+    The capabilities are any of ``threads``, ``deterministic``, ``checking`` and ``callbacks``
+    (Python kernels).
     """
 
     def library(self) -> Path:
@@ -67,4 +67,4 @@ class Backend(Plugin, Protocol):
         """Return the recipe for kernels of the core type ``"aic"`` or ``"aiv"``."""
 
     def options(self) -> tuple[Option, ...]:
-        """List the settings that this backend adds."""
+        """List the settings of this backend."""

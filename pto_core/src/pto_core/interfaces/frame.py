@@ -1,7 +1,7 @@
-"""Frames and answers of Python transports: each is one ``bytes``, a head followed by its data.
+"""Frames and answers of Python transports. Each is one ``bytes`` object: a header, then data.
 
-The heads are those of ``pto/abi/endpoint.h``: a ``pto_frame``, and a ``pto_answer`` without its
-pointer. Both ends of a connection are on machines with the same byte order.
+The headers are the structures of ``pto/abi/endpoint.h``: a ``pto_frame``, and a ``pto_answer``
+without its pointer. Both ends of a connection run on machines with the same byte order.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ FRAME_HEAD_BYTES = _FRAME.size
 
 
 class FrameKind(IntEnum):
-    """The kind of a frame: ``PTO_FRAME_*``."""
+    """The kind of a frame (``PTO_FRAME_*``)."""
 
     TASK = 0
     CONTROL = 1
 
 
 class AnswerKind(IntEnum):
-    """The kind of an answer: ``PTO_ANSWER_*``."""
+    """The kind of an answer (``PTO_ANSWER_*``)."""
 
     COMPLETED = 0
     REPLY = 1
 
 
 class Outcome(IntEnum):
-    """The outcome of a task frame: ``PTO_OUTCOME_*``."""
+    """The outcome of a task frame (``PTO_OUTCOME_*``)."""
 
     SUCCEEDED = 0
     FAILED = 1
@@ -42,7 +42,7 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame. The members have the same meaning as those of ``pto_frame``."""
+    """A frame. The members have the meaning of the members of ``pto_frame``."""
 
     kind: FrameKind
     number: int
@@ -54,7 +54,7 @@ class Frame:
     flags: int = 0
 
     def pack(self) -> bytes:
-        """Return head and data."""
+        """Return the header and the data as bytes."""
         head = _FRAME.pack(
             self.callable,
             self.required_count,
@@ -69,7 +69,7 @@ class Frame:
 
     @classmethod
     def unpack(cls, packed: bytes) -> Frame:
-        """Parse one frame; raises :class:`~pto_core.errors.ProtocolError` if it is invalid."""
+        """Parse a frame; raises :class:`~pto_core.errors.ProtocolError` if it is invalid."""
         _check_length("frame", packed, _FRAME)
         digest, count, child, config, number, size, kind, flags = _FRAME.unpack_from(packed)
         _check_data("frame", packed, _FRAME, size)
@@ -80,7 +80,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer. The members have the same meaning as those of ``pto_answer``."""
+    """An answer. The members have the meaning of the members of ``pto_answer``."""
 
     kind: AnswerKind
     number: int
@@ -88,12 +88,12 @@ class Answer:
     data: bytes = b""
 
     def pack(self) -> bytes:
-        """Return head and data."""
+        """Return the header and the data as bytes."""
         return _ANSWER.pack(self.number, len(self.data), self.kind, self.outcome) + self.data
 
     @classmethod
     def unpack(cls, packed: bytes) -> Answer:
-        """Parse one answer; raises :class:`~pto_core.errors.ProtocolError` if it is invalid."""
+        """Parse an answer; raises :class:`~pto_core.errors.ProtocolError` if it is invalid."""
         _check_length("answer", packed, _ANSWER)
         number, size, kind, outcome = _ANSWER.unpack_from(packed)
         _check_data("answer", packed, _ANSWER, size)

@@ -1,4 +1,4 @@
-"""The events that observers receive. The hooks are in ``pto_core.plugins.hooks``."""
+"""The events that observers receive. ``pto_core.plugins.hooks`` declares the hooks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 class RunInfo:
     """One run of an orchestration on a device.
 
-    ``graph`` is the name of the orchestration, ``arguments`` the number of its arguments. ``run``
-    counts the runs of the device from 1.
+    ``graph`` is the name of the orchestration, and ``arguments`` is the number of its arguments.
+    ``run`` is the number of the run on this device; the first run is 1.
     """
 
     backend: str
@@ -24,7 +24,7 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class CaseInfo:
-    """One case of ``pto run``: its name, the folder of ``golden.py``, backend and runtime."""
+    """A case of ``pto run``: its name, the folder of ``golden.py``, the backend and the runtime."""
 
     name: str
     folder: Path

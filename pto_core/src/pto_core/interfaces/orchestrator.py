@@ -1,4 +1,4 @@
-"""The orchestrator interface: a graph function submits its tasks to this object.
+"""The orchestrator interface: the object to which a graph function submits its tasks.
 
 A graph function of a Worker::
 
@@ -26,17 +26,16 @@ if TYPE_CHECKING:
 
 
 class Orchestrator(Protocol):
-    """Submits the tasks of one run. Valid until the graph function returns or the session ends.
+    """Accepts the tasks of one run. Valid until the graph function returns or the session ends.
 
     Only the thread that runs the graph function may use it. A submit derives dependencies from the
-    tags in ``args`` and returns at once. It waits only if a heap ring or the table of tasks has no
-    free space. Each submit raises :class:`~pto_core.errors.UsageError` for invalid arguments; then
-    no task was submitted.
+    tags in ``args`` and does not wait for the task. It blocks only while a heap ring or the table
+    of tasks has no free space. A submit raises :class:`~pto_core.errors.UsageError` for invalid
+    arguments; no task was submitted in this case.
 
-    ``worker``: the child that runs the task or, with ``hint``, the preferred child; -1 leaves the
-    choice to the placement policy. ``retries``: the number of times that the task may run again.
-    ``timeout_s``: the limit of its time in the child. ``after``: additional tasks for which it
-    waits.
+    ``worker``: the child that runs the task or, with ``hint``, the preferred child; with -1, the
+    placement policy chooses. ``retries``: how often the task may run again. ``timeout_s``: the
+    limit of the task's time in the child. ``after``: additional tasks that must end before it.
     """
 
     def submit_next_level(
@@ -96,7 +95,7 @@ class Orchestrator(Protocol):
     def alloc(self, shape: int | Sequence[int], dtype: Any) -> ContinuousTensor:
         """Allocate a tensor in the heap ring of the innermost scope.
 
-        Its memory is reused after the scope has ended and no task uses it.
+        Its memory is reused after the scope has ended and the last task that uses it has ended.
         """
 
     def scope(self) -> AbstractContextManager[None]:

@@ -24,14 +24,14 @@ _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def text(value: str) -> str:
-    """Parse any text that is not empty."""
+    """Return any text that is not empty."""
     if not value.strip():
         raise ValueError("a text that is not empty")
     return value
 
 
 def boolean(value: str) -> bool:
-    """Parse ``true`` or ``false``, also written yes/no, on/off, 1/0."""
+    """Parse ``true`` or ``false``; yes/no, on/off and 1/0 are accepted too."""
     word = value.strip().lower()
     if word in _TRUE | _FALSE:
         return word in _TRUE
@@ -39,7 +39,7 @@ def boolean(value: str) -> bool:
 
 
 def path(value: str) -> Path:
-    """Parse a path; ``~`` is the home folder. A relative path is relative to its settings file."""
+    """Parse a path; ``~`` is the home folder. A relative path is relative to the settings file."""
     return Path(text(value)).expanduser()
 
 
@@ -52,27 +52,27 @@ def size_bytes(value: str) -> int:
 
 
 def choice(*names: str) -> Callable[[str], str]:
-    """Parse one of ``names``."""
+    """Return a parser for one of ``names``."""
     return partial(_choice, names=names)
 
 
 def integer(minimum: int | None = None, maximum: int | None = None) -> Callable[[str], int]:
-    """Parse a whole number within the bounds, both included."""
+    """Return a parser for an integer within the bounds, both included."""
     return partial(_integer, minimum=minimum, maximum=maximum)
 
 
 def number(minimum: float | None = None) -> Callable[[str], float]:
-    """Parse a finite number that is at least ``minimum``."""
+    """Return a parser for a finite number that is at least ``minimum``."""
     return partial(_number, minimum=minimum)
 
 
 def optional(inner: Callable[[str], _Value]) -> Callable[[str], _Value | None]:
-    """Parse a text that ``inner`` accepts, or the word ``none``."""
+    """Return a parser for the word ``none`` and for every text that ``inner`` accepts."""
     return partial(_optional, inner=inner)
 
 
 def several(inner: Callable[[str], _Value], count: int) -> Callable[[str], tuple[_Value, ...]]:
-    """Parse one value, or ``count`` values separated by commas; return ``count`` values."""
+    """Return a parser for ``count`` values with commas; a single value stands for all of them."""
     return partial(_several, inner=inner, count=count)
 
 

@@ -1,4 +1,4 @@
-"""The runtime interface: a level-2 runtime variant that schedules tasks on the cores of a device.
+"""The runtime interface: a runtime variant of level 2, which schedules tasks on a device's cores.
 
 A complete runtime::
 
@@ -53,9 +53,10 @@ class OrchestrationBuild:
         #include "<source of the case>"
         #include "<wrapper>"
 
-    with ``-I`` for the source's own folder and each of ``include_dirs``. ``default_entry`` is the
-    function name if a case names none. It is also used, with a warning, if the source does not
-    define the named function. None means that a case must name a function that exists.
+    The include path ``-I`` contains the source's own folder and each of ``include_dirs``.
+    ``default_entry`` is the function name if a case names no function. It is also used, with a
+    warning, if the source does not define the named function. If ``default_entry`` is None, each
+    case must name an existing function.
     """
 
     include_dirs: tuple[Path, ...]
@@ -67,14 +68,14 @@ class OrchestrationBuild:
 
 @runtime_checkable
 class Runtime(Plugin, Protocol):
-    """A runtime variant: runs the tasks of one chip on its cores.
+    """A runtime variant, which runs the tasks of one chip on its cores.
 
-    The native library of :meth:`library` does the work. ``open_device`` attaches it to a backend,
-    and a run loads an orchestration into it, which submits tasks. Its function
-    ``pto_runtime_entry`` receives the variant's ``name`` and returns the table of
+    The native library of :meth:`library` does the work. ``open_device`` attaches it to a backend. A
+    run loads an orchestration into it, and the orchestration submits tasks. The library's function
+    ``pto_runtime_entry`` receives the ``name`` of the variant and returns the table of
     ``pto/abi/runtime.h``.
 
-    Capabilities: any of ``explicit_edges``, ``publish``, ``scopes``, ``inferred_edges``.
+    The capabilities are any of ``explicit_edges``, ``publish``, ``scopes`` and ``inferred_edges``.
     """
 
     def library(self) -> Path:
@@ -84,7 +85,7 @@ class Runtime(Plugin, Protocol):
         """Return the recipe for C++ orchestrations of this variant."""
 
     def kernel_include_dirs(self) -> tuple[Path, ...]:
-        """List the include folders that kernels of this variant may use."""
+        """List the include folders for kernels of this variant."""
 
     def options(self) -> tuple[Option, ...]:
-        """List the settings that this variant adds."""
+        """List the settings of this variant."""

@@ -31,9 +31,9 @@ A plugin of this family provides an engine (:class:`EnginePlugin`) or a placemen
 
     plugin = RoundRobinPlugin()
 
-with ``[project.entry-points."pto.schedulers"] round_robin = "pto_scheduler_mine:plugin"``. Then
-``Worker(3, num_sub_workers=4, policy="round_robin")`` uses it. An engine is chosen with
-``engine=``; its plugin has ``engine(configuration, policy)`` in the place of ``policy()``.
+with ``[project.entry-points."pto.schedulers"] round_robin = "pto_scheduler_mine:plugin"``.
+``Worker(3, num_sub_workers=4, policy="round_robin")`` uses this policy. An engine is chosen with
+``engine=``; its plugin has the method ``engine(configuration, policy)`` instead of ``policy()``.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ dispatch: the policy must not block, and must not use the Worker.
 """
 
 Snapshot: TypeAlias = dict[str, Any]
-"""Plain data: dictionaries, lists and numbers."""
+"""A snapshot as plain data: dictionaries, lists and numbers."""
 
 
 class Scheduler(Protocol):
-    """The engine of a Worker's runs: takes events, returns instructions.
+    """The engine of a Worker's runs: takes events and returns instructions.
 
     It has no clock, no thread and no I/O. A driver reports everything that happens as events, and
     executes the instructions. A complete driver of one run, with children that answer at
@@ -77,33 +77,34 @@ class Scheduler(Protocol):
             if isinstance(instruction, Send):
                 engine.handle(Completion(instruction.child, instruction.count))
 
-    Only one thread at a time calls an engine. No call blocks. If the answer to a submit is
-    ``Blocked``, the driver reports other events, dispatches, and repeats the submit. If
-    :meth:`is_quiescent` is true then, :meth:`deadlock` proves that the submit can never succeed.
+    Only one thread at a time calls an engine, and no call blocks. If the answer to a submit is
+    ``Blocked``, the driver reports other events, dispatches, and submits again. If the submit stays
+    blocked while :meth:`is_quiescent` is true, :meth:`deadlock` proves that it can never succeed.
 
-    The events are in ``pto_core.hierarchy.engine.events``, the instructions in
-    ``pto_core.hierarchy.engine.instructions``. The reference engine specifies the answers.
+    ``pto_core.hierarchy.engine.events`` defines the events, and
+    ``pto_core.hierarchy.engine.instructions`` defines the instructions. The reference engine
+    specifies the result of each event.
     """
 
     def handle(self, event: Event) -> Sequence[Instruction]:
         """Handle an event; return its result and the instructions for the driver, in order.
 
         Raises :class:`~pto_core.errors.UsageError` if the program broke a rule,
-        :class:`~pto_core.errors.CapacityError` if a submit needs more than a whole heap ring, and
-        :class:`~pto_core.errors.ProtocolError` if a child reports something impossible. The engine
-        is unchanged after an error.
+        :class:`~pto_core.errors.CapacityError` if a submit needs more bytes than its heap ring has,
+        and :class:`~pto_core.errors.ProtocolError` if a child reports something impossible. The
+        engine is unchanged after an error.
         """
 
     def is_quiescent(self) -> bool:
-        """Return whether nothing is in flight and nothing is ready.
+        """Return whether no frame is in flight and no task is ready.
 
-        In this state no completion can arrive; only the submitter can cause the next change.
+        In this state no completion can arrive, so only the program can cause the next event.
         """
 
     def deadlock(self) -> Deadlock | None:
-        """Return the proof that the last event, a blocked submit, can never succeed.
+        """Return the proof that the last event, a submit that was blocked, can never succeed.
 
-        Returns None if the submit may succeed, or if the last event was not a blocked submit.
+        Returns None if the submit may still succeed, or if the last event was not a blocked submit.
         """
 
     def snapshot(self) -> Snapshot:
@@ -115,10 +116,11 @@ class Scheduler(Protocol):
 
 @runtime_checkable
 class SchedulerPlugin(Plugin, Protocol):
-    """The members of both kinds of plugins. Each Worker has its own engine and policy.
+    """The common members of both kinds of plugins. Each Worker has its own engine and policy.
 
-    Capabilities: ``engine`` or ``policy``, as the plugin has the method of that name. An engine may
-    add ``reference_order``: its answers equal those of the reference engine, event by event.
+    Capabilities: ``engine`` or ``policy``, depending on the method that the plugin has. An engine
+    may also have ``reference_order``: for each event, it returns the same instructions as the
+    reference engine.
     """
 
 
@@ -129,9 +131,10 @@ class EnginePlugin(SchedulerPlugin, Protocol):
     def engine(self, configuration: Configuration, policy: Policy) -> Scheduler:
         """Return a new engine for one Worker.
 
-        Called once when a Worker starts. The engine calls ``policy``, which never raises, to place
-        each single task that has no pin, and whose hinted child has no free space. The result may
-        be a :class:`~pto_core.hierarchy.engine.NativeEngine`, which the driver uses without Python.
+        Called once when a Worker starts. The engine calls ``policy`` to place each single task that
+        has no pin and whose hinted child, if any, has no free space; ``policy`` never raises. The
+        result may be a :class:`~pto_core.hierarchy.engine.NativeEngine`, which the driver calls
+        without Python.
         """
 
 

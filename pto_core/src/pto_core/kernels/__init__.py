@@ -1,4 +1,4 @@
-"""Kernels, orchestrations, their signatures and the per-run configuration."""
+"""Kernels, orchestrations, their signatures, and the configuration of a run."""
 
 from pto_core.kernels.annotations import In, InOut, NoDep, Out, OutExisting, Scalar
 from pto_core.kernels.call_config import CallConfig

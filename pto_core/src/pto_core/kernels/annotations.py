@@ -1,8 +1,9 @@
-"""Annotations of kernels, tasks and orchestrations, for the program and for type checkers.
+"""Annotations of the parameters of kernels, tasks and orchestrations.
 
-In a program, ``In``, ``Out`` and the others are the classes of :mod:`pto_core.kernels.direction`.
-For a type checker, each is the type of the parameter inside the function: a NumPy array, or a
-number for ``Scalar``. A device array in an orchestration has the array's shape, dtype and views.
+At run time, ``In``, ``Out`` and the others are the classes of :mod:`pto_core.kernels.direction`.
+For a type checker, each is the type that the parameter has inside the function: a NumPy array, or a
+number for ``Scalar``. In an orchestration, the parameter is a device array, which has the shape,
+dtype and views of an array.
 
 A type checker therefore rejects a call such as ``In("float32", (64,))``. Typed programs write
 ``Direction.IN("float32", (64,))``, which creates the same object.

@@ -1,4 +1,4 @@
-"""The options of one run (``CallConfig``), as in the published interface."""
+"""The options of one run: ``CallConfig``, with the published members."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class CallConfig:
         self.validate()
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Set a field and change ``_version``, so that readers can detect the change."""
+        """Set a field and increment ``_version``, so that readers can detect the change."""
         object.__setattr__(self, name, value)
         object.__setattr__(self, "_version", next(_versions))
 
@@ -65,7 +65,8 @@ class CallConfig:
     def pack(self) -> bytes:
         """Return the 1052 bytes of ``pto_call_config``.
 
-        Raises UsageError, and UnsupportedError if a diagnostic is on, because none is implemented.
+        Raises UsageError for invalid values. Raises UnsupportedError if a diagnostic is on, because
+        no diagnostic is implemented yet.
         """
         self.validate()
         for name in self._switched_on():
@@ -83,7 +84,7 @@ class CallConfig:
 
     @classmethod
     def unpack(cls, packed: bytes) -> CallConfig:
-        """Rebuild a configuration from the result of :meth:`pack`."""
+        """Create a configuration from the result of :meth:`pack`."""
         *numbers, prefix = _LAYOUT.unpack(packed)
         names = ("block_dim", "aicpu_thread_num", *_DIAGNOSTICS)
         values = dict(zip(names, numbers, strict=True))

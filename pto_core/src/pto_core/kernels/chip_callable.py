@@ -1,4 +1,4 @@
-"""An orchestration with the kernels that it may submit."""
+"""An orchestration together with the kernels that it may submit."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from pto_core.kernels.direction import (
 
 @dataclass(frozen=True)
 class OrchestrationSource:
-    """A C++ source whose function ``function_name`` submits the tasks.
+    """A C++ source file with the function ``function_name``, which submits the tasks.
 
-    None means the runtime variant's default name, if it has one.
+    None selects the default name of the runtime variant, if it has one.
     """
 
     path: Path
@@ -48,7 +48,7 @@ class OrchestrationSource:
 
 
 class ChipCallable:
-    """An orchestration with its kernels. Objects are immutable and compared by identity.
+    """An orchestration with its kernels. It is immutable, and equal only to itself.
 
     ``orchestration``: a Python function ``def graph(rt, *args)``, an :class:`OrchestrationSource`,
     or the path of a compiled library. ``children``: kernels by ``func_id``; a Python orchestration
@@ -91,7 +91,7 @@ class ChipCallable:
 
     @property
     def function(self) -> Callable[..., Any] | None:
-        """The Python orchestration; None for a C++ one."""
+        """The Python function; None if the orchestration is C++."""
         found = self.orchestration
         return None if isinstance(found, OrchestrationSource | Path) else found
 
@@ -105,9 +105,9 @@ class ChipCallable:
         return digest_of("chip", *self._orchestration_parts(), repr(self.signature), *children)
 
     def parameters(self) -> tuple[list[str], int, int]:
-        """Return the known names of the arguments, and the least and greatest number of arguments.
+        """Return the known names of the arguments, and the smallest and largest number of them.
 
-        The value -1 means any number.
+        A largest number of -1 means that there is no limit.
         """
         if self.function is not None:
             return parameter_names(self.function, skip=1)
@@ -117,7 +117,7 @@ class ChipCallable:
         return list(self.argument_names or ()), 0, -1
 
     def directions(self) -> tuple[list[Direction], bool]:
-        """Return the directions, and whether they are those of the arrays only, in order."""
+        """Return the directions, and whether they are the directions of the arrays only."""
         if self.signature is not None:
             given, by_tensor = self.signature, not self._is_by_argument()
             return [_copied(parameter.direction) for parameter in given], by_tensor
@@ -142,7 +142,7 @@ class ChipCallable:
 
 
 def _copied(direction: Direction) -> Direction:
-    """Return how a run copies an array. The direction may be one that exists only for tasks."""
+    """Return the direction in which a run copies an array whose parameter has ``direction``."""
     if direction is Direction.NO_DEP:
         raise UsageError(
             "NoDep is a direction for tasks and does not define how a run copies the array; "

@@ -1,4 +1,4 @@
-"""Data type codes, which are the same in Python, C++, files and frames (``pto/abi/dtype.h``)."""
+"""Codes of data types, equal in Python, C++, files and frames (``pto/abi/dtype.h``)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class DataType(IntEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The NumPy type. The type for bfloat16 comes from the package ``ml_dtypes``."""
+        """The NumPy data type. The package ``ml_dtypes`` provides the one for bfloat16."""
         if self is DataType.BFLOAT16:
             import ml_dtypes
 

@@ -1,4 +1,4 @@
-"""Digests of callables: 32 bytes that depend on everything that determines the behaviour."""
+"""Digests of callables: 32 bytes that change with everything that determines the behaviour."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from weakref import ref
 
 _PLAIN = (int, float, complex, str, bytes, type(None))
 _numbers = itertools.count()
-# The weak references have no callback. A Python callback would run when a callable is destroyed,
-# and an exception that a signal handler raises inside it would be lost. Dead references are removed
-# when there are many of them.
+# The weak references have no callback. It would run during the destruction of a callable, and an
+# exception that a signal handler raises inside it would be lost. Dead references are removed when
+# there are many of them.
 _registrations: dict[ref[Callable[..., Any]], int] = {}
 _many = 64
 
 
 def digest_of(*parts: str | bytes) -> bytes:
-    """Hash texts and byte strings, each with its length, so that their boundaries matter."""
+    """Hash texts and byte strings with their lengths: ("ab", "c") differs from ("a", "bc")."""
     hashed = hashlib.sha256()
     for part in parts:
         content = part.encode() if isinstance(part, str) else part
@@ -30,17 +30,17 @@ def digest_of(*parts: str | bytes) -> bytes:
 
 
 def file_digest(path: Path) -> bytes:
-    """Hash the content of a file; raises OSError."""
+    """Hash the content of a file. Raises OSError."""
     with path.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").digest()
 
 
 def function_digest(function: Callable[..., Any]) -> bytes:
-    """Hash a function: its name, its code, and default values of simple types.
+    """Hash a function: its name, its code, and its default values if their types are simple.
 
     If a function has more state (a closure, other default values, a callable object), a
-    registration number is hashed too. So two closures of the same code are two callables, in this
-    process and its forks.
+    registration number is hashed too. So two closures of the same code have different digests, in
+    this process and in its forks.
     """
     code = getattr(function, "__code__", None)
     name = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
@@ -61,7 +61,7 @@ def _registration(function: Callable[..., Any]) -> int:
         _forget_gone()
     try:
         return _registrations.setdefault(ref(function), next(_numbers))
-    except TypeError:  # the object is neither hashable nor weakly referable
+    except TypeError:  # the object is not hashable, or has no weak references
         return next(_numbers)
 
 
@@ -74,7 +74,7 @@ def _forget_gone() -> None:
 
 
 def code_digest(code: CodeType) -> bytes:
-    """Hash the instructions, names and constants of a function, without its line numbers."""
+    """Hash the instructions, names and constants of a function, but not its line numbers."""
     constants = (
         code_digest(one) if isinstance(one, CodeType) else _constant(one).encode()
         for one in code.co_consts
@@ -83,5 +83,5 @@ def code_digest(code: CodeType) -> bytes:
 
 
 def _constant(value: object) -> str:
-    """Return a text that is independent of the iteration order of sets."""
+    """Return a text for a constant that does not depend on the iteration order of sets."""
     return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)

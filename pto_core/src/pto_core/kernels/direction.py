@@ -1,4 +1,4 @@
-"""Directions: which arrays are copied in before a run and back after it.
+"""Directions: which arrays a run copies to the device before it, and back after it.
 
 They are given as annotations, of a plain class or of one with details::
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 
 class Direction(IntEnum):
-    """How an argument is copied. The values equal those of ``pto_core._native``."""
+    """How an argument is copied. The values are those of ``pto_core._native``."""
 
     UNSPECIFIED = 0
-    """The array is copied in; if it is writable, it is also copied back."""
+    """No direction is declared: the array is copied in and, if it is writable, also copied back."""
     IN = 1
     OUT = 2
     INOUT = 3
@@ -46,7 +46,7 @@ class Direction(IntEnum):
         dtype: DTypeLike | DataType | DeviceArray | None = None,
         shape: int | Sequence[int] | None = None,
     ) -> Parameter:
-        """Create the parameter for this direction, like ``In(dtype, shape)``. Raises UsageError."""
+        """Return the parameter for this direction, like ``In(dtype, shape)``. Raises UsageError."""
         details: dict[str, Any] = {"dtype": dtype, "shape": shape}
         kind = type(_parameter(self))
         return kind(**{key: value for key, value in details.items() if value is not None})
@@ -56,11 +56,11 @@ WRITTEN = frozenset({Direction.OUT, Direction.INOUT, Direction.OUT_EXISTING})
 
 
 class Parameter:
-    """An argument with its direction and, for an array, optionally its data type and shape.
+    """An argument with its direction. For an array, it may also state data type and shape.
 
-    ``dtype``: any type that :meth:`DataType.of` accepts. ``shape``: a tuple of ints, or one int.
-    With a device array as the only argument, that array is the ``value``, and the object is an
-    argument of ``rt.submit``.
+    ``dtype``: any type that :meth:`DataType.of` accepts. ``shape``: a tuple of ints, or one int. If
+    the only argument is a device array, it becomes the ``value``, and the object is an argument for
+    ``rt.submit``.
     """
 
     direction: ClassVar[Direction]
@@ -85,42 +85,42 @@ class Parameter:
 
 
 class In(Parameter):
-    """Read only: copied in, not back."""
+    """The array is only read: copied in, but not back."""
 
     direction = Direction.IN
     __slots__ = ()
 
 
 class Out(Parameter):
-    """Written only: not copied in, copied back after success."""
+    """The array is only written: not copied in, but copied back after success."""
 
     direction = Direction.OUT
     __slots__ = ()
 
 
 class InOut(Parameter):
-    """Read and written: copied in, copied back after success."""
+    """The array is read and written: copied in, and copied back after success."""
 
     direction = Direction.INOUT
     __slots__ = ()
 
 
 class OutExisting(Parameter):
-    """For tasks: written, but does not wait for tasks that use the old content; copied like Out."""
+    """For tasks: the array is written without waiting for its earlier users; copied like Out."""
 
     direction = Direction.OUT_EXISTING
     __slots__ = ()
 
 
 class NoDep(Parameter):
-    """For tasks: adds no dependency and keeps no memory alive, even if the kernel uses it."""
+    """For tasks: the array adds no dependency, and the task does not keep its memory alive."""
 
     direction = Direction.NO_DEP
     __slots__ = ()
 
 
 class Scalar(Parameter):
-    """A number. ``dtype``: ``int``, ``float``, ``bool`` or a data type; int64 by default."""
+    """A number. ``dtype`` is ``int``, ``float``, ``bool`` or a data type; the default is int64."""
 
     direction = Direction.SCALAR
     __slots__ = ()
@@ -142,7 +142,7 @@ SignatureEntry = str | Parameter | type[Parameter] | Direction
 
 
 def parse_signature(entries: Iterable[SignatureEntry]) -> tuple[Parameter, ...]:
-    """Parse a signature: entries, :class:`Parameter` classes or instances; raises UsageError."""
+    """Return the parameters of a signature; entries may be texts, classes or instances."""
     return tuple(_parameter(entry) for entry in entries)
 
 
@@ -154,7 +154,7 @@ def directions_of_function(function: Callable[..., Any], skip: int) -> list[Dire
 
 
 class TaskSignature(NamedTuple):
-    """The facts about a kernel that a submit needs, in the form that ``_native`` accepts.
+    """The facts that a submit needs about a kernel, in the form that ``_native`` accepts.
 
     ``parameters``: for each parameter its name, its :class:`Direction` and, for a scalar with a
     declared type, its :class:`DataType`, otherwise -1. At least ``required`` arguments must be
@@ -170,7 +170,7 @@ class TaskSignature(NamedTuple):
 def task_signature(
     function: Callable[..., Any] | None, signature: Sequence[Parameter] | None
 ) -> TaskSignature:
-    """Return the signature of a kernel: the declared one, or that of its function's annotations."""
+    """Return the declared signature of a kernel, or that of its function's annotations."""
     if signature is not None:
         listed = [(f"number {i}", int(p.direction), _code(p)) for i, p in enumerate(signature)]
         return TaskSignature(listed, len(listed), False, int(Direction.UNSPECIFIED))
@@ -191,15 +191,16 @@ def task_signature(
 
 
 def _code(annotation: Any) -> int:
-    """Return the data type of a declared scalar; -1 without one."""
+    """Return the data type of a scalar; -1 if none is declared."""
     is_declared = isinstance(annotation, Scalar) and annotation.dtype is not None
     return int(annotation.dtype) if is_declared else -1
 
 
 def parameter_names(function: Callable[..., Any], skip: int) -> tuple[list[str], int, int]:
-    """Return the names of the positional parameters after the first ``skip``, and two bounds.
+    """Return the names of the positional parameters after the first ``skip``, and two limits.
 
-    The bounds are the minimum and maximum number of arguments after ``skip``; -1 means no limit.
+    The limits are the smallest and the largest number of arguments after ``skip``; a largest number
+    of -1 means no limit.
     """
     parameters = _positional(function)
     if len(parameters) < skip and not _is_variadic(function):
@@ -232,7 +233,7 @@ def _is_variadic(function: Callable[..., Any]) -> bool:
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return inspect.get_annotations(inspect.unwrap(function), eval_str=True)
-    except Exception:  # noqa: BLE001 - names of annotations that exist for type checkers only
+    except Exception:  # noqa: BLE001 - some names may exist for type checkers only
         return inspect.get_annotations(inspect.unwrap(function))
 
 

@@ -1,15 +1,16 @@
 """Detect results of Python kernels and tasks that would be lost.
 
-The results of such a function are the contents of its Out and InOut arrays. Two mistakes lose a
-result without an error: the function returns a value, or it assigns a new array to the name of a
-parameter (``out = x * 2`` instead of ``out[:] = x * 2``).
+A Python kernel or task returns its results in its Out and InOut arrays. Two mistakes lose a result
+without an error: the function returns a value, or it assigns a new array to the name of a parameter
+(``out = x * 2`` instead of ``out[:] = x * 2``).
 
-Assignments are found in the bytecode, once for each function. Only a function that assigns such a
-name is wrapped in :class:`_AssignmentCheck`, which compares the final value of the name with the
-argument. The local variables can be read after the return as long as the frame is referenced. A
-profile function receives the frame at the call and removes itself at once, so the body runs at full
-speed. The alternatives have disadvantages: changing bytecode depends on the version of Python,
-changing source needs the source, and ``sys.monitoring`` needs Python 3.12 and a free tool number.
+Assignments are found in the bytecode, once for each function. Only a function that assigns to the
+name of such a parameter is wrapped in :class:`_AssignmentCheck`, which compares the final value of
+the name with the argument. The local variables can be read after the return as long as the frame is
+referenced. A profile function receives the frame at the call and then removes itself, so the body
+runs at full speed. The alternatives have disadvantages: changing bytecode depends on the version of
+Python, changing source needs the source, and ``sys.monitoring`` needs Python 3.12 and a free tool
+number.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pto_core.kernels.direction import WRITTEN, TaskSignature
 
 
 def checked(function: Callable[..., Any], signature: TaskSignature) -> Callable[..., Any]:
-    """Return ``function``, or a wrapper that checks its assignments to written parameters."""
+    """Return ``function``, or a wrapper if it assigns to the names of written parameters."""
     if not isinstance(function, FunctionType):
         return function
     code = function.__code__
@@ -42,7 +43,7 @@ def checked(function: Callable[..., Any], signature: TaskSignature) -> Callable[
 
 
 def refuse_returned(kind: str, name: str, value: object) -> None:
-    """Raise UsageError for a function that returned ``value``."""
+    """Raise UsageError, because the function ``name`` returned ``value``."""
     raise UsageError(
         f"{kind} {name} returned a value of type {type(value).__name__}, but its caller gets only "
         "what it writes into its arrays; write the result into an Out parameter, as in "
@@ -55,7 +56,7 @@ def refuse_returned(kind: str, name: str, value: object) -> None:
 
 @dataclass(frozen=True)
 class _AssignmentCheck:
-    """Call a function, then compare the final values of ``written`` with its arguments.
+    """Calls a function, then compares the final values of ``written`` with the arguments.
 
     Nothing is checked while another profile function is active.
     """
@@ -80,8 +81,8 @@ class _AssignmentCheck:
             result = self.function(*args, **kwargs)
         finally:
             sys.setprofile(None)
-            # Clear the reference: a frame refers to its caller's frame, and a cycle would keep the
-            # arrays.
+            # Clear the reference. A frame refers to the frame of its caller, and the cycle would
+            # keep the arrays alive.
             while frames:
                 final.update(frames.pop().f_locals)
         for position, name in self.written:
@@ -110,7 +111,7 @@ def _is_written(signature: TaskSignature, position: int) -> bool:
 
 
 def _assigned_names(code: CodeType) -> Iterator[str]:
-    """Yield each assigned name. ``name += ...`` is excluded, because NumPy works in place."""
+    """Yield each assigned name, except those of ``name += ...``, which NumPy executes in place."""
     is_in_place = False
     for instruction in dis.get_instructions(code):
         if instruction.opname.startswith(("STORE_FAST", "STORE_DEREF")):
@@ -119,7 +120,7 @@ def _assigned_names(code: CodeType) -> Iterator[str]:
 
 
 def _stored_names(instruction: dis.Instruction) -> tuple[str, ...]:
-    """Return the names that an instruction assigns; in some Python versions there are two."""
+    """Return the names that an instruction assigns; some instructions of new Pythons assign two."""
     names = instruction.argval
     if isinstance(names, str):
         return (names,)

@@ -1,8 +1,9 @@
-"""Types for the submits of functions, so that type checkers check the arguments.
+"""Types that let type checkers check the arguments of submits.
 
-A submit has options beside the arguments of its function, which a ParamSpec cannot express. So its
-type has an overload for each number of arguments from none to six; with more, the arguments are not
-checked. An argument has the type of its parameter, or is a tensor type other than a NumPy array.
+A submit has options in addition to the arguments of its function, and a ParamSpec cannot express
+that. Therefore its type has one overload for each number of arguments from none to six. The
+arguments of a function with more parameters are not checked. An argument must have the type of its
+parameter, or be a tensor of a type other than NumPy array.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ E = TypeVar("E")
 F = TypeVar("F")
 
 Tensor: TypeAlias = "ContinuousTensor | HasDataPointer"
-"""An array for the submit of a session, which also accepts NumPy arrays."""
+"""A tensor that the submit of a session accepts in the place of a NumPy array."""
 
 Argument: TypeAlias = "DeviceArray | Parameter | ctypes._SimpleCData[Any]"
-"""An array or a number for ``rt.submit``, as the parameter requires."""
+"""An argument for ``rt.submit``: an array or a number, as the parameter requires."""
 
 
 class TypedTask(Protocol[Parameters]):
-    """A ``@task`` in a submit: a function with these parameters, and with ``retries``."""
+    """The type of a ``@task`` for a submit: a function with these parameters, and ``retries``."""
 
     @property
     def retries(self) -> int:
@@ -50,12 +51,12 @@ class TypedTask(Protocol[Parameters]):
         ...
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
-        """Run the task in this process."""
+        """Call the function in this process."""
         ...
 
 
 class TypedKernel(Protocol[Parameters]):
-    """A ``@kernel`` in a submit: a function with these parameters, and with a core type."""
+    """The type of a ``@kernel`` for a submit: a function with these parameters, and a core type."""
 
     @property
     def core_type(self) -> CoreType:
@@ -63,12 +64,12 @@ class TypedKernel(Protocol[Parameters]):
         ...
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
-        """Run the kernel on the host."""
+        """Call the kernel's function on the host."""
         ...
 
 
 class HasDataPointer(Protocol):
-    """A tensor of torch, or of a library with the same interface."""
+    """A tensor of torch, or of another library with these methods."""
 
     def data_ptr(self) -> int:
         """Return the address of the first element."""

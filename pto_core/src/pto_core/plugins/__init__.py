@@ -1,8 +1,9 @@
 """Find, check and load plugins.
 
-Records of plugins come from the metadata of installed distributions, without an import. Loading a
-plugin imports only that plugin. Broken, duplicate, misspelt and outdated plugins cause errors that
-name the distribution and its version, and do not affect other plugins.
+The records of plugins come from the metadata of installed distributions; no plugin is imported for
+them. Loading a plugin imports only that plugin. A plugin that is broken, duplicate, misspelt or
+outdated causes an error that names the distribution and its version. It does not affect other
+plugins.
 """
 
 from pto_core.plugins.inspection import Inspection, inspect, inspect_all

@@ -36,15 +36,15 @@ _TRANSPORT_CAPABILITIES = frozenset({"in_order", "same_addresses"})
 _LINK_CAPABILITIES = frozenset({"encrypted", "peer_keys"})
 SCHEDULER_KINDS = ("engine", "policy")
 _SCHEDULER_CAPABILITIES = frozenset({*SCHEDULER_KINDS, "reference_order"})
-# Enough for the head of a frame and the arguments of a task with a few tensors.
+# The size of a frame header with the arguments of a task that has a few tensors.
 _SMALLEST_FRAME_LIMIT = 4096
 
 
 def check_plugin(record: PluginRecord, plugin: Any) -> None:
     """Raise unless ``plugin`` has the members that the interface of its family requires.
 
-    Check the version first (:class:`~pto_core.errors.PluginVersionError`): a plugin made for
-    another version may lack members for that reason.
+    The version is checked first (:class:`~pto_core.errors.PluginVersionError`), because a plugin
+    for another version may lack members.
     """
     if record.family == "command" and set(record.names) & set(RESERVED_COMMANDS):
         raise load_error(record, "has the name of one of pto's own commands")
@@ -72,10 +72,10 @@ def check_plugin(record: PluginRecord, plugin: Any) -> None:
 
 
 def health_of(plugin: Any) -> Health:
-    """Return the health of a plugin. A plugin whose health() raises is unhealthy."""
+    """Return the health of a plugin. A plugin is unhealthy if its health() raises."""
     try:
         health = plugin.health()
-    except Exception as error:  # noqa: BLE001 - a stranger's code may raise anything
+    except Exception as error:  # noqa: BLE001 - a plugin may raise any exception
         return Health(False, f"health() raised {type(error).__name__}: {error}", "report it")
     if not isinstance(health, Health):
         return Health(False, f"health() gave {health!r}, not a Health", "report it")
@@ -83,7 +83,7 @@ def health_of(plugin: Any) -> Health:
 
 
 def load_error(record: PluginRecord, what: str) -> PluginLoadError:
-    """Return the error for a plugin that breaks its interface."""
+    """Return the error for a plugin that does not implement the interface of its family."""
     return PluginLoadError(
         f"{record.family} {record.name!r} ({record.source}, {record.value}) {what}",
         family=record.family,
@@ -96,7 +96,7 @@ def load_error(record: PluginRecord, what: str) -> PluginLoadError:
 def version_error(
     record: PluginRecord, what: str, wanted: int, found: object
 ) -> PluginVersionError:
-    """Return the error for a plugin that was built for another version of ``what``."""
+    """Return the error for a plugin that was made for another version of ``what``."""
     return PluginVersionError(
         f"{record.family} {record.name!r} ({record.source}) is for version {found} of the {what}, "
         f"this core has version {wanted}; {reinstall(record.distribution)}",

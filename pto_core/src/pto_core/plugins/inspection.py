@@ -1,4 +1,4 @@
-"""The state of every installed plugin, for listings."""
+"""Check every installed plugin, for listings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pto_core.plugins.records import FAMILIES, PluginRecord, duplicate_error, in
 
 @dataclass(frozen=True)
 class Inspection:
-    """A plugin, its capabilities, and whether it can be used here."""
+    """A plugin, its capabilities, and whether it is usable on this machine."""
 
     record: PluginRecord
     capabilities: frozenset[str]
@@ -26,7 +26,7 @@ class Inspection:
 
 
 def inspect_all() -> list[Inspection]:
-    """Inspect every installed plugin of every family by importing it. Raises for none of them."""
+    """Import and check every installed plugin. Defects of plugins are results, not exceptions."""
     found: list[Inspection] = []
     for family in FAMILIES:
         family_records = installed(family)
@@ -35,7 +35,7 @@ def inspect_all() -> list[Inspection]:
 
 
 def inspect(record: PluginRecord, others: Sequence[PluginRecord] = ()) -> Inspection:
-    """Import and check one plugin; ``others`` is its whole family, to find duplicates."""
+    """Import and check one plugin; ``others`` is its family, in which duplicates are searched."""
     nothing: frozenset[str] = frozenset()
     problem: PluginError | None = duplicate_error(record, others)
     if problem is not None:

@@ -30,10 +30,10 @@ from pto_core.plugins.records import PluginRecord, find, installed
 
 
 def load_backend(name: str) -> Backend:
-    """Return the backend called ``name``, ready to open devices on this machine.
+    """Return the backend called ``name``, which is usable on this machine.
 
-    Imports only that plugin. Raises :class:`~pto_core.errors.BackendUnavailableError` if it is
-    unusable on this machine (no other backend replaces it); raises another
+    Imports only that plugin. Raises :class:`~pto_core.errors.BackendUnavailableError` if the
+    backend is not usable on this machine; no other backend is used in its place. Raises another
     :class:`~pto_core.errors.PluginError` for a defect of the plugin.
     """
     record = find("backend", name)
@@ -66,7 +66,7 @@ def load_runtime(name: str) -> Runtime:
 def load_transport(name: str) -> NativeTransport | PythonTransport:
     """Return the transport called ``name``; imports only that plugin.
 
-    ``isinstance(transport, NativeTransport)`` distinguishes the kinds. Raises
+    ``isinstance(transport, NativeTransport)`` tells native transports from those in Python. Raises
     :class:`~pto_core.errors.PluginError`.
     """
     record = find("transport", name)
@@ -91,8 +91,8 @@ def load_link(name: str) -> LinkPlugin:
 def load_engine(name: str) -> EnginePlugin:
     """Return the engine called ``name``; imports only that plugin.
 
-    Raises :class:`~pto_core.errors.PluginError`, or :class:`~pto_core.errors.UsageError` if the
-    scheduler of that name is a placement policy.
+    Raises :class:`~pto_core.errors.PluginError`. Raises :class:`~pto_core.errors.UsageError` if
+    ``name`` is a placement policy.
     """
     return cast(EnginePlugin, _scheduler_of_kind("engine", name))
 
@@ -100,8 +100,8 @@ def load_engine(name: str) -> EnginePlugin:
 def load_policy(name: str) -> PolicyPlugin:
     """Return the placement policy called ``name``; imports only that plugin.
 
-    Raises :class:`~pto_core.errors.PluginError`, or :class:`~pto_core.errors.UsageError` if the
-    scheduler of that name is an engine.
+    Raises :class:`~pto_core.errors.PluginError`. Raises :class:`~pto_core.errors.UsageError` if
+    ``name`` is an engine.
     """
     return cast(PolicyPlugin, _scheduler_of_kind("policy", name))
 
@@ -118,7 +118,7 @@ def load_scheduler(name: str) -> EnginePlugin | PolicyPlugin:
 
 
 def load_unopened(family: str, name: str) -> Backend | Runtime:
-    """Return a plugin for its options and capabilities. It need not be usable on this machine."""
+    """Return a plugin for reading its options and capabilities; it may be unusable here."""
     return cast("Backend | Runtime", load_record(find(family, name)))
 
 
@@ -128,7 +128,7 @@ def load_command(name: str) -> Command:
 
 
 def load_record(record: PluginRecord) -> Any:
-    """Import the object of ``record`` and check it against its family's interface.
+    """Import the object that ``record`` names and check it against the interface of its family.
 
     Any exception of the import becomes the cause of a :class:`~pto_core.errors.PluginLoadError`.
     """
@@ -138,7 +138,7 @@ def load_record(record: PluginRecord) -> Any:
 
 
 def canonical_name(family: str, name: str) -> str:
-    """Resolve an alias; return an unknown name unchanged."""
+    """Return the name of the plugin with the alias ``name``; return an unknown name unchanged."""
     for record in installed(family):
         if name in record.names:
             return record.name
@@ -148,14 +148,14 @@ def canonical_name(family: str, name: str) -> str:
 def options_of_all() -> Mapping[str, Option]:
     """Return the options of every importable backend and runtime, by key.
 
-    Imports all of them: for listings and for messages about unknown settings.
+    Imports all of them, so it is called only for listings and messages about unknown settings.
     """
     options: dict[str, Option] = {}
     for record in (*installed("backend"), *installed("runtime")):
         try:
             plugin = load_record(record)
         except PluginError:
-            continue  # `pto plugins` shows the reason; here its keys are only missing
+            continue  # its options are omitted here; `pto plugins` shows the reason
         options.update((option.key, option) for option in plugin.options())
     return options
 

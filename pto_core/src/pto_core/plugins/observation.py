@@ -1,6 +1,6 @@
 """Observers: plugins that receive the events of runs and cases.
 
-pluggy is imported only if an observer is installed; otherwise observers have no cost.
+pluggy is imported only if an observer is installed. Without observers, events cost nothing.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pto_core.plugins.records import PluginRecord, duplicate_error, installed
 
 
 class Observers:
-    """The observers of one device or one command, and the call that notifies all of them.
+    """The observers of one device or one command; notifies all of them of an event.
 
-    ``problems`` contains one error for each installed observer that is unusable; the others work.
-    The owner of this object shows the errors.
+    ``problems`` contains one error for each observer that is unusable; the other observers still
+    work. The owner of this object shows the errors.
     """
 
     def __init__(self, plugins: Mapping[PluginRecord, Any], problems: tuple[PluginError, ...] = ()):
@@ -31,8 +31,8 @@ class Observers:
     def notify(self, hook: str, **arguments: Any) -> None:
         """Call ``hook`` on every observer.
 
-        If an observer raises an exception, the call raises a :class:`~pto_core.errors.PluginError`
-        that names the observer and has that exception as its cause.
+        Raises a :class:`~pto_core.errors.PluginError` if an observer raises an exception. The error
+        names the observer, and the exception is its cause.
         """
         if self._manager is None:
             return
@@ -44,7 +44,7 @@ class Observers:
 
 
 def load_observers() -> Observers:
-    """Import every installed observer; add the errors of broken ones to ``problems``."""
+    """Import every installed observer; add the errors of unusable observers to ``problems``."""
     found = installed("observer")
     usable: dict[PluginRecord, Any] = {}
     problems: list[PluginError] = []
@@ -62,9 +62,9 @@ def load_observers() -> Observers:
 
 
 def check_observer(record: PluginRecord, plugin: Any) -> None:
-    """Raise unless every hook that ``plugin`` implements exists, is marked, and fits its signature.
+    """Raise unless each hook of ``plugin`` is known, has the marker, and has a valid signature.
 
-    pluggy itself silently ignores a hook with a misspelt name or without its marker.
+    pluggy silently ignores a hook with a misspelt name or without the marker ``@hookimpl``.
     """
     from pto_core.plugins.hooks import Hooks
 
@@ -104,7 +104,7 @@ def _manager(plugins: Mapping[PluginRecord, Any]) -> Any:
 
 
 def _hook_failed(hook: str, caller: Any, error: Exception) -> PluginError:
-    """Return the name of the observer that owns a frame of the traceback."""
+    """Return the error for an exception in a hook; the traceback shows which observer raised it."""
     codes = set()
     trace = error.__traceback__
     while trace is not None:

@@ -18,7 +18,7 @@ from pto_core.plugins.advice import install
 
 FAMILIES = ("backend", "runtime", "transport", "link", "scheduler", "command", "observer")
 
-# The plugins that belong to pto, for the installation commands in messages.
+# The plugins that this project publishes, for the installation commands in messages.
 _OURS = frozenset(
     {
         ("backend", "a2a3sim"),
@@ -31,13 +31,13 @@ _OURS = frozenset(
         ("link", "zmq"),
     }
 )
-# Backends that are planned, each with its simulator.
+# Planned backends, which cannot be installed yet, each with the name of its simulator.
 _LATER = {"a2a3": "a2a3sim"}
 
 
 @dataclass(frozen=True)
 class PluginRecord:
-    """One plugin, as the metadata of its distribution describes it.
+    """A plugin as the metadata of its distribution describes it.
 
     ``name`` is the name of the first entry point, ``aliases`` are the names of other entry points
     for the same object, and ``value`` is ``module:attribute``.
@@ -52,12 +52,12 @@ class PluginRecord:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names that select the plugin."""
+        """All names by which users select the plugin."""
         return (self.name, *self.aliases)
 
     @property
     def source(self) -> str:
-        """Distribution and version, for messages."""
+        """The distribution and its version, for messages."""
         return f"{self.distribution} {self.version}"
 
 
@@ -97,7 +97,7 @@ def observers() -> list[PluginRecord]:
 
 
 def installed(family: str) -> list[PluginRecord]:
-    """List the installed plugins of ``family``, by name, including duplicates."""
+    """List the installed plugins of ``family``, sorted by name; duplicates are included."""
     names: dict[tuple[str, str, str], list[str]] = {}
     for point in importlib.metadata.entry_points(group=f"pto.{family}s"):
         source = (
@@ -112,11 +112,11 @@ def installed(family: str) -> list[PluginRecord]:
 
 
 def find(family: str, name: str) -> PluginRecord:
-    """Return the only record that ``name`` selects.
+    """Return the record that ``name`` selects; there must be exactly one.
 
-    Raises :class:`UnknownPluginError` or :class:`DuplicatePluginError`; raises
-    :class:`BackendUnavailableError` or :class:`PluginUnavailableError` for a plugin of pto that is
-    not installed.
+    Raises :class:`UnknownPluginError` or :class:`DuplicatePluginError`. Raises
+    :class:`BackendUnavailableError` or :class:`PluginUnavailableError` for a plugin of this project
+    that is not installed.
     """
     candidates = installed(family)
     matches = [record for record in candidates if name in record.names]
@@ -131,7 +131,7 @@ def find(family: str, name: str) -> PluginRecord:
 def duplicate_error(
     record: PluginRecord, others: Sequence[PluginRecord], name: str | None = None
 ) -> DuplicatePluginError | None:
-    """Return whether a name of ``record`` (or ``name``) also belongs to one of ``others``."""
+    """Return whether a name of ``record`` (or ``name``) also selects a record in ``others``."""
     wanted = {name} if name is not None else set(record.names)
     for other in others:
         shared = wanted & set(record.names) & set(other.names)
