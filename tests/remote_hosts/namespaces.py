@@ -22,7 +22,12 @@ UNSHARE = ["unshare", *(f"--{kind}" for kind in KINDS), "--fork", "--kill-child"
 
 def missing_permission() -> str:
     """Return why this machine cannot make such hosts; empty if it can."""
-    for command in ([*UNSHARE, "true"], ["ip", "link", "show", "lo"]):
+    veth = f"pto{os.getpid()}p"
+    for command in (
+        [*UNSHARE, "true"],
+        ["ip", "link", "add", veth, "type", "veth"],
+        ["ip", "link", "delete", veth],
+    ):
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         except OSError as error:
