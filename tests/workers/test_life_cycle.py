@@ -184,7 +184,7 @@ def test_a_worker_that_was_added_belongs_to_the_one_above(make: Any) -> None:
     host.register(wait_long)
     with pytest.raises(UsageError, match="call shared_array of that one"):
         host.shared_array(8)
-    with pytest.raises(UsageError, match=r"call init\(\) of that one"):
+    with pytest.raises(UsageError, match=r"call init\(\) on the parent Worker"):
         host.init()
     pod.init()
     for call in (host.init, lambda: host.register(wait_long)):
