@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from coherent_programs import (
     HOME,
-    SIZE,
     Bytes,
     Task,
     random_places,
@@ -27,8 +26,7 @@ class Host:
     """A remote host: home memory of the relay, connection, shadow of the gateway, and Worker."""
 
     def __init__(self, home: Bytes, quota: int) -> None:
-        # the content that earlier sessions left does not matter
-        self.memory = Bytes(bytes([99]) * SIZE)
+        self.memory = Bytes()
         self.home = HomeMemory(home.space, quota)
         self.shadow = ShadowMemory(self.memory.space, self.memory.release)
         self.queue: deque[Task] = deque()

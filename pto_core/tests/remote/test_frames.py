@@ -245,7 +245,7 @@ class Host:
         self.world = world
         self.to_host, self.to_home = Way(world.chance), Way(world.chance)
         self.parent_side = ParentSide(world, child)
-        memory = Bytes(bytes([99]) * len(world.home.content))
+        memory = Bytes()
         self.worker_side = WorkerSide(world, memory)
         to_host, to_home = (
             Sending(self.to_host, self.to_home),

@@ -15,13 +15,13 @@ from pto_core.remote.changes import whole
 from pto_core.remote.home_memory import HomeMemory, Result, digest_of
 
 BASE = 4 * PIECE_BYTES
-PIECES = 6
+PIECES, OLD = 6, 200
 INPUT, OUTPUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
 
 
 class Rig:
     def __init__(self, quota: int = 1 << 40) -> None:
-        self.content = np.zeros(PIECES * PIECE_BYTES, np.uint8)
+        self.content = np.full(PIECES * PIECE_BYTES, OLD, np.uint8)
         space = AddressSpace([(BASE, memoryview(self.content))])
         self.home = HomeMemory(space, quota)
         self.frames = 0
@@ -60,7 +60,7 @@ def test_the_known_content_is_the_sent_one_also_if_a_neighbour_is_written_meanwh
     admitted = rig.home.admit(1, [at(0, 4)])
     assert admitted is not None
     rig.content[0] = 9
-    assert rig.home.content(admitted.stale[0]).content == b"\x09\0\0\0"
+    assert rig.home.content(admitted.stale[0]).content == bytes([9, OLD, OLD, OLD])
     rig.home.finish(1)
     assert rig.pushed(at(0, 4)) == []
 
@@ -108,7 +108,7 @@ def test_results_are_written_and_known() -> None:
     place = Range(BASE + 8, BASE + 12)
     rig.home.write(frame, Result(place, whole(content), digest_of(content)))
     rig.home.finish(frame)
-    assert rig.content[6:14].tobytes() == b"\0\0abcd\0\0"
+    assert rig.content[6:14].tobytes() == bytes([OLD] * 2 + [*b"abcd"] + [OLD] * 2)
     assert rig.pushed(at(8, 4)) == []
 
 
@@ -127,7 +127,7 @@ def test_a_result_outside_of_the_written_ranges_is_refused(place: Range) -> None
     content = memoryview(bytes([7]) * place.nbytes)
     with pytest.raises(ProtocolError, match="may not write"):
         rig.home.write(frame, Result(place, whole(content), digest_of(content)))
-    assert not rig.content.any()
+    assert (rig.content == OLD).all()
 
 
 def test_blocks_above_the_quota_are_evicted_but_not_those_in_use() -> None:
@@ -142,6 +142,23 @@ def test_blocks_above_the_quota_are_evicted_but_not_those_in_use() -> None:
     assert rig.admit(at(3 * PIECE_BYTES, 8))[2] == [block]
     rig.home.finish(third)
     assert rig.pushed(at(0, 8)) == [Range(BASE, BASE + 8)]
+
+
+def test_memory_that_was_never_written_is_not_sent() -> None:
+    rig = Rig(quota=2 * PIECE_BYTES)
+    rig.content[:] = 0
+    rig.content[PIECE_BYTES + 100] = 1
+    last = Range(BASE + PIECE_BYTES, BASE + 2 * PIECE_BYTES)
+    assert rig.pushed(at(0, 2 * PIECE_BYTES, OUTPUT)) == [last]
+    assert rig.pushed(at(0, 2 * PIECE_BYTES)) == []
+    rig.content[0] = 1
+    assert rig.pushed(at(0, 8)) == [Range(BASE, BASE + 8)]
+    frame, _, _ = rig.admit(at(0, 2 * PIECE_BYTES, INOUT))
+    rig.home.drop(frame)  # the shadow is not zero any more
+    rig.content[:] = 0
+    assert rig.pushed(at(0, 8)) == [Range(BASE, BASE + 8)]
+    assert rig.pushed(at(2 * PIECE_BYTES, 2 * PIECE_BYTES)) == []
+    assert rig.pushed(at(0, 8)) == []  # the shadow has evicted the block: it is zero again
 
 
 def test_a_frame_waits_if_the_frames_in_flight_would_exceed_the_quota() -> None:

@@ -4,6 +4,9 @@ Home memory is authoritative; the shadow on the other host is a copy of parts of
 leaves, :meth:`HomeMemory.admit` returns the pieces that the shadow lacks, and the relay sends the
 :meth:`HomeMemory.content` of each. After the frame, :meth:`HomeMemory.write` writes its results.
 
+The shadow begins with zeros, and a block that it evicts becomes zero. So memory that was never
+written, such as that of a new allocation, is not sent.
+
 Invariants: ``_known[piece]`` is the digest of the content that the shadow has there when all frames
 that were sent have ended, unless a frame in flight writes the piece. Digests only save traffic:
 without the table, everything is sent. No byte outside the ranges of a frame's arguments is written.
@@ -15,6 +18,7 @@ from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import xxhash
@@ -23,6 +27,8 @@ from pto_core.errors import ProtocolError
 from pto_core.remote.accesses import Access
 from pto_core.remote.address_space import PIECE_BYTES, AddressSpace, Range, pieces_of
 from pto_core.remote.changes import apply_changes
+
+_PROBE_BYTES = 16
 
 
 class Push(NamedTuple):
@@ -123,6 +129,8 @@ class HomeMemory:
         for access in accesses:
             for piece in self._wanted(access):
                 known = self._known_digest(piece)
+                if known is None and self._is_zero(piece):
+                    continue
                 if known is not None and known == digest_of(self._space.memory(piece)):
                     continue
                 if self._is_written_in_flight(piece):
@@ -192,6 +200,17 @@ class HomeMemory:
         block = self._known.get(piece.start // PIECE_BYTES)
         return None if block is None else block.digests.get(piece)
 
+    def _is_zero(self, piece: Range) -> bool:
+        """Return whether a piece is zero here and in the shadow, which has not used its block."""
+        content = self._space.memory(piece)
+        if piece.start // PIECE_BYTES in self._blocks or any(content[:_PROBE_BYTES]):
+            return False
+        zeros = _zeros_digest(piece.nbytes)
+        if digest_of(content) != zeros:
+            return False
+        self._learn(piece, zeros)
+        return True
+
     def _learn(self, piece: Range, digest: bytes) -> None:
         self._known.setdefault(piece.start // PIECE_BYTES, _Block()).learn(piece, digest)
 
@@ -230,6 +249,11 @@ class HomeMemory:
 def digest_of(content: bytes | memoryview) -> bytes:
     """Return the XXH3 digest of 16 bytes (https://xxhash.com)."""
     return xxhash.xxh3_128_digest(content)
+
+
+@lru_cache(maxsize=16)
+def _zeros_digest(nbytes: int) -> bytes:
+    return digest_of(bytes(nbytes))
 
 
 def _blocks(place: Range) -> range:
