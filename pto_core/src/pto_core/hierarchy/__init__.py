@@ -1,1 +1,1 @@
-"""Level 3 and up: Workers, their children, and the engine of their runs."""
+"""Workers of level 3 and up, their children, and the engine of their runs."""

@@ -1,4 +1,4 @@
-"""Add the arguments of a chip's task, typed by the signature of its ChipCallable."""
+"""Convert the arguments of a chip's task to the types in the signature of its ChipCallable."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TAGS = {
 
 @dataclass(frozen=True)
 class ChipTask:
-    """A ChipCallable as a session submits it, like a :class:`pto_core.Task`."""
+    """A ChipCallable that a session can submit in the same way as a :class:`pto_core.Task`."""
 
     chip: ChipCallable
     retries: int = 0
@@ -33,9 +33,9 @@ class ChipTask:
     def arguments(self, values: Sequence[Any]) -> tuple[TaskArgs, tuple[Any, ...]]:
         """Return the arguments of a submit, and the arrays that the task writes.
 
-        An array without a direction is read and written. A scalar has the type that the signature
-        declares. Raises UsageError for an array after a scalar, for a wrong number of arguments,
-        and for a float that a Python orchestration would receive as an integer.
+        An array without a declared direction is read and written. A scalar is converted to its
+        declared type. Raises UsageError for an array after a scalar, for a wrong number of
+        arguments, and for a float that a Python orchestration would receive as an integer.
         """
         args, written, chip = TaskArgs(), [], self.chip
         declared = [one.dtype for one in chip.signature or () if one.direction is Direction.SCALAR]
@@ -85,9 +85,10 @@ def _is_number(value: object) -> bool:
 
 
 def _scalar(chip: ChipCallable, index: int, value: Any, dtype: DataType | None) -> Any:
-    """Return the value to add: sign-extended integers, and floats in the declared type or float64.
+    """Return the scalar to pass: a sign-extended integer, or a float of the declared type.
 
-    A Python orchestration receives a scalar without a declared type as an integer.
+    A C++ orchestration receives a float without a declared type as float64. A Python orchestration
+    receives scalars without a declared type as integers.
     """
     if dtype is not None and dtype in _FLOATS:
         return dtype.numpy.type(value)

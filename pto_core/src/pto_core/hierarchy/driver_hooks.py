@@ -1,7 +1,6 @@
-"""The functions that the native driver calls: exits, broken connections, and memory.
+"""The functions that the native driver calls: for exits, broken connections, and memory.
 
-The driver calls them with the GIL. The caller is the thread that waits for a task, or the driver's
-own thread.
+The driver calls them with the GIL, on the thread that waits for a task or on its own thread.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from pto_core.hierarchy.restarts import Children, Restarts
 from pto_core.interrupts import Interrupts
 
 _KILL_S = 5.0
-_NAP_S = 0.002  # seconds between two checks of a child that is being restarted
-_PAUSE_NS = 50_000_000  # the driver calls poll as often as this while it has work
+_NAP_S = 0.002  # seconds between two checks whether a restart has ended
+_PAUSE_NS = 50_000_000  # the interval in which the driver calls poll while it has work
 _NONE = -1
 
 
@@ -37,7 +36,7 @@ class DrivenChildren(Children, Protocol):
 class DriverHooks:
     """The hooks that the driver of a child group calls.
 
-    The driver owns this object. This object holds only weak references to the driver and the group.
+    The driver owns this object, which has only weak references to the driver and the group.
     ``paths``: the names of the children. ``event_loops``: the event loops that await tasks.
     """
 
@@ -46,16 +45,16 @@ class DriverHooks:
         self.event_loops = EventLoops()
         self._restarts = restarts
         self._group: Callable[[], DrivenChildren | None] = weakref.ref(group)
-        self._mapping = group.memory.mappings[0]  # keeps the driver's memory mapped
+        self._mapping = group.memory.mappings[0]  # keeps the memory of the driver mapped
         self._interruption: BaseException | None = None
         self._begun_ns = 0
 
     # ---- called by the driver ----
 
     def poll(self) -> None:
-        """Raise the error of :meth:`interrupt`; detect exits of children and completed restarts.
+        """Raise the error of :meth:`interrupt`; handle exits of children and finished restarts.
 
-        Raises WorkerClosedError if the Worker is gone: no event would end the wait.
+        Raises WorkerClosedError if the Worker was deleted, because the wait would never end.
         """
         interruption, self._interruption = self._interruption, None
         if interruption is not None:
@@ -63,7 +62,7 @@ class DriverHooks:
         self._check_children()
 
     def end_child(self, child: int, cause: int) -> None:
-        """Kill a child that exceeds the time limit of a task, or that has to exit at once."""
+        """Kill a child because a task exceeded its time limit, or because it must exit at once."""
         group = self._group()
         if group is None:
             return
@@ -74,9 +73,9 @@ class DriverHooks:
             return
         task = driver.task(known["task"])
         if task is None or not _may_run_in(child, task):
-            return  # the child was lost, and its process may already be replaced
+            return  # the child has exited, and may have been replaced already
         process = group.processes[child]
-        if process.exit is not None:  # before the limit; its fence is not over
+        if process.exit is not None:  # it exited before the time limit; its fence is not over
             driver.explain(cause, Failure.of(process.exit_error(process.exit)).pack())
             return
 
@@ -94,7 +93,7 @@ class DriverHooks:
             self._kill(group, child, lambda ended: ended.broken_error(message))
 
     def grant(self, ring: int, nbytes: int) -> int:
-        """Let a heap ring use its first ``nbytes``; raise CapacityError."""
+        """Let a heap ring use its first ``nbytes``. Raises CapacityError if memory is short."""
         group = self._group()
         assert group is not None
         return group.memory.grant(ring, nbytes)
@@ -102,11 +101,11 @@ class DriverHooks:
     # ---- called by the Worker ----
 
     def begin_run(self) -> None:
-        """Reset the state of the last run, and detect children that have exited since then.
+        """Reset the state of the last run, and detect children that have exited since its end.
 
-        Without this check, a task of the new run could fail because of an earlier exit. The check
-        takes a considerable part of a short run, so it is omitted if the last run ended a moment
-        ago.
+        Without this check, a task of the new run could be sent to an exited child and fail. The
+        check takes a considerable part of a short run, so it is omitted if the last run began less
+        than 50 ms ago.
         """
         self._interruption = None
         now = time.monotonic_ns()
@@ -115,20 +114,21 @@ class DriverHooks:
         self._begun_ns = now
 
     def interrupt(self, error: BaseException) -> None:
-        """Raise ``error`` on the thread that waits for the run."""
+        """Raise ``error`` on the thread that waits for the run, in its next :meth:`poll`."""
         self._interruption = error
 
     def await_restart(self, child: int) -> None:
-        """Wait until no restart of a child is under way."""
+        """Wait until the restart of a child has ended, if one is in progress."""
         self._check_children()
         while self._restarts.is_restarting(child):
             time.sleep(_NAP_S)
             self._check_children()
 
     def _check_children(self) -> None:
-        """Handle exits and restarts. Return at once while another thread may fork.
+        """Handle exits and restarts. Return at once if another thread has the fork lock.
 
-        The forking thread may wait until the driver's own thread, which calls this, is parked.
+        That thread may be waiting until the driver's thread is parked, and this may be the driver's
+        thread.
         """
         group, lock = self._group(), fork_lock()
         if group is None:
@@ -138,8 +138,8 @@ class DriverHooks:
         try:
             refuse_inside()
         except UsageError:
-            return  # this thread cannot fork: it is inside the policy of another Worker
-        with Interrupts():  # complete the handling of an exit; otherwise its tasks wait forever
+            return  # this thread is inside the policy of another Worker and cannot fork
+        with Interrupts():  # an exit must be handled completely; otherwise tasks wait forever
             if not lock.acquire(blocking=False):
                 return
             try:
@@ -149,7 +149,7 @@ class DriverHooks:
                 lock.release()
 
     def _is_due(self, group: DrivenChildren) -> bool:
-        """Return whether there is an exit or a restart to handle. Takes no lock."""
+        """Return whether there is an exit or a restart to handle, without taking a lock."""
         is_failed = group.placement is not None and group.placement.is_cancel_due
         return is_failed or self._restarts.is_pending or group.processes.have_exited()
 
@@ -176,6 +176,6 @@ class DriverHooks:
 
 
 def _may_run_in(child: int, task: dict[str, Any]) -> bool:
-    """Return whether a task, or a member of it, may run in a child."""
+    """Return whether the task has not ended and may be running in the child."""
     is_sent = task["members"] > 1 or task["child"] == child
     return bool(task["result"] == _NONE and is_sent)

@@ -1,7 +1,8 @@
-"""Connections to children over any transport, native or Python.
+"""Connections to children over any transport, native or in Python.
 
-An end of a connection is an address, with the address of its function table. The native driver and
-the native loop of a child call the table, so they are independent of the transport.
+The end of a connection consists of two addresses: its own and that of its function table. The
+native driver and the native loop of a child call this table, so they do not depend on the
+transport.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from pto_core.interfaces import (
     PythonTransport,
 )
 
-# A Python transport needs no shared memory, but a mapping cannot be empty.
+# A Python transport needs no shared memory, but a mapping must not be empty.
 _PYTHON_MEMORY_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class OpenedEnd:
-    """One end of a connection, in the process that uses it. The owner closes it by ``table``."""
+    """One end of a connection, in the process that uses it. A function of ``table`` closes it."""
 
     table: int
     end: int
@@ -33,7 +34,7 @@ class OpenedEnd:
 
 
 class Opener:
-    """Makes the connections of a Worker, on the thread that starts children."""
+    """Creates the connections of a Worker, on the thread that starts children."""
 
     def __init__(
         self, transport: NativeTransport | PythonTransport, queue_frames: int, queue_bytes: int
@@ -45,7 +46,7 @@ class Opener:
 
     @property
     def memory_bytes(self) -> int:
-        """The bytes of zeroed shared memory that each connection needs, aligned to 4096."""
+        """The size of the zeroed shared memory that each connection needs; a multiple of 4096."""
         if not isinstance(self._transport, NativeTransport):
             return _PYTHON_MEMORY_BYTES
         return _hierarchy.connection_memory(self._table, self._queue_frames, self._queue_bytes)
@@ -53,9 +54,9 @@ class Opener:
     def connect(
         self, path: str, memory: tuple[int, int], parent_bell: int, child_bell: int
     ) -> ChildConnection:
-        """Connect one child before it starts. ``memory``: an address and its size.
+        """Create the connection of a child before it starts. ``memory``: an address and its size.
 
-        A restarted child gets a new connection, in zeroed memory.
+        A restarted child receives a new connection, whose memory is zeroed again.
         """
         numbers = (*memory, parent_bell, child_bell, self._queue_frames, self._queue_bytes)
         if isinstance(self._transport, NativeTransport):
@@ -66,7 +67,7 @@ class Opener:
 
 
 class ChildConnection:
-    """One connection. Each end is opened once, in the process that uses it."""
+    """A connection. Each end is opened once, in the process that uses it."""
 
     def __init__(
         self,
@@ -80,18 +81,18 @@ class ChildConnection:
         self._queue_bytes = queue_bytes
         self._place = place
         self.ends = ends
-        """The end objects of a transport in Python."""
+        """The objects of both ends of a transport in Python; None for a native transport."""
         self._origin = origin
-        self._is_opened = False  # the opened end of this process
+        self._is_opened = False  # whether this process has opened an end
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the connection for a spawned child, which loads the library itself."""
+        """Pickle the connection for a spawned child, which loads the transport's library itself."""
         if self._origin is None:
             raise TypeError("a connection of a transport in Python exists in forked children only")
         return _native_endpoint, self._origin
 
     def open_parent(self) -> OpenedEnd:
-        """Open the parent's end in the parent, after the fork.
+        """Open the parent's end, in the parent after the fork.
 
         Raises MemoryError.
         """
@@ -102,7 +103,7 @@ class ChildConnection:
         return self._opened(_hierarchy.open_python_parent(parent, self._place))
 
     def open_child(self) -> OpenedEnd:
-        """Open the child's end in the child. Raises MemoryError."""
+        """Open the child's end, in the child. Raises MemoryError."""
         if self.ends is None:
             return self._opened(_hierarchy.open_child(self._table, self._place))
         parent, child = self.ends
@@ -125,7 +126,7 @@ class ChildConnection:
         return self._opened(opened[0]), self._opened(opened[1])
 
     def discard(self) -> None:
-        """Release a connection whose child did not start; do nothing if an end is open."""
+        """Release a connection whose child did not start, unless this process opened an end."""
         if self._is_opened:
             return
         for end in self.ends or ():
@@ -137,7 +138,7 @@ class ChildConnection:
 
 
 def _native_endpoint(library: str, name: str, numbers: tuple[int, ...]) -> ChildConnection:
-    """Make a connection from values that are equal in parent and child."""
+    """Create a connection from values that are equal in parent and child."""
     table = _hierarchy.transport_table(library, name)
     place = _hierarchy.ConnectionPlace(*numbers)
     return ChildConnection(table, numbers[-1], place, None, (library, name, numbers))

@@ -1,9 +1,9 @@
-"""The life cycle of a Worker: a state machine that threads may call at any time.
+"""The life cycle of a Worker: a state machine that any thread may call at any time.
 
-A Worker changes from NEW to STARTING to RUNNING, back to NEW if its start fails, and from each of
-these states through CLOSING to CLOSED. One thread starts it; calls that need children wait for the
-end of the start. ``close()`` during the start cancels it; the starting thread then ends the
-children.
+A Worker changes from NEW to STARTING to RUNNING; if its start fails, it returns to NEW. From each
+of these states it can change to CLOSING and then to CLOSED. One thread starts the Worker; calls
+that need children wait until the start has ended. ``close()`` during the start cancels it, and the
+starting thread then stops the children.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAP_S = 0.002
 
 
 class State(Enum):
-    """The state of a Worker; the value is the text for messages."""
+    """The state of a Worker; the value is the text in messages."""
 
     NEW = "not started"
     STARTING = "starting"
@@ -33,17 +33,17 @@ class State(Enum):
 
 
 class LifeCycle:
-    """The state of one Worker.
+    """The life cycle of one Worker.
 
-    The lock is held only for transitions, so any thread and any signal handler can take it. It is
-    reentrant, because a signal handler runs on the thread that it interrupts. Another process that
-    receives a copy creates a new lock.
+    The lock is held only during transitions, so any thread and any signal handler can take it. It
+    is reentrant, because a signal handler runs on the thread that it interrupts. A process that
+    receives a copy of this object creates a new lock.
     """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.state = State.NEW
-        self._above: LifeCycle | None = None  # state of the parent Worker, if any
+        self._above: LifeCycle | None = None  # the life cycle of the parent Worker, if any
         self._thread = 0  # the thread that starts or closes the Worker
         self._process = os.getpid()
 
@@ -57,11 +57,11 @@ class LifeCycle:
 
     @property
     def is_new(self) -> bool:
-        """Whether neither this Worker nor an ancestor has begun to start."""
+        """Whether neither this Worker nor one of its ancestors has begun to start."""
         return self.state is State.NEW and (self._above is None or self._above.is_new)
 
     def add_to(self, above: LifeCycle) -> bool:
-        """Make the Worker a child of another. Return False unless it is new and has no parent."""
+        """Make the Worker a child of ``above``. Return False unless it is new and has no parent."""
         with self.lock:
             if self.state is not State.NEW or self.is_child:
                 return False
@@ -69,11 +69,11 @@ class LifeCycle:
             return True
 
     def remove_from_above(self) -> None:
-        """Undo :meth:`add_to`."""
+        """Revert :meth:`add_to`."""
         self._above = None
 
     def check_open(self) -> None:
-        """Raise WorkerClosedError after close(), UsageError in a fork of the Worker's process."""
+        """Raise WorkerClosedError after close(), and UsageError in a fork of its process."""
         if self.state in (State.CLOSING, State.CLOSED):
             raise WorkerClosedError(f"this Worker is {self.state.value}; create another one")
         if self.state is not State.NEW and self._process != os.getpid():
@@ -83,10 +83,10 @@ class LifeCycle:
             )
 
     def settled(self, call: str) -> State:
-        """Return NEW or RUNNING. If a start is in progress, wait for its end.
+        """Return NEW or RUNNING; while the Worker is starting, wait for the end of the start.
 
-        Raises the errors of :meth:`check_open`. Also raises UsageError for ``call`` if this thread
-        is the starting one, or if the parent has started the Worker in another process.
+        Raises the errors of :meth:`check_open`. Raises UsageError, which names ``call``, if this
+        thread is starting the Worker, or if its parent started it in another process.
         """
         above = self._above
         if above is not None and above.settled(call) is not State.NEW:
@@ -103,7 +103,7 @@ class LifeCycle:
             self._nap(call)
 
     def begin_start(self) -> bool:
-        """Change from NEW to STARTING. Return False if another thread did so before."""
+        """Change from NEW to STARTING. Return False in another state, or for a child Worker."""
         with self.lock:
             if self.state is not State.NEW or self.is_child:
                 return False
@@ -113,7 +113,7 @@ class LifeCycle:
             return True
 
     def end_start(self, state: State) -> bool:
-        """Change from STARTING to RUNNING or NEW. Return False after close()."""
+        """Change from STARTING to RUNNING or NEW. Return False if close() was called meanwhile."""
         with self.lock:
             if self.state is not State.STARTING:
                 return False
@@ -121,7 +121,7 @@ class LifeCycle:
             return True
 
     def begin_close(self) -> bool:
-        """Change to CLOSING. Return whether the calling thread must end the Worker."""
+        """Change to CLOSING. Return whether the calling thread must stop the children."""
         with self.lock:
             if self.state in (State.CLOSING, State.CLOSED):
                 return False
@@ -138,7 +138,8 @@ class LifeCycle:
     def await_closed(self) -> None:
         """Wait until another thread has closed the Worker.
 
-        On the closing thread itself, return at once: a signal handler has interrupted it.
+        If this thread is the closing one, return at once: a signal handler on it has called
+        close().
         """
         is_here = self._process == os.getpid() and self._thread != threading.get_ident()
         while is_here and self.state is not State.CLOSED:
@@ -155,9 +156,9 @@ class LifeCycle:
 
 
 class Exclusive:
-    """A lock that refuses a second entry on the same thread.
+    """A lock that one thread cannot take twice.
 
-    A signal handler on the owner's thread cannot wait for the owner, so it is refused.
+    A signal handler must not wait for the thread that it interrupts, so its call is refused.
     """
 
     def __init__(self) -> None:
@@ -169,9 +170,9 @@ class Exclusive:
 
     @contextmanager
     def entered(self, call: str) -> Iterator[None]:
-        """Enter for ``call``; raise UsageError on the thread that is inside."""
+        """Take the lock for ``call``. Raises UsageError if this thread has the lock already."""
         if not self._lock.acquire(blocking=False):
-            refuse_inside()  # the owner may be waiting for that call
+            refuse_inside()  # the owner of the lock may be waiting for that call
             self._lock.acquire()
         try:
             if self._is_taken:

@@ -1,6 +1,6 @@
-"""Call the program's placement policy so that its errors do not reach the engine.
+"""Call the program's placement policy without passing its exceptions to the engine.
 
-The engine calls the policy during a dispatch, where it cannot handle an exception.
+The engine calls the policy during a dispatch, in which it cannot handle an exception.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pto_core.interfaces import Policy
 
 
 class Placement:
-    """Calls ``policy``. After an error, calls the engine's policy for the rest of the run.
+    """Calls ``policy``; after an exception, the default policy is used for the rest of the run.
 
-    The run is cancelled and raises the error. The error is released with the run, because its
-    traceback frames refer to the Worker.
+    The run is cancelled and raises the error. The error is dropped at the end of the run, because
+    the frames of its traceback refer to the Worker.
     """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._has_failed = False  # whether the policy raised in this run
+        self._has_failed = False  # whether the policy has failed in this run
         self._error: UsageError | None = None  # the error of this run
         self.is_cancel_due = False
 
@@ -34,16 +34,16 @@ class Placement:
         return least_loaded(candidates, preferred)
 
     def begin(self) -> None:
-        """Use the program's policy again, because a new run begins."""
+        """Use the program's policy again in the new run."""
         self._has_failed = self.is_cancel_due = False
 
     def end(self) -> UsageError | None:
-        """Return the policy's error in the run that has ended."""
+        """Return the error of the policy in the run that has ended, or None."""
         error, self._error = self._error, None
         return error
 
     def forget(self) -> None:
-        """Release the policy, because the Worker is gone."""
+        """Drop the reference to the policy, because the Worker was deleted."""
         self._policy = least_loaded
 
     def _pick(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int | None:

@@ -1,4 +1,4 @@
-"""The progress of a run: a bar on a terminal, plain lines elsewhere, or a function."""
+"""Report the progress of a run: by a bar on a terminal, by plain lines, or to a function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LINE_INTERVAL_S = 1.0
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a run. ``submitted`` grows while the run is open."""
+    """The progress of a run. ``submitted`` increases while the run is open."""
 
     submitted: int
     finished: int
@@ -27,12 +27,12 @@ class Progress:
 Listener = Callable[[Progress], None]
 Source = Callable[[], Progress]
 
-# The program's standard output and error while a bar replaces them.
+# The streams for standard output and error that a bar has replaced while it is shown.
 _behind_bars: dict[TerminalBar, tuple[TextIO, TextIO]] = {}
 
 
 def _leave_bars() -> None:
-    """Restore the streams in a forked process, where no bar is drawn."""
+    """Restore the streams in a forked process, which shows no bar."""
     if _behind_bars:
         sys.stdout, sys.stderr = next(iter(_behind_bars.values()))
         _behind_bars.clear()
@@ -42,12 +42,12 @@ os.register_at_fork(after_in_child=_leave_bars)
 
 
 def default_listener(label: str) -> Listener:
-    """Return a bar if standard error is a terminal, otherwise plain lines."""
+    """Return a bar if standard error is a terminal, otherwise a printer of plain lines."""
     return TerminalBar(label) if sys.stderr.isatty() else PlainLines(label)
 
 
 class PlainLines:
-    """Prints at most one line per second when the progress has changed, and one line at the end."""
+    """Prints a line at most once a second if the progress has changed, and a line at the end."""
 
     def __init__(self, label: str) -> None:
         self._label = label
@@ -55,7 +55,7 @@ class PlainLines:
         self._next_s = 0.0
 
     def __call__(self, progress: Progress) -> None:
-        """Print a line if one is due."""
+        """Print a line if the interval has passed and the progress has changed."""
         now = time.monotonic()
         text = f"{self._label}: {progress.finished} of {progress.submitted} tasks"
         if progress.failed:
@@ -67,7 +67,7 @@ class PlainLines:
 
 
 class TerminalBar:
-    """A bar that appears with the first call and disappears at the end of the run."""
+    """A bar that appears at the first call and disappears at the end of the run."""
 
     def __init__(self, label: str) -> None:
         from rich.console import Console
@@ -87,7 +87,7 @@ class TerminalBar:
         self._task = self._bar.add_task(label, total=None, failed="")
 
     def __call__(self, progress: Progress) -> None:
-        """Draw the bar."""
+        """Update the bar."""
         _behind_bars.setdefault(self, (sys.stdout, sys.stderr))
         self._bar.start()
         failed = f"{progress.failed} failed" if progress.failed else ""
@@ -101,9 +101,10 @@ class TerminalBar:
 
 
 class Follower:
-    """Calls a listener with the progress of a run ten times a second, on a thread.
+    """A thread that calls a listener with the progress of a run ten times a second.
 
-    An exception of the listener ends the calls, not the run; :meth:`stop` raises it.
+    If the listener raises an exception, the calls end, but the run continues; :meth:`stop` raises
+    the exception.
     """
 
     def __init__(self, source: Source, listener: Listener) -> None:
@@ -119,7 +120,7 @@ class Follower:
         self._thread.start()
 
     def stop(self, last: Progress) -> None:
-        """End the thread, and call the listener with ``last``."""
+        """End the thread, and call the listener a last time, with ``last``."""
         self._is_over.set()
         self._thread.join()
         if self._is_heard:
@@ -133,7 +134,7 @@ class Follower:
             while not self._is_over.wait(_INTERVAL_S):
                 progress = self._source()
                 if progress != last:
-                    self._is_heard = False  # wait until the listener returns
+                    self._is_heard = False  # stays False if the listener raises an exception
                     self._listener(progress)
                     self._is_heard = True
                     last = progress

@@ -1,4 +1,4 @@
-"""Restart lost children: track the state of each child and of the process that replaces it."""
+"""Restart lost children; track the state of each child and of its replacement process."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _QUICK_EXITS_MAX = 5
 
 
 class ChildState(Enum):
-    """The state of a child across all processes that run it."""
+    """The state of a child; a restarted child is still the same child."""
 
     ALIVE = "alive"
-    FENCED = "fenced"  # its process has exited; the driver is informed when its fence is over
-    LOST = "lost"  # the driver was informed; another process will follow
+    FENCED = "fenced"  # its process has exited; the driver is informed when the fence is over
+    LOST = "lost"  # the driver was informed; a new process will be started
     STARTING = "starting"
-    GIVEN_UP = "given up"  # no other process will follow
+    GIVEN_UP = "given up"  # no new process will be started
 
 
 _PENDING = (ChildState.FENCED, ChildState.LOST, ChildState.STARTING)
 
 
 class Replacement(NamedTuple):
-    """A process that replaces that of a lost child, while it starts."""
+    """The new process for a lost child, while it is starting."""
 
     connection: ChildConnection
     known: frozenset[bytes]  # digests of the callables that it received at its start
@@ -44,17 +44,17 @@ class Children(Protocol):
     processes: ChildProcesses
 
     def begin_restart(self, child: int) -> Replacement:
-        """Start a process for a lost child, without waiting for it. Raises PtoError."""
+        """Start a new process for a lost child, without waiting for it. Raises PtoError."""
 
     def finish_restart(self, child: int, replacement: Replacement) -> None:
-        """Connect a process that is ready."""
+        """Connect the new process, which is ready."""
 
     def completed_by(self, child: int) -> int:
-        """Return the number of tasks that a child has ended in all of its processes."""
+        """Return how many tasks have ended in the child, in all of its processes together."""
 
 
 class _Loss(NamedTuple):
-    """The exit of a child, as the driver is informed of it."""
+    """The loss of a child as it is reported to the driver."""
 
     error: BaseException
     restarts: bool
@@ -64,18 +64,18 @@ class _Loss(NamedTuple):
 class _Child:
     fence: Fence | None
     state: ChildState = ChildState.ALIVE
-    loss: _Loss | None = None  # set in the state FENCED
-    replacement: Replacement | None = None  # set in the state STARTING
-    quick_exits: int = 0  # number of consecutive exits between which no task ended
-    completed: int = 0  # number of ended tasks at the last exit
+    loss: _Loss | None = None  # set only in the state FENCED
+    replacement: Replacement | None = None  # set only in the state STARTING
+    quick_exits: int = 0  # number of consecutive exits without a task that ended between them
+    completed: int = 0  # number of tasks that had ended at the last exit
 
 
 class Restarts:
-    """The states of the children of a Worker. Only the thread that owns the fork lock uses it.
+    """The states of a Worker's children. Only the thread that owns the fork lock uses this object.
 
     A child changes from ALIVE to LOST to STARTING, and back to ALIVE. A child with a fence is
-    FENCED before it is LOST. A child becomes GIVEN_UP if lost children are not restarted, if its
-    start fails, or if it exits repeatedly.
+    FENCED before it is LOST. A child becomes GIVEN_UP if restarts are disabled, if its start fails,
+    or if it exits repeatedly.
     """
 
     def __init__(self, fences: Sequence[Fence | None], *, is_enabled: bool) -> None:
@@ -87,7 +87,7 @@ class Restarts:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a restart is in progress."""
+        """Whether any child is FENCED, LOST or STARTING."""
         return bool(self._pending)
 
     def is_restarting(self, child: int) -> bool:
@@ -95,7 +95,7 @@ class Restarts:
         return child in self._pending
 
     def statistics(self) -> dict[str, int]:
-        """Return the numbers of exits and restarts, and of children that wait for their fence."""
+        """Return the numbers of exits, of restarts, and of children whose fence is not over."""
         fenced = sum(child.state is ChildState.FENCED for child in self._children)
         return {**self._counts, "fenced": fenced}
 
@@ -106,14 +106,14 @@ class Restarts:
             self._set(child, ChildState.GIVEN_UP)
 
     def lose(self, group: Children, ended: ChildExit) -> None:
-        """Report the exit of a child to the driver, once; schedule a restart if that is enabled.
+        """Report the exit of a child to the driver once; begin a restart if restarts are enabled.
 
-        A child with a fence is reported by :meth:`advance`, when its fence is over.
+        For a child with a fence, :meth:`advance` reports the exit when the fence is over.
         """
         number, process = ended.index, group.processes[ended.index]
         child = self._children[number]
         if child.state is not ChildState.ALIVE or process.pid != ended.pid:
-            return  # the check of its start detects this exit
+            return  # the process was starting; the check of its start detects its exit
         restarts = self._is_enabled and self._count_exit(group, number)
         self._counts["deaths"] += 1
         loss = _Loss(process.exit_error(ended), restarts)
@@ -193,7 +193,7 @@ class Restarts:
             child.replacement = None
 
     def _count_exit(self, group: Children, number: int) -> bool:
-        """Return False for a child that exits repeatedly without ending a task."""
+        """Return False if the child has exited too often without ending a task, otherwise True."""
         child = self._children[number]
         if group.completed_by(number) > child.completed:
             child.quick_exits = 0

@@ -19,16 +19,17 @@ from pto_core.hierarchy.failures import Failure
 
 _NAMED_MAX = 5
 _NONE = -1
-# The child of a task that exceeded its time limit exited before the Worker killed it.
+# The failure of a task that exceeded its time limit, if the child exited before the Worker killed
+# it.
 _UNEXPLAINED = Failure.of(AbortedError("the task exceeded its time limit, and its child exited"))
 
 
 @dataclass(frozen=True)
 class TaskPlace:
-    """The position of a task in the program, as errors state it.
+    """A task, its position in the program, and the child that ran it, as errors state them.
 
-    ``child``: the number of the child that ran it, and ``path`` the name of that child; both None
-    if no child ran it.
+    ``child``: the number of the child that ran the task; ``path``: the name of that child. Both are
+    None if no child ran the task.
     """
 
     task: int
@@ -40,15 +41,16 @@ class TaskPlace:
 
     @property
     def name(self) -> str:
-        """Return the task as level-3 messages name it, such as ``task 3 (add, graph.py:12)``.
+        """Return the name of the task in the messages of a Worker: ``task 3 (add, graph.py:12)``.
 
-        Messages of the engine contain only ``task 3``, because the engine knows no more.
+        The messages of an engine contain only ``task 3``, because an engine has no more
+        information.
         """
         return _task_name(self.task, self.callable, self.file, self.line)
 
 
 def place_of(task: int, record: Mapping[str, Any] | None) -> TaskPlace:
-    """Return the place of a task from the driver's record, which may be missing."""
+    """Return the place of a task from the driver's record; None means that the record is gone."""
     if record is None:
         return TaskPlace(task, "of an earlier run")
     return TaskPlace(task, record["callable"], record["file"], record["line"])
@@ -57,7 +59,8 @@ def place_of(task: int, record: Mapping[str, Any] | None) -> TaskPlace:
 class RunErrors:
     """The errors of the tasks of one driver. ``paths``: the names of its children.
 
-    ``of``: a task handle, which selects its run; None selects the last run.
+    The parameter ``of`` of the methods is a task handle, which selects its run; None selects the
+    last run.
     """
 
     def __init__(self, driver: Driver, paths: Sequence[str]) -> None:
@@ -81,14 +84,14 @@ class RunErrors:
         return task_error(self.place(task, known["child"], of), failure)
 
     def poisoned(self, task: int, root: int, of: TaskHandle | None = None) -> PtoError:
-        """Return the error of a task that did not run."""
+        """Return the error of a task that did not run; ``root``: the task that poisoned it."""
         described = None if root == _NONE else self._driver.task(root, of)
         because = None if described is None else self.failed(root, described["cause"], of)
         origin = None if root == _NONE else self.place(root, of=of)
         return poisoned_error(self.place(task, of=of), origin, because)
 
     def place(self, task: int, child: int = _NONE, of: TaskHandle | None = None) -> TaskPlace:
-        """Return the name and position of a task that has not completed or whose slot is alive."""
+        """Return the place of a task; only its number is known if its record is gone."""
         known = self._driver.task(task, of)
         place = place_of(task, known)
         if known is None:
@@ -99,7 +102,7 @@ class RunErrors:
 
 
 def task_error(place: TaskPlace, failure: Failure) -> PtoError:
-    """Return the error of a task that failed, or that was lost with its child."""
+    """Return the error of a task that failed or was lost together with its child."""
     lost = failure.exception
     if isinstance(lost, ChildDiedError) and lost.task is None:
         return _lost(place, lost)
@@ -122,7 +125,7 @@ def task_error(place: TaskPlace, failure: Failure) -> PtoError:
 
 
 def run_error(failures: Sequence[PtoError], poisoned: Sequence[PoisonedTask]) -> PtoError:
-    """Return the error of a run: the first failure, with the other failures and poisoned tasks."""
+    """Return the error of a run: the first failure, with other failures and poisoned tasks."""
     first, *others = failures
     message = first.message
     if others:
@@ -160,7 +163,7 @@ def poisoned_error(place: TaskPlace, root: TaskPlace | None, cause: PtoError | N
 
 
 def poisoned_task(place: TaskPlace, root: int | None) -> PoisonedTask:
-    """Return the entry for a task in the error of its run."""
+    """Return the entry that describes a task's error in the error of its run."""
     return PoisonedTask(place.task, place.callable, place.file, place.line, root)
 
 
@@ -171,7 +174,7 @@ def _lost(place: TaskPlace, lost: ChildDiedError) -> ChildDiedError:
 
 
 def _origin(place: TaskPlace, failure: Failure) -> str:
-    """Return path, type and message of an error. The error of a nested child has its own path."""
+    """Return the path, type and message of an error; a nested child's error has its own path."""
     if _path(place, failure) != place.path:
         return failure.message
     what = f"{failure.type_name}: {failure.message}" if failure.message else failure.type_name

@@ -1,8 +1,8 @@
 """The states of a task at level 3 and up, and the transitions between them.
 
-This is the only definition: engines change the state of a task by :data:`TRANSITIONS`. An event
-that has no row for the current state is refused and has no effect. docs/states.md is generated from
-this module.
+This is the only definition: engines change the state of a task as :data:`TRANSITIONS` defines. An
+event that has no row for the current state is refused and has no effect. docs/states.md is
+generated from this module.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class StateEvent(IntEnum):
 
 
 class Reference(IntEnum):
-    """A reference that keeps a slot alive. Dropping the last one consumes the slot."""
+    """A kind of reference that keeps a slot alive. Dropping the last one consumes the slot."""
 
     SELF = 0
     SCOPE = 1

@@ -1,4 +1,4 @@
-"""Generate the native header from the tables of :mod:`pto_core.hierarchy.states`.
+"""Generate a C++ header from the tables of :mod:`pto_core.hierarchy.states`.
 
 ``python -m pto_core.hierarchy.states_header FILE`` writes native/hierarchy/engine/states.hpp.
 """
@@ -16,7 +16,7 @@ NOT_A_STATE = 255
 
 
 def header() -> str:
-    """Return the text of the header."""
+    """Return the text of the C++ header."""
     return "\n".join(
         [
             "// The states of a task and their transitions.",

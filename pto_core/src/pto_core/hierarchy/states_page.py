@@ -1,6 +1,6 @@
 """Generate the level-3 part of docs/states.md from :mod:`pto_core.hierarchy.states`.
 
-``python -m pto_core.hierarchy.states_page docs/states.md`` rewrites that part of the page.
+``python -m pto_core.hierarchy.states_page docs/states.md`` rewrites this part of the page.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def part() -> str:
 
 
 def with_part(page: str) -> str:
-    """Return the page with the generated part replaced or appended."""
+    """Return ``page`` with the generated part replaced or appended."""
     before = page.partition("\n" + HEADING)[0]
     return f"{before.rstrip()}\n\n{part()}"
 

@@ -1,4 +1,4 @@
-"""The methods of task handles that Python implements: errors, results and ``await``."""
+"""The methods of task handles that are written in Python: errors, results and ``await``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pto_core.hierarchy.run_errors import RunErrors
 
 
 def exception(self: TaskHandle, timeout: float | None = None) -> PtoError | None:
-    """Wait for the task; return its error if it failed or did not run, otherwise None.
+    """Wait for the task. Return its error if it failed or did not run, otherwise None.
 
-    Raises TimeoutError after ``timeout`` seconds.
+    Raises TimeoutError if the task has not ended after ``timeout`` seconds.
     """
     errors = RunErrors(self.driver, self.driver.hooks.paths)
     if not self.wait(timeout):
@@ -30,10 +30,10 @@ def exception(self: TaskHandle, timeout: float | None = None) -> PtoError | None
 
 
 def result(self: TaskHandle, timeout: float | None = None) -> Any:
-    """Wait for the task; return the array that it wrote, or a tuple of several arrays.
+    """Wait for the task. Return the array that it wrote, or a tuple if it wrote several arrays.
 
-    Raises the same error as :func:`exception`. Returns None for a task that was not submitted by a
-    session, or that writes no array. Arrays in a heap ring are copied.
+    Raises the error that :func:`exception` returns. Returns None for a task that was not submitted
+    by a session, or that writes no array. Arrays in a heap ring are copied.
     """
     error = exception(self, timeout)
     if error is not None:
@@ -43,7 +43,7 @@ def result(self: TaskHandle, timeout: float | None = None) -> Any:
 
 
 def awaited(self: TaskHandle) -> Generator[Any, None, Any]:
-    """Suspend the coroutine until the task has ended; then return or raise like :func:`result`."""
+    """Suspend the coroutine until the task has ended; return or raise like :func:`result`."""
     yield from self.driver.hooks.event_loops.wait(self)
     return result(self)
 

@@ -1,4 +1,4 @@
-"""The bodies of child processes, from the start to the request to close."""
+"""The code that child processes run, from their start until they are asked to close."""
 
 from pto_core.hierarchy.children.chip import ChipBody
 from pto_core.hierarchy.children.context import ChildContext

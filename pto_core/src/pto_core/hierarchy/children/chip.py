@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ChipBody:
-    """The body of a chip child; ``config`` names backend, runtime and their settings."""
+    """The body of a chip child. ``config`` contains the backend, the runtime and their settings."""
 
     context: ChildContext
     device: int
@@ -47,11 +47,11 @@ class ChipBody:
 
 
 class _Chip:
-    """The open device of a chip child, and the memory that the Worker allocated on it."""
+    """The open device of a chip child, and the memory that the Worker allocated on this device."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._memory: dict[int, DeviceArray] = {}  # memory from malloc requests, by address
+        self._memory: dict[int, DeviceArray] = {}  # arrays that the Worker allocated, by address
         self.operations: Mapping[str, Any] = {
             "malloc": self._malloc,
             "free": self._free,
@@ -60,7 +60,7 @@ class _Chip:
         }
 
     def run(self, chip: Any, args: TaskArgsView | None, config: CallConfig | None) -> None:
-        """Run one task. Copy its arrays in and out as the chip's signature requires."""
+        """Run one task; copy its arrays in and out as its ChipCallable's signature requires."""
         values = [] if args is None else self._values(chip, args)
         self._device.run(chip, *values, config=config)
 
@@ -78,7 +78,7 @@ class _Chip:
         return tensors + _scalars(chip, args)
 
     def _on_device(self, tensor: ContinuousTensor) -> DeviceArray:
-        """Return the device memory of a tensor whose flag ``child_memory`` is set."""
+        """Return the array of device memory for a tensor whose flag ``child_memory`` is set."""
         for address, array in self._memory.items():
             offset = tensor.address - address
             if offset >= 0 and offset + tensor.nbytes <= array.nbytes:
@@ -126,10 +126,10 @@ def _bytes_at(address: int, nbytes: int) -> Any:
 
 
 def _scalars(chip: Any, args: TaskArgsView) -> list[Any]:
-    """Return the scalars in the types that the orchestration accepts.
+    """Return the scalars in the types that the orchestration expects.
 
-    A scalar with a type in the signature has that type. The others are integers for a Python
-    orchestration, and raw bits for a C++ one.
+    A scalar with a type in the signature is converted to that type. Other scalars are passed to a
+    Python orchestration as integers, and to a C++ orchestration as raw bits.
     """
     declared = _declared_scalars(chip)
     is_python = not isinstance(chip, ChipCallable) or chip.function is not None

@@ -1,4 +1,4 @@
-"""The context that every child receives when it starts."""
+"""The context: the data that every child receives when it starts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ChildContext:
-    """The number of a child in its Worker, with its shared memory, connection and callables.
+    """The number of a child in its Worker, its shared memory, its connection and its callables.
 
-    ``progress_table``: the address of the table. ``inherited``: the objects that a forked child
-    inherits, by digest. ``deliveries``: how a spawned child obtains the callables.
+    ``progress_table``: the address of the progress table. ``inherited``: the objects that a forked
+    child inherits, by digest. ``deliveries``: the ways in which a spawned child obtains the
+    callables.
     """
 
     index: int
@@ -28,6 +29,6 @@ class ChildContext:
     deliveries: Mapping[bytes, Sequence[Delivery]] = field(default_factory=dict)
 
     def callables(self) -> dict[bytes, Any]:
-        """Return all callables by digest. Raises the error of the first that cannot be loaded."""
+        """Return all callables by digest. If one cannot be loaded, raise its error."""
         made = {digest: materialised(ways) for digest, ways in self.deliveries.items()}
         return {**self.inherited, **made}

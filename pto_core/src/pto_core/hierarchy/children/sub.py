@@ -1,4 +1,4 @@
-"""A child that runs Python functions: ``function(args)``, or ``function()`` if it takes none."""
+"""A child that runs Python functions: ``function(args)``, or ``function()`` without parameters."""
 
 from __future__ import annotations
 

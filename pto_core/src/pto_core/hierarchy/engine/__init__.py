@@ -1,4 +1,4 @@
-"""The engines of level 3 and up. Their interface is :class:`pto_core.interfaces.Scheduler`."""
+"""The engines of level 3 and up. They implement :class:`pto_core.interfaces.Scheduler`."""
 
 from pto_core.hierarchy.engine.configuration import (
     ChildConfiguration,

@@ -1,4 +1,4 @@
-"""The engines and the policy of the core, as plugins of the group ``pto.schedulers``."""
+"""The engines and the policy of this package, as plugins of the group ``pto.schedulers``."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pto_core.interfaces import API_VERSION, Health, Policy
 
 
 class _Builtin:
-    """A plugin that works on every machine."""
+    """The members that all plugins of this module share."""
 
     api_version = API_VERSION
 
     def health(self) -> Health:
-        """Return that it works."""
+        """Return a healthy state: the plugin works on every machine."""
         return Health(ok=True)
 
 
 class Native(_Builtin):
-    """The engine in C++, the default."""
+    """The plugin of the engine in C++, which is the default."""
 
     name = "native"
     capabilities = frozenset({"engine", "reference_order"})
@@ -31,7 +31,7 @@ class Native(_Builtin):
 
 
 class Reference(_Builtin):
-    """The engine in Python: the specification of the native one."""
+    """The plugin of the engine in Python, which specifies the behaviour of the native engine."""
 
     name = "reference"
     capabilities = frozenset({"engine", "reference_order"})
@@ -42,7 +42,7 @@ class Reference(_Builtin):
 
 
 class LeastLoaded(_Builtin):
-    """The default placement policy."""
+    """The plugin of the default placement policy."""
 
     name = "least_loaded"
     capabilities = frozenset({"policy"})

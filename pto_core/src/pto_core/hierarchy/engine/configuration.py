@@ -14,7 +14,7 @@ DEFAULT_WINDOW = 64
 
 @dataclass(frozen=True, slots=True)
 class ChildConfiguration:
-    """A child: the kind of tasks that it runs, and the maximum number of frames in flight to it."""
+    """A child: the kind of tasks that it runs, and the maximum number of its frames in flight."""
 
     kind: Kind
     window: int = DEFAULT_WINDOW
@@ -22,7 +22,7 @@ class ChildConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class RingConfiguration:
-    """A heap ring; the engine never accesses its memory. Sizes are multiples of ``SLAB_BYTES``."""
+    """A heap ring, whose memory the engine never uses. Sizes are multiples of ``SLAB_BYTES``."""
 
     address: int
     size: int
@@ -30,11 +30,11 @@ class RingConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Children are identified by their index in ``children``. Scopes of each depth have a ring.
+    """Children are identified by their index in ``children``; scopes of equal depth share a ring.
 
-    ``repeats_lost``: whether tasks of a lost child run again. A task that had not started always
-    runs again; a task that had started runs again if it has retries left. Without it, all of them
-    fail.
+    ``repeats_lost``: whether tasks of a lost child run again. If it is true, a task that had not
+    started runs again, and a task that had started runs again if it has retries left. If it is
+    false, all of these tasks fail.
     """
 
     children: tuple[ChildConfiguration, ...]

@@ -10,21 +10,21 @@ from pto_core.hierarchy.engine.configuration import SLAB_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
-    """The submitter waits for free space in a heap ring, and no running task can free any."""
+    """The submitter waits for free space in a heap ring, and no running task can free space."""
 
     ring: int
     requested: int
     held: int
-    """The total size of the slabs that are not free."""
+    """The total size of the slabs in use."""
     size: int
     oldest_task: int
-    """The task whose slab is the next to be freed."""
+    """The task whose slab must be freed next."""
     open_scope: int
-    """The depth of the scope that keeps this task alive, or NONE."""
+    """The depth of the open scope that keeps this task alive, or NONE."""
 
     @property
     def needed(self) -> int:
-        """A lower bound for a sufficient ring size: a lap of the ring may end with unused bytes."""
+        """A lower bound for a sufficient ring size, because the end of a ring may stay unused."""
         return max(self.held + self.requested, self.size + SLAB_BYTES)
 
     def error(self) -> DeadlockError:

@@ -1,8 +1,8 @@
 """The events of an engine.
 
-Every field is a number or a tuple of numbers, so that a native engine can take the same events as
-plain structures. The driver stores callables, scalars, configurations and source lines of tasks. It
-also stores texts and exceptions, and numbers them; ``cause`` is such a number.
+Every field is a number or a tuple of numbers, so that a native engine can receive the same events
+as plain structures. The driver stores all other data of tasks: callables, scalars, configurations
+and source lines. It also stores texts and exceptions under numbers; ``cause`` is such a number.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 NONE = -1
-"""Stands for no task, no child or no cause. Valid numbers start at 0."""
+"""Means "no task", "no child" or "no cause". Valid numbers start at 0."""
 CHILD_MEMORY_END = 1 << 48
-"""An upper limit for addresses in the memory of a child."""
+"""The upper limit for addresses in the memory of a child."""
 
 
 class Kind(IntEnum):
@@ -24,7 +24,7 @@ class Kind(IntEnum):
 
 
 class Tag(IntEnum):
-    """The access of a task to a tensor. Only the submit uses it."""
+    """The access of a task to a tensor. Only the submit uses the tag."""
 
     INPUT = 0
     OUTPUT = 1
@@ -34,14 +34,14 @@ class Tag(IntEnum):
 
 
 class Hazards(IntEnum):
-    """RAW: readers wait for writers. FULL: writers also wait for earlier readers and writers."""
+    """RAW: readers wait for earlier writers. FULL: writers also wait for earlier accesses."""
 
     RAW = 0
     FULL = 1
 
 
 class Outcome(IntEnum):
-    """The outcome of a frame. SKIPPED: it was not started, because its requirement had failed."""
+    """The outcome of a frame. SKIPPED: it did not start, because its requirement had failed."""
 
     SUCCEEDED = 0
     FAILED = 1
@@ -50,9 +50,11 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The part of a buffer that a view selects in each dimension, the fastest dimension first.
+    """The elements of a buffer that a view selects, by dimension, the fastest dimension first.
 
-    ``base`` is the first byte of the buffer. ``low[d] + extent[d] <= raw[d]`` holds in elements.
+    ``base`` is the address of the buffer. ``raw`` is the size of each dimension, ``low`` the first
+    selected element and ``extent`` the number of selected elements: ``low[d] + extent[d] <=
+    raw[d]``.
     """
 
     base: int
@@ -66,10 +68,11 @@ class Box:
 class Tensor:
     """A tensor argument: a range of bytes, or a box if the tensor is not contiguous.
 
-    ``address`` is its first byte. A tensor with ``nbytes`` 0 is a key: it orders tasks by address
-    and covers no bytes. An OUTPUT with address 0 is allocated from the heap ring of the scope.
-    ``child`` is the child that owns the memory; NONE stands for the host. Two children may have
-    memory at the same address, so a tensor overlaps only tensors of the same memory.
+    ``address`` is the address of its first byte. A tensor with ``nbytes`` 0 is a key: it orders
+    tasks by its address and covers no bytes. An OUTPUT with address 0 is allocated from the heap
+    ring of the scope. ``child`` is the child that owns the memory; NONE stands for the host. Two
+    children may have memory at the same address, so only tensors with the same ``child`` can
+    overlap.
     """
 
     address: int
@@ -81,44 +84,44 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The arguments of one member of a group; a task that is not a group has one member."""
+    """The arguments of one member of a group. A task that is not a group has one member."""
 
     tensors: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Dependencies that a capture of the same submits found; distances count submits."""
+    """Dependencies that were found when the same submits were captured. Distances count submits."""
 
     producers: tuple[tuple[int, int], ...] = ()
-    """The producers of the task, and for each the reasons as bits of an edge."""
+    """For each producer of the task, its distance and the reasons as bits of an edge."""
     owners: tuple[int, ...] = ()
-    """The tasks that own the buffers of its tensors."""
+    """The distances of the tasks that own the buffers of its tensors."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunBegin:
-    """A run begins, with the outermost scope open."""
+    """A run begins; its outermost scope is open."""
 
     hazards: Hazards = Hazards.RAW
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """The end of the submits closes the outermost scope. The run finishes with its last task."""
+    """All tasks of the run are submitted, and its outermost scope ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """A task is submitted. Answered by ``Submitted`` or ``Blocked``.
+    """A task is submitted. The result is ``Submitted`` or ``Blocked``.
 
-    ``pins``: empty, or one child for each member; the pins of a group are distinct. ``is_hint``:
-    the pins are hints. ``retries``: how often the task may run again after a failure or the loss of
-    its child; a value above 0 declares that repeating the task is safe. ``timeout_ms``: 0 is no
-    limit; the driver measures the time. ``after``: earlier tasks of the run that it also waits for,
-    and whose failure poisons it. ``known``: set in a replay, whose tensors are neither looked up
-    nor inserted; the caller may omit tensors, except those that are allocated and, with retries,
-    INOUT ones.
+    ``pins``: empty, or one child for each member; the pins of a group are different. ``is_hint``:
+    the pins are only hints. ``retries``: how often the task may run again after a failure or the
+    loss of its child; a value above 0 declares that repeating the task is safe. ``timeout_ms``: 0
+    means no limit; the driver measures the time. ``after``: earlier tasks of the run for which the
+    task waits too; the failure of one of them poisons it. ``known``: set in a replay. The tensors
+    of a replayed task are neither looked up nor inserted, so the caller may omit them, except
+    tensors that are allocated and, with retries, INOUT tensors.
     """
 
     kind: Kind
@@ -132,37 +135,37 @@ class Submit:
 
     @property
     def is_pinned(self) -> bool:
-        """Return whether the pins are mandatory."""
+        """Return whether the pins are mandatory, not hints."""
         return bool(self.pins) and not self.is_hint
 
 
 @dataclass(frozen=True, slots=True)
 class Allocate:
-    """Allocate a buffer from the scope's heap ring. Answered by ``Submitted`` or ``Blocked``."""
+    """Allocate a buffer from the scope's heap ring. The result is ``Submitted`` or ``Blocked``."""
 
     nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeBegin:
-    """A scope opens inside the innermost one."""
+    """A scope opens inside the innermost open scope."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeEnd:
-    """The innermost scope ends. It is not the outermost scope of the run."""
+    """The innermost scope ends. It must not be the outermost scope of the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Send all tasks that can be sent. Only this event sends, so the driver chooses the batches."""
+    """Send all tasks that can be sent. No other event sends, so the driver controls the batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
     """The child has completed ``count`` frames in total since it first became ready.
 
-    The last frame ended with ``outcome``. The frames before it that were not reported yet
+    The last of them ended with ``outcome``. The earlier frames that were not reported yet have
     succeeded. ``cause`` is the driver's number for a failure.
     """
 
@@ -174,20 +177,20 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class ChildReady:
-    """The child accepts frames from now on: at start, and again after a restart."""
+    """The child accepts frames from now on: after its start, and again after a restart."""
 
     child: int
 
 
 @dataclass(frozen=True, slots=True)
 class ChildLost:
-    """The child is lost. All completions that it reported were passed on before this event.
+    """The child is lost. The driver reported all completions of the child before this event.
 
-    ``started``: the number of the last frame that began in the child; it equals ``completed`` if
-    none began since. With ``repeats_lost``, only frames that began fail or use up a retry.
-    ``returns``: a ``ChildReady`` or another ``ChildLost`` will follow. The child's frames in flight
-    count as completed and failed from now on, also as requirements of frames elsewhere: the driver
-    informs the other children, which skip those frames.
+    ``started``: the number of the last frame that began in the child; if no frame began after the
+    last completed frame, it equals ``completed``. With ``repeats_lost``, only frames that began
+    fail or use a retry. ``returns``: a ``ChildReady`` or another ``ChildLost`` will follow. The
+    frames in flight count as completed and failed from now on, also as requirements of frames in
+    other children: the driver informs these children, which skip the dependent frames.
     """
 
     child: int
@@ -198,7 +201,7 @@ class ChildLost:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """Frame ``count`` of the child exceeded its time limit. No effect if it has completed."""
+    """Frame ``count`` of the child exceeded its time limit. No effect on a completed frame."""
 
     child: int
     count: int
@@ -207,7 +210,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Cancel the run. Tasks that were not sent yet, or are submitted later, do not run."""
+    """The run is cancelled. Tasks that were not sent yet, or are submitted later, do not run."""
 
     cause: int
 

@@ -1,4 +1,4 @@
-"""The instructions that an engine returns: results of the event, and actions for the driver."""
+"""The instructions that an engine returns: the result of an event, and actions for the driver."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Nothing has changed, because ring ``ring`` has no free space for ``requested`` bytes."""
+    """The submit had no effect, because ring ``ring`` has no free space for ``requested`` bytes."""
 
     ring: int
     requested: int
@@ -36,7 +36,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """The frame starts after ``child`` completed ``count`` frames, if the last one succeeded."""
+    """The frame must wait until ``child`` has completed ``count`` frames; the last must succeed."""
 
     child: int
     count: int
@@ -44,7 +44,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Put a frame into the queue of the child. It is the child's frame number ``count``."""
+    """Put a frame into the queue of the child, as the child's frame number ``count``."""
 
     child: int
     count: int
@@ -55,21 +55,21 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class SaveRegions:
-    """Before the task is sent, save a copy of its INOUT regions, because it may run again."""
+    """Save a copy of the task's INOUT regions before it is sent, because it may run again."""
 
     task: int
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreRegions:
-    """Before the task is sent again, restore the saved copy."""
+    """Restore the saved copy of the task's regions before the task is sent again."""
 
     task: int
 
 
 @dataclass(frozen=True, slots=True)
 class DropRegions:
-    """The saved copy of the task's regions is no longer needed."""
+    """Discard the saved copy of the task's regions."""
 
     task: int
 
@@ -86,14 +86,14 @@ class TaskFinished:
 
 @dataclass(frozen=True, slots=True)
 class RoomFreed:
-    """Slabs of this heap ring were freed, so a blocked submit may succeed now."""
+    """Slabs of this heap ring were freed, so a blocked submit may now succeed."""
 
     ring: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndChild:
-    """Kill the child, because a task exceeded its time limit, and report its loss."""
+    """Kill the child, because a task exceeded its time limit, and report the loss of the child."""
 
     child: int
     cause: int
@@ -103,8 +103,8 @@ class EndChild:
 class RunFinished:
     """Every task of the run has ended, and every slot is free.
 
-    ``failed``: pairs of a task and its cause, the first failure first. ``poisoned``: pairs of a
-    task and its root.
+    ``failed``: pairs of a task and its cause; the first failure comes first. ``poisoned``: pairs of
+    a task and its root.
     """
 
     tasks: int

@@ -1,7 +1,7 @@
-"""The native engine: the same events and instructions as the reference engine.
+"""The native engine. It handles the same events as the reference engine, in the same way.
 
-The driver of a Worker is native too. It takes the native engine out of this object and calls it
-without Python. The methods here are for tests and for drivers in Python.
+The driver of a Worker is native too. It takes the native part of this object and calls it without
+Python. Tests and drivers in Python use the methods of this object.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class NativeEngine:
                 return [self._instruction(each) for each in self._tell(event)]
 
     def is_quiescent(self) -> bool:
-        """Return whether nothing is in flight or ready."""
+        """Return whether no frame is in flight and no task is ready."""
         return self._core.is_quiescent()
 
     def deadlock(self) -> Deadlock | None:
-        """Prove that the blocked submit can never succeed; see the interface."""
+        """Return the proof that the blocked submit can never succeed; see the interface."""
         proof = self._core.deadlock()
         return None if proof is None else Deadlock(*proof)
 
@@ -111,7 +111,7 @@ class NativeEngine:
                 event.after,
             )
         except TypeError:
-            check_submit_sizes(event)  # larger than any number in a native structure
+            check_submit_sizes(event)  # larger than any valid number
             raise
         allocated = tuple(
             address

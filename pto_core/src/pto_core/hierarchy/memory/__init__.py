@@ -1,4 +1,4 @@
-"""Memory that a Worker shares with its children, reserved before the first child starts."""
+"""The memory that a Worker shares with its children, reserved before the first child starts."""
 
 from pto_core.hierarchy.memory.arena import ArenaStatistics, SharedArena
 from pto_core.hierarchy.memory.available import Availability, available

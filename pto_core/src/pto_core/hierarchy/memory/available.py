@@ -1,4 +1,4 @@
-"""The free memory of the machine and its control groups."""
+"""Measure the free memory of the machine and of the control groups of this process."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _STRICT_OVERCOMMIT = "2"
 
 @dataclass(frozen=True)
 class Availability:
-    """The number of usable bytes; ``limited_by`` names the limit in messages."""
+    """The number of bytes that can be used; ``limited_by`` names what limits it, for messages."""
 
     nbytes: int
     limited_by: str
 
 
 def available(root: str = "") -> Availability:
-    """Return the smallest limit of the machine and of the control groups of this process.
+    """Return the least free memory: that of the machine or of one of its control groups.
 
-    Page cache that can be dropped counts as free. A file that cannot be read means no limit.
+    Page cache that the kernel can drop counts as free. A file that cannot be read sets no limit.
     ``root``: a prefix for ``/proc`` and ``/sys``.
     """
     found = [_machine(root), *_groups(root)]
@@ -75,7 +75,7 @@ def _group_of_version_1(group: str) -> int | None:
 
 
 def _numbers(path: str) -> dict[str, int]:
-    """Return the numbers of a file whose lines contain a name, a number and perhaps a unit."""
+    """Return the numbers in a file whose lines contain a name, a number and an optional unit."""
     found = {}
     for line in _text(path).splitlines():
         name, _, rest = line.replace(":", " ").partition(" ")
@@ -86,7 +86,7 @@ def _numbers(path: str) -> dict[str, int]:
 
 
 def _text(path: str) -> str:
-    """Return the text of a file; empty if it cannot be read."""
+    """Return the text of a file; an empty text if it cannot be read."""
     try:
         with open(path) as opened:
             return opened.read().strip()

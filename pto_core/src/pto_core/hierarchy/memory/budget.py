@@ -1,4 +1,4 @@
-"""The budget for the shared memory of a Worker."""
+"""The budget that limits the shared memory of a Worker."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ LIMIT_SETTING = "shared_memory_limit"
 
 
 class Backing(Protocol):
-    """A mapping that contains allocations."""
+    """A mapping in which memory is allocated."""
 
     @property
     def resident_bytes(self) -> int:
-        """The number of bytes that use physical memory."""
+        """The number of bytes of the mapping that occupy physical memory."""
 
 
 class Budget:
-    """Counts allocations, and refuses an allocation beyond the limit before anything changes.
+    """Counts allocated bytes, and refuses an allocation that would exceed the limit.
 
     ``limit``: the maximum number of allocated bytes. If it is None, the limit is the free memory of
-    the machine and control groups, minus allocations whose pages were not written yet: those pages
-    will use memory later.
+    the machine and of the control groups. From this, the allocated pages that were not written yet
+    are subtracted, because they will occupy memory later.
     """
 
     def __init__(
@@ -34,15 +34,16 @@ class Budget:
         self.limit = limit
         self.allocated = 0
         self._measure = measure
-        self._backings: list[ref[Backing]] = []  # a destroyed mapping uses no memory
+        # mappings in which memory is allocated; a destroyed mapping uses none
+        self._backings: list[ref[Backing]] = []
 
     def add_backing(self, backing: Backing) -> None:
-        """Count the pages of a mapping that contains allocations, as long as the mapping exists."""
+        """Count the resident pages of a mapping that contains allocations, while it exists."""
         known = [one for one in self._backings if one() is not None]
         self._backings = [*known, ref(backing)]
 
     def take(self, nbytes: int, what: str) -> None:
-        """Allocate ``nbytes``; ``what`` names their purpose in the CapacityError."""
+        """Count ``nbytes`` as allocated. The CapacityError contains ``what``, the purpose."""
         left, reason = self._left()
         if nbytes > left:
             raise CapacityError(
@@ -55,7 +56,7 @@ class Budget:
         self.allocated += nbytes
 
     def give_back(self, nbytes: int) -> None:
-        """Release an allocation."""
+        """Count ``nbytes`` as released."""
         self.allocated -= nbytes
 
     def _left(self) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""The free parts of a range of bytes."""
+"""The free blocks of a range of bytes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from bisect import bisect_left, insort
 
 
 class FreeList:
-    """The free parts of a range. Allocation takes the smallest part that fits; neighbours merge.
+    """The free blocks of a range. An allocation uses the smallest free block that is large enough.
 
-    ``_by_size`` and ``_by_offset`` hold the same parts. No two parts are adjacent.
+    ``_by_size`` and ``_by_offset`` contain the same blocks. No two free blocks are adjacent.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -17,7 +17,7 @@ class FreeList:
         self._add(0, nbytes)
 
     def take(self, nbytes: int) -> int | None:
-        """Allocate a part of this size; return its offset, or None if no part is large enough."""
+        """Allocate a block of this size; return its offset, or None if no block is large enough."""
         place = bisect_left(self._by_size, (nbytes, 0))
         if place == len(self._by_size):
             return None
@@ -28,7 +28,7 @@ class FreeList:
         return offset
 
     def give_back(self, offset: int, nbytes: int) -> None:
-        """Free an allocated part."""
+        """Free an allocated block."""
         place = bisect_left(self._by_offset, (offset, 0))
         if place < len(self._by_offset) and self._by_offset[place][0] == offset + nbytes:
             after = self._by_offset[place]
@@ -42,12 +42,12 @@ class FreeList:
 
     @property
     def largest(self) -> int:
-        """The size of the largest part."""
+        """The size of the largest free block."""
         return self._by_size[-1][0] if self._by_size else 0
 
     @property
     def parts(self) -> list[tuple[int, int]]:
-        """Offset and size of each part, in order."""
+        """The offset and size of each free block, in ascending order."""
         return list(self._by_offset)
 
     def _add(self, offset: int, nbytes: int) -> None:

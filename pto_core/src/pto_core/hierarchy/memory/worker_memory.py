@@ -17,13 +17,13 @@ _HEAP_SETTING = "heap_ring_size"
 
 
 class WorkerMemory:
-    """One mapping for progress table, connections and heap rings; and the arena.
+    """The mapping for the progress table, the connections and the heap rings; and the arena.
 
-    All memory is zero at first, and has the same address in every child. It is reserved before any
-    child starts. ``progress_table_bytes``: the size of the progress table with its doorbells.
-    ``connection_bytes``: the size of each child's connection. ``arena``: an existing arena, which
-    stays open; its budget also covers the heap rings. Only the parent manages the memory; a forked
-    process reads and writes it.
+    All memory contains zeros at first and has the same address in every child. It is reserved
+    before any child starts. ``progress_table_bytes``: the size of the progress table with its
+    doorbells. ``connection_bytes``: the size of each child's connection. ``arena``: an existing
+    arena, which stays open; its budget also covers the heap rings. Only the parent manages the
+    memory; a forked process only reads and writes it.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class WorkerMemory:
 
     @property
     def mappings(self) -> tuple[SharedMapping, SharedMapping]:
-        """The mappings that a spawned child attaches."""
+        """The mappings that a spawned child must attach."""
         return self._mapping, self.arena.mapping
 
     @property
@@ -55,25 +55,25 @@ class WorkerMemory:
         return self._mapping.address
 
     def connection(self, child: int) -> tuple[int, int]:
-        """Return address and bytes of a child's connection."""
+        """Return the address and the size of a child's connection."""
         offset, nbytes = self._parts[1 + child]
         return self._mapping.address + offset, nbytes
 
     def reset_connection(self, child: int) -> None:
-        """Zero the memory of a connection, for a restarted child."""
+        """Fill the memory of a connection with zeros, for a restarted child."""
         self._mapping.zero(*self._parts[1 + child])
 
     @property
     def rings(self) -> list[tuple[int, int]]:
-        """The address and bytes of each heap ring."""
+        """The address and the size of each heap ring."""
         parts = self._parts[1 + self._connections :]
         return [(self._mapping.address + offset, nbytes) for offset, nbytes in parts]
 
     def grant(self, ring: int, nbytes: int) -> int:
         """Let a heap ring use its first ``nbytes``; return the number of bytes that it may use now.
 
-        The driver calls this when a ring first exceeds the size that it may use. Raises
-        CapacityError if there is too little memory; then nothing has changed.
+        The driver calls this method before a ring uses more memory than it may use. Raises
+        CapacityError if there is too little memory; the granted size is unchanged in this case.
         """
         granted = self._granted[ring]
         if nbytes <= granted:
@@ -83,15 +83,16 @@ class WorkerMemory:
         try:
             self.arena.budget.take(wanted - granted, f"heap ring {ring}")
         except CapacityError:
-            wanted = nbytes  # only what is needed now, without a large step
+            # there is no memory for a large step, so take only the bytes that are needed now
+            wanted = nbytes
             self.arena.budget.take(wanted - granted, f"heap ring {ring}")
         self._granted[ring] = wanted
         return wanted
 
     def close(self) -> None:
-        """Release the memory, except live arrays. Call this after the children have exited.
+        """Release the memory, except arrays that exist. Called after the children have exited.
 
-        The pages are released even if another Worker's children inherited the mapping. The
+        The pages are released even if children of another Worker have inherited the mapping. The
         addresses are released when this object is destroyed.
         """
         self.arena.budget.give_back(sum(self._granted))
@@ -102,7 +103,7 @@ class WorkerMemory:
 
 
 def _laid_out(sizes: Sequence[int]) -> list[tuple[int, int]]:
-    """Return offset and bytes of each part, in whole pages."""
+    """Return the offset and the size of each part; sizes are rounded up to whole pages."""
     parts, offset = [], 0
     for size in sizes:
         parts.append((offset, _pages(size)))

@@ -1,8 +1,8 @@
-"""The processes of the children of a Worker: their start, their exits and their end.
+"""The processes of a Worker's children: how they start, exit, and are ended.
 
-:class:`ChildProcesses` manages the processes of one Worker. Threads and descriptors that belong to
-the parent are registered here: every fork parks the threads, and every child closes the
-descriptors.
+:class:`ChildProcesses` manages the processes of one Worker. Threads and file descriptors that
+belong only to the parent are registered in this package: every fork parks these threads, and every
+child closes these descriptors.
 """
 
 from pto_core.hierarchy.processes.child_exit import ChildExit

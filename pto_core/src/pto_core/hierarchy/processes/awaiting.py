@@ -1,4 +1,4 @@
-"""Wait until started children are ready; raise the errors of children that fail to start."""
+"""Wait until started children are ready; raise the errors of children that cannot start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SLICE_S = 0.05  # seconds between two checks whether the start was cancelled
 
 @dataclass
 class Starting:
-    """A child that is starting. ``failure``: why it exited, if another attempt may succeed."""
+    """A child that is starting. ``failure`` is set if it failed but may be started again."""
 
     process: ChildProcess
     reports: ReportReader
@@ -39,7 +39,7 @@ class Starting:
             self.reports.descriptor = -1
 
     def take_reports(self) -> None:
-        """Read the reports of the child; raise ChildStartError if it has failed."""
+        """Read the reports of the child. Raises ChildStartError if the child could not start."""
         for kind, value in self.reports.read():
             if kind == "doing":
                 self.doing = value
@@ -71,10 +71,10 @@ class Starting:
             raise self._ended(ended)
 
     def check(self, timeout_s: float) -> None:
-        """Read the reports and check for an exit, without waiting.
+        """Read the reports of the child and check whether it has exited, without waiting.
 
-        An exit without a report sets ``failure``. Raises ChildStartError if the child reported an
-        error, or is not ready after ``timeout_s``.
+        An exit sets ``failure``. Raises ChildStartError if the child reported an error, or if it is
+        not ready after ``timeout_s``.
         """
         ended = self.process.poll()
         self.take_reports()
@@ -95,10 +95,10 @@ def await_ready(
     interrupts: Interrupts,
     is_cancelled: Callable[[], bool],
 ) -> list[Starting]:
-    """Wait until all children are ready; return the failed ones that may be tried again.
+    """Wait until all children are ready; return those that failed but may be started again.
 
-    Raises ChildStartError for the first child that fails, exits, or is not ready ``timeout_s``
-    after its start. Raises AbortedError after a signal, and soon after ``is_cancelled()`` is true.
+    Raises ChildStartError if a child cannot start, exits, or is not ready ``timeout_s`` after its
+    start. Raises AbortedError after a signal, and shortly after ``is_cancelled()`` becomes true.
     """
     waiting = list(started)
     poller = select.poll()
@@ -139,7 +139,7 @@ def _follow(one: Starting, descriptor: int, poller: select.poll) -> None:
         poller.unregister(pidfd)
         return
     if not one.reports.is_open and descriptor == pipe:
-        poller.unregister(pipe)  # the check of its exit reports the failure
+        poller.unregister(pipe)  # the child has closed its pipe; its exit is detected by its pidfd
     one.check_end()
 
 

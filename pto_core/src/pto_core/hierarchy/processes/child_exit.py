@@ -1,4 +1,4 @@
-"""The exit of a child process, and the error that describes it."""
+"""The exit of a child process, and the errors that report it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _REASONS = {
 
 @dataclass(frozen=True)
 class ChildExit:
-    """The exit of a child, by ``signal`` or with ``exit_code``.
+    """The exit of a child, either by ``signal`` or with ``exit_code``.
 
-    Both are None if other code of this process collected the exit status first.
+    Both are None if other code in this process has collected the exit status.
     """
 
     index: int
@@ -32,7 +32,7 @@ class ChildExit:
 
     @property
     def description(self) -> str:
-        """The predicate of a sentence about the child, such as ``was killed by SIGKILL``."""
+        """The verb phrase of a sentence about the child, such as ``was killed by SIGKILL``."""
         if self.signal is not None:
             name = _signal_name(self.signal)
             reason = f" ({_REASONS[name]})" if name in _REASONS else ""
@@ -47,7 +47,8 @@ class ChildExit:
 
     def broken_error(self, message: str) -> ChildDiedError:
         """Return the error for a child that was killed because its connection broke."""
-        if self.signal != signal.SIGKILL:  # the child ended first, which broke the connection
+        # the child exited first, and its exit broke the connection
+        if self.signal != signal.SIGKILL:
             return self.died_error()
         return self._error(f"process {self.pid} was ended because its connection broke: {message}")
 

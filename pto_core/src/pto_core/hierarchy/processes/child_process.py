@@ -1,4 +1,4 @@
-"""A child process, identified by its pidfd, which never refers to another process."""
+"""A child process with its pidfd, which cannot refer to another process."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ ExitError = Callable[[ChildExit], PtoError]
 
 
 class ChildProcess:
-    """A child of this process that is running, or whose exit was not collected yet.
+    """A child of this process that is running, or whose exit status was not collected yet.
 
-    Other children of the program are not affected. Any thread may call the methods. The pidfd is
-    open while ``exit`` is None; ``exit`` is set once, under the lock. ``exit_error`` creates the
-    error for the exit.
+    The methods do not affect other children of the program. Any thread may call them. The pidfd is
+    open while ``exit`` is None; ``exit`` is set once, under the lock. ``exit_error`` is the
+    function that creates the error for the exit.
     """
 
     def __init__(self, index: int, path: str, pid: int) -> None:
@@ -33,12 +33,12 @@ class ChildProcess:
         self.pid = pid
         self.exit: ChildExit | None = None
         self.exit_error: ExitError = ChildExit.died_error
-        # reentrant: a signal handler may call a method on the same thread
+        # The lock is reentrant, because a signal handler may call a method on the same thread.
         self._lock = threading.RLock()
         self._to_close = -1
         try:
             self._pidfd = parent_only(os.pidfd_open(pid))
-        except ProcessLookupError:  # other code of this process collected the exit status
+        except ProcessLookupError:  # other code in this process has collected the exit status
             self._pidfd = -1
             self.exit = ChildExit(index, path, pid)
 
@@ -49,11 +49,11 @@ class ChildProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether :meth:`poll` has not collected the exit yet."""
+        """Whether :meth:`poll` has not yet collected the exit."""
         return self.exit is None
 
     def poll(self) -> ChildExit | None:
-        """Return the exit, or None while the process runs; do not wait."""
+        """Return the exit, or None while the process is running; does not wait."""
         with self._lock:
             if self.exit is None:
                 try:
@@ -64,12 +64,13 @@ class ChildProcess:
                     if status is not None:
                         self._finish(status)
             taken, descriptor, self._to_close = self.exit, self._to_close, -1
-        if descriptor >= 0:  # outside of the lock, because other threads take the fork lock first
+        # outside of the lock, because other threads take the fork lock before this lock
+        if descriptor >= 0:
             close_parent_only(descriptor)
         return taken
 
     def wait(self, timeout_s: float) -> ChildExit | None:
-        """Wait up to ``timeout_s`` for the exit and return it; None if the process still runs."""
+        """Wait up to ``timeout_s`` for the exit and return it; None if the process is running."""
         if self.exit is None:
             wait_for_any([self], timeout_s)
         return self.poll()
@@ -77,7 +78,8 @@ class ChildProcess:
     def await_exit(self, timeout_s: float) -> None:
         """Wait up to ``timeout_s`` for the exit, without collecting it.
 
-        Wait in slices, because another thread may collect the exit and close the descriptor.
+        The wait consists of short slices, because another thread may collect the exit and close the
+        pidfd.
         """
         deadline = time.monotonic() + timeout_s
         while self.is_alive and time.monotonic() < deadline:
@@ -85,11 +87,11 @@ class ChildProcess:
                 break
 
     def terminate(self) -> None:
-        """Send SIGTERM."""
+        """Send SIGTERM to the process."""
         self._send(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL."""
+        """Send SIGKILL to the process."""
         self._send(signal.SIGKILL)
 
     def _send(self, number: signal.Signals) -> None:
@@ -99,7 +101,7 @@ class ChildProcess:
                     signal.pidfd_send_signal(self._pidfd, number)
 
     def _finish_unseen(self) -> None:
-        """Record an exit whose status other code of this process has collected."""
+        """Record an exit whose status was collected by other code in this process."""
         if wait_for_any([self], 0.0):
             self._close(ChildExit(self.index, self.path, self.pid))
 
@@ -121,7 +123,7 @@ class ChildProcess:
 
 
 def wait_for_any(children: list[ChildProcess], timeout_s: float, also: int = -1) -> bool:
-    """Wait up to ``timeout_s``; return whether a child exited or ``also`` is readable."""
+    """Wait up to ``timeout_s``; return whether a child has exited or ``also`` is readable."""
     poller = select.poll()
     if also >= 0:
         poller.register(also, select.POLLIN)

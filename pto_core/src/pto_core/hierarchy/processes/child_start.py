@@ -1,4 +1,4 @@
-"""The first and last steps of a child process. All code here runs in the child."""
+"""The first and last steps of a child process. All code of this module runs in the child."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OURS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ChildStart:
-    """Reports of the start of a child to its parent; ``path`` is the child's name."""
+    """Reports the progress of a child's start to its parent; ``path`` is the child's name."""
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
@@ -30,17 +30,17 @@ class ChildStart:
         self._descriptor = descriptor
 
     def doing(self, what: str) -> None:
-        """Report the current step; a start that takes too long names it in its error."""
+        """Report the current step; if the start takes too long, the error names this step."""
         send_report(self._descriptor, "doing", what)
 
     def ready(self, value: object = None) -> None:
-        """Report, once, that the child accepts tasks; the parent's start returns ``value``."""
+        """Report, once, that the child accepts tasks. The parent receives ``value``."""
         send_report(self._descriptor, "ready", value)
         self.is_ready = True
         os.close(self._descriptor)
 
     def failed(self, error: BaseException) -> None:
-        """Report the error that ended the start."""
+        """Report the error because of which the child cannot start."""
         with contextlib.suppress(OSError):  # the parent may have exited
             send_report(self._descriptor, "failed", Failure.of(error).pack())
 
@@ -54,7 +54,8 @@ def run_child(
     """Run the body that ``prepare`` returns, then exit the process.
 
     ``parent``: a pidfd of the parent. ``mask``: the signal mask that ``block_signals`` returned in
-    the parent. The interpreter is not shut down, because its exit handlers belong to the parent.
+    the parent. The interpreter is not shut down, because its exit handlers belong to the parent's
+    program.
     """
     code = 1
     try:
@@ -69,7 +70,7 @@ def run_child(
         code = _exit_code(leaving)
         if not start.is_ready:
             start.failed(leaving)
-    except BaseException as error:  # noqa: BLE001 - the parent or the user sees it
+    except BaseException as error:  # noqa: BLE001 - it is reported to the parent or printed
         if start.is_ready:
             traceback.print_exc()
         else:
@@ -80,14 +81,14 @@ def run_child(
 
 
 def after_fork(others: Iterable[int], kept: Iterable[int]) -> None:
-    """Release the descriptors and the state that the child inherited from the parent."""
+    """Release the descriptors and the state that the child has inherited from the parent."""
     close_in_child(others, kept)
-    gc.freeze()  # a garbage collection would copy every inherited page
+    gc.freeze()  # without this, a garbage collection would copy every inherited page
     _reseed()
 
 
 def flush_output() -> None:
-    """Flush printed text, so that it appears exactly once and in order."""
+    """Flush printed text, which a fork would duplicate and ``os._exit`` would lose."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
@@ -95,7 +96,7 @@ def flush_output() -> None:
 
 
 def _reset_signals(mask: bytes) -> None:
-    """Reset the signal handlers of the parent; ignore Ctrl-C, which the parent handles."""
+    """Reset the parent's signal handlers. Ignore Ctrl-C, which the parent handles."""
     signal.set_wakeup_fd(-1)
     _hierarchy.reset_signals()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -105,14 +106,14 @@ def _reset_signals(mask: bytes) -> None:
 
 
 def _reseed() -> None:
-    """Reseed NumPy, so that children draw different random numbers; ``random`` reseeds itself."""
+    """Reseed NumPy, so that children draw different random numbers. Python reseeds ``random``."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
 
 
 def _process_name(path: str) -> str:
-    """Shorten a path from the left, because its end names the child."""
+    """Cut the beginning of a long path, because its end names the child."""
     return path if len(path.encode()) <= _NAME_BYTES else "~" + path[1 - _NAME_BYTES :]
 
 
@@ -121,5 +122,5 @@ def _exit_code(leaving: SystemExit) -> int:
         return 0
     if isinstance(leaving.code, int):
         return leaving.code & 0xFF
-    print(leaving.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
+    print(leaving.code, file=sys.stderr)  # noqa: T201 - as the interpreter prints it
     return 1

@@ -1,4 +1,4 @@
-"""End children, with bounded waits."""
+"""End child processes; each wait has a time limit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pto_core.hierarchy.processes.child_process import ChildProcess, wait_for_an
 from pto_core.interrupts import Interrupts
 
 _TERM_GRACE_S = 1.0
-_KILL_GRACE_S = 5.0  # seconds for a system call that cannot be interrupted
+_KILL_GRACE_S = 5.0  # seconds; a system call that cannot be interrupted may delay the exit
 
 
 def end_all(children: Iterable[ChildProcess], grace_s: float, interrupts: Interrupts) -> None:
-    """Wait for children that were asked to close; after ``grace_s``, kill the remaining ones.
+    """Wait for children that were asked to close; end those that still run after ``grace_s``.
 
-    A signal ends the wait for children that were asked to close.
+    These receive SIGTERM, and SIGKILL if they do not exit. A signal to this process ends the first
+    wait.
     """
     left = wait_for_all(children, grace_s, interrupts)
     for child in left:
@@ -25,7 +26,7 @@ def end_all(children: Iterable[ChildProcess], grace_s: float, interrupts: Interr
 
 
 def kill_all(children: Iterable[ChildProcess]) -> None:
-    """Kill children and wait for their exits."""
+    """Kill children and wait until they have exited."""
     left = [child for child in children if child.poll() is None]
     for child in left:
         child.kill()
@@ -35,7 +36,7 @@ def kill_all(children: Iterable[ChildProcess]) -> None:
 def wait_for_all(
     children: Iterable[ChildProcess], timeout_s: float, interrupts: Interrupts | None = None
 ) -> list[ChildProcess]:
-    """Wait up to ``timeout_s`` until all children have exited; return those that have not."""
+    """Wait up to ``timeout_s`` until all children have exited; return those that are running."""
     deadline = time.monotonic() + timeout_s
     also = -1 if interrupts is None else interrupts.descriptor
     while left := [child for child in children if child.poll() is None]:

@@ -1,4 +1,4 @@
-"""Start a child with a fork."""
+"""Start a child process by a fork."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pto_core.hierarchy.processes.reports import ReportReader
 
 
 def fork_child(plan: ChildPlan, parent: int) -> tuple[int, ReportReader]:
-    """Start a child; return its process id and the read end of its start-up pipe.
+    """Fork a child; return its process id and the read end of its start-up pipe.
 
-    ``parent``: a pidfd of this process. All registered threads are parked during the fork. No
-    signal reaches the child before it has reset the parent's handlers. Raises OSError.
+    ``parent``: a pidfd of this process. All registered threads are parked during the fork. Signals
+    are blocked until the child has reset the parent's handlers. Raises OSError.
     """
     flush_output()
     _hierarchy.find_thread_pools()

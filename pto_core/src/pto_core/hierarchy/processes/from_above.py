@@ -1,8 +1,8 @@
-"""The mappings of the ancestor Workers, which spawned children need.
+"""The mappings of ancestor Workers that spawned children need.
 
 A forked process has the mappings at their addresses. A spawned process attaches them through their
-descriptors, so these stay open in every process between the Worker that created them and the
-spawned one.
+descriptors. Therefore the descriptors stay open in every process between the Worker that created
+the mappings and the spawned process.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from pto_core._hierarchy import SharedMapping
 
 Place = tuple[int, int, int]
-"""Descriptor, bytes and address of a mapping."""
+"""The descriptor, the size and the address of a mapping."""
 
 _places: list[Place] = []
 os.register_at_fork(after_in_child=_places.clear)
 
 
 def places_for(plan: ChildPlan) -> list[Place]:
-    """Return the mappings of all ancestor Workers that a spawned child attaches."""
+    """Return the mappings of this Worker and its ancestors that a spawned child attaches."""
     return [*_places, *((one.descriptor, one.nbytes, one.address) for one in plan.mappings)]
 
 
 def attached_by_spawned(mappings: Iterable[SharedMapping]) -> list[tuple[int, int]]:
-    """Return address and size of the mappings that spawned children attach."""
+    """Return the address and size of each mapping that spawned children attach."""
     above = [(address, nbytes) for _, nbytes, address in _places]
     return [*above, *((one.address, one.nbytes) for one in mappings)]
 
 
 def passed_on(plan: ChildPlan) -> list[Place]:
-    """Return the mappings whose descriptors a forked child keeps open."""
+    """Return the mappings whose descriptors a forked child must keep open."""
     return places_for(plan) if plan.passes_on else []
 
 
 def keep(places: Iterable[Place]) -> None:
-    """Keep the descriptors of mappings for spawned children; other children close them."""
+    """Keep the descriptors of mappings open for spawned children; forked children close them."""
     for descriptor, nbytes, address in places:
         _places.append((parent_only(descriptor), nbytes, address))

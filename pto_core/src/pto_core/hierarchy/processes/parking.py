@@ -1,7 +1,7 @@
 """Fork while every registered thread of the process waits at a safe point.
 
-A fork copies only the calling thread, so a lock that another thread holds stays locked in the child
-forever. The registry of threads is global, because a fork affects the whole process.
+A fork copies only the calling thread. A lock that another thread holds would stay locked in the
+child forever. The registry of threads is global, because a fork affects the whole process.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from weakref import ref
 
 
 class Parkable(Protocol):
-    """An object that has its own thread, or that several threads call."""
+    """An object with its own thread, or an object that several threads call."""
 
     def park(self) -> None:
         """Wait until the object's thread is at a safe point, and keep it there; calls may nest."""
 
     def unpark(self) -> None:
-        """Let the object's thread continue."""
+        """Let the object's thread continue after :meth:`park`."""
 
     def refuse_inside(self) -> None:
-        """Raise UsageError if this thread is inside a call of the object and cannot be parked."""
+        """Raise UsageError if this thread is inside a call of the object; it cannot be parked."""
 
 
 class ForkLock:
-    """The reentrant lock that is held during every fork.
+    """The reentrant lock that a thread holds while it forks.
 
-    Actions that must not run during a fork are deferred to its end. Without this, the thread of a
-    driver could wait for the lock while the owner of the lock waits for that thread to park.
+    Actions that must not run during a fork are deferred to its end. Otherwise the thread of a
+    driver could wait for the lock, while the owner of the lock waits until this thread is parked.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class ForkLock:
 
     def __enter__(self) -> ForkLock:
         if not self._lock.acquire(blocking=False):
-            refuse_inside()  # the owner may be waiting for that call
+            refuse_inside()  # the owner of the lock may be waiting for that call
             self._lock.acquire()
         return self
 
@@ -57,12 +57,13 @@ class ForkLock:
         self.release()
 
     def call(self, act: Callable[[], object]) -> None:
-        """Call ``act`` while the lock is held: now, or when the current owner releases it."""
+        """Call ``act`` under the lock: at once, or when the current owner releases the lock."""
         self._due.append(act)
         self._catch_up()
 
     def _catch_up(self) -> None:
-        # A thread that fails to take the lock has added its action before the owner checks again.
+        # If a thread cannot take the lock, its action is in the list, and the owner checks the list
+        # after the release.
         while self._due and self._lock.acquire(blocking=False):
             try:
                 while self._due:
@@ -71,13 +72,14 @@ class ForkLock:
                 self._lock.release()
 
 
-# The weak references have no callback: an exception of a signal handler would be lost in it.
+# The weak references have no callback, because the exception of a signal handler inside a callback
+# would be lost.
 _parkables: list[ref[Parkable]] = []
 _fork_lock = ForkLock()
 
 
 def register_parkable(parkable: Parkable) -> None:
-    """Register an object, so that every fork parks it as long as it lives."""
+    """Register an object, so that every fork parks it while it exists."""
     global _parkables
     with _fork_lock:
         _parkables = [known for known in _parkables if known() not in (None, parkable)]
@@ -99,7 +101,7 @@ def fork_lock() -> ForkLock:
 
 @contextmanager
 def parked() -> Iterator[None]:
-    """Park every registered thread and exclude other forks while the context is active."""
+    """Park every registered thread and prevent other forks during a ``with`` block."""
     with _fork_lock, ExitStack() as parking:
         for known in _parkables:
             parkable = known()
@@ -110,7 +112,7 @@ def parked() -> Iterator[None]:
 
 
 def _forget() -> None:
-    """Reset the registry in a forked process, where no registered thread exists."""
+    """Clear the registry in a forked process, in which the registered threads do not exist."""
     global _fork_lock, _parkables
     _fork_lock = ForkLock()
     _parkables = []

@@ -1,7 +1,8 @@
-"""The reports that a child sends to its parent through the start-up pipe.
+"""The reports that a starting child sends to its parent through a pipe.
 
 A report is a length followed by a pickled pair: ``("doing", text)``, ``("ready", value)`` or
-``("failed", packed Failure)``. The pipe is closed after the last report, or when the child exits.
+``("failed", packed Failure)``. The pipe is closed after the last report, or by the exit of the
+child.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _READ_BYTES = 1 << 16
 
 
 def send_report(descriptor: int, kind: str, value: object) -> None:
-    """Write one report; wait while the pipe is full. Raises the errors of pickle."""
+    """Write one report; wait while the pipe is full. Raises the exceptions of pickle."""
     content = pickle.dumps((kind, value), protocol=pickle.HIGHEST_PROTOCOL)
     left = memoryview(_LENGTH.pack(len(content)) + content)
     while left:
@@ -33,7 +34,7 @@ class ReportReader:
         os.set_blocking(descriptor, False)
 
     def read(self) -> list[tuple[str, Any]]:
-        """Return the complete reports. Raises the errors of unpickling."""
+        """Return the complete reports. Raises the exceptions of unpickling."""
         while self.is_open:
             try:
                 content = os.read(self.descriptor, _READ_BYTES)

@@ -1,8 +1,8 @@
-"""Limit numerical libraries to one thread in each child, unless the user set another number.
+"""Limit numerical libraries to one thread in each child, unless the user has set a number.
 
-Otherwise each child would have a thread pool of the machine's size, and the pools would compete for
-the cores. Libraries read the environment variables when they are loaded. The limit of a library
-that the parent has already loaded is set directly.
+Otherwise each child would have a thread for every core of the machine, and the children would
+compete for the cores. Libraries read the environment variables when they are loaded. If the parent
+has already loaded a library, its limit is set by a call.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _FAMILIES = {
 
 
 def limit_thread_pools() -> None:
-    """Limit the pools that the user has not configured; called before other code of the child."""
+    """Limit the thread pools that the user has not configured; called first in a child."""
     environment = process_environment()
     if _FOR_ALL in environment:
-        return  # the other libraries read this variable too
+        return  # all of these libraries read this variable
     unset = {family: name for family, name in _FAMILIES.items() if name not in environment}
     _hierarchy.limit_thread_pools(
         threads=1,

@@ -1,4 +1,4 @@
-"""Checks of a submit. Each raises and changes nothing."""
+"""Checks of a submit. A check that fails raises an error, and the engine is unchanged."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _MORE = {
 
 
 def check_open(core: Core, what: str) -> None:
-    """Refuse events that are only valid inside a run."""
+    """Raise if no run is open, because the event is only valid inside a run."""
     if not core.is_running or core.is_ending:
         raise UsageError(f"{what} outside of a run; do it in the function or block of the run")
 
 
 def check_submit(core: Core, spec: Submit) -> None:
-    """Refuse a task that no child can run, or that is malformed."""
+    """Refuse a task that is malformed, or that no child can run."""
     children = core.children.of_kind(spec.kind)
     count = len(spec.members)
     if count < 1:
@@ -49,7 +49,7 @@ def check_submit(core: Core, spec: Submit) -> None:
 
 
 def check_submit_sizes(spec: Submit) -> None:
-    """Refuse values that do not fit native structures."""
+    """Refuse values that are too large for the structures of the native engine."""
     if spec.retries < 0 or spec.timeout_ms < 0:
         raise UsageError(f"retries {spec.retries}, timeout {spec.timeout_ms} ms: pass 0 or more")
     for member in spec.members:

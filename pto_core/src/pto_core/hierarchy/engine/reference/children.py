@@ -1,4 +1,4 @@
-"""The children: their frames in flight, and whether they accept frames."""
+"""The children of the engine: their frames in flight, and whether they accept frames."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pto_core.hierarchy.engine.instructions import Requirement
 
 
 class ChildState(IntEnum):
-    """EXPECTED: the child will become ready, for the first time or again. LOST: it will not."""
+    """EXPECTED: the child will become ready, at first or after a restart. LOST: it will not."""
 
     EXPECTED = 0
     READY = 1
@@ -29,24 +29,24 @@ class InFlight:
     member: int
     requirement: Requirement | None
     deadline: int | None = None
-    """The cause to report, once the time limit has passed."""
+    """The cause of the failure if the frame exceeded its time limit, otherwise None."""
 
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """Invariant: ``frames`` are the frames ``completed`` + 1 to ``sent``, in this order."""
+    """A child. Invariant: ``frames`` are the frames ``completed`` + 1 to ``sent``, in order."""
 
     number: int
     configuration: ChildConfiguration
     state: ChildState = ChildState.EXPECTED
     sent: int = 0
     completed: int = 0
-    """Never decreases, because frames that were lost with the child count as completed."""
+    """Never decreases: frames that were lost with the child count as completed."""
     frames: deque[InFlight] = field(default_factory=deque)
     cause: int = NONE
     """The cause of the child's last loss."""
     lost: list[range] = field(default_factory=list)
-    """The numbers of the frames that were in flight at each loss."""
+    """For each loss, the numbers of the frames that were in flight."""
 
     @property
     def has_room(self) -> bool:
@@ -54,7 +54,7 @@ class Child:
         return self.state is ChildState.READY and len(self.frames) < self.configuration.window
 
     def send(self, task: int, member: int, requirement: Requirement | None) -> InFlight:
-        """Add a frame in flight; there must be free space."""
+        """Add a frame in flight; the child must have free space."""
         self.sent += 1
         frame = InFlight(self.sent, task, member, requirement)
         self.frames.append(frame)
@@ -74,7 +74,7 @@ class Child:
         return lost
 
     def has_lost(self, count: int) -> bool:
-        """Return whether the frame was lost with the child."""
+        """Return whether frame ``count`` was in flight when the child was lost."""
         return any(count in each for each in self.lost)
 
 
@@ -90,5 +90,5 @@ class Children:
         return self.all[number]
 
     def of_kind(self, kind: int) -> list[Child]:
-        """Return the children that run tasks of a kind, in ascending order."""
+        """Return the children that run tasks of ``kind``, in ascending order."""
         return [child for child in self.all if child.configuration.kind == kind]

@@ -1,11 +1,11 @@
-"""The dispatcher: it decides which task is sent to which child, and when.
+"""The dispatcher decides which task is sent to which child, and when.
 
 Groups are sent first, in the order in which they became ready. All members of a group are sent in
 one step, so two groups have the same order in every child. A group that cannot be sent reserves its
-children: no single task and no later group is sent there, so it waits for at most one completion of
-each child. If a group can neither be sent nor reserve a child, although all of its children are
-READY, no later group of its kind is tried. Single tasks follow, then tasks that can be sent before
-their producer has finished.
+children: no single task and no later group is sent to them, so the group waits for at most one
+completion of each child. If a group can neither be sent nor reserve children, although all of its
+children are READY, no later group of the same kind is sent in this pass. Then single tasks are
+sent, and finally tasks that can be sent before their producer has finished.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pto_core.hierarchy.states import State, StateEvent
 from pto_core.interfaces.scheduler import Policy
 
 GROUPS_IN_A_ROW = 64
-"""After this many groups in a row, a waiting single task is sent first."""
+"""After this many consecutive groups, a waiting single task is sent first."""
 
 
 class Dispatcher:
@@ -35,7 +35,7 @@ class Dispatcher:
         self._reserved: set[int] = set()
         """The children that are reserved for a waiting group in this pass."""
         self._closed: set[Kind] = set()
-        """The kinds of tasks for which no more groups are tried in this pass."""
+        """The kinds of tasks of which no more groups are sent in this pass."""
 
     def dispatch(self) -> None:
         """Send tasks until no more can be sent."""
@@ -55,7 +55,7 @@ class Dispatcher:
         return self._drain(queues.early, self._try_early) or has_sent
 
     def _drain(self, queue: list[int], try_to_send: Callable[[int], bool]) -> bool:
-        """Send the oldest sendable tasks until none is left; more may enter the queue meanwhile."""
+        """Send the oldest tasks that can be sent, including tasks that are queued meanwhile."""
         has_sent = False
         is_progress = True
         while is_progress and self._can_change_any():
@@ -68,7 +68,7 @@ class Dispatcher:
         return has_sent
 
     def _can_change_any(self) -> bool:
-        """Return whether a child accepts a task, or is lost so that the task fails there."""
+        """Return whether a child accepts a task, or is lost, so that tasks for it fail."""
         return any(
             child.state is ChildState.LOST
             or (child.has_room and child.number not in self._reserved)
@@ -76,7 +76,7 @@ class Dispatcher:
         )
 
     def _ready(self, number: int) -> Task | None:
-        """Return the task if it is still READY. Sending earlier tasks may have ended it."""
+        """Return the task if it is still READY; sending an earlier task may have ended it."""
         task = self._core.slots.tasks.get(number)
         if task is None:
             return None
@@ -107,7 +107,7 @@ class Dispatcher:
         return False
 
     def _members(self, task: Task, children: list[Child]) -> list[Child]:
-        """Choose a child for each member: its pin, else a hint, else the least busy child."""
+        """Choose a child for each member: its pin or hint, otherwise the least busy child."""
         spec = spec_of(task)
         by_number = {child.number: child for child in children}
         if spec.is_pinned:
@@ -146,7 +146,7 @@ class Dispatcher:
         return self._core.children[self._policy(candidates, task.last_producer)]
 
     def _try_early(self, number: int) -> bool:
-        """Send a task before its only unfinished producer has ended, if that is possible now."""
+        """Send a task before its only unfinished producer has ended, if a child has free space."""
         core = self._core
         task = core.slots.tasks[number]
         (producer,) = task.unfinished
@@ -166,7 +166,7 @@ class Dispatcher:
         return self._core.children.of_kind(spec.kind)
 
     def _fails_for_lack(self, task: Task, allowed: list[Child], needed: int) -> bool:
-        """Fail a task for which too few children are left, with the cause of the first loss."""
+        """Fail a task if too few children are left for it; its cause is that of the first loss."""
         lost = [child for child in allowed if child.state is ChildState.LOST]
         if len(allowed) - len(lost) >= needed:
             return False

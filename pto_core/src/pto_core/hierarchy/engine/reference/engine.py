@@ -1,4 +1,4 @@
-"""The reference engine: the specification for other engines."""
+"""The reference engine, which specifies the behaviour of all engines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from pto_core.interfaces.scheduler import Policy, Snapshot
 
 
 class ReferenceEngine:
-    """The engine in Python, clear and exact; see :class:`pto_core.interfaces.Scheduler`."""
+    """The engine in Python, written for clarity; see :class:`pto_core.interfaces.Scheduler`."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class ReferenceEngine:
             self._endings.drop(self._core.slots.tasks[number], Reference.SCOPE)
 
     def _cancel(self, cause: int) -> None:
-        """End the READY tasks. This may end and consume others; waiting tasks end in turn."""
+        """Poison the READY tasks, which may end more of them. PENDING tasks end later."""
         core = self._core
         core.cancelled = cause
         core.queues.early.clear()
@@ -136,13 +136,13 @@ class ReferenceEngine:
                 self._endings.poison(task)
 
     def is_quiescent(self) -> bool:
-        """Return whether nothing is in flight or ready."""
+        """Return whether no frame is in flight and no task is ready."""
         core = self._core
         in_flight = any(child.frames for child in core.children.all)
         return not (in_flight or core.queues.singles or core.queues.groups)
 
     def deadlock(self) -> Deadlock | None:
-        """Prove that the blocked submit can never succeed; see the interface."""
+        """Return the proof that the blocked submit can never succeed; see the interface."""
         blocked = self._blocked
         if blocked is None or not self.is_quiescent():
             return None

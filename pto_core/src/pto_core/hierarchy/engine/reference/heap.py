@@ -1,8 +1,8 @@
 """The four heap rings. Slabs are reserved at the head and freed in order at the tail.
 
-Offsets are virtual and never wrap. A ring of n bytes is used in laps: lap k covers the offsets [k *
-n, (k + 1) * n), and a slab lies in one lap. The offset of a slab depends on the ring's size and on
-earlier reservations, but not on the time when slabs were freed.
+Offsets are virtual and only increase. A ring of n bytes is used in laps: lap k covers the offsets
+[k * n, (k + 1) * n), and each slab lies within one lap. The offset of a slab depends on the size of
+the ring and on earlier reservations, but not on when slabs were freed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pto_core.hierarchy.engine.configuration import SLAB_BYTES, RingConfiguratio
 
 
 def rounded(nbytes: int) -> int:
-    """Return the size of an output in its slab."""
+    """Return the number of bytes that an output uses in its slab."""
     return -(-nbytes // SLAB_BYTES) * SLAB_BYTES
 
 
 @dataclass(slots=True, eq=False)
 class Slab:
-    """The reservation of one submit: [begin, end) in virtual offsets."""
+    """The memory that one submit has reserved: [begin, end) in virtual offsets."""
 
     ring: int
     task: int
@@ -29,15 +29,15 @@ class Slab:
     end: int
     address: int
     is_released: bool = False
-    """Whether its task was consumed. The slab is freed once all older slabs are free."""
+    """Whether the slab's task was consumed. The slab is freed once all older slabs are free."""
 
     def holds(self, begin: int, end: int) -> bool:
-        """Return whether the slab contains all of these bytes."""
+        """Return whether the slab contains all bytes of the range."""
         return self.address <= begin and end <= self.address + self.end - self.begin
 
 
 class HeapRing:
-    """One ring. ``slabs`` are the slabs that are not free, oldest first."""
+    """A heap ring. ``slabs`` are the slabs in use, oldest first."""
 
     def __init__(self, number: int, configuration: RingConfiguration) -> None:
         self.number = number
@@ -57,15 +57,15 @@ class HeapRing:
 
     @property
     def held(self) -> int:
-        """The size of the slabs that are not free, without the unused ends of laps."""
+        """The total size of the slabs in use, without the unused ends of laps."""
         return sum(slab.end - slab.begin for slab in self.slabs)
 
     def restart(self) -> None:
-        """Restart at offset 0. Every slab must be free."""
+        """Start again at offset 0. No slab may be in use."""
         self.head = 0
 
     def begin_of(self, nbytes: int) -> int | None:
-        """Return the offset at which a new slab begins, or None if there is no free space now."""
+        """Return the offset at which a new slab would begin, or None without enough free space."""
         if nbytes > self.size:
             raise CapacityError(
                 f"a submit needs {nbytes} bytes of heap ring {self.number}, which has "
@@ -80,7 +80,7 @@ class HeapRing:
         return begin if begin + nbytes - oldest <= self.size else None
 
     def reserve(self, task: int, begin: int, nbytes: int) -> Slab:
-        """Create the slab at the offset from :meth:`begin_of`."""
+        """Create a slab at the offset that :meth:`begin_of` returned."""
         address = self.configuration.address + begin % self.size
         slab = Slab(self.number, task, begin, begin + nbytes, address)
         self.slabs.append(slab)
@@ -88,7 +88,7 @@ class HeapRing:
         return slab
 
     def release(self, slab: Slab) -> bool:
-        """Free the slab as soon as the older ones are free. Return whether the tail moved."""
+        """Free the slab once all older slabs are free. Return whether the tail moved."""
         slab.is_released = True
         has_moved = False
         while self.slabs and self.slabs[0].is_released:
@@ -97,12 +97,12 @@ class HeapRing:
         return has_moved
 
     def contains(self, begin: int, end: int) -> bool:
-        """Return whether any of these bytes belong to the ring."""
+        """Return whether any byte of the range belongs to the ring."""
         first = self.configuration.address
         return begin < first + self.size and first < end
 
     def owner(self, begin: int, end: int) -> Slab | None:
-        """Return the slab of a live task that contains all of these bytes."""
+        """Return the slab of a live task that contains all bytes of the range."""
         for slab in self.slabs:
             if not slab.is_released and slab.holds(begin, end):
                 return slab

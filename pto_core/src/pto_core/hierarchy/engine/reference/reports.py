@@ -1,4 +1,4 @@
-"""The reports of children: completions, and the loss of a child."""
+"""Handle the reports of children: completions, and the loss of a child."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pto_core.hierarchy.engine.reference.slots import Task
 
 
 class Reports:
-    """The events Completion, ChildReady, ChildLost and Deadline."""
+    """Handles the events Completion, ChildReady, ChildLost and Deadline."""
 
     def __init__(self, core: Core, endings: Endings) -> None:
         self._core = core
         self._endings = endings
 
     def completed(self, event: Completion) -> None:
-        """End the completed tasks, or raise and change nothing."""
+        """End the completed tasks. An impossible report raises an error and changes nothing."""
         child = self._core.children[event.child]
         self._check(child, event)
         while child.completed < event.count:
@@ -29,7 +29,7 @@ class Reports:
             self._endings.member_ended(self._core.slots.tasks[frame.task], outcome, event.cause)
 
     def _check(self, child: Child, event: Completion) -> None:
-        """If it raises, nothing has changed."""
+        """Check a report before it is applied, so that nothing has changed if it raises."""
         if child.state is not ChildState.READY:
             raise ProtocolError(
                 f"child {child.number} is {child.state.name} and reports frame {event.count}",
@@ -48,10 +48,11 @@ class Reports:
             self._check_skip(child, frame, is_last and event.outcome is Outcome.SKIPPED)
 
     def _check_skip(self, child: Child, frame: InFlight, is_skip: bool) -> None:
-        """A frame may be skipped only if its requirement failed or was lost.
+        """Raise if a frame was skipped without a reason, or ran although its requirement failed.
 
-        A child sees completions of other children before the engine does. So a requirement that was
-        not reported yet may have succeeded or failed.
+        A frame may be skipped only if its requirement failed or was lost. A child sees completions
+        of other children before the engine does, so a requirement that was not reported yet may
+        have succeeded or failed.
         """
         required = frame.requirement
         task = self._core.slots.tasks[frame.task]
@@ -85,7 +86,7 @@ class Reports:
         child.state = ChildState.READY
 
     def lost(self, event: ChildLost) -> None:
-        """End or repeat the frames in flight, oldest first."""
+        """Fail or repeat the tasks of the frames in flight, oldest first."""
         child = self._core.children[event.child]
         if child.state is ChildState.LOST:
             raise ProtocolError(f"child {event.child} is lost already", child=event.child)
@@ -103,7 +104,7 @@ class Reports:
             self._member_lost(task, cause, has_begun=frame.count <= event.started)
 
     def _member_lost(self, task: Task, cause: int, *, has_begun: bool) -> None:
-        """Repeat a task that had not begun, or a group of which no member had begun."""
+        """Repeat a task if none of its members had begun; otherwise count the member as failed."""
         repeats = self._core.configuration.repeats_lost
         goes_again = repeats and not has_begun
         if task.poison is not None or (goes_again and task.members == 1):
@@ -116,7 +117,7 @@ class Reports:
             self._endings.member_ended(task, Outcome.FAILED, cause)
 
     def deadline(self, event: Deadline) -> None:
-        """Request that the child is killed if that frame is still in flight."""
+        """Request to kill the child if the frame that exceeded its limit is still in flight."""
         child = self._core.children[event.child]
         if not 0 < event.count <= child.sent:
             raise ProtocolError(

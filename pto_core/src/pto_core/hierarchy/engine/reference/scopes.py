@@ -1,4 +1,4 @@
-"""The open scopes. Each keeps its tasks alive until it ends."""
+"""The open scopes. Each scope keeps its tasks alive until it ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Scopes:
 
     @property
     def ring(self) -> int:
-        """The heap ring of the innermost scope."""
+        """The number of the heap ring that the innermost scope uses."""
         return min(self.depth, RINGS - 1)
 
     def begin(self) -> None:

@@ -1,7 +1,7 @@
 """Tasks, their slots, and their reference counts.
 
-Tasks are numbered in the order of submits. Numbers are never reused; slots are. Invariant: a task
-is in :attr:`Slots.tasks` if and only if its state is not FREE, and if and only if it has a
+Tasks are numbered in the order of submits. Numbers are never reused, but slots are. Invariant: a
+task is in :attr:`Slots.tasks` if and only if its state is not FREE; the same holds for having a
 reference.
 """
 
@@ -19,16 +19,16 @@ from pto_core.hierarchy.states import Reference, State, StateEvent, Transitions,
 
 
 class Edge(IntFlag):
-    """The reasons why a task waits for a producer. A poisoning edge passes a failure on."""
+    """The reasons why a task waits for a producer, and whether a failure poisons the task."""
 
     ORDERS = 0
     """The task overwrites memory that the producer read or wrote."""
     DATA = 1
-    """The task reads an output of the producer, and keeps the producer's slot alive."""
+    """The task reads an output of the producer and keeps the producer's slot alive."""
     EXPLICIT = 2
-    """The program requested the edge (``after``)."""
+    """The program requested the dependency (``after``)."""
     CERTAIN = 4
-    """The regions certainly share bytes; without this bit, perhaps only their hulls overlap."""
+    """The regions share bytes. Without this bit, it is only known that their hulls overlap."""
 
     @property
     def poisons(self) -> bool:
@@ -38,58 +38,58 @@ class Edge(IntFlag):
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """A task that has not been consumed."""
+    """A task that was submitted and not consumed yet."""
 
     number: int
     slot: int
     spec: Submit | None
-    """None for an allocation."""
+    """The submission; None for an allocation."""
     slab: Slab | None = None
     producers: dict[int, Edge] = field(default_factory=dict)
-    """All producers found at the submit, finished or not."""
+    """All producers that were found at the submit, finished or not."""
     unfinished: set[int] = field(default_factory=set)
-    """The unfinished producers, because of which the task is PENDING, or was sent early."""
+    """The unfinished producers. Because of them, the task is PENDING or was sent early."""
     consumers: list[int] = field(default_factory=list)
-    """The tasks that wait for it, in ascending order; empty after it has finished."""
+    """The tasks that wait for this task, in ascending order; empty after it has finished."""
     holds: list[tuple[int, Reference]] = field(default_factory=list)
-    """The references that the task holds on other tasks until it finishes."""
+    """The references to other tasks that the task has until it finishes."""
     references: Counter[Reference] = field(default_factory=Counter)
-    """The number of references to this task."""
+    """The number of references to this task, by kind."""
     entries: list[Entry] = field(default_factory=list)
-    """Its entries in the region index, as writer or reader. Some may have been removed already."""
+    """The entries of the task in the region index; some may have been removed from the index."""
     attempts: int = 0
-    """The remaining retries."""
+    """The number of retries that remain."""
     ended: int = 0
-    """The number of members of this attempt that have ended."""
+    """The number of members that have ended in this attempt."""
     failure: int | None = None
     """The cause of the first member that failed in this attempt."""
     has_begun: bool = False
-    """Whether a member failed in this attempt; final once the attempt has ended."""
+    """Whether a member is known to have begun in this attempt; final after the attempt's end."""
     was_skipped: bool = False
     poison: int | None = None
-    """The failed task that poisons it, while the task is still in a child."""
+    """The failed task that poisons this task, which is still in a child."""
     children: tuple[tuple[int, int], ...] = ()
-    """The child and frame of each member in this attempt."""
+    """The child and the frame number of each member in this attempt."""
     last_producer: int = NONE
-    """The child of the producer that finished last, or behind which the task was sent early."""
+    """The child of the last producer that finished, or of the producer before which it was sent."""
     follower: int = NONE
-    """The unpinned consumer that may be sent early behind this attempt."""
+    """The unpinned consumer that may be sent before this attempt has ended."""
     has_saved_regions: bool = False
 
     @property
     def members(self) -> int:
-        """The number of frames in one attempt."""
+        """The number of frames in an attempt."""
         return 0 if self.spec is None else len(self.spec.members)
 
 
 def spec_of(task: Task) -> Submit:
-    """Return the submission; an allocation has none."""
+    """Return the submission of a task that is not an allocation."""
     assert task.spec is not None, "an allocation has no producers and is never sent"
     return task.spec
 
 
 class Slots:
-    """The states by slot, the free slots, and the tasks by number."""
+    """All tasks by number, the state of each slot, and the free slots."""
 
     def __init__(self, transitions: Transitions) -> None:
         self.transitions = transitions
@@ -99,7 +99,7 @@ class Slots:
         self.next_number = 0
 
     def take(self, spec: Submit | None) -> Task:
-        """Return a new task in a free slot. The caller sets its state."""
+        """Return a new task in a free slot. The caller must set its state."""
         if not self.free:
             self.free.append(len(self.states))
             self.states.append(State.FREE)
@@ -113,7 +113,7 @@ class Slots:
         return self.states[task.slot]
 
     def move(self, task: Task, event: StateEvent) -> None:
-        """Change the state. A change that the table does not list raises and has no effect."""
+        """Change the state. If the table does not list the transition, raise and change nothing."""
         try:
             self.states[task.slot] = follow(self.states[task.slot], event, self.transitions)
         except InternalError as error:
@@ -121,7 +121,7 @@ class Slots:
             raise
 
     def is_live(self, number: int) -> bool:
-        """Return whether the task was not consumed yet."""
+        """Return whether the task has not been consumed yet."""
         return number in self.tasks
 
     def is_unfinished(self, number: int) -> bool:
