@@ -7,8 +7,8 @@ A plugin's whole test file::
     class TestMyChip(BackendContract):
         backend = "mychip"
 
-A test requires capabilities, not a certain plugin. A test is not collected if the plugin does not
-claim its capabilities; if the plugin claims a capability that it does not have, the test fails.
+A contract tests the capabilities that a plugin claims. A test whose capabilities the plugin does
+not claim is not collected; a plugin that claims a capability without having it fails the test.
 Every test is a plain function ``check_*`` of one subject (:class:`BackendSubject`,
 :class:`RuntimeSubject`, :class:`TransportSubject`, :class:`LinkSubject` or
 :class:`SchedulerSubject`), in the modules ``memory``, ``topology``, ``dispatch``, ``claims``,

@@ -1,9 +1,9 @@
 """The native ABI of ``pto/abi/*.h`` as ctypes structures.
 
-For checks that the Python API cannot express: they call the function table of a backend or runtime
-directly, in any order. Names are those of the headers without the prefix ``pto_``; ``yield_``
-avoids the Python keyword. ``tests/conformance/test_abi_mirror.py`` compares every field with the
-headers.
+It is used by checks that call the function table of a backend or runtime directly, in any order,
+which the Python API does not allow. The names are those of the headers without the prefix ``pto_``;
+``yield_`` avoids the Python keyword. ``tests/conformance/test_abi_mirror.py`` compares every field
+with the headers.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class CoreMask(Structure):
     _fields_ = (("words", c_uint64 * 2),)
 
     def cores(self) -> list[int]:
-        """Return the cores whose bit is set, in order."""
+        """Return the cores whose bits are set, in ascending order."""
         bits = self.words[0] | self.words[1] << 64
         return [core for core in range(128) if bits >> core & 1]
 
@@ -187,7 +187,7 @@ class Topology(Structure):
 
 
 class Payload(Structure):
-    """``pto_payload``: only the header; ``num_args`` 64-bit arguments follow it in memory."""
+    """``pto_payload``: only the header. In memory, ``num_args`` arguments of 64 bits follow it."""
 
     _fields_ = (
         ("kernel", c_uint64),
@@ -558,11 +558,11 @@ class BackendApi(Structure):
 
 
 def entries(table: type[Structure]) -> list[str]:
-    """List the function names of a table."""
+    """List the names of the functions in a table."""
     return [field[0] for field in table._fields_ if hasattr(field[1], "_flags_")]
 
 
 def payload_arguments(payload: Payload) -> list[int]:
-    """Read the arguments that follow a payload's header in memory."""
+    """Read the arguments that follow the header of a payload in memory."""
     start = ctypes.addressof(payload) + ctypes.sizeof(Payload)
     return list((c_uint64 * payload.num_args).from_address(start))

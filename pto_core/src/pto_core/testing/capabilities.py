@@ -1,4 +1,4 @@
-"""Collect only the tests whose capabilities the plugin claims."""
+"""Collect only the tests for capabilities that the plugin claims."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ _ATTRIBUTE = "required_capabilities"
 
 
 def contract_test(check: Callable[[Any], None], *requires: str) -> Callable[[Any], None]:
-    """Wrap ``check`` as a test method for plugins that claim all of ``requires``.
+    """Return ``check`` as a test method for plugins that claim all of ``requires``.
 
-    ``"!x"`` requires that the plugin does not claim x; ``"backend:x"`` refers to the backend that
-    drives a runtime under test.
+    ``"!x"`` means that the plugin must not claim x. ``"backend:x"`` means that the backend that
+    drives the tested runtime must claim x.
     """
 
     def test(self: Any) -> None:
         check(self.subject)
 
-    # a partial has the docstring of its function
+    # The docstring of a partial is that of its function.
     test.__doc__ = getattr(check, "func", check).__doc__
     setattr(test, _ATTRIBUTE, requires)
     return test

@@ -1,7 +1,7 @@
-"""The contracts as test classes: the tests of a plugin derive from one and name the plugin.
+"""The contracts as test classes. The test class of a plugin derives from one and names the plugin.
 
-A class loads its plugin when it is defined, because the plugin's claims select the tests. Each test
-is one check; the check's docstring is the contract.
+A class loads its plugin when the class is defined, because the claims of the plugin select the
+tests. Each test is one check, whose docstring states the contract.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pto_core.testing.subjects import BackendSubject, RuntimeSubject
 
 
 class BackendContract:
-    """The contract of backends. A subclass sets ``backend`` to the selection name."""
+    """The contract of backends. A subclass sets ``backend`` to the name of the backend."""
 
     backend: ClassVar[str]
     subject: ClassVar[BackendSubject]
@@ -79,9 +79,10 @@ class BackendContract:
 
 
 class RuntimeContract:
-    """The contract of level-2 runtime variants.
+    """The contract of runtime variants of level 2.
 
-    A subclass sets ``runtime``, and ``backend`` to override the first healthy one.
+    A subclass sets ``runtime``. It may also set ``backend``; the default is the first healthy
+    backend.
     """
 
     runtime: ClassVar[str]

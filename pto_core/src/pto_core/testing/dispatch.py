@@ -1,4 +1,4 @@
-"""Check a backend's cores, dispatch and completion with a :class:`Probe`."""
+"""Check the cores of a backend, its dispatch and its completions with a :class:`Probe`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pto_core.testing.subjects import BackendSubject
 
 
 def check_each_task_runs_once(backend: BackendSubject, tasks: int = 300) -> None:
-    """Require that every dispatched task ran exactly once at the end of the run."""
+    """Require that every dispatched task has run exactly once when the run ends."""
     probe = Probe()
     with backend.open() as device:
         kernels = backend.load_recorders(device)
@@ -66,7 +66,7 @@ def check_completions_are_reported_once(backend: BackendSubject) -> None:
 def check_payload_is_copied(backend: BackendSubject, seed: int | None = None) -> None:
     """Require that a core receives a copy of the payload, made before ``dispatch`` returns.
 
-    The check uses the largest number of arguments and a payload of the largest size.
+    The check uses up to the largest number of arguments.
     """
     with random_numbers(seed) as numbers, backend.open() as device:
         kernels = backend.load_recorders(device)
@@ -85,7 +85,7 @@ def check_payload_is_copied(backend: BackendSubject, seed: int | None = None) ->
 
 
 def check_relative_arguments(backend: BackendSubject, seed: int | None = None) -> None:
-    """Require that arguments in ``relative_args`` reach the kernel as addresses inside its copy."""
+    """Require that ``relative_args`` reach the kernel as addresses inside its payload copy."""
     with random_numbers(seed) as numbers, backend.open() as device:
         kernels = backend.load_recorders(device)
         probe = Probe()
@@ -154,7 +154,7 @@ def check_counters(backend: BackendSubject) -> None:
 
 
 def check_memory_of_a_run(backend: BackendSubject) -> None:
-    """Require that the end of a run frees its allocations, and that reserved memory is zeroed."""
+    """Require that the end of a run frees its memory, and that reserved memory contains zeros."""
     seen: list[int] = []
 
     def allocate(platform: abi.Platform) -> None:
@@ -182,7 +182,7 @@ def check_memory_of_a_run(backend: BackendSubject) -> None:
 
 
 def check_unknown_options_are_refused(backend: BackendSubject) -> None:
-    """Require that an unknown option is a usage error that names it."""
+    """Require that an unknown option causes a usage error that names the option."""
     try:
         device = backend.open(no_such_option="1")
     except StatusError as refusal:
@@ -196,7 +196,7 @@ def check_unknown_options_are_refused(backend: BackendSubject) -> None:
 
 
 def check_missing_files_are_load_errors(backend: BackendSubject) -> None:
-    """Require LOAD and the path for a missing kernel or library."""
+    """Require the status LOAD and a message with the path for a missing kernel or library."""
     missing = Path("/nonexistent/conformance.so")
     with backend.open() as device:
         for name, load in (
@@ -216,7 +216,7 @@ def check_missing_files_are_load_errors(backend: BackendSubject) -> None:
 
 
 def check_abort(backend: BackendSubject) -> None:
-    """Require that an aborted run returns ABORTED, and that the next run works."""
+    """Require that an aborted run returns ABORTED, and that the next run succeeds."""
     probe = Probe()
     with backend.open() as device:
         kernels = backend.load_recorders(device)
@@ -238,7 +238,7 @@ def check_abort(backend: BackendSubject) -> None:
 
 
 def check_many_runs(backend: BackendSubject, runs: int = 100) -> None:
-    """Require that a device runs repeatedly, without state left from earlier runs."""
+    """Require that a device can run repeatedly without effects of earlier runs."""
     probe = Probe()
     with backend.open() as device:
         kernels = backend.load_recorders(device)

@@ -1,10 +1,10 @@
-"""The error for a broken contract."""
+"""The error that reports a broken contract."""
 
 from __future__ import annotations
 
 
 class ContractError(AssertionError):
-    """The plugin breaks a contract. The message contains the rule, the values and the seed."""
+    """The plugin breaks its contract. The message contains the rule, the values and the seed."""
 
 
 def expect(condition: object, message: str) -> None:

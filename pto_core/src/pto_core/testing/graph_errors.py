@@ -1,4 +1,4 @@
-"""Check a runtime on invalid graphs: it reports the first error, and the next run works."""
+"""Check that a runtime reports the first error of an invalid graph, and that the next run works."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _run_wrong(
     *,
     result: int = 0,
 ) -> Outcome:
-    """Run the graph of ``build``, expect one of the ``allowed`` errors, then run a valid graph."""
+    """Run the graph of ``build``, require one of the ``allowed`` errors, then run a valid graph."""
     with Session(runtime) as session:
         log = RecorderLog(session.device, 16)
         session.start()
@@ -48,7 +48,7 @@ def _submit(session: Session, log: RecorderLog, count: int, *, publish: bool = T
 
 
 def check_cycle(runtime: RuntimeSubject) -> None:
-    """Require that a cycle ends the run with CYCLE, at once, and that ``task`` is on the cycle."""
+    """Require that a cycle ends the run at once with CYCLE, and that ``task`` is part of it."""
     ids: list[int] = []
 
     def build(session: Session, log: RecorderLog) -> None:
@@ -74,7 +74,7 @@ def check_self_edge(runtime: RuntimeSubject) -> None:
 
 
 def check_unknown_task(runtime: RuntimeSubject) -> None:
-    """Require a usage error with the id for an edge from a task that does not exist."""
+    """Require a usage error that contains the id for an edge from a task that does not exist."""
     for missing in (_NO_SUCH_TASK, -7):
 
         def build(session: Session, log: RecorderLog, missing: int = missing) -> None:
@@ -86,7 +86,7 @@ def check_unknown_task(runtime: RuntimeSubject) -> None:
 
 
 def check_unknown_kernel(runtime: RuntimeSubject) -> None:
-    """Require -1 for an unknown func_id; the run ends with USAGE and the id."""
+    """Require -1 for an unknown func_id, and a usage error with the id at the end of the run."""
 
     def build(session: Session, log: RecorderLog) -> None:
         task = session.submit(_NO_SUCH_KERNEL, log.arguments(0))
@@ -97,7 +97,7 @@ def check_unknown_kernel(runtime: RuntimeSubject) -> None:
 
 
 def check_too_many_arguments(runtime: RuntimeSubject) -> None:
-    """Require CAPACITY, with both numbers, if a task has one argument more than ``max_args``."""
+    """Require CAPACITY with both numbers for a task with one argument more than ``max_args``."""
     most = runtime.native.table.max_args
 
     def build(session: Session, log: RecorderLog) -> None:
@@ -110,7 +110,7 @@ def check_too_many_arguments(runtime: RuntimeSubject) -> None:
 
 
 def check_orchestration_failure(runtime: RuntimeSubject) -> None:
-    """Require ORCHESTRATION with code 3 if the caller ends its graph with 3."""
+    """Require that a run whose caller ends the graph with 3 fails with ORCHESTRATION and code 3."""
     outcome = _run_wrong(
         runtime,
         lambda session, log: _submit(session, log, 3),
@@ -121,7 +121,7 @@ def check_orchestration_failure(runtime: RuntimeSubject) -> None:
 
 
 def check_first_error_wins(runtime: RuntimeSubject) -> None:
-    """Require that a run reports its first error, and that later submits return -1."""
+    """Require that a run reports its first error, and that submits after it return -1."""
 
     def build(session: Session, log: RecorderLog) -> None:
         session.submit(_NO_SUCH_KERNEL, log.arguments(0))
@@ -134,7 +134,7 @@ def check_first_error_wins(runtime: RuntimeSubject) -> None:
 
 
 def check_unpublished_work(runtime: RuntimeSubject) -> None:
-    """Require that unpublished tasks never run, and that the run ends with UNPUBLISHED."""
+    """Require that tasks that are not published never run; the run ends with UNPUBLISHED."""
     with Session(runtime) as session:
         log = RecorderLog(session.device, 2)
         session.start()
@@ -151,7 +151,7 @@ def check_unpublished_work(runtime: RuntimeSubject) -> None:
 
 
 def check_publish_twice(runtime: RuntimeSubject) -> None:
-    """Require a usage error for a second publish of a task."""
+    """Require a usage error if a task is published twice."""
 
     def build(session: Session, log: RecorderLog) -> None:
         task = _submit(session, log, 1)[0]
@@ -161,7 +161,7 @@ def check_publish_twice(runtime: RuntimeSubject) -> None:
 
 
 def check_abort(runtime: RuntimeSubject) -> None:
-    """Require that a run aborted by another thread ends with ABORTED, and the next one works."""
+    """Require that a run that another thread aborts ends with ABORTED, and the next run works."""
     with Session(runtime) as session:
         log = RecorderLog(session.device, 100)
         session.start()
@@ -178,7 +178,7 @@ def check_abort(runtime: RuntimeSubject) -> None:
 
 
 def check_failing_kernel(runtime: RuntimeSubject) -> None:
-    """Require KERNEL, with task and error text, for a failing kernel; later tasks do not run."""
+    """Require KERNEL with task and error text for a kernel that fails; later tasks do not run."""
 
     def fail(_payload: Any, _core: int, error: Any) -> int:
         error.contents.status = abi.Status.KERNEL
@@ -204,7 +204,7 @@ def check_failing_kernel(runtime: RuntimeSubject) -> None:
 
 
 def check_unknown_options_are_refused(runtime: RuntimeSubject) -> None:
-    """Require that an unknown option is a usage error that names it."""
+    """Require that an unknown option causes a usage error that names the option."""
     with runtime.backend.open() as device:
         try:
             device.attach(runtime.native, no_such_option="1")
@@ -218,7 +218,7 @@ def check_unknown_options_are_refused(runtime: RuntimeSubject) -> None:
 
 
 def check_unsupported_scopes(runtime: RuntimeSubject) -> None:
-    """Require UNSUPPORTED for opening a scope if the variant has no ``scopes``."""
+    """Require UNSUPPORTED when a scope is opened, if the variant does not claim ``scopes``."""
     with Session(runtime) as session:
         session.start()
         handle = session.device.runtime_handle

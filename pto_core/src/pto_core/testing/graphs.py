@@ -1,4 +1,4 @@
-"""Task graphs for the checks, and a checker for the order in which their tasks ran."""
+"""Task graphs for the checks, and a check of the order in which their tasks ran."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Graph:
     edges: list[tuple[int, int]]
 
     def verify(self, records: np.ndarray[Any, Any]) -> None:
-        """Check the log of a recorder kernel: every task ran once, and every edge was respected."""
+        """Check the log of a recorder kernel: every task ran once, after all of its producers."""
         wrong = np.flatnonzero(records["runs"] != 1)
         expect(
             wrong.size == 0,
@@ -41,12 +41,12 @@ class Graph:
 
 
 def diamond() -> Graph:
-    """Return a graph of one task, two tasks after it, and one task after both."""
+    """Return a diamond: one task, two tasks that depend on it, and one that depends on both."""
     return Graph("diamond", 4, [(0, 1), (0, 2), (1, 3), (2, 3)])
 
 
 def chain(tasks: int) -> Graph:
-    """Return a graph that is a chain of tasks."""
+    """Return a graph in which each task depends on the task before it."""
     return Graph(f"chain of {tasks}", tasks, [(i, i + 1) for i in range(tasks - 1)])
 
 
@@ -63,7 +63,7 @@ def hourglass(width: int) -> Graph:
 
 
 def random_graph(numbers: random.Random, tasks: int, fan_in: int = 4) -> Graph:
-    """Return a random graph in which a task has up to ``fan_in`` producers, mostly recent ones."""
+    """Return a random graph whose tasks have up to ``fan_in`` producers, mostly recent ones."""
     edges = []
     for task in range(1, tasks):
         count = numbers.randrange(fan_in + 1)

@@ -1,7 +1,7 @@
-"""A thin driver for the function table of a backend and that of a runtime.
+"""Call the function tables of a backend and of a runtime.
 
-Each table entry has one method; each error raises a :class:`StatusError`. The driver adds no checks
-of its own, so that a check can break the rules on purpose and observe the plugin.
+Each entry of a table has one method. An error raises a :class:`StatusError`. The methods check
+nothing, so that a test can break the rules on purpose and observe the plugin.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pto_core.testing import abi
 from pto_core.testing.failure import ContractError
 
 RUN_LIMIT_S = 60.0
-"""The time limit after which a run counts as hung."""
+"""The time in seconds after which a run counts as hung."""
 
 _WAIT_SLICE_NS = 50_000_000
 
 _held_by_stuck_threads: list[object] = []
-"""Callbacks that a thread of a lost device may still execute; they are never freed."""
+"""Callbacks that a thread of a lost device may still call, so they are never freed."""
 
 
 class StatusError(Exception):
-    """A call of the native ABI returned ``status``; ``error`` is its error record."""
+    """A call of the native ABI failed with ``status``; ``error`` is its error record."""
 
     def __init__(self, call: str, status: int, error: abi.Error) -> None:
         self.status = abi.Status(status)
@@ -37,7 +37,7 @@ class StatusError(Exception):
 
 @dataclass(frozen=True)
 class Kernel:
-    """A loaded kernel: its entry in the kernel table of a run."""
+    """A loaded kernel, as an entry of the kernel table of a run."""
 
     func_id: int
     core: abi.Core
@@ -46,7 +46,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a run: its status, the first error and the report."""
+    """The result of a run: its status, its first error and its report."""
 
     status: abi.Status
     error: abi.Error
@@ -54,7 +54,7 @@ class Outcome:
 
     @property
     def message(self) -> str:
-        """The text of the first error."""
+        """The message of the first error."""
         return bytes(self.error.message).decode(errors="replace")
 
 
@@ -75,7 +75,7 @@ class NativeBackend:
         self.flags = abi.BackendFlag(self.table.capabilities)
 
     def open(self, device_id: int = 0, **options: object) -> NativeDevice:
-        """Open a device; ``options`` are the native ones, such as ``mode`` and ``seed``."""
+        """Open a device; ``options`` are those of the library, such as ``mode`` and ``seed``."""
         return NativeDevice(self, device_id, options)
 
 
@@ -91,7 +91,7 @@ class NativeRuntime:
         self.flags = abi.RuntimeFlag(self.table.capabilities)
 
     def entry(self, variant: str) -> Any:
-        """Request ``variant`` from the library. Return its table, or a null pointer."""
+        """Request ``variant`` from the library. Return its function table, or a null pointer."""
         entry = self._library.pto_runtime_entry
         entry.argtypes = [ctypes.c_char_p]
         entry.restype = ctypes.POINTER(abi.RuntimeApi)
@@ -99,7 +99,7 @@ class NativeRuntime:
 
 
 class NativeDevice:
-    """An open device. Leaving the context closes it; :meth:`close` must be the last call."""
+    """An open device. The end of a ``with`` block closes it. No call may follow :meth:`close`."""
 
     def __init__(
         self, backend: NativeBackend, device_id: int, options: Mapping[str, object]
@@ -133,7 +133,7 @@ class NativeDevice:
         self.close()
 
     def close(self) -> abi.LeakReport:
-        """End the run, detach and close; a second call does nothing. Return the leak report."""
+        """End the run, detach and close. A second call does nothing. Return the leak report."""
         leaks = abi.LeakReport()
         if self._handle:
             if self._running:
@@ -223,7 +223,7 @@ class NativeDevice:
     def start(
         self, kernels: Sequence[Kernel], *, block_dim: int = 0, aicpu_thread_num: int = 3
     ) -> None:
-        """Start a run. The caller submits its tasks."""
+        """Start a run, to which the caller submits tasks."""
         entries = (abi.KernelEntry * max(len(kernels), 1))(
             *(abi.KernelEntry(k.func_id, k.core, k.address, b"kernel") for k in kernels)
         )
@@ -234,11 +234,11 @@ class NativeDevice:
         self._running = True
 
     def orchestration_done(self, result: int = 0) -> None:
-        """Announce that all tasks are submitted."""
+        """Announce that all tasks were submitted."""
         self._table.orchestration_done(self._handle, result)
 
     def wait(self, limit_s: float = RUN_LIMIT_S) -> None:
-        """Wait for the end of the run. A run that exceeds the time limit breaks the contract."""
+        """Wait for the end of the run. Raises ContractError if the run exceeds the time limit."""
         deadline = time.monotonic() + limit_s
         while (status := self._table.wait(self._handle, _WAIT_SLICE_NS)) != abi.Status.OK:
             if status != abi.Status.PENDING:
@@ -255,7 +255,7 @@ class NativeDevice:
         return Outcome(abi.Status(status), error, report)
 
     def abort(self, cause: abi.Status = abi.Status.ABORTED, *, lost: bool = False) -> None:
-        """End the run early, from any thread."""
+        """Abort the run. Any thread may call this method."""
         self._lost = self._lost or lost
         error = abi.Error(status=cause, message=b"the conformance kit aborted the run")
         self._table.abort(self._handle, ctypes.byref(error), int(lost))

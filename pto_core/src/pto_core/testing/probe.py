@@ -1,8 +1,8 @@
-"""A runtime variant in Python that monitors the backend which drives it.
+"""A runtime variant in Python that observes the backend which drives it.
 
-It dispatches a fixed list of independent tasks, one to each free core of the matching type, and
-records all calls of the backend. After each dispatch it overwrites its own copy of the payload, as
-the ABI allows. ``violations`` lists the forbidden calls of the backend.
+It dispatches a fixed list of independent tasks, one at a time to each free core of the matching
+type, and records all calls of the backend. After each dispatch it overwrites its own copy of the
+payload, as the ABI allows. ``violations`` lists the calls of the backend that the ABI forbids.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pto_core.testing.native import Kernel
 
 _SCRIBBLE = 0xA5
 _SPARED_BYTES = ctypes.sizeof(abi.Payload) + 8 * 4
-"""The header and the recorder's addresses are kept: a kernel with the wrong copy must not crash.
+"""The size of the header and of the recorder's addresses, which the probe does not overwrite.
 """
 
 
 @dataclass(frozen=True)
 class Work:
-    """One task for the probe. The kernel receives ``arguments``.
+    """A task for the probe. The kernel receives ``arguments``.
 
     An argument whose index is in ``relative`` is a byte offset into ``blob``, which follows the
     arguments in the payload.
@@ -58,21 +58,21 @@ class Work:
 
 @dataclass
 class Journal:
-    """The probe's record of one run."""
+    """The events of one run that the probe has recorded."""
 
     topology: abi.Topology | None = None
     dispatched: dict[int, int] = field(default_factory=dict)
-    """The core of each task."""
+    """The core of each dispatched task."""
     completed: list[tuple[int, int]] = field(default_factory=list)
     """Pairs (task, core), in the order in which the backend reported them."""
     violations: list[str] = field(default_factory=list)
 
 
 class Probe:
-    """The runtime under the backend; ``pointer`` is its table. It serves one device at a time.
+    """A runtime variant for one device at a time; ``pointer`` is the address of its function table.
 
-    ``on_begin`` and ``on_finalise`` are called with the platform table, on a thread of the backend:
-    before the first task and after the last one.
+    A thread of the backend calls ``on_begin`` before the first task and ``on_finalise`` after the
+    last one. Both receive the platform table.
     """
 
     def __init__(
@@ -131,13 +131,13 @@ class Probe:
         return table
 
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Store an exception of the kit, because ctypes would drop it."""
+        """Store an exception of this kit, because ctypes would drop it."""
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:
             try:
                 return function(*arguments)
-            except Exception:  # noqa: BLE001 - there is no Python frame above to raise into
+            except Exception:  # noqa: BLE001 - the callers are native and cannot handle it
                 self.journal.violations.append(f"in {name}(): {traceback.format_exc()}")
                 self._latch(abi.Status.INTERNAL)
                 return abi.Step.ERROR if name == "schedule_step" else abi.Status.INTERNAL

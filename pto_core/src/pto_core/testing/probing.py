@@ -1,4 +1,4 @@
-"""Run a backend under the probe, and provide a kernel that waits at a gate."""
+"""Run a backend under the probe, and provide a kernel that waits until it is released."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run_probe(
     block_dim: int = 0,
     aicpu_thread_num: int = 3,
 ) -> tuple[Outcome, Journal]:
-    """Run ``work`` on a device with ``probe`` attached. Return the outcome and the journal."""
+    """Run ``work`` on a device with ``probe`` attached. Return the outcome and its journal."""
     probe.load(work)
     device.start(kernels, block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
     device.orchestration_done()
@@ -32,7 +32,7 @@ def run_probe(
 
 
 def recorder_work(log: RecorderLog, kernels: Sequence[Kernel], tasks: int) -> list[Work]:
-    """Return ``tasks`` recorder tasks, two thirds of them for AIV; each adds up four values."""
+    """Return ``tasks`` recorder tasks, two thirds of them for AIV. Each task adds four values."""
     return [
         Work(
             task,
@@ -48,7 +48,7 @@ def _values_of(task: int) -> list[int]:
 
 
 def expect_all_right(outcome: Outcome, journal: Journal) -> None:
-    """Raise unless the run succeeded and the probe recorded no violation."""
+    """Raise unless the run has succeeded without a violation."""
     expect(not journal.violations, "; ".join(journal.violations))
     expect(
         outcome.status == abi.Status.OK,
@@ -57,7 +57,7 @@ def expect_all_right(outcome: Outcome, journal: Journal) -> None:
 
 
 class Gate:
-    """The memory of the gate kernel, which occupies its core until :meth:`open`."""
+    """The memory of the gate kernel, which occupies its core until :meth:`open` is called."""
 
     def __init__(self, device: NativeDevice, limit_ms: int = _GATE_LIMIT_MS) -> None:
         self._device = device
@@ -74,7 +74,7 @@ class Gate:
         return self._device.copy_out(self.address, 8) == (1).to_bytes(8, "little")
 
     def await_entered(self) -> None:
-        """Wait until the kernel has begun. If it does not begin, the contract is broken."""
+        """Wait until the kernel has begun. Raises ContractError if it does not begin in time."""
         deadline = time.monotonic() + RUN_LIMIT_S
         while not self.entered():
             if time.monotonic() > deadline:
@@ -82,5 +82,5 @@ class Gate:
             time.sleep(0)
 
     def open(self) -> None:
-        """Let the kernel return."""
+        """Let the kernel end."""
         self._device.copy_in(self.address + 8, (1).to_bytes(8, "little"))

@@ -1,4 +1,4 @@
-"""Check a pair of plugins through the Python API."""
+"""Check a backend and a runtime through the public Python API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pto_core.testing.subjects import BackendSubject, RuntimeSubject
 
 
 def check_arrays(backend: BackendSubject) -> None:
-    """Require that arrays of any shape are copied to the device and back unchanged."""
+    """Require that arrays of any shape are unchanged after a copy to the device and back."""
     with pto_core.open_device(backend.name, runtime=_any_runtime()) as device:
         for shape in ((0,), (1,), (3, 5), (1000, 17)):
             host = np.arange(int(np.prod(shape)), dtype=np.float32).reshape(shape)
@@ -27,14 +27,14 @@ def check_arrays(backend: BackendSubject) -> None:
 
 
 def check_close_twice(backend: BackendSubject) -> None:
-    """Require that a second close of a device does nothing."""
+    """Require that the second close of a device does nothing."""
     device = pto_core.open_device(backend.name, runtime=_any_runtime())
     device.close()
     device.close()
 
 
 def check_graph(runtime: RuntimeSubject) -> None:
-    """Require that a diamond of Python kernels computes the sequential result and is counted."""
+    """Require the right result and task counts for a diamond of Python kernels."""
 
     @pto_core.kernel(core="aiv")
     def double(source: Any, target: Any) -> None:
@@ -64,7 +64,7 @@ def check_graph(runtime: RuntimeSubject) -> None:
 
 
 def check_errors(runtime: RuntimeSubject) -> None:
-    """Require that a cycle and a failing kernel raise their errors; the device remains usable."""
+    """Require that a cycle and a failing kernel raise their errors, and the device stays usable."""
 
     class OnPurposeError(Exception):
         pass
@@ -107,7 +107,7 @@ def check_errors(runtime: RuntimeSubject) -> None:
 
 
 def _any_runtime() -> str:
-    """Return the name of an installed variant, because opening a device requires one."""
+    """Return the name of an installed runtime variant; opening a device requires one."""
     for record in plugins.runtimes():
         if plugins.inspect(record).health.ok:
             return record.name

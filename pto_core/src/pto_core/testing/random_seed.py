@@ -1,4 +1,4 @@
-"""Reproducible random checks."""
+"""Random numbers for checks, from seeds with which a failure can be repeated."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pto_core.testing.failure import ContractError
 
 @contextmanager
 def random_numbers(seed: int | None) -> Iterator[random.Random]:
-    """Return a generator. A check that fails inside the context names the reproducing seed.
+    """Return a random generator. The message of a check that fails in the block has the seed.
 
-    ``None`` selects a new seed each time.
+    If ``seed`` is None, a new seed is chosen.
     """
     chosen = secrets.randbits(32) if seed is None else seed
     try:

@@ -1,4 +1,4 @@
-"""The log that the recorder kernel writes, as the host reads it."""
+"""The log in device memory that the recorder kernel writes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from pto_core.testing.native import NativeDevice
 
 RECORD = np.dtype([("runs", "<u8"), ("start", "<u8"), ("end", "<u8"), ("sum", "<u8")])
-"""One task: how often it ran, the clock at its start and end, and the sum of its values."""
+"""The record of one task: how often it ran, its start and end times, and the sum of its values."""
 
 _CLOCK_BYTES = 64
 
 
 def sum_of_values(values: Sequence[int]) -> int:
-    """Return the sum that the kernel computes for ``values``."""
+    """Return the sum that the recorder kernel computes for ``values``."""
     total = 0
     for value in values:
         total = (total * 31 + value) % 2**64
@@ -24,7 +24,7 @@ def sum_of_values(values: Sequence[int]) -> int:
 
 
 class RecorderLog:
-    """A log of ``tasks`` records in device memory."""
+    """A log in device memory with one record for each of ``tasks`` tasks."""
 
     def __init__(self, device: NativeDevice, tasks: int) -> None:
         self._device = device
@@ -34,11 +34,11 @@ class RecorderLog:
         self.clear()
 
     def clear(self) -> None:
-        """Clear the log."""
+        """Reset all records to zero."""
         self._device.copy_in(self.address, bytes(_CLOCK_BYTES + self._bytes))
 
     def arguments(self, index: int, values: Sequence[int] = ()) -> list[int]:
-        """Return the arguments of task ``index``, including its values."""
+        """Return the arguments of the kernel for task ``index``, with its values at the end."""
         return [self.address, index, 0, len(values), *values]
 
     def read(self) -> np.ndarray[Any, Any]:
@@ -47,5 +47,5 @@ class RecorderLog:
         return np.frombuffer(raw, dtype=RECORD)
 
     def free(self) -> None:
-        """Free the log's memory."""
+        """Free the memory of the log."""
         self._device.free(self.address)

@@ -1,4 +1,4 @@
-"""A device with an attached runtime variant, and the submit path of the variant's table."""
+"""A device with an attached runtime variant, whose function table receives the submits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TASKS_PER_SCOPE = 500
 class Session:
     """A device with the attached variant and the loaded recorder kernels.
 
-    ``options`` are passed to the backend. Leaving the context closes the device.
+    ``options`` are passed to the backend. The end of the ``with`` block closes the device.
     """
 
     def __init__(self, subject: RuntimeSubject, device_id: int = 0, **options: object) -> None:
@@ -40,7 +40,7 @@ class Session:
         self.device.close()
 
     def start(self, *, block_dim: int = 0, aicpu_thread_num: int = 3) -> None:
-        """Start a run, to which :meth:`submit` adds tasks."""
+        """Start a run for the tasks that :meth:`submit` adds."""
         self.device.start(self.kernels, block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
 
     def submit(self, func_id: int, arguments: Sequence[int], core_type: int = -1) -> int:
@@ -59,7 +59,7 @@ class Session:
         core_type: int = -1,
         cluster: int | None = None,
     ) -> int:
-        """Submit one task with its scalars first. Its allocated tensors receive their addresses."""
+        """Submit a task, its scalars first. Set the addresses of tensors that are allocated."""
         params = (abi.Param * max(len(scalars) + len(tensors), 1))()
         for param, scalar in zip(params, scalars, strict=False):
             param.tag = abi.Tag.SCALAR
@@ -81,19 +81,19 @@ class Session:
         return abi.Status(self._add_edge(self.device.runtime_handle, producer, consumer))
 
     def publish(self, task: int) -> abi.Status:
-        """Publish a task if the variant has ``publish``; otherwise do nothing."""
+        """Publish a task if the variant has the capability ``publish``; otherwise do nothing."""
         if not self.flags & abi.RuntimeFlag.PUBLISH:
             return abi.Status.OK
         return abi.Status(self._publish(self.device.runtime_handle, task))
 
     def end(self, result: int = 0) -> Outcome:
-        """Announce the end of the submits, wait, and finish."""
+        """Announce that all tasks were submitted, wait for the end of the run, and finish it."""
         self.device.orchestration_done(result)
         self.device.wait()
         return self.device.finish()
 
     def submit_graph(self, graph: Graph, log: RecorderLog) -> list[int]:
-        """Submit, order and publish the tasks of ``graph``. Return their ids."""
+        """Submit the tasks of ``graph``, add its edges, and publish the tasks. Return their ids."""
         producers: list[list[int]] = [[] for _ in range(graph.tasks)]
         for producer, consumer in graph.edges:
             producers[consumer].append(producer)
@@ -112,9 +112,9 @@ class Session:
         return ids
 
     def _submit_keys(self, producers: list[list[int]], log: RecorderLog) -> list[int]:
-        """Make every task write its own key, and read the keys of its producers.
+        """Submit tasks that write a key of their own and read the keys of their producers.
 
-        A scope keeps the slots of its tasks in use, so each scope has few tasks.
+        A scope keeps the slots of its tasks in use, so each scope has only a few tasks.
         """
         keys = [key(log.address + index) for index in range(len(producers))]
         table, handle = self.subject.native.table, self.device.runtime_handle
@@ -135,19 +135,19 @@ class Session:
     def run_graph(
         self, graph: Graph, log: RecorderLog, *, block_dim: int = 0, aicpu_thread_num: int = 3
     ) -> Outcome:
-        """Run ``graph`` with the recorder kernel."""
+        """Run ``graph``; each of its tasks runs the recorder kernel."""
         self.start(block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
         self.submit_graph(graph, log)
         return self.end()
 
 
 def key(address: int) -> abi.TensorData:
-    """Return a tensor of size zero, which orders tasks by its address and covers no bytes."""
+    """Return a tensor of size zero. It orders tasks by its address and covers no bytes."""
     return tensor(address, 0)
 
 
 def tensor(address: int, elements: int, first: int = 0, of: int | None = None) -> abi.TensorData:
-    """Return a view of ``elements`` bytes from byte ``first`` on, in a buffer of ``of`` bytes."""
+    """Return a view of ``elements`` bytes, from byte ``first`` on, of a buffer of ``of`` bytes."""
     whole = elements if of is None else of
     made = abi.TensorData(ndims=1, dtype=abi.UINT8, owner=-1, start_offset=first)
     made.buffer.addr, made.buffer.size = address, whole

@@ -1,4 +1,4 @@
-"""The subject of a check, found by name: a backend, or a runtime with a backend that drives it."""
+"""The subject of a check: a backend, or a runtime with a backend, found by name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BackendSubject:
 
     @classmethod
     def load(cls, name: str) -> BackendSubject:
-        """Find the backend by name, as a user would; it must be healthy."""
+        """Find the backend by name, as users do. Raises an error if it is not healthy."""
         plugin = plugins.load_backend(name)
         return cls(plugin.name, plugin, NativeBackend(plugin.library()))
 
@@ -51,7 +51,7 @@ class BackendSubject:
         return self._kernels[key]
 
     def load_recorders(self, device: NativeDevice) -> list[Kernel]:
-        """Load the recorder kernel for both core types; the list's index is the func_id."""
+        """Load the recorder kernel for both core types; the index in the list is the func_id."""
         return [
             device.load_kernel(func_id, core, self.kernel("recorder", core))
             for func_id, core in ((RECORDER_AIC, abi.Core.AIC), (RECORDER_AIV, abi.Core.AIV))
@@ -69,7 +69,7 @@ class RuntimeSubject:
 
     @classmethod
     def load(cls, name: str, backend: str | None = None) -> RuntimeSubject:
-        """Find the variant by name; without ``backend``, the first healthy one drives it."""
+        """Find the variant by name. Without ``backend``, use the first healthy backend."""
         plugin = plugins.load_runtime(name)
         native = NativeRuntime(plugin.library(), plugin.name)
         return cls(plugin.name, plugin, native, BackendSubject.load(backend or healthy_backend()))

@@ -1,4 +1,4 @@
-"""Check a runtime that finds edges: order, memory, scopes, deadlocks, clusters."""
+"""Check a runtime that infers edges: order, memory, scopes, deadlocks and clusters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pto_core.testing.subjects import RuntimeSubject
 _SLAB_BYTES = 1024
 _LARGE_BYTES = 2**24
 _MOST_BUFFERS = 4096
-"""This many buffers of ``_LARGE_BYTES`` exceed the memory of any device in these tests."""
+"""A number of buffers of ``_LARGE_BYTES`` that exceeds the memory of any tested device."""
 
 
 def check_read_after_write(runtime: RuntimeSubject, seed: int | None = None) -> None:
@@ -50,7 +50,7 @@ def _random_access(numbers: random.Random, size_bytes: int) -> tuple[abi.Tag, in
 
 
 def check_allocated_buffers_are_apart(runtime: RuntimeSubject, seed: int | None = None) -> None:
-    """Require that buffers of one scope are aligned, and share no byte."""
+    """Require that the buffers of a scope are aligned and do not overlap."""
     tasks = 200
     with random_numbers(seed) as numbers, Session(runtime) as session:
         log = RecorderLog(session.device, tasks)
@@ -74,7 +74,7 @@ def check_allocated_buffers_are_apart(runtime: RuntimeSubject, seed: int | None 
 
 
 def _submit_scoped(session: Session, log: RecorderLog, count: int, *, scoped: bool) -> int:
-    """Submit allocating tasks, each in its own scope or in none. Return how many were accepted."""
+    """Submit ``count`` tasks that allocate memory. Return how many of them were accepted."""
     table, handle = session.subject.native.table, session.device.runtime_handle
     for index in range(count):
         if scoped:
@@ -104,9 +104,9 @@ def check_scopes_give_memory_back(runtime: RuntimeSubject) -> None:
 
 
 def check_deadlock_is_proven(runtime: RuntimeSubject) -> None:
-    """Require that a scope that needs too much memory ends in a proven deadlock.
+    """Require that a scope that needs more memory than exists ends with a proven deadlock.
 
-    The orchestration may continue afterwards; the device remains usable.
+    The device remains usable afterwards.
     """
     with Session(runtime) as session:
         log = RecorderLog(session.device, _MOST_BUFFERS)
@@ -126,7 +126,7 @@ def check_deadlock_is_proven(runtime: RuntimeSubject) -> None:
 
 
 def check_clusters(runtime: RuntimeSubject, rounds: int = 50) -> None:
-    """Require that tasks of a cluster run on its cores: its AIC and its two AIVs."""
+    """Require that the tasks of a cluster run on its cores: one AIC and two AIVs."""
     ran: dict[int, int] = {}
 
     def note(payload: Any, core: int, _error: Any) -> int:

@@ -1,4 +1,4 @@
-"""Check the shape of a backend's runs."""
+"""Check the cores and scheduler threads of a backend's runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def check_topology(backend: BackendSubject) -> None:
     """Require that a run has the requested cores, in the numbering of the ABI.
 
     A run has ``block_dim`` blocks (0 means all that ``open()`` reported), each with one AIC and two
-    AIV cores. AIC i is core i, AIV j is core blocks + j. Every core belongs to exactly one
-    scheduler thread, and all cores of a cluster to the same one.
+    AIV cores. AIC i is core i, and AIV j is core blocks + j. Every core belongs to exactly one
+    scheduler thread, and all cores of a cluster belong to the same thread.
     """
     probe = Probe()
     with backend.open() as device:
@@ -64,7 +64,7 @@ def _expect_shape(topology: abi.Topology, blocks: int, threads: int) -> None:
 
 
 def check_impossible_shapes_are_refused(backend: BackendSubject) -> None:
-    """Require a usage or capacity error for too many blocks or AICPU threads."""
+    """Require a usage or capacity error for too many blocks or too many AICPU threads."""
     probe = Probe()
     with backend.open() as device:
         device.attach(probe)

@@ -1,4 +1,4 @@
-"""The contract of links, a proxy that cuts connections, and links with faults for other tests."""
+"""The contract of links, a proxy that breaks connections, and faulty links for other tests."""
 
 from pto_core.testing.links.faults import Faults, FaultyLinks
 from pto_core.testing.links.proxy import Proxy

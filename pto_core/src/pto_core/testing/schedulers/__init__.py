@@ -1,4 +1,4 @@
-"""The contract of schedulers: random programs, simulated children, and checks of the results."""
+"""The contract of schedulers: random programs on simulated children, and checks of the results."""
 
 from pto_core.testing.schedulers.subject import SchedulerSubject
 

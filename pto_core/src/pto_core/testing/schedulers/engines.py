@@ -51,7 +51,7 @@ CANCELLED = Chances(loss=0.01, cancel=0.02)
 _RUNS = 25
 _RING_BYTES = 1 << 12
 _SUB = Submit(Kind.SUB)
-# Each event breaks a rule in a run whose only child has completed one of two frames.
+# Events that break a rule. Each is sent in a run whose only child has completed one of two frames.
 _REFUSED: Sequence[tuple[Event, type[PtoError]]] = (
     (RunBegin(), UsageError),
     (ScopeEnd(), UsageError),
@@ -68,7 +68,7 @@ _REFUSED: Sequence[tuple[Event, type[PtoError]]] = (
 
 
 def check_sequential_answer(scheduler: SchedulerSubject, seed: int | None = None) -> None:
-    """Require the values of sequential execution under full hazards, and exact failures."""
+    """Require the values of a sequential run under full hazards, and only expected failures."""
     with random_numbers(seed) as numbers:
         for _ in range(_RUNS):
             world = scheduler.run(numbers, Hazards.FULL, CALM)
@@ -79,7 +79,7 @@ def check_sequential_answer(scheduler: SchedulerSubject, seed: int | None = None
 
 
 def check_lost_children(scheduler: SchedulerSubject, seed: int | None = None) -> None:
-    """Require that lost children and deadlines fail or repeat their tasks, and no others."""
+    """Require that only tasks affected by lost children or deadlines fail or run again."""
     with random_numbers(seed) as numbers:
         for _ in range(2 * _RUNS):
             world = scheduler.run(numbers, Hazards.FULL, HARSH)
@@ -90,7 +90,7 @@ def check_lost_children(scheduler: SchedulerSubject, seed: int | None = None) ->
 
 
 def check_raw_hazards(scheduler: SchedulerSubject, seed: int | None = None) -> None:
-    """Require that readers run after the writers before them under raw hazards."""
+    """Require under raw hazards that a task runs after the earlier writers of what it reads."""
     with random_numbers(seed) as numbers:
         for _ in range(_RUNS):
             world = scheduler.run(numbers, Hazards.RAW, numbers.choice([CALM, ROUGH]))
@@ -99,7 +99,7 @@ def check_raw_hazards(scheduler: SchedulerSubject, seed: int | None = None) -> N
 
 
 def check_cancelled_runs(scheduler: SchedulerSubject, seed: int | None = None) -> None:
-    """Require that a cancelled run sends no further task, ends, and leaves no task alive."""
+    """Require that a cancelled run sends no more tasks, ends, and leaves no task alive."""
     with random_numbers(seed) as numbers:
         for _ in range(_RUNS):
             world = scheduler.run(numbers, numbers.choice(list(Hazards)), CANCELLED)
@@ -108,7 +108,7 @@ def check_cancelled_runs(scheduler: SchedulerSubject, seed: int | None = None) -
 
 
 def check_deadlocks(scheduler: SchedulerSubject, seed: int | None = None) -> None:
-    """Require a proof with correct numbers if a heap ring is full and no task can free it."""
+    """Require a proof with the right numbers if a heap ring is full and no task can free space."""
     found = 0
     with random_numbers(seed) as numbers:
         for _ in range(2 * _RUNS):
@@ -150,7 +150,7 @@ def check_engines_are_apart(scheduler: SchedulerSubject, seed: int | None = None
 
 
 def check_policy_is_used(scheduler: SchedulerSubject, seed: int | None = None) -> None:
-    """Require that the policy places single tasks without a pin on children with free space."""
+    """Require that the engine asks the policy where to run a single task without a pin."""
     asked: list[tuple[list[tuple[int, int]], int]] = []
 
     def last(candidates: Sequence[tuple[int, int]], preferred: int) -> int:
@@ -177,7 +177,7 @@ def check_policy_is_used(scheduler: SchedulerSubject, seed: int | None = None) -
 
 
 def check_reference_order(scheduler: SchedulerSubject, seed: int | None = None) -> None:
-    """Require the answers and snapshots of the reference engine, event by event."""
+    """Require the same result and snapshot as from the reference engine after each event."""
     with random_numbers(seed) as numbers:
         for _ in range(_RUNS):
             hazards, chances = numbers.choice(list(Hazards)), numbers.choice([ROUGH, CANCELLED])

@@ -40,7 +40,7 @@ def check_arguments_stay(scheduler: SchedulerSubject, seed: int | None = None) -
 
 
 def check_runs_with_policy(scheduler: SchedulerSubject, seed: int | None = None) -> None:
-    """Require that random programs complete with the policy and compute the right values."""
+    """Require that random programs that use the policy complete with the right values."""
     with random_numbers(seed) as numbers:
         for chances in (CALM, ROUGH) * 10:
             world = scheduler.run(numbers, Hazards.FULL, chances, validates=False)

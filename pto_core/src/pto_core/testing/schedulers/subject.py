@@ -1,4 +1,4 @@
-"""The subject of a check: an engine or a placement policy, by name."""
+"""The subject of a check: an engine or a placement policy that is found by name."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class SchedulerSubject:
 
     @classmethod
     def load(cls, name: str) -> SchedulerSubject:
-        """Find the scheduler by name, as a user would; it must be healthy."""
+        """Find the scheduler by name, as users do. Raises an error if it is not healthy."""
         plugin = plugins.load_scheduler(name)
         return cls(plugin.name, plugin)
 
     def engine(self, configuration: Configuration, policy: Policy = least_loaded) -> Scheduler:
-        """Return a new engine of the plugin; for a policy, the reference engine with it."""
+        """Return a new engine of the plugin; for a policy, a reference engine that uses it."""
         if isinstance(self.plugin, EnginePlugin):
             return self.plugin.engine(configuration, policy)
         return ReferenceEngine(configuration, policy=self.policy())
@@ -52,7 +52,7 @@ class SchedulerSubject:
         """Run one random program to its end.
 
         ``ring_slabs``: possible sizes of the heap rings, in units of 1024 bytes. ``validates``:
-        call ``validate()`` after each event.
+        whether ``validate()`` is called after each event.
         """
         program = ProgramWriter(numbers, hazards, tasks=numbers.randint(1, 40)).write()
         configuration = configuration_of(

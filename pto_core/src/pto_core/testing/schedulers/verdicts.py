@@ -1,4 +1,4 @@
-"""Check a run that has ended against the expected edges and values of its program."""
+"""Compare a run that has ended with the edges and values that its program must have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pto_core.testing.schedulers.world import World
 
 
 def expect_end(world: World) -> None:
-    """Require that each task ended once, and that the engine holds no task at the end."""
+    """Require that each task has ended once, and that the engine has no task at the end."""
     run = _finished(world)
     count = len(world.plans)
     expect(run.tasks == count, f"{run.tasks} tasks are counted, {count} were submitted")
@@ -41,7 +41,7 @@ def expect_poison(world: World) -> None:
 
 
 def expect_values(world: World) -> None:
-    """Require that each task read the values of a sequential run, and that the memory is right."""
+    """Require that each task read the values of a sequential run, and the final memory is right."""
     plans = _plans(world)
     spoiled = {n for n, result in world.results.items() if result is not Result.COMPLETED}
     memory, seen = sequential(plans, spoiled)
@@ -56,7 +56,7 @@ def expect_values(world: World) -> None:
 
 
 def expect_retries(world: World) -> None:
-    """Require that a task fails only after its retries, unless no child is left that can run it."""
+    """Require that a task fails only after its last retry, or if no child can run it."""
     if not world.configuration.repeats_lost:
         return
     for event, answer in zip(world.events, world.answers, strict=True):
@@ -71,7 +71,7 @@ def expect_retries(world: World) -> None:
 
 
 def expect_failures(world: World) -> None:
-    """Require that exactly the tasks with more failing attempts than retries failed."""
+    """Require that a task has failed if and only if it had more failing attempts than retries."""
     run = _finished(world)
     failed = {task for task, _ in run.failed}
     expected = {n for n, plan in world.plans.items() if plan.failures > plan.retries}
@@ -80,7 +80,7 @@ def expect_failures(world: World) -> None:
 
 
 def expect_cancel(world: World) -> None:
-    """Require that nothing is sent after the run was cancelled."""
+    """Require that nothing was sent after the run was cancelled."""
     is_cancelled = False
     for event, answer in zip(world.events, world.answers, strict=True):
         is_cancelled = is_cancelled or isinstance(event, Cancel)

@@ -1,4 +1,4 @@
-"""The contract of transports: links that drive a transport, and modules of checks."""
+"""The contract of transports: the checks, and the links by which they call a transport."""
 
 from pto_core.testing.transports.link import Capacity, ChildFace, Link, ParentFace
 from pto_core.testing.transports.subject import TransportSubject

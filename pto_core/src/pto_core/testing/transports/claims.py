@@ -1,4 +1,4 @@
-"""Check the capabilities of a transport, and that it wakes the other side."""
+"""Check the capabilities of a transport, and that it wakes the process at the other end."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pto_core.testing.transports.traffic import frame, receive_one
 
 
 def check_table(subject: TransportSubject) -> None:
-    """Require that a native table has the version, name and capabilities of the plugin."""
+    """Require that a native table has the version, the name and the capabilities of the plugin."""
     plugin = subject.plugin
     if not isinstance(plugin, NativeTransport):
-        return  # a Python transport has no table of its own; the core provides one
+        return  # the core, not the plugin, provides the table of a Python transport
     table = load_table(plugin)
     assert table is not None  # checked when the library was loaded
     expect(table.name == plugin.name.encode(), f"the table calls itself {table.name!r}")
@@ -31,7 +31,7 @@ def check_table(subject: TransportSubject) -> None:
 
 
 def check_memory_needed(subject: TransportSubject) -> None:
-    """Require that the transport writes only inside the memory that it requests."""
+    """Require that the transport writes only to the memory that it has requested."""
 
     def body() -> None:
         for capacity in (Capacity(1, 4096), Capacity(300, 5000), Capacity(2, 100_000)):
@@ -48,7 +48,7 @@ def check_memory_needed(subject: TransportSubject) -> None:
 
 
 def check_bells(subject: TransportSubject) -> None:
-    """Require that each write rings the doorbell of a sleeping other side, never the own one."""
+    """Require that each write rings the doorbell of the other side, if it sleeps, and no other."""
 
     def body() -> None:
         link = subject.link()
@@ -66,7 +66,7 @@ def check_bells(subject: TransportSubject) -> None:
 
 def _expect_rung(link: Link, side: str, act: Callable[[], int]) -> None:
     bells = {"parent": link.parent_bell, "child": link.child_bell}
-    for bell in bells.values():  # the side that rings clears the word
+    for bell in bells.values():  # ringing a doorbell clears this word
         bell.sleepers = 1
     before = {name: bell.rung for name, bell in bells.items()}
     expect(act(), "an idle queue is full")

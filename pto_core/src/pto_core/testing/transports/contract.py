@@ -11,14 +11,14 @@ from pto_core.testing.transports.subject import TransportSubject
 
 
 class TransportContract:
-    """The contract of transports. A subclass sets ``transport`` to its name.
+    """The contract of transports. A subclass sets ``transport`` to the name of the transport.
 
-    A transport in Python also defines how invalid bytes reach its ends, with two static methods
-    that write ``noise`` to the wire unchanged: ``spoil_frames(parent_end, noise)`` for the child,
-    and ``spoil_answers(child_end, noise)`` for the parent. For a native transport, the kit
-    overwrites the memory.
+    For a transport in Python, the subclass also defines two static methods that write the bytes
+    ``noise`` unchanged to the wire: ``spoil_frames(parent_end, noise)`` for the child, and
+    ``spoil_answers(child_end, noise)`` for the parent. For a native transport, this kit overwrites
+    the shared memory.
 
-    The contract holds without ``same_addresses``, too; a Worker requires that capability.
+    The contract does not require the capability ``same_addresses``, but a Worker does.
     """
 
     transport: ClassVar[str]

@@ -1,4 +1,4 @@
-"""Corrupt the data: each call must return a valid result or an error with a text."""
+"""Send invalid bytes: each call must return valid data or raise an error with a message."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _CAPACITY = Capacity(8, 4096)
 
 
 def check_hostile_bytes(subject: TransportSubject) -> None:
-    """Require that random bytes crash no end, block no call and produce no false data.
+    """Require that random bytes cause no crash, no blocked call and no invalid frame or answer.
 
-    Require that no frame or answer with an invalid length is returned.
+    A frame or answer with an invalid length must not be returned.
     """
     with random_numbers(None) as numbers:
         seeds = [numbers.getrandbits(32) for _ in range(_VICTIMS)]
@@ -45,7 +45,7 @@ def _try_all(subject: TransportSubject, seeds: list[int]) -> None:
 
 
 def _noise(numbers: random.Random) -> bytes:
-    """Return random bytes, or heads with an invalid length."""
+    """Return random bytes, or headers with an invalid length."""
     kind = numbers.random()
     if kind < 0.4:
         return numbers.randbytes(numbers.randint(1, 400))

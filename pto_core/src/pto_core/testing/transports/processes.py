@@ -1,6 +1,6 @@
-"""Run test bodies in separate processes, so that a blocked or crashed call is detected.
+"""Run test bodies in separate processes, so that a call that blocks or crashes is detected.
 
-A body must not use resources that threads of the parent may have locked.
+A body must not use objects whose locks a thread of the parent may have held at the fork.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from contextlib import contextmanager
 from pto_core.testing.failure import ContractError, expect
 
 LIMIT_S = 30.0
-"""A wait without progress for this time counts as stuck; tests may shorten it at any time.
+"""The limit in seconds for a wait without progress. Tests may shorten it at any time.
 """
 _BODY_LIMIT_S = 120.0
 _PATIENCE_S = 0.05
 
 _beside: list[Child] = []
-"""The process of :func:`running`; waits of its block end if the process has failed.
+"""The processes of :func:`running`. A wait inside its block ends early if one of them has failed.
 """
 
 
 class Child:
-    """A forked process that runs a body; :meth:`join` reports its failure."""
+    """A forked process that runs a body. :meth:`join` reports its failure."""
 
     def __init__(self, body: Callable[[], None]) -> None:
         self._reports, write = os.pipe()
@@ -45,7 +45,7 @@ class Child:
     def join(self, limit_s: float | None = None) -> None:
         """Wait for the exit. Raises :class:`ContractError` with the error or signal of the process.
 
-        A second call does nothing. Without ``limit_s``, the wait is limited to ``LIMIT_S``.
+        A second call does nothing. Without ``limit_s``, the limit is ``LIMIT_S``.
         """
         if self._is_reaped:
             return
@@ -62,7 +62,7 @@ class Child:
             raise ContractError(f"the transport crashed the process: {name}")
 
     def tell_failure(self, within_s: float = 0.0) -> None:
-        """Raise the error of :meth:`join` if the process exits in time; otherwise do nothing."""
+        """Raise the error of :meth:`join` if the process ends in time; otherwise do nothing."""
         if not self._is_reaped and select.select([self._reports], [], [], within_s)[0]:
             self.join()
 
@@ -81,12 +81,12 @@ class Child:
 
 
 def _run(body: Callable[[], None], write: int) -> None:
-    """Run ``body`` in the child and never return."""
+    """Run ``body`` in the child process, report its failure, and exit."""
     try:
         body()
     except ContractError as failure:
         os.write(write, str(failure).encode() or b"a check failed")
-    except BaseException:  # noqa: BLE001 - whatever it is, the parent tells it
+    except BaseException:  # noqa: BLE001 - any exception is reported to the parent
         os.write(write, traceback.format_exc().encode()[-4000:])
     finally:
         os._exit(0)
@@ -101,9 +101,10 @@ def _read_all(descriptor: int) -> bytes:
 
 @contextmanager
 def running(body: Callable[[], None]) -> Iterator[Child]:
-    """Run ``body`` beside the block. If the block succeeds, the body must succeed too.
+    """Run ``body`` in a child during a ``with`` block; afterwards, require that ``body`` succeeded.
 
-    If both fail, report the error of the child: the block may have failed because of it.
+    If both fail, the error of the child is raised, because it may have caused the failure of the
+    block.
     """
     child = Child(body)
     _beside.append(child)
@@ -126,7 +127,7 @@ def apart(body: Callable[[], None], limit_s: float = _BODY_LIMIT_S) -> None:
 
 
 class Progress:
-    """Ends a wait that makes no progress, and lets other threads run between polls."""
+    """Limits waits without progress, and lets other threads run between polls."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -137,7 +138,7 @@ class Progress:
         self._since = time.monotonic()
 
     def look(self, moved: object) -> None:
-        """Return at once after progress; otherwise yield, at most ``LIMIT_S`` in a row."""
+        """Return at once after progress; otherwise yield. Raises ContractError after a limit."""
         if moved:
             self.moved()
             return

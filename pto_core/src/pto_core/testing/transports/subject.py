@@ -1,4 +1,4 @@
-"""A transport under test, by name, and two ways to use its ends."""
+"""A transport under test, found by name, and two ways to use its ends."""
 
 from __future__ import annotations
 
@@ -23,27 +23,28 @@ _LEAST_DATA = 1024
 class Manner:
     """The way in which the ends of a link are used.
 
-    Normal: a large queue, and every call reaches the transport. Clogged: the smallest queue, some
-    calls are refused before they reach the transport, and polls are late and ask for few answers.
+    Normal: the queue is large, and every call reaches the transport. Clogged: the queue has the
+    smallest size, some calls are refused before they reach the transport, and polls are late and
+    request few answers.
     """
 
     capacity: Capacity
     is_clogged: bool = False
 
     def submit(self, numbers: random.Random, end: ParentFace, frames: list[Frame]) -> int:
-        """Submit ``frames``; if clogged, at most two of them, or none."""
+        """Submit ``frames``. If clogged, submit at most two of them, or none."""
         if not self.is_clogged:
             return end.submit(frames)
         return end.submit(frames[: numbers.randint(1, 2)]) if numbers.random() < 0.5 else 0
 
     def poll(self, numbers: random.Random, end: ParentFace) -> list[Answer]:
-        """Poll; if clogged, often return nothing instead."""
+        """Poll for answers. If clogged, often return none without polling."""
         if not self.is_clogged:
             return end.poll()
         return end.poll(numbers.randint(1, 2)) if numbers.random() < 0.3 else []
 
     def receive(self, numbers: random.Random, end: ChildFace) -> list[Frame]:
-        """Receive and take frames; if clogged, often return nothing instead."""
+        """Receive and take frames. If clogged, often return none without a call."""
         if not self.is_clogged:
             return end.receive()
         if numbers.random() < 0.5:
@@ -54,13 +55,13 @@ class Manner:
         return shown[:taken]
 
     def answer(self, numbers: random.Random, end: ChildFace, answer: Answer) -> bool:
-        """Answer; if clogged, often refuse instead."""
+        """Send an answer. If clogged, often refuse it without a call."""
         return (not self.is_clogged or numbers.random() < 0.5) and end.answer(answer)
 
 
 @dataclass
 class TransportSubject:
-    """A transport under test. The two functions exist for Python transports; see the contract."""
+    """A transport under test. Transports in Python need the two functions; see the contract."""
 
     name: str
     plugin: NativeTransport | PythonTransport
@@ -74,18 +75,18 @@ class TransportSubject:
         spoil_frames: SpoilFrames | None = None,
         spoil_answers: SpoilAnswers | None = None,
     ) -> TransportSubject:
-        """Find the transport by name, as a user would; it must be healthy."""
+        """Find the transport by name, as users do. Raises an error if it is not healthy."""
         plugin = plugins.load_transport(name)
         return cls(plugin.name, plugin, spoil_frames, spoil_answers)
 
     @property
     def normal(self) -> Manner:
-        """Return a link with space for 64 frames, on which every call reaches the transport."""
+        """Return the manner with space for 64 frames, in which every call reaches the transport."""
         return Manner(Capacity(64, min(self.plugin.frame_limit, 65536)))
 
     @property
     def clogged(self) -> Manner:
-        """Return a link with space for few small frames, on which some calls are refused."""
+        """Return the manner with space for one small frame, in which some calls are refused."""
         return Manner(Capacity(1, _LEAST_DATA), is_clogged=True)
 
     def link(self, capacity: Capacity | None = None) -> Link:
@@ -93,7 +94,7 @@ class TransportSubject:
         return Link(self.plugin, capacity or self.normal.capacity)
 
     def spoil(self, link: Link, towards: str, noise: bytes, at: int) -> None:
-        """Write ``noise`` to the input of one end."""
+        """Write ``noise`` to the input of the end ``towards``."""
         if isinstance(self.plugin, NativeTransport):
             link.spoil(at, noise)
             return
@@ -110,4 +111,4 @@ class TransportSubject:
             else:
                 self.spoil_answers(child, noise)
         except (OSError, ProtocolError):
-            return  # no free space in the socket
+            return  # the socket has no free space
