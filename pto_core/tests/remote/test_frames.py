@@ -30,9 +30,11 @@ from pto_core.remote.frame_relay import FrameRelay
 from pto_core.remote.home_memory import HomeMemory
 from pto_core.remote.inbox import Message
 from pto_core.remote.messages import (
+    EndedFrame,
     MessageKind,
     PlainTasks,
     TaskFrame,
+    pack_ended,
     pack_task,
     pack_tasks,
     unpack_tasks,
@@ -385,3 +387,36 @@ def test_a_frame_that_waits_for_an_earlier_write_starts_in_the_step_that_ends_it
     host.worker_side.run()
     host.gateway.step(0)
     assert [number for number, _ in host.worker_side.queue] == [1]
+
+
+class CountedMemory(HomeMemory):
+    """Home memory that counts the frames that it was asked to admit."""
+
+    asked = 0
+
+    def admit(self, frame, accesses):
+        self.asked += 1
+        return super().admit(frame, accesses)
+
+
+def test_a_frame_that_is_not_admitted_is_compared_again_only_after_an_end() -> None:
+    world = World(random.Random(1), PIECE_BYTES)
+    host = world.hosts[0]
+    home = CountedMemory(world.home.space, PIECE_BYTES)
+    sending = Sending(host.to_host, host.to_home)
+    buffers = BufferRelay(world.home.space, sending)
+    relay = FrameRelay(host.parent_side, 0, home, sending, buffers, 1000, INLINE_BYTES)
+    place, mask = Range(BASE, BASE + 50), np.ones(50, bool)
+    access = Access(place, TensorArgType.INOUT, is_new=False)
+    world.program = [Task(number, 0, [access], [mask]) for number in range(2)]
+    world.done = set()
+    for number, task in enumerate(world.program):
+        world.home.at(place)[:] = number
+        host.parent_side.submit(task, None)
+        for _ in range(5):
+            relay.step()
+    assert home.asked == 2
+    ended = EndedFrame(1, Outcome.SUCCEEDED)
+    relay.handle(Message(0, MessageKind.ENDED, 1, pack_ended([ended])))
+    relay.step()
+    assert home.asked == 3

@@ -23,7 +23,8 @@ _SCALAR_BYTES = 8
 _DIMENSIONS_MAX = 5
 _TAG_MASK = 7
 _IS_NEW = 8
-_TAG_LAST = max(TensorArgType)
+_TAGS = dict(enumerate(sorted(TensorArgType)))
+_READING = (TensorArgType.INPUT, TensorArgType.NO_DEP)
 _SIZES = {int(kind): kind.nbytes for kind in DataType}
 
 
@@ -45,7 +46,7 @@ class Access(NamedTuple):
     @property
     def is_written(self) -> bool:
         """Whether the task may write the memory."""
-        return self.tag not in (TensorArgType.INPUT, TensorArgType.NO_DEP)
+        return self.tag not in _READING
 
 
 def accesses_of(blob: bytes | memoryview) -> list[Access]:
@@ -90,7 +91,7 @@ def buffer_tensors(blob: bytes | memoryview) -> Iterator[tuple[int, Range]]:
 def _access(index: int, address: int, *values: int) -> Access | None:
     *shape, dimensions, dtype, child_memory, marks = values
     tag = (marks & _TAG_MASK) - 1
-    if dimensions > _DIMENSIONS_MAX or dtype not in _SIZES or not 0 <= tag <= _TAG_LAST:
+    if dimensions > _DIMENSIONS_MAX or dtype not in _SIZES or tag not in _TAGS:
         raise ProtocolError(
             f"tensor {index} of a task has {dimensions} dimensions, data type {dtype} and the "
             f"marks {marks:#x}"
@@ -100,4 +101,4 @@ def _access(index: int, address: int, *values: int) -> Access | None:
         raise ProtocolError(f"tensor {index} of a task has {nbytes} bytes at {address:#x}")
     if child_memory or not nbytes:
         return None
-    return Access(Range(address, address + nbytes), TensorArgType(tag), bool(marks & _IS_NEW))
+    return Access(Range(address, address + nbytes), _TAGS[tag], bool(marks & _IS_NEW))

@@ -126,6 +126,7 @@ class FrameRelay:
         self._left = 0  # number of the last frame in the batch or before
         self._last_left = 0  # count of that frame
         self._sent = 0  # number of the last frame that was admitted
+        self._is_blocked = False  # the next frame is admitted after the end of another one
         self._in_flight: deque[_InFlight] = deque()
         self._answers: deque[tuple[int, Outcome, bytes]] = deque()
         self._replies: deque[tuple[int, bytes]] = deque()
@@ -200,6 +201,8 @@ class FrameRelay:
         return self._begin(received)
 
     def _begin(self, received: _Received) -> bool:
+        if self._is_blocked:
+            return False
         required, count = received.required_child, received.required_count
         number = self._number_of(count) if required == self._child else 0
         if required >= 0 and not number:
@@ -216,6 +219,7 @@ class FrameRelay:
                 return True
         admission = self._home.admit(self._sent + 1, accesses)
         if admission is None:
+            self._is_blocked = True
             return False
         self._waiting.popleft()
         self._sent += 1
@@ -337,6 +341,7 @@ class FrameRelay:
 
     def _end_first(self, frame: EndedFrame) -> int:
         """End the oldest frames in flight as far as ``frame`` states; return their number."""
+        self._is_blocked = False
         place, number, count, is_plain, _ = self._in_flight.popleft()
         ended = min(count, frame.number + 1 - number)
         if ended < count:

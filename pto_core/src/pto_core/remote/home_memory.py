@@ -222,10 +222,11 @@ class HomeMemory:
     def _end(self, frame: int) -> _InFlight:
         ended = self._frames.pop(frame)
         self._allocated.pop(frame, None)
-        self._uses.subtract(ended.blocks)
         for block in ended.blocks:
-            if not self._uses[block]:
+            if self._uses[block] == 1:
                 del self._uses[block]
+            else:
+                self._uses[block] -= 1
         return ended
 
     def _use(self, blocks: Iterable[int]) -> None:
