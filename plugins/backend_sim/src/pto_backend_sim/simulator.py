@@ -18,7 +18,8 @@ _KERNEL_FLAGS = (
     # are not mixed with those of another copy in the process.
     "-Wl,--exclude-libs,ALL",
     "-fpermissive",
-    # Kernel sources contain attributes of the device compiler, which a host compiler does not know.
+    # Kernel sources contain attributes of the device compiler. The host compiler does not know them
+    # and must not warn.
     "-Wno-attributes",
     "-Wno-unknown-attributes",
     "-Wno-ignored-attributes",

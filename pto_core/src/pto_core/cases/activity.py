@@ -15,7 +15,7 @@ _SLOT = struct.Struct("<QQiiQQQ")
 _FIRST_SLOT = 128
 _SLOT_BYTES = 64
 _RING_IDS = 256
-"""Capability bit of a runtime (``pto/abi/runtime.h``): a task id contains a ring and a number."""
+"""Capability bit of a runtime (``pto/abi/runtime.h``): a task id is made of a ring and a number."""
 _RINGS = 4
 _SLOTS = (PAGE_BYTES - _FIRST_SLOT) // _SLOT_BYTES
 
@@ -37,7 +37,7 @@ class RunningKernel:
 
     @property
     def task_name(self) -> str:
-        """The name of the task in messages: its number and, if the id contains one, its ring."""
+        """The name of the task in messages: its number and, if it is known, its ring."""
         if not self.has_ring_id:
             return f"task {self.task}"
         return f"task {self.task // _RINGS} of ring {self.task % _RINGS}"

@@ -90,7 +90,7 @@ class Golden:
         return Inputs(arguments, outputs, _sizes(arguments) if by_name else ())
 
     def compute(self, inputs: Inputs, tensors: dict[str, Any], case: str) -> dict[str, Any]:
-        """Call ``compute_golden``, which fills ``tensors``; these are copies made before the run.
+        """Call ``compute_golden`` to fill ``tensors``, copies of the inputs before the run.
 
         Returns the expected outputs by name, as arrays.
         """

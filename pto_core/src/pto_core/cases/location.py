@@ -31,8 +31,8 @@ def locate(
     """Find the files of a case from its folder, or from its kernels folder and its golden file.
 
     The folder contains ``golden.py`` and either ``kernels/kernel_config.py`` or
-    ``kernel_config.py``. ``kernels`` and ``golden`` override these locations. Raises a UsageError
-    that names the missing file.
+    ``kernel_config.py``. The parameters ``kernels`` and ``golden`` override these locations. Raises
+    a UsageError that names the missing file.
     """
     if folder is None and (kernels is None or golden is None):
         missing = "-k KERNELS" if kernels is None else "-g GOLDEN"

@@ -105,7 +105,7 @@ class CaseReport:
     statistics: Mapping[str, int] = field(default_factory=dict)
     errors: tuple[PtoError, ...] = ()
     seeds: int | None = None
-    """The number of seeds that were run, including a failed one; None unless it is a sweep.
+    """The number of seeds that a sweep ran, including the failed seed; None without a sweep.
     """
     failing_seed: int | None = None
     traces: int | None = None

@@ -186,7 +186,7 @@ _RESOURCES = {
 }
 _SETTING = re.compile(r"--set ([\w.]+)=([\w,]*\w)")
 
-# The largest length of a repr in a message. Longer ones are replaced by the type.
+# The largest length of a repr in a message; a longer repr is replaced by the type of the value.
 _LONGEST_VALUE = 100
 _NO_MESSAGE = "native status {} without a message"
 

@@ -1,6 +1,7 @@
 """The functions that the native driver calls: for exits, broken connections, and memory.
 
-The driver calls them with the GIL, on the thread that waits for a task or on its own thread.
+The driver calls these functions with the GIL, on the thread that waits for a task or on its own
+thread.
 """
 
 from __future__ import annotations

@@ -138,8 +138,8 @@ class LifeCycle:
     def await_closed(self) -> None:
         """Wait until another thread has closed the Worker.
 
-        If this thread is the closing one, return at once: a signal handler on it has called
-        close().
+        The closing thread itself returns at once: it calls this method only in a signal handler
+        that has interrupted it.
         """
         is_here = self._process == os.getpid() and self._thread != threading.get_ident()
         while is_here and self.state is not State.CLOSED:

@@ -42,7 +42,7 @@ class StateEvent(IntEnum):
 
 
 class Reference(IntEnum):
-    """A kind of reference that keeps a slot alive. Dropping the last one consumes the slot."""
+    """A kind of reference to a task. The slot is consumed when its last reference is dropped."""
 
     SELF = 0
     SCOPE = 1

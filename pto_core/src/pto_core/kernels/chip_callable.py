@@ -117,7 +117,7 @@ class ChipCallable:
         return list(self.argument_names or ()), 0, -1
 
     def directions(self) -> tuple[list[Direction], bool]:
-        """Return the directions, and whether they are the directions of the arrays only."""
+        """Return the directions; the flag is true if they cover arrays only, not all arguments."""
         if self.signature is not None:
             given, by_tensor = self.signature, not self._is_by_argument()
             return [_copied(parameter.direction) for parameter in given], by_tensor

@@ -15,7 +15,7 @@ class CoreType(IntEnum):
 
     @classmethod
     def of(cls, core: object) -> CoreType:
-        """Return the core type for ``"aic"``, ``"aiv"`` or a member; raises UsageError."""
+        """Convert ``"aic"``, ``"aiv"`` or a CoreType to a CoreType; raises UsageError."""
         if isinstance(core, CoreType):
             return core
         if isinstance(core, str) and core.upper() in cls.__members__:

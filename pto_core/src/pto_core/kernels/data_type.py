@@ -11,7 +11,7 @@ from pto_core.errors import UsageError
 
 
 class DataType(IntEnum):
-    """An element type; the first nine codes are the published ones."""
+    """The type of an element. The first nine codes are those of the published interface."""
 
     FLOAT32 = 0
     FLOAT16 = 1

@@ -1,4 +1,4 @@
-"""Directions: which arrays a run copies to the device before it, and back after it.
+"""Directions: whether an array is copied to the device before a run, and back after the run.
 
 They are given as annotations, of a plain class or of one with details::
 

@@ -44,7 +44,7 @@ class Session:
         self.device.start(self.kernels, block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
 
     def submit(self, func_id: int, arguments: Sequence[int], core_type: int = -1) -> int:
-        """Submit one task. Return -1 if the run has an error."""
+        """Submit one task. Return its id, or -1 if the run has an error."""
         if self.flags & abi.RuntimeFlag.TENSORS:
             return self.submit_tensors(func_id, (), arguments, core_type)
         scalars = (ctypes.c_uint64 * max(len(arguments), 1))(*arguments)

@@ -62,7 +62,7 @@ class Compiler:
         """Return the value of ``-std=`` for ``standard``; None if it is not supported."""
         if standard in _SPELLINGS:
             return self.standards.get(standard)
-        return standard  # not one of the known standards: the compiler accepts it or not
+        return standard  # an unknown standard: the compiler itself accepts or refuses it
 
 
 def candidates(config: Config, names: Sequence[str] = ()) -> Iterator[Compiler]:

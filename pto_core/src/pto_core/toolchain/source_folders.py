@@ -1,8 +1,9 @@
-"""Folders in the cache with the files of sources that came from another host.
+"""Cache folders that contain source files from other hosts.
 
-The name of a folder is the hash of its files. A folder is complete: it is written in ``scratch``,
-synced, then renamed. A process that uses a folder holds a shared ``flock`` on it; a folder is
-removed only under an exclusive one. The modification time of a folder is the time of its last use.
+The name of a folder is the hash of its files. A folder is always complete, because it is written in
+``scratch``, synced, then renamed. A process that uses a folder holds a shared ``flock`` on it. A
+folder may be removed only under an exclusive ``flock``. The modification time of a folder is the
+time of its last use.
 """
 
 from __future__ import annotations
@@ -21,23 +22,24 @@ _HASH_BYTES = 20
 
 
 class SourceFolders:
-    """The folders that one process uses; they stay until :meth:`close`, or the process ends.
+    """The folders that a process uses. They are not removed before :meth:`close` or its exit.
 
-    Methods may raise OSError if the cache cannot be used. ``limit_bytes``: the size of the folders
-    that are kept, in all; 0: no limit. One thread uses the object.
+    Methods may raise OSError if the cache cannot be used. ``limit_bytes``: the limit for the total
+    size of all folders (0 means no limit); locked folders are not removed. Only one thread uses the
+    object.
     """
 
     def __init__(self, cache_dir: Path, limit_bytes: int = 0) -> None:
         self._cache = ArtefactCache(cache_dir)
         self._root = cache_dir / "sources"
         self._limit_bytes = limit_bytes
-        self._held: dict[Path, int] = {}  # a descriptor with the lock
+        self._held: dict[Path, int] = {}  # a descriptor that holds the lock
 
     def folder(self, files: Mapping[str, bytes], folders: Collection[str] = ()) -> Path:
-        """Return the folder with exactly these files; write it unless it exists.
+        """Return the folder that contains exactly these files; write it if it does not exist.
 
-        Names are relative, with ``/``, and the caller has checked that they stay in the folder.
-        ``folders``: names of folders to make in addition to those of the files.
+        Names are relative and use ``/``. The caller has checked that they stay inside the folder.
+        ``folders``: folders to create in addition to those of the files.
         """
         parts = (part for name in sorted(files) for part in (name, files[name]))
         path = self._root / digest_of(*parts, "folders", *sorted(folders))[:_HASH_BYTES].hex()
@@ -49,7 +51,7 @@ class SourceFolders:
         return path
 
     def close(self) -> None:
-        """Release all folders; other processes may remove them."""
+        """Release all folders, so that other processes may remove them."""
         while self._held:
             os.close(self._held.popitem()[1])
 
@@ -76,10 +78,10 @@ class SourceFolders:
                 made.rename(path)
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                    raise  # otherwise another process wrote the folder meanwhile
+                    raise  # otherwise another process has written the folder
 
     def _trim(self) -> None:
-        """Remove the least recently used folders that no process holds until the rest fits."""
+        """Remove the least recently used unlocked folders until the total size is small enough."""
         if not self._limit_bytes:
             return
         known = sorted(self._known())
@@ -93,11 +95,11 @@ class SourceFolders:
     def _known(self) -> Iterator[tuple[int, int, Path]]:
         """Return the time of the last use, the size and the path of each folder."""
         for path in self._root.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # another process removed it
+            with contextlib.suppress(FileNotFoundError):  # another process has removed it
                 yield path.stat().st_mtime_ns, _size(path), path
 
     def _remove(self, path: Path) -> bool:
-        """Remove a folder; return False if a process holds it."""
+        """Remove a folder; return False if a process holds its lock."""
         with contextlib.suppress(OSError):
             descriptor = _opened(path)
             try:
@@ -111,7 +113,7 @@ class SourceFolders:
 
 
 def _hold(path: Path) -> int | None:
-    """Return a descriptor of a folder with a shared lock; None if there is no folder."""
+    """Open a folder and take a shared lock; return the descriptor, or None if it does not exist."""
     try:
         descriptor = _opened(path)
     except FileNotFoundError:
@@ -122,7 +124,7 @@ def _hold(path: Path) -> int | None:
             os.utime(descriptor)
             return descriptor
     except FileNotFoundError:
-        pass  # it was removed before the lock was taken
+        pass  # another process removed it before the lock was taken
     except BaseException:
         os.close(descriptor)
         raise

@@ -108,7 +108,7 @@ class RunBegin:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """All tasks of the run are submitted, and its outermost scope ends."""
+    """All tasks of the run were submitted; its outermost scope ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class ScopeEnd:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Send all tasks that can be sent. No other event sends, so the driver controls the batches."""
+    """Send all tasks that can be sent. Only this event sends, so the driver chooses the batches."""
 
 
 @dataclass(frozen=True, slots=True)

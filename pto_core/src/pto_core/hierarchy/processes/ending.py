@@ -9,13 +9,13 @@ from pto_core.hierarchy.processes.child_process import ChildProcess, wait_for_an
 from pto_core.interrupts import Interrupts
 
 _TERM_GRACE_S = 1.0
-_KILL_GRACE_S = 5.0  # seconds; a system call that cannot be interrupted may delay the exit
+_KILL_GRACE_S = 5.0  # seconds; a system call that cannot be interrupted may delay an exit
 
 
 def end_all(children: Iterable[ChildProcess], grace_s: float, interrupts: Interrupts) -> None:
     """Wait for children that were asked to close; end those that still run after ``grace_s``.
 
-    These receive SIGTERM, and SIGKILL if they do not exit. A signal to this process ends the first
+    The remaining children receive SIGTERM, then SIGKILL. A signal to this process ends the first
     wait.
     """
     left = wait_for_all(children, grace_s, interrupts)

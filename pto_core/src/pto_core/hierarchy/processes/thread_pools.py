@@ -23,7 +23,7 @@ def limit_thread_pools() -> None:
     """Limit the thread pools that the user has not configured; called first in a child."""
     environment = process_environment()
     if _FOR_ALL in environment:
-        return  # all of these libraries read this variable
+        return  # the libraries of all families read this variable
     unset = {family: name for family, name in _FAMILIES.items() if name not in environment}
     _hierarchy.limit_thread_pools(
         threads=1,

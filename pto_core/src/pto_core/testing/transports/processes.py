@@ -103,8 +103,8 @@ def _read_all(descriptor: int) -> bytes:
 def running(body: Callable[[], None]) -> Iterator[Child]:
     """Run ``body`` in a child during a ``with`` block; afterwards, require that ``body`` succeeded.
 
-    If both fail, the error of the child is raised, because it may have caused the failure of the
-    block.
+    If both the block and ``body`` fail, the error of ``body`` is raised, because it may be the
+    cause.
     """
     child = Child(body)
     _beside.append(child)

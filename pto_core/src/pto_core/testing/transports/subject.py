@@ -38,13 +38,13 @@ class Manner:
         return end.submit(frames[: numbers.randint(1, 2)]) if numbers.random() < 0.5 else 0
 
     def poll(self, numbers: random.Random, end: ParentFace) -> list[Answer]:
-        """Poll for answers. If clogged, often return none without polling."""
+        """Poll for answers. If clogged, often return none without calling the transport."""
         if not self.is_clogged:
             return end.poll()
         return end.poll(numbers.randint(1, 2)) if numbers.random() < 0.3 else []
 
     def receive(self, numbers: random.Random, end: ChildFace) -> list[Frame]:
-        """Receive and take frames. If clogged, often return none without a call."""
+        """Receive and take frames. If clogged, often return none without calling the transport."""
         if not self.is_clogged:
             return end.receive()
         if numbers.random() < 0.5:
@@ -55,7 +55,7 @@ class Manner:
         return shown[:taken]
 
     def answer(self, numbers: random.Random, end: ChildFace, answer: Answer) -> bool:
-        """Send an answer. If clogged, often refuse it without a call."""
+        """Send an answer. If clogged, often return False without calling the transport."""
         return (not self.is_clogged or numbers.random() < 0.5) and end.answer(answer)
 
 
@@ -81,12 +81,12 @@ class TransportSubject:
 
     @property
     def normal(self) -> Manner:
-        """Return the manner with space for 64 frames, in which every call reaches the transport."""
+        """Return the normal manner: space for 64 frames, and every call reaches the transport."""
         return Manner(Capacity(64, min(self.plugin.frame_limit, 65536)))
 
     @property
     def clogged(self) -> Manner:
-        """Return the manner with space for one small frame, in which some calls are refused."""
+        """Return the clogged manner: space for one small frame, and some calls are refused."""
         return Manner(Capacity(1, _LEAST_DATA), is_clogged=True)
 
     def link(self, capacity: Capacity | None = None) -> Link:

@@ -50,9 +50,9 @@ class Reports:
     def _check_skip(self, child: Child, frame: InFlight, is_skip: bool) -> None:
         """Raise if a frame was skipped without a reason, or ran although its requirement failed.
 
-        A frame may be skipped only if its requirement failed or was lost. A child sees completions
-        of other children before the engine does, so a requirement that was not reported yet may
-        have succeeded or failed.
+        A child may skip a frame only if the frame's requirement failed or was lost. A child sees
+        completions of other children before the engine does, so a requirement that was not reported
+        yet may have succeeded or failed.
         """
         required = frame.requirement
         task = self._core.slots.tasks[frame.task]

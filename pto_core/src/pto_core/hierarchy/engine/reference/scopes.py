@@ -22,7 +22,7 @@ class Scopes:
         return min(self.depth, RINGS - 1)
 
     def begin(self) -> None:
-        """Open a scope inside the innermost one."""
+        """Open a scope inside the innermost open scope."""
         self.open.append([])
 
     def enter(self, task: int) -> None:

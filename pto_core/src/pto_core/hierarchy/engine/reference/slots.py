@@ -48,7 +48,7 @@ class Task:
     producers: dict[int, Edge] = field(default_factory=dict)
     """All producers that were found at the submit, finished or not."""
     unfinished: set[int] = field(default_factory=set)
-    """The unfinished producers. Because of them, the task is PENDING or was sent early."""
+    """The unfinished producers: the task is PENDING because of them, or was sent before them."""
     consumers: list[int] = field(default_factory=list)
     """The tasks that wait for this task, in ascending order; empty after it has finished."""
     holds: list[tuple[int, Reference]] = field(default_factory=list)
