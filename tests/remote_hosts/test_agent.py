@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,7 @@ def test_memory_above_the_quota_ends_the_session(keys: Path, tmp_path: Path) -> 
         Worker(level=4, child_window=4) as worker,
     ):
         step = worker.register(lambda orch, args, config: args.tensor(0).fill(1))
+        long_step = worker.register(lambda orch, args, config: time.sleep(60))
         worker.add_worker(agent.worker(num_sub_workers=0, remote_memory_limit="8M"))
         parts = worker.shared_array((20, 1 << 20), "uint8")
 
@@ -150,7 +152,7 @@ def test_memory_above_the_quota_ends_the_session(keys: Path, tmp_path: Path) -> 
                 orch.submit_next_level(step, task_args(part), worker=0)
 
         def large(orch: Any, args: Any, config: Any) -> None:
-            orch.submit_next_level(step, task_args(parts), worker=0)
+            orch.submit_next_level(long_step, task_args(parts), worker=0)
 
         worker.run(small)
         assert (parts == 1).all()
