@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-# The maximum number of reads at the end. They read more than a full pipe contains; later data is
+# The maximum number of reads in :meth:`Lines.rest`. They suffice for a full pipe; later data is
 # ignored.
 _LAST_READS = 64
 

@@ -272,7 +272,8 @@ class _Watch:
         state = self._state
         if not self._has_reported:
             self._has_reported = True
-            # The time until the first event was spent in the framework, not in user files.
+            # Start the time limit at the first event, because the time before it was spent in the
+            # framework, not in user files.
             self._started = time.monotonic()
         match event["event"]:
             case "listing":

@@ -86,7 +86,7 @@ def load_with_plugins(
 
 
 class _Sources:
-    """The sources of settings: texts and mappings that were not checked yet."""
+    """The sources of settings, as texts and mappings whose values were not checked yet."""
 
     def __init__(
         self,

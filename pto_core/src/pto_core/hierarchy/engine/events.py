@@ -91,7 +91,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Dependencies that were found when the same submits were captured. Distances count submits."""
+    """Dependencies found by a capture of the same submits. A distance counts submits backwards."""
 
     producers: tuple[tuple[int, int], ...] = ()
     """For each producer of the task, its distance and the reasons as bits of an edge."""

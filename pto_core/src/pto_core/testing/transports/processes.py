@@ -22,7 +22,7 @@ _BODY_LIMIT_S = 120.0
 _PATIENCE_S = 0.05
 
 _beside: list[Child] = []
-"""The processes of :func:`running`. A wait inside its block ends early if one of them has failed.
+"""The processes of :func:`running`. If one of them fails, a wait inside its block ends early.
 """
 
 
