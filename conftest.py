@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Before pytest takes the folder pto_core/ of the first test module for a package of that name.
 import pto_core  # noqa: F401
@@ -16,6 +17,10 @@ import pto_core  # noqa: F401
 pytest_plugins = ["native_builds", "profiles"]  # of tests/native and tests/profiles
 BUILD_LIMIT_S = 2400
 """Wheels are built in the time that other tests leave: the first test with them may wait long."""
+
+# Tests do not measure time: the machines are shared.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 # A shell starts what it puts in the background with SIGINT ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
