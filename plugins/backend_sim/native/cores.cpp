@@ -16,8 +16,8 @@
 namespace pto::sim {
 namespace {
 
-// Larger than a payload by two cache lines, so that the first lines of all payloads do not fall
-// into the same cache set.
+// Larger than a payload by two cache lines, so that the first lines of the payloads fall into
+// different cache sets.
 constexpr size_t kPayloadStride = PTO_MAX_PAYLOAD + 128;
 constexpr size_t kPayloadBytes = kPayloadStride * PTO_MAX_CORES;
 
@@ -115,8 +115,9 @@ void Cores::call_back(Core& core, uint32_t index) noexcept {
   complete_fault(core, index);
 }
 
-// Each word of the payload that points into device memory names a buffer that the kernel may have
-// accessed. If a word only looks like an address, the check is harmless.
+// Checks each word of the payload that points into device memory, because the kernel may have
+// accessed that buffer. The check is harmless if the word is a number that only looks like an
+// address.
 void Cores::check_buffers(Core& core, uint32_t index) noexcept {
   const size_t words = (core.payload_bytes - sizeof(pto_payload)) / sizeof(uint64_t);
   const uint64_t* args = pto_payload_args(core.payload);

@@ -1,8 +1,8 @@
 // The simulated cores: registers, payload buffers, and the execution of kernels.
 //
 // The register protocol of pto/abi/payload.h orders all accesses. A core belongs to its scheduler
-// until dispatch() writes DATA_MAIN_BASE, then to the thread that runs it until COND reports the
-// end of the kernel, then to the scheduler again. No other lock guards a core.
+// until dispatch() writes DATA_MAIN_BASE. It then belongs to the thread that runs it until COND
+// reports the end of the kernel, and then to the scheduler again. No other lock guards a core.
 #pragma once
 
 #include <array>
@@ -41,13 +41,13 @@ class Cores {
   ~Cores();
 
   pto_status open(pto_error* error);
-  // Set the capabilities of the runtime, which determine the names of tasks in messages.
+  // Sets the capabilities of the runtime. They determine the form of task names in messages.
   void set_capabilities(uint32_t capabilities) noexcept { capabilities_ = capabilities; }
-  // Called between runs: frees all cores, resets the counters, and assigns the cores to the
+  // Called between runs. Frees all cores, resets the counters, and assigns the cores to the
   // schedulers of the topology.
   void reset(const pto_topology& topology) noexcept;
 
-  // Called by the scheduler.
+  // Only the scheduler of the core calls this.
   void dispatch(const pto_dispatch& dispatch) noexcept;
   bool finished(uint32_t index) const noexcept {
     const Core& core = cores_[index];
@@ -57,14 +57,14 @@ class Cores {
   bool faulted(uint32_t core) const noexcept { return cores_[core].faulted; }
   const pto_error& fault(uint32_t core) const noexcept { return faults_[core]; }
 
-  // Called by the thread that runs the core.
+  // Only the thread that runs the core calls this.
   void acknowledge(uint32_t index) noexcept {
     Core& core = cores_[index];
     const uint32_t sequence = core.data_main_base.load(std::memory_order_acquire);
     core.cond.store(sequence, std::memory_order_relaxed);
   }
   void execute(uint32_t core, pto_activity_slot& slot) noexcept;
-  // Whether the core's kernel is a callback.
+  // Whether the kernel of the core is a callback.
   bool calls_back(uint32_t core) const noexcept;
 
   uint32_t scheduler(uint32_t core) const noexcept { return cores_[core].scheduler; }
@@ -83,7 +83,7 @@ class Cores {
   const bool timing_;
   uint32_t capabilities_ = 0;
   std::array<Core, PTO_MAX_CORES> cores_{};
-  char* payloads_ = nullptr;  // a sparse mapping
+  char* payloads_ = nullptr;  // sparse mapping with a payload buffer for each core
   std::unique_ptr<pto_error[]> faults_;
 };
 

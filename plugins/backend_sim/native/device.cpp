@@ -186,7 +186,8 @@ void Device::abort(const pto_error* cause, bool lost) {
   const std::lock_guard lock(abort_mutex_);
   const bool running = run_.running();
   if (running && cause != nullptr) cause_ = *cause;
-  // Check even while an orchestration continues after a proven deadlock has ended the run.
+  // Notify the runtime even if the run has already ended with a proven deadlock, because the
+  // orchestration may continue after the proof.
   if (run_.hears() || finishing_) api_->abort(runtime_, cause);
   if (running) {
     run_.end(Ending::aborted);
@@ -227,8 +228,8 @@ pto_status Device::check_host(const void* host, size_t bytes, pto_error* error) 
   return PTO_OK;
 }
 
-// The first error of the run. The runtime latches its errors. The record is empty only after an
-// abort, or if the runtime reported ERROR without an error.
+// The first error of the run. The runtime latches its errors. There is none only after an abort, or
+// if the runtime returned ERROR without an error record.
 pto_status Device::outcome(pto_error* error) {
   const pto_error* last = api_->last_error(runtime_);
   if (last != nullptr && last->status != PTO_OK) {
@@ -255,8 +256,8 @@ pto_status Device::latched(pto_status status, pto_error* error) const {
               status);
 }
 
-// The runtime knows the operation, the platform knows the reason of the refusal; the user needs
-// both.
+// Combine two messages for the user: that of the runtime names the operation, that of the platform
+// states the reason of the failure.
 void Device::take_latched(const pto_error& last, pto_error* error) const {
   if (error == nullptr) return;
   *error = last;

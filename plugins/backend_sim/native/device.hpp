@@ -45,8 +45,8 @@ class Device {
   void orchestration_done(int32_t result);
   pto_status wait(int64_t timeout_ns);
   pto_status finish(pto_run_report* report, pto_error* error);
-  // Called before each copy by the runtime, so that the caller can handle signals while finish()
-  // copies.
+  // Called before each copy that the runtime makes. It lets the caller handle signals while
+  // finish() copies.
   void attend_to_copies();
   void abort(const pto_error* cause, bool lost);
 
@@ -56,7 +56,8 @@ class Device {
   Engine& engine() noexcept { return *engine_; }
   const Options& options() const noexcept { return options_; }
   const pto_activity_page* activity() const noexcept { return activity_.page(); }
-  // Return the result of pto_platform.wait after it has waited.
+  // Return the status with which pto_platform.wait ends: OK if the word has changed, otherwise
+  // DEADLOCK or ABORTED.
   pto_status wait_status(const uint32_t* word, uint32_t expected) const;
   // See pto_platform.check_value.
   pto_status check_value(uint64_t value, pto_error* error) const;
@@ -94,8 +95,9 @@ class Device {
   pto_run graph_{};             // current run, between start and finish
   pto_error platform_cause_{};  // failed call of the run; its status is PTO_OK if there is none
 
-  std::mutex abort_mutex_;    // true between abort() and the end of a run
-  bool finishing_ = false;    // true while finalise() runs; written under abort_mutex_
+  // serialises abort() with the changes of finishing_ and the end of a run
+  std::mutex abort_mutex_;
+  bool finishing_ = false;    // whether finalise() runs; written under abort_mutex_
   uint64_t attended_ns_ = 0;  // time of the last call of attend; used by the thread of finish()
   pto_error cause_{};         // reason of the abort; guarded by abort_mutex_
   std::atomic<bool> lost_{false};

@@ -11,9 +11,8 @@ namespace pto::sim {
 using KernelFunction = void (*)(int64_t* args);
 
 struct Kernel {
-  KernelFunction function = nullptr;  // null for a callback
-  // handle of the library to close when the kernel is unloaded, or null
-  pto_kernel_callback callback = nullptr;
+  KernelFunction function = nullptr;       // null for a callback
+  pto_kernel_callback callback = nullptr;  // null for a function
   void* context = nullptr;
   int32_t func_id = -1;
   std::string name;

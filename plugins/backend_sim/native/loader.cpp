@@ -32,7 +32,7 @@ bool write_all(int file, const char* bytes, size_t length) {
   return true;
 }
 
-// Returns the text of dlerror() without the path at its beginning, with advice for known errors.
+// Returns the text of dlerror() without the path at its beginning. Adds advice for known errors.
 std::string reason(const char* path) {
   std::string text = dlerror();
   const std::string prefix = std::string(path) + ": ";

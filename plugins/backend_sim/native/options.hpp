@@ -16,12 +16,13 @@ struct Options {
   uint64_t seed = 0;
   bool check = false;
   uint64_t memory_bytes = 8ull << 30;
-  uint32_t workers = 0;  // 0: one per CPU of the affinity mask; 1 to PTO_ACTIVITY_SLOTS after
-                         // filled by parse_options
+  // 0 in the text means one worker for each CPU of the affinity mask; parse_options replaces it by
+  // 1 to PTO_ACTIVITY_SLOTS
+  uint32_t workers = 0;
   uint32_t blocks = 24;
   bool timing = false;
   int activity_fd = -1;              // -1: the activity page is private memory
-  int32_t log_level = PTO_LOG_WARN;  // least severe message of the runtime that is shown
+  int32_t log_level = PTO_LOG_WARN;  // the least severe messages of the runtime that are shown
   bool log_json = false;             // messages of the runtime are JSON lines
 };
 

@@ -15,7 +15,8 @@ ChildEnd::ChildEnd(const pto_connection& connection)
 int32_t ChildEnd::receive(pto_frame_view* frames, int32_t count) {
   const uint32_t wanted = count < 0 ? 0 : static_cast<uint32_t>(count);
   if (past_last_ - first_ < wanted && !error_.is_broken()) {
-    // Read the close flag first. Frames submitted before the close are then visible below.
+    // Read the close flag first, so that the reads below see all frames that were submitted before
+    // the close.
     const bool is_closed = load(indices_->parent_end) == static_cast<uint32_t>(End::kClosed);
     if (!frames_.refresh()) {
       error_.set_broken("the parent says that it has submitted %llu bytes, which do not fit",
@@ -94,7 +95,8 @@ int32_t ChildEnd::put(const pto_answer& answer) {
   const Record record{answer.number, succeeded_, answer.bytes, answer.kind, answer.outcome, {}};
   bool is_put = answers_.put(record, answer.data, answer.bytes);
   if (!is_put) {
-    // Set the request flag, then try again: the parent may have freed space before it saw the flag.
+    // Set the request flag, then try again, because the parent may have freed space before it saw
+    // the flag.
     request_space(true);
     is_put = answers_.put(record, answer.data, answer.bytes);
   }

@@ -1,5 +1,5 @@
-// The child's end of a mailbox. It receives frames and sends answers. One thread at a time calls
-// it.
+// The child's end of a mailbox. It receives frames and sends answers. Only one thread at a time may
+// call it.
 #pragma once
 
 #include "error_text.hpp"
@@ -34,7 +34,7 @@ class ChildEnd {
 
   Reader<pto_frame> frames_;
   Item visible_[kVisible];
-  uint32_t first_ = 0;      // running count; the index in visible_ is the count modulo kVisible
+  uint32_t first_ = 0;  // running count; the frame lies in visible_ at this count modulo kVisible
   uint32_t past_last_ = 0;  // running count, one past the last visible frame
 
   Writer<Record> answers_;

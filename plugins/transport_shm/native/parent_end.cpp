@@ -19,7 +19,8 @@ int32_t ParentEnd::submit(const pto_frame_view* frames, int32_t count) {
   if (!is_sendable(*frames[0].frame)) return PTO_ENDPOINT_PROTOCOL;
   int32_t put_count = put(frames, count);
   if (put_count < count) {
-    // Set the request flag, then try again: the child may have freed space before it saw the flag.
+    // Set the request flag, then try again, because the child may have freed space before it saw
+    // the flag.
     request_space(true);
     put_count += put(frames + put_count, count - put_count);
   }
@@ -75,7 +76,8 @@ void ParentEnd::request_space(bool wanted) {
 int32_t ParentEnd::poll(pto_answer* answers, int32_t count) {
   if (error_.is_broken()) return PTO_ENDPOINT_PROTOCOL;
   free_reported();
-  // Read the close flag first. Answers written before the close are then visible below.
+  // Read the close flag first, so that the reads below see all answers that were written before the
+  // close.
   const bool is_closed = load(indices_->child_end) == static_cast<uint32_t>(End::kClosed);
   if (!refresh()) return PTO_ENDPOINT_PROTOCOL;
   int32_t reported = 0;

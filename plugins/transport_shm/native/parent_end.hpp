@@ -1,4 +1,5 @@
-// The parent's end of a mailbox. It sends frames and polls answers. One thread at a time calls it.
+// The parent's end of a mailbox. It sends frames and polls answers. Only one thread at a time may
+// call it.
 #pragma once
 
 #include "error_text.hpp"
@@ -38,10 +39,11 @@ class ParentEnd {
 
   Reader<Record> answers_;
   uint64_t reported_ = 0;  // number of the last task frame reported to the caller
-  // end of the reported records; the caller reads them until the next poll
+  // end of the records that were reported; the caller may read them until the next poll
   uint64_t reported_index_ = 0;
   uint64_t completed_ = 0;  // the child's count at the last refresh()
-  // A record that was read but not reported yet: the successes before it filled the caller's array.
+  // A record that was read but not reported yet, because the successes before it filled the
+  // caller's array.
   Reader<Record>::Item waiting_{};
   bool has_waiting_ = false;
 

@@ -1,4 +1,4 @@
-// The reading side of a ring. One thread at a time calls it.
+// The reading side of a ring. Only one thread at a time may call it.
 //
 // The reader does not trust the ring. It copies each head before it checks it, so that a later
 // write cannot change the checked value, and it rejects a head whose item exceeds the published

@@ -1,4 +1,4 @@
-// The writing side of a ring. One thread at a time calls it.
+// The writing side of a ring. Only one thread at a time may call it.
 //
 // A head (pto_frame, Record) is one cache line and has a member `kind`.
 #pragma once
@@ -14,7 +14,7 @@ class Writer {
   static_assert(sizeof(Head) == kLine);
 
  public:
-  // `freed`: the index that the other side writes.
+  // `freed`: the index up to which the other side has freed the ring; the other side writes it.
   Writer(const Ring& ring, const uint64_t* freed) : ring_(ring), freed_(freed) {}
 
   // Copy an item into the ring. Return false if there is no space. The reader sees it only after

@@ -18,7 +18,7 @@ class ActivityPage {
   ActivityPage& operator=(const ActivityPage&) = delete;
   ~ActivityPage();
 
-  // Maps the page from descriptor `file`, or private memory if `file` < 0.
+  // Maps the page from the file descriptor `file`. If `file` < 0, the page is private memory.
   pto_status open(int file, int32_t device, uint32_t slots, pto_error* error);
 
   // Name of the attached runtime.
@@ -34,13 +34,13 @@ class ActivityPage {
   bool is_shared_ = false;
 };
 
-// Stores a value that another process may read at any time.
+// Stores a value that another process may read at the same time.
 template <typename Integer>
 void note(Integer& member, Integer value) noexcept {
   std::atomic_ref<Integer>(member).store(value, std::memory_order_relaxed);
 }
 
-// Called by the thread that owns the slot only.
+// Call this only from the thread that owns the slot.
 inline void note_kernel(pto_activity_slot& slot, const pto_payload& payload,
                         uint32_t core) noexcept {
   note(slot.task, payload.task);
@@ -54,7 +54,7 @@ inline void note_return(pto_activity_slot& slot) noexcept {
   note(slot.sequence, slot.sequence + 1);
 }
 
-// Callable from any thread.
+// Any thread may call this.
 inline bool in_kernel(pto_activity_slot& slot) noexcept {
   return (std::atomic_ref(slot.sequence).load(std::memory_order_relaxed) & 1) != 0;
 }

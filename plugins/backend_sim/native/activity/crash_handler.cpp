@@ -32,7 +32,8 @@ FatalSignal fatal_signals[] = {{SIGSEGV, "SIGSEGV", {}},
 // Static thread-local storage, so that an access in the handler cannot allocate memory.
 __thread const CrashNote* note_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
 
-// Write a line to standard error. Use no formatting of the C library: a signal handler must not.
+// Write a line to standard error. A signal handler must not use the C library's formatting
+// functions.
 template <class... Parts>
 void print_line(Parts... parts) noexcept {
   char line[512];
@@ -100,8 +101,8 @@ void handle(int number, siginfo_t* information, void*) noexcept {
     if (is_users) report(*note, fatal);
     sigaction(number, &fatal.previous, nullptr);
   }
-  // A fault is raised again, with its original context, when the handler returns; a signal that was
-  // sent is not.
+  // Several threads may crash at the same time. The first one writes the report. The others wait,
+  // so that they do not end the process before the report is complete.
   if (information->si_code <= 0) raise(number);
 }
 

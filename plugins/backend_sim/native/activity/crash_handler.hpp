@@ -1,9 +1,8 @@
 // Writes one line to standard error when a kernel or a C++ orchestration crashes the process,
 // unless a parent process that reads the activity page reports the crash.
 //
-// The handler is installed once per process, before any existing handler. It prints only if the
-// faulting thread was running a kernel or an orchestration, and then passes the signal on to the
-// earlier handler. It uses only async-signal-safe functions.
+// A fault occurs again, with its original context, when the handler returns. A signal that a
+// process sent (si_code <= 0) does not, so send it again.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +15,16 @@ namespace pto::sim {
 // registration.
 struct CrashNote {
   const pto_activity_page* page = nullptr;
-  pto_activity_slot* slot = nullptr;  // slot in the activity page
+  pto_activity_slot* slot = nullptr;  // the slot of this thread in the activity page
   int32_t device = 0;
-  // number of blocks of the run: cores with a lower number are AIC
+  // number of blocks of the run; cores with a lower number are AIC cores
   const uint32_t* blocks = nullptr;
-  bool is_silent = false;  // the process that reads the activity page reports the crash
+  bool is_silent = false;  // whether another process reads the activity page and reports the crash
 };
 
 void install_crash_handler();
 
-// Registers the note of the calling thread; null unregisters it.
+// Sets the note that the handler reads if the calling thread crashes. Null removes the note.
 void set_crash_note(const CrashNote* note) noexcept;
 const CrashNote* crash_note() noexcept;
 

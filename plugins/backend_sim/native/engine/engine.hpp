@@ -1,5 +1,5 @@
-// Executes the steps of a run: with a pool of threads, or with one thread that steps all agents
-// (schedulers, cores, orchestrator) in an order that a seed determines.
+// Executes the steps of a run. One engine uses a pool of threads. The other uses one thread that
+// steps all agents (schedulers, cores, orchestrator) in an order that a seed determines.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,11 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // Called by the device. The run is prepared before start(); it ends in phase over.
+  // Called by the device, which prepares the run before start(). The engine ends the run in phase
+  // over.
   virtual void start(bool with_library) = 0;
   virtual void orchestration_done(int32_t result) = 0;
-  // Returns true once the run is over.
+  // Waits for the end of the run. Returns whether the run is over.
   virtual bool wait(int64_t timeout_ns) = 0;
   // Reports that the run was ended from outside. Any thread may call it.
   virtual void ended() = 0;
@@ -24,8 +25,8 @@ class Engine {
   virtual void abandon() = 0;
   // Whether an abandoned thread may still be inside a kernel or an orchestration.
   virtual bool stuck() const = 0;
-  // Called after abandon() if stuck() is true: the threads are not joined; they and this object
-  // stay alive.
+  // Called after abandon() if stuck() is true. The threads are not joined; the threads and this
+  // object stay alive.
   virtual void detach_threads() = 0;
 
   // The calls of the platform table.

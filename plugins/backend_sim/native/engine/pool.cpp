@@ -167,8 +167,8 @@ void Pool::wait_on_worker(Worker& worker, const Until& until) noexcept {
   if (has_work({})) wake_if_all_parked();
 }
 
-// One thread must check whether this wait can end. It may be a worker that saw the orchestrator
-// running a moment ago and is about to park.
+// One thread must check whether this wait can end. That thread may be a worker that is about to
+// park because it saw the orchestrator running.
 void Pool::wait_on_caller(const Until& until) noexcept {
   run_.wake_all();
   wake_if_all_parked();
@@ -265,7 +265,7 @@ void Pool::sleep(Worker& worker, const Until& until) noexcept {
     worker.sleeping.store(0, std::memory_order_relaxed);
     return;
   }
-  // A thread that wakes this one has taken the bit, and will clear the word.
+  // The thread that wakes this worker clears the worker's bit in parked_ and then this word.
   while (worker.sleeping.load(std::memory_order_acquire) == 1) park(worker.sleeping, 1);
 }
 

@@ -38,7 +38,7 @@ class Pool final : public Engine {
   Pool(Run& run, ActivityPage& activity, uint32_t workers, int32_t device);
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
-  // Must not run for an abandoned pool that is stuck.
+  // Must not run for an abandoned pool that has a stuck thread.
   ~Pool() override;
 
   void start(bool with_library) override;
@@ -127,7 +127,8 @@ class Pool final : public Engine {
   const uint64_t all_;
   std::unique_ptr<Worker[]> workers_;
   uint32_t started_ = 0;  // number of threads in workers_ that exist
-  // home worker of each scheduler, if that worker is active
+  // cores with long kernels that this worker has offered to other workers, whether or not they were
+  // taken
   uint32_t home_of_[PTO_MAX_AICPU_THREADS];
 
   // workers that may access the run; bit 63: a visitor

@@ -16,7 +16,7 @@ namespace {
 // for an outside event, so the cores behind a callback are always available to other workers.
 constexpr uint64_t kLongTicks = kTicksPerUs;
 constexpr uint64_t kLongCallbackTicks = 50 * kTicksPerUs;
-// a batch runs this long before it is checked
+// duration of a batch after which the worker checks it
 constexpr uint64_t kShareAfterTicks = 2 * kTicksPerUs;
 constexpr uint32_t kTasksBetweenChecks = 4;
 constexpr uint32_t kRoundsBetweenCalls = 32;

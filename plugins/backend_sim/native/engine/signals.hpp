@@ -6,8 +6,7 @@
 
 namespace pto::sim {
 
-// Signals to the process are delivered to its own threads; a fault is delivered to the thread that
-// caused it.
+// An idle worker may complete the task, because this worker may start its next round much later.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

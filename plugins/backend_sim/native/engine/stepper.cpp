@@ -12,8 +12,8 @@ namespace {
 
 constexpr uint32_t kMostStepsAtYield = 3;
 constexpr int64_t kCheckNs = 50'000'000;  // how often a parked caller checks for a lost device
-constexpr uint32_t kOneInLags = 4;        // one in this number of dispatched tasks is delayed
-// weight of any other agent in the random choice; a delayed core has weight 1
+constexpr uint32_t kOneInLags = 4;  // on average, one in this many dispatched tasks is delayed
+// relative weight of an agent in the random choice; a delayed core has weight 1
 constexpr uint32_t kPromptWeight = 16;
 
 uint32_t count(const pto_core_mask& mask) noexcept {
@@ -162,8 +162,8 @@ void Stepper::yield(uint32_t point) {
   run_.trace().add(BackendEvent::yield, point, stepped);
 }
 
-// Takes one step of any agent, or proves that there is none. Returns false if only the orchestrator
-// can continue.
+// Takes one step of any agent, or proves that no agent can take one. Returns false if only the
+// orchestrator can continue.
 bool Stepper::advance() noexcept {
   return step_one() || run_.resolve_stall() == Stall::moved;
 }

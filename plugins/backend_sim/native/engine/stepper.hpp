@@ -34,7 +34,7 @@ class Stepper final : public Engine {
 
   void start(bool with_library) override;
   void orchestration_done(int32_t result) override;
-  // Also returns false, before the timeout, if only the caller can continue.
+  // Returns false after the timeout, or earlier if only the caller can continue.
   bool wait(int64_t timeout_ns) override;
   void ended() override {}
   void abandon() override;
@@ -80,8 +80,9 @@ class Stepper final : public Engine {
   bool orchestration_pending_ = false;
   pto_core_mask dispatched_{};    // not acknowledged yet
   pto_core_mask acknowledged_{};  // not run yet
-  // Cores whose current task is chosen rarely, as if it took long. Without them, each task would
-  // finish soon after its dispatch, and orders in which several tasks overtake one would not occur.
+  // Cores whose current task is chosen rarely, as if its kernel took long. Without such cores each
+  // task would finish soon after its dispatch, and a run would never show an order in which several
+  // tasks overtake one.
   pto_core_mask lagging_{};
   std::thread driver_;
 };

@@ -86,15 +86,16 @@ void Arena::trim() noexcept {
   }
 }
 
-// Up to eight granules, each size has its own class; above, each power of two has eight classes.
+// Each size of up to eight granules has its own class. Above, there are eight classes for each
+// power of two.
 Arena::SizeClass Arena::size_class(size_t granules) noexcept {
   if (granules < kSubdivisions) return {0, static_cast<uint32_t>(granules)};
   const uint32_t power = static_cast<uint32_t>(std::bit_width(granules)) - 1;
   return {power - 2, static_cast<uint32_t>(granules >> (power - 3)) & (kSubdivisions - 1)};
 }
 
-// Takes any block of the first non-empty class whose members are all large enough. Only if there is
-// none, searches the class that may contain a large enough block.
+// Takes any block of the first non-empty class in which every block is large enough. If there is no
+// such class, searches the class that may contain a large enough block.
 Block* Arena::find_free(size_t granules) const noexcept {
   size_t rounded = granules;
   if (granules >= kSubdivisions) rounded += (size_t{1} << (std::bit_width(granules) - 4)) - 1;

@@ -22,7 +22,7 @@ struct Block {
   Block* previous = nullptr;
   Block* next = nullptr;
   bool is_free = true;
-  // For free blocks: the size class. For allocated ones: available to the owner of the block.
+  // The size class of a free block. The owner of an allocated block may use this field.
   Block* list_previous = nullptr;
   Block* list_next = nullptr;
   uint64_t address = 0;  // address of the caller's first byte, set by DeviceMemory
@@ -48,7 +48,7 @@ class Arena {
   // Returns null if no free block is large enough. `granules` is not 0.
   Block* allocate(size_t granules);
   void release(Block* block) noexcept;
-  // Returns the allocated block that contains `address`, or null.
+  // Returns the allocated block that contains `address`; null if there is none.
   Block* find(uint64_t address) const noexcept;
   // Returns the pages of all large free blocks to the system.
   void trim() noexcept;

@@ -177,7 +177,7 @@ Block* DeviceMemory::live_block(uint64_t address) const noexcept {
   return block != nullptr && block->owner != kQuarantined ? block : nullptr;
 }
 
-// A ring is treated as one buffer until a part of it was lent.
+// A ring counts as one buffer until a part of it is lent.
 bool DeviceMemory::live_buffer(uint64_t address, Extent& found) const noexcept {
   const Block* block = live_block(address);
   if (block == nullptr) return false;
@@ -243,7 +243,7 @@ pto_status DeviceMemory::drop(Block* block, pto_error* error) {
 
 pto_status DeviceMemory::quarantine(Block* block, pto_error* error) {
   const pto_status status = check_block(*block, error);
-  // The pattern was restored, so that one fault is reported only once.
+  // The check has restored the pattern, so that each fault is reported only once.
   paint_zones(extent(*block));
   paint_freed(extent(*block));
   block->owner = kQuarantined;

@@ -17,9 +17,9 @@
 
 namespace pto::sim {
 
-// Owner of a buffer: the caller until it frees it, the run until the run ends, or, for a ring, the
-// runtime until it is detached. Rings are large and sparse; no function here accesses their
-// content.
+// The owner of a buffer frees it. The caller frees its buffers itself; the end of a run frees those
+// of the run; detaching a runtime frees its rings. Rings are large and sparse; no function here
+// accesses their content.
 enum class Owner : uint32_t { caller, run, runtime };
 
 struct CopyCounts {
@@ -54,7 +54,7 @@ class DeviceMemory {
   // Number of buffers that the caller owns.
   pto_leak_report leaks() const;
 
-  // Checking mode only. See pto_platform.check_value for the first function.
+  // For checking mode only; see pto_platform.check_value.
   pto_status check_value(uint64_t value, const pto_host_range* ranges, uint32_t count,
                          pto_error* error) const;
   // See pto_platform.check_range.
@@ -73,7 +73,7 @@ class DeviceMemory {
   struct List {
     Block* head = nullptr;
   };
-  // Marks a quarantined block; used in place of its owner.
+  // The value of Block::owner for a block in quarantine.
   static constexpr uint32_t kQuarantined = 3;
   static bool is_ring(const Block& block) noexcept {
     return block.owner == static_cast<uint32_t>(Owner::runtime);

@@ -11,8 +11,8 @@ constexpr size_t kPeriod = Arena::kGranule;
 using Pattern = std::array<unsigned char, kPeriod>;
 
 // The pattern of zones and freed buffers changes from byte to byte, so that a kernel rarely writes
-// the value that is already there. It never contains bytes that are frequent in numbers (0x00 to
-// 0x80 and 0xFF).
+// the value that is already in memory. The pattern contains no bytes that are frequent in numbers
+// (0x00 to 0x80 and 0xFF).
 constexpr Pattern make_pattern(uint32_t state) noexcept {
   Pattern pattern{};
   for (unsigned char& byte : pattern) {

@@ -23,7 +23,7 @@ struct Extent {
 };
 
 void paint_zones(const Extent& extent) noexcept;
-// Fills a new buffer, so that content that was never written is recognisable.
+// Fills a new buffer with a pattern that identifies bytes that were never written.
 void paint_fresh(const Extent& extent) noexcept;
 // Overwrites a freed buffer.
 void paint_freed(const Extent& extent) noexcept;

@@ -1,7 +1,7 @@
 // Buffers that a runtime lends out of its rings, as recorded by checking mode.
 //
 // A ring has no frees: a lent buffer exists until another one is lent over it. The runtime leaves
-// at least a granule between two buffers; it guards both.
+// at least one granule between two buffers. This granule is a guard zone of both.
 //
 // Not thread-safe; DeviceMemory holds the lock.
 #pragma once
@@ -31,7 +31,8 @@ class Slabs {
   auto end() const noexcept { return slabs_.end(); }
 
  private:
-  std::map<uint64_t, Extent> slabs_;  // key: the first byte; buffers do not overlap, but zones may
+  // the key is the first byte of the buffer; buffers do not overlap, but their zones may
+  std::map<uint64_t, Extent> slabs_;
 };
 
 }  // namespace pto::sim

@@ -20,7 +20,7 @@ class alignas(64) Orchestrator {
     expected_.store(expected, std::memory_order_relaxed);
     move(waiting);
   }
-  // Returns when no other thread examines the wait, because the data of the wait lies on the
+  // Returns when no other thread examines the wait any more. The data of the wait lies on the
   // orchestrator's stack.
   void end_wait() noexcept {
     move(running);

@@ -31,7 +31,7 @@ class Run {
   void attach(const pto_runtime_api* api, void* runtime, const pto_topology& topology) noexcept;
   // Called before the engine starts, only in phase idle or over.
   void prepare(const RunShape& shape, bool with_library) noexcept;
-  // For an orchestrator on the caller's thread that waits: call at least every kAttendNs.
+  // The caller's thread calls this at least every kAttendNs while its orchestrator waits.
   static constexpr int64_t kAttendNs = 50'000'000;
   void set_attendant(void (*attend)(void*), void* context) noexcept {
     attend_ = attend;

@@ -32,7 +32,8 @@ struct alignas(64) Scheduler {
     }
   }
 
-  // Clears the wake before the step that sees all changes made before the wake.
+  // Clears the wake flag before a step, so that the step sees every change that was made before the
+  // wake.
   void take_wake() noexcept {
     if (wake.load(std::memory_order_relaxed) != 0) wake.exchange(0, std::memory_order_acq_rel);
   }

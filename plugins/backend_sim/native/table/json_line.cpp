@@ -11,7 +11,7 @@
 namespace pto::sim {
 namespace {
 
-// Return the length of the UTF-8 sequence at the start of `text`; 0 if there is none.
+// Return the length of the UTF-8 sequence at the start of `text`; 0 if the bytes are not UTF-8.
 size_t sequence_length(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   if (first < 0x80) return 1;

@@ -19,7 +19,7 @@ Device& device_of(void* self) noexcept {
   return *static_cast<Device*>(self);
 }
 
-// With huge pages, writing one word would use, and count as, two megabytes.
+// With huge pages, writing one word would allocate, and count as, two megabytes.
 void* reserve(void*, size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -32,8 +32,9 @@ void release(void*, void* memory, size_t bytes) {
   munmap(memory, bytes);
 }
 
-// Counts mapped pages: a page of a sparse mapping is mapped once it was read or written. Memory for
-// which the system does not answer counts as touched; a page in swap does not.
+// Counts mapped pages: the system maps a page of a sparse mapping at the first read or write.
+// Memory for which the system returns no information counts as touched. A page in swap does not
+// count.
 size_t touched(void*, const void* memory, size_t bytes) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   auto* first = static_cast<char*>(const_cast<void*>(memory));
@@ -48,7 +49,7 @@ size_t touched(void*, const void* memory, size_t bytes) {
   return count * page;
 }
 
-// For calls whose signature cannot return an explanation, the device stores it.
+// Stores the explanation in the device, because the signature of some calls cannot return it.
 template <typename Call>
 pto_status explained(void* self, Call call) noexcept {
   pto_error cause{};

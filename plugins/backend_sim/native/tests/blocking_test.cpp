@@ -74,7 +74,7 @@ struct Blocking : Fixture {
   const Way way;
 };
 
-// Limits threads that start during its lifetime to one processor.
+// Restricts threads that start during its lifetime to one processor.
 class OneProcessor {
  public:
   OneProcessor() {
@@ -276,8 +276,8 @@ TEST(an_abort_keeps_the_orchestrator_in_an_examined_wait) {
   }
 }
 
-// Acts like Ctrl-C: a submit calls the caller's attend hook from time to time, and the hook aborts
-// the run.
+// The test simulates Ctrl-C: a waiting submit calls the caller's attend hook from time to time, and
+// the hook aborts the run.
 TEST(a_waiting_caller_is_attended_and_may_abort) {
   for (const Way& way : every_way()) {
     if (!way.here || way.threads == 2) continue;
@@ -311,8 +311,8 @@ TEST(a_waiting_caller_is_attended_and_may_abort) {
   }
 }
 
-// Holds for any number of threads inside kernels. In deterministic mode a kernel may run on the
-// caller's thread, at a yield point; no thread is left then to call attend.
+// The backend attends the runtime however many threads are inside kernels. In deterministic mode a
+// kernel may run on the caller's thread, at a yield point; then no thread is left to call attend.
 TEST(a_submit_behind_a_long_kernel_attends_the_runtime) {
   for (const Way& way : every_way()) {
     if (way.threads != 2 || (way.here && way.mode == "deterministic")) continue;

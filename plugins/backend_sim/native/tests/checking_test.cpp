@@ -32,8 +32,9 @@ toy::Program one(int32_t func_id, std::vector<uint64_t> args) {
   };
 }
 
-// Runs this program with other arguments; returns its standard error and its exit status. With
-// `go`, reads standard error only after the program has written to the descriptor that it receives.
+// Runs this program with other arguments. Returns its standard error and its exit status. If `go`
+// is set, the program receives a descriptor, and its standard error is read only after it has
+// written to that descriptor.
 std::string output_of(std::vector<std::string> given, int& status, bool go = false) {
   int ends[2];
   int starts[2];
@@ -72,8 +73,8 @@ int crash_here(const char* mode, int number, const char* activity_fd) {
   return 0;
 }
 
-// The first kernel's report blocks, because its output is not read yet; then the second kernel
-// crashes.
+// The report of the first kernel blocks, because the test does not read its output yet. Then the
+// second kernel crashes.
 int crash_twice(int go) {
   std::signal(SIGSEGV, SIG_DFL);
   static int go_file = go;
@@ -239,7 +240,8 @@ TEST(a_crash_names_kernel_task_and_core) {
   }
 }
 
-// The first crash reports; the second, which may finish sooner, waits for it.
+// The thread that crashed first writes the report. The second thread, which may be faster, waits
+// for it.
 TEST(of_two_simultaneous_crashes_one_is_reported) {
   for (int i = 0; i < 20; ++i) {
     int status = 0;

@@ -6,7 +6,7 @@
 
 #include "device_fixture.hpp"
 
-// Each kernel appends the number of its task; the position in the record is its time.
+// Each kernel appends the number of its task. Its position in the record stands for the time.
 struct Record {
   explicit Record(size_t capacity) : order(capacity) {}
 
@@ -40,7 +40,8 @@ inline toy::Program chain(int32_t func_id, int64_t length) {
   };
 }
 
-// Adds `layers` diamonds: one task, then `width` tasks after it, then one after all of those.
+// Adds `layers` diamonds in sequence. A diamond is one task, then `width` tasks after it, then one
+// task after all of those.
 inline toy::Program diamonds(int32_t func_id, int64_t width, int64_t layers) {
   return [=](toy::Runtime& runtime) {
     std::vector<int64_t> before;

@@ -118,7 +118,7 @@ TEST(registers_follow_the_protocol) {
   for (int round = 0; round < 3; ++round) {
     result = 0;
     cores.dispatch({71, sizeof payload, &payload.header});
-    payload.args[1] = 0;  // the core has a separate copy
+    payload.args[1] = 0;  // the core uses a separate copy
     CHECK(!cores.finished(71));
     cores.acknowledge(71);
     CHECK(!cores.finished(71));
@@ -211,7 +211,7 @@ TEST(a_wait_is_examined_only_if_it_has_not_changed) {
   CHECK(orchestrator.enter_wait(orchestrator.snapshot()));
   CHECK(!orchestrator.satisfied());
   orchestrator.leave_wait();
-  orchestrator.end_wait();  // no thread is inside, so it returns
+  orchestrator.end_wait();  // no other thread examines the wait, so this returns at once
   CHECK(orchestrator.state() == Orchestrator::running);
 }
 

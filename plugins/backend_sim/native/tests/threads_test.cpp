@@ -26,8 +26,9 @@ toy::Program with_window(uint32_t window, const toy::Program& program) {
   };
 }
 
-// Counts the threads of this process that are workers of a device; they end shortly after they are
-// released. With `state`, counts only threads in that state, in the notation of proc(5).
+// Counts the threads of this process that are workers of a device. They end shortly after their
+// device releases them. With `state`, counts only threads in that state, in the notation of
+// proc(5).
 size_t live_workers(char state = 0) {
   size_t count = 0;
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -293,7 +294,7 @@ TEST(abort_ends_a_blocked_submit) {
 }
 
 TEST(a_lost_device_abandons_its_kernels) {
-  // Outlives the device: the abandoned thread still uses it.
+  // This object outlives the device, because the abandoned thread still uses it.
   static Gate gate;
   {
     Fixture device({workers(2)});

@@ -135,7 +135,7 @@ int64_t Runtime::submit(const pto_task& given) {
   return id;
 }
 
-// Ids for tasks that are counted but not run.
+// Ids for tasks that are counted but never run.
 int64_t Runtime::plan() {
   ++planned_;
   return (int64_t{1} << 40) + planned_;
@@ -217,7 +217,8 @@ void Runtime::fill_cores(uint32_t thread) {
       ++core;
     }
     if (core == topology.cores && thread != 0) {
-      // If a scheduler has no such core, use the first scheduler, which has every kind.
+      // If no core of the scheduler has this type, use the first scheduler, which has cores of
+      // every type.
       ready_[0].push_back(ready[i]);
       ready.erase(ready.begin() + static_cast<std::ptrdiff_t>(i));
       platform_.wake(platform_.self, 0);

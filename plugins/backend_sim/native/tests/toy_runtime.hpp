@@ -40,7 +40,8 @@ class Runtime {
   const pto_platform& platform() const { return platform_; }
   // Number of tasks that may be alive at once; 0 means no limit.
   void set_window(uint32_t window) { window_ = window; }
-  // Holds back the next submitted task until stalled() releases it; with `keeps_hold`, forever.
+  // Holds back the next submitted task until stalled() releases it, or forever if `keeps_hold` is
+  // set.
   void hold_next() { holds_next_ = true; }
   void set_keeps_hold(bool keeps) { keeps_hold_ = keeps; }
   // After a deadlock, submits continue without kernels; the final error reports their number.

@@ -40,8 +40,8 @@ inline void pause_briefly() noexcept {
 #endif
 }
 
-// One wait: about a microsecond of spinning, then sched_yield, then park. More spinning would keep
-// the other thread from its processor.
+// The stages of one wait: about a microsecond of spinning, then sched_yield, then park. A longer
+// spin would keep the other thread from its processor.
 class Backoff {
  public:
   // Returns false once the caller should park.

@@ -16,7 +16,7 @@ namespace pto::sim {
 inline uint64_t ticks() noexcept {
   return __rdtsc();
 }
-constexpr uint64_t kTicksPerUs = 2500;  // current processors: 2000 to 4000
+constexpr uint64_t kTicksPerUs = 2500;  // 2000 to 4000 on current processors
 #else
 inline uint64_t ticks() noexcept {
   return clock_ns();

@@ -11,7 +11,7 @@ namespace pto::build_graph {
 // search uses their link and time stamps.
 bool latch_cycle(Context& context, const Graph& graph);
 
-// Latches the error of a run that left tasks unpublished.
+// Latches an error that states that the run left tasks unpublished.
 void latch_unpublished(Context& context, const Graph& graph);
 
 // Writes one or two sentences about a run and returns their length. Any thread may call it.

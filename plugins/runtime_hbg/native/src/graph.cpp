@@ -130,7 +130,7 @@ pto_status Graph::copy_back() {
   for (uint64_t index = 0; index < pair_count_; ++index) {
     const TensorPair& pair = pairs_[index];
     if (pair.bytes == 0) continue;
-    // the run was aborted between two pairs
+    // the run was aborted between the copies of two pairs
     if (context_.latch.is_set()) return context_.latch.status();
     const pto_status status =
         platform->copy_out(platform->self, pair.host, pair.device, pair.bytes);

@@ -7,7 +7,8 @@
 //     sides.
 //   - No edge may be added into a published task, so the fan-in of a published task only falls.
 //
-// Only the orchestrator calls the methods, except record(), successor iteration and task_count().
+// Only the orchestrator calls these methods, except record(), the iteration over successors and
+// task_count().
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,7 @@ struct TensorPair {
   size_t bytes;
 };
 
-// The behaviour of the submit path, for a variant and build mode.
+// The rules of the submit path, which depend on the variant and the build mode.
 struct BuildRules {
   bool concurrent;        // schedulers run during the build
   bool explicit_publish;  // only published tasks run

@@ -24,8 +24,8 @@ class SharedReady {
     head_.store(0, std::memory_order_relaxed);
   }
 
-  // Producer: appends a task, which becomes visible at the next expose(). Returns false without
-  // memory.
+  // Called by the producer: appends a task, which becomes visible at the next expose(). Returns
+  // false if memory is exhausted.
   bool stage(int32_t task) {
     if (!entries_.grow_to(staged_)) return false;
     entries_[staged_++] = task;
@@ -44,8 +44,9 @@ class SharedReady {
     return tail_.load(std::memory_order_seq_cst) - head;
   }
 
-  // Any scheduler: takes at most `limit` tasks from the front and returns their number. Acquiring
-  // `head_` makes the tail at least as new as the tail that the last claimer saw.
+  // Any scheduler may call this: it takes at most `limit` tasks from the front and returns their
+  // number. The acquire load of `head_` ensures that the tail is at least as new as the tail that
+  // the last claimer saw.
   uint32_t claim(int32_t* out, uint32_t limit) {
     uint32_t head = head_.load(std::memory_order_acquire);
     uint32_t count = 0;

@@ -149,7 +149,8 @@ void Scheduler::complete(Lane& lane, uint32_t core) {
   });
 }
 
-// Marks the task as completed, so that no further edge from it counts; returns the number of edges.
+// Marks the task as completed, so that edges added later do not count. Returns the number of
+// counted edges.
 uint32_t Scheduler::close(TaskRecord& record) {
   if (graph_.rules().concurrent) {
     return record.fanout.fetch_or(kClosed, std::memory_order_acq_rel);
@@ -159,7 +160,7 @@ uint32_t Scheduler::close(TaskRecord& record) {
   return fanout;
 }
 
-// Removes one predecessor; returns whether it was the last.
+// Counts one predecessor as completed. Returns whether it was the last one.
 bool Scheduler::release(TaskRecord& record) {
   int32_t waits;
   if (is_exclusive_) {
@@ -240,7 +241,8 @@ void Scheduler::leave_hungry(Lane& lane, uint32_t type) {
   if (has_shared(type)) wake_hungry(type, released_[type].size() + admitted_[type].size());
 }
 
-// Does nothing while another scheduler moves its tasks there: the tasks wait for the next step.
+// Does nothing while another scheduler moves its own tasks there; these tasks then wait for the
+// next step.
 void Scheduler::share(Lane& lane, uint32_t type) {
   if (is_sharing_[type].exchange(1, std::memory_order_acquire) != 0) return;
   LocalReady& local = lane.local[type];
@@ -271,8 +273,8 @@ int32_t Scheduler::rest(Lane& lane, bool has_progress) {
   return has_work ? PTO_STEP_PROGRESS : PTO_STEP_IDLE;
 }
 
-// Each scheduler adds its own completions before it reads the total, so the last one to finish sees
-// all of them.
+// Each scheduler adds its own completions before it reads the total, so the scheduler that adds the
+// last one sees the full total.
 bool Scheduler::is_complete(Lane& lane) {
   if (lane.in_flight > 0) return false;
   const int64_t completed = lane.completed.load(std::memory_order_relaxed);

@@ -25,9 +25,9 @@ namespace pto::build_graph {
 struct LaneStatistics {
   uint64_t dispatches;
   uint64_t batches;
-  uint64_t shared;      // tasks that it left to all schedulers
+  uint64_t shared;      // tasks that it passed on to all schedulers
   uint64_t taken;       // tasks that it took from a shared queue
-  uint64_t ready_peak;  // largest number of waiting ready tasks that it saw
+  uint64_t ready_peak;  // largest number of ready tasks that it saw waiting
 };
 
 struct Progress {
@@ -43,23 +43,24 @@ class Scheduler {
   void destroy();
   void begin();
 
-  // Orchestrator: `task` is ready, now or at the end of the build.
+  // Called by the orchestrator when `task` is ready. The schedulers receive the task now, or at the
+  // end of the build.
   void admit(int32_t task);
-  // Orchestrator: the graph is complete. Unless it was built concurrently, admits the tasks without
-  // predecessors.
+  // Called by the orchestrator when the graph is complete. Unless it was built concurrently, admits
+  // the tasks without predecessors.
   void build_done();
   bool is_build_done() const { return build_done_.load(std::memory_order_acquire); }
 
   // Takes one step of scheduler `thread`; returns PTO_STEP_*.
   int32_t step(uint32_t thread);
 
-  // Any thread: makes every scheduler check the run again.
+  // Makes every scheduler check the run again. Any thread may call this.
   void wake_all();
 
   // Whether a ready task waits for a core. Call only while no scheduler runs.
   bool has_ready_task() const;
 
-  // Any thread, at any time; a snapshot.
+  // Returns a snapshot. Any thread may call this at any time.
   Progress progress() const;
   uint32_t threads() const { return threads_; }
   const LaneStatistics& statistics(uint32_t thread) const { return lanes_[thread].statistics; }
@@ -72,8 +73,8 @@ class Scheduler {
     uint32_t free_count[PTO_CORE_TYPES];
     pto_core_mask free_cores[PTO_CORE_TYPES];
     LocalReady local[PTO_CORE_TYPES];
-    int64_t counted;                  // the part of its completed tasks that completed_ counts
-    std::atomic<int64_t> dispatched;  // other threads read these two for reports
+    int64_t counted;  // the number of its completed tasks that completed_ already includes
+    std::atomic<int64_t> dispatched;  // other threads read these two values for reports
     std::atomic<int64_t> completed;
     LaneStatistics statistics;
     TaskRecord* running[PTO_MAX_CORES];
@@ -100,7 +101,7 @@ class Scheduler {
   Context& context_;
   Graph& graph_;
   uint32_t threads_ = 0;
-  // only one thread at a time uses the graph, so no atomic read-modify-write is needed
+  // only one thread at a time uses the graph, so the counts need no atomic read-modify-write
   bool is_exclusive_ = false;
   std::atomic<bool> build_done_{false};
   std::atomic<bool> has_announced_end_{false};

@@ -55,7 +55,7 @@ struct EdgeBlock {
 };
 static_assert(sizeof(EdgeBlock) == 32, "two blocks a cache line");
 
-// For 64 consecutive tasks: which of them have predecessors, and which run on an AIV core.
+// For 64 consecutive tasks, as bits: which of them have predecessors, and which run on an AIV core.
 struct SeedWord {
   uint64_t dependent;
   uint64_t vector;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kHost = "host_build_graph";
 
-// A device whose kernels 0 (AIC) and 1 (AIV) record the order in which their tasks ran.
+// A device on which kernels 0 (AIC) and 1 (AIV) record the order of their tasks.
 struct Recorder {
   std::vector<uint64_t> order;
   TestDevice device{kHost};

@@ -18,8 +18,8 @@ void check_payload(const pto_dispatch& item) {
   CHECK_EQUAL(reinterpret_cast<const uint64_t*>(item.payload + 1)[0], 3 * item.payload->task);
 }
 
-// Publishes in random order. If tasks run during the build, it sometimes waits for a task whose
-// predecessors are all published.
+// Publishes the tasks in random order. If tasks run during the build, it sometimes waits for a task
+// whose predecessors are all published.
 void build_and_publish(const pto_runtime_api& api, ThreadsPlatform& platform,
                        const RandomGraph& graph, std::mt19937_64& random) {
   void* runtime = platform.runtime();

@@ -40,9 +40,9 @@ inline bool replace(std::atomic<Word>& word, Word& expected, Word value, bool al
   return true;
 }
 
-// Subtract the caller's share from a count that no thread increases. Return true for the last
-// share; that thread then sees the writes of the others. A thread that reads the value 1 has the
-// last share, and needs no atomic operation.
+// Subtract the caller's share from a count that no thread increases. Return true to the caller with
+// the last share; it then sees the writes of all others. A thread that reads the value 1 has the
+// last share, and needs no atomic read-modify-write.
 inline bool take_last(std::atomic<uint32_t>& count, bool alone) {
   if (count.load(std::memory_order_acquire) == 1) {
     count.store(0, std::memory_order_relaxed);

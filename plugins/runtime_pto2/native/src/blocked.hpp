@@ -1,5 +1,5 @@
-// The resource that the orchestrator waits for. It is written before the wait and constant during
-// it, so that the deadlock proof may read it.
+// The resource for which the orchestrator waits. The orchestrator writes it before the wait and
+// does not change it during the wait, so the deadlock proof may read it.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ const char* name_of_tag(uint32_t tag) {
   return tag < 6 ? names[tag] : "unknown tag";
 }
 
-// False means that the buffer is larger than any memory.
+// Compute the size of the tensor's buffer. Return false if it exceeds every possible memory.
 bool buffer_bytes(const pto_tensor_data& tensor, uint64_t* bytes) {
   uint64_t product = kElementBytes[tensor.dtype];
   for (uint32_t dim = 0; dim < tensor.ndims; ++dim) {
@@ -250,7 +250,7 @@ bool SubmitChecks::is_output_of(int64_t id, uint64_t address) {
   return current_.call([&](auto& rings) { return rings.is_output_of(record, address); });
 }
 
-// In each ring, the numbers of the tasks of an open scope start at the scope's first task. Several
+// In each ring, the tasks of an open scope have numbers from the scope's first task on. Several
 // scopes share the last ring; there, the depth in the record identifies the scope.
 bool SubmitChecks::is_scope_open(int64_t id) const {
   const TaskId task = TaskId::of(id);
@@ -331,7 +331,7 @@ bool SubmitChecks::reject_owner(const Draft& draft, uint32_t index, int64_t owne
                           "allocate the buffer in an outer one");
 }
 
-// The tensor belongs to an earlier run, so the id of its owner now names another task.
+// The tensor belongs to an earlier run. The id of its owner now names another task.
 bool SubmitChecks::reject_other_run(const Draft& draft, uint32_t index) {
   const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
   return reject_parameter(draft, index, "has address ", Address{tensor.buffer.addr},

@@ -14,7 +14,7 @@ int32_t Clusters::allocate(uint32_t depth) {
   const uint32_t free = free_.load(std::memory_order_acquire);
   if (free == 0) return kNone;
   const int32_t cluster = __builtin_ctz(free);
-  // Only this thread clears bits, so no other thread has taken the cluster meanwhile.
+  // Only this thread clears bits, so the cluster is still free.
   free_.fetch_and(~(uint32_t{1} << cluster), std::memory_order_relaxed);
   allocated_ |= uint32_t{1} << cluster;
   Slot& slot = slots_[cluster];
@@ -38,8 +38,8 @@ void Clusters::free_from(uint32_t depth) {
   }
 }
 
-// The order is seq_cst: either the orchestrator sees the bit when it checks again, or this thread
-// sees that the orchestrator waits.
+// Both sides use seq_cst, so either the orchestrator sees the bit when it checks again, or this
+// thread sees that the orchestrator waits.
 void Clusters::put_back(int32_t cluster) {
   free_.fetch_or(uint32_t{1} << cluster, std::memory_order_seq_cst);
   if (rings_.waiting.load(std::memory_order_seq_cst) == 0) return;

@@ -1,9 +1,9 @@
 // The clusters of cores that an orchestration allocates and frees.
 //
-// A cluster has a count of holds: one of its allocation, and one of each uncompleted task on it.
+// A cluster has a count of holds: one for its allocation, and one for each uncompleted task on it.
 // The thread that drops the last hold makes the cluster free, so free() never waits.
 //
-// Only the orchestrator calls these methods, except completed().
+// Only the orchestrator calls these methods. completed() is the exception.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ class Clusters {
 
   void begin(uint32_t blocks);
 
-  // Return the lowest free cluster, for a scope of `depth`; kNone if there is none.
+  // Allocate the lowest free cluster for a scope of `depth`, and return it; kNone if none is free.
   int32_t allocate(uint32_t depth);
   bool is_any_free() const { return free_.load(std::memory_order_acquire) != 0; }
 
@@ -50,7 +50,7 @@ class Clusters {
     if (slots_[cluster].holds.fetch_sub(1, std::memory_order_acq_rel) == 1) put_back(cluster);
   }
 
-  // Return the depth of the scopes that hold a cluster; 0 if there are none.
+  // Return the depth of the scopes that hold a cluster; 0 if no scope does.
   uint32_t outermost_depth() const;
 
   uint32_t blocks() const { return blocks_; }

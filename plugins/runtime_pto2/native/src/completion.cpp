@@ -25,7 +25,7 @@ uint32_t Completion::complete(uint32_t thread, SlotRef task, uint32_t core) {
   return rings;
 }
 
-// From here on, the slot may belong to another task at any moment.
+// From here on, another task may take the slot at any time.
 void Completion::done(TaskState& state) {
   move<Event::kRelease>(state.phase, std::memory_order_release);
 }
@@ -44,7 +44,7 @@ void Completion::release_consumers(uint32_t thread, EdgeRef edge) {
   while (edge != kNoEdge) {
     const Edge& fanout = rings_.edge(edge);
     const SlotRef consumer = fanout.consumer;
-    // read it first: after the release, the consumer may complete and free the edge
+    // read this first: after the release, the consumer may complete and free the edge
     edge = fanout.next;
     if (edge != kNoEdge) __builtin_prefetch(&rings_.edge(edge));
     if (take_last(rings_.state(consumer).waits, alone_)) satisfied.push_first(rings_, consumer);
@@ -59,8 +59,8 @@ uint32_t Completion::release_producers(const TaskDescriptor& descriptor) {
   const Edge* edges = &rings_.edge(descriptor.first_edge);
   for (uint32_t i = 0; i < descriptor.edge_count; ++i) {
     if ((edges[i].kind & kHolds) == 0) continue;
-    // Compared with an older count of holds, this release may look like the last one, although a
-    // later one is.
+    // The producer's hold count may be outdated here. Then this release appears to be the last one
+    // although others follow, which only causes an additional check.
     TaskState& producer = rings_.state(edges[i].producer);
     const uint32_t released = add(producer.released, 1u, alone_) + 1;
     if (released >= producer.held.load(std::memory_order_relaxed)) {
@@ -99,7 +99,8 @@ uint32_t Completion::retire_oldest(TaskRing& ring) {
   return static_cast<uint32_t>(number - first);
 }
 
-// Return whether the scope of the task has ended, as far as the wiring has read the stream.
+// Return whether the scope of the task has ended, according to the part of the stream that the
+// wiring has read.
 bool Completion::is_over(const TaskState& state) {
   if (state.phase.load(std::memory_order_acquire) != kDone) return false;
 #ifdef PTO_PLANT_EARLY_RECLAIM

@@ -1,5 +1,5 @@
-// The completion of a task. It releases the consumers, then the producers whose slots the task
-// held. Then the slot retires if it is the oldest of its ring.
+// The completion of a task. It releases the consumers of the task, then the producers whose slots
+// the task held. Then the slot retires if it is the oldest of its ring.
 //
 // Any scheduler may call these functions for tasks whose kernels have returned on its cores. No
 // thread waits: the thread that decrements a count to 0 does the next step, and if another thread
@@ -24,8 +24,8 @@ class Completion {
   // `alone`: whether there is only one scheduler.
   void begin(bool alone) { alone_ = alone; }
 
-  // Called by lane `thread`: the kernel of `task` has returned. Return the rings, as bits, in which
-  // retire() may find a task.
+  // Called by lane `thread` when the kernel of `task` has returned. Return, as bits, the rings in
+  // which retire() may find a task.
   uint32_t complete(uint32_t thread, SlotRef task, uint32_t core);
 
   // Retire the oldest tasks of a ring as far as possible. Return how many retired.

@@ -23,7 +23,7 @@ class CurrentRings {
   Shortage create();
   void destroy();
   void begin();
-  // Called after the orchestration: complete the error of a proven deadlock, see
+  // Called at the end of the orchestration. Complete the error of a proven deadlock; see
   // PlannedRings::finish().
   void finish(bool is_whole);
   // Called between runs.
@@ -31,8 +31,8 @@ class CurrentRings {
 
   bool is_planning() const { return is_planning_; }
 
-  // Call step(rings). If it returns false because a deadlock has been proven, call it again with
-  // the planned rings. Return the last result.
+  // Call step(rings). If it returns false because a deadlock has been proven, call step again with
+  // the planned rings. Return the result of the last call.
   template <class Step>
   bool take(Step step) {
     if (!is_planning_) {

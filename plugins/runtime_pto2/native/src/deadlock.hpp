@@ -29,21 +29,23 @@ struct Proof {
   uint64_t used = 0;       // size of the resource, in the unit of the resource
   int64_t current = 0;     // number of the ring's next task
   int64_t last_alive = 0;  // number of its oldest task that has not retired
-  // The reason why the resource stays in use: the oldest task alive in the ring, and the open scope
-  // to which it belongs. For clusters: the outermost scope that holds a cluster, and no task.
+  // The reason why the resource stays in use: the oldest live task in the ring, and the open scope
+  // to which it belongs. For clusters it is the outermost scope that holds a cluster, and there is
+  // no task.
   int64_t holder = kNoTask;  // task id
   Place holder_place;
   uint32_t scope_depth = 0;
   Place scope_place;
 };
 
-// Fill in the data from the rings and the wait. Not filled in: `used` for a heap, the tensor map
-// and the clusters, and the positions of scopes.
+// Fill in the data from the rings and the wait. This leaves out the positions of scopes, and `used`
+// for a heap, the tensor map and the clusters.
 Proof take_proof(const Rings& rings, const Blocked& blocked, const Sizes& sizes);
 
 class Deadlock {
  public:
-  // The result stays true for the rest of the run. Any thread may call this.
+  // Return whether a deadlock has been proven. Once true, the result stays true for the rest of the
+  // run. Any thread may call this.
   bool is_proven() const { return error_.load(std::memory_order_acquire) != nullptr; }
   const pto_error* error() const { return error_.load(std::memory_order_acquire); }
   const Proof& proof() const { return proof_; }

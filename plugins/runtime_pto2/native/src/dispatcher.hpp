@@ -1,7 +1,7 @@
 // Dispatches ready tasks to the free cores of a scheduler thread.
 //
-// Each function works for one lane, which is the state of one scheduler thread. Owner: the thread
-// inside step() of that lane.
+// Each function works on one lane, the state of one scheduler thread. Only the thread inside step()
+// of that lane uses the lane.
 #pragma once
 
 #include <atomic>
@@ -18,15 +18,15 @@ namespace pto::ring_buffer {
 struct alignas(64) Lane {
   uint32_t thread;
   uint32_t in_flight;
-  bool is_eager;                   // it was about to become idle after its last step
+  bool is_eager;                   // whether it was about to become idle after its last step
   uint32_t fills[PTO_CORE_TYPES];  // number of times that it found tasks for free cores
   uint32_t free_count[PTO_CORE_TYPES];
   pto_core_mask free_cores[PTO_CORE_TYPES];
-  int64_t counted;   // number of its completed tasks that completed_ already includes
+  int64_t counted;   // the number of its completed tasks that completed_ already includes
   char* scratch;     // memory for payloads of blocks, in use until dispatch() has copied them
   uint32_t used;     // bytes of scratch in use
   uint32_t batched;  // tasks in batch
-  std::atomic<int64_t> dispatched;  // other threads read these two
+  std::atomic<int64_t> dispatched;  // other threads read these two values
   std::atomic<int64_t> completed;
   LaneStatistics statistics;
   SlotRef running[PTO_MAX_CORES];

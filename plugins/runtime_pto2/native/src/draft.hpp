@@ -1,4 +1,4 @@
-// The data of a submit during its steps, and of the submit that waits for publication after them.
+// The data of a submit while its steps run, and of the newest submit until it is published.
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@ bool EdgePool::place(const HeldTask& held, EdgeList& edges) {
   if (edges.count() != 0) {
     uint32_t first = reserve(held.ring, edges.count());
     if (first == 0 && !wait_for_entries(held, edges, &first)) return false;
-    // 0: all producers have retired during the wait.
+    // 0 if all producers have retired during the wait.
     if (first != 0) {
       TaskDescriptor& descriptor = ring.descriptor(held.number);
       descriptor.first_edge = held.ring << 30 | first;

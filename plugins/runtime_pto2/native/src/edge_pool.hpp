@@ -16,9 +16,9 @@ class EdgePool {
  public:
   EdgePool(RunState& run, SpaceWait& wait) : run_(run), wait_(wait) {}
 
-  // Write the edges of the newest task and store their position in its descriptor. False: the wait
-  // for free entries has failed; then only edges to retired producers have been removed from the
-  // list.
+  // Write the edges of the newest task and store their position in its descriptor. Return false if
+  // the wait for free entries has failed. The list then lacks only edges to producers that have
+  // retired.
   bool place(const HeldTask& held, EdgeList& edges);
 
  private:

@@ -16,7 +16,7 @@ class EdgeList {
     uint32_t kind;  // bits of EdgeKind
   };
 
-  // Prepare for producers in windows of these sizes. False if memory is exhausted.
+  // Prepare for producers in windows of these sizes. Return false if memory is exhausted.
   bool create(engine::Memory& memory, const uint64_t* windows);
   // Prepare for windows up to this size; the list does not change.
   bool grow(engine::Memory& memory, uint64_t window);

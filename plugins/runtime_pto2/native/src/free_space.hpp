@@ -5,8 +5,8 @@
 // frees the resources of those tasks: slots, heap, entries of the dependency pool and of the tensor
 // map, payloads.
 //
-// Called by the orchestrator only. Callers of is_blocked() may read it while the orchestrator
-// waits.
+// Only the orchestrator calls these methods. Callers of is_blocked() may read the data while the
+// orchestrator waits.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ class FreeSpace {
   // call.
   void sync(CleanedBy reason, int64_t least);
   void sync_ring(uint32_t ring, CleanedBy reason);
-  // Called once for each submit: sync when enough tasks may have retired.
+  // Called once for each submit. Calls sync() when enough tasks may have retired.
   void sync_at_intervals() {
     if (--submits_to_sync_ == 0) sync(CleanedBy::kBatch, kBatch);
   }
@@ -53,7 +53,7 @@ class FreeSpace {
     const TaskRing& tasks = rings_.ring[ring];
     return tasks.next + count - spaces_[ring].alive < static_cast<int64_t>(tasks.window);
   }
-  // Return whether the newest task in the slot has retired.
+  // Return whether the newest task of the slot has retired.
   bool has_retired(SlotRef task) const;
   RingUse use(uint32_t ring) const;
 
@@ -65,7 +65,7 @@ class FreeSpace {
 
  private:
   static constexpr uint32_t kSyncInterval = 64;  // number of submits
-  // number of retired tasks for which a pass is worth its cost
+  // the number of retired tasks that justifies the cost of a pass
   static constexpr int64_t kBatch = 64;
 
   Rings& rings_;

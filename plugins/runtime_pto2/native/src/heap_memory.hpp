@@ -1,7 +1,7 @@
 // The device memory of the heap rings.
 //
 // The memory of a ring is allocated when a task first needs it, and kept until destroy(). In
-// checking mode, an output lies at twice its offset, and is followed by a gap of its own size.
+// checking mode an output lies at twice its offset, and a gap of its own size follows it.
 //
 // Called by the orchestrator only.
 #pragma once
@@ -32,7 +32,7 @@ class HeapMemory {
   // An output with the offset `offset` lies at offset << gap_shift() in the memory of the ring.
   uint32_t gap_shift() const { return gap_shift_; }
 
-  // False: the address is not in a heap ring.
+  // Return false if the address is not in a heap ring.
   bool find_ring(uint64_t address, uint32_t* ring) const {
     return address - low_ < span_ && find_ring_of(address, ring);
   }

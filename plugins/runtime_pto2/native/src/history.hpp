@@ -59,8 +59,8 @@ class History {
     add(state, ring, kReleased);
   }
 
-  // Return the maximum size that tasks of open scopes held at once in the whole run. No smaller
-  // heap can suffice.
+  // Return the maximum total size that tasks of open scopes held at the same time during the run.
+  // No smaller heap can suffice.
   uint64_t most_bytes(uint32_t ring) const { return rings_[ring].most_bytes; }
 
   // Return false if the run had too many events, or an event that is too large to record. Results

@@ -28,7 +28,7 @@ class Instance {
         scheduler_(context_, rings_, clusters_),
         orchestrator_(context_, rings_, clusters_, scheduler_) {}
 
-  // Call destroy() even if this fails for lack of memory.
+  // Call destroy() even if create() fails because memory is exhausted.
   Shortage create();
   void destroy();
 

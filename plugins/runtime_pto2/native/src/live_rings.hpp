@@ -1,5 +1,5 @@
-// The rings of the run, as a submit uses them: it waits while a ring is full, and writes tasks for
-// the schedulers. planned_rings.hpp has the same functions for a plan.
+// The rings of the run, as a submit uses them. A submit waits while a ring is full, and writes its
+// tasks for the schedulers. planned_rings.hpp has the same functions for a plan.
 //
 // A function returns false if the run has failed or a deadlock has been proven. In the second case
 // the caller repeats the call on the planned rings; see current_rings.hpp.
@@ -30,7 +30,7 @@ class LiveRings {
 
   HeapMemory& heaps() { return heaps_; }
 
-  // Wait until the task's slots are free. The caller takes them.
+  // Wait until the slots of the task are free. The caller then takes them.
   bool reserve_slots(const Draft& draft) {
     return run_.space.has_slots(draft.ring, draft.count) || wait_for_slots(draft);
   }
@@ -59,9 +59,9 @@ class LiveRings {
   bool allocate_cluster(uint32_t depth, Place at, int32_t* cluster);
   bool is_cluster_allocated(int32_t cluster) const { return run_.clusters.is_allocated(cluster); }
   void free_cluster(int32_t cluster) { run_.clusters.free(cluster); }
-  // The scope of this depth ends, which frees its clusters.
+  // Called at the end of the scope of this depth. Frees its clusters.
   void end_scope(uint32_t depth) { run_.clusters.end_scope(depth); }
-  // The value scope_released of the ring has changed.
+  // Called after scope_released of the ring has changed.
   void released(uint32_t) {}
 
  private:

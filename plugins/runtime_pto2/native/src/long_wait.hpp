@@ -1,4 +1,4 @@
-// A description of the current wait of the orchestrator, for reports by other threads.
+// A description of the current wait of the orchestrator, for reports that other threads make.
 //
 // The orchestrator writes it; any thread may read it. A thread holds the lock only while it copies
 // a snapshot.
@@ -38,7 +38,8 @@ class LongWait {
     return picture_;
   }
 
-  // Return a snapshot to only one caller for each kLongWaitNs that the wait lasts.
+  // Return a snapshot to one caller for each kLongWaitNs that the wait lasts; other callers get
+  // none.
   bool is_due(uint64_t now_ns, Picture* picture) {
     const Guard guard(lock_);
     if (picture_.blocked.what == Resource::kNone || now_ns < told_ns_ + kLongWaitNs) return false;

@@ -18,7 +18,8 @@ struct Options {
   static constexpr uint64_t kMinHeap = 1024;
   static constexpr uint64_t kMaxHeap = uint64_t{1} << 46;
   static constexpr uint64_t kMinEdges = 16;
-  // The limit is below 2^30, because then the last entry of ring 3 would equal kClosed.
+  // The limit is 2^30 - 1: with 2^30 entries, the last entry of ring 3 would have the value of
+  // kClosed.
   static constexpr uint64_t kMaxEdges = 1073741823;
   static constexpr uint64_t kMaxShards = 16;
   static constexpr uint64_t kMinMapEntries = 16;

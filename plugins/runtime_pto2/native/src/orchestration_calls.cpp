@@ -44,7 +44,8 @@ void log(void* runtime, int32_t level, const char* function, const char* message
   platform->log(platform->self, is_known ? level : PTO_LOG_ALWAYS, line);
 }
 
-// An error with a source position names the broken rule. An exception has no position.
+// An error that has a source position is a usage error. An exception of the orchestration has no
+// position.
 void fail(void* runtime, const char* what, const char* file, int32_t line) {
   const pto_status status = file != nullptr ? PTO_ERROR_USAGE : PTO_ERROR_ORCHESTRATION;
   self(runtime).orchestrator().fail(status, what, file, line);

@@ -32,7 +32,7 @@ class Orchestrator {
         publisher_(run_, current_),
         submitter_(run_, kernels_, current_, publisher_) {}
 
-  // Call destroy() even if this fails for lack of memory.
+  // Call destroy() even if create() fails because memory is exhausted.
   Shortage create(const Options& options);
   void destroy();
   // Called after the scheduler's begin().
@@ -45,7 +45,7 @@ class Orchestrator {
     if (run_.has_failed()) return -1;
     return is_closed_ ? reject_submit(task) : submitter_.submit(task);
   }
-  // `to` must be the task that was submitted last.
+  // Add an edge. `to` must be the task that was submitted last.
   pto_status add_dep(int64_t from, int64_t to, Place at = {});
   pto_status scope_begin(const char* file, int32_t line);
   pto_status scope_end(Place at = {});
@@ -56,8 +56,8 @@ class Orchestrator {
   void fail(pto_status status, const char* what, const char* file, int32_t line);
   // Record that the program submits no more tasks. A second call is a usage error.
   void close(Place at = {});
-  // The orchestration has returned: publish the newest submit, end all scopes, and complete the
-  // error of a proven deadlock. `is_whole`: the orchestration reported no error.
+  // Called when the orchestration has returned. Publish the newest submit, end all scopes, and
+  // complete the error of a proven deadlock. `is_whole`: the orchestration reported no error.
   void done(bool is_whole);
 
   // Any thread may call this; see space_wait.hpp.
@@ -71,7 +71,7 @@ class Orchestrator {
   const FreeSpace& space() const { return run_.space; }
 
  private:
-  // Return the status of the run for calls; PTO_OK during planning.
+  // Return the status for calls of the orchestration: that of the run, but PTO_OK during planning.
   pto_status status() const {
     if (!run_.has_failed()) return PTO_OK;
     return deadlock_.is_proven() ? PTO_ERROR_DEADLOCK : run_.context.latch.status();
@@ -86,7 +86,7 @@ class Orchestrator {
   CurrentRings current_;
   Publisher publisher_;
   Submitter submitter_;
-  bool is_closed_ = false;  // the program submits no more tasks
+  bool is_closed_ = false;  // whether the program submits no more tasks
 };
 
 }  // namespace pto::ring_buffer

@@ -3,7 +3,7 @@
 // After a proven deadlock, the orchestration continues on these rings. Each task counts as
 // completed at once. The planner records the required sizes of the rings; see planner.hpp.
 //
-// A function returns false at a limit of the plan; it has failed the run in that case.
+// A function returns false at a limit of the plan. Then it has also failed the run.
 //
 // Called by the orchestrator only.
 #pragma once
@@ -24,7 +24,7 @@ class PlannedRings {
   PlannedRings(RunState& run, History& history)
       : run_(run), history_(history), planner_(run.context) {}
 
-  // Call this when a deadlock has been proven and all schedulers are halted.
+  // Call this when a deadlock has been proven and all schedulers have stopped.
   void enter();
   // Call when the orchestration has ended. `is_whole`: it reported no error. Return the smallest
   // sizes that suffice, and restore the rings of the run.
@@ -38,7 +38,7 @@ class PlannedRings {
   bool write(Draft&) { return true; }
   [[gnu::cold]] bool publish(const HeldTask& held, const EdgeList& edges);
 
-  // Planned memory has arbitrary addresses and contains no data.
+  // The memory of planned tasks has arbitrary addresses and contains no data.
   pto_status check_range(uint64_t, uint64_t, pto_error*) const { return PTO_OK; }
   bool is_output_of(const TaskRecord&, uint64_t) const { return true; }
 

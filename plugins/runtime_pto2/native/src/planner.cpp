@@ -147,7 +147,8 @@ void Planner::leave() {
   }
 }
 
-// An orchestration that read planned outputs received zeroes instead of the results of kernels.
+// The plan is a lower bound: an orchestration that read planned outputs received zeroes instead of
+// the results of kernels.
 bool Planner::is_data_touched() const {
   const pto_platform* platform = context_.platform;
   for (uint32_t index = 0; index < chunk_count_; ++index) {

@@ -5,7 +5,7 @@ namespace pto::ring_buffer {
 bool Publisher::add_dep(int64_t from, int64_t to, Place at) {
   if (!check_dep(from, to, at)) return false;
   const TaskId producer = TaskId::of(from);
-  // A task that has retired has completed, so no edge is needed.
+  // A task that has retired has also completed, so no edge is needed.
   if (producer.number < run_.space.ring(producer.ring).alive) return true;
   const SlotRef slot = run_.rings.slot_of_task(from);
   run_.statistics.edges.explicit_ += current_.edges().add(slot, kOrders) != 0;

@@ -29,13 +29,14 @@ class Publisher {
     last_id_ = draft.id;
   }
 
-  // Append the task that is held back, if any, to the stream. On failure, the run has failed.
+  // Append the task that is held back, if any, to the stream. Return false if this fails; then the
+  // run has failed.
   void append() {
     if (held_.count == 0) return;
     current_.take([this](auto& rings) { return rings.publish(held_, current_.edges()); });
     held_.count = 0;
   }
-  // Do the same, and announce the stream to the schedulers.
+  // Append the task that is held back, and announce the stream to the schedulers.
   void publish() {
     append();
     run_.stream.announce();

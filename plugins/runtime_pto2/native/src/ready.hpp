@@ -113,7 +113,7 @@ class Ready {
   // and wake them. If every shard is locked, the next step tries again.
   void leave(uint32_t thread, uint32_t type, LaneStatistics& statistics);
 
-  // Return whether lane `thread` would find a task after it has entered itself in resting_.
+  // Return whether lane `thread`, which has just entered itself in resting_, would find a task.
   bool has_shared(uint32_t type) const;
   bool has_local(uint32_t thread, uint32_t type) const {
     return lanes_[thread].local[type].size() > 0;

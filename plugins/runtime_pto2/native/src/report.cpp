@@ -16,7 +16,7 @@ constexpr size_t kLongestName = 60;
 struct ResourceNames {
   const char* name;
   const char* unit;
-  const char* one;  // name of the unit
+  const char* one;  // name of one unit
   const char* key;
   const char* environment;  // NULL: there is none
 };
@@ -50,7 +50,8 @@ void add_scope(Text& text, const Proof& proof) {
   add_place(text, proof.scope_place);
 }
 
-// One value if the rings share it, otherwise one value for each ring, in the form of the option.
+// Write the size in the syntax of its option: one value if all rings share it, otherwise one value
+// for each ring.
 void add_value(Text& text, const Sizes& sizes, Resource resource) {
   const uint64_t first = size_of(sizes, resource, 0);
   bool is_shared = true;

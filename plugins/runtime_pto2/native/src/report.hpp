@@ -6,18 +6,19 @@
 
 namespace pto::ring_buffer {
 
-// Return "graph.cpp:12", without folders, or "an unknown line".
+// Write a source position, for example "graph.cpp:12" (without folders), or "an
+// unknown line".
 void add_place(engine::Text& text, const Place& place);
-// Return for example "ring 3 (scopes of depth 3 and deeper)".
+// Write the name of a ring, for example "ring 3 (scopes of depth 3 and deeper)".
 void add_ring(engine::Text& text, uint32_t ring);
 
-// Return for example "the heap of ring 0 (the run, scope depth 0)".
+// Write the name of a resource, for example "the heap of ring 0 (the run, scope depth 0)".
 void add_resource(engine::Text& text, Resource resource, uint32_t ring);
 const char* unit_of(Resource resource, uint64_t count);
 // Return whether each ring has a separate resource of this kind.
 bool is_per_ring(Resource resource);
 
-// Return the log line about a long wait, in the published form.
+// Write the log line about a long wait, in the published form.
 void add_blocked(engine::Text& text, const Proof& proof, uint64_t waited_ns);
 
 // Write the exhausted resource with its numbers.
@@ -27,7 +28,7 @@ void add_chain(engine::Text& text, const Proof& proof);
 // Write the smallest sizes that suffice, and how to set them.
 void add_plan(engine::Text& text, const Proof& proof, const Plan& plan);
 
-// Return the present size of the resource, and the planned size.
+// Return the size of the resource in `sizes`.
 uint64_t size_of(const Sizes& sizes, Resource resource, uint32_t ring);
 
 }  // namespace pto::ring_buffer

@@ -47,8 +47,8 @@ class Resting {
     return woken;
   }
 
-  // Return whether no scheduler would check for new work now. Call this after the work was stored
-  // (seq_cst). False means that a scheduler will find the work before it becomes idle.
+  // Return whether no scheduler is awake to check for new work. Call this after the work was stored
+  // (seq_cst). If the result is false, a scheduler will find the work before it becomes idle.
   bool do_all_rest() const { return (word_.load(std::memory_order_seq_cst) & all_) == all_; }
 
   // Announce work that any scheduler can do. A scheduler that is awake finds it without a wake-up.
@@ -56,7 +56,7 @@ class Resting {
     if ((word_.load(std::memory_order_seq_cst) & all_) == all_) wake(0);
   }
 
-  // Return whether `thread` was in the set.
+  // Remove `thread` from the set and wake it. Return whether it was in the set.
   bool wake(uint32_t thread) {
     if ((word_.load(std::memory_order_seq_cst) & mine(thread)) == 0) return false;
     const uint32_t before = word_.fetch_and(~mine(thread), std::memory_order_seq_cst);

@@ -33,7 +33,7 @@ struct TaskRing {
   TaskDescriptor* descriptors = nullptr;
   TaskState* states = nullptr;
   TaskRecord* records = nullptr;
-  Edge* edges = nullptr;  // entries of the dependency pool
+  Edge* edges = nullptr;  // number of entries in the dependency pool
   uint32_t edge_capacity = 0;
 
   // Written by the orchestrator: the number of the next task. It is in another cache line than the
@@ -46,8 +46,8 @@ struct TaskRing {
   alignas(64) std::atomic<int64_t> watermark{0};
   // Written by schedulers: the part of scope_released that the wiring has processed.
   alignas(64) std::atomic<int64_t> releasable{0};
-  // Written by schedulers: the number of threads that have asked to retire tasks since the first of
-  // them began.
+  // Written by schedulers: the number of threads that have found tasks to retire, the thread that
+  // retires them included; see "Retiring" above.
   std::atomic<uint32_t> retiring{0};
 
   // Return the number of the newest task in a slot.

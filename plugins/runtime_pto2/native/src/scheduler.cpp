@@ -78,8 +78,8 @@ int32_t Scheduler::step(uint32_t thread) {
     retired += completion_.retire(static_cast<uint32_t>(__builtin_ctz(rings)));
   }
   lane.statistics.retired += retired;
-  // Another lane may have completed the task while this lane connected it, when its state was not
-  // valid yet.
+  // Another lane may have completed the task while this lane was still connecting it, when the
+  // state of the task was not valid yet.
   const bool has_wired = wired.wired > 0 && threads_ > 1;
   if (has_completed || has_wired || retired > 0) signal_orchestrator(lane);
   lane.is_eager = false;
@@ -188,8 +188,8 @@ bool Scheduler::finds_work(const Lane& lane) const {
   return false;
 }
 
-// The last lane that runs out of work sees every completion, because each lane adds its own
-// completions before its check.
+// The last lane that runs out of work sees all completions, because each lane adds its own
+// completions before this check.
 bool Scheduler::is_complete(Lane& lane) {
   if (lane.in_flight > 0) return false;
   const int64_t completed = lane.completed.load(std::memory_order_relaxed);

@@ -6,11 +6,11 @@ namespace pto::ring_buffer {
 namespace {
 
 constexpr uint64_t kSlab = History::kSlabBytes;
-// The maximum number of events for which the search tries each heap size; above it, the search uses
-// bisection.
+// The maximum number of events for which the search tries every heap size. For more events, the
+// search uses bisection.
 constexpr uint64_t kLinearEvents = uint64_t{1} << 24;
 
-// Sizes for the rings in `mask`, which share one value.
+// The sizes of the rings in `mask`, which all have the same value.
 class HeapSearch {
  public:
   HeapSearch(const History& history, uint32_t mask) : history_(history), mask_(mask) {}

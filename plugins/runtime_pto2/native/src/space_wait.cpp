@@ -5,7 +5,8 @@
 namespace pto::ring_buffer {
 namespace {
 
-constexpr uint64_t kUpdateNs = 10'000'000;  // number of the long wait that other threads report
+// number of the long wait, for the other threads that report it
+constexpr uint64_t kUpdateNs = 10'000'000;
 
 }  // namespace
 

@@ -27,12 +27,14 @@ class SpaceWait {
     blocked_ = blocked;
     return wait([](void* context) { return (*static_cast<HasSpace*>(context))(); }, &has_space);
   }
-  // Called by the orchestrator inside `has_space`: no other thread runs, and no task can complete.
+  // Return whether the backend tries to prove a deadlock now: no other thread runs, and no task can
+  // complete. The orchestrator calls this inside `has_space`.
   bool is_stalled() const { return is_stalled_; }
 
-  // Called by stalled(): no other thread runs, and the orchestrator is inside wait().
+  // Return whether the orchestrator waits for space. Called by stalled(), while no other thread
+  // runs and the orchestrator is inside wait().
   bool is_blocked() const { return blocked_.what != Resource::kNone; }
-  // Return whether there is free space after all; then the caller calls wake().
+  // Return whether there is free space after all. If so, the caller then calls wake().
   bool can_continue();
   void wake() { run_.rings.wake_orchestrator(run_.context.platform); }
   Proof proof() const;
@@ -51,8 +53,8 @@ class SpaceWait {
   bool (*has_space_)(void*) = nullptr;
   void* has_space_context_ = nullptr;
   bool is_stalled_ = false;
-  // can_continue() has called has_space() with success. Do not call it again, because it reserves
-  // the space.
+  // can_continue() has already called has_space() with success. Do not call has_space() again,
+  // because it reserves the space.
   bool has_reserved_ = false;
 };
 

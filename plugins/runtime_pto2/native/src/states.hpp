@@ -13,10 +13,10 @@ namespace pto::ring_buffer {
 
 enum class Event : uint32_t {
   kWire,      // the scheduler has read the task from the stream
-  kSatisfy,   // the last producer has completed
+  kSatisfy,   // its last producer has completed
   kDispatch,  // the task is dispatched to a core
   kFinish,    // its kernel has returned
-  kRelease,   // consumers, and producers that it held, were notified
+  kRelease,   // its consumers, and the producers that it held, were notified
   kRetire,    // its scope has ended and no consumer holds it
   kFail       // its kernel has failed
 };
@@ -71,7 +71,7 @@ constexpr bool may_follow(uint32_t phase, Event event) {
   return false;
 }
 
-// Return the state after `event`, from any state that allows it.
+// Return the state that follows `event`. The event determines the state before it.
 constexpr Phase target(Event event) {
   for (const Transition& transition : kTransitions) {
     if (transition.event == event) return transition.to;

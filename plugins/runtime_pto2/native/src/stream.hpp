@@ -29,7 +29,7 @@ class Stream {
     rings_.logged.store(appended_, std::memory_order_seq_cst);
   }
 
-  // Advance `submitted` to the end of the stream.
+  // Advance `submitted` to the end of the stream, so that schedulers see all submits.
   void announce() {
     if (announced_ == appended_) return;
     announced_ = appended_;
@@ -38,7 +38,7 @@ class Stream {
     pto_yield(context_.platform, PTO_YIELD_SUBMIT);
   }
 
-  // Do the same if there are enough submits, or if all schedulers are idle.
+  // Advance `submitted` if enough submits have collected, or if all schedulers are idle.
   void announce_if_due() {
     if (appended_ - announced_ >= kInterval || scheduler_.is_resting() ||
         context_.platform->deterministic != 0) {

@@ -5,7 +5,7 @@
 namespace pto::ring_buffer {
 namespace {
 
-// No allocator returns such an address. It stands for a key for which the program specified no
+// An address that no allocator returns. It stands for a key for which the program specified no
 // address.
 constexpr uint64_t kKeys = uint64_t{1} << 63;
 

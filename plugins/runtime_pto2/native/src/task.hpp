@@ -151,7 +151,7 @@ struct TaskRecord {
   uint64_t heap_begin;
   uint64_t heap_end;
   const char* file;
-  pto_payload* payload;  // allocation to free; NULL if there is none or another task owns it
+  pto_payload* payload;  // allocation to free; NULL if there is none or if another task owns it
   int32_t line;
   int32_t func_id;
   uint32_t first_entry;    // first of its entries in the tensor map, a linked list; 0 ends it

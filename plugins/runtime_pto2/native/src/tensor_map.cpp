@@ -142,8 +142,8 @@ void TensorMap::forget(const Entry& entry, RegionRemoval why) {
   ++(why == RegionRemoval::kCovered ? statistics_.covered : statistics_.cleaned_by_lookup);
 }
 
-// Remove the newest readers until one is alive. Their region is live while any of them is. Later
-// visits remove the rest of the list, so the cost is amortised.
+// Remove readers that have retired, newest first, until one is alive. A region is live while any of
+// its readers is. Later visits remove the rest of the list, so the cost is amortised.
 RegionState TensorMap::prune(ReaderList& list) {
   while (list.first != 0) {
     const uint32_t index = list.first;
@@ -166,7 +166,7 @@ void TensorMap::forget_all(ReaderList& list, RegionRemoval why) {
   }
 }
 
-// The caller handles its links in the list of the task's entries.
+// Remove the reader from the list of its region. The caller updates the list of the task's entries.
 void TensorMap::retire_reader(uint32_t index) {
   const ReaderEntry& reader = reader_pool_[index];
   ReaderList& list = readers_.value(reader.node);

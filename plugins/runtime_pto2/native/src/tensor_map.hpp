@@ -1,4 +1,5 @@
-// The map from memory to the live tasks that wrote it and, under full hazards, that read it.
+// The map from memory to the live tasks that wrote it and, under full hazards, to those that read
+// it.
 //
 // Only the orchestrator calls this. For one submit, in this order: locate_access() for each
 // parameter; find_*() for all of them; then, if has_space(), insert_*() for all of them. A lookup
@@ -26,16 +27,16 @@ struct Access {
   engine::Region region;
   // task whose submit allocated the buffer; kNoTask: the buffer is not owned by a task
   int64_t owner = kNoTask;
-  // Data that look-ups store for insertions.
+  // The results of look-ups that the insertions reuse.
   mutable engine::RegionPlace writers;
   mutable engine::RegionPlace readers;
 };
 
-// The tensor has its final address. Its view must lie inside its raw shape.
+// Requires that the tensor has its final address. Its view must lie inside its raw shape.
 Access locate_access(const pto_tensor_data& tensor);
 
-// An entry of the tensor map. A link names a writer's node, or with kReaderLink a reader's entry; 0
-// ends.
+// An entry of the tensor map. A link is the node of a writer or, with kReaderLink, the entry of a
+// reader; 0 ends the list.
 using EntryLink = uint32_t;
 constexpr EntryLink kReaderLink = 0x80000000u;
 
@@ -98,8 +99,8 @@ class ReaderPool {
   uint32_t next_ = 1;
 };
 
-// Back-pressure means that the pool of this map is exhausted. Other checks for retired tasks, for
-// slots or memory, clean in a batch.
+// The reason why entries of retired tasks are removed, for the statistics. kBackPressure: a submit
+// waits for entries of this map. kBatch: all other reasons.
 enum class CleanedBy : uint32_t { kBatch, kBackPressure };
 
 class TensorMap {
@@ -107,7 +108,7 @@ class TensorMap {
   struct Statistics {
     uint64_t lookups;
     uint64_t nodes_visited;       // number of entries and cells that look-ups and insertions read
-    uint64_t conservative_edges;  // number of visited entries that overlap by byte hull only
+    uint64_t conservative_edges;  // number of visited entries that overlap only by byte hull
     uint64_t cleaned_by_lookup;
     uint64_t cleaned_by_batch;
     uint64_t cleaned_by_back_pressure;
@@ -126,7 +127,7 @@ class TensorMap {
   // Record that tasks of `ring` before `watermark` have retired.
   void saw(uint32_t ring, int64_t watermark) { alive_from_[ring] = watermark; }
 
-  // Optional, some time before find_*(): prefetch their data.
+  // Optional: prefetch the data that find_*() will read. Call it some time before.
   void prepare(const Access& access) const {
     writers_.prepare(access.region, access.writers);
     if (full_hazards_) readers_.prepare(access.region, access.readers);
@@ -165,11 +166,11 @@ class TensorMap {
   // Return whether there is space for `entries` more insertions of each kind.
   bool has_space(uint32_t entries) const { return needed(entries) <= limit_; }
 
-  // Return whether they would fit if no other entry were alive.
+  // Return whether `entries` insertions of each kind would fit if the map were empty.
   bool can_ever_hold(uint32_t entries) const { return entries <= limit_; }
 
-  // Return the required capacity in addition to the live entries: that for writers or for readers,
-  // whichever is larger.
+  // Return the capacity that is required in addition to the live entries. It is the larger of the
+  // requirements for writers and for readers.
   uint32_t needed(uint32_t entries) const {
     return std::max(writers_.live(), reader_pool_.live()) + entries;
   }
@@ -184,7 +185,7 @@ class TensorMap {
   // Does nothing under raw hazards.
   void insert_reader(const Access& access, int64_t task);
 
-  // Optional, called some time before retire(): prefetch the data that it reads.
+  // Optional: prefetch the data that retire() will read. Call it some time before.
   void prepare_to_retire(const TaskRecord& record) const {
     if ((record.first_entry & kReaderLink) == 0) writers_.prefetch(record.first_entry);
   }

@@ -5,7 +5,7 @@
 namespace pto::ring_buffer {
 namespace {
 
-// The number of submits by which the cache lines of a task are prefetched in advance. Each line is
+// The number of submits in advance at which the cache lines of a task are prefetched. Each line is
 // requested after the previous one has arrived.
 constexpr uint64_t kDescriptorAhead = 12;
 constexpr uint64_t kEdgeAhead = 6;
@@ -91,7 +91,7 @@ uint32_t Wiring::wire_batch(uint32_t thread, LaneStatistics& statistics) {
   return static_cast<uint32_t>(end - first);
 }
 
-// Another core has just written the submits, so loading each cache line takes long.
+// Prefetch: another core has just written the submits, so loading each cache line takes long.
 void Wiring::prefetch(uint64_t position) {
   const uint64_t mask = rings_.log_size - 1;
   if (position + kDescriptorAhead < known_) {
@@ -132,7 +132,7 @@ uint32_t Wiring::wire(uint32_t thread, SlotRef head, LaneStatistics& statistics)
 void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& descriptor) {
   TaskState& state = ring.state(number);
 #ifdef PTO_CHECK_STATES
-  // In the first lap of the ring, the slots contain data of the previous run.
+  // In the first lap of the ring, the slots still contain data of the previous run.
   if (number >= ring.window && !may_follow(state.phase.load(), Event::kWire)) __builtin_trap();
 #endif
   state.fanout.store(kNoEdge, std::memory_order_relaxed);
@@ -196,9 +196,9 @@ uint32_t Wiring::hold(const TaskDescriptor& descriptor) {
   return orders;
 }
 
-// Return whether the scope is open at the place that the wiring has reached. The task is the newest
-// one of its slot: the orchestrator reuses a slot only after it has seen the slot retire, and then
-// creates no edge from the old task.
+// Return whether the scope of the task is open, according to the part of the stream that the wiring
+// has read. The task is the newest one of its slot: the orchestrator reuses a slot only after it
+// has seen the slot retire, and afterwards creates no edge from the old task.
 bool Wiring::is_scope_open(SlotRef task) const {
   const uint32_t index = ring_of(task);
   const TaskRing& ring = rings_.ring[index];

@@ -21,19 +21,19 @@ class Wiring {
 
   Wiring(Rings& rings, Ready& ready) : rings_(rings), ready_(ready) {}
 
-  // `alone`: there is only one scheduler. Resets the members wired, watermark and releasable of the
-  // rings.
+  // Reset the members wired, watermark and releasable of the rings. `alone`: there is only one
+  // scheduler.
   void begin(bool alone);
 
   struct Step {
     uint32_t wired;  // number of submits
     uint32_t rings;  // rings, as bits, in which more tasks may retire now
   };
-  // Called by lane `thread`: connect a batch of the stream, unless another thread does so. `eager`:
-  // include submits that were not announced yet.
+  // Called by lane `thread`: connect a batch of the stream, unless another thread is connecting
+  // one. `eager`: include submits that were not announced yet.
   Step step(uint32_t thread, bool eager, LaneStatistics& statistics);
 
-  // Return whether step() would find work; the wiring thread checks again before it becomes idle.
+  // Return whether step() would find work. The wiring thread calls this before it becomes idle.
   bool has_news(bool eager) const;
   bool is_at_work() const { return is_locked_.load(std::memory_order_seq_cst) != 0; }
   // Return the number of connected tasks so far; each block counts.

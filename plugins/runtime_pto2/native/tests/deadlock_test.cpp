@@ -76,7 +76,7 @@ TEST(three_outputs_of_sixteen_kib_do_not_fit_thirty_two) {
   check_is_usable(device);
 }
 
-// Space for one entry, but not for a second entry without an owner.
+// The pool has space for one entry, but not for a second entry without an owner.
 TEST(what_a_stalled_run_finds_is_reserved_once) {
   static char memory[9 * 64];
   const uint64_t base = reinterpret_cast<uint64_t>(memory);
@@ -312,7 +312,7 @@ TEST(a_tensor_map_pool_that_is_too_small_is_named) {
   CHECK_EQUAL(too_small.run([&] { build(too_small); }), PTO_ERROR_DEADLOCK);
 }
 
-// It is unknown what an orchestration would have needed if it had continued.
+// The plan cannot know what the orchestration would have needed if it had continued.
 TEST(an_orchestration_that_ends_early_tells_a_lower_bound) {
   OneThread device(24, {{"task_window", "8"}});
   const auto nine = [&](auto then) {

@@ -59,7 +59,7 @@ struct Bytes {
   bool is_contiguous() const { return all.size() == end() - begin(); }
 
  private:
-  // The shape in bytes; dimensions of size 1 are left out.
+  // The shape in bytes, without dimensions of size 1.
   void frame_of(const View& view) {
     for (const uint64_t size : view.raw) {
       if (size != 1) frame.push_back(size);
@@ -84,7 +84,7 @@ inline bool covers(const Bytes& writer, const Bytes& other) {
   return writer.is_contiguous() && writer.begin() <= other.begin() && other.end() <= writer.end();
 }
 
-// Producer and consumer, as the numbers that submit() receives.
+// A producer and a consumer, as the numbers that submit() received.
 using Edges = std::set<std::pair<int64_t, int64_t>>;
 
 struct Access {

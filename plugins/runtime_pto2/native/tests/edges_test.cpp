@@ -45,7 +45,7 @@ class RandomProgram {
       : device_(device), random_(seed), oracle_(is_full) {}
 
   void submit_all() {
-    // A run uses few shapes or many, and few positions or many.
+    // A run uses either few shapes or many, and either few positions or many.
     most_dims_ = 1 + below(4);
     while (buffers_.size() < 2 + below(5)) buffers_.push_back(external());
     for (int task = 0; task < kTasks; ++task) {
@@ -83,7 +83,8 @@ class RandomProgram {
     return raw;
   }
 
-  // Anywhere in the memory, or over another buffer with another first byte, type or shape.
+  // Place the view anywhere in the memory, or over another buffer with another first byte, type or
+  // shape.
   Buffer external() {
     Buffer buffer{kMemory + 8 * below(kBytes / 8 - 1), static_cast<uint32_t>(below(4)), {}};
     uint64_t end = kMemory + kBytes;
@@ -194,7 +195,7 @@ class RandomProgram {
   uint64_t most_dims_ = 1;
   std::vector<Buffer> buffers_;
   std::vector<Buffer> heap_;    // heap buffers of the open scopes
-  std::vector<size_t> scopes_;  // number of them when each open scope began
+  std::vector<size_t> scopes_;  // for each open scope: number of heap buffers at its begin
   std::vector<pto_tensor_data> tensors_;
   std::vector<int64_t> tasks_;
 };

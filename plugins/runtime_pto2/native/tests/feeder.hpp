@@ -24,7 +24,7 @@ class Feeder {
   };
 
   struct Submit {
-    uint64_t cookie = 0;  // number of block 0; the others follow
+    uint64_t cookie = 0;  // number of block 0; those of the other blocks follow
     uint32_t type = PTO_CORE_AIC;
     std::vector<std::pair<int64_t, uint32_t>> producers = {};  // id and EdgeKind
     int32_t cluster = -1;
@@ -61,7 +61,7 @@ class Feeder {
     scheduler_.begin();
   }
 
-  // Return the id, or -1 if the run ended while it waited for a slot.
+  // Return the id of the task, or -1 if the run ended while the submit waited for a slot.
   int64_t submit(const Submit& task) {
     if (!write(task)) return -1;
     publish();
@@ -69,7 +69,8 @@ class Feeder {
     return last_;
   }
 
-  // Submit without an announcement to the schedulers; returns false as submit() does.
+  // Submit without an announcement to the schedulers. Returns false if the run ended during the
+  // wait for a slot.
   bool write(const Submit& task) {
     TaskRing& ring = rings_.ring[task.ring];
     const uint32_t blocks = task.blocks > 0 ? task.blocks : 1;
@@ -89,7 +90,7 @@ class Feeder {
     scheduler_.published();
   }
 
-  // State that tasks of `ring` before `number` belong to ended scopes.
+  // Record that tasks of `ring` before `number` belong to ended scopes.
   void release(uint32_t ring, int64_t number) {
     rings_.ring[ring].scope_released.store(number, std::memory_order_seq_cst);
     scheduler_.published();
@@ -135,7 +136,7 @@ class Feeder {
   Clusters& clusters() { return clusters_; }
   Scheduler& scheduler() { return scheduler_; }
 
-  // For platforms that drive a runtime: `runtime` is a Feeder; `options` are ignored.
+  // A runtime for platforms that drive one: `runtime` is a Feeder; `options` are ignored.
   static const pto_runtime_api& table(const Shape& shape);
 
  private:
@@ -195,7 +196,7 @@ class Feeder {
     if (task.cluster >= 0) clusters_.submitted(task.cluster);
   }
 
-  // Add edges to producers that are alive as far as an orchestrator knows.
+  // Add edges to those producers that are alive as far as an orchestrator knows.
   void write_edges(const Submit& task, int64_t number) {
     TaskRing& ring = rings_.ring[task.ring];
     CHECK(task.producers.size() <= most_edges_);

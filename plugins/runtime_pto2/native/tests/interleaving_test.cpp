@@ -20,7 +20,7 @@ struct TwoTasks {
     completion.begin(false);
   }
 
-  // The steps of the scheduler that complete the second task.
+  // Take the steps of the scheduler that complete the second task.
   void finish_second() {
     states[1].phase.store(kDone);
     completion.retire(0);

@@ -89,7 +89,8 @@ class Program {
     return true;
   }
 
-  // Choose one of the newest tasks, each at most once. A hold needs a producer whose scope is open.
+  // Choose one of the newest tasks, each at most once. An edge that holds its producer requires
+  // that the scope of the producer is open.
   void choose_producer(Feeder::Submit& submit, std::vector<Task>& producers) {
     const Task& from = tasks_[tasks_.size() - 1 - below(tasks_.size() < 40 ? tasks_.size() : 40)];
     for (const auto& [id, kind] : submit.producers) {
@@ -218,7 +219,8 @@ class Sleeper {
   }
 
  private:
-  // The sleep is the same before and after the check of who woke it.
+  // The number of the sleep is the same before and after the check, so no other thread woke the
+  // scheduler meanwhile.
   bool sleeps_for_good() const {
     const uint64_t before = sleep_;
     return before != 0 && !is_awake_ && sleep_ == before;

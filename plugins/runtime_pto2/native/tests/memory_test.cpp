@@ -18,8 +18,8 @@ std::string between(const std::string& text, const std::string& before, const st
   return text.substr(begin + before.size(), end - begin - before.size());
 }
 
-// Return the first number of reservations with which an instance can be created; `refused` receives
-// each earlier error.
+// Return the smallest number of reservations with which an instance can be created. `refused`
+// receives the error of each smaller number.
 template <class Refused>
 uint64_t first_success(Refused refused) {
   for (uint64_t granted = 0;; ++granted) {
@@ -82,8 +82,8 @@ TEST(a_run_without_memory_ends_with_an_error_and_the_next_one_works) {
   CHECK(!errors.empty());
 }
 
-// The plan needs memory itself. Without it, the proof is still reported, with the facts that are
-// known.
+// The plan needs memory itself. If memory is exhausted, the proof is still reported, with the facts
+// that are known.
 TEST(a_deadlock_is_proven_without_memory_for_the_plan) {
   bool is_planned = false;
   for (uint64_t granted = 0; !is_planned; ++granted) {

@@ -102,12 +102,12 @@ class OneThread {
 
   // A wait ends only if the run stalls.
   bool loses_signals = false;
-  // The increment of the clock at each read.
+  // The time by which each read of the clock advances it.
   uint64_t clock_step_ns = 1000;
 
   int32_t result = 0;  // return value of the orchestration
 
-  // The action of function 0, on both core types; by default none.
+  // The action of function 0, on both core types. By default it does nothing.
   Kernel kernel;
 
  private:

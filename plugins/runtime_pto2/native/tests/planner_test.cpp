@@ -69,7 +69,7 @@ struct Fixture {
 TEST(rings_grow_keep_what_is_alive_and_come_back) {
   Fixture fixture;
   TaskRing& ring = fixture.rings.ring[1];
-  // Two tasks from before the proof.
+  // Two tasks that were submitted before the proof.
   for (; ring.next < 2; ++ring.next) ring.record(ring.next).line = static_cast<int32_t>(ring.next);
   fixture.planner->enter(fixture.rings, fixture.sizes);
   CHECK(fixture.planner->is_planning());

@@ -114,7 +114,7 @@ static PTO2OrchestrationConfig aicpu_orchestration_config(uint64_t*, int) {
 #define PTO_ORCHESTRATION_ENTRY recorded_entry
 #include "entry_wrapper.hpp"
 
-// A `num_args` other than 2 is a wrong number of arguments.
+// A `num_args` other than 2 simulates a wrong number of arguments.
 inline RecordedRun record(const recorded_run::Body& body, int32_t num_args = 2,
                           bool keeps_tasks = true) {
   RecordedRun run;

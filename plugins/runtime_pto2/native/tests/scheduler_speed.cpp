@@ -49,8 +49,8 @@ struct Cores {
   }
 };
 
-// Task i waits for task i - `distance`, and holds it; 0: no wait. The submits of a round are
-// written before the measurement starts.
+// Task i waits for task i - `distance` and holds its slot; with a distance of 0, tasks do not wait.
+// The submits of a round are written before the measurement starts.
 double run_once(Feeder& feeder, uint32_t schedulers, int64_t distance) {
   using Clock = std::chrono::steady_clock;
   feeder.begin();

@@ -191,7 +191,7 @@ TEST(edges_to_completed_and_retired_producers_are_satisfied) {
   CHECK(script.runs(2));
   script.feeder().release(0, 1);
   script.settle();
-  CHECK_EQUAL(script.feeder().alive(0), 0);  // held
+  CHECK_EQUAL(script.feeder().alive(0), 0);  // the slot of the task is held
   script.finish(2);
   script.settle();
   CHECK_EQUAL(script.feeder().alive(0), 1);
@@ -204,7 +204,7 @@ TEST(edges_to_completed_and_retired_producers_are_satisfied) {
 // Invariant: Every edge of the ring-buffer runtime is counted once: in the fan-out list of a
 // producer that is not complete, or as satisfied. A task becomes ready with its last edge.
 //
-// Its first edge was satisfied when it was wired; the second edge is not.
+// The first edge of the task was satisfied when the task was wired; the second edge is not.
 TEST(an_edge_counts_once) {
   Script script(1);
   const int64_t a = script.add({1});
@@ -270,7 +270,7 @@ TEST(scopes_let_go_only_of_what_the_wiring_has_seen) {
   script.settle();
   script.finish(1);
   script.settle();
-  // The scope ends after a submit that is still in the stream.
+  // The scope ends after a submit that the schedulers have not read yet.
   CHECK(script.feeder().write({2, PTO_CORE_AIV, {{0, kHolds}}}));
   script.feeder().release(0, 1);
   script.feeder().publish();
@@ -315,7 +315,7 @@ TEST(a_waiting_orchestrator_hears_that_tasks_have_been_wired) {
   };
   script.feeder().clusters().allocate(0);
   const int32_t cluster = script.feeder().clusters().allocate(0);
-  CHECK(script.feeder().write({1, PTO_CORE_AIC, {}, cluster}));  // goes to scheduler 1
+  CHECK(script.feeder().write({1, PTO_CORE_AIC, {}, cluster}));  // dispatched to scheduler 1
   CHECK(script.feeder().write({2}));
   script.feeder().rings().waiting.store(1);
   script.feeder().publish();
@@ -435,7 +435,7 @@ TEST(what_is_left_in_two_appends_counts_once) {
   for (uint64_t cookie = 3; cookie < 6; ++cookie) script.add({cookie});
   script.step(0);
   CHECK(script.started == Order{0});
-  // not task 2, and then the 5 tasks in the queue
+  // 5, not 2 + 5: the 2 tasks that were in the queue before count only once
   CHECK_EQUAL(script.feeder().statistics().shared, 5u);
   script.run_out();
 }
@@ -454,7 +454,7 @@ TEST(a_submit_wakes_somebody_only_when_all_rest) {
 
 // Invariant: No ready task starves while other tasks become ready.
 //
-// Whenever scheduler 0 completes a task, it makes another of its own tasks ready; scheduler 1
+// Whenever scheduler 0 completes a task, it makes another of its own tasks ready. Scheduler 1
 // leaves one task in the shared queue.
 TEST(no_ready_task_waits_forever) {
   Script script(2, 2, {256});

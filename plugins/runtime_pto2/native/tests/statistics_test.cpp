@@ -71,7 +71,7 @@ TEST(an_edge_counts_once_whatever_number_of_regions_it_is_for) {
   CHECK_EQUAL(device.statistic("owner_references"), 1u);
 }
 
-// This holds for any number of counters and tensors.
+// This works for any number of counters and tensors.
 TEST(the_blocks_of_one_submit_are_looked_up_and_remembered_once) {
   static char memory[128];
   for (const uint32_t blocks : {1u, 8u, 24u}) {

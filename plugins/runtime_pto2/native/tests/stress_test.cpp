@@ -30,7 +30,7 @@ constexpr uint32_t kMostSubmits = 4;
 // The tasks that an access to a byte must follow.
 struct Byte {
   int64_t writer = -1;
-  std::vector<int64_t> readers;  // readers since the last writer
+  std::vector<int64_t> readers;  // tasks that have read the byte since the last writer
 };
 
 class Program {
@@ -304,7 +304,7 @@ TEST(full_with_three_schedulers) {
 
 }  // namespace
 
-// Arguments: test name or "all", rounds, first seed.
+// Arguments: test name or "all", number of rounds, first seed.
 int main(int argc, char** argv) {
   if (argc > 2) count_from_arguments = std::atoi(argv[2]);
   if (argc > 3) seed_from_arguments = std::strtoull(argv[3], nullptr, 10);

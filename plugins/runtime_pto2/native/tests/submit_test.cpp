@@ -192,7 +192,7 @@ TEST(naming_a_buffer_of_an_ended_scope_is_refused) {
   }
 }
 
-// Depths 3 and 4 share a ring. The scope that is open does not keep buffers of the other one valid.
+// Depths 3 and 4 share a ring. The open scope does not keep buffers of the ended one valid.
 TEST(the_shared_ring_tells_scopes_apart) {
   OneThread device(1, {});
   const auto begin = [&] { device.api().scope_begin(device.runtime(), nullptr, -1); };

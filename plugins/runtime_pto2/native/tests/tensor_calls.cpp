@@ -47,14 +47,15 @@ extern "C" void diamond(PTO2Runtime* rt, uint64_t* args, int arg_count) {
   }
 }
 
-// The same, as a C++ function that returns int and calls pto2_rt_orchestration_done itself.
+// Computes the same, as a C++ function that returns int and calls pto2_rt_orchestration_done
+// itself.
 int diamond_int(PTO2Runtime* rt, uint64_t* args, int) {
   make_diamond(rt, args);
   pto2_rt_orchestration_done(rt);
   return 0;
 }
 
-// The same with views of quarters, joined by one task that reads the whole buffer.
+// Computes the same with views of quarters, joined by one task that reads the whole buffer.
 extern "C" void diamond_of_views(PTO2Runtime* rt, uint64_t* args, int) {
   Tensor in = argument(args, 0);
   Tensor out = argument(args, 1);
@@ -77,7 +78,7 @@ extern "C" void diamond_of_views(PTO2Runtime* rt, uint64_t* args, int) {
   }
 }
 
-// in + 1000 through a chain of tasks on one accumulator, in scopes of 100.
+// Computes in + 1000 with a chain of tasks on one accumulator, in scopes of 100.
 extern "C" void long_chain(PTO2Runtime* rt, uint64_t* args, int) {
   Tensor in = argument(args, 0);
   Tensor out = argument(args, 1);
@@ -91,7 +92,7 @@ extern "C" void long_chain(PTO2Runtime* rt, uint64_t* args, int) {
   }
 }
 
-// in + 1 + 2 on one cluster, ordered by a pipe and by an explicit edge.
+// Computes in + 1 + 2 on one cluster. A pipe and an explicit edge order the tasks.
 extern "C" void clustered(PTO2Runtime* rt, uint64_t* args, int) {
   Tensor in = argument(args, 0);
   Tensor out = argument(args, 1);

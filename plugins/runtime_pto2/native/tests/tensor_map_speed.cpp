@@ -146,7 +146,7 @@ class Measurement {
     for (uint64_t piece = 0; piece < pieces; ++piece) submit(piece * distance);
   }
 
-  // Nanoseconds for an operation, one value for each batch.
+  // The nanoseconds for an operation, one value for each batch of operations.
   void take() {
     for (uint32_t done = 0; done < kOperations; done += kBatch) {
       const auto start = std::chrono::steady_clock::now();

@@ -286,7 +286,7 @@ TEST(a_child_answers_in_order) {
   CHECK_EQUAL(give(connection, completed(4)), 1);
 }
 
-// Return how often a bell was rung, and register a sleeper for the next ring.
+// Return how often a bell has rung, and register a sleeper, so that the next ring counts.
 uint32_t rings_of(pto_bell& bell) {
   bell.sleepers = 1;
   return bell.rung;

@@ -35,7 +35,7 @@ bool has_failed(const Plan& plan, uint64_t number) {
   return number % plan.failed_one_in == 0;
 }
 
-// Wait without a limit. If a wake-up is lost, the test's own time limit ends the wait.
+// Wait without a limit. If a wake-up is lost, the time limit of the test ends the wait.
 template <class Ready>
 void wait_for(pto_bell* bell, Ready ready) {
   Waiter waiter(bell, nullptr, 1, {.spin_ns = 0, .yield_ns = 2000, .longest_ns = 10'000'000'000});
@@ -98,7 +98,7 @@ class Child {
   Connection& connection_;
   const Plan& plan_;
   uint64_t received_ = 0;
-  uint64_t answered_ = 0;  // task frames
+  uint64_t answered_ = 0;  // number of task frames
   uint64_t reported_ = 0;
 };
 
