@@ -1,4 +1,4 @@
-// The arguments of one run: checked, placed in device memory, copied in and back.
+// The arguments of one run: checked, placed in device memory, and copied in and back.
 //
 // Call with the GIL held; large copies release it. The destructor frees the device memory placed
 // here and invalidates the handles made for a Python orchestration.
@@ -21,7 +21,7 @@ struct CopyTotals {
 
 class Arguments {
  public:
-  // Check all arguments. Raises UsageError for an invalid one, and then changes nothing.
+  // Check all arguments. Raises UsageError for an invalid one, and changes nothing in that case.
   Arguments(Device& device, nb::handle device_object, const Program& program, nb::tuple given);
   ~Arguments();
   Arguments(const Arguments&) = delete;
@@ -33,8 +33,8 @@ class Arguments {
   // Return the arguments of a C++ orchestration; valid after copy_in().
   const std::vector<uint64_t>& values() const { return values_; }
   const std::vector<pto_host_range>& ranges() const { return ranges_; }
-  // Return the arguments for a Python orchestration. The graph is the first; its slot 0 is None
-  // until it exists.
+  // Return the arguments for a Python orchestration. The first argument is the graph; slot 0 is
+  // None until the graph exists.
   nb::object call_tuple(nb::handle graph) const;
   const CopyTotals& totals() const { return totals_; }
 
@@ -60,7 +60,7 @@ class Arguments {
   nb::handle device_object_;
   const Program& program_;
   nb::tuple given_;
-  bool on_host_;  // host pointers are passed; the orchestration does the copies itself
+  bool on_host_;  // host pointers are passed; the orchestration makes the copies itself
   std::vector<Tensor> tensors_;
   size_t tensors_seen_ = 0;
   std::vector<uint64_t> values_;

@@ -13,7 +13,8 @@ Device& device(Self self) {
   return *nb::inst_ptr<Device>(self);
 }
 
-// Global variables of kernels and of the loader may refer to the device that keeps them.
+// For the garbage collector: global variables of kernels and of the loader may refer to the device
+// that keeps them.
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   return nb::inst_ready(self) ? nb::inst_ptr<Device>(self)->traverse(visit, arg) : 0;

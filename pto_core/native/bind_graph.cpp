@@ -5,7 +5,7 @@
 namespace pto::core {
 namespace {
 
-// A scope of a graph as a context manager. It also ends when the block raises.
+// A scope of a graph as a context manager. The scope also ends if the block raises.
 struct Scope {
   nb::object graph;
 
@@ -42,8 +42,8 @@ PyObject* submit(PyObject* self, PyObject* const* arguments, Py_ssize_t count, P
   return nullptr;
 }
 
-// Written by hand, because it is called once per task and must not allocate a tuple or a
-// dictionary.
+// This function uses the C API directly, because it is called once per task and must not allocate a
+// tuple or a dictionary.
 PyMethodDef methods[] = {
     {"submit", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&submit<false>)),
      METH_FASTCALL | METH_KEYWORDS,

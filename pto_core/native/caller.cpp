@@ -10,8 +10,8 @@ Place Callers::here() {
   nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
   const int instruction = PyFrame_GetLasti(frame);
   const auto address = reinterpret_cast<uintptr_t>(code.ptr());
-  // Used as a hash: code objects are many words apart, and calls in one code object a few two-byte
-  // instructions.
+  // A hash of the position. Code objects are many words apart, and two calls in one code object are
+  // a few two-byte instructions apart.
   Known& known = known_[((address >> 6) ^ static_cast<uintptr_t>(instruction >> 1)) % kRemembered];
   if (known.code.is(code) && known.instruction == instruction) return known.place;
   known.place = look_up(frame, code);

@@ -13,7 +13,7 @@ inline uint64_t now_ns() {
 }
 
 inline uint64_t nanoseconds_of(double seconds) {
-  constexpr double kLongest = 1e9;  // seconds: 30 years, which stands for no limit
+  constexpr double kLongest = 1e9;  // in seconds: 30 years, which stands for no limit
   return static_cast<uint64_t>(std::clamp(seconds, 0.0, kLongest) * 1e9);
 }
 

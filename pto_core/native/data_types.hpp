@@ -15,10 +15,10 @@ void import_numpy();
 PyArray_Descr* descriptor_of(uint8_t code);
 size_t element_bytes(uint8_t code);
 
-// Return nothing if the type has no code (objects, strings, swapped byte order, ...).
+// Return nothing if the ABI has no code for the type (objects, strings, swapped byte order, ...).
 std::optional<uint8_t> code_of(PyArray_Descr* descriptor);
 
-// Return the code of a buffer protocol `format`; null means bytes.
+// Return the code for the `format` of the buffer protocol; null means bytes.
 std::optional<uint8_t> code_of_format(const char* format, size_t item_bytes);
 
 // Return the code of any object that NumPy accepts as a dtype. Raises UsageError if it has no code.

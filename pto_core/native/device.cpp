@@ -18,7 +18,7 @@ namespace {
 // Copies of at least this many bytes release the GIL.
 constexpr uint64_t kLongCopy = 1 << 20;
 
-// Keys and values in the form of the ABI. The texts live as long as this object.
+// Options in the form of the ABI. The texts of keys and values live as long as this object.
 class OptionList {
  public:
   explicit OptionList(const nb::dict& options) {
@@ -102,7 +102,7 @@ nb::object Device::pin_memory() {
   return pin_;
 }
 
-// Close the backend's device: now, or when the last array over its memory is freed. Return the
+// Close the backend's device now, or when the last array over its memory is freed. Return the
 // number of buffers and bytes that were not freed.
 std::pair<uint64_t, uint64_t> Device::release_backend(uint64_t buffers, uint64_t bytes) {
   const bool is_pinned = pin_.is_valid() && Py_REFCNT(pin_.ptr()) > 1;
@@ -243,7 +243,7 @@ nb::object Device::to_device(nb::handle self, nb::handle array) {
 
 namespace {
 
-// Mark the device as running while this object lives.
+// Marks the device as running while this object lives.
 class RunGuard {
  public:
   RunGuard(Run*& slot, unsigned long& thread, Run* run) : slot_(slot) {

@@ -1,8 +1,8 @@
 // An open device: one backend with one runtime attached.
 //
-// Call with the GIL held. One thread at a time uses it; during a run, other threads may only ask
-// for activity. A process that was forked after opening has no threads of the device: there, every
-// call is refused and closing does nothing.
+// Call with the GIL held. Only one thread at a time may use a device; during a run, other threads
+// may only query the activity. In a process that was forked after opening, the threads of the
+// device do not exist. There, every call is refused and closing does nothing.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -45,8 +45,8 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  // Close once; later calls return zero leaks. Return the number of buffers and bytes that were not
-  // freed.
+  // Close the device; later calls do nothing and return zero leaks. Return the number of buffers
+  // and bytes that were not freed.
   nb::tuple close();
   nb::tuple run(nb::handle self, const Program& program, nb::tuple arguments, nb::bytes call_config,
                 std::optional<double> timeout_s, std::optional<double> task_timeout_s,
@@ -105,8 +105,8 @@ class Device {
     return (runtime_api_->capabilities & PTO_RUNTIME_HOST_ORCHESTRATION) != 0;
   }
 
-  // Calls of the runtime on behalf of the orchestrator. A call that can run kernels on another
-  // thread and wait for them releases the GIL.
+  // Call the runtime for the orchestrator. A call that can run kernels on another thread and wait
+  // for them releases the GIL.
   template <class Call>
   auto handing_over(Call call) {
     if (!submit_may_wait_) return call();

@@ -14,8 +14,8 @@ std::string shape_text(const View& view) {
   return shown(shape_tuple(view));
 }
 
-// The half-open range that `index` selects on an axis of `extent`, and whether `index` is a single
-// element.
+// The half-open range that `index` selects on an axis of `extent` elements, and whether `index` is
+// a single element.
 struct Selection {
   npy_intp first, count;
   bool is_element;

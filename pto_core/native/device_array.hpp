@@ -1,7 +1,7 @@
 // Arrays in device memory, as Python sees them.
 //
-// Call with the GIL held. `buffer->live` becomes false when the memory is freed by the user, at the
-// end of its run, or when the device is closed. Every use checks it.
+// Call with the GIL held. `buffer->live` becomes false when the user frees the memory, when its run
+// ends, or when the device is closed. Every use checks it.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -18,14 +18,14 @@ namespace nb = nanobind;
 
 class Device;
 
-// Whether a run is over; shared by the tensors of its graph.
+// Whether a run is over. All tensors of its graph share this object.
 struct RunMark {
   bool is_over = false;
 };
 
-// One allocation. A run frees its own allocations; any other is freed with the last array that uses
-// it. A tensor of a graph has no memory until a submit that writes it allocates memory from a heap
-// ring; then `address` and the owner task are set once.
+// One allocation. A run frees its own allocations; any other allocation is freed with the last
+// array that uses it. A tensor of a graph has no memory until a submit that writes it allocates
+// memory from a heap ring. That submit sets `address` and the owner task once.
 struct Buffer {
   Device* device;
   uint64_t address = 0;
@@ -64,8 +64,8 @@ class DeviceArray {
 
   // Raise UsageError if the memory was freed or belongs to another device than `device`.
   void require(const Device* device) const;
-  // Raise UsageError, with `what` as the start of the message, if there is no memory or it is not
-  // contiguous.
+  // Raise UsageError if there is no memory, or if it is not contiguous. The message starts with
+  // `what`.
   void require_contiguous(const std::string& what) const;
 
   // For a submit: write the known state of the buffer to the task, and read back the state that the
@@ -101,11 +101,11 @@ class DeviceArray {
   DeviceArray with(const pto_tensor_data& data) const;
   [[noreturn]] void refuse_dimensions() const;
 
-  nb::object device_;  // declared first: the buffer is destroyed before its device
+  nb::object device_;  // declared first, so that the buffer is destroyed before its device
   std::shared_ptr<Buffer> buffer_;
   const View* view_;      // shape and type as Python shows them
   bool is_flat_ = false;  // the array has more dimensions than a tensor: `data_` is one-dimensional
-  bool is_read_only_ = false;  // refuse writes, because a kernel's write would be lost
+  bool is_read_only_ = false;  // refuse writes, because a write of a kernel would be lost
   pto_tensor_data data_;
 };
 

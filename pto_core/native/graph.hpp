@@ -1,7 +1,7 @@
 // The object `rt` of a Python orchestration: the submit path of the runtime, for one run.
 //
 // Call with the GIL held, on the thread that called Device.run. A call creates no Python object
-// except the task id that it returns. After the run, every call raises UsageError.
+// except the returned task id. After the run, every call raises UsageError.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,11 +21,11 @@ namespace pto::core {
 
 class Run;
 
-// A kernel in this graph.
+// A kernel that this graph uses.
 struct KernelUse {
   const LoadedKernel* kernel = nullptr;
   int32_t func_id = 0;
-  // the signature of its last task, which usually equals that of the next one; 0 is none
+  // the signature of its last task, which the next task usually has too; 0: none
   uint64_t cookie = 0;
 };
 
@@ -36,7 +36,7 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // For runtimes in which the user states the edges.
+  // For runtimes in which the user adds the edges.
   int64_t add_task(nb::handle kernel, nb::handle arguments);
   void add_successor(nb::handle from, nb::handle to);
   void publish(nb::handle task);
@@ -48,7 +48,7 @@ class Graph {
   nb::object tensor(nb::handle shape, nb::handle dtype);
   nb::object pipe();
   void scope_begin();
-  // Return false if the runtime has an error; raise_latched() raises it.
+  // Return false if the runtime has an error. The caller then calls raise_latched().
   bool scope_end();
   int32_t allocate_cluster();
   bool free_cluster(nb::handle cluster);
@@ -84,7 +84,7 @@ class Graph {
   std::unordered_map<int64_t, KernelUse> uses_by_id_;
   std::vector<std::unique_ptr<CallSignature>> signatures_;
   std::map<CallSignature, uint64_t> cookies_;
-  Callers callers_;  // the runtime keeps pointers to the file names
+  Callers callers_;  // file names to which the runtime keeps pointers
 };
 
 void bind_graph(nb::module_& module);

@@ -17,7 +17,7 @@ constexpr const char* kSupported =
               kSupported);
 }
 
-// Refuse an array and advise to pass a copy; `copy` names the kind of copy.
+// Refuse an array and advise the user to pass a copy. `copy` names the kind of copy.
 [[noreturn]] void refuse_in_place(const Describe& describe, const std::string& fault,
                                   const std::string& copy, Advice advice) {
   std::string remedy = "pass " + copy;
@@ -144,7 +144,7 @@ bool HostArray::take_buffer(nb::handle object, const Describe& describe, Advice 
   return true;
 }
 
-// Request DLPack version 1; request version 0 if the exporter does not know the argument.
+// Request DLPack version 1, or version 0 if the exporter does not know the argument.
 nb::object HostArray::take_capsule(nb::handle object, const Describe& describe) {
   nb::object method = nb::getattr(object, "__dlpack__");
   nb::dict keywords;

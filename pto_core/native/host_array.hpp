@@ -1,6 +1,6 @@
 // The memory of a user's array: NumPy, buffer protocol or DLPack, never copied.
 //
-// Used with the GIL held. The memory stays pinned while the HostArray lives.
+// Use with the GIL held. The exporter's buffer stays exported while the HostArray lives.
 #pragma once
 
 #include <nanobind/nanobind.h>

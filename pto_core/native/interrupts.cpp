@@ -16,7 +16,7 @@ namespace {
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 constexpr int kCount = 3;
 
-// Used only on the main thread, except for the data that note() writes.
+// Only the main thread uses the following data, except the data that note() writes.
 int depth = 0;
 struct sigaction actions[kCount];
 bool is_replaced[kCount];
@@ -81,7 +81,7 @@ bool hold() {
 }
 
 void release() noexcept {
-  if (depth == 0 || --depth > 0) return;  // 0 in a fork of the process that holds the interrupts
+  if (depth == 0 || --depth > 0) return;  // 0 in a fork of the process that has called hold()
   restore_actions();
   for (int i = 0; i < kCount; ++i) {
     if (!is_noted[i]) continue;

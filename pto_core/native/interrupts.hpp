@@ -6,8 +6,8 @@
 // its handler runs at the next byte code. Signals that end the process, or that are ignored, have
 // their usual effect.
 //
-// Other threads run no handlers: there, hold() returns false. Calls may nest. A forked process has
-// the signal actions of the program, and none of its recorded signals.
+// Threads other than the main thread run no handlers; on them hold() returns false. Calls may nest.
+// A forked process has the signal actions of the program, and none of its recorded signals.
 #pragma once
 
 namespace pto::core::interrupts {
@@ -15,7 +15,8 @@ namespace pto::core::interrupts {
 void prepare();  // called once by each module that uses this, when the module is initialised
 
 // Call with the GIL held. First runs the handlers of earlier signals; if one raises, throws
-// nanobind::python_error and holds nothing. Returns whether release() must follow on this thread.
+// nanobind::python_error, and signals are not held. Returns whether release() must follow on this
+// thread.
 bool hold();
 void release() noexcept;
 

@@ -1,4 +1,4 @@
-// The loaded kernels of a device, by the Python object from which they were loaded.
+// The loaded kernels of a device. The key is the Python object from which a kernel was loaded.
 //
 // Use with the GIL held. A loaded kernel stays loaded, at a fixed address, until the device is
 // closed. A lost device keeps its kernels forever, because a thread may still run one of them.
@@ -22,8 +22,8 @@ namespace nb = nanobind;
 
 class Device;
 
-// The value for one argument of a Python kernel: a ScalarKind; or a View* (which is larger than any
-// ScalarKind), whose lowest bit is set if the array is read-only; or 0 for a tensor, which
+// The value for one argument of a Python kernel. It is a ScalarKind; or a View* (which is larger
+// than any ScalarKind), with the lowest bit set if the array is read-only; or 0 for a tensor, which
 // TensorData describes.
 using ArgumentSpec = uintptr_t;
 using CallSignature = std::vector<ArgumentSpec>;
@@ -61,20 +61,21 @@ enum class Direction : uint8_t {
 struct TaskParameter {
   std::string name;
   Direction direction;
-  int code;  // for a scalar: its data type; -1: undeclared
+  int code;  // data type of a scalar; -1: undeclared
 };
 
 // The signature of a kernel for a runtime that finds dependencies.
 struct TaskSignature {
   std::vector<TaskParameter> parameters;
   size_t required = 0;
-  bool takes_more = true;  // more arguments than `parameters` are accepted, with direction `rest`
+  // whether more arguments than `parameters` are accepted, with direction `rest`
+  bool takes_more = true;
   Direction rest = Direction::kUnspecified;
 };
 
 struct LoadedKernel {
   Device* device = nullptr;
-  nb::object callable;  // keeps the key alive
+  nb::object callable;  // keeps the Python object that is the key alive
   nb::object function;  // invalid for a kernel that is a binary
   std::string name;
   int32_t core_type = 0;
@@ -83,7 +84,7 @@ struct LoadedKernel {
   CallSignature declared;
   TaskSignature task;
   CallSignature scalars;          // the scalars of `task`, for a C++ orchestration with tensors
-  mutable bool was_kept = false;  // the kernel kept an array, and the user was warned
+  mutable bool was_kept = false;  // whether the user was warned that the kernel kept an array
 
   bool is_python() const { return function.is_valid(); }
 };
@@ -94,7 +95,7 @@ class KernelTable {
   LoadedKernel* add(std::unique_ptr<LoadedKernel> kernel);
   const LoadedKernel* at_address(uint64_t address) const;
   int traverse(visitproc visit, void* arg) const;
-  // For a lost device: leak the kernels, which may still run.
+  // For a lost device: leak the kernels, because they may still run.
   void abandon();
 
  private:

@@ -1,4 +1,4 @@
-// The properties of a ChipCallable that are equal for all its runs; built once.
+// The properties of a ChipCallable that are the same for all its runs. They are built once.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -23,7 +23,8 @@ struct Program {
   std::vector<std::string> parameters;  // names of the orchestration's parameters, if known
   int64_t required = 0;                 // minimum number of arguments
   int64_t maximum = -1;                 // maximum number of arguments; -1 means no limit
-  std::vector<Direction> directions;    // one for each argument; for each tensor if `by_tensor`
+  // one for each argument, or for each tensor if `by_tensor` is set
+  std::vector<Direction> directions;
   bool by_tensor = false;
   nb::object function;   // the Python orchestration; invalid for a C++ one
   uint64_t library = 0;  // the C++ orchestration

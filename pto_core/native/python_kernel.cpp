@@ -16,12 +16,12 @@
 namespace pto::core {
 namespace {
 
-// The Python thread state of a backend thread. It is kept between kernels, because creating one
-// takes longer than a kernel.
+// The Python thread state of a backend thread. It is kept between kernels, because creating a
+// thread state takes longer than a kernel.
 class ThreadState {
  public:
   ThreadState() {
-    if (PyGILState_GetThisThreadState()) return;  // the thread was created by Python
+    if (PyGILState_GetThisThreadState()) return;  // whether Python created the thread
     state_ = or_park([] { return PyGILState_Ensure(); });
     saved_ = PyEval_SaveThread();
   }
@@ -49,9 +49,9 @@ class CallArguments {
   CallArguments(const CallArguments&) = delete;
   CallArguments& operator=(const CallArguments&) = delete;
 
-  // Build the arguments. `signature` describes the arguments that TensorData does not describe; the
-  // block numbers that a submit appends are not part of it. Return false, with an exception set, on
-  // failure.
+  // Build the arguments. `signature` describes the arguments that TensorData does not describe. It
+  // does not include the block numbers that a submit appends. Return false, with an exception set,
+  // on failure.
   bool fill(const CallSignature* signature) {
     const auto* values = reinterpret_cast<const uint64_t*>(payload_ + 1);
     for (size_t i = 0; i < count_; ++i) {
@@ -64,7 +64,8 @@ class CallArguments {
     return true;
   }
 
-  // The kernel has returned. If it still references memory, keep that memory mapped.
+  // Called after the kernel has returned. If Python objects still reference device memory, keep
+  // that memory mapped.
   void pin_kept(const LoadedKernel& kernel) {
     for (size_t i = 0; i < count_; ++i) {
       PyObject* object = objects_[i + 1];
@@ -147,7 +148,7 @@ void release_frames(const nb::object& exception) {
   if (!done.is_valid()) PyErr_Clear();
 }
 
-// Set the exception for a kernel that returned a value, which would be lost.
+// Set an exception if the kernel returned a value, because the value would be lost.
 void refuse_returned(const LoadedKernel& kernel, PyObject* result) {
   or_park([&] {
     nb::object module = nb::steal(PyImport_ImportModule("pto_core.kernels.lost_results"));
@@ -175,7 +176,7 @@ nb::object call(const LoadedKernel& kernel, const pto_payload* payload) {
   return exception;
 }
 
-// This code runs during the call, so the run still exists.
+// The kernel is still running, so the run exists.
 std::string core_text(const LoadedKernel& kernel, uint32_t core) {
   const Run* run = kernel.device->current_run();
   const auto number = static_cast<int32_t>(core);
@@ -217,7 +218,7 @@ int32_t call_python_kernel(void* context, const pto_payload* payload, uint32_t c
   const bool succeeded = !exception.is_valid();
   if (!succeeded) {
     describe_failure(kernel, payload, core, exception, error);
-    // Look the run up again: if its device was lost, the run may have ended while the kernel ran.
+    // Get the run again: if its device was lost, the run may have ended while the kernel ran.
     if (Run* run = kernel.device->current_run()) run->keep_failure(payload->task, exception);
     exception.reset();
   }

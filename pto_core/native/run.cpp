@@ -29,7 +29,7 @@ void Run::leave_behind() {
   if (graph_) graph_->deactivate();
 }
 
-// An unexpected error, such as exhausted host memory, kept execute() from ending the run.
+// An unexpected error, such as exhausted host memory, prevented execute() from ending the run.
 void Run::end_early() {
   const nb::error_scope pending;
   try {
@@ -102,8 +102,8 @@ void Run::orchestrate() {
                                         orchestration_failure_.is_valid() ? -1 : 0);
 }
 
-// KeyboardInterrupt is passed to the user. Any other exception that would end the process, such as
-// SystemExit, is a failure of the orchestration.
+// KeyboardInterrupt is passed on to the user. Any other exception that would end the process, such
+// as SystemExit, is a failure of the orchestration.
 void Run::keep_orchestration_failure(nb::object failure) {
   orchestration_failure_ = std::move(failure);
   if (PyObject_IsInstance(orchestration_failure_.ptr(), PyExc_KeyboardInterrupt)) {
@@ -137,7 +137,8 @@ void Run::raise_latched(pto_status status) {
 }
 
 void Run::keep_failure(uint64_t task, const nb::object& exception) {
-  constexpr size_t kKept = 64;  // only the first one counts; the runtime decides which
+  // only the first error counts, and the runtime determines which one that is
+  constexpr size_t kKept = 64;
   if (failures_.size() < kKept) failures_.emplace_back(task, exception);
 }
 
@@ -152,7 +153,7 @@ void Run::finish() {
 void Run::conclude() {
   if (interruption_.is_valid()) raise_interruption();
   if (late_task_ || is_late_) {
-    // The exception of a call of rt contains the position in the orchestration.
+    // The exception of a call of rt contains the position of that call in the orchestration.
     if (raised_late_.is_valid() && !stuck_task_) raise_exception(raised_late_);
     raise_timeout();
   }
@@ -185,7 +186,7 @@ void Run::raise_native_error() {
   raise_exception(exception);
 }
 
-// A call that failed during planning reported its deadlock before any advice was available.
+// A call that failed during planning reported its deadlock before the advice was available.
 void Run::complete_latched() {
   nb::object whole = final_exception();
   const nb::object traceback = nb::steal(PyException_GetTraceback(latched_.ptr()));

@@ -1,8 +1,8 @@
 // One run of a program on a device, from the arguments to the report.
 //
-// Lives as long as Device::run. The GIL is held except during waits. If the device is lost, the
-// object lives forever, because a thread that never returns may still read its data. The first
-// error wins. Afterwards the device is either ready for the next run or lost.
+// A Run lives as long as the call of Device::run. The GIL is held except during waits. If the
+// device is lost, the object lives forever, because a thread that never returns may still read its
+// data. The first error wins. Afterwards the device is either ready for the next run or lost.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -37,7 +37,8 @@ class Run {
 
   // The fields of pto_core.device.RunReport, in order.
   nb::tuple execute();
-  // The device is lost. This object stays alive, and the `rt` of the orchestration cannot reach it.
+  // Called when the device is lost. This object stays alive, and the `rt` of the orchestration can
+  // no longer reach it.
   void leave_behind();
 
   Device& device() const { return device_; }
@@ -51,12 +52,12 @@ class Run {
     if (limit_ns_ != UINT64_MAX || late_task_) check_time();
   }
 
-  // The backend calls it, without the GIL, while a call of `rt` waits: signals and time limits end
-  // the run.
+  // The backend calls this, without the GIL, while a call of `rt` waits. Signals and time limits
+  // end the run.
   void attend();
 
-  // Raise the error that the runtime has recorded, or one for `status` if it recorded none. For
-  // failed submits.
+  // Raise the error that the runtime has recorded or, if it has recorded none, an error for
+  // `status`. For failed submits.
   [[noreturn]] void raise_latched(pto_status status);
   void keep_failure(uint64_t task, const nb::object& exception);
   void keep_temporary(std::shared_ptr<Buffer> buffer) { temporaries_.push_back(std::move(buffer)); }
@@ -96,23 +97,23 @@ class Run {
   Arguments arguments_;
   std::vector<std::shared_ptr<Buffer>> temporaries_;
   std::vector<pto_kernel_entry> kernels_;
-  pto_run run_{};  // the backend reads it, and what it references, until finish()
+  pto_run run_{};  // the backend reads it, and the data that it references, until finish()
 
   nb::object graph_object_;
-  Graph* graph_ = nullptr;            // set for a Python orchestration
-  nb::object latched_;                // the exception of the submit path for a native error
-  nb::object orchestration_failure_;  // the exception of the orchestration
-  nb::object interruption_;           // the exception of a signal handler
+  Graph* graph_ = nullptr;  // set for a Python orchestration
+  nb::object latched_;      // the exception that the submit path raised for a native error
+  nb::object orchestration_failure_;                       // the exception of the orchestration
+  nb::object interruption_;                                // the exception of a signal handler
   std::vector<std::pair<uint64_t, nb::object>> failures_;  // exceptions of Python kernels, by task
 
   uint64_t begin_ns_ = 0;
-  uint64_t limit_ns_ = UINT64_MAX;        // timeout_s, from begin_ns_
+  uint64_t limit_ns_ = UINT64_MAX;        // timeout_s in nanoseconds, counted from begin_ns_
   std::optional<RunningTask> late_task_;  // the task that ran longer than task_timeout_s
   bool is_late_ = false;                  // the run took longer than timeout_s
-  nb::object raised_late_;                // the exception that a call of rt raised for it
+  nb::object raised_late_;  // the exception that a call of rt raised because the run took too long
   bool was_stopped_ = false;
   TaskWatch watch_;
-  bool is_in_progress_ = false;            // started and not finished
+  bool is_in_progress_ = false;            // whether the run was started and is not finished
   std::optional<RunningTask> stuck_task_;  // the task that caused the loss of the device
   pto_status status_ = PTO_OK;
   pto_error error_;

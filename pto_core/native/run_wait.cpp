@@ -10,7 +10,7 @@ namespace pto::core {
 namespace {
 
 constexpr uint64_t kSlice = 50'000'000;
-// After a stop, the time that running kernels have to return before the device is lost.
+// The time that running kernels have to return after a stop. After this time, the device is lost.
 constexpr uint64_t kPatience = 2'000'000'000;
 
 std::string seconds_text(double seconds) {
@@ -21,7 +21,7 @@ std::string seconds_text(double seconds) {
 
 }  // namespace
 
-// Return true if the run is over.
+// Return whether the run is over.
 bool Run::wait_slice(uint64_t nanoseconds) {
   ReleasedGil released;
   const pto_status status =
@@ -33,7 +33,8 @@ void Run::wait_until_over() {
   if (interruption_.is_valid() || is_late_ || late_task_) return drain();
   const uint64_t task_limit = task_limit_ns();
   uint64_t passed = now_ns() - begin_ns_;
-  if (passed >= limit_ns_) {  // a Python orchestration returned late
+  // the limit passed before the wait, because a Python orchestration returned late
+  if (passed >= limit_ns_) {
     is_late_ = true;
     stop("the time limit of the run has passed");
     return drain();
@@ -87,7 +88,7 @@ void Run::check_time() {
   raise_late();
 }
 
-// Return the same exception each time.
+// Raise the exception for the time limit. Every call raises the same object.
 void Run::raise_late() {
   if (!raised_late_.is_valid()) {
     try {

@@ -1,7 +1,7 @@
 // Scalar arguments: convert a Python number to the 64-bit value of a kernel argument, and back.
 //
-// Signed integers are sign-extended; a float is its own bit pattern, zero-extended (a Python float
-// is a double, so 64 bits; ctypes.c_float and numpy.float32 give 32).
+// Signed integers are sign-extended. A float is passed as its bit pattern, zero-extended: a Python
+// float is a double with 64 bits; ctypes.c_float and numpy.float32 have 32 bits.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -34,7 +34,7 @@ uint32_t tag_of(Direction direction) {
   return PTO_TAG_SCALAR;
 }
 
-// Convert a Python number to a scalar of the declared type; other objects stay unchanged.
+// Convert a Python number to a scalar of the declared type. Other objects are returned unchanged.
 Scalar scalar_of_type(const LoadedKernel& kernel, size_t position, PyObject* number, int code) {
   const bool is_float = PyFloat_CheckExact(number);
   const ScalarKind kind = scalar_kind_of(static_cast<uint8_t>(code));
@@ -57,7 +57,7 @@ Scalar scalar_of_type(const LoadedKernel& kernel, size_t position, PyObject* num
   return {bits, kind};
 }
 
-// An argument whose direction the call states, as in In(a).
+// An argument for which the call states the direction, for example In(a).
 struct Directed {
   PyObject* object;
   Direction direction;
@@ -158,7 +158,7 @@ void TaskParameters::take_array(size_t position, DeviceArray& array, Direction d
   ++tensors_;
 }
 
-// Refused arguments, and arguments that the submit allocates.
+// Refuses invalid arguments, and handles arguments that the submit allocates.
 void TaskParameters::look_at_odd(size_t position, DeviceArray& array, Direction direction,
                                  uint32_t tag) {
   if (direction == Direction::kScalar) {

@@ -1,6 +1,6 @@
-// The parameters of one task with tensors, checked and in the form of the ABI.
+// The parameters of one task with tensors, checked and converted to the form of the ABI.
 //
-// Used with the GIL held, during one submit, on the stack: it allocates nothing.
+// The object lives on the stack during one submit, and allocates no memory. Use with the GIL held.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ class TaskParameters {
   // `appended`: scalars that the runtime adds. Raises UsageError or CapacityError.
   void take(PyObject* const* arguments, size_t count, size_t appended);
 
-  // After a submit: what it allocated.
+  // Called after a submit: store the memory that it has allocated in the arrays.
   void keep_allocations() {
     for (size_t i = 0; i < fresh_count_; ++i) fresh_[i]->keep_allocation();
   }

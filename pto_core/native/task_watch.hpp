@@ -1,4 +1,4 @@
-// Reading the activity page: what runs now, and for how long.
+// Reads the activity page, which shows the kernels that run now and since when.
 #pragma once
 
 #include <array>
@@ -24,11 +24,11 @@ struct RunningTask {
 // ring.
 std::string task_name(uint64_t task, uint32_t capabilities);
 
-// Return the kernels that run at this moment. Any thread may call it.
+// Return the kernels that are running now. Any thread may call this.
 std::vector<RunningTask> running_tasks(const pto_activity_page* page);
 
 // Finds a task that runs on a core for longer than a limit. The time counts from the first call
-// that saw the task, so a task is never reported early.
+// that saw the task, so a task is never reported too early.
 class TaskWatch {
  public:
   std::optional<RunningTask> look(const pto_activity_page* page, uint64_t now_ns,

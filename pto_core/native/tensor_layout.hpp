@@ -1,8 +1,8 @@
 // Views of a buffer in the form of pto_tensor_data: a box of the buffer, and the order of its
 // dimensions.
 //
-// A dimension that an integer index removed stays in the data with extent 1, so that the region
-// is still a box of the buffer's own shape; its bit in `dropped` hides it from Python.
+// If an integer index removes a dimension, the data keep it with extent 1, so that the region is
+// still a box of the buffer's own shape. A bit in `dropped` hides the dimension from Python.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ void cut(pto_tensor_data& data, uint32_t dim, uint64_t first, uint64_t count);
 void drop(pto_tensor_data& data, uint32_t dim);
 // `axes`: the shown dimensions in their new order.
 void permute(pto_tensor_data& data, const std::vector<uint32_t>& axes);
-// Reshape a contiguous view; the number of elements does not change.
+// Reshape a contiguous view. The number of elements does not change.
 void give_shape(pto_tensor_data& data, const Extents& shape);
 
 // Return a new reference to a NumPy array over the view, which must stay valid while the array is

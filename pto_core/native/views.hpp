@@ -1,5 +1,5 @@
-// Shapes and data types, each combination stored once: two arrays have the same View if and only if
-// both are equal.
+// Shapes and data types. Each combination is stored once, so two arrays have the same View if and
+// only if both their shape and their data type are equal.
 //
 // Used with the GIL held. Views live as long as their table.
 #pragma once
@@ -30,7 +30,8 @@ class ViewTable {
   const View* intern(uint8_t code, const npy_intp* shape, size_t dimensions);
 
  private:
-  const View* last_ = nullptr;  // the last result of intern(), which is likely to be the next one
+  // the last result of intern(), which the next call often returns too
+  const View* last_ = nullptr;
   std::map<std::pair<uint8_t, std::vector<npy_intp>>, std::unique_ptr<View>> views_;
 };
 

@@ -39,8 +39,8 @@ uint64_t nanoseconds_of(nb::handle seconds) {
   return value > 1e9 ? UINT64_MAX : static_cast<uint64_t>(value * 1e9);
 }
 
-// A policy of the program, as both engines call it. The caller has the driver role, so the policy
-// must be short and must not call the driver.
+// A policy of the program, in the form in which both engines call it. The calling thread has the
+// driver role, so the policy must be short and must not call the driver.
 nb::object guarded(const nb::object& policy) {
   if (policy.is_none()) return policy;
   return nb::cpp_function([policy](nb::handle candidates, nb::handle preferred) -> nb::object {
@@ -114,7 +114,7 @@ nb::object reply(WorkerDriver& self, uint64_t number, nb::handle timeout) {
   throw nb::python_error();
 }
 
-// Return the outcomes of the run of a handle; for null, those of the last run.
+// Return the outcomes of the run of a handle or, for null, those of the last run.
 const RunOutcomes* outcomes_of(nb::handle handle) {
   const TaskHandle* found = task_handle_of(handle.ptr());
   return found ? found->run->outcomes.get() : nullptr;
@@ -180,7 +180,8 @@ nb::dict statistics(WorkerDriver& self) {
   return result;
 }
 
-// Throw for reasons that apply to every call, including queries; see Role.
+// Convert a Refusal to its Python exception. Every call, including a query, may throw one; see
+// Role.
 void translate_refusal(const std::exception_ptr& error, void*) {
   try {
     std::rethrow_exception(error);

@@ -1,4 +1,5 @@
-// Endpoints for Python: tables and ends are addresses, which Driver and ChildLoop accept.
+// Bindings for endpoints. Tables and ends are passed as addresses, which Driver and ChildLoop
+// accept.
 
 #include <dlfcn.h>
 #include <nanobind/nanobind.h>
@@ -23,7 +24,7 @@ Type* at(uintptr_t address) {
   return reinterpret_cast<Type*>(address);  // NOLINT: an address that this module returned
 }
 
-// The loader of plugins has checked the library. Both the loader and this code keep it loaded.
+// The plugin loader has checked the library. Both the loader and this code keep it loaded.
 uintptr_t transport_table(const std::string& library, const std::string& name) {
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* entry = handle ? dlsym(handle, PTO_TRANSPORT_ENTRY) : nullptr;

@@ -47,8 +47,8 @@ Policy policy_of(nb::object policy) {
   };
 }
 
-// An instruction: what, task, member, child, count, required child, required count, result, cause,
-// root, ring.
+// An instruction as a tuple: what, task, member, child, count, required child, required count,
+// result, cause, root, ring.
 using InstructionTuple = std::tuple<int, int64_t, int32_t, int32_t, uint64_t, int32_t, uint64_t,
                                     int, int64_t, int64_t, int>;
 using Answer = std::vector<InstructionTuple>;
@@ -68,16 +68,16 @@ InstructionTuple tuple_of(const Instruction& each) {
           each.ring};
 }
 
-// A box: base, bytes of an element, raw, low, extent.
+// A box as a tuple: base, bytes of an element, raw, low, extent.
 using Sizes = std::vector<uint64_t>;
 using BoxTuple = std::tuple<uint64_t, uint32_t, Sizes, Sizes, Sizes>;
-// A tensor: address, bytes, tag, box, child.
+// A tensor as a tuple: address, bytes, tag, box, child.
 using TensorTuple = std::tuple<uint64_t, uint64_t, int, std::optional<BoxTuple>, int32_t>;
 using MemberList = std::vector<std::vector<TensorTuple>>;
 using Addresses = std::vector<std::vector<uint64_t>>;
 
-// The tensors of a submit in the form of the engine. Boxes must not move, because tensors point to
-// them.
+// The tensors of a submit in the form of the engine. The boxes must not move, because the tensors
+// point to them.
 class Arguments {
  public:
   explicit Arguments(const MemberList& members) {
@@ -125,7 +125,7 @@ class Arguments {
   std::vector<Member> members_;
 };
 
-// A native engine, with its answer to the current event.
+// A native engine, and its instructions for the current event.
 class EngineCore {
  public:
   EngineCore(const std::vector<std::pair<int, uint32_t>>& children,
@@ -162,14 +162,15 @@ class EngineCore {
   Instructions instructions_;
 };
 
-// The result of a submit: task or -1, ring, requested, used, size.
+// The result of a submit as a tuple: task or -1, ring, requested, used, size.
 using SubmittedTuple = std::tuple<int64_t, uint32_t, uint64_t, uint64_t, uint64_t>;
 
 SubmittedTuple tuple_of(const Submitted& submitted) {
   return {submitted.task, submitted.ring, submitted.requested, submitted.used, submitted.size};
 }
 
-// The captured edges of a task: (distance, why) of each producer, distance of each owner.
+// The captured edges of a task: (distance, reasons) of each producer, and the distance of each
+// owner.
 using KnownTuple = std::pair<std::vector<std::pair<uint32_t, uint8_t>>, std::vector<uint32_t>>;
 
 std::tuple<SubmittedTuple, Addresses, Answer> submit(EngineCore& core, int kind,

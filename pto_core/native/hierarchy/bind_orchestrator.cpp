@@ -1,5 +1,5 @@
 // The Python class Orchestrator, with which a graph function submits its tasks. Its submits are
-// called once per task, so they take their arguments in the form of a vectorcall.
+// called once per task, so they use the vectorcall convention, which builds no argument tuple.
 
 #include <nanobind/nanobind.h>
 

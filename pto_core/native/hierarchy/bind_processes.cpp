@@ -20,7 +20,7 @@
 namespace pto::hierarchy {
 namespace {
 
-// Run `call`; convert a std::system_error to an OSError with its number.
+// Run `call`; convert a std::system_error to an OSError with the same error number.
 template <class Call>
 auto as_os_error(Call call) {
   try {
@@ -31,8 +31,8 @@ auto as_os_error(Call call) {
   }
 }
 
-// A range of a mapping that was allocated. When the last reference is dropped, the range is zeroed
-// and `note` receives its offset and size. This is a function in C: in a Python function, a signal
+// An allocated range of a mapping. When the last reference is dropped, the range is zeroed and
+// `note` receives its offset and size. This is a function in C: in a Python function, a signal
 // handler could run, and its exception would be dropped.
 class SharedBlock {
  public:
@@ -42,7 +42,7 @@ class SharedBlock {
   ~SharedBlock() {
     auto* mapping = nb::inst_ptr<SharedMapping>(mapping_);
     if (!mapping->is_owner())
-      return;  // a forked process keeps the memory that its parent still uses
+      return;  // in a forked process: leave the memory unchanged, because the parent still uses it
     mapping->zero(offset_, bytes_);
     const nb::error_scope caller;
     const nb::object place = nb::steal(Py_BuildValue("(KK)", offset_, bytes_));
@@ -140,7 +140,7 @@ void bind_processes(nb::module_& module) {
   module.def(
       "set_process_name", [](const std::string& name) { prctl(PR_SET_NAME, name.c_str()); },
       nb::arg("name"));
-  // Flush the output of native code, because a forked process would print it again.
+  // Flush the output of native code, because otherwise a forked process would print it again.
   module.def("flush_streams", [] { std::fflush(nullptr); });
 }
 

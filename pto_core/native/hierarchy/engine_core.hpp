@@ -11,10 +11,11 @@ namespace pto::hierarchy {
 
 struct TakenEngine {
   std::unique_ptr<Engine> engine;
-  bool calls_python = false;  // whether a policy in Python places its tasks
+  bool calls_python = false;  // whether a policy in Python chooses the children of its tasks
 };
 
-// Take the engine out of an EngineCore, which is unusable afterwards. Empty for other objects.
+// Take the engine out of an EngineCore object, which is unusable afterwards. The result is empty
+// for other objects.
 TakenEngine take_engine(nanobind::handle core);
 
 }  // namespace pto::hierarchy

@@ -1,20 +1,20 @@
 // The progress table of a Worker: the counts and outcomes of its children, in memory that all of
 // them and the parent share.
 //
-// Task frames of a child are numbered from 1; the numbers continue after a restart. For each child
-// the table contains the numbers of started and completed frames, the outcomes of the last 1,024
-// frames, the processes to ring at the next completion, and the frames to skip. So children can
-// wait for each other without the parent.
+// The task frames of a child are numbered from 1. The numbers continue after a restart. For each
+// child the table contains the numbers of started and completed frames, the outcomes of the last
+// 1,024 frames, the processes to ring at the next completion, and the frames to skip. So children
+// can wait for each other without the parent.
 //
-// Two counts say which frames have begun. `started` is for time limits: the last frame that began.
+// Two counts show which frames have begun. `started` is for time limits: the last frame that began.
 // `may_have_begun` is for retries after the loss of a child that passes frames on to another host:
-// such a child learns late, or never, which of them began there. Other children do not use it.
+// such a child learns late, or never, which frames began there. Other children do not use it.
 //
-// Invariants: a child that passes nothing on starts a frame only after it has completed all frames
-// before; counts never decrease; the outcome of frame n is written before completed becomes n. Only
-// the child writes its counts and outcomes; after its exit, the parent writes them in lose(). A
-// waiting process sets its bit in `waiters` before its last check, and a completing child reads
-// `waiters` afterwards. These accesses are seq_cst; see pto/engine/bell.hpp.
+// Invariants: a child that passes no frames on starts a frame only after it has completed all
+// frames before; counts never decrease; the outcome of frame n is written before completed becomes
+// n. Only the child writes its counts and outcomes; after its exit, the parent writes them in
+// lose(). A waiting process sets its bit in `waiters` before its last check, and a completing child
+// reads `waiters` afterwards. These accesses are seq_cst; see pto/engine/bell.hpp.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +28,7 @@
 namespace pto::hierarchy {
 
 constexpr uint64_t kOutcomesKept = 1024;
-constexpr uint64_t kLargestWindow = 256;  // frames of one child in flight
+constexpr uint64_t kLargestWindow = 256;  // maximum number of frames of one child in flight
 // An outcome is read only while no later frame can overwrite it.
 constexpr uint64_t kOutcomesTrusted = kOutcomesKept - kLargestWindow;
 
@@ -36,16 +36,16 @@ constexpr uint64_t kOutcomesTrusted = kOutcomesKept - kLargestWindow;
 enum class Ending : uint32_t { kNone = 0, kClosed = 1, kProtocol = 2, kError = 3 };
 
 struct alignas(64) ChildRecord {
-  pto_bell bell;  // doorbell on which this child sleeps
+  pto_bell bell;  // the doorbell on which this child sleeps
 
   // Written by the child.
   alignas(64) std::atomic<uint64_t> started;  // lower than completed after a skip
   std::atomic<uint64_t> completed;
-  std::atomic<uint64_t> may_have_begun;  // the last frame that may have, on another host
+  std::atomic<uint64_t> may_have_begun;  // the last frame that may have begun on another host
   // time of the last start (CLOCK_MONOTONIC); written while wants_clock is set
   std::atomic<uint64_t> started_ns;
-  std::atomic<uint64_t> control;  // number + 1 of the control frame that runs; 0: none
-  std::atomic<uint32_t> pid;      // 0 until its loop has begun
+  std::atomic<uint64_t> control;  // number of the control frame that runs, plus 1; 0: none
+  std::atomic<uint32_t> pid;      // 0 until the loop of the child has begun
   std::atomic<uint32_t> ending;   // a value of Ending
 
   // Written by siblings and the parent.
@@ -68,16 +68,16 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 enum class Requirement { kPending, kMet, kFailed };
 
-// A view: copying it copies a pointer. Any thread may call a method, unless its comment states
-// otherwise.
+// A view of the table: copying it copies a pointer. Any thread may call a method, unless the
+// comment of the method states otherwise.
 class ProgressTable {
  public:
   static uint64_t bytes_needed(uint32_t children) {
     return sizeof(ProgressTableHeader) + children * sizeof(ChildRecord);
   }
 
-  // Create it in zeroed memory, aligned to 64, before the first fork. `cores`: the number that the
-  // Worker may use.
+  // Create the table in zeroed memory, aligned to 64, before the first fork. `cores`: the number of
+  // cores that the Worker may use.
   static ProgressTable create(void* memory, uint32_t children, uint32_t cores) {
     ProgressTable progress(memory);
     progress.header().children = children;
@@ -85,7 +85,7 @@ class ProgressTable {
     return progress;
   }
 
-  // A view of an existing table.
+  // Return a view of an existing table.
   explicit ProgressTable(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
 
   uint32_t children() const { return header().children; }
@@ -95,7 +95,7 @@ class ProgressTable {
     auto* records = reinterpret_cast<ChildRecord*>(memory_ + sizeof(ProgressTableHeader));
     return records[index];
   }
-  // The identity of a process that spins while it waits.
+  // Return the identity of a process for spinning while it waits; see pto/engine/bell.hpp.
   static uint32_t spinner(int32_t child) { return static_cast<uint32_t>(child) + 2; }
   static constexpr uint32_t kParentSpinner = 1;
 
@@ -123,7 +123,7 @@ class ProgressTable {
     record.started.store(count, std::memory_order_release);
   }
 
-  // Complete the started frame, or one that is skipped without a start.
+  // Complete a frame that was started, or one that is skipped without a start.
   void complete(int32_t child, bool succeeded) const {
     ChildRecord& record = this->child(child);
     const uint64_t count = record.completed.load(std::memory_order_relaxed) + 1;
@@ -132,8 +132,8 @@ class ProgressTable {
     if (record.waiters.load(std::memory_order_seq_cst) != 0) ring_waiters(record);
   }
 
-  // Return whether frame `count` of `child` may start, if it requires that frame `required_count`
-  // of `required` succeeded. Once the result is not kPending, it does not become kPending again.
+  // Return whether frame `count` of `child` may start. It requires that frame `required_count` of
+  // `required` succeeds. Once the result is not kPending, it does not become kPending again.
   Requirement requirement(int32_t child, uint64_t count, int32_t required,
                           uint64_t required_count) const {
     if (is_skipped(child, count)) return Requirement::kFailed;
@@ -141,15 +141,16 @@ class ProgressTable {
     if (other.completed.load(std::memory_order_seq_cst) < required_count)
       return Requirement::kPending;
     const bool succeeded = read_outcome(other, required_count);
-    // The number of frames by which a child can advance after the parent has set the skip.
+    // After so many more completed frames, the outcome read above may have been overwritten. But
+    // the child gets so far only after the parent has marked this frame as skipped if it must be.
     const uint64_t completed = other.completed.load(std::memory_order_seq_cst);
     if (completed - required_count > kOutcomesTrusted)
       return is_skipped(child, count) ? Requirement::kFailed : Requirement::kMet;
     return succeeded ? Requirement::kMet : Requirement::kFailed;
   }
 
-  // `child` is about to sleep until a frame of `required` completes. The caller checks once more
-  // after this call.
+  // Called when `child` is about to sleep until a frame of `required` completes. The caller checks
+  // once more after this call.
   void want_ring(int32_t child, int32_t required) const {
     this->child(required).waiters.fetch_or(bit_of(child), std::memory_order_seq_cst);
   }
@@ -169,8 +170,8 @@ class ProgressTable {
     return read_outcome(this->child(child), count);
   }
 
-  // Record that the process of the child is gone. Its frames up to `last` count as completed and
-  // failed, and no process waits for them. Frames that it had marked as completed keep their
+  // Record that the process of the child has ended. Its frames up to `last` count as completed and
+  // failed, and no process waits for them. Frames that the child had marked as completed keep their
   // outcome.
   void lose(int32_t child, uint64_t last) const {
     ChildRecord& record = this->child(child);

@@ -1,4 +1,4 @@
-// Converts a refusal of an engine to the matching exception of the error tree.
+// Converts a Refusal of the engine or the driver to the matching exception of the error tree.
 #pragma once
 
 #include <utility>

@@ -31,16 +31,16 @@ enum {
 };
 
 /* Flags of a task frame. */
-enum { PTO_FRAME_HAS_ARGUMENTS = 1 /* otherwise the callable gets none */ };
+enum { PTO_FRAME_HAS_ARGUMENTS = 1 /* otherwise the callable receives none */ };
 
-/* The head of a frame, as it travels. `bytes` bytes follow: for a task, the argument blob of
+/* The head of a frame in the queue. `bytes` bytes follow: for a task, the argument blob of
  * pto/abi/arguments.h. */
 typedef struct pto_frame {
   uint8_t callable[PTO_DIGEST_BYTES]; /* digest; zero in a control frame */
   uint64_t required_count;            /* 0: starts at once */
   int32_t required_child; /* the child whose task frame required_count must succeed first */
   uint32_t config;        /* number of a configuration from a control frame */
-  uint64_t number;        /* of the task, for messages; for a control frame: of its reply */
+  uint64_t number;        /* of the task, for messages; of the reply, for a control frame */
   uint32_t bytes;
   uint16_t kind;
   uint16_t flags;
@@ -101,7 +101,7 @@ typedef struct pto_connection {
   pto_bell* child_bell;  /* one per child */
   uint32_t queue_frames; /* frames of 64 bytes of data that must fit at once */
   uint32_t queue_bytes;  /* total bytes of frames, with heads, that must fit at once; also the size
-                            of the largest frame. The data of an answer have a head less */
+                            of the largest frame. An answer has one head less for its data */
 } pto_connection;
 
 PTO_ABI_ASSERT(sizeof(pto_connection) == 40, "pto_connection");

@@ -1,17 +1,17 @@
-// A doorbell in shared memory (in code: bell). One thread or process rings it to notify others of
-// new data, and the others wait for a ring.
+// A doorbell in shared memory ("bell" in the code). A thread or process rings it to announce new
+// data to the threads and processes that wait for it.
 //
 // No notification is lost. A sleeper reads `rung`, sets `sleepers`, then checks its condition. A
-// ringer publishes, then reads `sleepers`; if it is set, the ringer clears it, increments `rung`
-// and wakes all sleepers. All accesses are seq_cst, so either the sleeper sees the publication or
-// the ringer sees the sleeper, and a sleeper whose flag was cleared does not sleep on the old
-// count. A bell carries no data, and a wake-up without a reason is possible.
+// ringer publishes its data, then reads `sleepers`. If `sleepers` is set, the ringer clears it,
+// increments `rung` and wakes all sleepers. All accesses are seq_cst, so either the sleeper sees
+// the published data or the ringer sees the sleeper. A sleeper whose flag was cleared sees the new
+// value of `rung` and does not sleep. A bell carries no data, and spurious wake-ups are possible.
 //
-// A program that also waits for sockets polls an eventfd instead: see remote/bell_watch.hpp.
+// A program that also waits for sockets polls an eventfd instead; see remote/bell_watch.hpp.
 //
-// A wait has three phases. First it spins for about 1 us, but only as many waiters spin as there
-// are idle cores; then it calls sched_yield; then it sleeps. Spinning with more threads than cores
-// would cost milliseconds.
+// A wait has three phases: it spins for about 1 us, then calls sched_yield, then sleeps. The number
+// of waiters that spin at the same time is limited to the number of idle cores, because spinning
+// with more threads than cores would cost milliseconds.
 //
 // Memory: a pto_bell is shared and starts zeroed. Several threads and processes may ring and wait
 // at once. A waiter that is killed while it sleeps leaves `sleepers` set, which costs the next ring
@@ -32,14 +32,14 @@
 
 namespace pto::engine {
 
-// Return whether a waiter sleeps on the doorbell, or is about to, and was not rung since. The
-// answer may be outdated at once.
+// Return whether a waiter sleeps on the doorbell, or is about to, and was not woken since. The
+// result may be outdated immediately.
 inline bool has_sleepers(const pto_bell* bell) {
   return __atomic_load_n(&bell->sleepers, __ATOMIC_RELAXED) != 0;
 }
 
-// Wake the waiters. A waiter of the descriptor also waits for other descriptors; the value of the
-// eventfd is then not 0.
+// Wake the waiters. If a waiter polls a descriptor, because it also waits for other descriptors,
+// write to its eventfd.
 inline void wake(pto_bell* bell) {
   const uint32_t descriptor = __atomic_load_n(&bell->descriptor, __ATOMIC_RELAXED);
   if (descriptor == 0) {
@@ -86,11 +86,11 @@ inline void pause_core() {
 struct SpinPlaces {
   static constexpr uint32_t kPlaces = 15;
 
-  uint32_t limit;            // places in use
+  uint32_t limit;            // number of usable places
   uint32_t holder[kPlaces];  // the holder of each place; 0: free
 
-  // Provide one place for each core, minus one for the thread that is awaited. Call this before the
-  // first wait.
+  // Provide one place for each core except one, on which the awaited thread runs. Call this before
+  // the first wait.
   void set_limit(uint32_t cores) {
     const uint32_t others = cores > 0 ? cores - 1 : 0;
     limit = others < kPlaces ? others : kPlaces;
@@ -110,7 +110,7 @@ struct SpinPlaces {
 
   void give_back(int32_t place) { __atomic_store_n(&holder[place], 0, __ATOMIC_RELAXED); }
 
-  // Free the places of a process that is gone.
+  // Free the places of a process that has ended.
   void give_back_all(uint32_t who) {
     for (uint32_t& place : holder) {
       uint32_t expected = who;
@@ -124,26 +124,26 @@ static_assert(sizeof(SpinPlaces) == 64, "spin places have a cache line of their 
 struct WaitPolicy {
   uint64_t spin_ns = 1000;
   uint64_t yield_ns = 75000;  // time since the wait began
-  // after this time the caller checks signals, deaths and deadlines
+  // after this time the caller checks for signals, for dead children and for deadlines
   uint64_t longest_ns = 50'000'000;
 };
 
-// Only one thread at a time uses a waiter. If `places` is null, the waiter does not spin.
+// Only one thread at a time may use a waiter. If `places` is null, the waiter does not spin.
 class Waiter {
  public:
   Waiter(pto_bell* bell, SpinPlaces* places, uint32_t who, const WaitPolicy& policy = {})
       : bell_(bell), places_(places), who_(who), policy_(policy) {}
 
-  // Wait at most `longest_ns` until `ready()`, and return its last value. Return earlier if a
-  // signal interrupts the sleep. `ready` must read the publications of ringers with seq_cst, or
-  // with acquire if they use ring().
+  // Wait until `ready()` returns true, for at most `longest_ns`, and return its last value. Return
+  // earlier if a signal interrupts the sleep. `ready` must read the data that ringers publish with
+  // seq_cst, or with acquire if they use ring().
   template <class Ready>
   bool wait(Ready ready) {
     return wait(ready, [] {});
   }
 
-  // Call `announce()` before each sleep, and `ready()` again after it: for a waiter that must
-  // announce that it needs a ring.
+  // Wait as above, but call `announce()` before each sleep, and `ready()` again before the thread
+  // sleeps. For a waiter that must announce that it needs a ring.
   template <class Ready, class Announce>
   bool wait(Ready ready, Announce announce) {
     if (ready()) return true;

@@ -21,7 +21,7 @@ struct Context {
     return latch.status();
   }
 
-  // Like fail(), with the position of the call in the user's program. `file` is NULL if it is
+  // Latches an error with the position of the call in the user's program. `file` is NULL if it is
   // unknown.
   template <class... Parts>
   pto_status fail_at(const char* file, int32_t line, const ErrorFacts& facts, Parts... parts) {
@@ -40,8 +40,8 @@ struct Context {
     return latch.status();
   }
 
-  // Latches `cause`, or "aborted" if the caller states no cause. `completed`: the number of
-  // completed tasks so far.
+  // Latches `cause`, or an error "aborted" if `cause` is NULL. `completed`: the number of completed
+  // tasks so far.
   void abort(const pto_error* cause, int64_t completed) {
     if (cause != nullptr && cause->status != PTO_OK) {
       latch.latch(*cause);

@@ -1,13 +1,13 @@
-// A ring of ranges: reserved at the head, freed in order at the tail.
+// A ring of ranges. Ranges are reserved at the head and freed in order at the tail.
 //
 // Offsets are virtual: 64 bits, never wrapping. Lap k of a ring of n units is [k * n, (k + 1) * n).
 // A range lies in one lap: a range that does not fit in the rest of a lap starts the next lap.
 //
-// Invariants: the place of a range depends only on the ring's size and the ranges reserved before
-// it, not on what was freed; a refused reservation changes nothing; ranges between tail and head do
-// not overlap in the ring.
+// Invariants: the place of a range depends only on the size of the ring and on the ranges reserved
+// before it, not on the ranges that were freed; a refused reservation changes nothing; ranges
+// between tail and head do not overlap in the ring.
 //
-// Owner thread: the thread that reserves. Each call passes the tail.
+// Only the thread that reserves ranges uses this object. Each call receives the current tail.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class HeapRing {
   }
 
   // Reserve a range. `tail`: the end of the newest freed range, or 0. If the ring and all sizes are
-  // multiples of an alignment, so are the offsets.
+  // multiples of an alignment, the offsets are multiples of it too.
   Range try_reserve(uint64_t units, uint64_t tail) {
     const uint64_t next_lap = lap_ + capacity_;
     if (head_ + units <= next_lap) {
@@ -42,7 +42,7 @@ class HeapRing {
       if (used + units > capacity_) return {false, 0, 0, 0};
       return take(units);
     }
-    // If all reserved ranges are freed, continue at the next lap.
+    // Continue at the next lap if all reserved ranges are freed.
     const uint64_t oldest = tail == head_ ? next_lap : after_skip(tail);
     if (units > capacity_ || next_lap + units - oldest > capacity_) return {false, 0, 0, 0};
     skip_begin_ = head_;
@@ -55,7 +55,7 @@ class HeapRing {
 
   uint64_t capacity() const { return capacity_; }
   uint64_t head() const { return head_; }
-  // The number of units between the oldest range that has not been freed and the head.
+  // Return the number of units between the oldest range that has not been freed and the head.
   uint64_t used(uint64_t tail) const { return head_ - after_skip(tail); }
 
  private:

@@ -62,7 +62,7 @@ class KernelTable {
     return latch.status();
   }
 
-  // Return kMaxFunctions addresses; 0 where no kernel is registered.
+  // Return an array of kMaxFunctions addresses, which are 0 where no kernel is registered.
   const uint64_t* addresses() const { return kernels_->address; }
 
   // Return the largest registered id plus one.

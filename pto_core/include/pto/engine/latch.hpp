@@ -10,7 +10,7 @@
 
 namespace pto::engine {
 
-// The facts of an error for a program. The latch also holds a sentence for the user.
+// The facts of an error, for programs. The latch also holds a sentence for the user.
 struct ErrorFacts {
   pto_status status;
   int64_t task = -1;
@@ -28,7 +28,8 @@ class ErrorLatch {
   pto_status status() const { return is_set() ? error_.status : PTO_OK; }
   const pto_error* error() const { return is_set() ? &error_ : &none_; }
 
-  // Latch the facts and a sentence made of `parts`. Does nothing if an error is latched already.
+  // Latch the facts and a sentence that is joined from `parts`. Do nothing if an error is latched
+  // already.
   template <class... Parts>
   void latch(const ErrorFacts& facts, Parts... parts) {
     if (!claim()) return;
@@ -48,7 +49,7 @@ class ErrorLatch {
     state_.store(kSet, std::memory_order_release);
   }
 
-  // Call it only while no other thread uses the latch.
+  // Call this only while no other thread uses the latch.
   void clear() {
     reset(error_);
     reset(none_);

@@ -1,6 +1,7 @@
 // Memory of the runtime: chunks from the platform, kept between runs and freed in destroy().
 //
-// Runs do not clear memory: a warm run writes only what it uses and touches no new page.
+// A runtime does not clear its memory between runs. A later run writes only the memory that it
+// uses, and touches no new page unless it needs more than the runs before.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,7 @@
 
 namespace pto::engine {
 
-// Call the platform's reserve() and count the bytes. Any thread.
+// Call the platform's reserve() and count the bytes. Any thread may call this.
 class Memory {
  public:
   explicit Memory(const pto_platform* platform) : platform_(platform) {}
@@ -50,8 +51,8 @@ class Memory {
   std::atomic<size_t> bytes_{0};
 };
 
-// An array that grows by chunks and never moves its elements. One thread grows it. Other threads
-// may read an element after an operation that synchronises with its writer.
+// An array that grows by chunks and never moves its elements. Only one thread grows it. Other
+// threads may read an element after an operation that synchronises with its writer.
 template <class Element, uint32_t kChunkBits>
 class ChunkedArray {
  public:
@@ -72,8 +73,8 @@ class ChunkedArray {
     memory_->release(directory_, kDirectoryEntries * sizeof(Element*));
   }
 
-  // Make element `index` usable; all elements before it must be. Return false if memory is
-  // exhausted.
+  // Make element `index` usable. All elements before it must be usable already. Return false if
+  // memory is exhausted.
   bool grow_to(uint64_t index) { return (index >> kChunkBits) < chunks_ || add_chunk(); }
 
   Element& operator[](uint64_t index) const {
@@ -97,7 +98,8 @@ class ChunkedArray {
   uint32_t chunks_ = 0;
 };
 
-// Storage for records of different sizes, each contiguous and aligned to 8 bytes. One thread.
+// Storage for records of different sizes. Each record is contiguous and aligned to 8 bytes. Only
+// one thread may use it.
 class Arena {
  public:
   bool create(Memory& memory) { return chunks_.create(memory); }

@@ -1,5 +1,5 @@
-// Calls the entry of an orchestration, for the entry_wrapper.hpp of a variant. It is compiled into
-// the orchestration's library, together with the user's source.
+// Calls the entry function of an orchestration. The entry_wrapper.hpp of a variant uses this; it is
+// compiled into the orchestration's library, together with the user's source.
 #pragma once
 
 #include <cstdint>

@@ -1,14 +1,14 @@
 // The memory that a task names: a byte range, a box of a frame, or a key.
 //
 // A frame is a buffer with its raw shape: first byte, dimensions in memory order, incarnation. A
-// box is the part of each dimension that a view selects. A frame leaves out dimensions of size 1
-// and counts the fastest dimension in bytes, so equal memory in equal order is the same frame for
+// box is the part of each dimension that a view selects. A frame omits dimensions of size 1 and
+// counts the fastest dimension in bytes. So the same memory in the same order is the same frame for
 // all data types and permutations. A box that covers its whole frame is a range.
 //
-// Two regions of the same frame overlap exactly if their boxes overlap. Regions of different frames
-// overlap if their byte hulls overlap, which is exact for ranges and contiguous boxes and
-// conservative for others. A key has an address and no bytes; it overlaps only keys with the same
-// address.
+// Two regions of the same frame overlap if and only if their boxes overlap. Regions of different
+// frames overlap if their byte hulls overlap. This rule is exact for ranges and contiguous boxes,
+// and conservative for other boxes. A key has an address and no bytes; it overlaps only keys with
+// the same address.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,15 @@ namespace pto::engine {
 constexpr uint32_t kMaxDims = 5;
 
 struct Region {
-  uint64_t begin = 0;  // the byte hull, the smallest byte range around the region, is [begin, end)
-  uint64_t end = 0;    // if equal to begin, the region is a key
-  uint64_t base = 0;   // address of the frame
-  int64_t tag = -1;    // the incarnation of the memory; an entry with another tag is dead
-  uint32_t dims = 0;   // number of dimensions of the frame; 0: a range or a key
+  // [begin, end) is the byte hull, the smallest byte range that contains the region
+  uint64_t begin = 0;
+  uint64_t end = 0;   // equal to begin if the region is a key
+  uint64_t base = 0;  // address of the frame
+  int64_t tag = -1;   // the incarnation of the memory; an entry with an earlier tag is dead
+  uint32_t dims = 0;  // number of dimensions of the frame; 0: a range or a key
   bool contiguous = true;
-  // Fastest dimension first, in bytes. A range stores its hull in low[0] and high[0].
+  // The bounds of the box, fastest dimension first, in bytes. A range stores its hull in low[0] and
+  // high[0].
   uint64_t raw[kMaxDims];
   uint64_t low[kMaxDims];
   uint64_t high[kMaxDims];
@@ -53,11 +55,11 @@ struct Region {
   }
 };
 
-// Build a region from its dimensions, the fastest first.
+// Builds a region from its dimensions, the fastest first.
 class RegionBuilder {
  public:
-  // `first_byte`: the address of the first byte of the view, not of the buffer. `region` must be
-  // new; finish() completes it.
+  // `first_byte`: the address of the first byte of the view, not of the buffer. `region` must be a
+  // new object; finish() completes it.
   RegionBuilder(Region& region, uint64_t first_byte, uint64_t element_bytes, int64_t tag)
       : region_(region),
         first_byte_(first_byte),
@@ -68,8 +70,8 @@ class RegionBuilder {
     region.tag = tag;
   }
 
-  // Add a dimension: `extent` elements from `low` of a dimension of `raw` elements; low + extent <=
-  // raw.
+  // Add a dimension. The view selects `extent` elements, starting with element `low`, of a
+  // dimension of `raw` elements; low + extent <= raw.
   void add(uint64_t raw, uint64_t low, uint64_t extent) {
     volume_ *= extent;
     if (raw == 1) return;
@@ -103,7 +105,7 @@ class RegionBuilder {
   uint64_t first_byte_;
   uint64_t volume_;      // size of the view in bytes
   uint64_t stride_;      // stride of the next dimension inside the view, in bytes
-  uint64_t scale_;       // stride of the next dimension; at first, the bytes of an element
+  uint64_t scale_;       // stride of the next dimension; initially the size of an element in bytes
   uint64_t last_;        // number of bytes from the first byte to the end of the last element
   uint64_t before_ = 0;  // number of bytes of the frame before the view
   uint32_t dims_ = 0;

@@ -5,7 +5,7 @@
 // that no task has written stay cheap. If there are too many empty frames, the oldest one is
 // removed.
 //
-// One thread.
+// Only one thread may use it.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,15 @@ struct Frame {
   uint32_t dims;
   uint32_t first_layer;
   uint32_t live;  // number of boxes
-  bool shared;    // ranges or other frames may cover the same memory
+  bool shared;    // whether ranges or other frames may cover the same memory
   bool in_use;
-  uint8_t misses;          // number of consecutive searches of that memory without a result
+  uint8_t misses;          // number of consecutive searches of that memory that found no overlap
   uint64_t raw[kMaxDims];  // fastest first, in bytes
-  uint32_t node;           // node that represents it among the ranges
-  uint32_t next;           // next in the bucket, or in the free list
-  uint32_t empty_next;     // next younger empty frame
+  uint32_t node;           // its node among the ranges
+  uint32_t next;           // next frame in the bucket, or in the free list
+  uint32_t empty_next;     // the next younger empty frame
   uint32_t empty_previous;
-  uint32_t found_next;  // next in the result of a search
+  uint32_t found_next;  // the next frame in the result of a search
 
   uint64_t bytes() const {
     uint64_t product = 1;
@@ -98,7 +98,8 @@ class Frames {
   // Return an empty frame to remove before add() is called, or kNoFrame.
   uint32_t surplus() const { return empty_count_ >= kMaxEmpty ? oldest_empty_ : kNoFrame; }
 
-  // Return a new, empty frame. It always fits after the frame named by surplus() was removed.
+  // Return a new, empty frame. There is always space after the frame returned by surplus() was
+  // removed.
   uint32_t add(const Region& region) {
     const uint32_t index = take();
     Frame& frame = frames_[index];
@@ -117,7 +118,7 @@ class Frames {
     return index;
   }
 
-  // Free the frame. It is empty and unreferenced.
+  // Free the frame, which must be empty and unreferenced.
   void remove(uint32_t index) {
     Frame& frame = frames_[index];
     not_empty(index);

@@ -8,10 +8,10 @@
 // If a search would visit more cells than the layer has boxes, it visits all boxes instead.
 //
 // A bucket is itself a node, so reading the first box of a bucket costs one cache line. Further
-// boxes of the bucket are in nodes after all buckets. A new run clears nothing: a bucket is empty
-// unless its stamp is that of the run.
+// boxes of the bucket are in nodes after all buckets. A new run does not clear the buckets: a
+// bucket is empty unless its stamp is that of the current run.
 //
-// One thread.
+// Only one thread may use it.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct CellGrid {
   struct Dim {
     uint64_t size;   // size of a cell
     uint64_t magic;  // 0: the size is 1 << shift
-    uint64_t step;   // difference of the cell numbers of neighbours in this dimension
+    uint64_t step;   // difference between the numbers of two neighbouring cells in this dimension
     uint64_t raw;    // dimensions of the frame
     uint32_t shift;
 
@@ -76,7 +76,7 @@ struct CellGrid {
     set(raw, cell_size, dimensions, true);
   }
 
-  // Make cells at least as large as the box. `low` may be NULL: 0.
+  // Make cells at least as large as the box. `low` may be NULL, which stands for 0.
   void set_powers(const uint64_t* raw, const uint64_t* low, const uint64_t* high,
                   uint32_t dimensions) {
     uint64_t cell_size[kMaxDims];
@@ -102,14 +102,14 @@ struct CellGrid {
     return true;
   }
 
-  // Return the number of the cell with the lowest corner.
+  // Return the number of the cell that contains the lowest corner.
   uint64_t number(const uint64_t* low) const {
     uint64_t sum = 0;
     for (uint32_t at = 0; at < dims; ++at) sum += dim[at].cell(low[at]) * dim[at].step;
     return sum;
   }
 
-  // Return whether the box is one of the tiles, and its cell.
+  // Return whether the box is exactly one tile; if so, set `number` to the number of its cell.
   bool is_tile(const uint64_t* low, const uint64_t* high, uint64_t* number) const {
     uint64_t sum = 0;
     for (uint32_t at = 0; at < dims; ++at) {
@@ -124,7 +124,7 @@ struct CellGrid {
     return true;
   }
 
-  // Return the first cell that may contain boxes which extend to `low`.
+  // Return the first cell that may contain boxes that reach up to `low`.
   uint64_t first_cell(uint32_t at, uint64_t low) const {
     const uint64_t slack = is_tiles ? 0 : dim[at].size - 1;
     return dim[at].cell(low > slack ? low - slack : 0);
@@ -137,18 +137,19 @@ class RegionGrid {
   struct Layer {
     uint32_t frame;
     uint32_t next;   // next layer of the same frame
-    uint32_t count;  // boxes
-    uint32_t first;  // box
+    uint32_t count;  // number of boxes
+    uint32_t first;  // a box of the layer
     CellGrid grid;
   };
 
-  // The part that a search reads first: one cache line with a value of up to 24 bytes.
+  // The part of a box that a search reads first. It takes one cache line with a value of up to 24
+  // bytes.
   struct Node {
     uint64_t cell;
-    uint32_t layer;     // kNoLayer: an empty bucket
-    uint32_t stamp;     // in a bucket: the run in which it was written
-    uint32_t next;      // in the bucket
-    uint32_t previous;  // in the bucket, if any
+    uint32_t layer;     // kNoLayer if the node is an empty bucket
+    uint32_t stamp;     // for a bucket: the run in which it was written
+    uint32_t next;      // next box of the bucket
+    uint32_t previous;  // previous box of the bucket, if any
     uint32_t layer_next;
     uint32_t layer_previous;
     uint32_t extent;
@@ -161,13 +162,13 @@ class RegionGrid {
     uint64_t end;
     uint64_t low[kMaxDims];
     uint64_t high[kMaxDims];
-    // number of a frame, or 0 for a region with a value; in a free node, the next one
+    // number of a frame, or 0 for a region with a value; for a free node: the next free node
     uint32_t stands_for;
     bool contiguous;
   };
 
-  // Create a grid for at most `nodes` boxes in at most `layers` layers; fastest for up to `usual`
-  // boxes.
+  // Create a grid for at most `nodes` boxes in at most `layers` layers. It is fastest for up to
+  // `usual` boxes.
   bool create(Memory& memory, uint32_t usual, uint32_t nodes, uint32_t layers) {
     memory_ = &memory;
     buckets_ = 64;
@@ -267,7 +268,7 @@ class RegionGrid {
     if (index > buckets_) free_node(index);
   }
 
-  // Call visit(index) for each box of the cell. visit may remove that box.
+  // Call visit(index) for each box of the cell. visit() may remove that box.
   template <class Visit>
   void in_cell(uint32_t layer, uint64_t cell, Visit&& visit) {
     uint32_t index = first_in_bucket(layer, cell);
@@ -281,7 +282,7 @@ class RegionGrid {
     }
   }
 
-  // Return the only box of a tile, or kNoNode.
+  // Return the box of a tile, which is the only one, or kNoNode.
   uint32_t tile(uint32_t layer, uint64_t cell) {
     uint32_t index = first_in_bucket(layer, cell);
     ++visited_;
@@ -299,7 +300,7 @@ class RegionGrid {
 
   void prefetch(uint32_t index) const { __builtin_prefetch(&nodes_[index], 1); }
 
-  // Return the box of a power-of-2 layer that equals this one, or kNoNode.
+  // Return the box of a power-of-2 layer that is equal to [low, high), or kNoNode.
   uint32_t box(uint32_t layer, const uint64_t* low, const uint64_t* high) {
     const uint32_t dims = layers_[layer].grid.dims;
     uint32_t found = kNoNode;
@@ -313,7 +314,7 @@ class RegionGrid {
     return found;
   }
 
-  // Call visit(index) for each box of the layer that overlaps [low, high). visit may remove that
+  // Call visit(index) for each box of the layer that overlaps [low, high). visit() may remove that
   // box.
   template <class Visit>
   void search(uint32_t layer_index, const uint64_t* low, const uint64_t* high, Visit&& visit) {
@@ -334,7 +335,7 @@ class RegionGrid {
   }
 
  private:
-  // Iterate over the cells of a search.
+  // Iterates over the cells of a search.
   class CellRange {
    public:
     // Return false if there are more than `limit` cells.
@@ -384,7 +385,7 @@ class RegionGrid {
     }
   }
 
-  // Extents are stored apart from the nodes, so that few of them are in use when few boxes are
+  // Extents are stored separately from the nodes, so that few pages are in use when few boxes are
   // alive.
   uint32_t take_extent() {
     if (free_extent_ == 0) return next_extent_++;
@@ -393,7 +394,7 @@ class RegionGrid {
     return index;
   }
 
-  // Return the bucket if it is empty, else a node after the buckets.
+  // Return the bucket if it is empty, otherwise a node after the buckets.
   uint32_t take_node(uint32_t bucket) {
     Node& first = nodes_[bucket];
     if (first.stamp != stamp_) {
@@ -424,7 +425,7 @@ class RegionGrid {
     free_node_ = index;
   }
 
-  // Neighbouring cells have neighbouring buckets: they share pages.
+  // Neighbouring cells have neighbouring buckets, which share pages.
   uint32_t bucket_of(uint32_t layer, uint64_t cell) const {
     const uint64_t mixed = cell + (cell >> 16) * 0x9E3779B1u + layer * uint64_t{0x9E3779B97F4A7C15};
     return static_cast<uint32_t>(mixed & (buckets_ - 1)) + 1;

@@ -1,19 +1,19 @@
-// A map from regions of memory to values, such as the writer and the readers. It finds overlaps
-// across frames and ranges.
+// A map from regions of memory to values, such as the writer and the readers of a region. It finds
+// overlaps across frames and ranges.
 //
 // Each region has at most one value. Ranges lie in separate layers, by address. Boxes lie in the
-// layers of their frame. A frame also has a node as a range: the memory that it covers. The cost of
-// a look-up depends on the number of overlaps that it finds. A known region that no other region
-// overlaps costs one probe; its node and its frame have `shared` false.
+// layers of their frame. A frame also has a node as a range, for the memory that it covers. The
+// cost of a look-up depends on the number of overlaps that it finds. A look-up of a known region
+// that no other region overlaps costs one probe; `shared` is false for its node and its frame.
 //
-// Invariants: a node whose `shared` is false overlaps no live node of its frame (a range: no range
-// and no frame); a frame whose `shared` is false overlaps no live range and no other frame with
-// boxes. So each insertion marks what it overlaps, and only a search without a result clears a
-// mark.
+// Invariants: a node whose `shared` is false overlaps no live node of its frame (or, if it is a
+// range, no other range and no frame); a frame whose `shared` is false overlaps no live range and
+// no other frame with boxes. So each insertion marks all nodes and frames that it overlaps, and
+// only a search that finds no overlap clears a mark.
 //
-// region_place.hpp describes the Policy.
+// region_place.hpp describes the interface Policy.
 //
-// One thread.
+// Only one thread may use it.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,8 @@ class RegionIndex {
            grid_.create(memory, capacity, nodes, nodes + kRangeLayers);
   }
 
-  // Grow. Values keep their nodes. Searches become slower if there are more values than at
-  // creation. Return false if memory is exhausted.
+  // Grow the index. Values keep their nodes. Searches become slower if there are more values than
+  // at creation. Return false if memory is exhausted.
   bool grow(uint32_t capacity) {
     const uint32_t nodes = nodes_for(capacity);
     if (!frames_.grow(capacity) || !grid_.grow(nodes, nodes + kRangeLayers)) return false;
@@ -73,7 +73,7 @@ class RegionIndex {
 
   Value& value(uint32_t index) const { return grid_.node(index).value; }
 
-  // Start to load the node of a region that is a tile of its frame, or a range. It only helps if
+  // Prefetch the node of a region that is a tile of its frame, or a range. This only helps if
   // find() or replace() follows some time later.
   void prepare(const Region& region, RegionPlace& place) const {
     if (region.dims > 0) {
@@ -101,7 +101,7 @@ class RegionIndex {
   void prefetch(uint32_t index) const { grid_.prefetch(index); }
 
   // Call visit(Value&, bool conservative) for each live value whose region overlaps. The search
-  // removes values that are not live.
+  // removes values that are no longer live.
   template <class Policy, class Visit>
   void find(const Region& region, RegionPlace& place, Policy& policy, Visit&& visit) {
     look_up(region, place, policy);
@@ -118,9 +118,9 @@ class RegionIndex {
     find_all(region, place, policy, visit);
   }
 
-  // Return the node of exactly this region; the caller writes its value. It removes an older node
-  // of this region and all nodes that the region covers. `is_fresh`: no live region overlaps, which
-  // saves the search. There must be free space.
+  // Return a new node of exactly this region; the caller writes its value. This removes an older
+  // node of the region and all nodes that the region covers. `is_fresh`: no live region overlaps,
+  // so no search is needed. There must be free space.
   template <class Policy>
   uint32_t replace(const Region& region, RegionPlace& place, Policy& policy, bool is_fresh) {
     look_up(region, place, policy);
@@ -143,8 +143,8 @@ class RegionIndex {
     return index;
   }
 
-  // Return the node of exactly this region; the caller writes its value if `is_new` is set. It
-  // removes no covered region. There must be free space.
+  // Return the node of exactly this region; if `is_new` is set, the caller writes its value. This
+  // does not remove covered regions. There must be free space.
   template <class Policy>
   uint32_t obtain(const Region& region, RegionPlace& place, Policy& policy, bool* is_new) {
     look_up(region, place, policy);
@@ -176,7 +176,7 @@ class RegionIndex {
     });
   }
 
-  // Remove a value at the owner's request, without a call to the policy.
+  // Remove a value because its owner requests it. Does not call the policy.
   void erase(uint32_t index) {
     const uint32_t frame = grid_.layer(grid_.node(index).layer).frame;
     grid_.remove(index);
@@ -193,7 +193,7 @@ class RegionIndex {
   static constexpr uint32_t kMaxLayers = 24;
   static constexpr uint8_t kMissesBeforeRecheck = 16;
 
-  // Each value may need its own frame, and each frame a node.
+  // In the worst case each value has a separate frame, and each frame needs a node too.
   static uint32_t nodes_for(uint32_t capacity) { return 2 * capacity + Frames::kMaxEmpty + 2; }
 
   template <class Policy>
@@ -212,7 +212,7 @@ class RegionIndex {
     place.changes = changes_;
   }
 
-  // Search a prepared place. Return false if the full search is needed.
+  // Search a place that prepare() has filled in. Return false if the full search is needed.
   bool look_up_tile(RegionPlace& place) {
     const Frame& frame = frames_[place.frame];
     place.node = grid_.tile(place.layer, place.cell);
@@ -225,7 +225,7 @@ class RegionIndex {
 
   void look_up_box(const Region& region, RegionPlace& place) {
     const Frame& frame = frames_[place.frame];
-    // all boxes have the region's shape, so an overlapping tile equals the region
+    // all boxes have the shape of the region, so a tile that overlaps it is equal to it
     bool only_tiles = true;
     for (uint32_t index = frame.first_layer; index != kNoLayer; index = grid_.layer(index).next) {
       const auto& layer = grid_.layer(index);
@@ -282,7 +282,8 @@ class RegionIndex {
     if (still_there) grid_.node(place.node).shared = others;
   }
 
-  // Mark and remove overlaps, then return the existing or a new node of the region.
+  // Mark the nodes that overlap the region as shared; for a writer, remove those that it covers.
+  // Return the existing or a new node of the region.
   template <class Policy>
   uint32_t settle(const Region& region, RegionPlace& place, Policy& policy, bool is_writer,
                   bool* is_new) {
@@ -342,9 +343,9 @@ class RegionIndex {
     return false;
   }
 
-  // Call on_node(index, same_frame) for each live overlapping node; it may remove that node. With
-  // `marks`, mark the frames in the memory of a range as shared. Return true if the region is a
-  // range and such frames exist.
+  // Call on_node(index, same_frame) for each live node that overlaps; it may remove that node. If
+  // `marks` is set, mark the frames in the memory of a range as shared. Return true if the region
+  // is a range and such frames exist.
   template <class Policy, class OnNode>
   bool for_each_overlap(const Region& region, uint32_t own_frame, Policy& policy, bool marks,
                         OnNode&& on_node) {
@@ -422,8 +423,8 @@ class RegionIndex {
     }
   }
 
-  // After enough searches without a result, check whether the frame shares its memory with no other
-  // entry.
+  // After enough consecutive searches that found no overlap, check whether any other entry still
+  // shares the memory of the frame.
   template <class Policy>
   void recheck(uint32_t index, bool met, Policy& policy) {
     Frame& frame = frames_[index];
@@ -435,8 +436,8 @@ class RegionIndex {
     }
   }
 
-  // Mark the live ranges and the frames with boxes in this memory. Return true if there are any.
-  // Remove frames without boxes.
+  // Mark the live ranges, and the frames with boxes, in this memory as shared. Return whether there
+  // are any. Remove frames without boxes.
   template <class Policy>
   bool mark_others(uint64_t base, uint64_t bytes, uint32_t own_frame, Policy& policy) {
     bool met = false;
@@ -468,7 +469,7 @@ class RegionIndex {
     return index;
   }
 
-  // Handle a frame that has no boxes.
+  // Remove a frame that has no boxes, with its layers and its node.
   void drop_frame(uint32_t index) {
     ++changes_;
     drop_layers(frames_[index]);
@@ -515,7 +516,7 @@ class RegionIndex {
     place.cell = grid_.layer(place.layer).grid.number(region.low);
   }
 
-  // Return a power-of-2 layer with these cells, or, with `any`, one whose cells are large enough.
+  // Return a power-of-2 layer with these cells or, if `any` is set, with cells at least as large.
   uint32_t find_layer(const Frame& frame, const Region& region, const CellGrid& wanted, bool any) {
     uint32_t layer = frame.first_layer;
     for (; layer != kNoLayer; layer = grid_.layer(layer).next) {
@@ -537,9 +538,9 @@ class RegionIndex {
   uint32_t take_layer() {
     const uint32_t layer = grid_.take_layer();
     if (layer != kNoLayer) return layer;
-    // Free the empty layers of all frames. Enough are empty, because there are more layers
-    // than frames with boxes. The change of `changes_` makes callers repeat an earlier search,
-    // whose layer may have been freed.
+    // Free the empty layers of all frames. There are enough empty layers, because there are more
+    // layers than frames with boxes. The change of `changes_` makes callers repeat an earlier
+    // search, whose layer may have been freed.
     ++changes_;
     for (uint32_t index = 1; index < frames_.end(); ++index) {
       if (frames_[index].in_use) drop_layers(frames_[index]);
@@ -579,7 +580,7 @@ class RegionIndex {
                        region.dims == 0 ? 1 : region.dims);
   }
 
-  // Return whether regions of different frames with overlapping hulls certainly share bytes.
+  // Return whether regions of different frames whose hulls overlap certainly share bytes.
   static bool is_certain(const Region& region, const Extent& extent) {
     if (region.contiguous && extent.contiguous) return true;
     return (region.contiguous && region.begin <= extent.begin && region.end >= extent.end) ||
@@ -588,7 +589,7 @@ class RegionIndex {
 
   Grid grid_;
   Frames frames_;
-  uint64_t changes_ = 0;  // the version that a place depends on
+  uint64_t changes_ = 0;  // the version of the index; a place is valid only for one version
   uint32_t capacity_ = 0;
   uint32_t live_ = 0;
   uint32_t key_layer_ = kNoLayer;

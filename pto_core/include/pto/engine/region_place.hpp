@@ -12,21 +12,21 @@ namespace pto::engine {
 enum class RegionState : uint32_t {
   kLive,
   kRetired,  // the value is dead; its memory may be named again
-  kGone      // the memory now belongs to another buffer
+  kGone      // another buffer owns the memory now
 };
 
 enum class RegionRemoval : uint32_t { kStale, kCovered };
 
-// The result of a lookup, so that the next operation on the same region need not search again. It
-// is valid for an index that has not changed.
+// The result of a look-up. The next operation on the same region reuses it instead of a new search.
+// It is valid until the index changes.
 struct RegionPlace {
-  uint64_t changes = 0;      // version of the index when it was taken; 0: not taken
-  uint64_t prepared = 0;     // version when prepare() found frame, layer and cell
+  uint64_t changes = 0;      // version of the index at the look-up; 0: no look-up was made
+  uint64_t prepared = 0;     // version at which prepare() found frame, layer and cell
   uint64_t cell = 0;         // cell number in the layer
-  uint32_t frame = 0;        // kNoFrame: a range or a key
-  uint32_t layer = 0;        // the cell of the region; kNoLayer: unknown
+  uint32_t frame = 0;        // kNoFrame for a range or a key
+  uint32_t layer = 0;        // layer of the region's cell; kNoLayer: unknown
   uint32_t node = 0;         // node of exactly this region, or kNoNode
-  bool is_complete = false;  // no other region overlaps
+  bool is_complete = false;  // no other region overlaps this one
 };
 
 }  // namespace pto::engine

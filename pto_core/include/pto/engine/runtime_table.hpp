@@ -1,8 +1,8 @@
-// The runtime table (pto_runtime_api) of a class.
+// Builds the runtime table (pto_runtime_api) of a class.
 //
-// runtime_table<Instance>() fills in the functions that all variants have: each calls the member
-// function of the same name. The submit functions report that the variant does not offer them; a
-// variant replaces those that it offers.
+// runtime_table<Instance>() fills in the functions that all variants have. Each function calls the
+// member function of the same name. The submit functions report that the variant does not offer
+// them; a variant replaces those that it does offer.
 //
 // `Instance` provides, besides these member functions:
 //   Instance::Options                  pto_status read(const pto_option*, uint32_t, pto_error*)
@@ -20,7 +20,7 @@
 
 namespace pto::engine {
 
-// Memory that create() could not reserve. `what` is NULL if nothing is missing. `option` is the
+// The memory that create() could not reserve. `what` is NULL if nothing is missing. `option` is the
 // full name of the option that reduces the required memory, NULL if there is none.
 struct Shortage {
   const char* what = nullptr;

@@ -3,10 +3,10 @@
 // Scopes nest. The outermost has depth 0. A scope's own tasks go to ring min(depth, kRings - 1), so
 // several open scopes can share the last ring. Each ring numbers its tasks in the order of submits.
 //
-// Invariant: released(ring) is the number of the first task that belongs to an open scope, or of
-// the ring's next task. It never decreases.
+// Invariant: released(ring) is the number of the ring's first task that belongs to an open scope
+// or, if there is none, of the ring's next task. It never decreases.
 //
-// One thread.
+// Only one thread may use it.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class ScopeStack {
   bool create(Memory& memory) { return scopes_.create(memory); }
   void destroy() { scopes_.destroy(); }
 
-  // Reset: no scope is open.
+  // Start with no open scope.
   void restart() {
     open_ = 0;
     for (Oldest& oldest : oldest_) oldest = {};
@@ -40,7 +40,7 @@ class ScopeStack {
   static uint32_t ring_at(uint32_t depth) { return depth < kRings ? depth : kRings - 1; }
 
   uint32_t open() const { return open_; }
-  // Return the ring of the innermost scope. Here and below, a scope must be open.
+  // Return the ring of the innermost scope. This method and those below require an open scope.
   uint32_t depth() const { return open_ - 1; }
   const Scope& innermost() const { return *innermost_; }
   // `depth` is less than open().
@@ -65,10 +65,10 @@ class ScopeStack {
     if (oldest.task == Scope::kNone) oldest = {number, depth()};
   }
 
-  // End the innermost scope. Return the ring whose released number may have changed.
+  // End the innermost scope. Return the ring whose released() value may have changed.
   uint32_t end() {
     const uint32_t ring = innermost_->ring;
-    // Open scopes outside of the ring's oldest one have no tasks in it. Scopes inside it have
+    // Open scopes outside of the ring's oldest scope have no tasks in it. The scopes inside it have
     // ended.
     if (oldest_[ring].task != Scope::kNone && oldest_[ring].depth == depth()) oldest_[ring] = {};
     --open_;

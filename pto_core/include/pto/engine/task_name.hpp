@@ -1,4 +1,4 @@
-// The name of a task in messages of level 2. All native code writes it with this header.
+// The name of a task in messages of level 2. All native code writes the name with this header.
 #pragma once
 
 #include <cstdint>

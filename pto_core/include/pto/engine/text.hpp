@@ -1,4 +1,5 @@
-// Build a sentence in a caller's buffer: always terminated, truncated at the end of the buffer.
+// Build a sentence in a buffer of the caller. The sentence is always terminated, and truncated at
+// the end of the buffer.
 //
 // A runtime must not use the C library's formatting functions, because it also runs on devices
 // without that library.
@@ -10,7 +11,7 @@
 
 namespace pto::engine {
 
-// An address, written as 0x and hexadecimal digits.
+// An address that is written as 0x and hexadecimal digits.
 struct Address {
   uint64_t value;
 };
@@ -56,7 +57,7 @@ class Text {
     append(value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value));
   }
 
-  // Write a part of another type: calls the function write(text, part) of its namespace.
+  // Write a part of another type: call the function write(text, part) of its namespace.
   template <class Part, std::enable_if_t<std::is_class_v<Part>, bool> = true>
   void append(const Part& part) {
     write(*this, part);

@@ -28,7 +28,7 @@ uint32_t element_bytes_of(uint8_t code);
 // exceed the address space.
 bool count_bytes(const pto_tensor& tensor, uint64_t* bytes);
 
-// The parts of a decoded blob: pointers into it.
+// The parts of a decoded blob, as pointers into it.
 struct Blob {
   std::span<const pto_tensor> tensors;
   std::span<const uint64_t> scalars;

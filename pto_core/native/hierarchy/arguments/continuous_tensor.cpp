@@ -53,8 +53,8 @@ void free_host_array(PyObject* capsule) {
   delete static_cast<core::HostArray*>(PyCapsule_GetPointer(capsule, nullptr));
 }
 
-// Handle arrays other than plain NumPy ones, and report why a NumPy array cannot be used. The
-// exporter's buffer stays exported, so that it cannot be resized.
+// Handles arrays that are not plain NumPy arrays, and reports why a NumPy array cannot be used. The
+// buffer of the exporter stays exported, so that the exporter cannot resize it.
 ContinuousTensor* tensor_of_export(PyObject* object) {
   auto host = std::make_unique<core::HostArray>(
       object, false, [] { return "the tensor"; }, core::Advice::kPassSharedMemory);
@@ -299,7 +299,7 @@ PyObject* array_over(const pto_tensor& tensor, PyObject* base, int64_t index, bo
       tensor.data % static_cast<uint64_t>(PyDataType_ALIGNMENT(descriptor)) == 0;
   const int flags = NPY_ARRAY_C_CONTIGUOUS | (is_aligned ? NPY_ARRAY_ALIGNED : 0) |
                     (is_read_only ? 0 : NPY_ARRAY_WRITEABLE);
-  // An empty array without an address gets a separate address that no memory uses.
+  // An empty array without an address gets a unique address that no memory uses.
   void* memory = bytes == 0 ? nullptr : reinterpret_cast<void*>(tensor.data);
   Py_INCREF(descriptor);
   PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descriptor, static_cast<int>(tensor.ndims),

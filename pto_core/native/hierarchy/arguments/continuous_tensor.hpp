@@ -1,8 +1,9 @@
-// ContinuousTensor: the address, shape and data type of an array. Tasks have tensors of this type.
+// ContinuousTensor: the address, shape and data type of an array. The tensors of tasks have this
+// type.
 //
 // The Python type is written by hand, like the others in this folder, because each tensor of each
-// task creates an object. Use with the GIL held. It is immutable, except that a submit as OUTPUT
-// sets its address and its origin.
+// task creates an object. Use it with the GIL held. The object is immutable, except that a submit
+// as OUTPUT sets its address and its origin.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -18,8 +19,8 @@ namespace nb = nanobind;
 
 // The origin of the memory.
 enum class Origin : uint8_t {
-  kArray,    // memory of this process: children see it only if it is shared memory
-  kPointer,  // an address from the user
+  kArray,    // memory of this process; children see it only if it is shared memory
+  kPointer,  // an address that the user passed
   kHeap      // in a heap ring, or not allocated yet
 };
 
@@ -37,18 +38,20 @@ inline bool is_continuous_tensor(PyObject* object) {
   return Py_TYPE(object) == continuous_tensor_type;
 }
 
-// Return a new reference and take one to `owner`. Throws python_error if `data` is invalid.
+// Create a ContinuousTensor that holds a reference to `owner`. Return a new reference. Throws
+// python_error if `data` is invalid.
 ContinuousTensor* make_tensor(const pto_tensor& data, Origin origin, PyObject* owner,
                               bool is_read_only = false);
 
-// Create one from any array: NumPy, the buffer protocol, DLPack. Throws python_error.
+// Create a ContinuousTensor from any array: NumPy, the buffer protocol, DLPack. Throws
+// python_error.
 ContinuousTensor* tensor_of_array(PyObject* array);
 
 // Return the code of a DataType, or of an object that NumPy accepts as a dtype. Throws
 // python_error.
 uint8_t code_of_dtype(nb::handle dtype);
 
-// Create one from an address. `dtype`: a DataType, or an object that NumPy accepts. Throws
+// Create a tensor from an address. `dtype`: a DataType, or an object that NumPy accepts. Throws
 // python_error if the values do not describe a tensor.
 pto_tensor tensor_at(uint64_t address, nb::handle shape, nb::handle dtype, bool is_child_memory);
 

@@ -1,8 +1,8 @@
 // The shared mappings of this process, and their files.
 //
-// The ranges come from /proc/self/maps, which is read again for an address outside all known
-// ranges. The list may contain memory that was unmapped since, unless a SharedMapping unmapped it.
-// Use with the GIL held.
+// The ranges come from /proc/self/maps, which is read again for an address outside of all known
+// ranges. A range in the list may have been unmapped since, unless a SharedMapping unmapped it. Use
+// with the GIL held.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,11 @@ struct AddressSpan {
 
 class SharedRanges {
  public:
-  // Return the kind of `bytes` bytes from `address` on: the most restricted kind of their pages.
+  // Return the kind of the memory [address, address + bytes): the most restricted kind of its
+  // pages.
   Sharing of(uint64_t address, uint64_t bytes);
 
-  // Return the instance of this process. A forked child starts with the data of its parent.
+  // Return the instance of this process. A forked child starts with a copy of its parent's data.
   static SharedRanges& of_process();
 
   // Record that shared memory was unmapped.
@@ -38,8 +39,9 @@ class SharedRanges {
   // Drop all ranges outside `kept`.
   void keep_only(const std::vector<AddressSpan>& kept);
 
-  // Return the range around `address` in which this object and `other` have the same shared memory;
-  // empty if they differ at `address`. `is_own`: whether a SharedMapping created it.
+  // Return the range around `address` in which this object and `other` have the same shared memory.
+  // The range is empty if they differ at `address`. `is_own`: whether a SharedMapping created the
+  // memory.
   AddressSpan common(const SharedRanges& other, uint64_t address, bool* is_own) const;
 
  private:
@@ -48,7 +50,7 @@ class SharedRanges {
     uint64_t end;
     bool is_shared;
     bool is_own;      // whether a SharedMapping created it
-    uint64_t device;  // device of the file; 0 for private memory, like the next two members
+    uint64_t device;  // device of the file; for private memory, this member and the next two are 0
     uint64_t inode;
     uint64_t file_begin;  // the address at which byte 0 of the file would be
 

@@ -55,7 +55,7 @@ void deallocate(PyObject* self) {
   free_object(self);
 }
 
-// Double the size. `inside` is the inline storage that a small object uses.
+// Double the size of an array. `inside` is the inline storage that a small object uses.
 template <class Item>
 Item* grow(Item* items, const Item* inside, uint32_t& capacity) {
   auto* grown = static_cast<Item*>(PyMem_Malloc(2 * capacity * sizeof(Item)));
@@ -99,7 +99,7 @@ void check_writable(bool is_read_only, Tag tag, uint32_t index) {
                 "writable array, or tag it INPUT");
 }
 
-// Ensure that there is free space.
+// Ensure that there is space for one more item.
 void place(TaskArgs* args, ContinuousTensor* tensor, Tag tag) {
   const uint32_t index = args->tensor_count++;
   args->tensors()[index] = tensor->data;
@@ -120,7 +120,7 @@ void add_object(TaskArgs* args, PyObject* object, Tag tag) {
   append(args, tensor, tag);
 }
 
-// Handle the most frequent call, which cannot fail. Return false for any other call.
+// Handle the most frequent call, which cannot fail. Return false if the call is another one.
 bool add_at_once(TaskArgs* args, PyObject* object, Tag tag) {
   if (!is_continuous_tensor(object) || args->scalar_count != 0 ||
       args->tensor_count >= args->note_capacity)
@@ -136,7 +136,7 @@ bool is_tag(PyObject* name) {
   return PyUnicode_CompareWithASCIIString(name, "tag") == 0;
 }
 
-// The call is add_tensor(tensor, tag=INPUT), with the tag by position or by name.
+// Handle the call add_tensor(tensor, tag=INPUT), with the tag by position or by name.
 PyObject* add_tensor(PyObject* self, PyObject* const* arguments, Py_ssize_t count,
                      PyObject* names) {
   const Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0;

@@ -1,8 +1,8 @@
 // TaskArgs: the arguments of one task, for the program that submits it. TaskArgsView: the same
 // arguments, for the code that runs the task.
 //
-// A TaskArgs stores its tensors and scalars as the blob that is sent, so a submit only copies
-// bytes. Tensors come before scalars. Use with the GIL held.
+// A TaskArgs stores its tensors and scalars in the form of the blob that is sent, so a submit only
+// copies bytes. Tensors precede scalars. Use with the GIL held.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -30,11 +30,11 @@ struct TaskArgs {
 
   PyObject_HEAD std::byte* blob;  // inline_blob, or memory of PyMem
   TensorNote* notes;              // inline_notes, or memory of PyMem
-  PyObject* producers;  // list of the handles passed to add_dep(), or null; the submit takes it
+  PyObject* producers;  // list of the handles passed to add_dep(), or null; a submit takes the list
   uint32_t tensor_count;
   uint32_t scalar_count;
-  uint32_t blob_capacity;  // bytes
-  uint32_t note_capacity;  // tensors
+  uint32_t blob_capacity;  // size in bytes
+  uint32_t note_capacity;  // number of tensors
   TensorNote inline_notes[kInlineTensors];
   alignas(8) std::byte inline_blob[kInlineBytes];
 
@@ -44,7 +44,7 @@ struct TaskArgs {
   std::span<uint64_t> scalars() const {
     return {reinterpret_cast<uint64_t*>(blob + blob_bytes(tensor_count, 0)), scalar_count};
   }
-  // For a submit: update the addresses of tensors that had no memory when they were added.
+  // Called by a submit: update the addresses of tensors that had no memory when they were added.
   void take_addresses();
   // Return the blob with its counts.
   std::span<const std::byte> bytes();
@@ -62,7 +62,7 @@ inline TaskArgs* task_args_of(PyObject* object) {
              : nullptr;
 }
 
-// A view that points into a blob of another owner until detach() copies it.
+// A view points into a blob of another owner until detach() copies the blob.
 struct TaskArgsView {
   PyObject_HEAD Blob blob;
   PyObject* source;   // the TaskArgs that keeps the memory alive; null in a child
@@ -70,8 +70,8 @@ struct TaskArgsView {
   std::byte* copy;    // copy of the blob, if this view owns one; may be null
 
   void point_at(const Blob& to);
-  // Copy the blob, because it is about to be freed while the view is still referenced. Return
-  // false, with the exception set, if memory is exhausted.
+  // Copy the blob, because its memory is about to be freed while the view is still referenced.
+  // Return false, with the exception set, if memory is exhausted.
   bool detach();
 };
 

@@ -3,7 +3,7 @@
 // Forked children inherit the memory that is shared when the Worker starts. A restarted child may
 // have more of it, but is treated like the others. Spawned children have the mappings that they
 // attach. A program may unmap its own shared memory and map other memory at the same address, so
-// the first use of such memory in each run reads the map of the process again. Use with the GIL
+// the first use of such memory in each run reads the process's memory map again. Use with the GIL
 // held.
 #pragma once
 
@@ -33,11 +33,12 @@ class VisibleMemory {
 
   const bool is_forked_;
   SharedRanges at_start_;
-  uint64_t version_ = 0;     // version of the process map in which the next two were found
+  // version of the process's memory map at which the next two members were set
+  uint64_t version_ = 0;
   uint64_t last_begin_ = 0;  // the visible memory of the last query
   uint64_t last_end_ = 0;
   bool last_is_own_ = false;
-  bool is_fresh_ = false;  // whether the map of the process was read in this run
+  bool is_fresh_ = false;  // whether the process's memory map was read in this run
 };
 
 }  // namespace pto::hierarchy

@@ -1,4 +1,4 @@
-// The result of Worker.register: it identifies a callable that children can run.
+// The result of Worker.register. It identifies a callable that children can run.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ struct CallableHandle {
   Digest digest;
   CallableKind kind;
   CallableSpace space;
-  std::string name;  // for messages
+  std::string name;  // name for messages
   Identity worker;
   Identity registration;
 };

@@ -1,4 +1,4 @@
-// The live registrations of one Worker. Each entry point checks handles here.
+// The live registrations of one Worker. Each entry point of the API checks its handles here.
 //
 // Call with the GIL held.
 #pragma once
@@ -27,17 +27,19 @@ class LiveCallables {
 
   const Identity& worker() const { return worker_; }
 
-  // The number increases when a registration ends, so that callers can cache the results of
+  // A number that increases when a registration ends, so that callers can cache the results of
   // check().
   uint64_t version() const { return version_; }
 
-  // `workers`: the child ids that have the callable; none: all children of its namespace.
+  // `workers`: the ids of the children that have the callable; empty: all children of its
+  // namespace.
   void add(const CallableHandle& handle, std::vector<int32_t> workers = {}) {
     live_.try_emplace(handle.registration, handle);
     if (!workers.empty()) workers_.insert_or_assign(handle.registration, std::move(workers));
   }
 
-  // Return the child ids of add() for a live handle of the namespace REMOTE_TASK_DISPATCHER.
+  // Return the child ids that were passed to add(), for a live handle of the namespace
+  // REMOTE_TASK_DISPATCHER.
   std::span<const int32_t> workers_of(const CallableHandle& handle) const {
     const auto found = workers_.find(handle.registration);
     if (found == workers_.end()) return {};

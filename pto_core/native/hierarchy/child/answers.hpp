@@ -1,7 +1,7 @@
-// The answers of a child to its parent. Successes are merged; other answers are sent at once.
+// Sends the answers of a child to its parent. Successes are merged; other answers are sent at once.
 //
-// The child continues while successes wait for free space. Other answers block until they fit, and
-// need the GIL. Used by one thread.
+// If there is no space in the queue for merged successes, the child sends them later and continues.
+// Other answers block until there is space, and need the GIL. Only one thread uses this object.
 #pragma once
 
 #include <cstdint>
@@ -38,13 +38,13 @@ class Answers {
     }
   }
 
-  // Send the successes; wait for free space.
+  // Send the successes. Wait until there is free space.
   void flush_surely() {
     if (untold_ != 0) give(success());
     untold_ = 0;
   }
 
-  // Frame `count` has failed or was skipped. The successes before it are sent first.
+  // Frame `count` has failed or was skipped. This sends the successes before it first.
   void ended(uint64_t count, uint16_t outcome, const void* data, uint32_t bytes) {
     give({count, bytes ? data : nullptr, bytes, PTO_ANSWER_COMPLETED, outcome});
     untold_ = 0;
@@ -58,14 +58,14 @@ class Answers {
  private:
   // The number of successes that are merged into one answer while the parent is awake.
   static constexpr uint32_t kMerged = 8;
-  // Waking a sleeping parent costs two process switches if both share a core. So the parent is not
-  // woken for each short task, but at the latest when the child has processed half of its window.
+  // Waking a sleeping parent costs two process switches if both share a core. So a short task does
+  // not wake the parent; the child wakes it at the latest when it has processed half of its window.
   static constexpr uint64_t kWakeEveryNs = 100000;
   static constexpr uint32_t kMergedAsleep = kLargestWindow / 2;
 
   bool is_due() {
-    // The order of this read after the write to the progress table ensures that either a parent
-    // that is about to sleep sees the write, or this thread sees that the parent sleeps.
+    // This read comes after the write to the progress table. So either a parent that is about to
+    // sleep sees the write, or this thread sees that the parent sleeps.
     const bool is_asleep =
         __atomic_load_n(&progress_.parent_bell()->sleepers, __ATOMIC_SEQ_CST) != 0;
     if (!is_asleep) return untold_ >= kMerged;
@@ -83,7 +83,7 @@ class Answers {
 
   ChildEnd& end_;
   const ProgressTable& progress_;
-  uint64_t newest_ = 0;    // last succeeded frame; valid while untold_ is not 0
+  uint64_t newest_ = 0;    // the last frame that succeeded; valid while untold_ is not 0
   uint32_t untold_ = 0;    // frames that succeeded since the last answer
   uint64_t woken_ns_ = 0;  // time of the last wake-up of a sleeping parent
 };

@@ -18,7 +18,7 @@ using Digest = std::array<uint8_t, PTO_DIGEST_BYTES>;
 
 struct KnownCallable {
   nb::object callable;
-  bool takes_arguments = true;  // false: call it without arguments
+  bool takes_arguments = true;  // false if the callable is called without arguments
 };
 
 class CallableTable {
@@ -35,8 +35,8 @@ class CallableTable {
     return callables_.erase(digest) != 0;
   }
 
-  // Return null if there is none. The pointer is valid until the next add() or forget(). The last
-  // entry is checked first, because usually it is the one.
+  // Return null if there is no such entry. The pointer is valid until the next add() or forget().
+  // The entry that was used last is checked first, because most calls use it.
   const KnownCallable* find(const uint8_t* digest) {
     if (last_ && std::memcmp(last_->first.data(), digest, PTO_DIGEST_BYTES) == 0)
       return &last_->second;
@@ -49,7 +49,7 @@ class CallableTable {
   }
 
  private:
-  // A digest is uniformly distributed, so its first bytes serve as the hash.
+  // A digest is uniformly distributed, so its first bytes are a good hash.
   struct Hash {
     size_t operator()(const Digest& digest) const {
       size_t first = 0;

@@ -1,7 +1,7 @@
-// The child's end of a connection, for the child loop: a table, an end, and a way to wait.
+// The child's end of a connection, for the child loop: a function table, an end, and a way to wait.
 //
-// Used by one thread. An end in Python needs the GIL for each call. A wait for frames only reads
-// the doorbell, because the parent of such an end always rings.
+// Only one thread uses this object. If the end is written in Python, each call needs the GIL. A
+// wait for frames only reads the doorbell, because the parent of such an end always rings it.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace pto::hierarchy {
 
-// The parent closed the connection; this is not an error.
+// Thrown when the parent has closed the connection; this is not an error.
 struct ParentClosed {};
 
 class ChildEnd {
@@ -40,12 +40,12 @@ class ChildEnd {
   }
   void take(int32_t count) { api_.take(end_, count); }
 
-  // Return false if there is no free space. Throws as receive() does.
+  // Return false if there is no free space. Throws the same exceptions as receive().
   bool try_answer(const pto_answer& answer) { return checked(api_.answer(end_, &answer)) != 0; }
 
   // Wait until receive() may return a frame, or until the doorbell rings. Return false after 50 ms
-  // or a signal. Call without the GIL. After a wait without result, the next wait sleeps at once:
-  // spinning every 50 ms would cause most of the cost of an idle Worker.
+  // or a signal. Call without the GIL. If a wait ends without a frame, the next wait sleeps at
+  // once, because spinning every 50 ms would cause most of the cost of an idle Worker.
   bool wait_for_frames() {
     if (!is_python_) seen_ = rung();
     pto_frame_view frame;
@@ -57,7 +57,7 @@ class ChildEnd {
     return came;
   }
 
-  // Like try_answer(), but waits up to 50 ms. Call without the GIL.
+  // Send an answer like try_answer(), but wait up to 50 ms for free space. Call without the GIL.
   bool wait_to_answer(const pto_answer& answer) {
     int32_t result = 0;
     waiter_.wait([&] { return (result = api_.answer(end_, &answer)) != 0; });
@@ -90,7 +90,7 @@ class ChildEnd {
   pto_bell* bell_;
   engine::Waiter waiter_;
   engine::Waiter sleeper_;
-  bool is_idle_ = false;  // whether the last wait for frames had no result
+  bool is_idle_ = false;  // whether the last wait for frames ended without a frame
   uint32_t seen_ = 0;     // count of the doorbell before the last receive() or wait
   const bool is_python_;
 };

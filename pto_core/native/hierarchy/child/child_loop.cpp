@@ -11,8 +11,8 @@
 namespace pto::hierarchy {
 namespace {
 
-// The answer to use if even the description of a failure fails: a tuple of Failure.pack(), pickled
-// by hand.
+// The answer for the case that even the description of a failure fails: a tuple of Failure.pack(),
+// pickled by hand.
 constexpr std::string_view kUndescribed =
     "(VException\nVthe child could not describe what was raised\nV\nNt.";
 
@@ -61,7 +61,7 @@ ChildLoop::ChildLoop(const ProgressTable& progress, int32_t child, std::unique_p
       failure_type_(nb::module_::import_("pto_core.hierarchy.failures").attr("Failure")) {}
 
 ChildLoop::~ChildLoop() {
-  const nb::error_scope keep_exception;  // close may call Python
+  const nb::error_scope keep_exception;  // close() may call Python
   end_->close();
   Py_XDECREF(reinterpret_cast<PyObject*>(view_));
 }
@@ -177,8 +177,8 @@ void ChildLoop::check_requirement(const pto_frame& frame) const {
               " of its own child, which comes after it");
 }
 
-// Wait without the GIL until the requirement of frame `count` (a number of the progress table) is
-// met or has failed.
+// Wait without the GIL until the requirement of a frame is met or has failed. `count`: the number
+// of the frame in the progress table.
 Requirement ChildLoop::requirement_of(const pto_frame& frame, uint64_t count) {
   check_requirement(frame);
   const auto judge = [&] {
@@ -250,7 +250,7 @@ void ChildLoop::release_view() {
   Py_DECREF(object);
 }
 
-// Return the packed failure of the current exception, and clear it.
+// Return the current exception as a packed Failure, and clear it.
 nb::object ChildLoop::describe_failure() const {
   try {
     const nb::object exception = core::take_exception();

@@ -1,9 +1,9 @@
-// The loop of a child process: receive frames, run their callables, update the progress table,
-// answer.
+// The loop of a child process. It receives frames, runs their callables, updates the progress table
+// and answers.
 //
 // The thread holds the GIL except while it waits. Any exception of a callable, even SystemExit and
-// KeyboardInterrupt, fails only its task. The loop ignores a Ctrl-C during a wait, because the
-// parent receives the signal too and decides.
+// KeyboardInterrupt, fails only its task. The loop ignores Ctrl-C during a wait: the parent
+// receives the signal too, and decides how to react.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -22,7 +22,7 @@ namespace nb = nanobind;
 
 class ChildLoop {
  public:
-  // `largest_answer`: the maximum of data bytes in one answer.
+  // `largest_answer`: the maximum number of data bytes in one answer.
   ChildLoop(const ProgressTable& progress, int32_t child, std::unique_ptr<ChildEnd> end,
             uint32_t largest_answer);
   ~ChildLoop();
@@ -31,13 +31,13 @@ class ChildLoop {
   bool forget(const Digest& digest) { return table_.forget(digest); }
   uint32_t largest_answer() const { return largest_answer_; }
 
-  // Run until stop() (returns true), or until the parent closes (returns false). Call it once; it
-  // closes the end, even after an exception. `control(bytes) -> bytes` answers control frames; its
-  // exceptions end the loop. `invoke(callable, view or None, config)` runs tasks. If it is None,
-  // callables are called directly: with a view, empty for a task without arguments, or with nothing
-  // if they take no arguments.
+  // Run until stop() is called (returns true), or until the parent closes (returns false). Call it
+  // once. It closes the end, even after an exception. `control(bytes) -> bytes` answers control
+  // frames; its exceptions end the loop. `invoke(callable, view or None, config)` runs tasks. If
+  // `invoke` is None, callables are called directly: with a view, which is empty for a task without
+  // arguments, or with no argument if the callable takes none.
   bool run(nb::object control, nb::object invoke);
-  // Called inside `control`: no frame begins after the current one.
+  // End the loop after the current frame. Called inside `control`.
   void stop() { is_stopping_ = true; }
 
  private:
@@ -62,10 +62,10 @@ class ChildLoop {
   const uint32_t largest_answer_;
   Answers answers_;
   CallableTable table_;
-  uint64_t base_ = 0;   // number of frames counted in the table before this connection
+  uint64_t base_ = 0;   // number of frames that the progress table counted before this connection
   uint64_t count_ = 0;  // number of task frames of this connection that have begun
   nb::object control_;
-  nb::object invoke_;             // invalid: callables are called directly
+  nb::object invoke_;             // invalid if callables are called directly
   nb::object failure_type_;       // pto_core.hierarchy.failures.Failure
   TaskArgsView* view_ = nullptr;  // reused if no callable has kept it
   bool is_stopping_ = false;

@@ -14,9 +14,10 @@ namespace pto::hierarchy {
 namespace {
 
 constexpr std::chrono::nanoseconds kNap = std::chrono::milliseconds(1);
-// After this many naps without work, each nap is an eighth longer. So a run after a pause is driven
-// late by at most an eighth of the pause. Waking this thread from a sleep costs a run more than its
-// own calls do, so the thread sleeps only after a pause of a third of a second.
+// After this many consecutive naps without work, each nap is an eighth longer than the one before.
+// So a run that begins after a pause is driven late by at most an eighth of the pause. The thread
+// sleeps only after a pause of a third of a second, because waking it from a sleep costs a run more
+// than its own calls do.
 constexpr uint32_t kIdleNaps = 20;
 constexpr std::chrono::nanoseconds kLongestNap = std::chrono::milliseconds(40);
 
@@ -57,7 +58,7 @@ void Background::start() {
 
 void Background::stop() {
   if (!thread_.joinable()) return;
-  if (process_ != current_process()) {  // the thread exists only in the parent
+  if (process_ != current_process()) {  // so that only the program's threads receive the signals
     thread_.detach();
     id_ = std::thread::id();
     return;
@@ -88,7 +89,8 @@ void Background::park() {
     parks_ += 1;
     is_park_wanted_ = true;
     if (id_.load() == std::thread::id() || process_ != current_process()) return;
-    // This thread itself starts a child inside a host call, where it holds no lock and no role.
+    // This thread itself is starting a child inside a host call, where it holds no lock and no
+    // role.
     if (is_own_thread()) return;
   }
   changed_.notify_all();
@@ -142,8 +144,8 @@ void Background::loop() {
     }
     if (nap > kLongestNap) {
       is_asleep_ = true;
-      // A thread that adds work first marks it, then checks whether this thread sleeps. So either
-      // this thread sees the mark, or the other thread sees it sleep.
+      // A thread that adds work first marks the work, then checks whether this thread sleeps. So
+      // either this thread sees the mark, or the other thread sees that this one sleeps.
       if (drive_.flags().has_work && drive_.flags().waiting == 0) is_asleep_ = false;
       changed_.wait(lock, [this] { return !is_asleep_ || is_stopping_ || parks_ > 0; });
       is_asleep_ = false;
@@ -222,7 +224,7 @@ void Background::call_host(bool has_actions) {
   if (error) drive_.keep_failure(std::exchange(error, nullptr));
 }
 
-// Return whether there is work besides polling when the doorbell rings.
+// Return whether there is work other than polling when the doorbell rings.
 bool Background::poll(const Role& role, uint64_t drives, bool* has_actions) {
   if (!is_wanted(drives)) return true;
   role->exchange.poll_and_dispatch();

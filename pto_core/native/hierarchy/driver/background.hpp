@@ -1,8 +1,9 @@
-// The driver's own thread: it drives a run while the program neither submits nor waits.
+// The driver's own thread. It drives a run while the program neither submits nor waits.
 //
-// It checks every millisecond whether the program has driven since the last check. If not, and if
-// there is work, it takes the role. If there is no work for a long time, it checks less often, then
-// sleeps. It starts with the first run. During a fork it is parked and holds no lock.
+// The thread checks every millisecond whether the program has driven since the last check. If it
+// has not, and if there is work, the thread takes the role. If there is no work for a long time,
+// the thread checks less often, then sleeps. It starts with the first run. During a fork it is
+// parked and holds no lock.
 #pragma once
 
 #include <signal.h>
@@ -28,11 +29,11 @@ class Background {
   Background& operator=(const Background&) = delete;
 
   void start();
-  // Called on the thread itself, inside a host call: the thread ends after this; see
+  // Called on the thread itself, inside a host call. The thread ends after the call; see
   // end_by_itself().
   void stop();
   bool is_own_thread() const { return id_ == std::this_thread::get_id(); }
-  // Called on the thread itself: no other thread waits for its end. Its last action is to call
+  // Called on the thread itself. No other thread waits for its end, so its last action is to call
   // `rest`, which may delete the driver.
   void end_by_itself(std::function<void()> rest);
   void park();
@@ -42,7 +43,7 @@ class Background {
   void wake_if_asleep() {
     if (is_asleep_.load()) wake();
   }
-  // Drive at once instead of after the current nap, because the program waits in an event loop.
+  // Drive at once instead of after the current nap. Called when the program waits in an event loop.
   void drive_now();
 
  private:
@@ -56,13 +57,13 @@ class Background {
   Drive& drive_;
   std::thread thread_;                 // used by start() and stop() only
   std::atomic<std::thread::id> id_{};  // set while the thread exists
-  std::function<void()> rest_;         // last action of the driver's own thread
+  std::function<void()> rest_;         // the last action of the driver's own thread
   pid_t process_ = 0;                  // the process that started the thread
   sigset_t program_mask_{};
   std::mutex mutex_;
   std::condition_variable changed_;
   uint32_t parks_ = 0;      // number of park() calls without unpark()
-  bool is_parked_ = false;  // the thread is parked, or at its end
+  bool is_parked_ = false;  // whether the thread is parked or has ended its work
   bool is_asked_ = false;   // set by drive_now()
   std::atomic<bool> is_stopping_{false};
   std::atomic<bool> is_asleep_{false};

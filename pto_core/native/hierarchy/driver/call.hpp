@@ -31,13 +31,14 @@ struct Call {
   std::span<const int64_t> after;  // explicit dependencies: earlier tasks of the run
 };
 
-// Return pto_tensor.use. `is_allocated`: by the submit of the task.
+// Return the value of pto_tensor.use. `is_allocated`: the submit of the task allocates the memory.
 inline std::byte use_of(Tag tag, bool is_allocated) {
   return static_cast<std::byte>((static_cast<int>(tag) + 1) |
                                 (is_allocated ? PTO_USE_ALLOCATED : 0));
 }
 
-// `members` owns the data that the submission refers to.
+// Convert a call to a submission of the engine. `members` owns the data to which the submission
+// refers.
 Submission submission_of(const Call& call, std::vector<Member>& members);
 
 // The exception for a submit that can never succeed.
@@ -45,8 +46,8 @@ struct DeadlockFound {
   Deadlock proof;
 };
 
-// The numbers of the tasks that one thread submitted. Tasks of other threads may have numbers
-// between them.
+// The range of task numbers that one thread has submitted. Tasks of other threads may have numbers
+// in this range too.
 struct TaskRange {
   int64_t first = kNone;
   int64_t last = kNone;

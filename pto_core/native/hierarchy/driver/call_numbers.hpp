@@ -19,11 +19,11 @@ class CallNumbers {
   CallNumbers(Driver& driver, const WorkerSettings& settings)
       : driver_(driver), settings_(settings) {}
 
-  // Raise UsageError unless the object is a handle of a callable for this kind of children.
-  // `workers` becomes the children that have a callable for other hosts; it does not change for
-  // other callables.
+  // Raise UsageError unless the object is a handle of a callable for this kind of children. For a
+  // callable that runs on other hosts, set `workers` to the children that have it; for other
+  // callables `workers` does not change.
   uint32_t callable(PyObject* handle, Kind kind, std::vector<int32_t>& workers);
-  // Configurations are compared by value, so one that was changed is a new one.
+  // Configurations are compared by value, so a configuration that was changed gets a new number.
   uint32_t config(PyObject* config);
 
  private:

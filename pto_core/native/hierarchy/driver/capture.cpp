@@ -157,7 +157,7 @@ int64_t Capture::submit(const Call& call) {
   return number;
 }
 
-// The keys that were collected before the submit, with their places, and the blobs.
+// Insert the keys that were collected before the submit, with their places, and the blobs.
 void Capture::keep_keys(const Call& call, CapturedTask* task) {
   task->blobs = graph_->blob_storage.size() * sizeof(uint64_t);
   CapturedKey* key = graph_->keys.data() + task->first_key;
@@ -196,7 +196,7 @@ void Capture::keep_keys(const Call& call, CapturedTask* task) {
   }
 }
 
-// Behind the blob.
+// Store the uses of the tensors behind the blob.
 void Capture::keep_uses(const MemberCall& member) {
   std::vector<uint64_t>& storage = graph_->blob_storage;
   const size_t at = storage.size() * sizeof(uint64_t);

@@ -1,8 +1,8 @@
 // A recording of a graph: its submits are recorded with their edges, and no task runs.
 //
 // A separate engine derives the edges. None of its children is ready, so no task ends; its heap
-// rings are at addresses without memory and never fill. Every tensor is identified by its place: in
-// one of the graph's arguments, in an allocation of the capture, or elsewhere.
+// rings lie at addresses without memory and never fill. The place of a tensor identifies it: an
+// argument of the graph, an allocation of the capture, or other memory, with an offset.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ class Capture {
   Capture(const Configuration& configuration, Hazards hazards, uint64_t number,
           std::span<const pto_tensor> arguments, std::span<const uint64_t> scalars);
 
-  // The same as the methods of Driver. They throw Refusal and change nothing.
+  // Counterparts of the methods of Driver with the same names. They throw Refusal and change
+  // nothing.
   int64_t submit(const Call& call);
   int64_t allocate(uint64_t bytes, uint64_t* address);
   void scope_begin();
@@ -67,11 +68,11 @@ class Capture {
   std::vector<Member> members_;
 };
 
-// Return whether the memory of arguments and allocations is disjoint, mutually and from all other
+// Return whether the arguments and the allocations are disjoint from each other and from all other
 // memory, so that the captured edges hold. `arguments` are the tensors of a replay.
 bool lie_apart(const CapturedGraph& graph, std::span<const pto_tensor> arguments);
 
-// Return the size of the range by which a tensor is ordered: at least one byte.
+// Return the size of the byte range with which a tensor is ordered. It is at least 1.
 AddressRange range_of(const pto_tensor& tensor);
 
 }  // namespace pto::hierarchy

@@ -1,9 +1,9 @@
-// The submits of one run of a graph, for replays. Made by Capture, replayed by Driver.
+// The submits of one run of a graph, for replays. Capture creates it, Driver replays it.
 //
 // The place of a tensor is a base and an offset. The bases are the tensors of the graph's
-// arguments, then the graph's allocations in the order of submits. Everything else is as captured.
+// arguments, then the graph's allocations in the order of submits. All other data is as captured.
 // The blobs are sent to the children; a replay writes addresses into them, so only one run at a
-// time replays a graph.
+// time may replay a graph.
 #pragma once
 
 #include <compare>
@@ -41,7 +41,7 @@ struct ArgumentUse {
 
 // A tensor of a task in a submit.
 struct CapturedKey {
-  Tensor tensor;  // without an address if the submit allocates it
+  Tensor tensor;  // without an address if the submit allocates the memory
   uint32_t member;
   uint32_t base;    // kNoBase: its address is the same in every replay
   uint64_t offset;  // offset from the base
@@ -52,7 +52,7 @@ struct CapturedTask {
   Kind kind;
   bool is_hint;
   bool has_arguments;
-  bool needs_keys;  // whether the engine allocates it, or stores its regions
+  bool needs_keys;  // whether the engine allocates its memory, or stores its regions
   uint16_t members;
   int32_t retries;
   uint32_t callable;
@@ -94,7 +94,7 @@ struct CapturedGraph {
   Hazards hazards = Hazards::kRaw;
   bool states_use = false;            // the blobs are followed by uses, see TaskRecord
   std::vector<pto_tensor> arguments;  // tensors of the graph, as captured
-  std::vector<ArgumentUse> uses;      // size of each of them
+  std::vector<ArgumentUse> uses;      // size in bytes of each of these tensors
   std::vector<uint64_t> scalars;
   std::vector<CapturedStep> steps;
   std::vector<CapturedTask> tasks;
@@ -103,7 +103,7 @@ struct CapturedGraph {
   std::vector<uint32_t> owners;
   std::vector<int32_t> pins;
   std::vector<uint64_t> blob_storage;
-  std::vector<uint64_t> bases;  // present address of each
+  std::vector<uint64_t> bases;  // current address of each base
   std::vector<Patch> patches;   // sorted by base; those of a base start at first_patch[base]
   std::vector<uint64_t> first_patch;
   // ranges of memory that belong to no base: ascending, disjoint

@@ -1,5 +1,5 @@
-// The current capture and the current replay of a Worker, at most one of each. Call with the GIL
-// held.
+// The current capture and the current replay of a Worker. There is at most one of each. Call with
+// the GIL held.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -39,10 +39,10 @@ class Captures {
   void abandon();
   void check_none() const;
 
-  // For the submits of a capture. keep_owner() returns whether a capture is open.
+  // Called by the submits of a capture. keep_owner() returns whether a capture is open.
   void keep_handle(PyObject* handle);
   bool keep_owner(PyObject* owner);
-  // Refuse buffers that a capture allocated: they have no memory.
+  // Refuse buffers that a capture allocated, because they have no memory.
   static void check_origins(std::span<TaskArgs* const> all);
 
   void check_replay(const CapturedObject& captured, TaskArgs* args) const;
@@ -52,7 +52,7 @@ class Captures {
   void end_replay() { replayed_.reset(); }
   void check_no_replay() const;
   const std::shared_ptr<CapturedGraph>& replayed() const { return replayed_; }
-  // Return whether the arguments of the replay are disjoint; see lie_apart().
+  // Return whether the arguments of the replay are disjoint; see CapturedGraph::lie_apart().
   bool lies_apart() const { return lies_apart_; }
 
  private:
@@ -64,7 +64,7 @@ class Captures {
   std::unique_ptr<Capture> capture_;
   std::unique_ptr<CapturedObject> captured_;  // recorded submits of the capture
   uint64_t captures_ = 0;
-  std::shared_ptr<CapturedGraph> replayed_;  // set until all submits of the replay are made
+  std::shared_ptr<CapturedGraph> replayed_;  // set until all submits of the replay have been made
   bool lies_apart_ = false;
 };
 

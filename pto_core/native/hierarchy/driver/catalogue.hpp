@@ -1,4 +1,5 @@
-// The callables and configurations that frames identify by number. Owner: the driver role.
+// The callables and configurations that frames identify by number. Only the thread that has the
+// driver role uses them.
 #pragma once
 
 #include <cstdint>

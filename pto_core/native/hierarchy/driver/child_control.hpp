@@ -1,4 +1,5 @@
-// The host's interface to the children of a driver: changes, and control frames.
+// The host's interface to the children of a driver: it changes their state and sends control
+// frames.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +13,17 @@ class ChildControl {
  public:
   explicit ChildControl(Drive& drive) : drive_(drive) {}
 
-  // Take ownership of the end. Call it before the child is ready, and again after a loss.
+  // Take ownership of the end. Call this before the child is ready, and again after a loss.
   void attach(int32_t child, const pto_transport_api* api, pto_parent_end* end,
               uint32_t largest_frame_bytes, bool is_python);
   void detach_all();
   void set_ready(int32_t child);
-  // Call when the process of the child is gone. Handles its last answers first. `returns`: attach()
-  // and set_ready() will follow.
+  // Call this when the process of the child has ended. It handles the last answers of the process
+  // first. `returns`: attach() and set_ready() will follow.
   void lose(int32_t child, int64_t cause, bool returns);
-  // Send a control frame. Return the number of its reply.
+  // Send a control frame. Return a number with which reply() returns the answer.
   uint64_t control(int32_t child, std::string data);
-  // Return each reply once; kPending after `timeout_ns`.
+  // Wait for the reply to a control frame, and return it once. Return kPending after `timeout_ns`.
   ReplyState reply(uint64_t number, uint64_t timeout_ns, std::string* data);
 
  private:

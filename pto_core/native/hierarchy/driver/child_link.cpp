@@ -44,7 +44,8 @@ void ChildLink::control(uint64_t number, std::shared_ptr<const std::string> data
   replies_ += 1;
 }
 
-// Frames are sent in order: a control frame follows after the task frames before it were accepted.
+// Frames are sent in order: a control frame is sent only after the transport has accepted the task
+// frames before it.
 int32_t ChildLink::fill(const FrameSource& source, pto_frame* heads, pto_frame_view* views) const {
   uint64_t count = taken_;
   auto control = controls_.begin();

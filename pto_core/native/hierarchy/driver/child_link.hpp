@@ -4,7 +4,7 @@
 // A frame gets its number when the engine sends it. The transport receives all frames, control
 // frames included, in the order of their numbers. Invariants: completed <= taken <= sent; frames
 // completed + 1 to sent are in flight; the transport has accepted frames up to taken. Only the
-// thread that has the driver's role uses this class.
+// thread that has the driver role uses this class.
 #pragma once
 
 #include <cstdint>
@@ -45,9 +45,9 @@ class FrameSource {
 // Whether the child takes tasks.
 struct ChildPresence {
   bool is_ready = false;
-  bool is_lost = false;        // lost, and no restart follows
-  bool is_returning = false;   // lost, and a restart is in progress
-  int64_t loss_cause = kNone;  // cause of the last loss, with which later tasks may fail
+  bool is_lost = false;        // lost, and not restarted
+  bool is_returning = false;   // lost, and being restarted
+  int64_t loss_cause = kNone;  // cause of the last loss; later tasks may fail with it
 };
 
 class ChildLink {
@@ -61,9 +61,9 @@ class ChildLink {
   void attach(const pto_transport_api* api, pto_parent_end* end, uint32_t largest_frame_bytes);
   void detach();
   bool is_attached() const { return end_ != nullptr; }
-  // Return the number of connections so far, including this one.
+  // Return the number of connections that were opened so far, including the current one.
   uint64_t connection() const { return connection_; }
-  // Send nothing more, and ignore all later answers.
+  // Send nothing more to the child, and ignore all its later answers.
   void disbelieve() { is_broken_ = is_disbelieved_ = true; }
   bool is_disbelieved() const { return is_disbelieved_; }
 
@@ -86,8 +86,8 @@ class ChildLink {
   // Record that frames up to `count` have ended.
   void complete(uint64_t count) { completed_ = count; }
   void replied() { replies_ -= 1; }
-  // Record that the process is gone: no frame is in flight. Return the numbers of control frames
-  // without a reply.
+  // Record that the process has ended, so no frame is in flight. Return the numbers of control
+  // frames without a reply.
   std::vector<uint64_t> lose();
 
   const Frame& frame(uint64_t count) const { return ring_[count & mask_]; }
@@ -98,7 +98,7 @@ class ChildLink {
   uint32_t largest_frame_bytes() const { return largest_frame_bytes_; }
 
   const ChildConfiguration configuration;
-  uint32_t configs_sent = 0;      // configurations up to this number are known to the child
+  uint32_t configs_sent = 0;      // the child knows configurations up to this number
   std::vector<uint64_t> awaited;  // numbers of control frames without a reply
   uint64_t late = 0;              // the last frame whose deadline was reported
   ChildPresence presence;

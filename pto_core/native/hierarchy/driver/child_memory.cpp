@@ -20,8 +20,8 @@ bool contains(std::span<const int32_t> children, int32_t child) {
   return std::find(children.begin(), children.end(), child) != children.end();
 }
 
-// Fill the pins that are still open: with the hint of the program if no other member needs that
-// child, otherwise with the first free child.
+// Fill the pins that are still open. Use the child that the program suggests if no other member
+// needs that child, otherwise the first free child.
 void fill_pins(std::span<const int32_t> candidates, const std::vector<int32_t>& wishes,
                std::vector<int32_t>& pins) {
   for (size_t member = 0; member < pins.size(); ++member) {
@@ -109,7 +109,7 @@ void ChildMemory::place(const SubmitRequest& request, std::span<TaskArgs* const>
                         std::vector<int32_t>& pins, bool* is_hint) const {
   if (request.kind == Kind::kSub) refuse_sub(args);
   const bool is_pinned = !pins.empty() && !*is_hint;
-  if (is_pinned && pins.size() != args.size()) return;  // left to the engine, which refuses it
+  if (is_pinned && pins.size() != args.size()) return;  // leave it to the engine, which refuses it
   std::vector<int32_t> found;
   Tensor* key = keys.data();
   for (size_t i = 0; i < args.size(); ++i) {

@@ -2,8 +2,8 @@
 // or buffers of Workers on other hosts.
 //
 // Two chips may return the same address from malloc, so an allocation is identified by (child,
-// address). If a child is lost, its allocations are removed. Use with the GIL held; only submits
-// that name child memory use it.
+// address). If a child is lost, its allocations are removed. Use with the GIL held. Only submits
+// that name child memory use this class.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ class ChildMemory {
   void remove(int32_t child, uint64_t address);
   void remove_all(int32_t child) { allocations_.erase(child); }
 
-  // Return whether one allocation of the child contains all of these bytes. At least one byte is
-  // required.
+  // Return whether one allocation of the child contains [address, address + bytes). At least one
+  // byte is required.
   bool holds(int32_t child, uint64_t address, uint64_t bytes) const;
 
   // Write the child of each tensor in child memory into its key, and pin the task, or each member

@@ -1,7 +1,7 @@
-// The data of a driver. Owner: the driver role, see role.hpp.
+// The data of a driver. Only the thread that has the driver role uses it; see role.hpp.
 //
 // Invariants: a frame that the engine has sent is in the link of its child, in the engine's order;
-// an answer is passed to the engine before anything later is sent.
+// an answer is passed to the engine before any later frame is sent.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct DriverConfiguration {
   bool is_engine_python = false;         // the engine or its policy is in Python
 };
 
-// A host call that is made once no role is held: end the child, for a cause or because its
+// A host call that is made after the role was released: end the child, for a cause or because its
 // connection broke.
 struct Action {
   int32_t child;
@@ -61,11 +61,11 @@ struct DriverCore {
   Watches watches;
   Instructions out;
   std::vector<Action> actions;
-  // the captured graph of the run; records of its tasks point to its blobs
+  // the captured graph of the run; the records of its tasks point to its blobs
   std::shared_ptr<CapturedGraph> replayed;
   // failure of the driver's own thread; the next wait of the program throws it
   std::exception_ptr failure;
-  bool is_dirty = false;  // the engine may have something to send
+  bool is_dirty = false;  // whether the engine may have something to send
 };
 
 struct DriverStatistics {

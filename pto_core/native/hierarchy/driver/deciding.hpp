@@ -1,4 +1,4 @@
-// Return whether a policy of the program runs on this thread. Then the thread may hold a driver
+// Return whether a policy of the program runs on this thread. If so, the thread may hold a driver
 // role.
 #pragma once
 

@@ -25,7 +25,7 @@ void Drive::run_actions() {
     {
       const Role role(state_, Role::kAsks);
       const ChildLink& link = role->core.link(action.child);
-      // Another thread, or an earlier action, may have restarted the child meanwhile.
+      // Another thread, or an earlier action, may already have restarted the child.
       if (!link.is_attached() || link.connection() != action.connection) continue;
     }
     if (action.cause == kNone)

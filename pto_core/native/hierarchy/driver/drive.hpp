@@ -1,4 +1,4 @@
-// Drives while a thread waits, and makes the host calls that result.
+// Drives while a thread waits, and makes the host calls that this requires.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace pto::hierarchy {
 
 constexpr uint64_t kSliceNs = 50'000'000;
-// The duration of the first sleep of a wait; each later sleep is twice as long, up to a slice. A
-// child that has just reported does not ring for its next completions, see child/answers.hpp.
+// The duration of the first sleep of a wait. Each later sleep is twice as long, up to a slice. A
+// child that has just reported does not ring for its next completions; see child/answers.hpp.
 constexpr uint64_t kShortestSliceNs = 1'000'000;
 
 inline uint64_t saturating_add(uint64_t a, uint64_t b) {
@@ -24,12 +24,12 @@ inline uint64_t saturating_add(uint64_t a, uint64_t b) {
 
 class Drive {
  public:
-  // `progress` is the table of the state. Its doorbell is used without the role.
+  // `progress` is the progress table of the state. Its doorbell is used without the role.
   Drive(GuardedState& state, Host& host, SharedFlags& flags, const ProgressTable& progress)
       : state_(state), host_(host), flags_(flags), progress_(progress), background_(*this) {}
 
-  // Return whether `done(role)`, which is called with the role after each poll, became true before
-  // CLOCK_MONOTONIC `deadline_ns`. Throws if the driver is closed before, and then accesses no
+  // Return whether `done(role)` became true before `deadline_ns` (CLOCK_MONOTONIC). It is called
+  // with the role after each poll. Throws if the driver is closed meanwhile, and then accesses no
   // memory of the driver.
   template <class Done>
   bool wait_until(Done done, uint64_t deadline_ns);
@@ -37,24 +37,27 @@ class Drive {
   template <class Attempt>
   void attempt_or_wait(Attempt attempt);
   // Run `call(role)` and return its result. If it throws, store the exception in `error` and return
-  // true. For a thread that has released the resources of Host::give_up(). It waits for the role,
-  // because children do not signal completions that the current holder polls.
+  // true. For a thread that has released the resources of Host::give_up(). This waits for the role
+  // even if another thread drives, because children do not signal completions while that thread
+  // polls them.
   template <class Call>
   bool guarded(Call call, std::exception_ptr& error) noexcept;
 
   // Call the host, without the role.
   void run_actions();
   void call_host(bool is_callers);
-  // This serves a program that submits continuously and never waits.
+  // Call the host if a call is due. This serves a program that submits continuously and never
+  // waits.
   void call_host_if_due();
   // Call without the GIL: the thread that waits for the GIL may hold the role.
   void keep_failure(std::exception_ptr error);
-  // Return how long a wait may sleep: until its own deadline or those of tasks.
+  // Return how long a wait may sleep: until its own deadline or the next deadline of a task.
   uint64_t slice_ns(uint64_t deadline_ns, uint64_t* longest_ns) const;
   bool is_call_due() const {
     return engine::monotonic_ns() - flags_.last_look_ns >= longest_slice_ns(flags_);
   }
-  // Return the number of waits of this thread. A host call may wait again.
+  // Return the number of waits on this thread. There can be several, because a host call may wait
+  // again.
   uint32_t waits_of_this_thread() const;
 
   GuardedState& state() { return state_; }

@@ -30,7 +30,8 @@ void Driver::check_open() const {
 
 std::shared_ptr<RunOutcomes> Driver::run_begin(Hazards hazards) {
   std::shared_ptr<RunOutcomes> outcomes;
-  std::exception_ptr stale;  // not thrown by a wait yet; must be destroyed without the role
+  // failure that no wait has thrown yet; must be destroyed without the role
+  std::exception_ptr stale;
   {
     const Role role(state_);
     DriverCore& core = role->core;
@@ -77,9 +78,9 @@ void Driver::run_end(bool is_interrupted) {
   if (outcomes->is_stopped) check_open();
 }
 
-// Tasks that have not started do not start. Running tasks have a grace period; then their child is
-// ended. Another interruption shortens it. The call returns when the run is over, or when the host
-// has not reported the exit of a child after many attempts.
+// Tasks that have not started will not start. Running tasks have a grace period; then their child
+// is ended. Another interruption shortens the period. The call returns when the run is over, or
+// when the host has not reported the exit of a child after many attempts.
 void Driver::end_interrupted() {
   constexpr int kAttempts = 100;
   const int64_t cause = add_cause({});
@@ -235,7 +236,7 @@ bool Driver::watch(int64_t task) {
 // ---- the end ----
 
 void Driver::park() {
-  refuse_inside();  // the driver's own thread may wait for the role
+  refuse_inside();  // do this without the role: the driver's own thread may wait for it
   own_thread().park();
 }
 
@@ -257,7 +258,7 @@ void Driver::stop(int64_t cause) {
 }
 
 void Driver::close() {
-  // the driver's own thread may wait for the role
+  // do this without the role: the driver's own thread may wait for it
   if (!own_thread().is_own_thread()) refuse_inside();
   own_thread().stop();
   // The driver's own thread may have frames that hold the role, so the connections are freed with

@@ -33,13 +33,13 @@ class Driver {
   // Submit a task. Return its number. Throws Refusal, DeadlockFound, or the exception of the host's
   // poll during a wait for free space; then nothing has changed.
   int64_t submit(const Call& call);
-  // Submit `count` tasks; `prepare(i)` changes `call` to that of task i. `made` counts the
+  // Submit `count` tasks. `prepare(i)` changes `call` to the call of task i. `made` counts the
   // submitted tasks, even if this throws.
   void submit_each(const Call& call, int64_t count, const std::function<void(int64_t)>& prepare,
                    TaskRange& made);
-  // Make all submits of a graph, with the addresses of its arguments in its bases. `is_known`: the
-  // arguments are disjoint, so the captured edges hold. Throws like submit(), possibly after some
-  // of the submits.
+  // Make all submits of a graph. The bases of the graph have the addresses of its arguments.
+  // `is_known`: the arguments are disjoint, so the captured edges hold. Throws the same exceptions
+  // as submit(), possibly after some of the submits.
   void replay(std::shared_ptr<CapturedGraph> graph, bool is_known);
   int64_t allocate(uint64_t bytes, uint64_t* address);
   void scope_begin();
@@ -48,7 +48,7 @@ class Driver {
   // Return whether the task ends within `timeout_ns`.
   bool wait(int64_t task, uint64_t timeout_ns);
   // For event loops, which first request the descriptor of the Watches. Return true if the task has
-  // ended; otherwise its end will be reported there. Throws like a wait.
+  // ended; otherwise the Watches report its end. Throws the same exceptions as wait().
   bool watch(int64_t task);
 
   // Take the role for queries. The driver's own thread continues to drive.
@@ -59,15 +59,15 @@ class Driver {
   const SharedFlags& flags() const { return flags_; }
   const DriverConfiguration& configuration() const { return configuration_; }
 
-  // Throw Refusal if this thread has the role: it is inside a call of the driver.
+  // Throw Refusal if this thread has the role, because it is inside a call of the driver then.
   void refuse_inside() const { state_.refuse_inside(); }
   // Throws Refusal (closed) after stop().
   void check_open() const;
   // Park the driver's own thread at a safe point for a fork, until own_thread().unpark().
   void park();
   // End an open run. Frames in flight are lost for this cause, and no further task starts. Waiting
-  // threads return when their task has ended, or throw Refusal (closed), as later submits and waits
-  // do. When this returns, no thread uses the progress table.
+  // threads return if their task has ended, and otherwise throw Refusal (closed), like later
+  // submits and waits. When this returns, no thread uses the progress table.
   void stop(int64_t cause);
   // Call this after stop(), or without stop() if no other thread uses the driver.
   void close();
@@ -83,7 +83,7 @@ class Driver {
   GuardedState state_;
   Drive drive_;
   ChildControl children_;
-  bool is_cancelled_ = false;  // the open run; changed only with the role
+  bool is_cancelled_ = false;  // the open run; a thread changes it only with the role
 };
 
 }  // namespace pto::hierarchy

@@ -50,13 +50,13 @@ bool Exchange::poll_children() {
   return has_moved;
 }
 
-// A child merges successes and reports them late; the progress table shows each of them at once.
-// Return whether there were any.
+// A child merges successes and reports them late, but the progress table shows each of them at
+// once. Report the successes that only the table shows. Return whether there were any.
 bool Exchange::read_progress(int32_t child) {
   const ChildLink& link = core_.link(child);
   if (link.in_flight() == 0 || link.is_disbelieved()) return false;
-  // Its counterpart is the check in child/answers.hpp whether the parent sleeps: one of the two
-  // sides sees the other.
+  // The child checks in child/answers.hpp whether the parent sleeps. The order of the accesses
+  // ensures that one of the two sides sees the other.
   const uint64_t marked = core_.progress.child(child).completed.load();
   const uint64_t last = std::min(marked, link.taken());
   uint64_t count = link.completed();
@@ -113,7 +113,7 @@ void Exchange::report_completion(int32_t child, uint64_t count, Outcome outcome,
   core_.is_dirty = true;
 }
 
-// Skip frames that were sent early and whose required frame has not succeeded.
+// Skip frames that were sent early and require this frame, which has not succeeded.
 void Exchange::skip_consumers(int32_t child, uint64_t count) {
   for (size_t i = 0; i < core_.links.size(); ++i) {
     const ChildLink& link = *core_.links[i];
@@ -280,7 +280,7 @@ void Exchange::lose(int32_t child, int64_t cause, bool returns) {
 }
 
 // Return the last frame that may have begun in a dead child, or on the host to which the child
-// passed it on. A skip counts as an end without a start.
+// passed it. A skipped frame counts as ended, although it has not begun.
 uint64_t Exchange::last_begun(int32_t child) const {
   const ChildLink& link = core_.link(child);
   const ChildRecord& seen = core_.progress.child(child);

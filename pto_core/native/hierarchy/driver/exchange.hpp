@@ -14,8 +14,9 @@ class Exchange : private FrameSource {
  public:
   explicit Exchange(DriverCore& core) : core_(core) {}
 
-  // Process the answers of the children, let the engine dispatch, and send. `waiters`: the number
-  // of waiting threads on whose behalf this is called. Return whether anything has happened.
+  // Process the answers of the children, let the engine dispatch tasks, and send the frames.
+  // `waiters`: the number of waiting threads on whose behalf this is called. Return whether there
+  // was any event.
   bool poll_and_dispatch(uint32_t waiters = 0);
   // Carry out the engine's instructions.
   void process();
@@ -26,11 +27,11 @@ class Exchange : private FrameSource {
   // The child that ran the first task of the last run probably gets the first task of this run too.
   // Wake it while the program prepares that task.
   void wake_first_child();
-  // Wake the waiting threads, because their condition, such as free space, may be true now.
+  // Wake the waiting threads, because their condition (for example free space) may be true now.
   void wake_waiting();
 
   void set_ready(int32_t child);
-  // Call when the process of the child is gone. `returns`: a restart will follow.
+  // Call this when the process of the child has ended. `returns`: a restart will follow.
   void lose(int32_t child, int64_t cause, bool returns);
   // Mark all children as lost; an open run ends.
   void lose_all(int64_t cause);
@@ -53,7 +54,7 @@ class Exchange : private FrameSource {
   void note_returning(ChildLink& link, bool returns);
 
   DriverCore& core_;
-  // child that received the first task of the last run
+  // the child that received the first task of the last run
   int32_t first_child_ = static_cast<int32_t>(kNone);
   bool has_sent_ = false;  // whether a task was sent in this run
 };

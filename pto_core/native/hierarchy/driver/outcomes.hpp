@@ -1,7 +1,7 @@
-// The outcomes of the tasks of a run. The driver keeps those of the last run; each handle of a task
-// keeps those of its run.
+// The outcomes of the tasks of a run. The driver keeps those of the last run. Each handle of a task
+// keeps those of its own run.
 //
-// Owner: the driver role. The GIL protects the reference counts.
+// Only the thread that has the driver role uses the data. The GIL protects the reference counts.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace pto::hierarchy {
 
-// The cause of a failure: data from the child, or data passed to add_cause() by the host.
+// The cause of a failure: data from the child, or data that the host passed to add_cause().
 struct Cause {
   std::string data;
   int64_t task = kNone;
@@ -36,7 +36,7 @@ struct EndedTask {
 struct RunOutcomes {
   int64_t first_task = 0;  // number of the first task of the run
   std::atomic<bool> is_over{false};
-  std::atomic<bool> is_stopped{false};           // whether the run was open when the driver stopped
+  std::atomic<bool> is_stopped{false};  // whether the run was still open when the driver stopped
   std::unordered_map<int64_t, EndedTask> ended;  // tasks that did not complete
   std::unordered_map<int64_t, Cause> causes;     // causes of failed frames
 

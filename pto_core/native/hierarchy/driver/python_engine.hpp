@@ -1,7 +1,7 @@
 // Adapts an engine in Python (pto_core.interfaces.Scheduler) to the interface Engine: creates event
 // objects and reads instructions.
 //
-// Every call needs the GIL. Exceptions of the engine propagate as nanobind::python_error.
+// Every call requires the GIL. An exception of the engine propagates as nanobind::python_error.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,8 +1,8 @@
-// The data of each task until it has ended, for its frames and for messages about it.
+// The data of each task until it has ended, for its frames and for messages about the task.
 //
 // Invariant: a record is live from append() to end(). Records lie in chunks, ordered by task
-// number, with the blobs of their tasks. A chunk is freed when its last task has ended. Owner: the
-// driver role.
+// number, with the blobs of their tasks. A chunk is freed when its last task has ended. Only the
+// thread that has the driver role uses it.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,8 @@ struct Place {
 struct TaskRecord {
   enum Flags : uint8_t { kIsLive = 1, kHasArguments = 2, kHasUses = 4 };
 
-  // Blobs of all members in sequence, each aligned to 8. With kHasUses, each is followed by one
-  // byte for each tensor: the value of pto_tensor.use for children that receive it.
+  // The blobs of all members in sequence, each aligned to 8. With kHasUses, one byte for each
+  // tensor follows each blob: the value of pto_tensor.use for children that receive it.
   std::byte* blobs;
   uint32_t callable;
   uint32_t config;
@@ -39,8 +39,8 @@ static_assert(sizeof(TaskRecord) == 32, "a waiting task costs this, its blob and
 
 class Records {
  public:
-  // Add the record of task `number`, which is larger than all before; `bytes` are reserved for its
-  // blobs. Skipped numbers have no record.
+  // Add the record of task `number`, which is larger than all numbers before. Reserve `bytes` for
+  // its blobs. Skipped numbers have no record.
   TaskRecord& append(int64_t number, size_t bytes);
 
   // Return nullptr if the task has ended, or has no record.
@@ -84,7 +84,7 @@ class Records {
   size_t live_ = 0;
 };
 
-// Return the size of the uses of so many tensors.
+// Return the number of bytes that hold the uses of `tensors` tensors: a multiple of 8.
 constexpr size_t use_bytes(size_t tensors) {
   return (tensors + 7) & ~size_t{7};
 }

@@ -1,7 +1,7 @@
-// Copies of the regions that a task changes in place, kept while the task may run again.
+// Copies of the regions that a task changes in place. They are kept while the task may run again.
 //
-// The memory is limited: a task reserves its part at the submit and frees it at its end. Owner: the
-// driver role.
+// The total memory is limited: a task reserves its part at the submit and frees it at its end. Only
+// the thread that has the driver role uses this class.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ class SavedRegions {
  public:
   explicit SavedRegions(uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
-  // Return whether this many more bytes fit now; the second function returns whether they can ever
-  // fit.
+  // fits() returns whether this many more bytes fit now; fits_ever() whether they fit when all
+  // copies have been freed.
   bool fits(uint64_t bytes) const { return bytes <= limit_bytes_ - reserved_bytes_; }
   bool fits_ever(uint64_t bytes) const { return bytes <= limit_bytes_; }
 

@@ -1,5 +1,5 @@
-// The replies of children to control frames, stored until the caller takes them. Owner: the driver
-// role.
+// The replies of children to control frames. They are stored until the caller takes them. Only the
+// thread that has the driver role uses this class.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ class Replies {
  public:
   // Return a number for a control frame whose reply is dropped.
   uint64_t next() { return next_++; }
-  // Return a number for a control frame whose caller takes the reply. If too many replies are not
-  // taken, the oldest are dropped.
+  // Return a number for a control frame whose reply the caller takes. If too many replies are not
+  // taken, the oldest ones are dropped.
   uint64_t expect() {
     if (replies_.size() >= kMost)
       std::erase_if(replies_,
@@ -35,7 +35,8 @@ class Replies {
     const auto found = replies_.find(number);
     if (found != replies_.end()) found->second.state = ReplyState::kLost;
   }
-  // Return each reply once; kLost for a number that is not expected.
+  // Return the state of a reply, and the reply itself once. Return kLost for a number for which no
+  // reply is expected.
   ReplyState take(uint64_t number, std::string* data) {
     const auto found = replies_.find(number);
     if (found == replies_.end()) return ReplyState::kLost;

@@ -28,8 +28,8 @@ void Role::wait() {
 void Role::lock_in_turns() {
   while (!lock_.try_lock()) {
     guarded_.host_.give_up();
-    // Release the role at once, because another thread may hold the next resource and wait for the
-    // role.
+    // Release the role at once, because another thread may hold the next resource while it waits
+    // for the role.
     {
       const std::lock_guard until_free(guarded_.mutex_);
     }

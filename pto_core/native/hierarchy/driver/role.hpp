@@ -39,7 +39,7 @@ class GuardedState {
                SharedFlags& flags)
       : host_(host), flags_(flags), state_(configuration, std::move(engine), flags) {}
 
-  // Throw Refusal if this thread has the role: it is inside a call of the driver.
+  // Throw Refusal if this thread has the role, because it is inside a call of the driver then.
   void refuse_inside() const;
 
  private:
@@ -54,7 +54,8 @@ class GuardedState {
 
 // Holds the role while the object lives. Its operator-> is the only access to the state.
 class Role {
-  // If the engine, an end or a policy is in Python, no signal handler may interrupt it.
+  // Holds signals while the role is held: if the engine, an end or a policy is in Python, no signal
+  // handler may interrupt it.
   class HeldInterrupts {
    public:
     explicit HeldInterrupts(GuardedState& guarded)
@@ -73,8 +74,8 @@ class Role {
   };
 
  public:
-  // For a thread of the program: before it waits, it releases the resources that other holders may
-  // need.
+  // For a thread of the program. Before it waits for the role, it releases the resources that the
+  // holder of the role may need.
   explicit Role(GuardedState& guarded)
       : guarded_(guarded), interrupts_(guarded), lock_(guarded.mutex_, std::try_to_lock) {
     guarded.flags_.drives.fetch_add(1, std::memory_order_relaxed);
@@ -82,7 +83,7 @@ class Role {
     note_holder();
   }
 
-  // The same for a query: the driver's own thread continues to drive.
+  // For a query of the program: the driver's own thread continues to drive.
   enum Asking { kAsks };
   Role(GuardedState& guarded, Asking)
       : guarded_(guarded), interrupts_(guarded), lock_(guarded.mutex_, std::try_to_lock) {
@@ -90,8 +91,8 @@ class Role {
     note_holder();
   }
 
-  // For a polling thread. It has released all resources, or it holds all the host resources that it
-  // needs and releases them while it waits.
+  // For a polling thread. Either it has released all resources, or it holds the host resources that
+  // it needs and releases them while it waits.
   enum Polling { kPolls, kPollsHolding };
   Role(GuardedState& guarded, Polling polling)
       : guarded_(guarded), interrupts_(guarded), lock_(guarded.mutex_, std::defer_lock) {
@@ -113,7 +114,7 @@ class Role {
   void lock_in_turns();
 
   GuardedState& guarded_;
-  const HeldInterrupts interrupts_;  // released after the lock
+  const HeldInterrupts interrupts_;  // declared first, so that it is released after the lock
   std::unique_lock<std::mutex> lock_;
 };
 

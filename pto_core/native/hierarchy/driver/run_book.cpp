@@ -5,8 +5,8 @@
 
 namespace pto::hierarchy {
 
-// Each run's outcomes store their own causes, so causes of earlier runs are dropped. A recently
-// added cause is kept, because it is about to be used.
+// The outcomes of each run store their own causes, so causes of earlier runs are dropped. A cause
+// that was added recently is kept, because a call is about to use it.
 void RunBook::begin(const std::vector<std::unique_ptr<ChildLink>>& links) {
   std::erase_if(causes_, [&](const auto& each) {
     const auto is_its = [&](const auto& link) { return link->presence.loss_cause == each.first; };

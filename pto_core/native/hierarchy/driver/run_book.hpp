@@ -1,4 +1,4 @@
-// The tasks, runs and failure causes of a driver. Owner: the driver role.
+// The tasks, runs and failure causes of a driver. Only the thread that has the driver role uses it.
 //
 // Invariant: a task has a record from its submit until it has finished.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace pto::hierarchy {
 
-struct TaskCounts {  // run to which the causes belong
+struct TaskCounts {  // numbers of tasks of the current run
   int64_t submitted = 0;
   int64_t finished = 0;
   int64_t failed = 0;
@@ -26,7 +26,7 @@ struct TaskCounts {  // run to which the causes belong
 
 class RunBook {
  public:
-  // Causes of lost children are kept, because later tasks may fail for them.
+  // The causes of lost children are kept, because later tasks may fail with them.
   void begin(const std::vector<std::unique_ptr<ChildLink>>& links);
   // Return the outcomes of the last run; after begin(), of the new run.
   const std::shared_ptr<RunOutcomes>& outcomes() const { return outcomes_; }
@@ -39,12 +39,12 @@ class RunBook {
 
   int64_t next_cause() { return next_cause_++; }
   int64_t add_cause(std::string data);
-  // Return the result from the last run, or from the run with those outcomes.
+  // Return a cause from the outcomes `of` or, if `of` is null, of the last run.
   std::optional<Cause> cause(int64_t number, const RunOutcomes* of = nullptr) const;
-  // Set the data of a cause of this run that has none, such as a deadline.
+  // Set the data of a cause of this run that has no data yet, such as a deadline.
   void explain(int64_t cause, std::string data);
-  // Return a task of the last run, or of the run with those outcomes, that ended without
-  // completing.
+  // Return a task that ended without completing, from the outcomes `of` or, if `of` is null, of the
+  // last run.
   std::optional<EndedTask> ended(int64_t task, const RunOutcomes* of, int32_t* child) const;
   static EndedTask ended_from(const TaskRecord& record);
 

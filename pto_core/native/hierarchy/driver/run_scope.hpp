@@ -24,7 +24,8 @@ class RunScope {
   // Call with the GIL held. Each method throws if the run is refused; then this object owns no run.
   void begin(nb::object driver, Hazards hazards, nb::handle config);
   void begin_replay(nb::object driver, const CapturedObject& captured, TaskArgs* args);
-  // Call `self._leave(error)`, which ends the run. If that raises too early, end the run here.
+  // Call `self._leave(error)`, which ends the run. If that call raises before it has ended the run,
+  // end it here.
   static void exit(nb::handle self, nb::handle error);
 
  private:

@@ -1,5 +1,5 @@
-// The data of a driver that threads read without the role. It is written with the role, except
-// where a comment says otherwise.
+// The data of a driver that threads read without the role. Only the thread that has the role writes
+// it, except where a comment states otherwise.
 #pragma once
 
 #include <atomic>
@@ -10,16 +10,17 @@ namespace pto::hierarchy {
 struct SharedFlags {
   std::atomic<bool> is_running{false};  // from the start of a run until its last task has ended
   std::atomic<bool> is_closed{false};
-  std::atomic<bool> calls_python{false};  // the engine, a policy or a transport is Python
+  // whether the engine, a policy or a transport is in Python
+  std::atomic<bool> calls_python{false};
   std::atomic<bool> has_work{false};
-  std::atomic<uint32_t> timeouts{0};   // live tasks that have a deadline
-  std::atomic<uint32_t> returning{0};  // lost children that restart
+  std::atomic<uint32_t> timeouts{0};   // number of live tasks that have a deadline
+  std::atomic<uint32_t> returning{0};  // number of lost children that are being restarted
   // all tasks with smaller numbers have ended; never decreases
   std::atomic<int64_t> oldest_live{0};
-  std::atomic<uint64_t> drives{0};  // how often the program took the role; written by any thread
-  // number of waiting threads of the program; written by any thread
+  std::atomic<uint64_t> drives{0};  // how often the program took the role; any thread may write it
+  // number of waiting threads of the program; any thread may write it
   std::atomic<uint32_t> waiting{0};
-  std::atomic<uint64_t> last_look_ns{0};  // time of the last host call; written by any thread
+  std::atomic<uint64_t> last_look_ns{0};  // time of the last host call; any thread may write it
   std::atomic<bool> is_look_due{false};
 };
 

@@ -1,4 +1,4 @@
-// The source positions of submits, with numbers for code objects. Call with the GIL held.
+// The source positions of submits. Code objects are identified by numbers. Call with the GIL held.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -26,10 +26,12 @@ class SourcePlaces {
  private:
   uint32_t code_number(PyObject* code);
 
-  const std::string own_folder_;                 // the folder of this package
-  std::vector<nb::object> codes_{nb::object()};  // code objects of the program; number 0 is none
-  std::unordered_map<PyObject*, uint32_t> code_numbers_;  // 0: the code belongs to this package
-  std::vector<nb::object> own_codes_;                     // those of this package
+  const std::string own_folder_;  // the folder of this package
+  // code objects of the program, by number; number 0 stands for none
+  std::vector<nb::object> codes_{nb::object()};
+  // number of each code object; 0 for code of this package
+  std::unordered_map<PyObject*, uint32_t> code_numbers_;
+  std::vector<nb::object> own_codes_;  // code objects of this package
   PyObject* last_code_ = nullptr;
   uint32_t last_code_number_ = 0;
 };

@@ -1,4 +1,4 @@
-// Many tasks in one call: each task gets one part of every tensor.
+// Submits many tasks in one call. Each task gets one part of every tensor.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +10,7 @@
 namespace pto::hierarchy {
 namespace {
 
-// The scalars of the tasks: one row for each task, eight bytes for each scalar.
+// The scalars of the tasks: one row for each task, with eight bytes for each scalar.
 class ScalarRows {
  public:
   explicit ScalarRows(PyObject* object) {

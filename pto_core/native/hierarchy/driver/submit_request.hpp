@@ -1,4 +1,4 @@
-// The values from the Python side for a submit, and for all submits of a Worker.
+// The values that the Python side passes for one submit, and for all submits of a Worker.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,7 +16,8 @@ namespace nb = nanobind;
 
 class VisibleMemory;
 
-// The arguments of a submit as the binding receives them, before any check; null: not passed.
+// The arguments of a submit as the binding receives them, before any check. Null means that an
+// argument was not passed.
 struct SubmitRequest {
   Kind kind = Kind::kNextLevel;
   bool is_group = false;
@@ -32,11 +33,11 @@ struct SubmitRequest {
 
 struct WorkerSettings {
   std::shared_ptr<const LiveCallables> callables;
-  std::shared_ptr<VisibleMemory> memory;    // of forked children
-  std::shared_ptr<VisibleMemory> attached;  // of spawned children; null if there are none
-  std::vector<bool> spawned;                // of each child
+  std::shared_ptr<VisibleMemory> memory;    // for forked children
+  std::shared_ptr<VisibleMemory> attached;  // for spawned children; null if there are none
+  std::vector<bool> spawned;                // for each child: whether it was spawned
   CallableSpace next_level_space = CallableSpace::kLocalChip;
-  uint32_t task_timeout_ms = 0;  // for tasks without a time limit of their own
+  uint32_t task_timeout_ms = 0;  // the time limit of tasks that have none of their own
 };
 
 inline const char* call_of(Kind kind) {

@@ -37,7 +37,7 @@ uint32_t milliseconds_of(PyObject* object) {
 }
 
 // Return the regions that a repeatable task changes in place, which are saved and restored. The
-// driver refuses those in child memory; those of a capture are created by each replay.
+// driver refuses regions in child memory. For a capture, each replay creates its own.
 bool is_saved(const ContinuousTensor& tensor, Tag tag) {
   const bool is_captured = tensor.origin == Origin::kHeap && Capture::is_captured(tensor.data.data);
   return tag == Tag::kInout && !tensor.data.child_memory && !is_captured;
@@ -190,8 +190,8 @@ Call Submits::begin_call(const SubmitRequest& request, Draft& draft) {
   return call;
 }
 
-// Only for a Worker that has spawned children: a spawned child sees only the mappings that it
-// attached.
+// Needed only for a Worker with spawned children: a spawned child sees only the mappings that it
+// has attached.
 VisibleMemory& Submits::memory_among(const Call& call) const {
   const std::span<const int32_t> all = children_[static_cast<size_t>(call.kind)];
   const std::span<const int32_t> candidates = call.pins.empty() || call.is_hint ? all : call.pins;
@@ -250,8 +250,8 @@ PyObject* Submits::submit(const SubmitRequest& request) {
   if (draft.has_child_memory && !captures_.capture())
     memory_.add_uses(draft.keys, {task, task}, driver_.flags().oldest_live);
   drop_kept(driver_.flags().oldest_live);
-  // Freeing objects just now may have closed the Worker, and other threads may have ended or begun
-  // a run.
+  // Freeing objects may run Python code, so the Worker may be closed now, and other threads may
+  // have ended or begun a run.
   if (!run_.object) or_error([&] { driver_.check_open(); });
   RunObject* const now = run_.object;
   const bool is_of_next = now && now->outcomes && task >= now->outcomes->first_task;

@@ -1,4 +1,4 @@
-// The submits of a Worker: converts objects to calls of the driver, or of the current capture. Any
+// The submits of a Worker. Converts objects to calls of the driver, or of the current capture. Any
 // thread may call it with the GIL held.
 #pragma once
 
@@ -24,8 +24,8 @@ struct TaskHandle;
 
 // Return the open run, or the capture.
 struct OpenRun {
-  RunObject* object = nullptr;  // a reference, while there is one
-  uint32_t config = 0;          // for tasks of the next level without a configuration of their own
+  RunObject* object = nullptr;  // an owned reference while a run is open
+  uint32_t config = 0;  // for tasks of the next level that have no configuration of their own
 };
 
 class Submits {
@@ -38,8 +38,8 @@ class Submits {
 
   // Return a new TaskHandle.
   PyObject* submit(const SubmitRequest& request);
-  // Submit tasks: task i gets the i-th part of each tensor of `request.args` along its first
-  // dimension, and row i of `scalars` after its scalars. Return the range of task numbers.
+  // Submit tasks. Task i gets the i-th part of each tensor of `request.args` along its first
+  // dimension, and row i of `scalars` after its own scalars. Return the range of task numbers.
   nb::object submit_many(const SubmitRequest& request, PyObject* scalars);
   nb::object allocate(nb::handle shape, nb::handle dtype);
   void scope_begin();
@@ -65,7 +65,8 @@ class Submits {
     std::vector<MemberCall> members;
     std::vector<int32_t> pins;
     std::vector<int64_t> after;
-    std::vector<int32_t> workers;  // that have the callable, if it is one for other hosts
+    // the children that have the callable, if it is one for other hosts
+    std::vector<int32_t> workers;
     bool has_child_memory = false;
   };
   class DraftLoan;
@@ -78,7 +79,7 @@ class Submits {
   void check_run(const TaskHandle& handle) const;
   void place_by_memory(const SubmitRequest& request, Draft& draft, Call* call) const;
   void place_by_callable(const SubmitRequest& request, Draft& draft, Call* call) const;
-  // Return the memory that all children on which the task may run have mapped.
+  // Return the memory that is mapped in all children on which the task may run.
   VisibleMemory& memory_for(const Call& call) const {
     return settings_.attached ? memory_among(call) : *settings_.memory;
   }
@@ -99,7 +100,8 @@ class Submits {
   SourcePlaces places_;
   CallNumbers numbers_;
   std::deque<Kept> kept_;  // owners of the memory of live tasks, ascending by task
-  // A thread that waits in a submit keeps its draft while other threads submit with another one.
+  // A thread that waits in a submit keeps its draft. Other threads submit with another draft
+  // meanwhile.
   std::vector<std::unique_ptr<Draft>> drafts_;
 };
 

@@ -9,7 +9,7 @@
 namespace pto::hierarchy {
 namespace {
 
-// The number of submits after which children are polled; a quarter of the largest window.
+// The number of submits after which the driver polls its children; a quarter of the largest window.
 constexpr uint32_t kSubmitsAPollTogether = 64;
 // Less than 50 ms, for a program that submits so often that the driver's own thread never drives.
 constexpr uint32_t kSubmitsAClock = 32;
@@ -22,7 +22,8 @@ size_t bytes_of(const MemberCall& member) {
   return blob_bytes(member.tensors.size(), member.scalars.size());
 }
 
-// Not inlined, because few Workers have children that receive uses. Return the end of the bytes.
+// Not inlined, because few Workers have children that receive uses. Returns the end of the written
+// bytes.
 [[gnu::noinline]] std::byte* append_uses(const MemberCall& member, std::byte* to) {
   for (size_t i = 0; i < member.keys.size(); ++i)
     to[i] = use_of(member.keys[i].tag, member.tensors[i].data != member.keys[i].address);
@@ -53,7 +54,7 @@ Submission submission_of(const Call& call, std::vector<Member>& members) {
   return submission;
 }
 
-// Throw if a frame of the task can never be sent.
+// Throw if a frame of the task could never be sent.
 void Submitter::check_sizes(const Call& call) const {
   for (const auto& link : core_.links) {
     if (link->configuration.kind != call.kind || !link->is_attached()) continue;
@@ -185,7 +186,7 @@ void Submitter::keep(const Call& call, int64_t task) {
   }
 }
 
-// An idle child must not wait for this many submits.
+// Poll earlier if a child is idle: it must not wait until this many submits have been made.
 bool Submitter::is_poll_due(Kind kind, uint32_t submits) {
   bool is_due = ++since_poll_ >= submits;
   for (size_t i = 0; i < core_.links.size() && !is_due; ++i) {

@@ -17,16 +17,16 @@ class Submitter {
       : core_(core), exchange_(exchange), states_use_(core.configuration.engine.states_use()) {}
 
   void begin_run();
-  // Return kNone if there is no free space now. Throw Refusal or DeadlockFound. Children are polled
-  // after `submits_a_poll` submits, and also if one is idle.
+  // Return kNone if there is no free space now. Throw Refusal or DeadlockFound. Polls the children
+  // after `submits_a_poll` submits, and earlier if a child is idle.
   int64_t try_submit(const Call& call, uint32_t submits_a_poll);
-  // Submit tasks from `at` up to `stop`; `prepare(i)` changes `call` to that of task i. Return the
-  // position reached: `stop`, a task that allocates, or a task for which there is no free space
-  // now.
+  // Submit tasks from `at` up to `stop`; `prepare(i)` changes `call` to the call of task i. Return
+  // the position reached. This is `stop`, or a task that allocates memory, or a task for which
+  // there is no free space now.
   int64_t try_submit_each(const Call& call, int64_t at, int64_t stop,
                           const std::function<void(int64_t)>& prepare, TaskRange& made);
   int64_t try_allocate(uint64_t bytes, uint64_t* address);
-  // Throw if this submit can never succeed, independent of earlier submits.
+  // Throw if this submit can never succeed, whatever was submitted before.
   void check(const Call& call) const;
 
   void scope_begin();
@@ -35,8 +35,8 @@ class Submitter {
   void end_scopes();
   uint32_t depth() const { return depth_; }
 
-  // Return the heap ring of the innermost scope, and the size that must be granted before `bytes`
-  // more are allocated; 0 if the granted size suffices.
+  // Return the heap ring of the innermost scope. Also return the size that must be granted before
+  // `bytes` more are allocated, or 0 if the granted size suffices.
   struct Grant {
     uint32_t ring;
     uint64_t bytes;

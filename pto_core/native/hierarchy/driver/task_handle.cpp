@@ -59,7 +59,7 @@ PyObject* done(PyObject* self, void*) {
       [&] { return PyBool_FromLong(or_error([&] { return has_ended(self_of(self)); })); });
 }
 
-// Return (result, cause, root) of a task that did not complete, else None.
+// Return (result, cause, root) of a task that did not complete, otherwise None.
 PyObject* failure(PyObject* self, void*) {
   return or_raise([&]() -> PyObject* {
     const TaskHandle* handle = self_of(self);

@@ -1,7 +1,7 @@
 // TaskHandle: the result of a submit. The Python type is written by hand, because each task creates
 // an object.
 //
-// It shares the outcomes of its run, which live as long as a handle does.
+// A handle shares the outcomes of its run, which live as long as any handle of the run.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,9 +17,10 @@ namespace nb = nanobind;
 
 class WorkerDriver;
 
-// The data that the handles of a run share; a Python object, so that handles can count references.
+// The data that all handles of a run share. It is a Python object, so that handles can count
+// references to it.
 struct RunObject {
-  PyObject_HEAD WorkerDriver* driver;     // valid as long as driver_object is
+  PyObject_HEAD WorkerDriver* driver;     // valid as long as driver_object is alive
   PyObject* driver_object;                // an owned reference
   std::shared_ptr<RunOutcomes> outcomes;  // null for a task of a capture
 };
@@ -30,7 +31,8 @@ struct TaskHandle {
   PyObject* outputs;  // an owned reference set by the creator of the task, or null
 };
 
-// Return new references; nullptr, with the exception set, if memory is exhausted.
+// Create objects and return new references; nullptr, with the exception set, if memory is
+// exhausted.
 RunObject* make_run_object(WorkerDriver* driver, PyObject* driver_object,
                            std::shared_ptr<RunOutcomes> outcomes);
 PyObject* make_task_handle(int64_t task, RunObject* run);

@@ -20,7 +20,7 @@ void Watches::end_all() {
   for (const int64_t task : std::exchange(watched_, {})) tell(task);
 }
 
-// Only the first of several tasks makes the descriptor readable, so a write of 1 cannot fail.
+// Only the first of several tasks makes the descriptor readable, so this write of 1 cannot fail.
 void Watches::tell(int64_t task) {
   ended_.push_back(task);
   if (ended_.size() == 1) static_cast<void>(eventfd_write(descriptor_, 1));

@@ -1,6 +1,7 @@
 // The tasks that event loops await, and the descriptor that wakes the loops.
 //
-// The descriptor is readable while take() has tasks to return. Owner: the driver role.
+// The descriptor is readable while take() has tasks to return. Only the thread that has the driver
+// role uses this class.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ class Watches {
   }
   // Wake all loops, so that they check their tasks again.
   void end_all();
-  // Return each ended task once.
+  // Return the watched tasks that have ended since the last call.
   std::vector<int64_t> take();
 
  private:

@@ -28,8 +28,8 @@ WorkerDriver::WorkerDriver(const DriverConfiguration& configuration, std::unique
       captures_(driver_->configuration().engine, settings_, child_memory_),
       submits_(*this, *driver_, settings_, child_memory_, captures_, run_) {}
 
-// A forked child that inherited the driver lacks its threads, and must not touch memory that the
-// parent uses.
+// A forked child that has inherited the driver does not have its threads, and must not access
+// memory that the parent uses.
 WorkerDriver::~WorkerDriver() {
   if (process_ != getpid())
     static_cast<void>(driver_.release());
@@ -53,8 +53,8 @@ void WorkerDriver::close_driver() noexcept {
   }
 }
 
-// The driver's own thread dropped the last reference inside a host call. Frames below it still use
-// both objects.
+// The driver's own thread dropped the last reference, inside a host call. Its stack still uses both
+// objects.
 void WorkerDriver::leave_to_own_thread() {
   Driver* const driver = driver_.release();
   driver->own_thread().end_by_itself([driver, host = host_.release()] {
@@ -73,7 +73,7 @@ void WorkerDriver::close() {
   if (process_ != getpid()) return;
   or_error([&] { driver_->close(); });
   submits_.drop_kept(INT64_MAX);
-  // It holds this object through driver_object.
+  // The run object holds a reference to this object, through driver_object.
   set_run(nullptr, 0);
 }
 
@@ -88,11 +88,12 @@ void WorkerDriver::refuse_fork() const {
 
 void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config) {
   end_run_without_owner();
-  // This step is first, because it may be refused.
+  // Do this first, because it may be refused.
   const uint32_t number = submits_.config_number(config);
   captures_.check_none();
   auto outcomes = or_error([&] { return driver().run_begin(hazards); });
-  if (captures_.capture()) {  // another thread began it while this one waited for the driver
+  // another thread began a capture while this thread waited for the driver
+  if (captures_.capture()) {
     or_error([&] { driver().run_end(false); });
     captures_.check_none();
   }
@@ -135,7 +136,7 @@ void WorkerDriver::abandon() noexcept {
   try {
     driver_->cancel(driver_->add_cause({}));
   } catch (const Refusal&) {
-    // This thread is inside a call of the driver. The next run cancels this one.
+    // This thread is inside a call of the driver. The next run will cancel this run.
   }
 }
 
@@ -163,7 +164,7 @@ void WorkerDriver::capture_begin(nb::object self, Hazards hazards, nb::handle co
   end_run_without_owner();
   const uint32_t number = submits_.config_number(config);
   std::unique_ptr<Capture> made = captures_.make(hazards, args);
-  // Other threads can run before this point, but not between the checks and the following steps.
+  // Other threads can run before this line, but not between the checks and the steps that follow.
   if (captures_.capture())
     core::raise_usage("a capture inside a capture; capture one graph after the other");
   if (driver_->flags().is_running)

@@ -25,7 +25,7 @@ class WorkerDriver {
                nb::object hooks, const WorkerSettings& settings);
   ~WorkerDriver();
 
-  // Raise in a fork of the program, where no thread drives the run.
+  // Raise in a forked process, where no thread drives the run.
   Driver& driver() {
     if (process_ != current_process()) refuse_fork();
     return *driver_;
@@ -43,18 +43,18 @@ class WorkerDriver {
   bool is_open(const RunOutcomes& outcomes) const;
   // Return whether a run is open that its owner can still end.
   bool is_running() { return driver().flags().is_running && !is_abandoned_; }
-  // Cancel the open run because its owner is gone. At the latest, this happens when the next run
-  // begins and waits for its end.
+  // Cancel the open run because its owner no longer exists. The run ends at the latest when the
+  // next run begins, which waits for this.
   void abandon() noexcept;
   void end_run_without_owner();
   // Cancel the open run and end it, even if signal handlers raise meanwhile.
   void end_abandoned() noexcept;
 
-  // Between begin and end of a capture, submits are recorded and nothing runs. `args`: the TaskArgs
-  // of the graph.
+  // Between the begin and the end of a capture, submits are recorded and no task runs. `args`: the
+  // TaskArgs of the graph.
   void capture_begin(nb::object self, Hazards hazards, nb::handle config, TaskArgs* args);
   CapturedObject capture_end();
-  // End a capture whose graph raised.
+  // End a capture whose graph function raised an exception.
   void capture_abandon();
   // Begin a run of the graph on the tensors of `args`; replay() and run_end() follow.
   void replay_begin(nb::object self, const CapturedObject& captured, TaskArgs* args);
@@ -79,7 +79,7 @@ class WorkerDriver {
   const WorkerSettings settings_;
   const pid_t process_;
   OpenRun run_;
-  bool is_abandoned_ = false;  // the run is open, but no Python object owns it
+  bool is_abandoned_ = false;  // whether the run is open although no Python object owns it
   ChildMemory child_memory_;
   Captures captures_;
   Submits submits_;

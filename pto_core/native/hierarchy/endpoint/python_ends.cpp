@@ -20,7 +20,7 @@ struct AnswerHead {
 };
 static_assert(sizeof(AnswerHead) == 16);
 
-// The result of a call without an answer.
+// The result of a call that returned no answer.
 struct Ended {
   int32_t status;
   std::string message;
@@ -49,7 +49,7 @@ nb::bytes joined(const void* head, size_t head_bytes, const void* data, size_t b
   return nb::steal<nb::bytes>(object);
 }
 
-// One Python end and its state.
+// One end in Python and its state.
 class PythonEnd {
  public:
   PythonEnd(nb::object end, pto_bell* other_bell, uint32_t queue_bytes)
@@ -57,7 +57,7 @@ class PythonEnd {
 
   const char* error() const { return error_.c_str(); }
 
-  // Run `call` with the GIL. Return its result, or a description of its failure.
+  // Run `call` with the GIL held. Return its result, or a description of its failure.
   template <class Call>
   int32_t run(Call call) {
     if (status_ != 0) return status_;
@@ -73,7 +73,7 @@ class PythonEnd {
     }
   }
 
-  // Errors are dropped, because no call follows.
+  // Drop exceptions, because no later call could report them.
   void close() {
     const nb::gil_scoped_acquire hold;
     try {
@@ -165,7 +165,7 @@ class PythonParent : public PythonEnd {
   void forget() { told_.clear(); }
 
  private:
-  std::vector<nb::bytes> told_;  // until the next poll
+  std::vector<nb::bytes> told_;  // valid until the next poll
 };
 
 class PythonChild : public PythonEnd {
@@ -219,7 +219,7 @@ class PythonChild : public PythonEnd {
     return 0;
   }
 
-  std::deque<nb::bytes> held_;  // received, not yet taken
+  std::deque<nb::bytes> held_;  // received, but not yet taken
 };
 
 }  // namespace

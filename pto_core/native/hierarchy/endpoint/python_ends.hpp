@@ -6,8 +6,8 @@
 // its message. The latter is permanent: the end is not called again. A frame that is too large only
 // fails its call.
 //
-// An exception of a signal handler inside a call is handled like any other error of the end. In the
-// parent, the driver defers the handlers of SIGINT, SIGTERM and SIGHUP meanwhile.
+// An exception of a signal handler inside a call is treated as an error of the end. In the parent,
+// the driver defers the handlers of SIGINT, SIGTERM and SIGHUP during a call.
 #pragma once
 
 #include <nanobind/nanobind.h>

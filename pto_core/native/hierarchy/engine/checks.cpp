@@ -91,7 +91,7 @@ void check_box(const Tensor& tensor) {
   refuse(text_of_box(*tensor.box) + " is not a view of its buffer");
 }
 
-// The keys of child memory are its addresses with additional bits set; see locate().
+// The keys of child memory are addresses with additional bits set; see locate().
 void check_child_memory(const Core& core, const Tensor& tensor) {
   if (tensor.child < 0 || static_cast<uint32_t>(tensor.child) >= core.children.size()) {
     refuse("memory of child " + std::to_string(tensor.child) + "; there are children 0 to " +
@@ -124,8 +124,8 @@ void check_tensor(const Core& core, const Tensor& tensor) {
   if (tensor.box != nullptr) refuse("a view of a buffer that is not allocated yet");
 }
 
-// Return a value to add to the addresses of one child's memory. No host memory has the resulting
-// addresses.
+// Return a value that is added to the addresses of one child's memory. No host memory has the
+// resulting addresses.
 constexpr uint64_t window_of(int32_t child) {
   if (child == kNone) return 0;
   return uint64_t{1} << 61 | static_cast<uint64_t>(child) * kChildMemoryEnd;

@@ -35,9 +35,9 @@ class Child {
   const uint32_t window;
   ChildState state = ChildState::kExpected;
   uint64_t reserved = 0;  // the pass in which the child was reserved for a group
-  uint32_t early = 0;     // frames in flight with a requirement
+  uint32_t early = 0;     // number of frames in flight that have a requirement
   uint64_t sent = 0;
-  uint64_t completed = 0;  // never decreases: frames lost with the child count as completed
+  uint64_t completed = 0;  // never decreases; frames lost with the child count as completed
   int64_t cause = kNone;   // cause of the child's last loss
 
   uint64_t in_flight() const { return sent - completed; }
@@ -111,7 +111,7 @@ class Child {
   std::vector<Deadline> deadlines_;
 };
 
-// All children, by number, and by kind.
+// All children, by number and by kind.
 class Children {
  public:
   explicit Children(const std::vector<ChildConfiguration>& configurations) {
@@ -122,7 +122,7 @@ class Children {
   }
 
   uint32_t size() const { return static_cast<uint32_t>(all_.size()); }
-  // Return a child by a number from the engine itself.
+  // Return a child by its number, which comes from the engine and is valid.
   Child& operator[](int64_t number) { return all_[static_cast<uint64_t>(number)]; }
   const Child& operator[](int64_t number) const { return all_[static_cast<uint64_t>(number)]; }
   std::vector<Child>& all() { return all_; }
@@ -130,7 +130,7 @@ class Children {
   // Return the children that run tasks of this kind, in ascending order.
   const std::vector<Child*>& of_kind(uint8_t kind) const { return of_kind_[kind]; }
 
-  // Return a child by a number from a report. The number is checked.
+  // Return a child by its number, which comes from a report and is checked.
   Child& reported(int32_t number) {
     if (number < 0 || static_cast<uint64_t>(number) >= all_.size()) {
       throw Refusal(Refusal::Kind::kProtocol, "child " + std::to_string(number) +

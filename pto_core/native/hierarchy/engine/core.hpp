@@ -28,8 +28,8 @@ struct GroupMember {
   uint64_t count;
 };
 
-// The records of groups. The records of a group are consecutive, and are reused for groups of the
-// same size.
+// The records of groups. The records of one group are consecutive. They are reused for groups of
+// the same size.
 class GroupMembers {
  public:
   explicit GroupMembers(uint32_t largest) : free_(largest + 1) {}
@@ -72,7 +72,7 @@ struct ScopeTasks {
   uint32_t last = kNoSlot;
 };
 
-// The state of an engine. After a run, only children and rings remain.
+// The state of an engine. Only the children and the rings survive the end of a run.
 struct Core {
   explicit Core(const Configuration& given);
   ~Core();
@@ -99,13 +99,13 @@ struct Core {
   engine::ScopeStack<kRings> scopes;
   std::vector<ScopeTasks> scope_tasks;  // indexed by scope depth
   Instructions* out = nullptr;          // instructions of the current event
-  uint32_t freed_rings = 0;             // rings whose tail moved in this event; one bit for each
-  bool is_running = false;  // whether a run is open: from its start to the end of its last task
+  uint32_t freed_rings = 0;  // rings whose tail has moved in this event, one bit for each ring
+  bool is_running = false;   // whether a run is open: from its start to the end of its last task
   bool is_ending = false;
   Hazards hazards = Hazards::kRaw;
   std::optional<int64_t> cancelled;  // the cause, once the run is cancelled
   uint64_t tasks = 0;                // number of tasks submitted in this run
-  uint64_t key_count = 0;            // number of keys assigned to OUTPUT tensors of size 0
+  uint64_t key_count = 0;  // number of keys that were assigned to OUTPUT tensors of size 0
   uint64_t conservative_edges = 0;
   std::unordered_map<int64_t, int64_t> roots;  // failures and poisonings of this run
   std::vector<std::pair<int64_t, int64_t>> failed;

@@ -25,11 +25,12 @@ bool Dispatcher::pass() {
   if (core_.queues.groups() > 0) has_sent = try_groups() || has_sent;
   while (core_.queues.singles() > 0 && try_oldest_single()) has_sent = true;
   while (core_.queues.early() > 0 && try_oldest_early()) has_sent = true;
-  // Without groups there are no reservations, and all tasks that could be sent were sent.
+  // Only groups reserve children. Without groups, the loops above have sent all tasks that could be
+  // sent.
   return has_sent && core_.queues.groups() > 0;
 }
 
-// Try each waiting group once, the oldest of both kinds first.
+// Try to send each waiting group once, in the order of arrival over both kinds.
 bool Dispatcher::try_groups() {
   const uint64_t end = core_.queues.next_arrival();
   uint32_t next[2];
@@ -117,7 +118,8 @@ uint32_t Dispatcher::count(Fits&& fits) const {
   return found;
 }
 
-// Choose the pinned children; without pins, hinted children first, then the least busy ones.
+// Choose the pinned children or, without pins, first the hinted children and then the least busy
+// ones.
 template <class Fits>
 void Dispatcher::choose(const Slot& slot, Fits&& fits) {
   if (slot.is_pinned) {
@@ -166,7 +168,8 @@ bool Dispatcher::try_oldest_single() {
   return oldest != kNoSlot && try_single(oldest);
 }
 
-// Return whether an unpinned single task of this kind can be sent now, or has no child left.
+// Return whether an unpinned single task of this kind can be sent now, or must fail because no
+// child is left.
 bool Dispatcher::may_change(uint8_t kind) const {
   bool is_lost = true;
   for (const Child* child : core_.children.of_kind(kind)) {

@@ -1,11 +1,11 @@
-// The dispatcher: it decides which task is sent to which child, and when.
+// The dispatcher. It decides when a task is sent, and to which child.
 //
 // Groups are sent first, in the order in which they became ready. All members of a group are sent
 // in one step, so two groups have the same order in every child. A group that cannot be sent
-// reserves its children: no single task and no later group is sent there, so it waits for at most
-// one completion of each child. If a group can neither be sent nor reserve a child, although all of
-// its children are READY, no later group of its kind is tried. Single tasks follow, then tasks that
-// can be sent before their producer has finished.
+// reserves its children: no single task and no later group is sent to a reserved child, so the
+// group waits for at most one completion of each child. If a group can neither be sent nor reserve
+// a child, although all of its children are READY, the dispatcher tries no later group of its kind.
+// Single tasks follow, then tasks that can be sent before their producer has finished.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +31,12 @@ class Dispatcher {
   // After this many groups in a row, a waiting single task is sent first.
   static constexpr uint32_t kGroupsInARow = 64;
 
-  // Return true if another pass may find more to send.
+  // Return whether another pass may find more tasks to send.
   bool pass();
   bool try_groups();
   bool try_group(uint32_t index);
   void reserve_for(const Slot& slot);
-  // Fill `allowed_`, then fill `chosen_` with a child for each member, from the children that
+  // Fill `allowed_`, then fill `chosen_` with a child for each member. Use only children that
   // `fits` accepts.
   void allow(const Slot& slot);
   template <class Fits>
@@ -44,7 +44,7 @@ class Dispatcher {
   template <class Fits>
   void choose(const Slot& slot, Fits&& fits);
 
-  // Return true if a task was sent, or failed because it has no child.
+  // Return whether a task was sent, or failed because no child is left.
   bool try_oldest_single();
   bool try_single(uint32_t index);
   Child* pick(const Slot& slot);

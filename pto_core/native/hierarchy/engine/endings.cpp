@@ -49,7 +49,7 @@ void Endings::poison(uint32_t index) {
 void Endings::consider_early(uint32_t index) {
   Slot& slot = core_.slots[index];
   // Neither task may be a group or have retries, and a failure of the producer must poison the
-  // task.
+  // consumer.
   if (slot.unfinished != 1 || slot.poisoning != 1 || slot.state != State::kPending) return;
   if (slot.members != 1 || slot.has_retries) return;
   Slot& producer = core_.slots[slot.unfinished_sum];
@@ -57,7 +57,7 @@ void Endings::consider_early(uint32_t index) {
   if (slot.poison != kNotPoisoned || core_.cancelled) return;
   if (slot.is_pinned) return core_.queues.add_early(index, slot.pin);
   if (slot.kind != producer.kind) return;
-  // Of the consumers without a pin, only the first is sent early.
+  // Of the consumers without a pin, send only the first one early.
   if (producer.follower != kNoSlot && producer.follower != index) return;
   producer.follower = index;
   core_.queues.add_early(index, producer.child);
@@ -157,7 +157,8 @@ void Endings::end(uint32_t index, StateEvent event, Result result, int64_t cause
   last_finished_ = index;
 }
 
-// Work breadth first: a poisoned consumer notifies its own consumers after all earlier ones.
+// Work breadth first: a poisoned task notifies its consumers only after all tasks that ended before
+// it have notified theirs.
 void Endings::tell_consumers() {
   while (first_finished_ != kNoSlot) {
     const uint32_t index = first_finished_;
@@ -221,7 +222,7 @@ void Endings::consume_if_unreferenced(uint32_t index) {
   if (!is_kept && (slot.consumer_count | slot.owner_count) == 0) consume(index);
 }
 
-// Outputs of a failed task stay in the map, so that their readers are poisoned.
+// Outputs of a failed task stay in the map, so that tasks that read them are poisoned.
 void Endings::consume(uint32_t index) {
   Slot& slot = core_.slots[index];
   core_.slots.move(slot, StateEvent::kRelease);

@@ -1,8 +1,8 @@
 // The changes of a task's state: ready, end, failure, poison, retry, consumption.
 //
 // Invariant: after each call, every PENDING task has an unfinished producer. A poisoned task ends
-// only after all its producers have ended. A task that waits for it is therefore also ordered after
-// them, and may have no edge to them.
+// only after all its producers have ended. So a task that waits for a poisoned task also runs after
+// these producers, and needs no edges to them.
 //
 // References to slots stay valid, because no function here takes a slot.
 #pragma once
@@ -17,14 +17,14 @@ class Endings {
  public:
   explicit Endings(Core& core) : core_(core) {}
 
-  // Choose the next state of a PENDING task, because its reason to wait may have ended.
+  // Choose the next state of a PENDING task, because it may no longer have to wait.
   void settle(uint32_t index);
-  // Count a completed member; the last one ends the attempt.
+  // Count a completed member. The last member ends the attempt.
   void member_ended(uint32_t index, Outcome outcome, int64_t cause);
   // Count a group member that was lost before it began. If no member began, the attempt does not
   // count as a retry; otherwise it has failed.
   void member_never_began(uint32_t index, int64_t cause);
-  // Return a RUNNING task to PENDING if it must run again or never ran; end it if it is poisoned.
+  // Return a RUNNING task to PENDING if it must run again or never ran. End it if it is poisoned.
   void leave_child(uint32_t index);
   // End a task with its own failure.
   void fail(uint32_t index, int64_t cause);
@@ -33,8 +33,8 @@ class Endings {
   // Queue the task for early sending if it may be sent before its only producer has finished.
   //
   // Called whenever the condition may have become true: the task was submitted, waits again or has
-  // to run again; one unfinished producer remains; or a producer was sent (then for its consumers,
-  // in ascending order).
+  // to run again; only one unfinished producer remains; or a producer was sent (then it is called
+  // for its consumers, in ascending order).
   void consider_early(uint32_t index);
   // Drop the scope's reference to the task.
   void leave_scope(uint32_t index);
@@ -54,7 +54,7 @@ class Endings {
   void consume(uint32_t index);
 
   Core& core_;
-  // Ended tasks whose consumers were not notified yet, oldest first, by Slot::next.
+  // Ended tasks that have not notified their consumers yet, oldest first, linked by Slot::next.
   uint32_t first_finished_ = kNoSlot;
   uint32_t last_finished_ = kNoSlot;
 };

@@ -1,4 +1,4 @@
-// The heap rings: each submit that allocates gets one slab; slabs are freed in order.
+// The heap rings. Each submit that allocates memory gets one slab; slabs are freed in order.
 //
 // pto/engine/heap_ring.hpp computes the position of a slab. Invariant: the slabs that are not free
 // are in `slabs_` from `oldest_` to `next_`, ascending by position.
@@ -39,7 +39,7 @@ class Heap {
   uint64_t held() const { return held_; }
   uint32_t number() const { return number_; }
 
-  // Throw if the request exceeds even an empty ring.
+  // Throw if the request is larger than an empty ring.
   void check_size(uint64_t bytes) const {
     if (ring_.can_ever_fit(bytes)) return;
     throw Refusal(Refusal::Kind::kCapacity,
@@ -67,10 +67,10 @@ class Heap {
   }
 
   const Slab& slab(uint32_t index) const { return slabs_[index & (slabs_.size() - 1)]; }
-  // Return the oldest slab. There must be one.
+  // Return the oldest slab, which must exist.
   const Slab& oldest() const { return slab(oldest_); }
 
-  // Free the slab as soon as the older ones are free. Return true if the tail moved.
+  // Free the slab as soon as all older slabs are free. Return whether the tail moved.
   bool release(uint32_t index) {
     at(index).is_released = true;
     const uint32_t before = oldest_;

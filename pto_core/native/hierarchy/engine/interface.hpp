@@ -1,8 +1,10 @@
-// The interface between engine and driver: events in, results and instructions out.
+// The interface between engine and driver: events are passed in; results and instructions are
+// returned.
 //
-// The C++ counterpart of pto_core.hierarchy.engine (interface.py, events.py, instructions.py),
-// which is the specification: the rules, texts and numbers are the same. An engine has no clock and
-// no thread, and never accesses the memory that it allocates. Only one thread at a time calls it.
+// This is the C++ counterpart of pto_core.hierarchy.engine (interface.py, events.py,
+// instructions.py), which is the specification: the rules, texts and numbers are the same. An
+// engine has no clock and no thread, and never accesses the memory that it allocates. Only one
+// thread at a time may call it.
 //
 // A call that breaks a rule throws Refusal and changes nothing.
 #pragma once
@@ -15,14 +17,15 @@
 
 namespace pto::hierarchy {
 
-constexpr int64_t kNone = -1;  // no task, no child, no cause
+constexpr int64_t kNone = -1;  // stands for no task, no child, or no cause
 constexpr uint32_t kRings = 4;
 constexpr uint64_t kSlabBytes = 1024;
 constexpr uint32_t kMaxDims = 5;
 // An upper limit for addresses in the memory of a child.
 constexpr uint64_t kChildMemoryEnd = uint64_t{1} << 48;
 
-// Return the size of an output in its slab. A size that exceeds every ring stays too large.
+// Return the size of an output in its slab. If rounding up would overflow, return a size that is
+// larger than every ring.
 constexpr uint64_t rounded(uint64_t bytes) {
   constexpr uint64_t kMost = ~uint64_t{0} - kSlabBytes;
   return ((bytes < kMost ? bytes : kMost) + kSlabBytes - 1) / kSlabBytes * kSlabBytes;
@@ -60,18 +63,19 @@ struct Member {
   std::span<Tensor> tensors;
 };
 
-// The reasons why a task waits for a producer, as bits. No bit: the task overwrites memory that the
-// producer read or wrote.
+// The reasons for which a task waits for a producer, as bits. No bit: the task overwrites memory
+// that the producer read or wrote.
 enum Why : uint8_t {
   kOrders = 0,
-  kData = 1,      // reads an output of the producer, and keeps the producer's slot alive
+  kData = 1,      // the task reads an output of the producer, and keeps the producer's slot alive
   kExplicit = 2,  // the program requested the edge
-  kCertain = 4,   // the regions certainly overlap; without it, perhaps only their byte hulls
-  kOwner = 8      // no edge: the task uses a buffer of the producer's slab; internal to the engine
+  // the regions certainly overlap; if the bit is not set, perhaps only their byte hulls do
+  kCertain = 4,
+  kOwner = 8  // no edge: the task uses a buffer of the producer's slab; used only inside the engine
 };
 
-// The result of a capture of the same submits: the edges and owners of the task, as distances
-// counted in submits.
+// The result of capturing the same submits: the edges and owners of the task, as distances counted
+// in submits.
 struct Known {
   struct Producer {
     uint32_t distance;
@@ -81,22 +85,23 @@ struct Known {
   std::span<const uint32_t> owners;
 };
 
-// A submit as the engine sees it, without callables and blobs. The engine copies what it needs;
-// the caller may free the data afterwards.
+// A submit as the engine receives it, without callables and blobs. The engine copies the data that
+// it needs; the caller may free the rest afterwards.
 struct Submission {
   Kind kind = Kind::kNextLevel;
-  bool is_hint = false;  // `pins` are only hints
+  bool is_hint = false;  // whether `pins` are only hints
   int32_t retries = 0;
   uint32_t timeout_ms = 0;
   std::span<const Member> members;
-  std::span<const int32_t> pins;   // empty, or one child for each
+  std::span<const int32_t> pins;   // empty, or one child for each member
   std::span<const int64_t> after;  // explicit dependencies: earlier tasks of the run
-  // Set for a replay: the tensors are neither looked up nor inserted. The caller may omit tensors,
+  // Set for a replay. Tensors are then neither looked up nor inserted. The caller may omit tensors,
   // except those that are allocated and, with retries, INOUT ones.
   const Known* known = nullptr;
 };
 
-// The number of the task; or, if there is no free space, kNone, and nothing has changed.
+// The result of a submit: the number of the task. If there is no free space, the number is kNone
+// and nothing has changed.
 struct Submitted {
   int64_t task = kNone;  // kNone: blocked
   uint32_t ring = 0;
@@ -147,8 +152,9 @@ struct Deadlock {
 
 struct ChildConfiguration {
   Kind kind;
-  uint32_t window;            // frames in flight
-  bool receives_use = false;  // pto_tensor.use in its frames; the engine ignores it
+  uint32_t window;  // maximum number of frames in flight
+  // whether the child receives pto_tensor.use in its frames; the engine ignores this
+  bool receives_use = false;
 };
 
 struct RingConfiguration {
@@ -168,7 +174,7 @@ struct Configuration {
   }
 };
 
-// An invalid call, as the error that is raised for it.
+// An invalid call. It is converted to the error that the caller sees.
 class Refusal : public std::runtime_error {
  public:
   enum class Kind { kUsage, kCapacity, kProtocol, kInternal, kClosed };
@@ -176,7 +182,7 @@ class Refusal : public std::runtime_error {
   const Kind kind;
 };
 
-// The calls below append instructions to the vector. The caller empties it.
+// The calls below append instructions to the vector. The caller clears the vector.
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -187,23 +193,23 @@ class Engine {
   virtual Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out) = 0;
   virtual void scope_begin() = 0;
   virtual void scope_end(Instructions& out) = 0;
-  // Send all tasks that can be sent. No other call sends.
+  // Send all tasks that can be sent. No other call sends tasks.
   virtual void dispatch(Instructions& out) = 0;
   virtual void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                           Instructions& out) = 0;
   virtual void child_ready(int32_t child, Instructions& out) = 0;
-  // `started`: the last frame that had begun in the child. Only frames up to this one use up
-  // retries.
+  // `started`: the last frame that had begun in the child. Only tasks of frames up to this one use
+  // up a retry.
   virtual void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
                           Instructions& out) = 0;
   virtual void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) = 0;
   virtual void cancel(int64_t cause, Instructions& out) = 0;
 
-  // Return whether no frame is in flight and no task is ready, so that only the submitter can cause
-  // the next change.
+  // Return whether no frame is in flight and no task is ready, so that only another call of the
+  // submitter can change the state.
   virtual bool is_quiescent() const = 0;
-  // Return whether the last event was a submit that is blocked and can never succeed; if so, fill
-  // `proof`.
+  // Return whether the last event was a submit that is blocked and can never succeed. If so, fill
+  // in `proof`.
   virtual bool deadlock(Deadlock* proof) const = 0;
 
   // Return the failures of the finished run as (task, cause), first failure first, and its poisoned

@@ -1,9 +1,10 @@
 // Tables of the engine: elements with an index, in one mapping that grows without copying.
 //
-// Children do not inherit the memory: a child that is started during a large run neither copies nor
-// keeps it, and must not access it. A reference to an element is valid until the table grows.
+// Children do not inherit the memory, so a child that is started during a large run neither copies
+// nor keeps it. A child must not access it. A reference to an element is valid until the table
+// grows.
 //
-// Used by one thread.
+// Only one thread may use it.
 #pragma once
 
 #include <sys/mman.h>
@@ -36,7 +37,8 @@ class MappedArray {
   const T& operator[](uint64_t index) const { return elements_[index]; }
   uint64_t capacity() const { return capacity_; }
 
-  // Reserve space for `count` elements. Throws std::bad_alloc and changes nothing.
+  // Reserve space for `count` elements. If memory is exhausted, throws std::bad_alloc and changes
+  // nothing.
   void reserve(uint64_t count) {
     if (count <= capacity_) return;
     uint64_t larger = capacity_;
@@ -66,13 +68,14 @@ class Pool {
   T& operator[](uint32_t index) { return elements_[index]; }
   const T& operator[](uint32_t index) const { return elements_[index]; }
 
-  // Reserve memory, so that `count` calls of take() do not grow the table.
+  // Reserve memory, so that the next `count` calls of take() do not grow the table.
   void reserve(uint64_t count) {
     const uint64_t unused = end_ + count;
     if (unused > elements_.capacity()) elements_.reserve(unused);
   }
 
-  // Take an element. Its content is that of its last use, or zero. Memory must have been reserved.
+  // Take an element. Its content is that of its last use, or zero. reserve() must have been called
+  // before.
   uint32_t take() {
     if (free_ == 0) return end_++;
     const uint32_t index = free_;
@@ -91,7 +94,7 @@ class Pool {
     free_ = index;
   }
 
-  // The elements taken so far are 1 to end() - 1.
+  // The elements that have been taken so far have the indices 1 to end() - 1.
   uint32_t end() const { return end_; }
 
  private:

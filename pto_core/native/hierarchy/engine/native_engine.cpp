@@ -24,7 +24,8 @@ struct NativeEngine::Parts {
   SubmissionPart submission;
   Dispatcher dispatcher;
   Reports reports;
-  Submitted blocked;  // proof for the last event; requested 0: the last event was not blocked
+  // the last submit if it was blocked, for the deadlock proof; requested is 0 otherwise
+  Submitted blocked;
 };
 
 NativeEngine::NativeEngine(const Configuration& configuration, Policy policy)
@@ -119,7 +120,8 @@ void NativeEngine::deadline(int32_t child, uint64_t count, int64_t cause, Instru
   parts_->reports.deadline(child, count, cause);
 }
 
-// End the READY tasks. This may end and consume other tasks; waiting tasks end later in turn.
+// End the READY tasks. This may end and consume other tasks. Waiting tasks end when their producers
+// have ended.
 void NativeEngine::cancel(int64_t cause, Instructions& out) {
   begin_event(out);
   Core& core = parts_->core;

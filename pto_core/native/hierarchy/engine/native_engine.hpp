@@ -1,5 +1,5 @@
 // The native engine. Its specification is the reference engine,
-// pto_core.hierarchy.engine.reference; property tests drive both with the same events and compare
+// pto_core.hierarchy.engine.reference. Property tests drive both with the same events and compare
 // every answer and snapshot.
 #pragma once
 

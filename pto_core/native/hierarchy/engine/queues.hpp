@@ -1,4 +1,4 @@
-// The queues of tasks to send. Each keeps the order in which tasks entered it.
+// The queues of tasks that are to be sent. Each queue keeps the order in which tasks entered it.
 //
 // A queue has one list for each destination, so that a dispatch reads only tasks that can be sent.
 // `Slot::arrival` is the order over all lists. Invariants: a task is in a list of singles or groups
@@ -38,7 +38,7 @@ class Queues {
   uint64_t early() const { return early_; }
   bool is_early(uint16_t list) const { return list >= kFirstPinned + children_; }
 
-  // Add a task that is READY now.
+  // Add a task that has just become READY.
   void add_ready(uint32_t index) {
     const Slot& slot = slots_[index];
     if (slot.members > 1) {
@@ -62,7 +62,7 @@ class Queues {
     slot.list = 0;
   }
 
-  // number of groups sent since the last single task, while a single task waited
+  // number of groups sent since the last single task was sent, counted while a single task waits
   uint32_t groups_in_a_row = 0;
 
  private:

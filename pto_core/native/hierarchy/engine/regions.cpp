@@ -17,8 +17,8 @@ void unmap_pages(void*, void* memory, size_t bytes) {
   munmap(memory, bytes);
 }
 
-// Reserving address space costs nothing, and a table that is reserved at once is never copied to
-// grow.
+// Reserving address space costs nothing, and a table that is reserved in full at the start is never
+// copied to grow.
 template <class Index>
 void create(Index& index, engine::Memory& memory, uint32_t usual, uint32_t at_once,
             uint32_t* capacity) {
@@ -57,7 +57,7 @@ void RegionMap::restart(bool full_hazards) {
   if (full_hazards && !readers_) {
     create(readers_.emplace(), memory_, kUsual, kAtOnce, &reader_capacity_);
   }
-  // All readers were removed with their tasks; the outputs of failed tasks remain.
+  // The readers were removed with their tasks; the outputs of failed tasks remain.
   if (writers_.live() > 0) writers_.restart();
   failed_.clear();
   full_hazards_ = full_hazards;

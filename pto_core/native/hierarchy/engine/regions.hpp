@@ -1,4 +1,5 @@
-// The writers of memory in this run and, under full hazards, the readers since the last writer.
+// The tasks that wrote memory in this run and, under full hazards, those that read it since the
+// last write.
 //
 // Each submit calls, in this order: find_*() for all tensors; reserve(); then insert_*() for all.
 // The entries of a task are linked from Slot::entries. They are removed when the task is consumed,
@@ -21,7 +22,7 @@ struct Access {
   engine::Region region;
   uint32_t owner;  // slot of the task that owns its slab; kNoSlot: none
   Tag tag;
-  bool is_fresh;  // allocated by this submit
+  bool is_fresh;  // whether this submit allocates its memory
   engine::RegionPlace writers;
   engine::RegionPlace readers;
 };
@@ -36,7 +37,7 @@ class Accesses {
   Access* end() { return all_.data() + count_; }
   Access& operator[](uint32_t at) { return all_[at]; }
 
-  // An access that was not inserted yet.
+  // An access that has not been inserted yet.
   Access& add(Tag tag, bool is_fresh) {
     if (count_ == all_.size()) all_.emplace_back();
     Access& access = all_[count_++];
@@ -56,7 +57,7 @@ class Accesses {
   uint32_t count_ = 0;
 };
 
-// The result of a search: a live task with its slot, or a failed task with the root of its failure.
+// A result of a search: a live task with its slot, or a failed task with the root of its failure.
 struct Found {
   int64_t number;
   uint32_t slot;
@@ -71,7 +72,7 @@ class RegionMap {
   // Clear the data of the previous run.
   void restart(bool full_hazards);
 
-  // Call visit(const Found&, bool is_certain) for each overlapping writer.
+  // Call visit(const Found&, bool is_certain) for each writer that overlaps.
   template <class Visit>
   void find_writers(Access& access, Visit&& visit) {
     if (writers_.live() == 0) return;
@@ -81,7 +82,7 @@ class RegionMap {
         [&](const Entry& entry, bool is_conservative) { visit(found(entry), !is_conservative); });
   }
 
-  // Call visit() for each overlapping reader; a reader may be visited several times.
+  // Call visit() for each reader that overlaps. A reader may be visited several times.
   template <class Visit>
   void find_readers(Access& access, Visit&& visit) {
     if (!full_hazards_ || readers_->live() == 0) return;
@@ -94,8 +95,8 @@ class RegionMap {
                    });
   }
 
-  // Reserve memory for this many insertions of each kind. Throws std::bad_alloc and changes
-  // nothing.
+  // Reserve memory for this many insertions of each kind. If memory is exhausted, throws
+  // std::bad_alloc and changes nothing.
   void reserve(uint32_t entries);
   // Add the task as a writer, and remove the entries that the region covers.
   void insert_writer(Access& access, uint32_t slot);
@@ -105,15 +106,16 @@ class RegionMap {
   // Remove the entries of a consumed task.
   void release(Slot& slot);
 
-  // Return the number of entries of tasks that are neither alive nor failed, which must be 0. For
+  // Return the number of entries of tasks that are neither alive nor failed. It must be 0. For
   // tests.
   uint64_t stray() const;
 
  private:
-  // A link is the node of a writer or, with kReaderLink set, a reader in the pool; 0 ends the list.
+  // A link is the node of a writer or, if kReaderLink is set, a reader in the pool; 0 ends the
+  // list.
   using Link = uint32_t;
   static constexpr Link kReaderLink = 0x80000000u;
-  // A bit in `task`: the other bits are an index of failed_.
+  // A bit in `task`. If it is set, the other bits are an index of failed_.
   static constexpr uint32_t kFailed = 0x80000000u;
   static constexpr uint32_t kUsual = 1u << 17;
   static constexpr uint32_t kAtOnce = 1u << 22;
@@ -121,7 +123,7 @@ class RegionMap {
   struct Entry {
     uint32_t task;
     uint32_t owner;
-    uint32_t owner_number;  // the lower half
+    uint32_t owner_number;  // the lower half of the task number of the owner
     Link next;              // next entry of the same task
     Link previous;
   };
@@ -188,7 +190,7 @@ class RegionMap {
   uint32_t writer_capacity_ = kUsual;
   uint32_t reader_capacity_ = kUsual;
   Pool<Reader, &Reader::older> pool_;
-  std::vector<Failed> failed_;  // consumed tasks that still have entries
+  std::vector<Failed> failed_;  // number of consumed tasks that still have entries
   bool full_hazards_ = false;
 };
 

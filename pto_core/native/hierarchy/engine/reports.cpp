@@ -47,9 +47,9 @@ void Reports::check(const Child& child, uint64_t count, Outcome outcome) const {
   }
 }
 
-// A frame may be skipped only if its requirement failed or was lost. A child sees completions of
-// other children before the engine does. So a requirement that was not reported yet may have
-// succeeded or failed.
+// A child may skip a frame only if the requirement of the frame failed or was lost. A child sees
+// completions of other children before the engine does, so a requirement that was not reported yet
+// may have succeeded or failed.
 void Reports::check_skip(const Child& child, uint64_t count, bool is_skip) const {
   const InFlight& frame = child.frame(count);
   const Slot& slot = core_.slots[frame.slot];
@@ -97,7 +97,7 @@ void Reports::lost(int32_t number, int64_t cause, uint64_t started, bool returns
 }
 
 // A task that had not begun can always be sent again. A group can be sent again only if none of its
-// members had begun, because it is never repeated in part.
+// members had begun, because a group is never repeated in part.
 void Reports::member_lost(const InFlight& frame, int64_t cause, bool has_begun) {
   Slot& slot = core_.slots[frame.slot];
   const bool goes_again = core_.configuration.repeats_lost && !has_begun;

@@ -12,14 +12,14 @@ class Reports {
  public:
   Reports(Core& core, Endings& endings) : core_(core), endings_(endings) {}
 
-  // End the completed tasks, or throw and change nothing.
+  // End the completed tasks. For an invalid report, throw and change nothing.
   void completed(int32_t child, uint64_t count, Outcome outcome, int64_t cause);
   // Mark the child as ready for frames.
   void ready(int32_t child);
-  // End or repeat the frames in flight, oldest first; frames up to `started` had begun. Throws and
-  // changes nothing if the report is invalid.
+  // End or repeat the tasks of the frames in flight, oldest first. Frames up to `started` had
+  // begun. For an invalid report, throw and change nothing.
   void lost(int32_t child, int64_t cause, uint64_t started, bool returns);
-  // Request that the child is killed if that frame is still in flight.
+  // Request the end of the child if that frame is still in flight.
   void deadline(int32_t child, uint64_t count, int64_t cause);
 
  private:

@@ -31,60 +31,65 @@ constexpr bool poisons(uint8_t why) {
 struct Edge {
   uint32_t consumer;
   uint32_t producer;
-  // links the consumers of the producer, ascending by number, or the free edges
+  // links the consumers of the producer, ascending by number; also links the free edges
   uint32_t next_consumer;
   uint32_t next_hold;  // next edge in the consumer's list of holds
   uint8_t why;
-  bool is_waited_for;  // in the list of consumers
+  bool is_waited_for;  // in the producer's list of consumers
 };
 
-// The structure has two cache lines; dispatches and completions use only the first.
+// The structure takes two cache lines. Dispatches and completions use only the first.
 struct alignas(64) Slot {
   int64_t number;  // kNone: the slot is free
   State state;
   uint8_t kind;
   uint8_t slab_ring;       // kNoRing: it has no slab
-  bool is_unfinished;      // reference that the task holds on itself until it has finished
-  bool is_in_scope;        // reference that its scope holds
-  bool has_retries : 1;    // retries are declared: repeating the task is safe
-  bool is_pinned : 1;      // `pin`, or the pins of the group, are mandatory
-  bool keeps_regions : 1;  // its regions were saved before it was sent for the first time
-  bool has_saved : 1;      // regions
-  bool was_skipped : 1;    // in this attempt
-  bool has_begun : 1;      // a member failed in this attempt; final once the attempt has ended
-  bool has_failure : 1;    // in this attempt; `failure` is the cause of the first
-  bool has_root : 1;       // it has failed for good or was poisoned; `failure` is the root
-  uint16_t members;        // 0: an allocation
-  uint16_t ended;          // members of this attempt
-  uint16_t list;           // number of the queue that contains it; 0: none
-  int32_t child;           // child of a single task in this attempt; kNone: not sent
-  uint64_t count;          // number of its frame in the child
-  uint32_t unfinished;     // unfinished producers, because of which it is PENDING or was sent early
-  uint32_t poisoning;      // unfinished producers whose failure poisons it
-  uint32_t consumers;      // edges to its consumers, oldest first
-  uint32_t last_consumer;  // newest of its edges
-  uint32_t holds;          // edges
-  uint32_t entries;        // its entries in the region map
-  uint32_t consumer_count;  // number of references of consumers
-  uint32_t owner_count;     // number of references of owners
-  uint32_t unfinished_sum;  // XOR of their slots: the slot itself if there is only one
-  uint32_t next;            // in its queue, among the finished, or among the free
-  uint64_t arrival;         // in its queue
-  uint32_t previous;        // in its queue
-  uint32_t scope_next;      // in its scope
-  uint32_t slab;            // in its ring
-  int32_t attempts;         // remaining retries
-  // the failed task that poisons it while it has not finished; otherwise kNotPoisoned
+  bool is_unfinished;      // whether the task, which has not finished, holds a reference to itself
+  bool is_in_scope;        // whether its scope holds a reference to it
+  bool has_retries : 1;    // whether retries are declared, so that repeating the task is safe
+  bool is_pinned : 1;      // whether `pin`, or the pins of the group, are mandatory
+  bool keeps_regions : 1;  // whether its regions are saved before it is sent for the first time
+  bool has_saved : 1;      // whether its regions have been saved
+  bool was_skipped : 1;    // whether one of its frames was skipped in this attempt
+  // whether a member has begun in this attempt; final once the attempt has ended
+  bool has_begun : 1;
+  // whether a member has failed in this attempt; `failure` is the cause of the first failure
+  bool has_failure : 1;
+  bool has_root : 1;  // whether the task has failed for good or was poisoned; `failure` is the root
+  uint16_t members;   // number of members; 0: an allocation
+  uint16_t ended;     // number of members of this attempt that have ended
+  uint16_t list;      // number of the queue that contains it; 0: none
+  int32_t child;      // child of a single task in this attempt; kNone: not sent
+  uint64_t count;     // number of its frame in the child
+  // number of unfinished producers, because of which it is PENDING or was sent early
+  uint32_t unfinished;
+  uint32_t poisoning;       // number of unfinished producers whose failure poisons it
+  uint32_t consumers;       // list of edges to its consumers, oldest first
+  uint32_t last_consumer;   // newest edge of that list
+  uint32_t holds;           // list of the edges that it holds
+  uint32_t entries;         // list of its entries in the region map
+  uint32_t consumer_count;  // number of references that consumers hold
+  uint32_t owner_count;     // number of references that owners hold
+  // XOR of the slots of its unfinished producers: if there is only one, the slot of this producer
+  uint32_t unfinished_sum;
+  uint32_t next;        // next task in its queue, among the finished tasks, or among the free slots
+  uint64_t arrival;     // position in the order over all queues
+  uint32_t previous;    // previous task in its queue
+  uint32_t scope_next;  // next task of its scope
+  uint32_t slab;        // slab in its ring
+  int32_t attempts;     // remaining retries
+  // the failed task that poisons this task, while this task has not finished; otherwise
+  // kNotPoisoned
   int64_t poison;
   int64_t failure;  // see has_failure and has_root
   // child of the producer that finished last, or behind which the task was sent early
   int32_t last_producer;
-  int32_t pin;  // for a group: index of its first record; otherwise the pinned child, or kNone
+  int32_t pin;  // for a group the index of its first record, otherwise the pinned child or kNone
   uint32_t follower;  // the unpinned consumer that may be sent early behind this attempt
 };
 static_assert(sizeof(Slot) == 128);
 
-// A map from the task numbers of this run to slots. Its chunks are freed when all their tasks are
+// A map from the task numbers of this run to slots. A chunk is freed when all its tasks are
 // consumed.
 class Numbers {
  public:
@@ -124,11 +129,11 @@ class Numbers {
     const uint64_t index = static_cast<uint64_t>(number - first_);
     auto& chunk = chunks_[index >> kBits];
     chunk->slots[index & kMask] = kNoSlot;
-    // The last chunk may still be added to.
+    // Keep the last chunk, because numbers may still be added to it.
     if (--chunk->live == 0 && (index >> kBits) + 1 < chunks_.size()) recycle(chunk);
   }
 
-  // Call visit(slot) for each task, ascending by number. visit must not add tasks.
+  // Call visit(slot) for each task, ascending by number. visit() must not add tasks.
   template <class Visit>
   void for_each(Visit&& visit) const {
     for (const auto& chunk : chunks_) {
@@ -153,7 +158,7 @@ class Numbers {
   }
 
   std::vector<std::unique_ptr<Chunk>> chunks_;
-  // chunks to reuse; as many as the maximum over all runs
+  // chunks to reuse; as many as any run has needed
   std::vector<std::unique_ptr<Chunk>> spare_;
   int64_t first_ = 0;
 };
@@ -180,7 +185,7 @@ class Slots {
   uint32_t take() {
     const uint32_t index = pool_.take();
     Slot& slot = pool_[index];
-    const State state = slot.state;  // FREE unless the table is wrong
+    const State state = slot.state;  // FREE unless the table contains an error
     slot = new_slot_;
     slot.state = state;
     slot.number = next_number_++;
@@ -208,7 +213,7 @@ class Slots {
     --live_;
   }
 
-  // Call while no task is alive. Numbers below next_number() are no longer looked up.
+  // Call this while no task is alive. Later look-ups do not find numbers below next_number().
   void restart() { numbers_.restart(next_number_); }
 
   const Numbers& numbers() const { return numbers_; }
@@ -225,7 +230,7 @@ class Slots {
                       std::to_string(slot.number));
   }
 
-  Slot new_slot_ = {};  // a copy is faster than clearing
+  Slot new_slot_ = {};  // an initialised slot, because copying it is faster than clearing a slot
   Pool<Slot, &Slot::next> pool_;
   Numbers numbers_;
   uint64_t live_ = 0;

@@ -57,7 +57,7 @@ struct Snapshot {
 
 Snapshot snapshot_of(const Core& core);
 
-// Throw kInternal with the first invariant that does not hold. Slow; for tests.
+// Throw kInternal for the first invariant that does not hold. Slow; for tests.
 void validate(const Core& core);
 
 }  // namespace pto::hierarchy

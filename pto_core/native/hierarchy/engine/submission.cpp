@@ -177,7 +177,7 @@ uint32_t SubmissionPart::owner_of(const engine::Region& region) {
   return kNoSlot;
 }
 
-// Return each producer once, ascending, with all reasons to wait for it.
+// Return each producer once, ascending, with all reasons for which the task waits for it.
 void SubmissionPart::merge_producers() {
   const auto is_before = [](const Producer& one, const Producer& other) {
     return one.found.number < other.found.number;
@@ -243,7 +243,7 @@ void SubmissionPart::reserve() {
   if (!accesses_.empty()) core_.regions.reserve(accesses_.size());
 }
 
-// Take the slot and the slab together.
+// Take the slot and the slab in one step.
 uint32_t SubmissionPart::take(uint64_t bytes) {
   const uint32_t index = core_.slots.take();
   Slot& slot = core_.slots[index];

@@ -1,6 +1,7 @@
-// Submits: checks, dependencies, and allocations.
+// Submits: checks, dependencies and allocations.
 //
-// All steps that can be refused, block, or run out of memory come before the first change of state.
+// All steps that can be refused, can block, or can run out of memory come before the first change
+// of state.
 #pragma once
 
 #include <cstdint>
@@ -46,11 +47,11 @@ class SubmissionPart {
   uint32_t owner_of(const engine::Region& region);
   void merge_producers();
   void merge_owners();
-  // Return the bytes to allocate.
+  // Return the number of bytes that the submit allocates.
   static uint64_t bytes_of(const Submission& submission);
-  // Assign addresses from a slab at `address`.
+  // Assign addresses from the slab at `address`.
   void place(uint32_t index, const Submission& submission, uint64_t address);
-  // Return an address for the next key without one.
+  // Return a unique address for a tensor of size 0, which has none.
   uint64_t next_key();
   Submitted blocked(uint64_t bytes);
   // Reserve memory for everything that a submit needs, except its slab.
@@ -65,7 +66,7 @@ class SubmissionPart {
 
   Core& core_;
   Endings& endings_;
-  // The data of the current submit; kept to reuse the memory.
+  // The data of the current submit; the object is kept so that its memory is reused.
   Accesses accesses_;
   std::vector<Producer> producers_;
   std::vector<uint32_t> owners_;
@@ -73,7 +74,8 @@ class SubmissionPart {
 
 // Throw kUsage for a task that no child can run, or that is malformed.
 void check_submission(const Core& core, const Submission& submission);
-// Build the region of a tensor with an address. Throws kUsage if its box lies elsewhere.
+// Build the region of a tensor that has an address. Throws kUsage if the position or size of its
+// box differs from that of the tensor.
 void locate(engine::Region& region, const Tensor& tensor);
 
 constexpr bool is_allocated(const Tensor& tensor) {

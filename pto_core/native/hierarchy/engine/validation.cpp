@@ -1,4 +1,4 @@
-// Check the invariants by computing them from scratch.
+// Checks the invariants by computing all counts again.
 #include <map>
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// Signals across a fork.
+// The signal handling of a process that forks.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace pto::hierarchy {
 std::string block_signals();
 void restore_signals(const std::string& saved);
 
-// Reset the signal handlers inherited by a forked child: handled signals get their default effect.
-// Ignored ones stay ignored. Crash handlers stay, because they report the crash.
+// Reset the signal handlers that a forked child has inherited. Handled signals get their default
+// effect; ignored ones stay ignored. Crash handlers stay, because they report the crash.
 void reset_signals();
 
 }  // namespace pto::hierarchy

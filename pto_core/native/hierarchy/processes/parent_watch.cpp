@@ -22,7 +22,7 @@ void* watch(void* argument) {
   return nullptr;
 }
 
-// Threads that existed before keep receiving all signals.
+// Threads that existed before this call keep receiving all signals.
 class BlockedSignals {
  public:
   BlockedSignals() {

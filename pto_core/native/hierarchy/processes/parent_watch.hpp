@@ -3,12 +3,12 @@
 
 namespace pto::hierarchy {
 
-// Start a thread that sleeps until the process of the pidfd `parent` is gone, and then ends this
-// process with SIGKILL. It also detects a parent that died earlier. Call it once, at the start of a
-// child; the descriptor stays open as long as the process lives. Throws std::system_error.
+// Start a thread that sleeps until the process of the pidfd `parent` has ended, and then ends this
+// process with SIGKILL. It also detects a parent that died earlier. Call this once, at the start of
+// a child. The descriptor stays open as long as the process lives. Throws std::system_error.
 //
-// A death signal (PR_SET_PDEATHSIG) is sent when the thread that forked ends, not when its process
-// ends.
+// A death signal (PR_SET_PDEATHSIG) would be sent when the thread that forked ends, not when its
+// process ends.
 void watch_parent(int parent);
 
 }  // namespace pto::hierarchy

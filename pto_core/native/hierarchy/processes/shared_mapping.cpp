@@ -94,7 +94,7 @@ SharedMapping::SharedMapping(int descriptor, uint64_t bytes, uint64_t address)
   memory_ = mmap(wanted, bytes, kProtection, kFlags | MAP_FIXED_NOREPLACE, descriptor, 0);
   if (memory_ == MAP_FAILED) fail("mmap at a given address");
   if (memory_ == wanted) return;
-  munmap(memory_, bytes);  // a kernel that treats the address as a hint
+  munmap(memory_, bytes);  // the kernel does not support a fixed address and treated it as a hint
   errno = EEXIST;
   fail("mmap at a given address");
 }

@@ -5,7 +5,7 @@
 // child attaches it there, or fails. The mapping lives until its owner destroys it. A forked
 // process never unmaps or zeroes an inherited mapping.
 //
-// Any thread may read. Only one thread at a time may change it.
+// Any thread may read the mapping. Only one thread at a time may change it.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ namespace pto::hierarchy {
 
 class SharedMapping {
  public:
-  // Create a mapping, rounded up to whole pages, at an address that other programs do not use, so
-  // that spawned processes at any depth find the address free. Throws std::system_error.
+  // Create a mapping, rounded up to whole pages. Its address is one that other programs do not use,
+  // so that spawned processes at any depth find it free. Throws std::system_error.
   explicit SharedMapping(uint64_t bytes);
-  // Map `descriptor`, which the caller still owns, exactly at `address`. Throws std::system_error;
-  // EEXIST if the address is in use.
+  // Map `descriptor` exactly at `address`; the caller still owns the descriptor. Throws
+  // std::system_error, with EEXIST if the address is in use.
   SharedMapping(int descriptor, uint64_t bytes, uint64_t address);
   ~SharedMapping();
   SharedMapping(const SharedMapping&) = delete;
@@ -26,11 +26,11 @@ class SharedMapping {
 
   uint64_t address() const { return reinterpret_cast<uint64_t>(memory_); }
   uint64_t bytes() const { return bytes_; }
-  // The descriptor; -1 if it was attached.
+  // Return the descriptor; -1 if the mapping was attached.
   int descriptor() const { return descriptor_; }
   bool is_owner() const;
 
-  // Return the allocated bytes, written by any process.
+  // Return the number of bytes that are allocated because any process has written to them.
   uint64_t resident_bytes() const;
   // Zero a range, and free the memory of its whole pages. Only the owner may call it.
   void zero(uint64_t offset, uint64_t bytes);
@@ -39,10 +39,11 @@ class SharedMapping {
   void* memory_ = nullptr;
   uint64_t bytes_ = 0;
   int descriptor_ = -1;
-  int owner_ = 0;  // process that made it
+  int owner_ = 0;  // the process that created the mapping
 };
 
-// Addresses without memory. No other mapping of the process gets them. Each access is a fault.
+// Reserved addresses without memory. No other mapping of the process gets them. Each access is a
+// fault.
 class AddressReservation {
  public:
   // Reserve whole pages at an address that is free in other programs too, as for SharedMapping.

@@ -10,7 +10,8 @@
 namespace pto::hierarchy {
 namespace {
 
-// The names of two functions of a library in one of its builds; `get` is NULL if none is needed.
+// The names of two functions of a library in one of its builds. `get` is NULL if the function is
+// not needed.
 struct Functions {
   const char* set;
   const char* get;
@@ -39,7 +40,7 @@ const std::vector<Family>& families() {
   return known;
 }
 
-// One library and its functions; a function that it lacks is NULL.
+// One library and its functions. A function that the library lacks is NULL.
 struct Pool {
   bool ThreadPools::* wanted;
   void (*set)(int);
@@ -88,13 +89,13 @@ void add_pools(const std::string& path, const Family& family, std::vector<Pool>*
     }
     pools->push_back(pool);
   }
-  dlclose(library);  // stays loaded, because other code loaded it
+  dlclose(library);  // the library stays loaded, because other code has loaded it
 }
 
 bool tell(const Pool& pool, int threads) {
   if (pool.get && pool.get() <= threads) return false;
   // After a fork, OpenBLAS has no thread pool until it needs one. Its own function would first
-  // start a pool with a thread for each core, in order to use only one of them. So this code only
+  // start a pool with a thread for each core, even if only one of them is used. So this code only
   // sets the number.
   if (pool.has_threads && pool.count && *pool.has_threads == 0) {
     *pool.count = threads;

@@ -1,11 +1,11 @@
 // Limits the thread pools of libraries that are already loaded, in a child.
 //
-// Used by one thread at a time.
+// Only one thread at a time may use it.
 #pragma once
 
 namespace pto::hierarchy {
 
-// The families of libraries to configure.
+// The families of libraries whose thread pools are limited.
 struct ThreadPools {
   bool openmp;
   bool openblas;
@@ -13,12 +13,12 @@ struct ThreadPools {
   bool blis;
 };
 
-// Find the loaded libraries, unless none was loaded since the last search. Called in the parent, so
-// that no child has to search.
+// Find the loaded libraries, unless no library was loaded since the last search. Called in the
+// parent, so that no child has to search.
 void find_thread_pools();
 
-// Set the number of threads of each loaded library in `pools`, with the same effect as its
-// environment variable before loading. Return the number of configured libraries.
+// Set the number of threads of each loaded library in `pools`. This has the same effect as setting
+// its environment variable before loading. Return the number of libraries that were configured.
 int limit_thread_pools(const ThreadPools& pools, int threads);
 
 }  // namespace pto::hierarchy
