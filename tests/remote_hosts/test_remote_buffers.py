@@ -176,7 +176,7 @@ def _private_bytes(process: psutil.Process) -> int:
 
 
 def test_freed_memory_returns_to_its_host_and_reads_as_zeros(agent: Agent) -> None:
-    with Worker(level=4) as worker:
+    with Worker(level=4, remote_buffer_bytes=100 * MIB) as worker:  # both use the same addresses
         there = worker.add_worker(agent.worker(num_sub_workers=0))
         worker.init()
         first = worker.remote_malloc(64 * MIB + 5, there)
@@ -310,8 +310,10 @@ def test_a_captured_graph_uses_a_buffer_until_it_is_freed(agent: Agent) -> None:
             worker.replay(captured)
             assert (y == 2 * value).all()
         worker.remote_free(buffer)
+        other = worker.remote_malloc(64, there)
         with pytest.raises(UsageError, match="names memory of child 0 that was freed since"):
             worker.replay(captured)
+        assert not content(worker, other).any()
 
 
 def fatal(orch: Any, args: Any, config: Any) -> None:
@@ -328,6 +330,7 @@ def test_the_use_of_a_lost_buffer_is_an_error_that_names_it(agent: Agent) -> Non
         ref = RemoteTensorRef(old, (16,))
         worker.remote_copy_to(old, np.ones(16, np.float32))
         y = counted(worker, 16)
+        old_args = remote_args(ref, y)
         with pytest.raises(ChildDiedError):
             worker.run(lambda o, a, c: o.submit_next_level(kill, task_args(y), worker=there))
         message = r"^L4/host0: the remote buffer of 64 bytes at 0x\w+ was lost with the session"
@@ -344,6 +347,8 @@ def test_the_use_of_a_lost_buffer_is_an_error_that_names_it(agent: Agent) -> Non
         with pytest.raises(BufferLostError, match=message):
             worker.remote_copy_to(old, b"1234")
         worker.remote_free(old)
+        with pytest.raises(UsageError, match="whose child has not been lost since"):
+            worker.run(lambda o, a, c: o.submit_next_level(step, old_args))
         worker.remote_copy_to(new, np.full(16, 4, np.float32))
         args = remote_args(RemoteTensorRef(new, (16,)), y)
         worker.run(lambda o, a, c: o.submit_next_level(step, args))
@@ -359,10 +364,11 @@ def test_a_task_that_was_submitted_before_the_loss_fails_in_the_new_session(agen
     def fill(orch: Any, args: Any, config: Any) -> None:
         args.tensor(args.tensor_count - 1)[:] = 5
 
-    with Worker(level=4, on_worker_death="restart") as worker:
+    addresses = 64 * MIB  # so few that they are used again
+    with Worker(level=4, on_worker_death="restart", remote_buffer_bytes=addresses) as worker:
         kill, step = worker.register(fatal), worker.register(fill)
         there = worker.add_worker(remote)
-        buffer = worker.remote_malloc(64, there)
+        buffer = worker.remote_malloc(4 * MIB, there)
         args = remote_args(RemoteTensorRef(buffer, (16,)), counted(worker, 16))
         y = counted(worker, 16)
 
@@ -371,10 +377,13 @@ def test_a_task_that_was_submitted_before_the_loss_fails_in_the_new_session(agen
             orch.submit_next_level(step, args, retries=2)
             dead.wait()
             # The addresses of a lost buffer are not used again while its tasks may be pending.
-            assert worker.remote_malloc(64, there).address != buffer.address
+            others = [worker.remote_malloc(nbytes, there) for nbytes in (40 * MIB, 20 * MIB)]
+            assert buffer.address not in [other.address for other in others]
+            with pytest.raises(CapacityError):
+                worker.remote_malloc(4 * MIB, there)
 
         with pytest.raises((TaskFailedError, ChildDiedError)) as info:
             worker.run(graph)
         reasons = " ".join(map(str, info.value.failures))
         assert "BufferLostError: 64 bytes at 0x" in reasons
-        assert worker.remote_malloc(64, there).address == buffer.address
+        assert worker.remote_malloc(4 * MIB, there).address == buffer.address

@@ -162,7 +162,9 @@ class _Staging(NamedTuple):
 class BufferTable:
     """The live buffers of one Worker, and the addresses of all. Any thread may call.
 
-    Addresses of lost buffers are not used again during a run: its tasks may still name them.
+    Tasks name a buffer by its address. So each allocation continues after the last one: arguments
+    and captured graphs that name a freed or lost buffer are refused, until all addresses have been
+    used once. Addresses of lost buffers are not used again during a run.
     """
 
     def __init__(self, driver: Driver, arena: SharedArena, nbytes: int) -> None:
@@ -170,6 +172,7 @@ class BufferTable:
         self._arena = arena
         self._reserved = _reserved(nbytes)
         self._free = FreeList(self._reserved.nbytes)
+        self._next = 0  # the offset after the last allocation
         self._live: set[RemoteBuffer] = set()
         self._lost: set[RemoteBuffer] = set()
         self._staging: dict[int, _Staging] = {}
@@ -189,7 +192,9 @@ class BufferTable:
                 for buffer in self._lost:
                     self._give_back(buffer)
                 self._lost.clear()
-            offset = self._free.take(_pages(nbytes))
+            offset = self._free.take_from(self._next, _pages(nbytes))
+            if offset is not None:
+                self._next = offset + _pages(nbytes)
         if offset is None:
             raise CapacityError(
                 f"a remote buffer of {nbytes} bytes needs addresses in one piece, and the largest "
@@ -217,6 +222,14 @@ class BufferTable:
         """Free the addresses of a buffer that its host does not have."""
         with self._lock:
             self._give_back(buffer)
+
+    def cancel(self, buffer: RemoteBuffer) -> None:
+        """Free the addresses of a buffer that was not added, so that no task has named them."""
+        with self._lock:
+            self._give_back(buffer)
+            start = buffer.address - self._reserved.address
+            if self._next == start + _pages(buffer.nbytes):
+                self._next = start
 
     def is_lost(self, buffer: RemoteBuffer) -> bool:
         """Return whether the child of a buffer was lost before it was freed."""

@@ -53,7 +53,7 @@ class RemoteMemory:
         try:
             children.ask(child, "allocate_buffer", buffer.address, nbytes)
         except PtoError:
-            table.give_back(buffer)
+            table.cancel(buffer)
             raise
         table.add(buffer)
         return buffer

@@ -26,6 +26,12 @@ def test_random_use_agrees_with_a_map_of_bytes(seed: int) -> None:
         else:
             size = random_.randint(1, 40)
             offset_or_none = free.take(size)
+            if random_.random() < 0.5:
+                if offset_or_none is not None:
+                    free.give_back(offset_or_none, size)
+                first = random_.randrange(total)
+                offset_or_none = free.take_from(first, size)
+                assert offset_or_none == lowest_from(used, first, size)
             if offset_or_none is None:
                 assert size > longest_gap(used)
             else:
@@ -43,6 +49,12 @@ def test_the_best_fit_is_taken() -> None:
         free.give_back(offsets[place], size)
     assert free.take(9) == offsets[0]
     assert free.take(21) is None
+
+
+def lowest_from(used: list[bool], first: int, size: int) -> int | None:
+    starts = [*range(first, len(used)), *range(first)]
+    fits = (at for at in starts if at + size <= len(used) and not any(used[at : at + size]))
+    return next(fits, None)
 
 
 def gaps(used: list[bool]) -> list[tuple[int, int]]:

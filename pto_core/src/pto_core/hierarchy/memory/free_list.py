@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 
 
 class FreeList:
-    """The free blocks of a range. An allocation uses the smallest free block that is large enough.
+    """The free blocks of a range.
 
     ``_by_size`` and ``_by_offset`` contain the same blocks. No two free blocks are adjacent.
     """
@@ -17,15 +17,29 @@ class FreeList:
         self._add(0, nbytes)
 
     def take(self, nbytes: int) -> int | None:
-        """Allocate a block of this size; return its offset, or None if no block is large enough."""
+        """Allocate from the smallest free block that is large enough.
+
+        Returns the offset, or None if no block is large enough.
+        """
         place = bisect_left(self._by_size, (nbytes, 0))
         if place == len(self._by_size):
             return None
         size, offset = self._by_size[place]
-        self._remove(offset, size)
-        if size > nbytes:
-            self._add(offset + nbytes, size - nbytes)
+        self._cut(offset, size, offset, nbytes)
         return offset
+
+    def take_from(self, first: int, nbytes: int) -> int | None:
+        """Allocate at the lowest free offset from ``first``; if there is none, from 0.
+
+        Returns the offset, or None if no block is large enough.
+        """
+        for least in (first, 0):
+            for offset, size in self._by_offset:
+                start = max(offset, least)
+                if start + nbytes <= offset + size:
+                    self._cut(offset, size, start, nbytes)
+                    return start
+        return None
 
     def give_back(self, offset: int, nbytes: int) -> None:
         """Free an allocated block."""
@@ -49,6 +63,14 @@ class FreeList:
     def parts(self) -> list[tuple[int, int]]:
         """The offset and size of each free block, in ascending order."""
         return list(self._by_offset)
+
+    def _cut(self, offset: int, size: int, start: int, nbytes: int) -> None:
+        """Remove a part of a free block."""
+        self._remove(offset, size)
+        end = start + nbytes
+        for rest, count in ((offset, start - offset), (end, offset + size - end)):
+            if count > 0:
+                self._add(rest, count)
 
     def _add(self, offset: int, nbytes: int) -> None:
         insort(self._by_size, (nbytes, offset))
