@@ -14,7 +14,7 @@ import psutil
 import pytest
 from remote_hosts import Agent, counted, running_agent, task_args, wait_until
 
-from pto_core import Worker
+from pto_core import RemoteCallable, Worker
 from pto_core._hierarchy import CallableKind, CallableSpace
 from pto_core.errors import (
     CapacityError,
@@ -116,6 +116,26 @@ def test_rights_of_a_client_are_checked_before_anything_is_read(keys: Path, tmp_
         assert isinstance(error, RightsError)
         assert "pack has Python code, which this host does not accept from client ann" in str(error)
         assert agent.processes() == []
+
+
+def test_functions_come_from_permitted_modules_only(keys: Path, tmp_path: Path) -> None:
+    file = allow_list(tmp_path, keys, python_code=False, imports=["shutil"])
+
+    with running_agent(tmp_path, "zmq", keys, "--allow", str(file)) as agent:
+        with Worker(level=4) as worker:
+            there = worker.add_worker(agent.worker(num_sub_workers=1))
+            worker.register(RemoteCallable("shutil:os.abort"), workers=[there])
+            with pytest.raises(ChildStartError, match=r"RightsError: shutil:os\.abort leads "):
+                worker.init()
+        with Worker(level=4) as worker:
+            there = worker.add_worker(agent.worker(num_sub_workers=1))
+            worker.register(RemoteCallable("shutil:rmtree"), workers=[there])
+            worker.init()
+            worker.register(RemoteCallable("shutil:copyfile"), workers=[there])
+            for name in ("os.abort", "fnmatch.filter"):
+                with pytest.raises(ControlError, match="an attribute that is the module") as late:
+                    worker.register(RemoteCallable(f"shutil:{name}"), workers=[there])
+                assert isinstance(late.value.__cause__, RightsError)
 
 
 def test_only_a_client_with_rights_administrates_and_chooses_programs(

@@ -5,13 +5,21 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pto_core.hierarchy.serialisation import deserialised, import_path, imported, serialised
+from pto_core.errors import RightsError
+from pto_core.hierarchy.handles import Delivery, materialised, runnable
+from pto_core.hierarchy.serialisation import (
+    deserialised,
+    fingerprint,
+    import_path,
+    imported,
+    serialised,
+)
 
 OFFSET = 5
 
@@ -84,6 +92,88 @@ def test_what_an_import_finds_goes_by_name() -> None:
     assert import_path(factorial) == f"{__name__}:factorial"
     assert imported(f"{__name__}:factorial") is factorial
     assert import_path(adder(1)) is None
+
+
+MODULES = {
+    "company/__init__.py": "",
+    "company/steps/__init__.py": (
+        "import os, shutil\n"
+        "from functools import partial\n"
+        "from os import getpid\n"
+        "from company import other\n"
+        "from company.other import helper\n"
+        "from company.steps import inner\n"
+        "from company.steps.inner import deep\n"
+        "from pto_core import kernel, task\n"
+        "class Outer:\n"
+        "    class Inner:\n"
+        "        def method(self): return 2\n"
+        "    getpid = getpid\n"
+        "def run(): return 1\n"
+        "remover = partial(shutil.rmtree)\n"
+        "@task\n"
+        "def typed(): pass\n"
+        "@kernel(core='aiv')\n"
+        "def core(): pass\n"
+    ),
+    "company/steps/inner.py": "def deep(): return 3\n",
+    "company/other.py": "def helper(): return 4\n",
+}
+
+
+@pytest.fixture
+def company(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Make a package importable; ``company.steps`` is the permitted part of it."""
+    for name, text in MODULES.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    for name in [one for one in sys.modules if one.partition(".")[0] == "company"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("company")
+@pytest.mark.parametrize(
+    "name", ["run", "Outer.Inner.method", "Outer", "Outer.Inner", "deep", "typed", "core"]
+)
+def test_objects_that_a_permitted_module_defines_can_be_imported(name: str) -> None:
+    path = f"company.steps:{name}"
+    found = imported(path, ["company.steps"])
+    assert found is imported(path)
+    runs = Delivery("import", path, None, ("company.steps",)).materialise()
+    assert runs == runnable(found)
+    version = Delivery("import", path, fingerprint(found), ("company.steps",))
+    assert version.materialise() == runs
+
+
+@pytest.mark.usefixtures("company")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os.getpid",
+        "shutil.rmtree",
+        "inner.deep",
+        "other.helper",
+        "getpid",
+        "helper",
+        "remover",
+        "Outer.getpid",
+        "Outer.__subclasses__",
+        "run.__class__",
+        "run.__globals__.get",
+        "run.__call__",
+    ],
+)
+def test_objects_of_other_modules_cannot_be_imported_by_a_permitted_name(name: str) -> None:
+    path, permitted = f"company.steps:{name}", ("company.steps",)
+    for expected in (None, bytes(32)):
+        with pytest.raises(RightsError, match="which this host does not permit to its client"):
+            Delivery("import", path, expected, permitted).materialise()
+    by_code = Delivery("serialised", serialised(factorial))
+    deliveries = [Delivery("import", path, bytes(32), permitted), by_code]
+    assert materialised(deliveries)(4) == 24  # another delivery that is permitted
 
 
 def test_what_does_not_pickle_is_refused() -> None:

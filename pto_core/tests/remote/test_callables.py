@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pto_core import ChipCallable, CoreCallable, KernelSource, kernel, open_device
 from pto_core.config import load_with_plugins
-from pto_core.errors import CompileError, ProtocolError, UsageError
+from pto_core.errors import CompileError, ProtocolError, RightsError, UsageError
 from pto_core.hierarchy.chip_delivery import ChipParts, chip_to_bytes
 from pto_core.hierarchy.handles import Delivery, by_code
 from pto_core.kernels import CoreType, Direction, In, OrchestrationSource, Out, Scalar
@@ -314,6 +314,19 @@ def test_functions_arrive_by_import_path_or_by_code(
         a, out = np.ones(4), np.zeros(4)
         device.run(second.materialise(), a, out)
     assert (out == 2).all()
+
+
+def test_functions_of_a_chip_callable_come_from_permitted_modules_only(
+    sender: ChipSender, folders: SourceFolders
+) -> None:
+    chip = ChipCallable(graph, {0: double})
+    sent = Delivery("chip", chip_to_bytes(chip, serialise=False))
+    request = decode_request(encoded(to_request("callable", (DIGEST, [sent]), sender)))
+    _, (own,) = request.arguments(folders, (__name__,))
+    assert own.materialise().function is graph
+    _, (other,) = request.arguments(folders, ("json",))
+    with pytest.raises(RightsError, match="does not permit to its client"):
+        other.materialise()
 
 
 class Bomb:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pto_core._hierarchy import CallableKind, CallableSpace
-from pto_core.errors import UsageError
+from pto_core.errors import RightsError, UsageError
 from pto_core.hierarchy.chip_delivery import chip_from_bytes, chip_to_bytes
 from pto_core.hierarchy.remote_workers import RemoteCallable
 from pto_core.hierarchy.serialisation import (
@@ -41,22 +41,25 @@ class Delivery:
     """A way in which a child obtains a callable that it did not inherit. The object can be pickled.
 
     ``fingerprint``: of the code in the parent; the child may import another version. None: the
-    parent does not know the code, so that of the child is used.
+    parent does not know the code, so that of the child is used. ``imports``: the modules that may
+    define an imported object; None means every module.
     """
 
     way: Literal["import", "serialised", "chip"]
     content: str | bytes
     fingerprint: bytes | None = None
+    imports: tuple[str, ...] | None = None
 
     def materialise(self) -> Any:
         """Load the callable in the child.
 
-        Raises NotImportableError if the imported code differs or does not exist.
+        Raises NotImportableError if the imported code differs or does not exist, and RightsError
+        if ``imports`` does not permit it.
         """
         if isinstance(self.content, str):
             if self.fingerprint is None:
-                return runnable(object_at(self.content))
-            return runnable(imported_version(self.content, self.fingerprint))
+                return runnable(object_at(self.content, self.imports))
+            return runnable(imported_version(self.content, self.fingerprint, self.imports))
         if self.way == "chip":
             return chip_from_bytes(self.content)
         return runnable(deserialised(self.content))
@@ -65,7 +68,7 @@ class Delivery:
 def materialised(deliveries: Sequence[Delivery]) -> Any:
     """Return the callable by the first delivery that works; raise the error of the last one."""
     for delivery in deliveries[:-1]:
-        with contextlib.suppress(NotImportableError):
+        with contextlib.suppress(NotImportableError, RightsError):
             return delivery.materialise()
     return deliveries[-1].materialise()
 
@@ -147,11 +150,16 @@ def _of_chip(chip: ChipCallable, *, serialise: bool, inherits: bool) -> Identity
     return Identity(digest, CallableKind.CHIP, CallableSpace.LOCAL_CHIP, chip.name, delivery)
 
 
-def object_at(path: str) -> Any:
-    """Return the callable at an import path; raise UsageError."""
+def object_at(path: str, permitted: Sequence[str] | None = None) -> Any:
+    """Return the callable at an import path; raise UsageError.
+
+    ``permitted``: the modules that may define it, as in ``imported``, which raises RightsError.
+    """
     checked_path(path)
     try:
-        found = imported(path)
+        found = imported(path, permitted)
+    except RightsError:
+        raise
     except Exception as error:
         raise UsageError(
             f"{path!r} cannot be imported: {type(error).__name__}: {error}",

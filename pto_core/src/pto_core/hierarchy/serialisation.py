@@ -16,13 +16,13 @@ import pickle
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from types import CellType, CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
 from pto_core._hierarchy import SharedBlock
-from pto_core.errors import UsageError
+from pto_core.errors import RightsError, UsageError
 from pto_core.kernels.digest import code_digest, digest_of
 
 _MAIN = "__main__"
@@ -83,7 +83,7 @@ def import_path(value: Any) -> str | None:
     if not isinstance(module, str) or not isinstance(name, str) or module not in sys.modules:
         return None
     try:
-        found = _attribute(sys.modules[module], name)
+        *_, found = _attributes(sys.modules[module], name)
     except AttributeError:
         return None
     return f"{_MAIN if module == _MP_MAIN else module}:{name}" if found is value else None
@@ -106,24 +106,52 @@ def checked_path(path: object) -> str:
     )
 
 
-def imported(path: str) -> Any:
-    """Return the object at ``module:qualname``. Raises the errors of the import."""
+def imported(path: str, permitted: Sequence[str] | None = None) -> Any:
+    """Return the object at ``module:qualname``. Raises the errors of the import.
+
+    ``permitted``: the modules that may define the object; None means every module. Raises
+    RightsError for an object of another module, and for a module as a part of ``qualname``.
+    """
     module, _, name = path.partition(":")
     loaded = sys.modules[module] if module == _MAIN else importlib.import_module(module)
-    return _attribute(loaded, name)
+    found = None
+    for found in _attributes(loaded, name):
+        if permitted is not None and isinstance(found, ModuleType):
+            raise RightsError(
+                f"{path} leads through an attribute that is the module {found.__name__}, which "
+                "this host does not permit to its client; write the module that defines the "
+                "function before the colon",
+                name="imports",
+            )
+    definer = getattr(found, "__module__", None)
+    if permitted is not None and not is_in_modules(definer, permitted):
+        raise RightsError(
+            f"the object at {path} has the module {definer!r}, which this host does not permit to "
+            "its client; name a function that a permitted module defines, or add the module to "
+            "imports there",
+            name="imports",
+        )
+    return found
+
+
+def is_in_modules(module: object, names: Iterable[str]) -> bool:
+    """Return whether a module is one of ``names`` or a submodule of one."""
+    return isinstance(module, str) and any(f"{module}.".startswith(f"{one}.") for one in names)
 
 
 class NotImportableError(UsageError):
     """A child cannot import the parent's version of a function, but it can receive the code."""
 
 
-def imported_version(path: str, expected: bytes) -> Any:
+def imported_version(path: str, expected: bytes, permitted: Sequence[str] | None = None) -> Any:
     """Return the object at an import path, if its code has the fingerprint ``expected``.
 
-    Raises NotImportableError.
+    ``permitted``: as in :func:`imported`. Raises NotImportableError and RightsError.
     """
     try:
-        found = imported(path)
+        found = imported(path, permitted)
+    except RightsError:
+        raise
     except Exception as error:
         raise NotImportableError(
             f"{path} cannot be imported here: {type(error).__name__}: {error}", name=path
@@ -183,10 +211,11 @@ def _module_by_value(value: Any) -> str | None:
     return None if file.startswith(_LIBRARIES) else module
 
 
-def _attribute(found: Any, path: str) -> Any:
+def _attributes(found: Any, path: str) -> Iterator[Any]:
+    """Yield the value of each name in a path of attributes; the last one is that of the path."""
     for name in path.split("."):
         found = getattr(found, name)
-    return found
+        yield found
 
 
 def _own_part(value: Any) -> str | bytes:

@@ -198,6 +198,8 @@ def has_code_by_value(blueprint: Blueprint, callables: Iterable[CallableRecord])
     return any(isinstance(part, SerialisedFunction) for part in parts)
 
 
-def local_deliveries(record: CallableRecord, folders: SourceFolders) -> list[Delivery]:
+def local_deliveries(
+    record: CallableRecord, folders: SourceFolders, imports: tuple[str, ...] | None
+) -> list[Delivery]:
     """Return the deliveries of a record; files are written to ``folders``."""
-    return [to_local(one, folders) for one in record.deliveries]
+    return [to_local(one, folders, imports) for one in record.deliveries]

@@ -128,14 +128,17 @@ AnyDelivery = ImportedFunction | SerialisedFunction | PortableChip
 # ---- at the receiver ----
 
 
-def to_local(delivery: AnyDelivery, folders: SourceFolders) -> Delivery:
+def to_local(
+    delivery: AnyDelivery, folders: SourceFolders, imports: tuple[str, ...] | None = None
+) -> Delivery:
     """Return the delivery for a child on this host; write files of a chip callable to ``folders``.
 
-    The files stay until ``folders`` is closed. Raises ProtocolError for invalid content, and
-    OSError if the cache cannot be used.
+    ``imports``: the modules that may define imported functions; None means every module. The files
+    stay until ``folders`` is closed. Raises ProtocolError for invalid content, and OSError if the
+    cache cannot be used.
     """
     if isinstance(delivery, ImportedFunction):
-        return Delivery("import", delivery.path, delivery.fingerprint)
+        return Delivery("import", delivery.path, delivery.fingerprint, imports)
     if isinstance(delivery, SerialisedFunction):
         return Delivery("serialised", delivery.code)
     if delivery.written_bytes() > WRITTEN_BYTES_MAX:
@@ -145,7 +148,7 @@ def to_local(delivery: AnyDelivery, folders: SourceFolders) -> Delivery:
         )
     kernels = {
         one.func_id: KernelParts(
-            _local_part(delivery, one.part, folders, is_kernel=True),
+            _local_part(delivery, one.part, folders, imports, is_kernel=True),
             one.core_type,
             _local_signature(one.signature),
             one.name,
@@ -153,7 +156,7 @@ def to_local(delivery: AnyDelivery, folders: SourceFolders) -> Delivery:
         for one in delivery.kernels
     }
     names = None if delivery.argument_names is None else tuple(delivery.argument_names)
-    orchestration = _local_part(delivery, delivery.orchestration, folders, is_kernel=False)
+    orchestration = _local_part(delivery, delivery.orchestration, folders, imports, is_kernel=False)
     signature = _local_signature(delivery.signature)
     return Delivery(
         "chip", ChipParts(orchestration, kernels, signature, delivery.name, names).pack()
@@ -161,10 +164,15 @@ def to_local(delivery: AnyDelivery, folders: SourceFolders) -> Delivery:
 
 
 def _local_part(
-    chip: PortableChip, part: AnyPart, folders: SourceFolders, *, is_kernel: bool
+    chip: PortableChip,
+    part: AnyPart,
+    folders: SourceFolders,
+    imports: tuple[str, ...] | None,
+    *,
+    is_kernel: bool,
 ) -> Part:
     if isinstance(part, ImportedFunction):
-        return "import", (part.path, part.fingerprint)
+        return "import", (part.path, part.fingerprint, imports)
     if isinstance(part, SerialisedFunction):
         return "serialised", part.code
     if isinstance(part, BinaryPart):

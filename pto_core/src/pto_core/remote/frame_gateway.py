@@ -106,7 +106,7 @@ class FrameGateway:
 
     ``permit`` returns the permitted part of a request, or raises an exception of the error tree.
     Files of callables are written to ``folders``. ``tasks``: the most tasks in flight; None: no
-    limit.
+    limit. ``imports``: the modules that may define imported functions; None: every module.
     """
 
     def __init__(
@@ -120,8 +120,10 @@ class FrameGateway:
         inline_bytes: int = INLINE_BYTES,
         *,
         tasks: int | None = None,
+        imports: tuple[str, ...] | None = None,
     ) -> None:
         self._tasks = tasks
+        self._imports = imports
         self._port = port
         self._shadow = shadow
         self._session = session
@@ -225,7 +227,7 @@ class FrameGateway:
                 check_used(permitted.uses)
                 self._replies.append((number, encoded(to_reply(None))))
                 return
-            arguments = permitted.arguments(self._folders)
+            arguments = permitted.arguments(self._folders, self._imports)
         except Exception as error:  # noqa: BLE001 - the parent receives it
             self._replies.append((number, encoded(to_refusal(Failure.of(error)))))
             return

@@ -127,6 +127,7 @@ class Gateway:
             plan.rights.permitted_request,
             SourceFolders(load_core()["cache_dir"]),
             tasks=plan.tasks,
+            imports=plan.rights.imports,
         )
 
     def _start_worker(self) -> ParentPort:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pto_core._hierarchy import CallableKind, CallableSpace
 from pto_core.config import load_core
 from pto_core.hierarchy.children import ChildContext, WorkerBody
-from pto_core.hierarchy.handles import Identity, materialised
+from pto_core.hierarchy.handles import Delivery, Identity, materialised
 from pto_core.hierarchy.processes import ChildStart
 from pto_core.hierarchy.registry import Registration, Registry
 from pto_core.hierarchy.settings import worker_settings
@@ -56,7 +56,10 @@ class RemoteWorkerBody:
         start.doing("building the Worker")
         self.modules.prepare()
         folders = SourceFolders(load_core()["cache_dir"])
-        deliveries = {one.digest: tuple(local_deliveries(one, folders)) for one in self.callables}
+        imports = self.rights.imports
+        deliveries = {
+            one.digest: tuple(local_deliveries(one, folders, imports)) for one in self.callables
+        }
         context = replace(self.context, deliveries=deliveries)
         WorkerBody(context, worker_of(self.blueprint, folders, self.rights))(start)
 
@@ -79,25 +82,27 @@ def worker_of(blueprint: Blueprint, folders: SourceFolders, rights: Rights) -> W
     )
     rights.check_settings(settings.config)
     node = WorkerNode(settings, None)
-    node.registry = _registry(blueprint, folders)
+    node.registry = _registry(blueprint, folders, rights.imports)
     for worker in blueprint.workers:
         node.add(worker_of(worker, folders, rights))
     return node
 
 
-def _registry(blueprint: Blueprint, folders: SourceFolders) -> Registry:
+def _registry(
+    blueprint: Blueprint, folders: SourceFolders, imports: tuple[str, ...] | None
+) -> Registry:
     registry = Registry(blueprint.identity)
     for record in blueprint.callables:
-        registration = _registration(registry, record, folders)
+        deliveries = local_deliveries(record, folders, imports)
+        registration = _registration(registry, record, deliveries)
         registry.add(registration)
         registry.publish(registration)
     return registry
 
 
 def _registration(
-    registry: Registry, record: CallableRecord, folders: SourceFolders
+    registry: Registry, record: CallableRecord, deliveries: Sequence[Delivery]
 ) -> Registration:
-    deliveries = local_deliveries(record, folders)
     kind, space = CallableKind(record.kind), CallableSpace(record.space)
     handle = registry.live.make(record.digest, kind, space, record.name, record.registration)
     identity = Identity(record.digest, kind, space, record.name, deliveries[-1])

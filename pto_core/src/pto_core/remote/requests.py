@@ -58,8 +58,13 @@ class Request(Record, frozen=True, tag_field="operation"):
         """The name of the operation."""
         return str(self.__struct_config__.tag)
 
-    def arguments(self, folders: SourceFolders) -> tuple[Any, ...]:
-        """Return the arguments, as the child accepts them; files are written to ``folders``."""
+    def arguments(
+        self, folders: SourceFolders, imports: tuple[str, ...] | None = None
+    ) -> tuple[Any, ...]:
+        """Return the arguments, as the child accepts them; files are written to ``folders``.
+
+        ``imports``: the modules that may define imported functions; None means every module.
+        """
         return msgspec.structs.astuple(self)
 
 
@@ -76,9 +81,11 @@ class Deliver(Request, frozen=True, tag="callable"):
     digest: Digest
     deliveries: Annotated[list[AnyDelivery], msgspec.Meta(min_length=1, max_length=DELIVERIES_MAX)]
 
-    def arguments(self, folders: SourceFolders) -> tuple[Any, ...]:
+    def arguments(
+        self, folders: SourceFolders, imports: tuple[str, ...] | None = None
+    ) -> tuple[Any, ...]:
         """Return the arguments, with deliveries for this host; raises like ``to_local``."""
-        return self.digest, [to_local(one, folders) for one in self.deliveries]
+        return self.digest, [to_local(one, folders, imports) for one in self.deliveries]
 
 
 class Forget(Request, frozen=True, tag="forget"):

@@ -11,6 +11,7 @@ import msgspec
 
 from pto_core.config import Config
 from pto_core.errors import CapacityError, ConfigError, RightsError
+from pto_core.hierarchy.serialisation import is_in_modules
 from pto_core.interfaces.parse import size_bytes
 from pto_core.remote.blueprint import Blueprint, CallableRecord
 from pto_core.remote.callables import (
@@ -53,10 +54,10 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``processes``, ``memory``, ``tasks``: the most that all its sessions may have, see
     :class:`Needs`; None means no limit. ``python_code``: whether Python functions and modules may
     arrive by code. ``native_code``: whether C++ sources and libraries may arrive. ``imports``: the
-    prefixes of modules that may be imported; None means every module. ``host_copies``: whether the
-    host may connect to hosts that the client names, and listen for them. ``host_settings``: whether
-    it may choose programs and folders of this host. ``admin``: whether it may drain and stop the
-    agent, and see the sessions of others.
+    modules that may define imported functions, with their submodules; None means every module.
+    ``host_copies``: whether the host may connect to hosts that the client names, and listen for
+    them. ``host_settings``: whether it may choose programs and folders of this host. ``admin``:
+    whether it may drain and stop the agent, and see the sessions of others.
     """
 
     name: str
@@ -160,9 +161,7 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not isinstance(delivery, ImportedFunction):
             return self._missing(name, "native code", "native_code", has=self.native_code)
         module = delivery.path.partition(":")[0]
-        if self.imports is None or any(
-            module == one or module.startswith(f"{one}.") for one in self.imports
-        ):
+        if self.imports is None or is_in_modules(module, self.imports):
             return ""
         return (
             f"{name} is in the module {module}, which this host does not permit to client "
