@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +170,51 @@ def test_a_large_copy_takes_bounded_memory(agent: Agent) -> None:
         assert np.array_equal(found, sent)
         after = [_private_bytes(one) for one in (relay, gateway)]
         assert all(new - old < 120 * MIB for old, new in zip(before, after, strict=True))
+
+
+class InterruptError(Exception):
+    """A signal handler raises it."""
+
+
+@contextmanager
+def interrupted() -> Iterator[None]:
+    """Interrupt a call that does not end by itself."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise InterruptError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(InterruptError):
+            yield
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_an_interrupted_copy_does_not_change_the_next_one(agent: Agent) -> None:
+    """Its content may arrive later, while the next copy runs."""
+    nbytes = 8 * MIB
+    with Worker(level=4) as worker:
+        there = worker.add_worker(agent.worker(num_sub_workers=0))
+        first, second = (worker.remote_malloc(nbytes, there) for _ in range(2))
+        ones, found = np.full(nbytes, 1, np.uint8), np.empty(nbytes, np.uint8)
+        worker.remote_copy_to(first, ones)
+        gateway = min(agent.processes(), key=lambda one: one.create_time())
+        gateway.suspend()
+        with interrupted():
+            worker.remote_copy_from(found, first)
+        for _ in range(4):  # the credits are used up, so that the next content is sent later
+            with interrupted():
+                worker.remote_copy_to(first, ones)
+        resume = threading.Timer(0.3, gateway.resume)
+        resume.start()
+        sent = np.full(nbytes, 2, np.uint8)
+        worker.remote_copy_to(second, sent)
+        resume.join()
+        for buffer, expected in ((first, ones), (second, sent)):
+            worker.remote_copy_from(found, buffer)
+            assert np.array_equal(found, expected)
 
 
 def _private_bytes(process: psutil.Process) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,13 @@ from pto_core._hierarchy import (
     TaskArgs,
     TensorArgType,
 )
-from pto_core.errors import BufferLostError, CapacityError, UsageError, WorkerClosedError
+from pto_core.errors import (
+    BufferLostError,
+    CapacityError,
+    ControlError,
+    UsageError,
+    WorkerClosedError,
+)
 from pto_core.hierarchy.memory.free_list import FreeList
 from pto_core.kernels.data_type import DataType
 
@@ -152,11 +158,12 @@ class RemoteTaskArgs(TaskArgs):
 _Bytes = npt.NDArray[np.uint8]
 
 
-class _Staging(NamedTuple):
-    """The shared memory through which copies of one child go."""
+@dataclass
+class _Staging:
+    """The shared memory through which copies of one child go. ``lock`` guards ``memory``."""
 
-    memory: _Bytes
-    lock: Lock
+    lock: Lock = field(default_factory=Lock)
+    memory: _Bytes | None = None
 
 
 class BufferTable:
@@ -176,6 +183,7 @@ class BufferTable:
         self._live: set[RemoteBuffer] = set()
         self._lost: set[RemoteBuffer] = set()
         self._staging: dict[int, _Staging] = {}
+        self._interrupted: list[_Bytes] = []  # memory of copies whose reply was not awaited
         self._lock = Lock()
         self.is_closed = False
 
@@ -258,19 +266,28 @@ class BufferTable:
         """Refuse all further calls, and release the shared memory for copies."""
         self.is_closed = True
         self._staging.clear()
+        self._interrupted.clear()
 
     @contextmanager
     def staging(self, worker: int) -> Iterator[_Bytes]:
         """Enter with the shared memory for copies of a child; one thread at a time has it.
 
-        It exists until the Worker is closed: a copy that was interrupted may still use it.
+        The relay may still use the memory of an interrupted copy. So that memory exists until the
+        Worker is closed, and the next copy gets other memory.
         """
         with self._lock:
-            if worker not in self._staging:
-                self._staging[worker] = _Staging(self._arena.array(_PIECE_BYTES, "uint8"), Lock())
-            found = self._staging[worker]
+            found = self._staging.setdefault(worker, _Staging())
         with found.lock:
-            yield found.memory
+            if found.memory is None:
+                found.memory = self._arena.array(_PIECE_BYTES, "uint8")
+            try:
+                yield found.memory
+            except (BufferLostError, ControlError):
+                raise  # the reply has arrived, or the relay has exited
+            except BaseException:
+                self._interrupted.append(found.memory)
+                found.memory = None
+                raise
 
     def _find_lost(self, buffers: Iterable[RemoteBuffer]) -> None:
         """Mark those buffers that the driver has dropped with their child."""

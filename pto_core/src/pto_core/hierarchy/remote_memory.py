@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _NONE = -1
 _TOKEN_BYTES = 16
 
+_Bytes = npt.NDArray[np.uint8]
+
 
 class RemoteMemory:
     """Sends requests for buffers to the remote children of a Worker."""
@@ -82,16 +84,20 @@ class RemoteMemory:
     def copy_to(self, buffer: RemoteBuffer, source: object, offset: int) -> None:
         """Copy from any object with a buffer to a remote buffer."""
         content = bytes_of(source, writable=False)
-        for place, piece, shared in self._pieces(buffer, content, offset):
-            shared[: piece.nbytes] = piece
-            self._ask(buffer, "write_buffer", place, piece.nbytes, shared.ctypes.data)
+        self._check_part(buffer, content, offset)
+        with self._table().staging(buffer.worker) as shared:
+            for place, piece in _pieces(content, shared.nbytes, buffer.address + offset):
+                shared[: piece.nbytes] = piece
+                self._ask(buffer, "write_buffer", place, piece.nbytes, shared.ctypes.data)
 
     def copy_from(self, target: object, buffer: RemoteBuffer, offset: int) -> None:
         """Copy from a remote buffer to any object with a writable buffer."""
         content = bytes_of(target, writable=True)
-        for place, piece, shared in self._pieces(buffer, content, offset):
-            self._ask(buffer, "read_buffer", place, piece.nbytes, shared.ctypes.data)
-            piece[:] = shared[: piece.nbytes]
+        self._check_part(buffer, content, offset)
+        with self._table().staging(buffer.worker) as shared:
+            for place, piece in _pieces(content, shared.nbytes, buffer.address + offset):
+                self._ask(buffer, "read_buffer", place, piece.nbytes, shared.ctypes.data)
+                piece[:] = shared[: piece.nbytes]
 
     def copy(self, target: RemoteTensorRef, source: RemoteTensorRef) -> None:
         """Copy between two remote tensors, directly between their hosts."""
@@ -140,12 +146,9 @@ class RemoteMemory:
         assert remote is not None
         return remote.peer()
 
-    def _pieces(
-        self, buffer: RemoteBuffer, content: npt.NDArray[np.uint8], offset: int
-    ) -> Iterator[tuple[int, npt.NDArray[np.uint8], npt.NDArray[np.uint8]]]:
-        """Yield the address and content of each piece, with shared memory for it."""
-        table = self._table()
-        table.check(buffer)
+    def _check_part(self, buffer: RemoteBuffer, content: _Bytes, offset: int) -> None:
+        """Raise UsageError unless the content fits; raise the errors of ``RemoteBuffer.check``."""
+        self._table().check(buffer)
         is_number = isinstance(offset, int) and not isinstance(offset, bool)
         if not is_number or offset < 0 or offset + content.nbytes > buffer.nbytes:
             raise UsageError(
@@ -154,10 +157,6 @@ class RemoteMemory:
                 name="offset",
                 value=offset,
             )
-        with table.staging(buffer.worker) as shared:
-            for first in range(0, content.nbytes, shared.nbytes):
-                piece = content[first : first + shared.nbytes]
-                yield buffer.address + offset + first, piece, shared
 
     def _table(self) -> BufferTable:
         """Return the table; raise UsageError for a Worker without children on other hosts."""
@@ -174,3 +173,9 @@ class RemoteMemory:
             if isinstance(error.__cause__, BufferLostError) or error.remote_traceback is None:
                 raise lost_error(buffer) from error
             raise
+
+
+def _pieces(content: _Bytes, piece_bytes: int, address: int) -> Iterator[tuple[int, _Bytes]]:
+    """Yield the address and content of each piece of a copy."""
+    for first in range(0, content.nbytes, piece_bytes):
+        yield address + first, content[first : first + piece_bytes]
