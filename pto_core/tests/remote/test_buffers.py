@@ -182,6 +182,14 @@ def test_allocations_beyond_a_limit_change_nothing() -> None:
     sides.ask("allocate_buffer", FAR, 4096)
 
 
+def test_a_limit_counts_whole_pages() -> None:
+    sides = Sides(limit=3 * 4096)
+    for page in range(3):
+        sides.ask("allocate_buffer", FAR + page * 4096, 1)
+    with pytest.raises(CapacityError, match=r"of 1 bytes, in whole pages 4096: .* has 12288 bytes"):
+        sides.ask("allocate_buffer", FAR + 3 * 4096, 1)
+
+
 def test_the_other_host_writes_only_what_was_requested() -> None:
     sides = Sides()
     sides.ask("allocate_buffer", ADDRESS, 8192)

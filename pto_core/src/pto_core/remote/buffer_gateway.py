@@ -68,7 +68,7 @@ class BufferGateway:
 
     ``space``: the mapped addresses for buffers. ``release``: frees the memory of whole pages, which
     read as zeros afterwards. ``peers``: the copies from and to other hosts. ``limit``: the most
-    bytes of buffers; None: no limit. ``measure``: the free memory of this host.
+    bytes of buffers, in whole pages; None: no limit. ``measure``: the free memory of this host.
     """
 
     def __init__(
@@ -170,15 +170,16 @@ class BufferGateway:
         if self._live.overlaps(place):
             raise UsageError(f"there is a buffer at {place.start:#x} already", name="address")
         free = self._measure()
-        if place.nbytes > free.nbytes:
+        nbytes = _pages(place).nbytes
+        if nbytes > free.nbytes:
             raise self._beyond(
                 place,
                 free.nbytes,
                 f"{free.limited_by} leaves {free.nbytes} bytes there; free buffers, or use another "
                 "host",
             )
-        held = self._live.nbytes
-        if self._limit is not None and held + place.nbytes > self._limit:
+        held = sum(_pages(one).nbytes for one in self._live)
+        if self._limit is not None and held + nbytes > self._limit:
             raise self._beyond(
                 place,
                 self._limit - held,
@@ -188,7 +189,8 @@ class BufferGateway:
         self._live.add(place)
 
     def _beyond(self, place: Range, left: int, reason: str) -> CapacityError:
-        text = f"a remote buffer of {place.nbytes} bytes: {reason}"
+        pages = _pages(place).nbytes
+        text = f"a remote buffer of {place.nbytes} bytes, in whole pages {pages}: {reason}"
         return CapacityError(text, name="nbytes", value=place.nbytes, limit=left)
 
     def _continue(self, copy: _LocalCopy) -> bool:
@@ -204,7 +206,7 @@ class BufferGateway:
         if place is not None:
             self.peers.free(place, now)
             self._end_copies(place)
-            self._release(Range(place.start, -(-place.end // _PAGE) * _PAGE))
+            self._release(Range(place.start, _pages(place).end))
 
     def _end_copies(self, freed: Range) -> None:
         for copy in list(self._copies):
@@ -223,3 +225,8 @@ class BufferGateway:
             answer.piece, answer.after_bulk = None, sent
         body = pack_numbered(answer.number, encoded(answer.reply))
         return self._session.send(MessageKind.REPLY, body, answer.after_bulk) is not None
+
+
+def _pages(place: Range) -> Range:
+    """Return the whole pages of a range."""
+    return Range(place.start // _PAGE * _PAGE, -(-place.end // _PAGE) * _PAGE)

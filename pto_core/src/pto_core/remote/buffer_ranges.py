@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Iterator
 
 from pto_core.errors import BufferLostError
 from pto_core.remote.accesses import buffer_tensors
@@ -15,10 +16,8 @@ class BufferRanges:
     def __init__(self) -> None:
         self._ranges: list[Range] = []
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all buffers."""
-        return sum(one.nbytes for one in self._ranges)
+    def __iter__(self) -> Iterator[Range]:
+        return iter(self._ranges)
 
     def add(self, place: Range) -> None:
         """Add a buffer."""
