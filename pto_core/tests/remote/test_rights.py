@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pto_core.cli.main import main
 from pto_core.config import load_core
-from pto_core.errors import CapacityError, RightsError
+from pto_core.errors import CapacityError, RightsError, UsageError
+from pto_core.remote import agent
 from pto_core.remote.frame_gateway import FrameGateway
 from pto_core.remote.inbox import Message
 from pto_core.remote.messages import MessageKind, TaskFrame, pack_task, pack_tasks
@@ -48,6 +50,23 @@ def test_a_list_of_clients_has_defaults_and_sizes(tmp_path: Path) -> None:
     assert (bob.memory, bob.tasks, bob.processes, bob.admin) == (4096, None, 1024, False)
     assert Rights.of_owner("own", "k").admin
     assert Rights.of_owner("own", "k").host_settings
+
+
+def test_a_key_of_two_clients_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "clients.toml"
+    file.write_text("".join(f'[[client]]\nname = "{one}"\nkey = "k"\n' for one in ("ann", "bob")))
+    with pytest.raises(UsageError, match="has the key k for ann and for bob; keep one table"):
+        read_rights(file)
+
+
+def test_a_list_of_clients_needs_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "clients.toml"
+    file.write_text('[[client]]\nname = "ann"\nkey = "k"\n')
+    monkeypatch.setattr(agent, "serve", lambda *_, **__: None)
+    assert main(["agent", "serve", "--allow", str(file)]) == 2
+    assert "--allow needs --keys" in capsys.readouterr().err
 
 
 def test_more_tasks_in_flight_than_declared_are_refused() -> None:

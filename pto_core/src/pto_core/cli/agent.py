@@ -76,6 +76,13 @@ def _serve(link: str, namespace: argparse.Namespace) -> None:
 
     if namespace.insecure and namespace.keys is None:
         print("pto agent: without keys, every program that reaches this address can run code here")
+    if namespace.allow is not None and namespace.keys is None:
+        raise UsageError(
+            "--allow needs --keys, because an agent knows its clients by their keys; add --keys "
+            "with the folder of the agent's key set, or remove --allow",
+            name="--allow",
+            value=str(namespace.allow),
+        )
     credentials: KeyPair | None = None
     clients: Sequence[Rights] = [Rights.of_owner("anyone", "")]
     if namespace.keys is not None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from pto_core.config import Config
-from pto_core.errors import CapacityError, ConfigError, RightsError
+from pto_core.errors import CapacityError, ConfigError, RightsError, UsageError
 from pto_core.hierarchy.serialisation import is_in_modules
 from pto_core.interfaces.parse import size_bytes
 from pto_core.remote.blueprint import Blueprint, CallableRecord
@@ -178,7 +178,7 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_rights(file: Path) -> list[Rights]:
-    """Return the clients of a file; raise ConfigError.
+    """Return the clients of a file; raise ConfigError, and UsageError for a key of two clients.
 
     The file has a table ``[[client]]`` for each, with ``name``, ``key`` and the members of
     :class:`Rights` that differ from the defaults.
@@ -188,7 +188,9 @@ def read_rights(file: Path) -> list[Rights]:
         tables = content.pop("client")
         if content or not isinstance(tables, list) or not tables:
             raise ValueError("it needs tables [[client]] and nothing else")
-        return [_rights(table) for table in tables]
+        clients = [_rights(table) for table in tables]
+        _check_keys(file, clients)
+        return clients
     except OSError as error:
         reason = error.strerror or str(error)
     except (ValueError, TypeError, KeyError, msgspec.ValidationError) as error:
@@ -196,6 +198,20 @@ def read_rights(file: Path) -> list[Rights]:
     raise ConfigError(
         f"the list of clients {file} cannot be used: {reason}", name="--allow", value=str(file)
     )
+
+
+def _check_keys(file: Path, clients: Sequence[Rights]) -> None:
+    """Raise UsageError if two clients have the same key."""
+    names: dict[str, str] = {}
+    for one in clients:
+        if one.key in names:
+            raise UsageError(
+                f"the list of clients {file} has the key {one.key} for {names[one.key]} and for "
+                f"{one.name}; keep one table for each key",
+                name="--allow",
+                value=str(file),
+            )
+        names[one.key] = one.name
 
 
 def _rights(table: object) -> Rights:
