@@ -21,6 +21,7 @@ from pto_core.errors import (
     ChildDiedError,
     ChildStartError,
     ControlError,
+    ProtocolError,
     PtoError,
     RightsError,
     UsageError,
@@ -83,6 +84,14 @@ def test_code_of_another_python_version_is_refused(agent: Agent) -> None:
     assert isinstance(error, UsageError)
     assert "has Python 2.7, this host" in str(error)
     assert agent.processes() == []
+
+
+def test_modules_that_cannot_be_written_are_refused(agent: Agent) -> None:
+    empty = Blueprint(3, [], 1, {}, bytes(16), [], [])
+    error = refusal(agent, blueprint=empty, modules={"a": b"", "a/b.py": b""})
+    assert isinstance(error, ProtocolError)
+    assert "'a' is a file and a folder" in str(error)
+    agent.await_no_session()
 
 
 def allow_list(folder: Path, keys: Path, **rights: Any) -> Path:

@@ -82,6 +82,11 @@ def test_sources_are_written_to_a_private_folder(monkeypatch: pytest.MonkeyPatch
     for name in ("../evil.py", "/evil.py", "a/../../evil.py"):
         with pytest.raises(ProtocolError, match="is not a relative path below a folder"):
             write_modules({name: b""})
+    with pytest.raises(ProtocolError, match="'a' is a file and a folder"):
+        write_modules({"a": b"", "a/b.py": b""})
+    half = bytes(SOURCES_BYTES_MAX // 2)
+    with pytest.raises(ProtocolError, match=f"have {SOURCES_BYTES_MAX + 1} bytes; the limit is"):
+        write_modules({"a.py": half, "b.py": half, "c.py": b"#"})
 
 
 def test_sources_need_the_right_for_python_code() -> None:

@@ -7,7 +7,10 @@ import socket
 import time
 
 import psutil
+import pytest
 
+from pto_core._hierarchy import SharedMapping
+from pto_core.remote import gateway, session_host
 from pto_core.remote.session_host import SessionHost, send_plan
 
 WAIT_S = 30
@@ -35,3 +38,30 @@ def test_the_gateways_of_all_epochs_of_a_session_are_reaped() -> None:
     assert psutil.Process(pid).children() == []
     ours.close()
     assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_only_an_address_in_use_starts_another_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that exists in the folder of the modules does not."""
+    ours, theirs = socket.socketpair()
+    commands: list[object] = []
+    error = FileExistsError("a file of a module exists")
+
+    def made(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(session_host, "Gateway", made)
+    monkeypatch.setattr(os, "execv", lambda *command: commands.append(command))
+    with pytest.raises(FileExistsError, match="a file of a module exists"):
+        session_host._made(None, ours, [], theirs.fileno(), 3)
+    assert commands == []
+    used = SharedMapping(4096)
+    with pytest.raises(gateway.AddressInUseError, match="are in use in the gateway") as info:
+        gateway._mapped_file(used.address, used.nbytes)
+    error = info.value
+    with pytest.raises(gateway.AddressInUseError):
+        session_host._made(None, ours, [], theirs.fileno(), 0)
+    with pytest.raises(AssertionError):  # execv, which does not return, is replaced
+        session_host._made(None, ours, [], theirs.fileno(), 3)
+    assert len(commands) == 1
+    ours.close()
+    theirs.close()

@@ -9,7 +9,7 @@ runs nothing; functions by code stay bytes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -203,24 +203,29 @@ def _content(chip: PortableChip, number: int) -> bytes:
 
 
 def _check_names(part: SourcePart) -> None:
-    """Refuse names outside the folder, and a name that is a file and a folder."""
-    for name in (*part.files, *part.folders):
-        check_name(name)
-    inner = {str(folder) for name in (*part.files, *part.folders) for folder in _above(name)}
-    if len(inner) > FILES_MAX:
-        raise ProtocolError(
-            f"a source from another host has {len(inner)} folders; the limit is {FILES_MAX}"
-        )
-    clashing = (inner | set(part.folders)) & set(part.files)
-    if clashing:
-        raise ProtocolError(
-            f"{min(clashing)!r} is a file and a folder in a source from another host"
-        )
+    """Refuse names that cannot be written, and a source without content."""
+    check_names(part.files, part.folders)
     if part.source not in part.files:
         raise ProtocolError(f"the source {part.source!r} from another host has no content")
 
 
-def check_name(name: str) -> None:
+def check_names(files: Collection[str], folders: Collection[str] = ()) -> None:
+    """Refuse names of files and folders that cannot be written below one folder: ProtocolError."""
+    for name in (*files, *folders):
+        _check_name(name)
+    inner = {str(folder) for name in (*files, *folders) for folder in _above(name)}
+    if len(inner) > FILES_MAX:
+        raise ProtocolError(
+            f"a source from another host has {len(inner)} folders; the limit is {FILES_MAX}"
+        )
+    clashing = (inner | set(folders)) & set(files)
+    if clashing:
+        raise ProtocolError(
+            f"{min(clashing)!r} is a file and a folder in a source from another host"
+        )
+
+
+def _check_name(name: str) -> None:
     """Refuse the name of a file that is not a relative path below a folder: ProtocolError."""
     is_relative = name == str(PurePosixPath(name)) and not name.startswith("/")
     parts = name.split("/")

@@ -51,6 +51,10 @@ _MEMORY_CHECK_NS = 100_000_000
 _BLOCK_BYTES = 512  # the unit of st_blocks
 
 
+class AddressInUseError(FileExistsError):
+    """An address of the parent's Worker is in use in this process."""
+
+
 @dataclass(frozen=True)
 class GatewayPlan:
     """A session to serve, as the agent has checked it.
@@ -262,10 +266,18 @@ class Gateway:
 
 
 def _mapped_file(address: int, nbytes: int) -> int:
-    """Map an unnamed file at an address that the parent's Worker uses; return its descriptor."""
+    """Map an unnamed file at an address that the parent's Worker uses; return its descriptor.
+
+    Raises AddressInUseError.
+    """
     file = os.memfd_create("pto-shadow", os.MFD_CLOEXEC)
     os.ftruncate(file, nbytes)
-    _mappings.append(SharedMapping.attach(file, nbytes, address))
+    try:
+        _mappings.append(SharedMapping.attach(file, nbytes, address))
+    except FileExistsError as error:
+        raise AddressInUseError(
+            error.errno, f"{nbytes} bytes at {address:#x} are in use in the gateway"
+        ) from error
     return file
 
 

@@ -21,8 +21,8 @@ from typing import Annotated
 
 import msgspec
 
-from pto_core.errors import UsageError
-from pto_core.remote.callables import FileName, check_name
+from pto_core.errors import ProtocolError, UsageError
+from pto_core.remote.callables import FileName, check_names
 
 FILES_MAX = 2**12
 SOURCES_BYTES_MAX = 2**24
@@ -106,11 +106,15 @@ def top_levels(sources: Iterable[str]) -> list[str]:
 def write_modules(sources: Mapping[str, bytes]) -> Path:
     """Write modules to a new private folder of this process; return the folder.
 
-    :func:`remove_modules` removes it. Raises ProtocolError for a name outside the folder, and
-    OSError.
+    :func:`remove_modules` removes it. Raises ProtocolError for names that cannot be written there,
+    and for more bytes than the limit, and OSError.
     """
-    for name in sources:
-        check_name(name)
+    check_names(sources)
+    nbytes = sum(map(len, sources.values()))
+    if nbytes > SOURCES_BYTES_MAX:
+        raise ProtocolError(
+            f"the modules from another host have {nbytes} bytes; the limit is {SOURCES_BYTES_MAX}"
+        )
     folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}-{os.getpid()}-"))
     for name, content in sources.items():
         file = folder / name

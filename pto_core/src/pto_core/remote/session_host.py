@@ -8,7 +8,6 @@ sends it a plan with one end of a socket pair for each session.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import pickle
 import signal
@@ -21,7 +20,7 @@ from typing import NoReturn
 from pto_core.errors import ProtocolError
 from pto_core.hierarchy.failures import Failure
 from pto_core.remote.failures import failure_to_bytes
-from pto_core.remote.gateway import Gateway, GatewayPlan
+from pto_core.remote.gateway import AddressInUseError, Gateway, GatewayPlan
 from pto_core.remote.program_modules import remove_modules
 
 _MESSAGE_BYTES = 1 << 16
@@ -118,8 +117,8 @@ def _made(
     """Return the gateway. If its addresses are in use here, continue in a new interpreter."""
     try:
         return Gateway(plan, channel, outputs)
-    except OSError as error:
-        if error.errno != errno.EEXIST or tries == 0:
+    except AddressInUseError:
+        if tries == 0:
             raise
     for descriptor in (plan_file, channel.fileno()):
         os.set_inheritable(descriptor, True)
