@@ -29,12 +29,12 @@ class Binaries:
 
     @cached_property
     def floors(self) -> Path:
-        """Program with the floors of level 2."""
+        """Compile the program that measures the floors of level 2, without this framework."""
         return self._program("floors", "-pthread", "-ldl")
 
     @cached_property
     def parked_processes(self) -> Path:
-        """Program with the round trip between bare processes that park."""
+        """Compile the program that measures the round trip between bare parked processes."""
         return self._program("parked_processes", "-pthread")
 
     @cached_property

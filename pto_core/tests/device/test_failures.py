@@ -1,4 +1,4 @@
-"""Errors of a run: their cause and fields; afterwards the device works."""
+"""A failed run raises an error with its cause and fields, and the device remains usable."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ class CurrentRings {
   Shortage create();
   void destroy();
   void begin();
-  // Called at the end of the orchestration. Complete the error of a proven deadlock; see
-  // PlannedRings::finish().
+  // Called at the end of the orchestration. If a deadlock was proven, add the numbers of the plan
+  // to its error; see PlannedRings::finish().
   void finish(bool is_whole);
   // Called between runs.
   void end() { planned_.end(); }

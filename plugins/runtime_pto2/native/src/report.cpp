@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kLongestName = 60;
 
-// The names of a resource, by Resource.
+// The texts about a resource, in the order of the enumerators of Resource.
 struct ResourceNames {
   const char* name;
   const char* unit;

@@ -81,7 +81,7 @@ class ChildLink {
   // next call.
   int32_t poll(pto_answer* answers, int32_t count);
 
-  // Return the frame count of an answer; more than taken() for an impossible frame.
+  // Return the frame count of an answer. A count above taken() means that the answer is invalid.
   uint64_t count_of(const pto_answer& answer) const { return base_ + answer.number; }
   // Record that frames up to `count` have ended.
   void complete(uint64_t count) { completed_ = count; }

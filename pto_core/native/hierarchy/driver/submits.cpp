@@ -36,8 +36,9 @@ uint32_t milliseconds_of(PyObject* object) {
   return static_cast<uint32_t>(std::ceil(seconds * 1e3));
 }
 
-// Return the regions that a repeatable task changes in place, which are saved and restored. The
-// driver refuses regions in child memory. For a capture, each replay creates its own.
+// Return whether a repeatable task changes this region in place, so that it is saved before the
+// task and restored before a repetition. The driver refuses regions in child memory. The memory of
+// a capture is allocated by each replay, so it is not saved.
 bool is_saved(const ContinuousTensor& tensor, Tag tag) {
   const bool is_captured = tensor.origin == Origin::kHeap && Capture::is_captured(tensor.data.data);
   return tag == Tag::kInout && !tensor.data.child_memory && !is_captured;

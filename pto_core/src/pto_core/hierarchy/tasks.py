@@ -200,9 +200,9 @@ def _packed(layout: Sequence[int]) -> list[int]:
 
 
 def _layout(args: TaskArgsView) -> list[int] | None:
-    """Decode the kinds; return None for arguments that no session has made.
+    """Return the kind of each argument, or None if a session has not made the arguments.
 
-    n arguments are followed by n/16 scalars of kinds, rounded up.
+    The last ceil(n/16) scalars hold the kinds of n arguments.
     """
     total = args.tensor_count + args.scalar_count
     count = total - -(-total // (_PER_SCALAR + 1))

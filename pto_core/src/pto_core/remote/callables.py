@@ -31,7 +31,7 @@ FILES_MAX = 2**12
 PATH_MAX = 2**10
 OPTIONS_MAX = 2**8
 _PARTS_MAX = 64  # the most components of a name: folders and the file
-_PART_MAX = 255  # the most bytes of a component, as in common file systems
+_PART_MAX = 255  # the largest size of a file name in bytes, as in common file systems
 _BINARY = "binary.so"
 _INCLUDE = "-I./"
 
@@ -281,7 +281,7 @@ def _parameter(record: ParameterRecord) -> Parameter:
 
 
 def signature_records(signature: Iterable[Parameter] | None) -> list[ParameterRecord] | None:
-    """Return the records of a signature."""
+    """Return the record of each parameter of a signature, as it is sent."""
     if signature is None:
         return None
     return [

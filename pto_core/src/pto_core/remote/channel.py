@@ -47,9 +47,9 @@ class Channel:
         self.heard_ns = now
         """The time at which the newest clock of the peer arrived."""
         self.echoed_ns = now
-        """The newest of our clocks that the peer has echoed."""
+        """The newest time of this side's clock that the peer has sent back."""
         self.sent_ns = now
-        """The newest of our clocks that was sent: the time of the last head."""
+        """The time of this side's clock in the head of the last message that it sent."""
         self._number = int(number)
         self._session = session
         self._epoch = epoch

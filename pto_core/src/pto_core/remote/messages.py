@@ -60,9 +60,9 @@ class MessageKind(IntEnum):
     OUTPUT = 38  # printed text
     LOST = 39  # the Worker has exited
     RECEIVED = 40  # between gateways: all pieces of a copy were written
-    CONTENT = 64  # bulk: a piece that a frame needs
+    CONTENT = 64  # bulk: a piece of the memory that a frame reads
     EVICTED = 65  # bulk: blocks to free before the content of a frame
-    CHANGES = 66  # bulk: a piece that a frame has changed
+    CHANGES = 66  # bulk: a piece of the memory that a frame has written
     BUFFER = 67  # bulk, both ways: a piece of a remote buffer, for a request
 
 

@@ -46,7 +46,7 @@ class Child:
     cause: int = NONE
     """The cause of the child's last loss."""
     lost: list[range] = field(default_factory=list)
-    """For each loss, the numbers of the frames that were in flight."""
+    """For each lost child, the numbers of its frames that were in flight."""
 
     @property
     def has_room(self) -> bool:
