@@ -147,6 +147,11 @@ class FrameGateway:
         """Whether a frame is in the Worker."""
         return bool(self._flying)
 
+    @property
+    def has_answers(self) -> bool:
+        """Whether an answer of the Worker is not sent yet."""
+        return bool(self._ended or self._batch or self._replies)
+
     def handle(self, message: Message) -> None:
         """Handle a message of the relay; raise ProtocolError, and CapacityError above a limit."""
         kind = message.kind

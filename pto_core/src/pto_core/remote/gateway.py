@@ -231,20 +231,27 @@ class Gateway:
 
     def _lose(self, error: PtoError) -> None:
         """Report the exit of the Worker, after the answers that it has sent."""
-        now = now_ns()
-        with contextlib.suppress(PtoError):
-            self._frames.step(now)
+        self._step_after_exit()
         for output in self._outputs.values():
             for text in output.read_all():
                 self._forward(text)
-        self._session.send(MessageKind.LOST, [failure_to_bytes(Failure.of(error))])
-        self._end.flush(now)
         self._processes.kill_all()
-        # The relay ends the session when it has read the message.
+        lost = failure_to_bytes(Failure.of(error))
+        is_reported = False
+        # The relay ends the session when it has read the report.
         while self._session.advance(now_ns()) < State.ENDING:
             self._handle(now_ns())
+            if not is_reported and self._step_after_exit():
+                is_reported = self._session.send(MessageKind.LOST, [lost]) is not None
             self._end.flush(now_ns())
             self._end.wait(_WAIT_S, [])
+
+    def _step_after_exit(self) -> bool:
+        """Send answers of the Worker that has exited; return whether none is left."""
+        with contextlib.suppress(PtoError):  # the exit can leave an invalid answer
+            self._frames.step(now_ns())
+            return not self._frames.has_answers
+        return True
 
     def _forward(self, text: bytes) -> None:
         if text:
