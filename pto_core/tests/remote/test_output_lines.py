@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import islice
 
 import pytest
 
@@ -43,6 +44,12 @@ def test_a_line_without_end_is_cut_at_the_limit(pipe: tuple[OutputLines, int]) -
     assert lines.read() == b"a" * LINE_BYTES_MAX + b"\n"
     os.write(end, b"b\n")
     assert lines.read() == b"b\n"
+
+
+def test_all_text_is_limited_for_a_process_that_prints_without_a_pause() -> None:
+    with open("/dev/zero", "rb") as endless:
+        parts = list(islice(OutputLines(endless.fileno()).read_all(), 100))
+    assert 0 < len(parts) < 100
 
 
 def test_each_line_has_the_path_of_its_session() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 LINE_BYTES_MAX = 1 << 16
 _READ_BYTES = 1 << 16
+_READS_MAX = 16  # for the text in a pipe, which holds 64 KiB by default
 
 
 class OutputLines:
@@ -30,8 +31,14 @@ class OutputLines:
         return lines
 
     def read_all(self) -> Iterator[bytes]:
-        """Yield all text that has arrived; an incomplete line ends the last item."""
-        while lines := self.read():
+        """Yield the text that has arrived; an incomplete line ends the last item.
+
+        It reads at most 1 MiB, because a process can print without a pause.
+        """
+        for _ in range(_READS_MAX):
+            lines = self.read()
+            if not lines:
+                break
             yield lines
         if rest := self.rest():
             yield rest
