@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import tempfile
 import time
+from pathlib import Path
+from typing import NoReturn
 
 import psutil
 import pytest
 
 from pto_core._hierarchy import SharedMapping
 from pto_core.remote import gateway, session_host
+from pto_core.remote.program_modules import write_modules
 from pto_core.remote.session_host import SessionHost, send_plan
 
 WAIT_S = 30
@@ -65,3 +70,32 @@ def test_only_an_address_in_use_starts_another_interpreter(monkeypatch: pytest.M
     assert len(commands) == 1
     ours.close()
     theirs.close()
+
+
+def test_the_modules_of_gateways_are_removed_when_the_serving_process_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serve(plan_file: int, agent: int, tries: int) -> NoReturn:
+        write_modules({"part.py": b""})
+        os.write(agent, b"ready")
+        while True:
+            signal.pause()
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(session_host, "serve_plan", serve)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel = send_plan(ours, bytes(16), None)
+    channel.setblocking(True)
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        SessionHost(theirs).run()
+        os._exit(0)
+    theirs.close()
+    assert channel.recv(16) == b"ready"
+    assert len(list(tmp_path.iterdir())) == 1
+    ours.close()
+    assert os.waitpid(pid, 0)[1] == 0
+    assert list(tmp_path.iterdir()) == []
+    assert channel.recv(16) == b""  # the gateway has exited
+    channel.close()

@@ -52,6 +52,9 @@ class SessionHost:
                 break
             self._handle(message, files)
         self._kill(self._gateways)
+        for pid in self._gateways:
+            os.waitpid(pid, 0)
+            remove_modules(pid)
 
     def _handle(self, message: bytes, files: list[int]) -> None:
         operation, name = pickle.loads(message)
