@@ -172,6 +172,34 @@ def test_printed_text_appears_at_the_parent(
         wait_until(has_arrived)
 
 
+def test_a_stream_that_is_not_read_does_not_stop_a_remote_child(agent: Agent) -> None:
+    def say(args: Any) -> None:
+        for _ in range(1 << 12):
+            print("x" * 63)
+
+    read_end, write_end = os.pipe()
+    saved = os.dup(2)
+    os.dup2(write_end, 2)
+    try:
+        remote = agent.worker()
+        steps = [on_sub(remote.register(say)), on_sub(remote.register(double))]
+        with Worker(level=4) as worker:
+            say_step, double_step = (worker.register(step) for step in steps)
+            there = worker.add_worker(remote)
+            x, y = counted(worker), counted(worker)
+            for step in (say_step, double_step):
+                worker.run(
+                    lambda o, a, c, s=step: o.submit_next_level(s, task_args(x, y), worker=there)
+                )
+                time.sleep(1.0)  # the text has arrived
+            assert (y == 2 * x).all()
+            assert len(os.read(read_end, 1 << 16)) > 1 << 15  # the pipe was full
+    finally:
+        os.dup2(saved, 2)
+        for descriptor in (saved, read_end, write_end):
+            os.close(descriptor)
+
+
 def test_the_last_text_of_a_killed_worker_appears_at_the_parent(
     agent: Agent, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,6 +44,7 @@ from pto_core.remote.inbox import Message
 from pto_core.remote.keys import AGENT, CLIENT, key_pair, public_key
 from pto_core.remote.messages import MessageKind
 from pto_core.remote.output_lines import prefixed
+from pto_core.remote.output_writer import OutputWriter
 from pto_core.remote.session import RemoteSession, State
 from pto_core.remote.session_ends import DialledSession
 
@@ -197,6 +198,8 @@ class _Relay:
             BufferRelay(space, self._session),
             opened.largest_frame_bytes - _HEAD_BYTES,
         )
+        stream = None if sys.stderr is None else sys.stderr.fileno()
+        self._output = OutputWriter(stream, self._path)
         self._is_ready = False
         self._question: Question | None = None
 
@@ -235,6 +238,7 @@ class _Relay:
             self._agent.plugin.wait([question.link], _END_WAIT_S)
         question.link.close()
         self._end.close()
+        self._output.finish()
 
     def _turn(self) -> None:
         """Handle the messages that have arrived."""
@@ -272,8 +276,7 @@ class _Relay:
         if message.kind == MessageKind.READY:
             self._is_ready = True
         elif message.kind == MessageKind.OUTPUT:
-            text = prefixed(self._path, b"".join(message.body))
-            print(text, end="", file=sys.stderr, flush=True)  # noqa: T201
+            self._output.write(prefixed(self._path, b"".join(message.body)))
         elif message.kind == MessageKind.LOST:
             failure = failure_from_bytes(b"".join(message.body))
             raise failure.exception or LinkError(failure.message, address=self._address)

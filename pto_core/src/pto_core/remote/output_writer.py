@@ -1,0 +1,79 @@
+"""The thread of the relay that writes the printed text of a session."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+PENDING_BYTES_MAX = 1 << 22
+_FINISH_S = 1.0
+
+
+class OutputWriter:
+    """Writes text to a descriptor in a thread; its methods never wait for the descriptor.
+
+    A stopped terminal and a pipe without a reader accept no text. Above ``most_bytes`` of text that
+    is not written, further text is dropped, and a line says how many lines were. Text that the
+    descriptor refuses is lost. ``descriptor``: None if the stream is closed. ``path``: for the
+    line about dropped text.
+    """
+
+    def __init__(
+        self, descriptor: int | None, path: str, most_bytes: int = PENDING_BYTES_MAX
+    ) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self._most_bytes = most_bytes
+        self._changed = threading.Condition()
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0  # also of the text that the thread writes now
+        self._dropped = 0  # lines, since the last line about them
+        if descriptor is not None:
+            threading.Thread(target=self._run, name="pto output", daemon=True).start()
+
+    def write(self, text: str) -> None:
+        """Queue whole lines, or drop them."""
+        if self._descriptor is None:
+            return
+        content = text.encode()
+        with self._changed:
+            if self._pending_bytes + len(content) > self._most_bytes:
+                self._dropped += content.count(b"\n")
+                return
+            self._pending.append(content)
+            self._pending_bytes += len(content)
+            self._changed.notify_all()
+
+    def finish(self, timeout_s: float = _FINISH_S) -> None:
+        """Wait until all text is written, but at most ``timeout_s``."""
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._pending_bytes or self._dropped), timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._pending or self._dropped)
+                if self._dropped:
+                    self._pending.append(_dropped_line(self._path, self._dropped))
+                content, self._pending = b"".join(self._pending), []
+                self._pending_bytes, self._dropped = len(content), 0
+            self._write(content)
+            with self._changed:
+                self._pending_bytes -= len(content)
+                self._changed.notify_all()
+
+    def _write(self, content: bytes) -> None:
+        if self._descriptor is None:
+            return
+        try:
+            while content:
+                content = content[os.write(self._descriptor, content) :]
+        except OSError:
+            return
+
+
+def _dropped_line(path: str, lines: int) -> bytes:
+    return (
+        f"[{path}] {lines} lines were dropped, because the standard error stream of the "
+        "program did not accept text fast enough\n"
+    ).encode()
