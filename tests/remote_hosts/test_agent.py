@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -26,6 +27,7 @@ from pto_core.errors import (
     RightsError,
     UsageError,
 )
+from pto_core.remote import remote_child
 from pto_core.remote.agent_messages import Drain, Open, Refused, Stop
 from pto_core.remote.blueprint import Blueprint, CallableRecord
 from pto_core.remote.callables import SerialisedFunction
@@ -84,6 +86,19 @@ def test_code_of_another_python_version_is_refused(agent: Agent) -> None:
     assert isinstance(error, UsageError)
     assert "has Python 2.7, this host" in str(error)
     assert agent.processes() == []
+
+
+def test_code_of_another_python_version_is_refused_after_the_start(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_child, "sys", SimpleNamespace(version_info=(2, 7)))
+    with Worker(level=4) as worker:
+        there = worker.add_worker(agent.worker(num_sub_workers=0))
+        worker.init()
+        with pytest.raises(ControlError, match=r"has Python 2\.7, this host") as info:
+            worker.register(lambda orch, args, config: None)
+        assert isinstance(info.value.__cause__, UsageError)
+        worker.register(RemoteCallable("json:loads"), workers=[there])
 
 
 def test_modules_that_cannot_be_written_are_refused(agent: Agent) -> None:

@@ -22,7 +22,7 @@ from pto_core.remote.wire import ChannelNumber
 SESSION = bytes(range(16))
 KIND = 100
 LEASE_NS = 3 * SECOND
-IDENTITY = Identity("1.0", LEASE_NS, 4096, (3, 11), "little")
+IDENTITY = Identity("1.0", LEASE_NS, 4096, "little")
 Wire = list[bytes]
 
 
@@ -88,7 +88,7 @@ class World:
         self._order = count()
         self._connection = dict.fromkeys(Side, 0)
         self._arrival: dict[tuple[Side, int], int] = {}
-        identity = Identity("1.0", lease_ns, 4096, (3, 11), "little")
+        identity = Identity("1.0", lease_ns, 4096, "little")
         self.hosts: dict[Side, Host] = {}
         for side in Side:
             rate = 1 + chances.drift * self.random.uniform(-1, 1)

@@ -14,13 +14,11 @@ from remote_link import IDENTITY
 from pto_core.errors import ProtocolError, UsageError
 from pto_core.remote.handshake import GREETING_BYTES, Identity, mismatches
 
-PYTHON_TEXT = "3.11 on the parent's host, 3.12 on the remote host"
-
 
 def test_an_identity_returns_as_it_was_packed():
     for identity in (
         IDENTITY,
-        Identity("1.2.3rc1+local_5", 10_000_000, 65536, (4, 0), "big", has_code_by_value=True),
+        Identity("1.2.3rc1+local_5", 10_000_000, 65536, "big"),
     ):
         packed = identity.pack()
         assert len(packed) == GREETING_BYTES
@@ -30,9 +28,7 @@ def test_an_identity_returns_as_it_was_packed():
 def test_the_identity_of_this_process():
     identity = Identity.of_this_process("1.0", 3_000_000_000)
     assert identity.page_bytes == resource.getpagesize()
-    assert identity.python == sys.version_info[:2]
     assert identity.byte_order == sys.byteorder
-    assert not identity.has_code_by_value
 
 
 @pytest.mark.parametrize(
@@ -51,28 +47,17 @@ def test_the_identity_of_this_process():
             ["page size in bytes differs: 4096 on the parent's host, 65536 on the remote host"],
         ),
         ({"lease_ns": 4_000_000_000}, ["lease in nanoseconds differs: 3000000000", "4000000000"]),
-        ({"python": (3, 12)}, []),
     ],
 )
 def test_a_mismatch_names_the_property_and_both_values(change, texts):
     found = mismatches(relay=IDENTITY, gateway=replace(IDENTITY, **change))
-    assert len(found) == bool(texts)
+    assert len(found) == 1
     assert all(text in found[0] for text in texts)
 
 
-@pytest.mark.parametrize("place", [0, 1])
-def test_versions_of_python_matter_if_code_travels_by_value(place):
-    sides = [IDENTITY, replace(IDENTITY, python=(3, 12))]
-    assert mismatches(*sides) == []
-    sides[place] = replace(sides[place], has_code_by_value=True)
-    (text,) = mismatches(*sides)
-    assert PYTHON_TEXT in text
-    assert "by import path" in text
-
-
 def test_all_mismatches_are_named():
-    other = Identity("2.0", 4_000_000_000, 65536, (3, 12), "big", has_code_by_value=True)
-    assert len(mismatches(IDENTITY, other)) == 5
+    other = Identity("2.0", 4_000_000_000, 65536, "big")
+    assert len(mismatches(IDENTITY, other)) == 4
     assert mismatches(IDENTITY, IDENTITY) == []
 
 
@@ -83,7 +68,6 @@ def test_all_mismatches_are_named():
         (slice(0, 4), b"\xff\xff\xff\xff", "page size 4294967295"),
         (slice(6, 7), b"\x00", "byte order 0"),
         (slice(6, 7), b"\x03", "byte order 3"),
-        (slice(7, 8), b"\x02", "flags 2"),
         (slice(8, 16), bytes(8), "lease 0"),
         (slice(8, 16), b"\xff" * 8, "lease 18446744073709551615"),
         (slice(16, 48), bytes(32), "core version ''"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,12 @@ from pto_core.cli.main import main
 from pto_core.config import load_core
 from pto_core.errors import CapacityError, RightsError, UsageError
 from pto_core.remote import agent
+from pto_core.remote.callables import ImportedFunction, PortableChip, SerialisedFunction
 from pto_core.remote.frame_gateway import FrameGateway
+from pto_core.remote.gateway import GatewayPlan
 from pto_core.remote.inbox import Message
 from pto_core.remote.messages import MessageKind, TaskFrame, pack_task, pack_tasks
+from pto_core.remote.requests import Deliver, Forget
 from pto_core.remote.rights import Needs, Rights, read_rights
 
 
@@ -67,6 +72,23 @@ def test_a_list_of_clients_needs_keys(
     monkeypatch.setattr(agent, "serve", lambda *_, **__: None)
     assert main(["agent", "serve", "--allow", str(file)]) == 2
     assert "--allow needs --keys" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_of_chip", [False, True])
+def test_code_of_another_python_version_is_refused_while_a_session_runs(is_of_chip: bool) -> None:
+    members = dict.fromkeys(field.name for field in fields(GatewayPlan))
+    same = GatewayPlan(**{**members, "python": sys.version_info[:2], "rights": Rights("a", "k")})
+    other = replace(same, python=(2, 7))
+    code = SerialisedFunction(b"not unpickled")
+    imported = ImportedFunction("json:loads", None)
+    delivery = PortableChip([], code, [], "x") if is_of_chip else code
+    request = Deliver(bytes(32), [imported, delivery])
+    assert same.permitted_request(request) == request
+    with pytest.raises(UsageError, match=r"the parent's host has Python 2\.7, this host"):
+        other.permitted_request(request)
+    by_name = Deliver(bytes(32), [imported])
+    assert other.permitted_request(by_name) == by_name
+    assert other.permitted_request(Forget(bytes(32))) == Forget(bytes(32))
 
 
 def test_more_tasks_in_flight_than_declared_are_refused() -> None:

@@ -42,10 +42,6 @@ def hello(relay: RemoteSession, now: int) -> list[bytes]:
         ({"byte_order": "big"}, "byte order differs: little on the parent's host, big"),
         ({"page_bytes": 65536}, "page size in bytes differs: 4096 on the parent's host, 65536"),
         ({"lease_ns": SECOND}, "lease in nanoseconds differs: 3000000000 on the parent's host"),
-        (
-            {"python": (3, 12), "has_code_by_value": True},
-            "version of Python differs: 3.11 on the parent's host, 3.12 on the remote host",
-        ),
     ],
 )
 def test_a_gateway_that_does_not_match_refuses_by_name_and_number(change, text):

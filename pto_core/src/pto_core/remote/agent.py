@@ -11,7 +11,6 @@ import os
 import pickle
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +36,7 @@ from pto_core.remote.agent_messages import (
     pack,
     unpack,
 )
-from pto_core.remote.blueprint import has_code_by_value
+from pto_core.remote.blueprint import check_python
 from pto_core.remote.failures import failure_from_bytes, failure_to_record
 from pto_core.remote.gateway import GatewayPlan
 from pto_core.remote.rights import Needs, Rights
@@ -167,20 +166,14 @@ class Agent:
         return None
 
     def _check_versions(self, request: Open) -> None:
-        """Refuse another version of the core, and code by value of another Python version."""
+        """Refuse another version of the core, and functions by code of another Python version."""
         if request.core_version != self._core_version:
             raise UsageError(
                 f"the parent's host has ptorun-core {request.core_version}, this host "
                 f"{self._core_version}; install the same version on both",
                 name="core_version",
             )
-        here = sys.version_info[:2]
-        if request.python != here and has_code_by_value(request.blueprint, request.callables):
-            raise UsageError(
-                f"the parent's host has Python {_dotted(request.python)}, this host "
-                f"{_dotted(here)}; functions that travel by code need the same version on both",
-                name="python",
-            )
+        check_python(request.python, (*request.blueprint.all_callables(), *request.callables))
 
     def _start(self, request: Open, rights: Rights) -> _Session:
         self._check_versions(request)
@@ -207,6 +200,7 @@ class Agent:
             credentials=self._credentials,
             rights=rights,
             core_version=self._core_version,
+            python=request.python,
             insecure=self._insecure,
             memory=None if rights.memory is None else request.memory,
             buffer_memory=None if rights.memory is None else request.buffer_memory,
@@ -294,10 +288,6 @@ class Agent:
 def _needs(request: Open) -> Needs:
     memory = request.memory + request.buffer_memory
     return Needs(request.blueprint.process_count + 1, memory, request.tasks)
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return ".".join(map(str, version))
 
 
 def _refused(error: BaseException) -> Refused:

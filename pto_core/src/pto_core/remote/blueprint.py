@@ -7,6 +7,7 @@ other host determines all other settings.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Protocol
 
@@ -30,7 +31,7 @@ from pto_core.remote.callables import (
     to_local,
 )
 from pto_core.remote.chip_sender import ChipSender
-from pto_core.remote.requests import DELIVERIES_MAX, to_sent
+from pto_core.remote.requests import DELIVERIES_MAX, Deliver, to_sent
 from pto_core.remote.values import Name, Natural, Record, Text, Value, from_value, to_value
 from pto_core.toolchain.source_folders import SourceFolders
 
@@ -186,16 +187,25 @@ def _record(registration: Registration, chips: ChipSender | None) -> CallableRec
     )
 
 
-def has_code_by_value(blueprint: Blueprint, callables: Iterable[CallableRecord]) -> bool:
-    """Return whether a Python function may arrive by its code."""
-    records = (*blueprint.all_callables(), *callables)
+def check_python(python: tuple[int, int], received: Iterable[CallableRecord | Deliver]) -> None:
+    """Raise UsageError for a function by code from a host with another version of Python."""
+    here = sys.version_info[:2]
     parts = (
         part
-        for record in records
-        for one in record.deliveries
-        for part in (one.parts if isinstance(one, PortableChip) else (one,))
+        for one in received
+        for delivery in one.deliveries
+        for part in (delivery.parts if isinstance(delivery, PortableChip) else (delivery,))
     )
-    return any(isinstance(part, SerialisedFunction) for part in parts)
+    if python != here and any(isinstance(part, SerialisedFunction) for part in parts):
+        raise UsageError(
+            f"the parent's host has Python {_dotted(python)}, this host {_dotted(here)}; functions "
+            "that travel by code need the same version on both",
+            name="python",
+        )
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 def local_deliveries(

@@ -25,7 +25,7 @@ from pto_core.hierarchy.processes import ChildPlan, ChildProcesses
 from pto_core.hierarchy.processes.from_above import keep
 from pto_core.interfaces import KeyPair
 from pto_core.remote.address_space import AddressSpace, Range
-from pto_core.remote.blueprint import Blueprint, CallableRecord
+from pto_core.remote.blueprint import Blueprint, CallableRecord, check_python
 from pto_core.remote.buffer_gateway import BufferGateway
 from pto_core.remote.chunk_memory import keep_freed_chunks
 from pto_core.remote.clock import now_ns
@@ -36,6 +36,7 @@ from pto_core.remote.messages import MessageKind
 from pto_core.remote.output_lines import OutputLines
 from pto_core.remote.peer_copies import PeerCopies, PeerLinks
 from pto_core.remote.rebuilt_worker import ProgramModules, RemoteWorkerBody
+from pto_core.remote.requests import Deliver, Request
 from pto_core.remote.rights import Rights
 from pto_core.remote.session import RemoteSession, State
 from pto_core.remote.session_ends import AcceptedSession
@@ -63,7 +64,7 @@ class GatewayPlan:
     addresses of buffers. ``bind``: the address to listen on, with port 0. ``memory``: the most
     bytes of shadow memory; ``buffer_memory``: of buffers; ``tasks``: the most tasks in flight;
     None: no limit. ``modules``: sources by file name. ``uses``: modules that the Worker compares
-    with those of this host.
+    with those of this host. ``python``: the version on the parent's host.
     """
 
     session: bytes
@@ -81,12 +82,22 @@ class GatewayPlan:
     credentials: KeyPair | None
     rights: Rights
     core_version: str
+    python: tuple[int, int]
     insecure: bool
     memory: int | None
     buffer_memory: int | None
     tasks: int | None
     modules: Mapping[str, bytes]
     uses: tuple[UsedModule, ...]
+
+    def permitted_request(self, request: Request) -> Request:
+        """Return a request as its rights permit it; raise RightsError.
+
+        Raises UsageError for a function by code of another Python version.
+        """
+        if isinstance(request, Deliver):
+            check_python(self.python, [request])
+        return self.rights.permitted_request(request)
 
 
 class Gateway:
@@ -128,7 +139,7 @@ class Gateway:
             shadow,
             self._session,
             self._buffers,
-            plan.rights.permitted_request,
+            plan.permitted_request,
             SourceFolders(load_core()["cache_dir"]),
             tasks=plan.tasks,
             imports=plan.rights.imports,

@@ -18,11 +18,10 @@ from pto_core.errors import ProtocolError, UsageError
 from pto_core.remote.lease import LONGEST_NS, SHORTEST_NS
 from pto_core.remote.wire import VERSION, Part
 
-_GREETING = struct.Struct("<IBBBBQ32s")
+_GREETING = struct.Struct("<IxxBxQ32s")
 GREETING_BYTES: Final = _GREETING.size
 _LITTLE, _BIG = 1, 2
 _BYTE_ORDERS: Final = {_LITTLE: "little", _BIG: "big"}
-_CODE_BY_VALUE: Final = 1
 _CORE_VERSION = re.compile(r"[0-9A-Za-z.+_!-]{1,32}")
 _LARGEST_PAGE: Final = 1 << 30
 
@@ -47,38 +46,28 @@ class Identity:
     """The version of ptorun-core."""
     lease_ns: int
     page_bytes: int
-    python: tuple[int, int]
-    """Major and minor version; compared only if code travels by value."""
     byte_order: str
     """``little`` or ``big``."""
-    has_code_by_value: bool = False
-    """Whether Python code travels by value in this session."""
 
     def __post_init__(self) -> None:
         if not _CORE_VERSION.fullmatch(self.core_version):
             raise UsageError(f"{self.core_version!r} is not a version of at most 32 characters")
 
     @classmethod
-    def of_this_process(
-        cls, core_version: str, lease_ns: int, *, has_code_by_value: bool = False
-    ) -> Identity:
+    def of_this_process(cls, core_version: str, lease_ns: int) -> Identity:
         """Return the identity of this process."""
         return cls(
             core_version=core_version,
             lease_ns=lease_ns,
             page_bytes=resource.getpagesize(),
-            python=sys.version_info[:2],
             byte_order=sys.byteorder,
-            has_code_by_value=has_code_by_value,
         )
 
     def pack(self) -> bytes:
         """Return the body of HELLO and WELCOME."""
         return _GREETING.pack(
             self.page_bytes,
-            *self.python,
             _LITTLE if self.byte_order == "little" else _BIG,
-            _CODE_BY_VALUE if self.has_code_by_value else 0,
             self.lease_ns,
             self.core_version.encode("ascii"),
         )
@@ -91,20 +80,17 @@ class Identity:
             raise ProtocolError(
                 f"a greeting has a body of {len(packed)} bytes; {GREETING_BYTES} are required"
             )
-        page_bytes, major, minor, order, flags, lease_ns, padded = _GREETING.unpack(packed)
+        page_bytes, order, lease_ns, padded = _GREETING.unpack(packed)
         version = padded.rstrip(b"\0").decode("latin-1")
         _require("page size", page_bytes, is_valid=0 < page_bytes <= _LARGEST_PAGE)
         _require("byte order", order, is_valid=order in _BYTE_ORDERS)
-        _require("set of flags", flags, is_valid=flags in {0, _CODE_BY_VALUE})
         _require("lease", lease_ns, is_valid=SHORTEST_NS <= lease_ns <= LONGEST_NS)
         _require("core version", version, is_valid=bool(_CORE_VERSION.fullmatch(version)))
         return cls(
             core_version=version,
             lease_ns=lease_ns,
             page_bytes=page_bytes,
-            python=(major, minor),
             byte_order=_BYTE_ORDERS[order],
-            has_code_by_value=bool(flags),
         )
 
 
@@ -131,13 +117,6 @@ def mismatches(relay: Identity, gateway: Identity) -> list[str]:
             _mismatch("lease in nanoseconds", relay.lease_ns, gateway.lease_ns)
             + " Use the same lease on both hosts."
         )
-    has_code = relay.has_code_by_value or gateway.has_code_by_value
-    if has_code and relay.python != gateway.python:
-        found.append(
-            _mismatch("version of Python", _dotted(relay.python), _dotted(gateway.python))
-            + " Python code travels by value, so install the same version on both hosts, or "
-            "register callables by import path."
-        )
     return found
 
 
@@ -159,10 +138,6 @@ def other_session(epochs: tuple[int, int] | None) -> str:
 
 def _mismatch(name: str, relay: object, gateway: object) -> str:
     return f"The {name} differs: {relay} on {Side.RELAY.value}, {gateway} on {Side.GATEWAY.value}."
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
 
 
 def _require(name: str, value: object, *, is_valid: bool) -> None:
