@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -193,6 +194,37 @@ def test_a_host_that_is_lost_in_a_copy_is_an_error(hosts: list[Agent], lost: str
         assert not content(worker, kept).any()  # its host still works
 
 
+class InterruptError(Exception):
+    """A signal handler raises it."""
+
+
+def test_an_interrupted_copy_writes_nothing_more(hosts: list[Agent]) -> None:
+    def interrupt(number: int, frame: Any) -> None:
+        raise InterruptError
+
+    nbytes = 8 * MIB
+    with Worker(level=4) as worker:
+        here, there = (worker.add_worker(one.worker(num_sub_workers=0)) for one in hosts)
+        source = worker.remote_malloc(nbytes, here)
+        target, other = (worker.remote_malloc(nbytes, there) for _ in range(2))
+        worker.remote_copy_to(source, np.full(nbytes, 1, np.uint8))
+        gateway = min(hosts[0].processes(), key=lambda one: one.create_time())
+        before = signal.signal(signal.SIGALRM, interrupt)
+        gateway.suspend()  # the copy cannot end before the interrupt
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(InterruptError):
+                worker.remote_copy(whole(target), whole(source))
+            sent = np.full(nbytes, 2, np.uint8)
+            worker.remote_copy_to(target, sent)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+            gateway.resume()
+        worker.remote_copy(whole(other), whole(source))  # the interrupted copy would be earlier
+        assert (content(worker, other) == 1).all()
+        assert np.array_equal(content(worker, target), sent)
+
+
 _KILL_SOON = "import os, sys, time; time.sleep(0.5); os.kill(int(sys.argv[1]), 9)"
 
 
@@ -225,11 +257,14 @@ class Ends:
         key = self.pairs[1].public
         by.send(Range(0, nbytes), token, address, key, now_ns(), self.replies.append)
         while not self.replies:
-            for one in (by, self.target):
-                one.step(now_ns())
-            self.plugin.wait([*by.ends, *self.target.ends], 0.02)
+            self.step(by)
         is_done, failure = result_of(self.replies.pop())
         return None if is_done else failure.exception
+
+    def step(self, by: PeerCopies) -> None:
+        for one in (by, self.target):
+            one.step(now_ns())
+        self.plugin.wait([*by.ends, *self.target.ends], 0.02)
 
     def close(self) -> None:
         for one in (self.source, self.target, self.stranger):
@@ -292,3 +327,21 @@ def test_a_freed_buffer_receives_nothing(ends: Ends) -> None:
     ends.target.free(Range(MIB - 1, 2 * MIB), now_ns())
     assert isinstance(ends.send(ends.source, MIB, address), LinkError)
     assert not ends.memory[1].any()
+
+
+def test_a_copy_that_is_cancelled_writes_nothing_more(ends: Ends) -> None:
+    address = ends.expect(3 * MIB)
+    ends.source.send(
+        Range(0, 3 * MIB), bytes(16), address, ends.pairs[1].public, now_ns(), ends.replies.append
+    )
+    while not ends.memory[1].any():
+        ends.step(ends.source)
+    ends.target.cancel(bytes([1] * 16), now_ns())  # another copy
+    ends.target.cancel(bytes(16), now_ns())
+    before = ends.memory[1].copy()
+    while not ends.replies:
+        ends.step(ends.source)
+    is_done, failure = result_of(ends.replies.pop())
+    assert not is_done
+    assert isinstance(failure.exception, LinkError)
+    assert np.array_equal(ends.memory[1], before)

@@ -323,6 +323,7 @@ def test_the_bytes_of_requests() -> None:
             (ADDRESS, 10, bytes(16), "k", "h"),
             b"\x86" + operation + b"\xabsend_buffer" + received + b"\xa1k\xa4host\xa1h",
         ),
+        "cancel_receive": ((bytes(16),), b"\x82" + operation + b"\xaecancel_receive" + token),
     }
     for name, (values, packed) in between.items():
         assert encoded(to_request(name, values)) == packed

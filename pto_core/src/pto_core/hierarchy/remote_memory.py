@@ -133,12 +133,16 @@ class RemoteMemory:
             )
         token = os.urandom(_TOKEN_BYTES)
         nbytes = target.nbytes
-        port = self._ask(target.buffer, "receive_buffer", target.address, nbytes, token, by.key)
-        place = with_port(to.address, port)
         try:
+            port = self._ask(target.buffer, "receive_buffer", target.address, nbytes, token, by.key)
+            place = with_port(to.address, port)
             self._ask(source.buffer, "send_buffer", source.address, nbytes, token, to.key, place)
-        except ControlError:
-            self._table().check(target.buffer)  # if its child was lost, that is the better error
+        except BaseException as error:
+            # Otherwise the source could continue to write to the target.
+            with contextlib.suppress(PtoError):  # without its child, the target has no memory
+                self._ask(target.buffer, "cancel_receive", token)
+            if isinstance(error, ControlError):
+                self._table().check(target.buffer)  # if its child was lost, that is a better error
             raise
 
     def _peer(self, tensor: RemoteTensorRef) -> HostPeer:

@@ -22,6 +22,7 @@ from pto_core.remote.requests import (
     AllocateBuffer,
     AnyReply,
     BufferRequest,
+    CancelReceive,
     CopyBuffer,
     FreeBuffer,
     ReadBuffer,
@@ -121,6 +122,9 @@ class BufferGateway:
     def _answer_of(self, number: int, request: BufferRequest, now: int) -> _Answer:
         if isinstance(request, FreeBuffer):
             self._free(request.address, now)
+            return _Answer(number, to_reply(None))
+        if isinstance(request, CancelReceive):
+            self.peers.cancel(request.token, now)
             return _Answer(number, to_reply(None))
         assert isinstance(request, AllocateBuffer | ReadBuffer | WriteBuffer | ReceiveBuffer)
         place = Range(request.address, request.address + request.nbytes)

@@ -27,6 +27,7 @@ from pto_core.remote.wire import Part
 COPIES_MAX = 32
 _EPOCH = 1
 _FREED = "its buffer was freed"
+_CANCELLED = "the program has cancelled it"
 
 Reply = Callable[[AnyReply], None]
 
@@ -68,7 +69,7 @@ class PeerCopies:
         )
         session = RemoteSession(Side.GATEWAY, links.identity, token, _EPOCH, now)
         end = AcceptedSession(links.plugin, listener, session)
-        self._copies.append(_Incoming(session, end, [listener], place, self._space))
+        self._copies.append(_Incoming(session, end, [listener], place, self._space, token))
         return split_address(listener.address)[1]
 
     def send(
@@ -109,6 +110,12 @@ class PeerCopies:
             if copy.place.overlaps(place):
                 copy.session.close(_FREED, now)
 
+    def cancel(self, token: bytes, now: int) -> None:
+        """End the copy with this token to this host, if there is one: it writes nothing more."""
+        for copy in self._copies:
+            if isinstance(copy, _Incoming) and copy.token == token:
+                copy.session.close(_CANCELLED, now)
+
     def close(self, now: int) -> None:
         """End all copies."""
         for copy in self._copies:
@@ -126,6 +133,7 @@ class _Incoming:
     ends: Sequence[Any]
     place: Range
     space: AddressSpace
+    token: bytes
     arrived: int = 0
 
     def step(self, now: int) -> None:

@@ -220,6 +220,12 @@ class SendBuffer(BufferRequest, frozen=True, tag="send_buffer"):
         return [(self.address, self.nbytes)]
 
 
+class CancelReceive(BufferRequest, frozen=True, tag="cancel_receive"):
+    """End the copy with this token to this host. After the reply it writes nothing more."""
+
+    token: Token
+
+
 AnyRequest = (
     Configure
     | Deliver
@@ -237,6 +243,7 @@ AnyRequest = (
     | CopyBuffer
     | ReceiveBuffer
     | SendBuffer
+    | CancelReceive
 )
 BUFFER_REQUESTS = tuple(kind for kind in get_args(AnyRequest) if issubclass(kind, BufferRequest))
 _REQUESTS: dict[str, type[Request]] = {
