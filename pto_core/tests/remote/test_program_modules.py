@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pto_core.errors import ProtocolError, RightsError, UsageError
+from pto_core.remote import used_modules as used_modules_file
 from pto_core.remote.program_modules import (
     SOURCES_BYTES_MAX,
     module_sources,
@@ -169,3 +170,14 @@ def test_the_leading_numbers_of_versions_must_be_equal(folder: Path) -> None:
     assert "lib_d, version 1.0 on the parent's host, which the other host lacks; install it" in (
         problem(name="lib_d", version="1.0")
     )
+
+
+def test_the_metadata_of_all_distributions_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr(
+        used_modules_file.metadata, "packages_distributions", lambda: calls.append(1) or {}
+    )
+    used_modules_file._distributions.cache_clear()
+    check_used([UsedModule(name, "f", version="1.0") for name in ("ast", "dis", "json")])
+    assert len(calls) == 1
+    used_modules_file._distributions.cache_clear()

@@ -20,7 +20,7 @@ import functools
 import re
 import sys
 import sysconfig
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib import metadata
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -253,5 +253,11 @@ def _version(top: str) -> str:
     """Return the version of the distribution with a top-level module; empty if there is none."""
     with contextlib.suppress(metadata.PackageNotFoundError):
         return metadata.version(top)
-    names = metadata.packages_distributions().get(top, ())
+    names = _distributions().get(top, ())
     return metadata.version(names[0]) if names else ""
+
+
+@functools.cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Return the distributions of each top-level module. This reads all metadata, so once."""
+    return metadata.packages_distributions()
