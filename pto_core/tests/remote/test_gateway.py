@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 from typing import Any
 
-from remote_link import SECOND, Pair
+from remote_link import IDENTITY, SECOND, Pair
 
 from pto_core.errors import ChildDiedError
 from pto_core.remote.clock import now_ns
 from pto_core.remote.gateway import Gateway
-from pto_core.remote.handshake import Identity
 from pto_core.remote.messages import MessageKind
 
-IDENTITY = Identity("1.0", 60 * SECOND, 4096, (3, 11), "little")
+LONG = dataclasses.replace(IDENTITY, lease_ns=60 * SECOND)
 TURNS_MAX = 100
 
 
@@ -61,7 +61,7 @@ class Processes:
 
 
 def test_an_exit_is_reported_after_the_answers_when_the_window_was_full() -> None:
-    pair = Pair(IDENTITY, IDENTITY, now_ns()).open()
+    pair = Pair(LONG, LONG, now_ns()).open()
     while pair.gateway.send(MessageKind.OUTPUT, [b"line\n"]):
         pass
     line = Line(pair)
