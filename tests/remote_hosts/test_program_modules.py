@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import signal
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +32,6 @@ def write_pack(folder: Path, value: int) -> Path:
     return folder
 
 
-def folders() -> list[str]:
-    return glob.glob(f"{tempfile.gettempdir()}/pto-modules-*")
-
-
 def forget_pack() -> None:
     for name in [name for name in sys.modules if name.startswith("shipped_pack")]:
         del sys.modules[name]
@@ -49,6 +43,9 @@ def test_modules_are_sent_for_one_session(
     old, new = write_pack(tmp_path / "there", 1), write_pack(tmp_path / "here", 2)
     with monkeypatch.context() as there:
         there.syspath_prepend(old)
+        temporary = tmp_path / "temporary"  # other sessions of this machine use another one
+        temporary.mkdir()
+        there.setenv("TMPDIR", str(temporary))
         starting = running_agent(tmp_path, "zmq", keys)
         agent = starting.__enter__()
     monkeypatch.syspath_prepend(new)
@@ -69,18 +66,17 @@ def test_modules_are_sent_for_one_session(
             with pytest.raises(ChildStartError, match=r"tools, which has other content .* ship="):
                 worker.init()
         agent.await_no_session()
-        before = folders()
         with started(ship=["shipped_pack"]) as worker:
             step = worker.register("shipped_pack.steps:fill")
             y = counted(worker, 4)
             worker.run(lambda o, a, c: o.submit_next_level(step, task_args(y), worker=0))
             assert (y == 2).all()
-            (folder,) = set(folders()) - set(before)
+            (folder,) = temporary.glob("pto-modules-*")
             (gateway,) = psutil.Process(agent.process.pid).children()[1:]
             os.kill(gateway.pid, signal.SIGKILL)
-            wait_until(lambda: not Path(folder).exists())
+            wait_until(lambda: not folder.exists())
         agent.await_no_session()
-        wait_until(lambda: folders() == before)
+        wait_until(lambda: not list(temporary.glob("pto-modules-*")))
     finally:
         forget_pack()
         starting.__exit__(None, None, None)
