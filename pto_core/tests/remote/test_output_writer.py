@@ -28,7 +28,14 @@ def test_a_pipe_that_is_not_read_drops_lines_and_says_how_many() -> None:
     assert set(lines) == {LINE, *reports}
     assert all(report.startswith("[L4/host0] ") for report in reports)
     os.close(read_end)
-    writer.write(LINE)  # a closed pipe raises no error
+    os.close(write_end)
+
+
+def test_a_pipe_without_a_reader_raises_no_error() -> None:
+    read_end, write_end = os.pipe()
+    writer = OutputWriter(write_end, "L4/host0")
+    os.close(read_end)
+    writer.write(LINE)
     writer.finish(WAIT_S)
     os.close(write_end)
 

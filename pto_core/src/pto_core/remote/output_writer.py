@@ -28,12 +28,13 @@ class OutputWriter:
         self._pending: list[bytes] = []
         self._pending_bytes = 0  # also of the text that the thread writes now
         self._dropped = 0  # lines, since the last line about them
+        self._is_over = False
         if descriptor is not None:
             threading.Thread(target=self._run, name="pto output", daemon=True).start()
 
     def write(self, text: str) -> None:
         """Queue whole lines, or drop them."""
-        if self._descriptor is None:
+        if self._descriptor is None or self._is_over:
             return
         content = text.encode()
         with self._changed:
@@ -45,14 +46,18 @@ class OutputWriter:
             self._changed.notify_all()
 
     def finish(self, timeout_s: float = _FINISH_S) -> None:
-        """Wait until all text is written, but at most ``timeout_s``."""
+        """Accept no more text; wait until all is written, but at most ``timeout_s``."""
         with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
             self._changed.wait_for(lambda: not (self._pending_bytes or self._dropped), timeout_s)
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._pending or self._dropped)
+                self._changed.wait_for(lambda: self._pending or self._dropped or self._is_over)
+                if not self._pending and not self._dropped:
+                    return
                 if self._dropped:
                     self._pending.append(_dropped_line(self._path, self._dropped))
                 content, self._pending = b"".join(self._pending), []
