@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 import pytest
 from network import GREETING_BYTES, NAME, Network
-from remote_hosts import Agent, counted, running_agent, task_args, wait_until
+from remote_hosts import Agent, counted, running_agent, task_args
 
 from pto_core import Worker
 from pto_core.errors import ChildStartError, PtoError, TaskFailedError
@@ -178,20 +178,27 @@ def test_a_replayed_connection_starts_nothing(
         for name in ("first", "second"):
             (tmp_path / name).mkdir()
             agents.append(stack.enter_context(running_agent(tmp_path / name, "zmq", given)))
-        with session(agents[0], link=NAME, keys=networked_keys if has_keys else None):
-            streams = network.recorded("to_host")  # before the request to end the session
-        for number, stream in enumerate(streams):
-            for agent in agents:
-                made = stack.enter_context(connection(split_address(agent.address)[1], number))
-                made.sendall(stream[:GREETING_BYTES])
-                made.recv(GREETING_BYTES)
-                with suppress(OSError):  # the agent has cut it
-                    made.sendall(stream[GREETING_BYTES:])
-        if has_keys:
-            time.sleep(1)
-            assert agents[1].processes() == []
-        else:
-            wait_until(agents[1].processes)
+
+        def replayed() -> bool:
+            """Record a session, replay it at both agents; return whether the second starts one."""
+            with session(agents[0], link=NAME, keys=networked_keys if has_keys else None):
+                streams = network.recorded("to_host")  # before the request to end the session
+            for number, stream in enumerate(streams):
+                for agent in agents:
+                    made = stack.enter_context(connection(split_address(agent.address)[1], number))
+                    made.sendall(stream[:GREETING_BYTES])
+                    made.recv(GREETING_BYTES)
+                    with suppress(OSError):  # the agent has cut it
+                        made.sendall(stream[GREETING_BYTES:])
+            until = time.monotonic() + 1
+            while time.monotonic() < until:
+                if agents[1].processes():
+                    return True
+                time.sleep(0.02)
+            return False
+
+        # A replay does not always succeed, so the control may repeat it.
+        assert any(replayed() for _ in range(1 if has_keys else 20)) is not has_keys
         with session(agents[0]) as run:
             run()
 
