@@ -86,9 +86,9 @@ def main() -> None:
 def on_other_hosts(pod: Worker, x: Any) -> None:
     RemoteWorkerSpec("tcp://h:1", "a2a3sim")  # refused
     pod.add_remote_worker("tcp://h:1")  # refused
-    buffer = pod.remote_malloc(8)  # refused
+    pod.remote_malloc(8)  # refused
     pod.remote_copy_to(3, x)  # refused
-    pod.remote_free(buffer.address)  # refused
+    pod.remote_free(pod.remote_malloc(8, 0).address)  # refused
 
 
 async def wait() -> None:
