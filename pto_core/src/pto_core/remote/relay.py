@@ -91,6 +91,8 @@ class RelayBody:
         except PtoError as error:
             relay.leave(str(error))
             self.write_reason(str(error))
+            if not start.is_ready:  # the parent then shows the last step, and not the reason
+                start.doing(f"connecting to the session: {error}")
             flush_and_exit(SESSION_OVER)
 
     def write_reason(self, text: str) -> None:
