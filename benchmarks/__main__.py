@@ -25,20 +25,12 @@ from benchmarks.figure import Figure
 from benchmarks.machine import describe, load
 from benchmarks.native import Binaries
 
-GROUPS = ("level2", "tensors", "hierarchy", "idle", "python", "command")
-# Measured only if they are named, so the page has no rows of them.
-NAMED = ("links", "remote")
-
-
-def _names() -> str:
-    return ", ".join((*GROUPS, *NAMED))
+GROUPS = ("level2", "tensors", "hierarchy", "idle", "python", "command", "links", "remote")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument(
-        "groups", nargs="*", help=f"some of {_names()}; default: {', '.join(GROUPS)}"
-    )
+    parser.add_argument("groups", nargs="*", help=f"default: all, {', '.join(GROUPS)}")
     parser.add_argument("--repeats", type=int, default=7, metavar="N", help="samples of a figure")
     parser.add_argument(
         "--quick", action="store_true", help="use a hundredth of each size, to try the program"
@@ -51,9 +43,9 @@ def _arguments() -> argparse.Namespace:
         help="include folder of Taskflow; without it Taskflow is not measured",
     )
     arguments = parser.parse_args()
-    unknown = set(arguments.groups) - {*GROUPS, *NAMED}
+    unknown = set(arguments.groups) - set(GROUPS)
     if unknown:
-        parser.error(f"no group {', '.join(sorted(unknown))}; groups: {_names()}")
+        parser.error(f"no group {', '.join(sorted(unknown))}; groups: {', '.join(GROUPS)}")
     if arguments.repeats < 1:
         parser.error(f"--repeats is {arguments.repeats}; expected 1 or more")
     return arguments
@@ -72,7 +64,7 @@ def _measure(arguments: argparse.Namespace, effort: Effort) -> Iterator[Figure]:
             "links": lambda: links.figures(effort),
             "remote": lambda: remote.figures(effort),
         }
-        for group in (*GROUPS, *NAMED):
+        for group in GROUPS:
             if group in (arguments.groups or GROUPS):
                 yield from measures[group]()
 

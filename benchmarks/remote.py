@@ -55,17 +55,26 @@ def figures(effort: Effort) -> Iterator[Figure]:
 
 
 def _start(effort: Effort, address: str, keys: Path | None, suffix: str) -> Figure:
-    def measure() -> float:
+    def measure(**place: Any) -> float:
         worker = Worker(level=4)
-        worker.add_worker(Worker(level=3, num_sub_workers=2, host=address, keys=keys))
+        worker.add_worker(Worker(level=3, num_sub_workers=2, **place))
         begin = time.perf_counter()
         worker.init()
         taken = time.perf_counter() - begin
         worker.close()
         return taken
 
-    samples = [measure() for _ in range(effort.repeats)]
-    return Figure(f"remote, start with two SUB children, {suffix}", "s", samples, START_BUDGET_S)
+    taken = interleaved(
+        {"far": lambda: measure(host=address, keys=keys), "near": measure}, effort.repeats
+    )
+    return Figure(
+        f"remote, start with two SUB children, {suffix}",
+        "s",
+        taken["far"],
+        START_BUDGET_S,
+        peer_name="the same Worker as local child",
+        peer=taken["near"],
+    )
 
 
 def _tasks(effort: Effort, pair: _Pair, suffix: str) -> Iterator[Figure]:
@@ -91,7 +100,7 @@ def _tasks(effort: Effort, pair: _Pair, suffix: str) -> Iterator[Figure]:
         peer=floors,
     )
     yield _ratio(
-        f"remote, round trip over {_PEER}, {suffix}", taken["far trip"], floors, budget=1.3
+        f"remote, round trip over {_PEER}, {suffix}", taken["far trip"], floors, _PEER, budget=1.3
     )
     yield Figure(
         f"remote, empty tasks, {suffix}",
@@ -107,6 +116,7 @@ def _tasks(effort: Effort, pair: _Pair, suffix: str) -> Iterator[Figure]:
         f"remote, empty tasks over those of a local child, {suffix}",
         taken["far rate"],
         taken["near rate"],
+        "local child",
         budget=0.5,
         at_least=True,
     )
@@ -131,8 +141,13 @@ def _small(effort: Effort, pair: _Pair, suffix: str) -> Figure:
 
 
 def _copies(effort: Effort, pair: _Pair, suffix: str) -> Iterator[Figure]:
-    rate = BYTES / pair.push() / 1e9
-    yield Figure(f"remote, first touch of an input of 64 MiB, {suffix}", "GB/s", [rate])
+    yield Figure(
+        f"remote, first touch of an input of 64 MiB, {suffix}",
+        "GB/s",
+        [BYTES / pair.push() / 1e9],
+        peer_name="bare pyzmq into touched memory",
+        peer=[bare(pair.is_secure, 0, BYTES >> 20)],
+    )
     taken = interleaved(
         {
             "changed": pair.push_changed,
@@ -155,6 +170,7 @@ def _copies(effort: Effort, pair: _Pair, suffix: str) -> Iterator[Figure]:
         f"remote, changed input over bare pyzmq, {suffix}",
         rates,
         taken["bare"],
+        "bare pyzmq",
         budget=0.8,
         at_least=True,
     )
@@ -170,6 +186,7 @@ def _copies(effort: Effort, pair: _Pair, suffix: str) -> Iterator[Figure]:
         f"remote, unchanged input over one read pass and a trip, {suffix}",
         taken["unchanged"],
         floors,
+        "one read pass and a trip",
         budget=1.2,
     )
 
@@ -178,12 +195,13 @@ def _ratio(
     name: str,
     above: Sequence[float],
     below: Sequence[float],
+    peer: str,
     budget: float,
     *,
     at_least: bool = False,
 ) -> Figure:
     samples = [one / other for one, other in zip(above, below, strict=True)]
-    return Figure(name, "x", samples, budget, at_least=at_least)
+    return Figure(name, "x", samples, budget, at_least=at_least, peer_name=peer)
 
 
 def _sessions(effort: Effort, address: str, keys: Path | None, suffix: str) -> Figure:
@@ -212,10 +230,11 @@ def _sessions(effort: Effort, address: str, keys: Path | None, suffix: str) -> F
         slowest()
         samples = [slowest() for _ in range(effort.repeats)]
     return Figure(
-        f"remote, {count} sessions with equal work, slowest over median, {suffix}",
+        f"remote, {SESSIONS} sessions with equal work, slowest over median, {suffix}",
         "x",
         samples,
         budget=1.5,
+        peer_name="the median session",
     )
 
 

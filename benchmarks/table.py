@@ -62,11 +62,10 @@ the beginnings of their names:
   waits for free space behind the schedulers for most of its time.
 - `submit among 16,384`: the nodes of so many regions exceed the first-level cache, and in random
   order each lookup misses once or twice.
-- `Worker, independent`, `Worker, submit`, `Worker, four`, `Worker, chain in one child`: in this run
-  all of them, and the plain call of the function, took 1.5 to 1.9 times as long as hours before on
-  the same machine, when these rows read 0.24, 0.23, 0.67 and 0.33 us. Measured alternately with the
-  build of that time, independent tasks take 4 to 8 % more today.
-- `Worker, chain alternating`, `Worker, groups of two, pipelined`, `one-task run on a busy Worker`:
+- `Worker, independent`, `Worker, submit`, `Worker, four`, `Worker, chain in one child`,
+  `Worker.init`, `tasks of 50 us`: these meet their budgets when the machine is fast. Some runs take
+  1.5 to 1.9 times as long as others, also for the floors in their rows.
+- `Worker, chain alternating`, `Worker, groups of two`, `one-task run on a busy Worker`:
   a task that alternates between children, or runs alone, waits for a cache line or a doorbell in
   both directions. With three processes on two cores a child yields its core at every second task of
   the alternating chain; the parent sleeps and wakes once for 20 tasks.
@@ -79,6 +78,15 @@ the beginnings of their names:
   is spread over some forty functions, none with more than a twentieth. A tensor that is written is
   also looked up and recorded. The CPU time of the parent over a whole replay contains, besides the
   submits, the rest of its dispatch, frames and completions, as in every run.
+- `remote, round trip`: the trip passes through six processes and four threads of ZeroMQ, which all
+  sleep before it. The wake-ups need about two thirds of the time, the relay and the gateway the
+  rest.
+- `remote, empty tasks over`: five processes share two cores: parent, relay, gateway, Worker and
+  local child. Each task also has a message in both directions.
+- `remote, changed input`: the relay hashes the array, copies changed chunks into messages, and the
+  gateway copies them into the shadow memory. Bare pyzmq does only the last copy.
+- `remote, unchanged input`: a process that runs hashes the array as fast as it reads it. The relay
+  has slept before and needs about a third more.
 - `Python submit`: the excess is smaller than the difference between runs; another run measured 0.37
   us. The call reads its arguments and their types.
 
