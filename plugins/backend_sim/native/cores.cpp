@@ -16,7 +16,7 @@
 namespace pto::sim {
 namespace {
 
-// Larger than a payload by two cache lines, so that the first lines of the payloads fall into
+// Two cache lines more than the largest payload. The first lines of the payloads are then in
 // different cache sets.
 constexpr size_t kPayloadStride = PTO_MAX_PAYLOAD + 128;
 constexpr size_t kPayloadBytes = kPayloadStride * PTO_MAX_CORES;
@@ -115,9 +115,8 @@ void Cores::call_back(Core& core, uint32_t index) noexcept {
   complete_fault(core, index);
 }
 
-// Checks each word of the payload that points into device memory, because the kernel may have
-// accessed that buffer. The check is harmless if the word is a number that only looks like an
-// address.
+// Checks the buffer to which each word of the payload points, because the kernel may have written
+// to it. A number that only looks like an address does no harm: its buffer is checked, too.
 void Cores::check_buffers(Core& core, uint32_t index) noexcept {
   const size_t words = (core.payload_bytes - sizeof(pto_payload)) / sizeof(uint64_t);
   const uint64_t* args = pto_payload_args(core.payload);

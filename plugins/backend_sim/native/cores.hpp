@@ -1,8 +1,8 @@
 // The simulated cores: registers, payload buffers, and the execution of kernels.
 //
 // The register protocol of pto/abi/payload.h orders all accesses. A core belongs to its scheduler
-// until dispatch() writes DATA_MAIN_BASE. It then belongs to the thread that runs it until COND
-// reports the end of the kernel, and then to the scheduler again. No other lock guards a core.
+// until dispatch() writes DATA_MAIN_BASE. Then the core belongs to the thread that runs it. When
+// COND reports the end of the kernel, it belongs to the scheduler again. No lock guards a core.
 #pragma once
 
 #include <array>
@@ -43,7 +43,7 @@ class Cores {
   pto_status open(pto_error* error);
   // Sets the capabilities of the runtime. They determine the form of task names in messages.
   void set_capabilities(uint32_t capabilities) noexcept { capabilities_ = capabilities; }
-  // Called between runs. Frees all cores, resets the counters, and assigns the cores to the
+  // Called between runs. Marks all cores as free, resets the counters, and assigns the cores to the
   // schedulers of the topology.
   void reset(const pto_topology& topology) noexcept;
 
@@ -64,7 +64,7 @@ class Cores {
     core.cond.store(sequence, std::memory_order_relaxed);
   }
   void execute(uint32_t core, pto_activity_slot& slot) noexcept;
-  // Whether the kernel of the core is a callback.
+  // Whether the kernel of the core is a callback, not a function of a library.
   bool calls_back(uint32_t core) const noexcept;
 
   uint32_t scheduler(uint32_t core) const noexcept { return cores_[core].scheduler; }
@@ -83,7 +83,7 @@ class Cores {
   const bool timing_;
   uint32_t capabilities_ = 0;
   std::array<Core, PTO_MAX_CORES> cores_{};
-  char* payloads_ = nullptr;  // sparse mapping with a payload buffer for each core
+  char* payloads_ = nullptr;  // a sparse mapping that contains a payload buffer for each core
   std::unique_ptr<pto_error[]> faults_;
 };
 

@@ -72,9 +72,10 @@ pto_status Device::usable(pto_error* error) const {
                 "device %d is lost: a kernel did not return; close it and open it again", id_);
   }
   if (!is_of_another_process()) return PTO_OK;
-  return fail(error, PTO_ERROR_USAGE,
-              "device %d was opened by process %d, before a fork; open one in this process (%d)",
-              id_, static_cast<int>(process_), static_cast<int>(getpid()));
+  return fail(
+      error, PTO_ERROR_USAGE,
+      "device %d was opened by process %d, before a fork; open a device in this process (%d)", id_,
+      static_cast<int>(process_), static_cast<int>(getpid()));
 }
 
 pto_status Device::attach(const pto_runtime_api* api, const pto_option* options,
@@ -114,10 +115,10 @@ void Device::detach() {
 
 pto_status Device::start(const pto_run* run, pto_error* error) {
   if (api_ == nullptr) {
-    return fail(error, PTO_ERROR_USAGE, "device %d has no runtime; attach one first", id_);
+    return fail(error, PTO_ERROR_USAGE, "device %d has no runtime; attach a runtime first", id_);
   }
   if (run_.phase() != Phase::idle) {
-    return fail(error, PTO_ERROR_USAGE, "device %d is in a run; finish it first", id_);
+    return fail(error, PTO_ERROR_USAGE, "device %d is in a run; finish the run first", id_);
   }
   RunShape shape;
   pto_status status = run_shape(run->config, api_->capabilities, options_.blocks, shape, error);
@@ -152,7 +153,8 @@ pto_status Device::wait(int64_t timeout_ns) {
 
 pto_status Device::finish(pto_run_report* report, pto_error* error) {
   if (run_.phase() != Phase::over) {
-    return fail(error, PTO_ERROR_USAGE, "device %d has no run that is over; wait() for it", id_);
+    return fail(error, PTO_ERROR_USAGE, "device %d has no run that is over; call wait() first",
+                id_);
   }
   pto_status status = outcome(error);
   const pto_status zones =
@@ -228,8 +230,8 @@ pto_status Device::check_host(const void* host, size_t bytes, pto_error* error) 
   return PTO_OK;
 }
 
-// The first error of the run. The runtime latches its errors. There is none only after an abort, or
-// if the runtime returned ERROR without an error record.
+// Returns the first error of the run, which the runtime has latched. The runtime has none after an
+// abort, or if it returned PTO_STEP_ERROR without an error record.
 pto_status Device::outcome(pto_error* error) {
   const pto_error* last = api_->last_error(runtime_);
   if (last != nullptr && last->status != PTO_OK) {
@@ -256,8 +258,8 @@ pto_status Device::latched(pto_status status, pto_error* error) const {
               status);
 }
 
-// Combine two messages for the user: that of the runtime names the operation, that of the platform
-// states the reason of the failure.
+// Combines two messages for the user: the message of the runtime names the operation, and the
+// message of the platform states why it failed.
 void Device::take_latched(const pto_error& last, pto_error* error) const {
   if (error == nullptr) return;
   *error = last;

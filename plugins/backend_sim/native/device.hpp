@@ -1,4 +1,5 @@
-// One simulated device: the object that open() returns, with everything that it owns.
+// One simulated device: the object that open() returns. It owns everything that belongs to the
+// device.
 //
 // pto/abi/backend.h defines the threading rules.
 #pragma once
@@ -28,13 +29,14 @@ class Device {
   ~Device();
 
   pto_status open(pto_error* error);
-  // Ends a run that is still in progress, and waits for its kernels unless the device is lost.
-  // Returns false if threads may still use this object; it must not be destroyed then.
+  // Ends the current run, if any, and waits for its kernels unless the device is lost. Returns
+  // false if threads may still use this object; the caller must not destroy it then.
   bool stop();
 
-  // Whether this process is a fork of the process that opened the device. No call works in a fork.
+  // Whether the device was opened by another process, of which this process is a fork. A device
+  // cannot be used in a fork.
   bool is_of_another_process() const noexcept;
-  // PTO_OK, or the reason why the device cannot be used.
+  // Returns PTO_OK, or the reason why the device cannot be used.
   pto_status usable(pto_error* error) const;
 
   pto_status attach(const pto_runtime_api* api, const pto_option* options, uint32_t num_options,
@@ -45,7 +47,7 @@ class Device {
   void orchestration_done(int32_t result);
   pto_status wait(int64_t timeout_ns);
   pto_status finish(pto_run_report* report, pto_error* error);
-  // Called before each copy that the runtime makes. It lets the caller handle signals while
+  // Called before each copy that the runtime makes, so that the caller can handle signals while
   // finish() copies.
   void attend_to_copies();
   void abort(const pto_error* cause, bool lost);
@@ -56,7 +58,7 @@ class Device {
   Engine& engine() noexcept { return *engine_; }
   const Options& options() const noexcept { return options_; }
   const pto_activity_page* activity() const noexcept { return activity_.page(); }
-  // Return the status with which pto_platform.wait ends: OK if the word has changed, otherwise
+  // Returns the status with which pto_platform.wait ends: OK if the word has changed, otherwise
   // DEADLOCK or ABORTED.
   pto_status wait_status(const uint32_t* word, uint32_t expected) const;
   // See pto_platform.check_value.
@@ -67,7 +69,7 @@ class Device {
   // from that address on.
   pto_status check_host(const void* host, size_t bytes, pto_error* error) const;
   // Records why a call of the platform table failed, for calls that cannot return a reason. The
-  // error of the run includes it. Called from the orchestrator's thread, or inside finish().
+  // error of the run includes this reason. Called on the orchestrator's thread, or inside finish().
   void note_cause(const pto_error& error) noexcept { platform_cause_ = error; }
 
  private:
@@ -92,12 +94,14 @@ class Device {
   pto_platform platform_{};
   const pto_runtime_api* api_ = nullptr;
   void* runtime_ = nullptr;
-  pto_run graph_{};             // current run, between start and finish
-  pto_error platform_cause_{};  // failed call of the run; its status is PTO_OK if there is none
+  pto_run graph_{};  // current run, between start and finish
+  // the error of a failed call of the platform table; its status is PTO_OK if no call has failed
+  pto_error platform_cause_{};
 
   // serialises abort() with the changes of finishing_ and the end of a run
   std::mutex abort_mutex_;
-  bool finishing_ = false;    // whether finalise() runs; written under abort_mutex_
+  // whether the runtime's finalise() is running; written under abort_mutex_
+  bool finishing_ = false;
   uint64_t attended_ns_ = 0;  // time of the last call of attend; used by the thread of finish()
   pto_error cause_{};         // reason of the abort; guarded by abort_mutex_
   std::atomic<bool> lost_{false};

@@ -1,6 +1,6 @@
 // Fills the error record of the ABI.
 //
-// A message is a whole sentence: what happened, the values, what to do.
+// A message states what happened, the values, and what to do.
 #pragma once
 
 #include "pto/abi/status.h"

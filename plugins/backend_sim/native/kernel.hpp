@@ -1,4 +1,4 @@
-// The record at a kernel address. The address is opaque outside this backend.
+// The record to which a kernel address points. Only this backend reads it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Kernel {
   int32_t func_id = -1;
   std::string name;
   void* library = nullptr;  // library to close when the kernel is unloaded, or null
-  int file = -1;            // memory file of an uploaded binary, kept open as long as the library
+  int file = -1;  // memory file of an uploaded binary; open as long as the library is loaded
 };
 
 }  // namespace pto::sim

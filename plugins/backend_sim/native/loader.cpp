@@ -64,8 +64,8 @@ pto_status open_kernel(Kernel& kernel, const char* path, const char* what, const
   return fail_kernel(kernel, error, what, detail);
 }
 
-// The dynamic loader identifies a library by its path. A path by descriptor is unique only while
-// the descriptor is open, so the kernel keeps the descriptor.
+// The dynamic loader identifies a library by its path. The path of a memory file contains its
+// descriptor and is unique only while the descriptor is open. So the kernel keeps the descriptor.
 pto_status open_bytes(Kernel& kernel, const void* bytes, size_t length, pto_error* error) {
   kernel.file = memfd_create(kernel.name.c_str(), MFD_CLOEXEC);
   if (kernel.file < 0 || !write_all(kernel.file, static_cast<const char*>(bytes), length)) {

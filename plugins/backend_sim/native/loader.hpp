@@ -24,7 +24,7 @@ class Loader {
 
   pto_status load_kernel(const pto_kernel_source& source, uint64_t* address, pto_error* error);
   pto_status unload_kernel(uint64_t address);
-  // Loads a kernel from the bytes of its binary; it lives until end_run().
+  // Loads a kernel from the bytes of its binary. end_run() unloads it.
   pto_status upload_kernel(int32_t func_id, const void* bytes, size_t length, uint64_t* address,
                            pto_error* error);
   void end_run();

@@ -27,10 +27,11 @@ pto_status run_shape(const pto_call_config* config, uint32_t capabilities, uint3
   const int32_t asked = config != nullptr ? config->block_dim : 0;
   const int32_t threads = config != nullptr ? config->aicpu_thread_num : kDefaultThreads;
   if (asked < 0 || asked > static_cast<int32_t>(blocks)) {
-    return fail(error, PTO_ERROR_USAGE,
-                "block_dim is %d, but this simulated device has %u blocks; use 0 (all) to %u, or "
-                "open it with a larger sim.blocks (at most %d)",
-                asked, blocks, blocks, PTO_MAX_BLOCKS);
+    return fail(
+        error, PTO_ERROR_USAGE,
+        "block_dim is %d, but this simulated device has %u blocks; use 0 (all blocks) to %u, or "
+        "open it with a larger sim.blocks (at most %d)",
+        asked, blocks, blocks, PTO_MAX_BLOCKS);
   }
   if (threads < 1 || threads > PTO_MAX_AICPU_THREADS) {
     return fail(error, PTO_ERROR_USAGE, "aicpu_thread_num is %d; use 1 to %d", threads,

@@ -7,7 +7,7 @@
 
 namespace pto::sim {
 
-// Clusters are assigned round robin: cluster i belongs to scheduler i % schedulers.
+// Assigns the clusters round robin: cluster i belongs to scheduler i % schedulers.
 pto_topology make_topology(uint32_t blocks, uint32_t schedulers) noexcept;
 
 struct RunShape {

@@ -1,4 +1,4 @@
-"""Build the native tests and run them, plainly and under the sanitizers."""
+"""Build the native tests; run them without sanitizers and with each sanitizer."""
 
 from __future__ import annotations
 

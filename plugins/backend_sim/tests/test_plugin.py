@@ -17,8 +17,8 @@ from pto_core.interfaces import API_VERSION, Backend, Option
 PACKAGE = Path(__file__).parents[1]
 OPTIONS = {option.key: option for option in plugin.options()}
 
-# A published kernel with macros of its own, attributes of the device compiler, and a repeated
-# definition.
+# A kernel written like published kernels: it has its own macros, attributes of the device compiler
+# and a repeated definition.
 KERNEL = """
 #include <cstdint>
 #ifndef __aicore__

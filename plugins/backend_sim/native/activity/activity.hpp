@@ -18,14 +18,16 @@ class ActivityPage {
   ActivityPage& operator=(const ActivityPage&) = delete;
   ~ActivityPage();
 
-  // Maps the page from the file descriptor `file`. If `file` < 0, the page is private memory.
+  // Maps the page from the file descriptor `file`. If `file` < 0, the page is memory of this
+  // process only.
   pto_status open(int file, int32_t device, uint32_t slots, pto_error* error);
 
-  // Name of the attached runtime.
+  // Stores the capabilities of the attached runtime: a reader of the page needs them to print task
+  // ids.
   void set_capabilities(uint32_t capabilities) const noexcept;
 
   pto_activity_page* page() const noexcept { return page_; }
-  // Whether another process reads the page and reports a crash.
+  // Whether another process can read the page; that process then reports a crash.
   bool is_shared() const noexcept { return is_shared_; }
   pto_activity_slot& slot(uint32_t index) const noexcept { return page_->slot[index]; }
 

@@ -29,7 +29,7 @@ FatalSignal fatal_signals[] = {{SIGSEGV, "SIGSEGV", {}},
                                {SIGILL, "SIGILL", {}},
                                {SIGABRT, "SIGABRT", {}}};
 
-// Static thread-local storage, so that an access in the handler cannot allocate memory.
+// The static storage model: with it, the handler can read the variable without allocating memory.
 __thread const CrashNote* note_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
 
 // Write a line to standard error. A signal handler must not use the C library's formatting
@@ -63,12 +63,12 @@ void print_orchestration_crash(const CrashNote& note, const char* signal_name) n
   print_line("pto: the orchestration crashed with ", signal_name, ", device ", note.device);
 }
 
-// Several threads may crash together. The first one reports; the others must not end the process
-// before the report is written.
+// Several threads may crash together. The first thread writes the report. The others wait, because
+// the process must not end before the report is complete.
 std::atomic<int64_t> reporter{0};
 std::atomic<bool> reported{false};
 
-// The wait is bounded, because the reporting thread may be stopped or crash again inside its
+// The wait has a limit, because the reporting thread may be stopped or may crash again inside its
 // report.
 void wait_for_report() noexcept {
   constexpr int kMostWaits = 1000;
@@ -101,8 +101,8 @@ void handle(int number, siginfo_t* information, void*) noexcept {
     if (is_users) report(*note, fatal);
     sigaction(number, &fatal.previous, nullptr);
   }
-  // Several threads may crash at the same time. The first one writes the report. The others wait,
-  // so that they do not end the process before the report is complete.
+  // A fault occurs again when the handler returns. A signal that a process sent does not, so it is
+  // sent again here.
   if (information->si_code <= 0) raise(number);
 }
 

@@ -1,5 +1,5 @@
-// Executes the steps of a run. One engine uses a pool of threads. The other uses one thread that
-// steps all agents (schedulers, cores, orchestrator) in an order that a seed determines.
+// An engine executes the steps of a run. The Pool uses several threads. The Stepper steps all
+// agents (schedulers, cores, orchestrator) one at a time, in an order that a seed determines.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@ class Engine {
  public:
   virtual ~Engine() = default;
 
-  // Called by the device, which prepares the run before start(). The engine ends the run in phase
-  // over.
+  // Called by the device after it has prepared the run. The engine drives the run until its phase
+  // is `over`.
   virtual void start(bool with_library) = 0;
   virtual void orchestration_done(int32_t result) = 0;
   // Waits for the end of the run. Returns whether the run is over.
   virtual bool wait(int64_t timeout_ns) = 0;
-  // Reports that the run was ended from outside. Any thread may call it.
+  // Notifies the engine that the run was ended from outside. Any thread may call it.
   virtual void ended() = 0;
   // Abandons threads that are inside kernels. The run is over at once, and no further kernel may
   // start. Any thread may call it.
   virtual void abandon() = 0;
   // Whether an abandoned thread may still be inside a kernel or an orchestration.
   virtual bool stuck() const = 0;
-  // Called after abandon() if stuck() is true. The threads are not joined; the threads and this
-  // object stay alive.
+  // Called after abandon() if stuck() is true. Detaches the threads. They and this object then live
+  // until the process ends.
   virtual void detach_threads() = 0;
 
-  // The calls of the platform table.
+  // The functions behind the platform table.
   virtual void wake(uint32_t thread) = 0;
   virtual void wait_for_word(const uint32_t* word, uint32_t expected) = 0;
   virtual void notify() = 0;

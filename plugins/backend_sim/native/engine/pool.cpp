@@ -11,7 +11,7 @@ namespace pto::sim {
 namespace {
 
 constexpr uint64_t kVisitor = uint64_t{1} << 63;
-// The interval at which a waiting caller checks for callbacks that wait behind a long one.
+// How often a waiting caller checks whether callbacks wait behind a long callback.
 constexpr int64_t kCheckNs = 10'000'000;
 
 constexpr uint64_t bit(uint32_t index) noexcept {
@@ -68,7 +68,7 @@ void Pool::start(bool with_library) {
   orchestration_pending_.store(with_library, std::memory_order_relaxed);
   run_.begin();
   wake_if_all_parked();
-  // the worker that is woken runs the orchestration
+  // the woken worker runs the orchestration
   if (with_library && run_.may_step()) wake_one();
 }
 
@@ -151,8 +151,8 @@ void Pool::notify() {
   }
 }
 
-// The orchestrator's worker serves the other agents meanwhile, because no other thread can do so on
-// a machine with one processor.
+// While the orchestrator waits, its worker serves the other agents: on a machine with one
+// processor, no other thread can do so.
 void Pool::wait_on_worker(Worker& worker, const Until& until) noexcept {
   orchestrating_.fetch_and(~bit(worker.index), std::memory_order_seq_cst);
   while (run_.running() && !until.reached()) {
@@ -167,8 +167,8 @@ void Pool::wait_on_worker(Worker& worker, const Until& until) noexcept {
   if (has_work({})) wake_if_all_parked();
 }
 
-// One thread must check whether this wait can end. That thread may be a worker that is about to
-// park because it saw the orchestrator running.
+// Wakes a thread that checks whether this wait can ever end. The workers may be about to park,
+// because they saw the orchestrator running.
 void Pool::wait_on_caller(const Until& until) noexcept {
   run_.wake_all();
   wake_if_all_parked();
@@ -265,14 +265,14 @@ void Pool::sleep(Worker& worker, const Until& until) noexcept {
     worker.sleeping.store(0, std::memory_order_relaxed);
     return;
   }
-  // The thread that wakes this worker clears the worker's bit in parked_ and then this word.
+  // The waking thread clears this worker's bit in parked_, and then this word.
   while (worker.sleeping.load(std::memory_order_acquire) == 1) park(worker.sleeping, 1);
 }
 
 bool Pool::has_work(const Until& until) noexcept {
   if (closing_.load(std::memory_order_seq_cst)) return true;
-  // Pairs with notify(): a thread that does not see the bit in parked_ has already incremented the
-  // signal.
+  // Pairs with notify(): if the thread in notify() did not see this worker's bit in parked_, it had
+  // already incremented the signal, so this load sees its changes.
   word_signal_.load(std::memory_order_seq_cst);
   if (!run_.running()) return until.word != nullptr;
   if (until.reached()) return true;

@@ -1,15 +1,16 @@
 // Threads mode: many agents (schedulers and cores) run on a pool of few workers.
 //
-// In a round, a worker steps those of its schedulers that have work, then runs the cores to which
-// they dispatched. While kernels are short, all of this stays on one worker, in its cache, without
-// an atomic operation per task. If a batch takes long, or no batch has been timed yet, the worker
-// *shares* the rest of the batch: it publishes the cores in a mask from which each worker takes one
-// core at a time, and wakes a parked worker. If kernels turn out to be short, the worker takes back
-// the cores that no other worker has taken. Callbacks are always shared. While they are short,
-// workers do not wake others for them; instead, the waiting caller checks every 10 ms whether a
-// worker should be woken, and whether schedulers wait behind a long kernel of their worker. The
-// home worker of a scheduler is number `thread % workers`, or the lowest active one if that worker
-// is inactive. While the home worker is inside a kernel, an idle worker steps the scheduler.
+// In a round, a worker steps those of its schedulers that have work. Then it runs the cores to
+// which they dispatched tasks (its batch). While kernels are short, all of this stays on one worker
+// and in its cache, and a task needs no atomic operation. If a batch takes long, or no batch has
+// been timed yet, the worker *shares* the rest of the batch: it publishes the cores in a mask from
+// which each worker takes one core at a time, and wakes a parked worker. If the kernels are found
+// to be short, the worker takes back the cores that no other worker has taken. Callbacks are always
+// shared. While callbacks are short, no worker wakes another one for them. Instead, the waiting
+// caller checks every 10 ms whether a worker should be woken, and whether schedulers wait for a
+// worker that is inside a long kernel. The home worker of a scheduler is number `thread % workers`,
+// or the lowest active worker if that one is inactive. While the home worker is inside a kernel, an
+// idle worker steps the scheduler.
 //
 // Invariants
 // - The holder of a scheduler's lock steps it; the worker that cleared a core's bit runs the core.
@@ -17,7 +18,8 @@
 //   `again`.
 // - A worker sets its bit in `parked_`, finds that no work is left, and only then parks. A thread
 //   that adds work stores the work first and reads `parked_` afterwards (all seq_cst).
-// - The run is over when it has ended and `active_` is empty; no worker accesses it after that.
+// - The run is over when it has ended and `active_` is empty. After that, no worker accesses the
+// run.
 #pragma once
 
 #include <atomic>
@@ -38,7 +40,7 @@ class Pool final : public Engine {
   Pool(Run& run, ActivityPage& activity, uint32_t workers, int32_t device);
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
-  // Must not run for an abandoned pool that has a stuck thread.
+  // Do not destroy an abandoned pool that has a stuck thread.
   ~Pool() override;
 
   void start(bool with_library) override;
@@ -60,11 +62,11 @@ class Pool final : public Engine {
   struct alignas(128) Worker {
     uint32_t index = 0;
     std::atomic<uint32_t> sleeping{0};  // futex: 1 while parked
-    // Accessed by the worker itself only:
+    // Only the worker itself accesses the members below.
     pto_core_mask batch{};  // cores that it must run
-    // cores of long kernels that it offered to other workers, whether taken or not
+    // cores of this worker's batches that it has shared, even if other workers have taken them
     pto_core_mask lent{};
-    uint32_t again = 0;        // schedulers to step in the next round, by bit
+    uint32_t again = 0;        // a bit for each scheduler that must be stepped in the next round
     bool long_kernels = true;  // true until a batch of several cores has been timed
     // number of consecutive batches since the last batch of long kernels
     uint32_t short_batches = 0;
@@ -73,8 +75,8 @@ class Pool final : public Engine {
     CrashNote note;
     std::thread thread;
   };
-  // The condition that ends serve() before the end of the run: none, or a change of a word for
-  // which the orchestrator on this worker waits.
+  // A condition that ends serve() before the run ends: the word for which the orchestrator on this
+  // worker waits has changed. There is no such condition if `word` is null.
   struct Until {
     const uint32_t* word = nullptr;
     uint32_t expected = 0;
@@ -83,7 +85,7 @@ class Pool final : public Engine {
     }
   };
 
-  // The main function of a worker.
+  // Threads start, serve and stop in these functions. work() is the main function of a thread.
   void start_worker(int32_t device);
   void stop_workers() noexcept;
   void work(Worker& worker) noexcept;
@@ -115,7 +117,7 @@ class Pool final : public Engine {
   void wake_if_shared() noexcept;
   void check_stuck_work() noexcept;
 
-  // The functions for waiting and waking.
+  // Waiting and waking.
   void wait_on_worker(Worker& worker, const Until& until) noexcept;
   void wait_on_caller(const Until& until) noexcept;
   bool wake_worker(uint32_t index) noexcept;
@@ -127,13 +129,12 @@ class Pool final : public Engine {
   const uint64_t all_;
   std::unique_ptr<Worker[]> workers_;
   uint32_t started_ = 0;  // number of threads in workers_ that exist
-  // cores with long kernels that this worker has offered to other workers, whether or not they were
-  // taken
+  // the number of each scheduler's home worker
   uint32_t home_of_[PTO_MAX_AICPU_THREADS];
 
-  // workers that may access the run; bit 63: a visitor
+  // a bit for each worker that may access the run; bit 63: a thread that is not a worker
   alignas(64) std::atomic<uint64_t> active_{0};
-  std::atomic<uint64_t> orchestrating_{0};  // workers that are active and inside the orchestration
+  std::atomic<uint64_t> orchestrating_{0};  // those of active_ that are inside the orchestration
   // sleeping workers; the thread that wakes one clears its bit
   alignas(64) std::atomic<uint64_t> parked_{0};
   // dispatched cores that any worker may run

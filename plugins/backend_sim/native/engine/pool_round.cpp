@@ -1,5 +1,5 @@
-// One round of a worker: the schedulers that it steps, the cores that it runs, and the cores that
-// it leaves to other workers.
+// One round of a worker: it steps schedulers, runs some cores, and leaves other cores to other
+// workers.
 #include <algorithm>
 #include <bit>
 
@@ -10,13 +10,13 @@
 namespace pto::sim {
 namespace {
 
-// Kernels are long if their average time reaches this limit; the cost of moving a core to another
-// worker is then small compared to the gain. Callbacks usually need a lock that only one thread can
-// hold, such as Python's; short ones are slower on two workers than on one. But a callback may wait
-// for an outside event, so the cores behind a callback are always available to other workers.
+// Kernels are long if their average time reaches this limit: the cost of moving a core to another
+// worker is then small compared to the gain. The limit for callbacks is higher. They usually need a
+// lock, such as Python's, so short callbacks are slower on two workers than on one. But a callback
+// may wait for an outside event, so other workers can always take the cores behind it.
 constexpr uint64_t kLongTicks = kTicksPerUs;
 constexpr uint64_t kLongCallbackTicks = 50 * kTicksPerUs;
-// duration of a batch after which the worker checks it
+// the batch time after which the worker checks whether to share the rest
 constexpr uint64_t kShareAfterTicks = 2 * kTicksPerUs;
 constexpr uint32_t kTasksBetweenChecks = 4;
 constexpr uint32_t kRoundsBetweenCalls = 32;
@@ -129,7 +129,8 @@ void Pool::run_core(Worker& worker, uint32_t core) noexcept {
   cores.acknowledge(core);
   cores.execute(core, activity_.slot(worker.index));
   if (!worker.long_kernels && !worker.calls_back) return;
-  // An idle worker may complete the task: the next round of this worker may be far away.
+  // Let an idle worker complete the task, because the next round of this worker may start much
+  // later.
   run_.scheduler(cores.scheduler(core)).wake.store(1, std::memory_order_seq_cst);
 }
 
@@ -143,7 +144,8 @@ void Pool::share_before_callback(Worker& worker) noexcept {
   share(worker);
 }
 
-// Keeps one core of the batch; publishes the others and the schedulers that remain to be stepped.
+// Keeps one core of the batch. Publishes its other cores, and the schedulers that must still be
+// stepped.
 void Pool::share(Worker& worker) noexcept {
   hand_over(worker);
   pto_core_mask rest = worker.batch;
@@ -158,7 +160,8 @@ void Pool::share(Worker& worker) noexcept {
   if (worker.long_kernels) wake_one();
 }
 
-// Takes one shared core. Shared kernels have proven to take long, unless they are callbacks.
+// Takes one shared core. Its kernel is assumed to be long, unless it is a callback: workers share
+// only batches that took long.
 bool Pool::claim(Worker& worker) noexcept {
   for (uint32_t i = 0; i < 2; ++i) {
     uint64_t word = shared_[i].load(std::memory_order_relaxed);
@@ -176,11 +179,11 @@ bool Pool::claim(Worker& worker) noexcept {
   return false;
 }
 
-// A single delay of the machine makes a batch look long. If its cores stayed shared, they would
+// A single delay of the machine can make a batch look long. If its cores stayed shared, they would
 // finish one by one, and each later task would need a step of its own. The worker takes back only
-// cores of schedulers that it steps in its next round, because other workers are not notified when
-// a core of its batch is done. It takes them back only after a second short batch, because the
-// first one says little about the kernels that wait behind it.
+// the cores of schedulers that it steps in its next round: no other worker is notified when a core
+// of its batch finishes. It does so only after a second short batch: the first one says little
+// about the kernels of the shared cores.
 void Pool::take_back(Worker& worker) noexcept {
   if (worker.short_batches < kShortBatches || worker.calls_back) return;
   for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
@@ -202,8 +205,8 @@ void Pool::hand_over(Worker& worker) noexcept {
   worker.again = 0;
 }
 
-// Kernels are short, but several schedulers have been busy for a while: their home workers take
-// them over.
+// Kernels are short, but several schedulers have had work for a while. Wake their home workers,
+// which take them over.
 void Pool::wake_home_workers(Worker& worker) noexcept {
   const bool several = (worker.again & (worker.again - 1)) != 0;
   if (!several || worker.calls_back || parked_.load(std::memory_order_relaxed) == 0) return;
@@ -213,7 +216,8 @@ void Pool::wake_home_workers(Worker& worker) noexcept {
   }
 }
 
-// Takes all locks, in order; gives up if the orchestrator runs, because it may hold one of them.
+// Takes the locks of all schedulers, in order. Gives up if the orchestrator runs, because it may
+// hold one of the locks.
 bool Pool::check_stall() noexcept {
   if (run_.orchestrator().state() == Orchestrator::running) return false;
   uint32_t held = 0;
@@ -244,8 +248,8 @@ void Pool::wake_if_shared() noexcept {
   if (!shared_empty()) wake_one();
 }
 
-// Wakes workers for callbacks behind a long one, and for schedulers that only a worker inside a
-// kernel would step again.
+// Wakes workers for callbacks that wait behind a long callback, and for schedulers whose worker is
+// inside a kernel.
 void Pool::check_stuck_work() noexcept {
   if (parked_.load(std::memory_order_relaxed) == 0) return;
   for (uint32_t i = 0; i < started_; ++i) {

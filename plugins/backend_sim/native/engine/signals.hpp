@@ -1,4 +1,4 @@
-// Blocks process signals on the threads of a device.
+// Keeps signals of the process, such as SIGINT, away from the threads of a device.
 #pragma once
 
 #include <pthread.h>
@@ -6,7 +6,8 @@
 
 namespace pto::sim {
 
-// An idle worker may complete the task, because this worker may start its next round much later.
+// While this object lives, all signals except faults are blocked on the calling thread. Threads
+// that it starts inherit the mask.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

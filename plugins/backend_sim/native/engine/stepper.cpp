@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kMostStepsAtYield = 3;
 constexpr int64_t kCheckNs = 50'000'000;  // how often a parked caller checks for a lost device
-constexpr uint32_t kOneInLags = 4;  // on average, one in this many dispatched tasks is delayed
+constexpr uint32_t kOneInLags = 4;  // on average, one of this many dispatched tasks is delayed
 // relative weight of an agent in the random choice; a delayed core has weight 1
 constexpr uint32_t kPromptWeight = 16;
 
@@ -81,7 +81,7 @@ bool Stepper::stuck() const {
   return lost_.load() && turn_.load(std::memory_order_acquire) == drivers;
 }
 
-// A caller whose wait() timed out may submit while the driver is still taking its last steps.
+// The driver may still be taking its last steps, if wait() timed out and the caller then submits.
 void Stepper::take_turn() noexcept {
   if (std::this_thread::get_id() == driver_.get_id()) return;
   for (Backoff backoff; turn_.load(std::memory_order_acquire) == drivers && !lost_.load();) {

@@ -2,14 +2,14 @@
 //
 // The agents are the schedulers, the cores and the orchestrator. A core takes two steps:
 // acknowledge, then run and finish. The orchestrator is the thread that called into the runtime.
-// Between two steps of wait(), and inside the yield points of the runtime, the stepper chooses
-// other agents. It does not step an agent that is inside a step, because that agent holds its lock.
+// Inside wait(), and at the yield points of the runtime, the stepper steps other agents. It does
+// not step an agent that is already inside a step, because that agent holds its lock.
 //
-// Two threads take turns, and only the thread whose turn it is accesses the run: the caller while
-// it submits, and the driver, a thread of the device, from wait() until it returns the turn. Both
-// the device's wait() and the platform's wait inside a submit pass the turn to the driver. So a
-// kernel that never returns blocks the driver; the caller can abandon it. Only agents that are
-// stepped at a yield point of the caller run on the caller's thread.
+// Two threads take turns: the caller while it submits, and the driver, a thread of the device. Only
+// the thread that has the turn accesses the run. The device's wait() and the platform's wait inside
+// a submit pass the turn to the driver, which returns it when it cannot continue. So a kernel that
+// never returns blocks the driver, and the caller can abandon the run. Only an agent that is
+// stepped at a yield point of the caller runs on the caller's thread.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ class Stepper final : public Engine {
   Stepper(Run& run, ActivityPage& activity, uint64_t seed, int32_t device);
   Stepper(const Stepper&) = delete;
   Stepper& operator=(const Stepper&) = delete;
-  // Must not run for an abandoned stepper that is stuck.
+  // Do not destroy an abandoned stepper that is stuck.
   ~Stepper() override;
 
   void start(bool with_library) override;
@@ -49,7 +49,8 @@ class Stepper final : public Engine {
   uint64_t trace_hash() const override { return run_.trace().hash(); }
 
  private:
-  // Agents that could be stepped: schedulers by thread, cores by number, lagging cores separately.
+  // The agents that can be stepped: schedulers (a bit for each thread), and cores. Lagging cores
+  // are chosen less often.
   struct Candidates {
     uint32_t schedulers = 0;
     pto_core_mask prompt{};
@@ -81,8 +82,8 @@ class Stepper final : public Engine {
   pto_core_mask dispatched_{};    // not acknowledged yet
   pto_core_mask acknowledged_{};  // not run yet
   // Cores whose current task is chosen rarely, as if its kernel took long. Without such cores each
-  // task would finish soon after its dispatch, and a run would never show an order in which several
-  // tasks overtake one.
+  // task would finish soon after its dispatch, and no run would test that several tasks overtake
+  // another one.
   pto_core_mask lagging_{};
   std::thread driver_;
 };

@@ -8,7 +8,7 @@ namespace pto::sim {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kTrimBytes = 64 * 1024;  // smaller free blocks keep their pages
+constexpr size_t kTrimBytes = 64 * 1024;  // a smaller free block keeps its pages
 
 void* map_sparse(size_t bytes) noexcept {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -86,15 +86,15 @@ void Arena::trim() noexcept {
   }
 }
 
-// Each size of up to eight granules has its own class. Above, there are eight classes for each
-// power of two.
+// Sizes below eight granules have a class each. Above, there are eight classes for each power of
+// two.
 Arena::SizeClass Arena::size_class(size_t granules) noexcept {
   if (granules < kSubdivisions) return {0, static_cast<uint32_t>(granules)};
   const uint32_t power = static_cast<uint32_t>(std::bit_width(granules)) - 1;
   return {power - 2, static_cast<uint32_t>(granules >> (power - 3)) & (kSubdivisions - 1)};
 }
 
-// Takes any block of the first non-empty class in which every block is large enough. If there is no
+// Returns a block of the first non-empty class in which every block is large enough. If there is no
 // such class, searches the class that may contain a large enough block.
 Block* Arena::find_free(size_t granules) const noexcept {
   size_t rounded = granules;

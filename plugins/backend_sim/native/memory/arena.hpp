@@ -22,7 +22,8 @@ struct Block {
   Block* previous = nullptr;
   Block* next = nullptr;
   bool is_free = true;
-  // The size class of a free block. The owner of an allocated block may use this field.
+  // The list that contains the block: for a free block, the list of its size class. The owner of an
+  // allocated block may use these two fields.
   Block* list_previous = nullptr;
   Block* list_next = nullptr;
   uint64_t address = 0;  // address of the caller's first byte, set by DeviceMemory
@@ -34,7 +35,7 @@ struct Block {
 class Arena {
  public:
   static constexpr size_t kGranule = 1024;
-  // A released block of this size returns its pages to the system at once.
+  // When a block of at least this size is released, its pages return to the system at once.
   static constexpr size_t kLargeBytes = 16ull << 20;
 
   Arena() = default;
@@ -42,7 +43,7 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
   ~Arena();
 
-  // Reserves the mapping. Returns false if the system refuses; errno has the reason.
+  // Reserves the mapping. Returns false if the system refuses; errno contains the reason.
   bool open(size_t bytes);
 
   // Returns null if no free block is large enough. `granules` is not 0.
@@ -78,8 +79,9 @@ class Arena {
 
   uint64_t base_ = 0;
   size_t bytes_ = 0;
-  uint64_t* start_words_ = nullptr;  // capacity of starts_, which is sparse
-  // number of the record of each allocated block, indexed by its first granule; sparse
+  uint64_t* start_words_ = nullptr;  // memory for starts_; a sparse mapping
+  // the number of each allocated block's record, indexed by the first granule of the block; a
+  // sparse mapping
   uint32_t* block_of_ = nullptr;
   StartMap starts_;  // start granules of allocated blocks
   std::deque<Block> records_;

@@ -19,7 +19,7 @@ pto_status DeviceMemory::check_value(uint64_t value, const pto_host_range* range
   const std::lock_guard lock(mutex_);
   if (!arena_.contains(value)) return PTO_OK;
   Extent found;
-  // The address after the last byte is valid as the end of a buffer.
+  // The address after the last byte is valid: a program may pass it as the end of a buffer.
   if (live_buffer(value, found) && value - found.address <= found.bytes) return PTO_OK;
   return fail(
       error, PTO_ERROR_ADDRESS,

@@ -148,7 +148,7 @@ pto_status DeviceMemory::copy_range(uint64_t address, size_t bytes, const char* 
   if (inside && bytes <= found.bytes - (address - found.address)) return PTO_OK;
   if (inside) {
     fail(error, PTO_ERROR_ADDRESS,
-         "cannot copy %zu bytes %s 0x%" PRIx64 ": that is byte %" PRIu64
+         "cannot copy %zu bytes %s 0x%" PRIx64 ": that address is byte %" PRIu64
          " of a buffer of %zu bytes; copy at most %" PRIu64 ", or allocate a larger buffer",
          bytes, direction, address, address - found.address, found.bytes,
          found.bytes - (address - found.address));
@@ -164,7 +164,8 @@ pto_status DeviceMemory::copy_range(uint64_t address, size_t bytes, const char* 
   return PTO_ERROR_ADDRESS;
 }
 
-// In checking mode a ring has space for gaps as large as the buffers before them.
+// In checking mode a ring gets twice its size: a runtime leaves a gap after each buffer that it
+// lends.
 Block* DeviceMemory::take_block(size_t bytes, Owner owner) {
   if (bytes > limit_bytes_ - used_bytes_) return nullptr;
   size_t whole = std::max<size_t>(bytes, 1);
@@ -203,7 +204,7 @@ pto_status DeviceMemory::not_a_buffer(uint64_t address, pto_error* error) const 
               ": %s; free each buffer once, by the address that "
               "allocate returned",
               address,
-              freed                      ? "it is freed already"
+              freed                      ? "it was freed already"
               : arena_.contains(address) ? "no live buffer starts there"
                                          : "it is not device memory");
 }
@@ -243,7 +244,7 @@ pto_status DeviceMemory::drop(Block* block, pto_error* error) {
 
 pto_status DeviceMemory::quarantine(Block* block, pto_error* error) {
   const pto_status status = check_block(*block, error);
-  // The check has restored the pattern, so that each fault is reported only once.
+  // Restore the patterns, so that each fault is reported only once.
   paint_zones(extent(*block));
   paint_freed(extent(*block));
   block->owner = kQuarantined;

@@ -1,5 +1,4 @@
-// The memory of one device: buffers with an owner, copies that are counted, and the checks of both
-// in checking mode.
+// The memory of one device: buffers with an owner, counted copies, and the checks of checking mode.
 //
 // Any thread may call any method.
 #pragma once
@@ -17,8 +16,8 @@
 
 namespace pto::sim {
 
-// The owner of a buffer frees it. The caller frees its buffers itself; the end of a run frees those
-// of the run; detaching a runtime frees its rings. Rings are large and sparse; no function here
+// The owner of a buffer. The caller frees its buffers itself. end_run() frees the buffers of the
+// run. end_runtime() frees the rings of the runtime. Rings are large and sparse; no function here
 // accesses their content.
 enum class Owner : uint32_t { caller, run, runtime };
 
@@ -49,9 +48,10 @@ class DeviceMemory {
   void end_runtime();
 
   CopyCounts copies() const noexcept;
-  // Usage of the run, without rings: the runtime reports the use of its rings.
+  // The peak number of bytes that the run used, without rings: the runtime reports the use of its
+  // rings.
   uint64_t peak_bytes() const;
-  // Number of buffers that the caller owns.
+  // The buffers that the caller has not freed.
   pto_leak_report leaks() const;
 
   // For checking mode only; see pto_platform.check_value.
@@ -62,7 +62,7 @@ class DeviceMemory {
                          uint32_t count, pto_error* error) const;
   // See pto_platform.lend.
   pto_status lend(uint64_t address, size_t bytes, pto_error* error);
-  // Returns the zones of the buffer into which `address` points, if any.
+  // Checks the zones of the buffer to which `address` points, if any.
   pto_status check_buffer(uint64_t address, pto_error* error) const;
   // Checks the zones of every live buffer, and the content of freed buffers.
   pto_status check_all(pto_error* error) const;
@@ -103,8 +103,8 @@ class DeviceMemory {
   mutable std::mutex mutex_;
   // mutex_ guards all members below, except the counters of copies.
   Arena arena_;  // larger than limit_bytes_ in checking mode, because zones and gaps do not count
-  size_t limit_bytes_ = 0;  // whole memory of the device
-  List lists_[3];           // number of live buffers by owner
+  size_t limit_bytes_ = 0;  // the size of the device's memory
+  List lists_[3];           // the live buffers of each owner
   Slabs slabs_;             // buffers lent in this run, in checking mode
   size_t used_bytes_ = 0;   // bytes in use, including rings
   size_t ring_bytes_ = 0;

@@ -11,7 +11,7 @@ constexpr size_t kPeriod = Arena::kGranule;
 using Pattern = std::array<unsigned char, kPeriod>;
 
 // The pattern of zones and freed buffers changes from byte to byte, so that a kernel rarely writes
-// the value that is already in memory. The pattern contains no bytes that are frequent in numbers
+// the value that is already in memory. It contains no byte values that are frequent in numbers
 // (0x00 to 0x80 and 0xFF).
 constexpr Pattern make_pattern(uint32_t state) noexcept {
   Pattern pattern{};
@@ -30,8 +30,7 @@ unsigned char* pointer(uint64_t address) noexcept {
   return reinterpret_cast<unsigned char*>(address);
 }
 
-// Returns the number of bytes from `address` on, before `to`, that lie in one period of the
-// pattern.
+// Returns the number of bytes in [address, to) up to the next start of the pattern.
 size_t piece(uint64_t address, uint64_t to) noexcept {
   return std::min<size_t>(to - address, kPeriod - address % kPeriod);
 }
@@ -44,7 +43,7 @@ void paint(uint64_t from, uint64_t to, const Pattern& pattern) noexcept {
   }
 }
 
-// Returns the first byte in [from, to) that differs from the pattern, or `to`.
+// Returns the address of the first byte in [from, to) that differs from the pattern, or `to`.
 uint64_t first_other(uint64_t from, uint64_t to, const Pattern& pattern) noexcept {
   while (from < to) {
     const unsigned char* expected = pattern.data() + from % kPeriod;

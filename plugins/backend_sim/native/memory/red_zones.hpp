@@ -1,8 +1,9 @@
 // Patterns that checking mode writes around and into buffers, and verifies later.
 //
-// A checked buffer lies between two zones: one granule before its first byte, and the bytes after
-// its last one to the end of its block, at least another granule. A byte of a pattern depends on
-// its address only, so neighbours may share a zone.
+// A checked buffer lies between two zones. The first zone is the granule before the buffer. The
+// second zone extends from the buffer's last byte to the end of its block, which is at least a
+// granule. The value of a pattern byte depends only on its address, so two neighbouring buffers may
+// share a zone.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,7 @@ struct Extent {
 };
 
 void paint_zones(const Extent& extent) noexcept;
-// Fills a new buffer with a pattern that identifies bytes that were never written.
+// Fills a new buffer with a pattern by which a user can recognise bytes that were never written.
 void paint_fresh(const Extent& extent) noexcept;
 // Overwrites a freed buffer.
 void paint_freed(const Extent& extent) noexcept;
@@ -34,7 +35,7 @@ struct Damage {
 };
 
 Damage find_zone_damage(const Extent& extent) noexcept;
-// Whether a freed buffer was written after it was freed.
+// Returns whether the buffer was written after it was freed.
 Damage find_use_after_free(const Extent& extent) noexcept;
 
 }  // namespace pto::sim

@@ -1,7 +1,7 @@
-// Buffers that a runtime lends out of its rings, as recorded by checking mode.
+// The buffers that a runtime lends from its rings. Checking mode records them.
 //
-// A ring has no frees: a lent buffer exists until another one is lent over it. The runtime leaves
-// at least one granule between two buffers. This granule is a guard zone of both.
+// Buffers of a ring are not freed: a lent buffer exists until its memory is lent again. The runtime
+// leaves at least one granule between two buffers. This granule is a guard zone of both.
 //
 // Not thread-safe; DeviceMemory holds the lock.
 #pragma once
@@ -16,8 +16,8 @@ namespace pto::sim {
 
 class Slabs {
  public:
-  // Records a lent buffer. Before its zones are painted, checks the zones of each buffer that it
-  // replaces; `damaged` becomes the replaced buffer whose zones were written.
+  // Records a lent buffer. First checks the zones of each buffer that it replaces. If such a zone
+  // was written, `damaged` receives the replaced buffer.
   Damage lend(uint64_t address, size_t bytes, Extent& damaged);
   // Returns the buffer that contains `address` or ends at it, or null.
   const Extent* find(uint64_t address) const noexcept;

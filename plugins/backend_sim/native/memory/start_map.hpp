@@ -1,6 +1,6 @@
-// The granules at which allocated blocks start: a tree of bitmaps. Each bit of a level says whether
-// a word of the level below has any bit set. Setting, clearing and searching backwards take one
-// step per level, at most seven for the whole memory.
+// The set of granules at which allocated blocks start: a tree of bitmaps. Each bit of a level
+// states whether a word of the level below has any bit set. Setting, clearing and searching
+// backwards take at most one step per level; the largest memory has seven levels.
 //
 // Not thread-safe; DeviceMemory's lock guards the Arena that owns the map.
 #pragma once
@@ -16,7 +16,8 @@ class StartMap {
  public:
   static constexpr size_t kNone = ~size_t{0};
 
-  // Returns the number of words that a map of `count` granules needs. All must be zero.
+  // Returns the number of words that a map of `count` granules needs. All words must be zero when
+  // open() is called.
   static size_t words(size_t count) noexcept {
     size_t total = 0;
     for (size_t level = count; level > 1 || total == 0;) total += level = words_of(level);
@@ -48,12 +49,12 @@ class StartMap {
     }
   }
 
-  // Returns the last start at or before `granule`, or kNone.
+  // Returns the last granule in the set that is not after `granule`, or kNone.
   size_t find_back(size_t granule) const noexcept {
     const uint64_t up_to = ~uint64_t{0} >> (63 - granule % 64);
     const uint64_t first = levels_[0][granule / 64] & up_to;
     if (first != 0) return granule / 64 * 64 + last_bit(first);
-    // On higher levels, only the words before the current one remain.
+    // On higher levels, search only the words before the current one.
     size_t end = granule / 64;
     for (size_t level = 1; level < depth_; ++level, end /= 64) {
       const uint64_t before = (uint64_t{1} << (end % 64)) - 1;

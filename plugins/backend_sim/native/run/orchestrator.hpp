@@ -1,4 +1,5 @@
-// The state of the orchestrator, for the other threads: running, waiting for a word, or done.
+// The state of the orchestrator, as other threads see it: running, waiting for a word to change, or
+// done.
 #pragma once
 
 #include <sched.h>
@@ -20,8 +21,8 @@ class alignas(64) Orchestrator {
     expected_.store(expected, std::memory_order_relaxed);
     move(waiting);
   }
-  // Returns when no other thread examines the wait any more. The data of the wait lies on the
-  // orchestrator's stack.
+  // Returns when no other thread examines the wait any more: the word may be on the orchestrator's
+  // stack.
   void end_wait() noexcept {
     move(running);
     while (examiners_.load(std::memory_order_seq_cst) != 0) sched_yield();
@@ -32,9 +33,9 @@ class alignas(64) Orchestrator {
   // Two equal snapshots prove that the state did not change in between, not even temporarily.
   uint64_t snapshot() const noexcept { return state_.load(std::memory_order_seq_cst); }
 
-  // Called by another thread. If the state is still that of `snapshot`, returns true: from then
-  // until leave_wait() the orchestrator stays in the wait, and the data of the wait stays valid.
-  // Otherwise returns false, and leave_wait() must not be called.
+  // Called by another thread. Returns true if the state is still that of `snapshot`. The
+  // orchestrator then stays in the wait until leave_wait(), so the data of the wait stays valid.
+  // Returns false otherwise; do not call leave_wait() then.
   bool enter_wait(uint64_t snapshot) noexcept {
     examiners_.fetch_add(1, std::memory_order_seq_cst);
     if (this->snapshot() == snapshot) return true;
@@ -43,8 +44,8 @@ class alignas(64) Orchestrator {
   }
   void leave_wait() noexcept { examiners_.fetch_sub(1, std::memory_order_seq_cst); }
 
-  // Whether the condition of the wait is fulfilled. Valid only in a state that is known to be
-  // `waiting`.
+  // Whether the word has changed, so that the wait can end. Call it only while the state is known
+  // to be `waiting`.
   bool satisfied() const noexcept {
     return changed(word_.load(std::memory_order_relaxed),
                    expected_.load(std::memory_order_relaxed));

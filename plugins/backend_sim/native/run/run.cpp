@@ -20,8 +20,8 @@ void Run::prepare(const RunShape& shape, bool with_library) noexcept {
   for (Scheduler& scheduler : schedulers_) scheduler.reset();
   const bool concurrent = (api_->capabilities & PTO_RUNTIME_CONCURRENT_BUILD) != 0;
   gate_open_.store(concurrent, std::memory_order_relaxed);
-  if (concurrent) wake_all();  // otherwise wake a scheduler only after it has reported idle
-  // If the run has a library, the thread that runs the orchestration takes the lock itself.
+  if (concurrent) wake_all();  // otherwise a scheduler is woken only after it has reported idle
+  // If the run has a library, the thread that runs the orchestration takes this lock.
   if (shape.shares_thread && !with_library) schedulers_[0].try_lock();
   ending_.store(Ending::none, std::memory_order_relaxed);
   done_count_.store(0, std::memory_order_relaxed);
@@ -154,8 +154,8 @@ bool Run::nothing_in_flight() const noexcept {
   return true;
 }
 
-// One epoch: each scheduler takes one step and reports idle, and no scheduler is woken after the
-// first of these steps.
+// Takes one step of each scheduler. Returns true if each step reported idle, and no scheduler was
+// woken since the first of these steps.
 bool Run::all_idle() noexcept {
   for (uint32_t thread = 0; thread < topology_.schedulers; ++thread) {
     if (!schedulers_[thread].done) schedulers_[thread].take_wake();

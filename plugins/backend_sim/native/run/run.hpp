@@ -20,18 +20,18 @@ namespace pto::sim {
 
 enum class Phase : uint32_t { idle, running, ending, over };
 enum class Ending : uint32_t { none, success, failure, aborted };
-// The result of a check that is made when all agents seem to be idle.
+// The result of resolve_stall(), which is called when all agents seem to be idle.
 enum class Stall { not_stalled, moved };
 
 class Run {
  public:
   Run(Cores& cores, bool deterministic) noexcept : cores_(cores), deterministic_(deterministic) {}
 
-  // `topology` is valid until the first run.
+  // prepare() replaces this topology by that of the run.
   void attach(const pto_runtime_api* api, void* runtime, const pto_topology& topology) noexcept;
   // Called before the engine starts, only in phase idle or over.
   void prepare(const RunShape& shape, bool with_library) noexcept;
-  // The caller's thread calls this at least every kAttendNs while its orchestrator waits.
+  // While its orchestrator waits, the caller's thread calls attend() at least this often.
   static constexpr int64_t kAttendNs = 50'000'000;
   void set_attendant(void (*attend)(void*), void* context) noexcept {
     attend_ = attend;
@@ -41,19 +41,19 @@ class Run {
     attend_to_wait();
     if (attend_ != nullptr) attend_(attend_context_);
   }
-  // Lets the runtime report a wait of the orchestrator. Called on the caller's thread.
+  // Lets the runtime report that the orchestrator waits. Called on the caller's thread.
   void attend_to_wait() noexcept {
     if (orchestrator_.state() != Orchestrator::waiting || api_->attend == nullptr) return;
     api_->attend(runtime_);
   }
   void begin() noexcept { state_.store(next_number() | bits(Phase::running)); }
-  // The first reason is kept. Any thread may call it.
+  // Ends the run. If it has ended already, the first `ending` is kept. Any thread may call it.
   void end(Ending ending) noexcept;
-  // Number of the run, by which a late thread recognises that the next run has started.
+  // The number of the run. With it, a late thread detects that the next run has started.
   using Number = uint64_t;
   Number number() const noexcept { return state_.load() & ~kPhaseBits; }
-  // Changes the phase from ending to over. Returns true to the one caller that made the change;
-  // false if `number` is a past run.
+  // Changes the phase from ending to over. Returns true only to the caller that made the change;
+  // returns false if `number` is a past run.
   bool close(Number number) noexcept;
   void force_over() noexcept { state_.store(number() | bits(Phase::over)); }
   void forget() noexcept { state_.store(number() | bits(Phase::idle)); }
@@ -62,7 +62,7 @@ class Run {
   bool running() const noexcept { return phase() == Phase::running; }
   Ending ending() const noexcept { return ending_.load(std::memory_order_acquire); }
 
-  // Whether one AICPU thread both orchestrates and schedules: the orchestrator then holds the lock
+  // Whether one AICPU thread both orchestrates and schedules. The orchestrator then holds the lock
   // of scheduler 0 whenever it runs.
   bool shares_thread() const noexcept { return shares_thread_.load(std::memory_order_relaxed); }
   // Runs the orchestration of the run's library on the calling thread.
@@ -76,14 +76,14 @@ class Run {
   Trace& trace() noexcept { return trace_; }
   const pto_topology& topology() const noexcept { return topology_; }
 
-  // Return whether an abort must still be reported to the runtime, because the run or its
-  // orchestration is in progress.
+  // Whether the runtime must still be notified of an abort, because the run or its orchestration is
+  // in progress.
   bool hears() const noexcept {
     return running() || (phase() != Phase::idle && orchestrator_.state() != Orchestrator::done);
   }
-  // Whether any scheduler may be stepped: the graph is complete, or may be stepped while it is
-  // built. Like wake_pending(), callable by threads that are not inside the run, and sequentially
-  // consistent with parking.
+  // Whether any scheduler may be stepped: the graph is complete, or the runtime schedules during
+  // the build. Threads outside the run may call this and wake_pending(). Both use seq_cst loads,
+  // which a thread that parks relies on.
   bool may_step() const noexcept {
     return gate_open_.load(std::memory_order_seq_cst) &&
            !(shares_thread() && orchestrator_.state() == Orchestrator::running);
@@ -92,12 +92,14 @@ class Run {
   bool steppable(uint32_t thread) const noexcept {
     return !schedulers_[thread].done && gate_open_.load(std::memory_order_acquire);
   }
-  // Takes one step of a scheduler that may be stepped, with its lock held; returns PTO_STEP_*.
+  // Takes one step of a scheduler that may be stepped, and returns PTO_STEP_*. Called with the
+  // scheduler's lock held.
   int32_t step(uint32_t thread) noexcept;
   void wake_all() noexcept;
   bool wake_pending() const noexcept;
-  // Called with the locks of all schedulers held. Whether the agents prove that no progress is
-  // possible. If so, the runtime resolves the stall: it ends the run or gives the schedulers work.
+  // Checks whether all agents are idle, so that no progress is possible. If so, the runtime
+  // resolves the stall: it ends the run or gives the schedulers work. Called with the locks of all
+  // schedulers held.
   Stall resolve_stall() noexcept;
 
   // Calls that the runtime makes inside a step.

@@ -10,14 +10,16 @@
 namespace pto::sim {
 
 struct alignas(64) Scheduler {
-  // Held during each step, and by the orchestrator if both share one AICPU thread.
+  // The lock of the scheduler. It is held during each step, and by the orchestrator if both share
+  // one AICPU thread.
   std::atomic<uint32_t> locked{0};
   // Guarded by `locked`:
   bool done = false;          // returned PTO_STEP_DONE; not stepped again in this run
   pto_core_mask in_flight{};  // dispatched and not yet reported by poll
   // dispatched, but not yet taken by the thread that steps the scheduler
   pto_core_mask dispatched{};
-  alignas(64) std::atomic<uint32_t> wake{0};  // whether there is new work since the last step began
+  // whether new work has arrived since the last step began
+  alignas(64) std::atomic<uint32_t> wake{0};
 
   bool try_lock() noexcept {
     return locked.load(std::memory_order_relaxed) == 0 &&
@@ -33,7 +35,7 @@ struct alignas(64) Scheduler {
   }
 
   // Clears the wake flag before a step, so that the step sees every change that was made before the
-  // wake.
+  // flag was set.
   void take_wake() noexcept {
     if (wake.load(std::memory_order_relaxed) != 0) wake.exchange(0, std::memory_order_acq_rel);
   }

@@ -1,4 +1,5 @@
-// The order of events in a deterministic run, reduced to one number.
+// A hash of the order of events in a deterministic run. It contains only ids, because addresses and
+// times differ from process to process.
 //
 // Only ids are hashed: addresses, times and pointers differ from process to process.
 #pragma once
@@ -32,7 +33,7 @@ class Trace {
     add(static_cast<uint32_t>(event), a, b);
   }
 
-  // Never 0, which means "no hash" in a report.
+  // The result is never 0, which means "no hash" in a report.
   uint64_t hash() const noexcept { return hash_ == 0 ? 1 : hash_; }
 
  private:

@@ -13,7 +13,7 @@ Device& device_of(void* device) noexcept {
   return *static_cast<Device*>(device);
 }
 
-// Makes a call that needs a usable device.
+// Calls `call` if the device is usable. Otherwise returns the reason.
 template <typename Call>
 pto_status on_device(void* handle, pto_error* error, Call call) noexcept {
   return guarded(error, [&]() -> pto_status {
@@ -23,7 +23,7 @@ pto_status on_device(void* handle, pto_error* error, Call call) noexcept {
   });
 }
 
-// Closed devices that threads still use; see Device::stop().
+// Keeps a closed device that threads may still use; see Device::stop().
 void keep_forever(Device* device) {
   static std::mutex mutex;
   static std::vector<Device*>* kept = new std::vector<Device*>;
@@ -49,7 +49,8 @@ pto_status open(int32_t device_id, const pto_option* options, uint32_t num_optio
 void close(void* handle, pto_leak_report* leaks) {
   guarded(nullptr, [&] {
     if (leaks != nullptr) *leaks = {};
-    // In the child of a fork, threads that do not exist in the child may hold locks of the device.
+    // In the child of a fork, leave the device alone: a thread that does not exist here may hold
+    // its locks.
     if (device_of(handle).is_of_another_process()) return pto_status{PTO_OK};
     std::unique_ptr<Device> device(static_cast<Device*>(handle));
     const bool stopped = device->stop();

@@ -25,7 +25,8 @@ size_t sequence_length(std::string_view text) {
   return std::all_of(text.begin() + 1, text.begin() + length, is_continuation) ? length : 0;
 }
 
-// Messages come from programs and are cut at a fixed size, so they may contain any bytes.
+// Escapes `text` for JSON. Invalid UTF-8 is replaced: messages come from programs and are cut at a
+// fixed size, so they may contain any bytes.
 std::string escaped(std::string_view text) {
   std::string result;
   while (!text.empty()) {

@@ -19,7 +19,8 @@ Device& device_of(void* self) noexcept {
   return *static_cast<Device*>(self);
 }
 
-// With huge pages, writing one word would allocate, and count as, two megabytes.
+// Huge pages are disabled: with them, writing one word would allocate two megabytes, and touched()
+// would count them all.
 void* reserve(void*, size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -32,9 +33,8 @@ void release(void*, void* memory, size_t bytes) {
   munmap(memory, bytes);
 }
 
-// Counts mapped pages: the system maps a page of a sparse mapping at the first read or write.
-// Memory for which the system returns no information counts as touched. A page in swap does not
-// count.
+// Counts mapped pages: the system maps a page of a sparse mapping at the first access. Memory for
+// which the system returns no information counts as touched. A page in swap space does not count.
 size_t touched(void*, const void* memory, size_t bytes) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   auto* first = static_cast<char*>(const_cast<void*>(memory));
@@ -49,7 +49,8 @@ size_t touched(void*, const void* memory, size_t bytes) {
   return count * page;
 }
 
-// Stores the explanation in the device, because the signature of some calls cannot return it.
+// Makes a call and stores its explanation in the device, because the signatures of some calls
+// cannot return it.
 template <typename Call>
 pto_status explained(void* self, Call call) noexcept {
   pto_error cause{};

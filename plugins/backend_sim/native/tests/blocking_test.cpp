@@ -1,4 +1,4 @@
-// Submits that block: woken, aborted, proven stuck, and continuing after the proof.
+// Submits that block: they are woken, aborted, proven to be stuck, or continue after this proof.
 #include <sched.h>
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kWindow = 2;
 
-// All ways to run a blocking orchestration.
+// One way to run a blocking orchestration; every_way() lists all.
 struct Way {
   std::string mode;
   int workers;
@@ -74,7 +74,8 @@ struct Blocking : Fixture {
   const Way way;
 };
 
-// Restricts threads that start during its lifetime to one processor.
+// Restricts the calling thread, and threads that it starts during the lifetime of this object, to
+// one processor.
 class OneProcessor {
  public:
   OneProcessor() {
@@ -251,7 +252,8 @@ TEST(an_abort_ends_a_blocked_submit) {
   }
 }
 
-// The data of the wait lies on the orchestrator's stack, and stalled() reads it.
+// stalled() reads data of the wait that lies on the orchestrator's stack, so the orchestrator must
+// not leave the wait.
 TEST(an_abort_keeps_the_orchestrator_in_an_examined_wait) {
   constexpr int kAttempts = 1000;
   for (const Way& way : every_way()) {
@@ -276,8 +278,8 @@ TEST(an_abort_keeps_the_orchestrator_in_an_examined_wait) {
   }
 }
 
-// The test simulates Ctrl-C: a waiting submit calls the caller's attend hook from time to time, and
-// the hook aborts the run.
+// Simulates Ctrl-C: a waiting submit calls the caller's attend hook at intervals, and the hook
+// aborts the run.
 TEST(a_waiting_caller_is_attended_and_may_abort) {
   for (const Way& way : every_way()) {
     if (!way.here || way.threads == 2) continue;
@@ -311,8 +313,9 @@ TEST(a_waiting_caller_is_attended_and_may_abort) {
   }
 }
 
-// The backend attends the runtime however many threads are inside kernels. In deterministic mode a
-// kernel may run on the caller's thread, at a yield point; then no thread is left to call attend.
+// The backend calls the runtime's attend() even if all threads are inside kernels. The caller's
+// thread in deterministic mode is excluded: it may run a kernel at a yield point, and then no
+// thread is left to call attend().
 TEST(a_submit_behind_a_long_kernel_attends_the_runtime) {
   for (const Way& way : every_way()) {
     if (way.threads != 2 || (way.here && way.mode == "deterministic")) continue;

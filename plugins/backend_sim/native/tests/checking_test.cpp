@@ -32,9 +32,9 @@ toy::Program one(int32_t func_id, std::vector<uint64_t> args) {
   };
 }
 
-// Runs this program with other arguments. Returns its standard error and its exit status. If `go`
-// is set, the program receives a descriptor, and its standard error is read only after it has
-// written to that descriptor.
+// Runs this program with other arguments. Returns its standard error; `status` receives its exit
+// status. If `go` is set, the program also receives a descriptor, and its standard error is read
+// only after it has written to that descriptor.
 std::string output_of(std::vector<std::string> given, int& status, bool go = false) {
   int ends[2];
   int starts[2];
@@ -65,7 +65,7 @@ std::string output_of(std::vector<std::string> given, int& status, bool go = fal
 }
 
 int crash_here(const char* mode, int number, const char* activity_fd) {
-  std::signal(number, SIG_DFL);  // a sanitizer has its own handler
+  std::signal(number, SIG_DFL);  // remove the handler of a sanitizer
   std::vector<Fixture::Option> options = {{"mode", mode}, {"workers", "2"}};
   if (activity_fd != nullptr) options.push_back({"activity_fd", activity_fd});
   Fixture device(options);
@@ -73,8 +73,8 @@ int crash_here(const char* mode, int number, const char* activity_fd) {
   return 0;
 }
 
-// The report of the first kernel blocks, because the test does not read its output yet. Then the
-// second kernel crashes.
+// Crashes in two kernels. The report of the first one blocks, because the test does not read the
+// output yet. Then the second one crashes.
 int crash_twice(int go) {
   std::signal(SIGSEGV, SIG_DFL);
   static int go_file = go;
@@ -240,8 +240,8 @@ TEST(a_crash_names_kernel_task_and_core) {
   }
 }
 
-// The thread that crashed first writes the report. The second thread, which may be faster, waits
-// for it.
+// The thread that crashed first writes the report. The second thread waits until the report is
+// complete, although it could end the process earlier.
 TEST(of_two_simultaneous_crashes_one_is_reported) {
   for (int i = 0; i < 20; ++i) {
     int status = 0;

@@ -1,4 +1,5 @@
-// The stepper: correct order, the same hash for the same seed, many orders for many seeds.
+// The stepper: runs tasks in a correct order, with the same hash for the same seed, and in many
+// orders for many seeds.
 //
 // `deterministic_test --hash SEED` prints the hash of one run, for comparison between processes.
 #include <cinttypes>

@@ -6,7 +6,7 @@
 
 #include "device_fixture.hpp"
 
-// Each kernel appends the number of its task. Its position in the record stands for the time.
+// The order in which tasks ran: each kernel appends the number of its task.
 struct Record {
   explicit Record(size_t capacity) : order(capacity) {}
 
@@ -27,7 +27,7 @@ struct Record {
   std::vector<std::atomic<int64_t>> order;
 };
 
-// Adds tasks, each of which depends on the one before it.
+// Adds a chain of tasks: each task depends on the one before it.
 inline toy::Program chain(int32_t func_id, int64_t length) {
   return [=](toy::Runtime& runtime) {
     int64_t last = -1;
@@ -57,7 +57,7 @@ inline toy::Program diamonds(int32_t func_id, int64_t width, int64_t layers) {
   };
 }
 
-// Return whether a record is an order that diamonds() allows.
+// Checks that the recorded order respects the edges of diamonds().
 inline void check_diamonds(const Record& record, int64_t width, int64_t layers) {
   for (int64_t layer = 0; layer < layers; ++layer) {
     const int64_t top = layer * (width + 2);

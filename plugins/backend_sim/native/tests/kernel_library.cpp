@@ -5,7 +5,7 @@ extern "C" __attribute__((visibility("default"))) void kernel_entry(int64_t* arg
   args[0] *= 2;
 }
 
-// Waits until the word at args[0] is not 0, at most 5 s; stores 1 in the next word on a timeout.
+// Waits at most 5 s until the word at args[0] is not 0. After a timeout, stores 1 in the next word.
 extern "C" __attribute__((visibility("default"))) void wait_entry(int64_t* args) {
   int64_t* words = reinterpret_cast<int64_t*>(args[0]);
   const timespec pause{0, 100'000};

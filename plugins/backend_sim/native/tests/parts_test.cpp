@@ -1,5 +1,5 @@
-// Unit tests of options, shape, registers, libraries, the orchestrator's wait and the activity
-// page.
+// Unit tests of the parts of a device: options, shape, registers, libraries, the orchestrator's
+// wait and the activity page.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -118,7 +118,7 @@ TEST(registers_follow_the_protocol) {
   for (int round = 0; round < 3; ++round) {
     result = 0;
     cores.dispatch({71, sizeof payload, &payload.header});
-    payload.args[1] = 0;  // the core uses a separate copy
+    payload.args[1] = 0;  // must have no effect: the core has its own copy
     CHECK(!cores.finished(71));
     cores.acknowledge(71);
     CHECK(!cores.finished(71));

@@ -1,4 +1,5 @@
-// Rings: device memory that a runtime keeps between runs, and the buffers that it lends from it.
+// Rings: device memory that a runtime keeps between runs, and the buffers that the runtime lends
+// from its rings.
 #include <unistd.h>
 
 #include <string>
@@ -193,7 +194,8 @@ TEST(writes_around_a_lent_buffer_are_found_when_it_is_replaced) {
 TEST(neighbours_in_a_ring_share_their_gap) {
   Rings device("1");
   const uint64_t ring = device.ring(kMiB);
-  // Fill the ring twice, with other sizes the second time: painting over old buffers is not damage.
+  // Fill the ring twice, with other sizes the second time: the new zones that overwrite old buffers
+  // must not count as damage.
   for (const size_t bytes : {size_t{1024}, size_t{700}, size_t{2048}, size_t{5000}}) {
     const size_t slab = (bytes + kKiB - 1) / kKiB * kKiB;
     for (size_t offset = 0; offset + slab <= kMiB; offset += slab) {

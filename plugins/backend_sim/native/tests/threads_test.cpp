@@ -1,4 +1,5 @@
-// The pool: graphs run in order for every shape, submitting thread and load.
+// The pool: graphs run in a correct order for every shape, for each thread that may submit, and
+// under load.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,9 +27,8 @@ toy::Program with_window(uint32_t window, const toy::Program& program) {
   };
 }
 
-// Counts the threads of this process that are workers of a device. They end shortly after their
-// device releases them. With `state`, counts only threads in that state, in the notation of
-// proc(5).
+// Counts the threads of this process that are workers of a device. They end shortly after the
+// device is closed. With `state`, counts only threads in that state, in the notation of proc(5).
 size_t live_workers(char state = 0) {
   size_t count = 0;
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -203,17 +203,19 @@ TEST(long_kernels_run_on_all_workers_and_not_on_the_caller) {
 }
 
 // The first batch of a device is shared, because its kernels have not been timed. The next batch is
-// timed, and is short. The two tasks behind it would block each other in one batch: the first one
-// waits for the second.
+// timed and is short. If it took back the two tasks that are shared, they would deadlock in one
+// batch: the first one waits for the second.
 TEST(one_short_kernel_does_not_take_back_shared_cores) {
   for (int i = 0; i < 10; ++i) {
-    while (live_workers() != 0) std::this_thread::yield();  // threads of the previous device
+    // wait until the threads of the previous device have ended
+    while (live_workers() != 0) std::this_thread::yield();
     Fixture device({workers(2)});
     device.config.aicpu_thread_num = 1;
     const int32_t short_one = device.kernel_of(PTO_KERNEL_LIBRARY, "kernel_entry");
     const int32_t wait = device.kernel_of(PTO_KERNEL_LIBRARY, "wait_entry");
     const int32_t tell = device.kernel_of(PTO_KERNEL_LIBRARY, "tell_entry");
-    while (live_workers('S') != 2) std::this_thread::yield();  // the other worker has to be woken
+    // wait until both workers sleep, so that one must be woken
+    while (live_workers('S') != 2) std::this_thread::yield();
     int64_t words[2] = {0, 0};
     const auto address = reinterpret_cast<uint64_t>(words);
     CHECK_EQUAL(device.run_from_here([&](toy::Runtime& runtime) {
@@ -314,13 +316,15 @@ TEST(a_lost_device_abandons_its_kernels) {
 
 TEST(a_lost_device_ends_all_threads_but_the_stuck_one) {
   static Gate gate;
-  while (live_workers() != 0) std::this_thread::yield();  // threads of other tests
+  // wait until the threads of other tests have ended
+  while (live_workers() != 0) std::this_thread::yield();
   {
     Fixture device({workers(4)});
     const toy::Program program = independent(device.kernel(Gate::kernel, &gate), 1);
     device.begin(&program);
     gate.entered.wait(0);
-    while (live_workers('S') != 4) std::this_thread::yield();  // one in the kernel, three parked
+    // wait for one worker in the kernel and three parked workers
+    while (live_workers('S') != 4) std::this_thread::yield();
     device.api->abort(device.device, nullptr, 1);
   }
   while (live_workers() != 1) std::this_thread::yield();
@@ -329,7 +333,8 @@ TEST(a_lost_device_ends_all_threads_but_the_stuck_one) {
 }
 
 TEST(closing_a_device_ends_its_run_and_its_threads) {
-  while (live_workers() != 0) std::this_thread::yield();  // threads of other tests
+  // wait until the threads of other tests have ended
+  while (live_workers() != 0) std::this_thread::yield();
   Record record(100'000);
   {
     Fixture device({workers(2)});
@@ -391,7 +396,7 @@ TEST(timing_sums_the_busy_time_of_cores) {
   Fixture device({{"workers", "2"}, {"timing", "1"}});
   Threads threads;
   const int32_t func_id = device.kernel(Threads::long_kernel, &threads);
-  for (const int64_t count : {10, 1}) {  // the second run leaves cores of the first one idle
+  for (const int64_t count : {10, 1}) {  // the second run uses fewer cores than the first one
     CHECK_EQUAL(device.run(independent(func_id, count)), PTO_OK);
     uint64_t tasks = 0;
     for (const pto_core_usage& usage : device.report.cores) {
@@ -426,7 +431,8 @@ TEST(a_lost_device_counts_only_its_callers_buffers) {
   gate.left.wait(0);
 }
 
-// Another thread holds a lock of the device most of the time; the child inherits the locked lock.
+// Another thread holds a lock of the device most of the time, so the child inherits a lock that no
+// thread will release.
 TEST(a_forked_child_can_close_a_device_that_is_in_use) {
   Fixture device({{"workers", "1"}, {"check", "1"}});
   std::atomic<bool> stop{false};

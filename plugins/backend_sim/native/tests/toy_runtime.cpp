@@ -100,7 +100,7 @@ int64_t Runtime::submit(int32_t func_id, int32_t core_type, std::vector<uint64_t
   return id;
 }
 
-// An additional dependency holds the task back until its submitter has added all edges.
+// An additional dependency keeps the task from starting until its submitter has added all edges.
 int64_t Runtime::submit(const pto_task& given) {
   while (window_ != 0) {
     uint32_t seen;
@@ -129,13 +129,14 @@ int64_t Runtime::submit(const pto_task& given) {
     holds_next_ = false;
     tasks_.push_back(std::move(task));
   }
-  // Release the lock first: in deterministic mode the thread that has the turn may need it.
+  // Trace after the lock is released: in deterministic mode the thread that has the turn may need
+  // the lock.
   pto_trace(&platform_, PTO_TRACE_SUBMIT, static_cast<uint64_t>(id),
             static_cast<uint64_t>(given.func_id));
   return id;
 }
 
-// Ids for tasks that are counted but never run.
+// Returns an id for a task that is counted but never runs.
 int64_t Runtime::plan() {
   ++planned_;
   return (int64_t{1} << 40) + planned_;

@@ -1,5 +1,6 @@
-// A minimal runtime variant, written against the ABI only: explicit edges, one queue per scheduler,
-// one lock around the graph. A submit blocks when `window` is set and full.
+// A minimal runtime variant for tests, written against the ABI only. It has explicit edges, one
+// queue per scheduler and one lock around the graph. If `window` is set, a submit blocks while that
+// many tasks are alive.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,7 @@ const pto_runtime_api* table(Variant variant);
 
 class Runtime;
 
-// The orchestration of a test; run->args[0] points to it if run->library is set.
+// The orchestration of a test. If run->library is set, run->args[0] points to it.
 using Program = std::function<int32_t(Runtime&)>;
 
 struct Task {
@@ -34,7 +35,7 @@ class Runtime {
  public:
   explicit Runtime(const pto_platform* platform) : platform_(*platform) {}
 
-  // The runtime's own interface, for orchestrations.
+  // The interface for orchestrations.
   int64_t submit(int32_t func_id, int32_t core_type, std::vector<uint64_t> args = {},
                  std::vector<int64_t> after = {});
   const pto_platform& platform() const { return platform_; }
@@ -44,19 +45,20 @@ class Runtime {
   // set.
   void hold_next() { holds_next_ = true; }
   void set_keeps_hold(bool keeps) { keeps_hold_ = keeps; }
-  // After a deadlock, submits continue without kernels; the final error reports their number.
+  // Lets submits continue after a deadlock without running kernels; the final error reports their
+  // number.
   void set_plans(bool plans) { plans_ = plans; }
   bool planning() const { return planned_ != 0; }
   // Called by stalled() before its checks, while the orchestrator waits or is done.
   std::function<void()> at_stall = [] {};
   // Whether the orchestrator is inside the platform's wait().
   std::atomic<bool> is_in_wait{false};
-  // The number of calls of attend() by the backend.
+  // The number of calls of attend() that the backend has made.
   std::atomic<int> attended{0};
   // Ends the run with an error, unless it already has one.
   void latch(pto_status status, const char* message);
 
-  // The calls of the table.
+  // The functions of the runtime table.
   pto_status begin(const pto_run* run);
   pto_status orchestrate();
   void orchestration_done(int32_t result);
@@ -88,7 +90,8 @@ class Runtime {
   int64_t on_core_[PTO_MAX_CORES];
   bool submitted_all_ = false;
   uint32_t window_ = 0;
-  uint32_t completed_ = 0;  // word for which a blocked submit waits
+  // number of completed tasks; a blocked submit waits until this word changes
+  uint32_t completed_ = 0;
   pto_error error_{};
 };
 

@@ -1,4 +1,4 @@
-// Parks a thread on a word, and defines the waiting policy around it.
+// Functions to park a thread on a word, and the policy for waiting before that.
 #pragma once
 
 #include <linux/futex.h>
@@ -12,7 +12,8 @@
 
 namespace pto::sim {
 
-static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t), "a futex is the plain word");
+static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t),
+              "a futex needs an atomic without extra members");
 
 inline uint64_t clock_ns() noexcept {
   timespec now;
@@ -20,8 +21,8 @@ inline uint64_t clock_ns() noexcept {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
-// Sleeps until another thread wakes it, while the word has the value `expected`; may return early.
-// A negative timeout means no limit.
+// Sleeps until another thread calls unpark(word), but only if the word has the value `expected`.
+// May return early. A negative timeout means no limit.
 inline void park(std::atomic<uint32_t>& word, uint32_t expected, int64_t timeout_ns = -1) noexcept {
   timespec limit{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, timeout_ns < 0 ? nullptr : &limit,
@@ -40,8 +41,8 @@ inline void pause_briefly() noexcept {
 #endif
 }
 
-// The stages of one wait: about a microsecond of spinning, then sched_yield, then park. A longer
-// spin would keep the other thread from its processor.
+// The stages of one wait: about a microsecond of spinning, then sched_yield, then park. If the
+// thread spun longer, it would keep the thread for which it waits from using the processor.
 class Backoff {
  public:
   // Returns false once the caller should park.

@@ -1,5 +1,5 @@
-// A clock that is cheap enough to read between kernels, for decisions that may be wrong by a factor
-// of two.
+// A clock that is cheap enough to read between kernels. Use it for decisions that tolerate an error
+// by a factor of two.
 #pragma once
 
 #include <cstdint>

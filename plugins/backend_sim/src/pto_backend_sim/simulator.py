@@ -14,8 +14,8 @@ _KERNEL_FLAGS = (
     "-O2",
     "-fPIC",
     "-fno-gnu-unique",
-    # Hide the symbols of a C++ library that is linked statically (-static-libstdc++), so that they
-    # are not mixed with those of another copy in the process.
+    # Hide the symbols of a statically linked C++ library (-static-libstdc++). Otherwise they mix
+    # with those of another copy in the process.
     "-Wl,--exclude-libs,ALL",
     "-fpermissive",
     # Kernel sources contain attributes of the device compiler. The host compiler does not know them
@@ -45,7 +45,7 @@ class Simulator:
     capabilities = frozenset({"threads", "deterministic", "checking", "callbacks"})
 
     def health(self) -> Health:
-        """Return a healthy state. The simulator needs only its library, which the core checks."""
+        """Report a healthy simulator: it needs only its library, which the core checks."""
         return Health(ok=True)
 
     def library(self) -> Path:
