@@ -361,7 +361,10 @@ def test_kernel_that_nobody_has(case) -> None:
     case.write("kernels/host.cpp", graph.replace("add_task(task, 3, 3", "add_task(task, 3, 5"))
     done = case.run()
     assert done.returncode == 2, done.stderr
-    asked = "no kernel is registered under function id 5 (asked for by task 0); registered: 3;"
+    asked = (
+        "no kernel is registered under function id 5 (requested by task 0); "
+        "registered function ids: 3;"
+    )
     assert f"first: {asked}" in done.stderr
 
 

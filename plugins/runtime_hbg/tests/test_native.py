@@ -1,4 +1,4 @@
-"""Build the libraries and native tests and run them; check the symbols that the libraries need."""
+"""Build the libraries and native tests, run the tests, and check the symbols of the libraries."""
 
 from __future__ import annotations
 

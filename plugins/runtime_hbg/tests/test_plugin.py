@@ -120,7 +120,7 @@ class TestVariant:
         self, variant: BuildGraphVariant, standard: str, tmp_path: Path
     ) -> None:
         clang = shutil.which("clang++") or shutil.which("clang++-14")
-        assert clang, "clang++ is part of the toolchain profile"
+        assert clang, "clang++ is missing; install the toolchain profile"
         for source in GOOD_ENTRIES[variant.name]:
             outcome = compile_entry(variant, tmp_path, source, clang, standard)
             assert outcome.returncode == 0, outcome.stderr

@@ -1,4 +1,4 @@
-"""Names of the published ``runtime.h`` beyond the usual calls compile, and run on the simulator."""
+"""Compile and run a source that uses rarely used names of the published ``runtime.h``."""
 
 from __future__ import annotations
 
@@ -36,4 +36,4 @@ def test_a_graph_is_logged_limited_and_read_back(
     log = capfd.readouterr().err
     assert "build: build: 32 bytes" in log
     assert "build: build: two tasks" in log
-    assert "successors" not in log, "the level of the run decides"
+    assert "successors" not in log, "the level of the run hides debug messages"

@@ -30,12 +30,12 @@ pto_status Options::read(const pto_option* options, uint32_t count, pto_error* e
     const char* value = options[index].value;
     if (std::strcmp(options[index].key, "build_mode") != 0) {
       return engine::report(error, PTO_ERROR_USAGE, variant.name, " has no option \"",
-                            options[index].key, "\"; it knows build_mode");
+                            options[index].key, "\"; its only option is build_mode");
     }
     if (std::strcmp(value, "0") != 0 && std::strcmp(value, "1") != 0) {
       return engine::report(
           error, PTO_ERROR_USAGE, "build_mode is \"", value,
-          "\"; use 1 (build and schedule at once) or 0 (first build, then schedule)");
+          "\"; use 1 (schedule during the build) or 0 (first build, then schedule)");
     }
     build_mode = static_cast<uint32_t>(value[0] - '0');
   }

@@ -3,18 +3,19 @@
 namespace pto::build_graph {
 namespace {
 
-// The maximum number of ids in a message.
+// The maximum number of task ids in a message.
 constexpr int64_t kListedTasks = 12;
 
-// A depth-first search that needs no additional memory. It uses fields of tasks that have not
-// completed: next_ready is the task from which the search came; end_time contains the mark and the
-// number of successors already followed; start_time is the block of the last successor.
+// A depth-first search for a cycle. It needs no additional memory, because it uses three fields of
+// the tasks that have not completed: next_ready is the task from which the search came; end_time
+// contains the mark and the number of successors already followed; start_time is the block of the
+// last successor.
 class CycleSearch {
  public:
   explicit CycleSearch(const Graph& graph) : graph_(graph) {}
 
-  // Returns a task on a cycle, or kNoTask. The tasks of the cycle are then linked by start_time, in
-  // the order of their edges.
+  // Returns a task on a cycle, or kNoTask. start_time then links the tasks of the cycle in the
+  // order of their edges.
   int32_t find() {
     const int64_t count = graph_.task_count();
     for (int64_t root = 0; root < count; ++root) {
@@ -87,7 +88,8 @@ class CycleSearch {
     return graph_.block(static_cast<uint32_t>(record.start_time)).successors[place];
   }
 
-  // The path leads from `first` to `last`, and an edge leads from `last` to `first`.
+  // Links the cycle: the path of the search leads from `first` to `last`, and an edge leads from
+  // `last` to `first`.
   void link_cycle(int32_t first, int32_t last) {
     int32_t following = first;
     for (int32_t task = last;; task = graph_.record(task).next_ready) {
@@ -152,7 +154,7 @@ void latch_unpublished(Context& context, const Graph& graph) {
   if (missing > listed) text.add(", ...");
   context.fail({PTO_ERROR_UNPUBLISHED, first, -1, -1, static_cast<uint64_t>(missing)}, missing,
                " of ", count, " tasks were never published (", static_cast<const char*>(ids),
-               "); call publish_task for each task once its edges are in");
+               "); call publish_task for each task after you have added its edges");
 }
 
 size_t explain(const Graph& graph, const Scheduler& scheduler, const char* variant_name, char* out,

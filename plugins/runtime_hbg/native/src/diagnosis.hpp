@@ -6,15 +6,16 @@
 
 namespace pto::build_graph {
 
-// Latches the error of a cycle among the tasks that have not completed, if there is one. No other
-// thread may use the graph meanwhile, and none of these tasks may be in a ready queue, because the
-// search uses their link and time stamps.
+// Latches an error if the tasks that have not completed contain a cycle. No other thread may use
+// the graph meanwhile. None of these tasks may be in a ready queue, because the search overwrites
+// their link and time stamps.
 bool latch_cycle(Context& context, const Graph& graph);
 
-// Latches an error that states that the run left tasks unpublished.
+// Latches an error that lists the tasks that the run did not publish.
 void latch_unpublished(Context& context, const Graph& graph);
 
-// Writes one or two sentences about a run and returns their length. Any thread may call it.
+// Writes one or two sentences about the progress of a run and returns their length. Any thread may
+// call it.
 size_t explain(const Graph& graph, const Scheduler& scheduler, const char* variant_name, char* out,
                size_t capacity);
 

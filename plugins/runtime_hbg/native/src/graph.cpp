@@ -93,7 +93,7 @@ pto_status Graph::add_edge(int64_t from, int64_t to) {
 bool Graph::publish(int64_t id) {
   if (context_.latch.is_set()) return false;
   if (!contains(id)) {
-    context_.fail({PTO_ERROR_USAGE, id}, "publish of task ", id,
+    context_.fail({PTO_ERROR_USAGE, id}, "publish_task got task ", id,
                   ", which does not exist: there are ", task_count(),
                   " tasks; publish the ids that add_task returned");
     return false;
@@ -130,15 +130,16 @@ pto_status Graph::copy_back() {
   for (uint64_t index = 0; index < pair_count_; ++index) {
     const TensorPair& pair = pairs_[index];
     if (pair.bytes == 0) continue;
-    // the run was aborted between the copies of two pairs
+    // set if the run was aborted after the copy of the previous pair
     if (context_.latch.is_set()) return context_.latch.status();
     const pto_status status =
         platform->copy_out(platform->self, pair.host, pair.device, pair.bytes);
     if (status == PTO_OK) continue;
-    return context_.fail({status, -1, -1, -1, pair.bytes}, "tensor pair ", index, " (",
-                         uint64_t{pair.bytes}, " bytes from device address ", Address{pair.device},
-                         ") could not be copied back to the host; its device buffer must live, "
-                         "with that size, until the run has ended");
+    return context_.fail(
+        {status, -1, -1, -1, pair.bytes}, "tensor pair ", index, " (", uint64_t{pair.bytes},
+        " bytes from device address ", Address{pair.device},
+        ") could not be copied back to the host; do not free its device "
+        "buffer before the run has ended, and do not record more bytes than it has");
   }
   return PTO_OK;
 }
@@ -157,14 +158,14 @@ void Graph::reject_task(const pto_task& task, uint64_t kernel, int32_t core_type
   if (num_args < 0) {
     facts.value = task.num_args;
     context_.fail(facts, "add_task of task ", id, " got ", num_args,
-                  " arguments; the number cannot be negative");
+                  " arguments; pass a number from 0 on");
   } else if (num_args > PTO_MAX_KERNEL_ARGS) {
     facts.status = PTO_ERROR_CAPACITY;
     facts.value = task.num_args;
     facts.limit = PTO_MAX_KERNEL_ARGS;
     context_.fail(facts, "task ", id, " (function ", task.func_id, ") has ", num_args,
                   " arguments; at most ", PTO_MAX_KERNEL_ARGS,
-                  " fit: pass the rest through a buffer in device memory");
+                  " are possible; pass the rest in a buffer in device memory");
   } else if (task.args == nullptr && num_args > 0) {
     context_.fail(facts, "add_task of task ", id, " got a null pointer for ", num_args,
                   " arguments; pass the array that holds them");
@@ -178,8 +179,8 @@ void Graph::reject_task(const pto_task& task, uint64_t kernel, int32_t core_type
                   " tasks; split the work into several runs");
   } else {
     facts.value = static_cast<uint64_t>(static_cast<int64_t>(core_type));
-    context_.fail(facts, "task ", id, " (function ", task.func_id, ") asks for core type ",
-                  core_type, "; use 0 (AIC) or 1 (AIV)");
+    context_.fail(facts, "task ", id, " (function ", task.func_id, ") has core type ", core_type,
+                  "; use 0 (AIC) or 1 (AIV)");
   }
 }
 
@@ -196,11 +197,11 @@ void Graph::reject_function(int32_t func_id) {
     text.add(listed++ > 0 ? ", " : "", id);
   }
   const ErrorFacts facts{PTO_ERROR_USAGE, task_count(), -1, func_id};
-  if (listed == 0) text.add("there is none");
+  if (listed == 0) text.add("none");
   context_.fail(facts, "no kernel is registered under function id ", func_id,
-                " (asked for by task ", task_count(),
-                "); registered: ", static_cast<const char*>(known),
-                "; use one of these, or register the kernel under that id"
+                " (requested by task ", task_count(),
+                "); registered function ids: ", static_cast<const char*>(known),
+                "; use a registered id, or register the kernel under that id"
                 " (func_id in kernel_config.py)");
 }
 
@@ -216,8 +217,8 @@ pto_status Graph::reject_edge(int64_t from, int64_t to) {
     return context_.fail(facts, "edge ", from, " -> ", to,
                          " makes the task wait for itself; remove it");
   }
-  return context_.fail(facts, "edge ", from, " -> ", to, " comes after task ", to,
-                       " was published, when it may already run; add all edges into a task "
+  return context_.fail(facts, "edge ", from, " -> ", to, " was added after task ", to,
+                       " was published, so the task may already run; add all edges into a task "
                        "before publish_task");
 }
 

@@ -29,10 +29,10 @@ struct TensorPair {
   size_t bytes;
 };
 
-// The rules of the submit path, which depend on the variant and the build mode.
+// The rules for submitting tasks, which depend on the variant and the build mode.
 struct BuildRules {
-  bool concurrent;        // schedulers run during the build
-  bool explicit_publish;  // only published tasks run
+  bool concurrent;        // whether schedulers run during the build
+  bool explicit_publish;  // whether a task runs only after it was published
 };
 
 class Graph {
@@ -49,14 +49,15 @@ class Graph {
   int64_t add_task(const pto_task& task);
   pto_status add_edge(int64_t from, int64_t to);
 
-  // Returns true if the task has become ready; the caller must then pass it to a scheduler.
+  // Marks the task as published. Returns true if it has become ready; the caller must then pass it
+  // to a scheduler.
   bool publish(int64_t id);
 
   pto_status record_tensor_pair(void* host, uint64_t device, size_t bytes);
   pto_status copy_back();
 
   // Calls `visit(id, core_type)` for each task without predecessors, in the order of ids. Only for
-  // a graph that was not built concurrently.
+  // a graph that is complete before the schedulers run.
   template <class Visit>
   void for_each_seed(Visit visit) const;
 
@@ -75,7 +76,8 @@ class Graph {
   uint64_t edges_to_completed() const { return edges_to_completed_; }
   int64_t published() const { return published_; }
   uint64_t tensor_pairs() const { return pair_count_; }
-  // Whether an edge leads from a higher to a lower id; a graph without such edges has no cycle.
+  // Whether any edge leads from a higher to a lower id. Without such an edge, the graph has no
+  // cycle.
   bool may_have_cycle() const { return has_backward_edge_; }
 
  private:

@@ -14,7 +14,7 @@
 namespace pto::build_graph {
 
 struct Options {
-  uint32_t build_mode = 1;  // 1: build and schedule at once; 0: first build, then schedule
+  uint32_t build_mode = 1;  // 1: schedule during the build; 0: first build, then schedule
 
   pto_status read(const pto_option* options, uint32_t count, pto_error* error);
 };

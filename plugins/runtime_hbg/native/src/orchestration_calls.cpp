@@ -1,4 +1,4 @@
-// The functions behind an orchestration library's table.
+// The functions of the table that an orchestration library receives.
 //
 // Published calls return void, or their callers often ignore the result. So every failure is
 // latched here and ends the run.
@@ -23,7 +23,7 @@ uint64_t address_of(const void* device) {
 
 int32_t add_task(void* graph, const uint64_t* args, int32_t num_args, int32_t func_id,
                  int32_t core_type, uint64_t function_bin_addr) {
-  // -1 means "as registered" in the ABI; this interface does not offer that.
+  // Reject -1: it means "as registered" in the ABI, which this interface does not offer.
   const int32_t checked_type = core_type < 0 ? PTO_CORE_TYPES : core_type;
   const pto_task task{
       func_id, checked_type, static_cast<uint32_t>(num_args), 0, args, function_bin_addr, 0};
@@ -167,8 +167,8 @@ int32_t report_copy(Context& context, pto_status status, const char* call, const
   context.fail(
       {status, -1, -1, -1, address_of(device)}, call, " of ", uint64_t{bytes},
       " bytes at device address ", Address{address_of(device)},
-      " failed: they are not all in one live buffer, or not all in the host's array; check "
-      "pointers and size");
+      " failed: some of the bytes are outside a live device buffer or outside the host's array; "
+      "check the pointers and the size");
   return -1;
 }
 
@@ -209,7 +209,7 @@ uint64_t upload_kernel_binary(void* graph, int32_t func_id, const uint8_t* bytes
   if (status != PTO_OK) {
     context.fail({status, -1, -1, func_id, length}, "the binary of ", uint64_t{length},
                  " bytes for function id ", func_id,
-                 " could not be uploaded; it must be a whole "
+                 " could not be uploaded; pass a complete "
                  "kernel library for this platform");
     return 0;
   }

@@ -24,17 +24,17 @@ class SharedReady {
     head_.store(0, std::memory_order_relaxed);
   }
 
-  // Called by the producer: appends a task, which becomes visible at the next expose(). Returns
-  // false if memory is exhausted.
+  // Called by the producer: appends a task, which other threads see after the next expose().
+  // Returns false if memory is exhausted.
   bool stage(int32_t task) {
     if (!entries_.grow_to(staged_)) return false;
     entries_[staged_++] = task;
     return true;
   }
 
-  // Called by the producer. The store precedes the producer's next check for schedulers without
-  // work, and the has_work() of such a scheduler follows its entry in their set. So at least one of
-  // the two threads sees the change of the other.
+  // Called by the producer: makes the staged tasks visible. The producer stores the tail and then
+  // checks for schedulers without work. Such a scheduler first enters their set and then calls
+  // has_work(). So at least one of the two threads sees the change of the other.
   void expose() { tail_.store(staged_, std::memory_order_seq_cst); }
 
   bool has_work() const { return size() > 0; }
@@ -44,9 +44,9 @@ class SharedReady {
     return tail_.load(std::memory_order_seq_cst) - head;
   }
 
-  // Any scheduler may call this: it takes at most `limit` tasks from the front and returns their
-  // number. The acquire load of `head_` ensures that the tail is at least as new as the tail that
-  // the last claimer saw.
+  // Takes at most `limit` tasks from the front and returns their number. Any scheduler may call
+  // this. Because of the acquire load of `head_`, the tail that is read next is at least as new as
+  // the tail that the last claiming scheduler saw.
   uint32_t claim(int32_t* out, uint32_t limit) {
     uint32_t head = head_.load(std::memory_order_acquire);
     uint32_t count = 0;

@@ -149,8 +149,8 @@ void Scheduler::complete(Lane& lane, uint32_t core) {
   });
 }
 
-// Marks the task as completed, so that edges added later do not count. Returns the number of
-// counted edges.
+// Marks the task as completed, so that edges that are added later do not count. Returns the number
+// of edges that count.
 uint32_t Scheduler::close(TaskRecord& record) {
   if (graph_.rules().concurrent) {
     return record.fanout.fetch_or(kClosed, std::memory_order_acq_rel);
@@ -160,7 +160,7 @@ uint32_t Scheduler::close(TaskRecord& record) {
   return fanout;
 }
 
-// Counts one predecessor as completed. Returns whether it was the last one.
+// Counts one predecessor as completed. Returns true if it was the last one.
 bool Scheduler::release(TaskRecord& record) {
   int32_t waits;
   if (is_exclusive_) {
@@ -231,7 +231,8 @@ uint32_t Scheduler::put_on_cores(Lane& lane, uint32_t type, const int32_t* tasks
   return count;
 }
 
-// The lane has no free core of this type: leave the remaining tasks to other schedulers.
+// Called when the lane has no free core of this type. Leaves the remaining tasks to other
+// schedulers.
 void Scheduler::leave_hungry(Lane& lane, uint32_t type) {
   if (hungry_[type].load(std::memory_order_relaxed) & lane.bit) {
     hungry_[type].fetch_and(~lane.bit, std::memory_order_relaxed);
@@ -241,8 +242,8 @@ void Scheduler::leave_hungry(Lane& lane, uint32_t type) {
   if (has_shared(type)) wake_hungry(type, released_[type].size() + admitted_[type].size());
 }
 
-// Does nothing while another scheduler moves its own tasks there; these tasks then wait for the
-// next step.
+// Moves the local tasks to the shared queue. Does nothing while another scheduler does the same;
+// the tasks then wait for the next step.
 void Scheduler::share(Lane& lane, uint32_t type) {
   if (is_sharing_[type].exchange(1, std::memory_order_acquire) != 0) return;
   LocalReady& local = lane.local[type];
@@ -273,8 +274,8 @@ int32_t Scheduler::rest(Lane& lane, bool has_progress) {
   return has_work ? PTO_STEP_PROGRESS : PTO_STEP_IDLE;
 }
 
-// Each scheduler adds its own completions before it reads the total, so the scheduler that adds the
-// last one sees the full total.
+// Returns whether the run is complete. Each scheduler adds its own completions before it reads the
+// total, so the scheduler that adds the last completion sees the full total.
 bool Scheduler::is_complete(Lane& lane) {
   if (lane.in_flight > 0) return false;
   const int64_t completed = lane.completed.load(std::memory_order_relaxed);

@@ -1,16 +1,17 @@
-// Dispatches ready tasks and completes finished ones. There is one lane for each scheduler thread.
+// Dispatches ready tasks and completes finished ones. Each scheduler thread has one lane.
 //
 // The queues of ready tasks, by core type:
-//   released_   tasks made ready by a completed predecessor, and not dispatched at once by the
-//               scheduler that saw the completion; open to every scheduler
-//   admitted_   tasks that were ready from the start or when they were published; open to every
-//               scheduler
-//   lane.local  tasks just released; emptied at the end of each step, except with one scheduler
+//   released_   tasks that a completed predecessor made ready, unless the scheduler that saw the
+//               completion dispatched them at once; every scheduler may take them
+//   admitted_   tasks that were ready at the start or when they were published; every scheduler
+//               may take them
+//   lane.local  tasks released in this step; the step moves the rest to released_ at its end,
+//               except if there is only one scheduler
 //
 // A lane that finds no task for a free core sets its bit in hungry_ before it reports idle. A
-// thread that then puts a task into a shared queue wakes this lane. So a task that several
-// schedulers could run never waits while a core for it is free. Released tasks are dispatched
-// first, so that work that has begun finishes first.
+// thread that then puts a task into a shared queue wakes this lane. So no task in a shared queue
+// waits while a core for it is free. Released tasks are dispatched first: work that has begun then
+// finishes before new work begins.
 #pragma once
 
 #include <atomic>
@@ -25,9 +26,9 @@ namespace pto::build_graph {
 struct LaneStatistics {
   uint64_t dispatches;
   uint64_t batches;
-  uint64_t shared;      // tasks that it passed on to all schedulers
+  uint64_t shared;      // tasks that it offered to all schedulers
   uint64_t taken;       // tasks that it took from a shared queue
-  uint64_t ready_peak;  // largest number of ready tasks that it saw waiting
+  uint64_t ready_peak;  // largest number of ready tasks that waited for its cores
 };
 
 struct Progress {
@@ -43,24 +44,24 @@ class Scheduler {
   void destroy();
   void begin();
 
-  // Called by the orchestrator when `task` is ready. The schedulers receive the task now, or at the
-  // end of the build.
+  // Called by the orchestrator when `task` is ready. The schedulers receive it at once or, if they
+  // do not run yet, at the end of the build.
   void admit(int32_t task);
-  // Called by the orchestrator when the graph is complete. Unless it was built concurrently, admits
-  // the tasks without predecessors.
+  // Called by the orchestrator when the graph is complete. Admits the tasks without predecessors,
+  // unless they were admitted during the build.
   void build_done();
   bool is_build_done() const { return build_done_.load(std::memory_order_acquire); }
 
   // Takes one step of scheduler `thread`; returns PTO_STEP_*.
   int32_t step(uint32_t thread);
 
-  // Makes every scheduler check the run again. Any thread may call this.
+  // Wakes every scheduler, so that it checks the state of the run. Any thread may call this.
   void wake_all();
 
-  // Whether a ready task waits for a core. Call only while no scheduler runs.
+  // Whether a ready task waits for a core. Call this only while no scheduler runs.
   bool has_ready_task() const;
 
-  // Returns a snapshot. Any thread may call this at any time.
+  // Returns the current counts. Any thread may call this at any time.
   Progress progress() const;
   uint32_t threads() const { return threads_; }
   const LaneStatistics& statistics(uint32_t thread) const { return lanes_[thread].statistics; }
@@ -73,7 +74,7 @@ class Scheduler {
     uint32_t free_count[PTO_CORE_TYPES];
     pto_core_mask free_cores[PTO_CORE_TYPES];
     LocalReady local[PTO_CORE_TYPES];
-    int64_t counted;  // the number of its completed tasks that completed_ already includes
+    int64_t counted;  // the number of its completed tasks that are already included in completed_
     std::atomic<int64_t> dispatched;  // other threads read these two values for reports
     std::atomic<int64_t> completed;
     LaneStatistics statistics;
@@ -101,7 +102,8 @@ class Scheduler {
   Context& context_;
   Graph& graph_;
   uint32_t threads_ = 0;
-  // only one thread at a time uses the graph, so the counts need no atomic read-modify-write
+  // whether only one thread at a time uses the graph: the counts then need no atomic
+  // read-modify-write
   bool is_exclusive_ = false;
   std::atomic<bool> build_done_{false};
   std::atomic<bool> has_announced_end_{false};

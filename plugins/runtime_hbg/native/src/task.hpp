@@ -19,14 +19,15 @@ constexpr uint32_t kInlineSuccessors = 3;
 constexpr uint32_t kBlockSuccessors = 7;
 
 struct alignas(64) TaskRecord {
-  // Number of predecessors that have not completed. During a concurrent build it only counts
-  // completed ones, as a negative number, and publishing adds fanin_count. So each edge counts
-  // once, whatever the order of the two events, and the thread that changes the sum to zero makes
-  // the task ready.
+  // The number of predecessors that have not completed. While a concurrent build has not published
+  // the task, this is the negative number of completed predecessors; publishing then adds
+  // fanin_count. So each edge counts once, even if its predecessor completes before the task is
+  // published. The thread that changes the sum to zero makes the task ready.
   std::atomic<int32_t> fanin;
   int32_t fanin_count;
   pto_payload* payload;
-  std::atomic<uint32_t> fanout;  // number of successors, and kClosed once the task has completed
+  // number of successors; the bit kClosed is set when the task has completed
+  std::atomic<uint32_t> fanout;
   uint16_t payload_length;
   uint8_t core_type;
   uint8_t published;
@@ -37,7 +38,7 @@ struct alignas(64) TaskRecord {
   uint64_t start_time;
   uint64_t end_time;
 };
-static_assert(sizeof(TaskRecord) == 64, "one cache line a task");
+static_assert(sizeof(TaskRecord) == 64, "a task must fill one cache line");
 
 constexpr uint32_t kClosed = 0x80000000u;
 
@@ -48,14 +49,15 @@ inline bool is_completed(uint32_t fanout) {
   return (fanout & kClosed) != 0;
 }
 
-// Successors beyond the inline ones, in the order in which the edges were added.
+// The successors that do not fit into TaskRecord, in the order in which the edges were added.
 struct EdgeBlock {
   uint32_t next;
   int32_t successors[kBlockSuccessors];
 };
-static_assert(sizeof(EdgeBlock) == 32, "two blocks a cache line");
+static_assert(sizeof(EdgeBlock) == 32, "a cache line must contain two blocks");
 
-// For 64 consecutive tasks, as bits: which of them have predecessors, and which run on an AIV core.
+// Two sets of bits for 64 consecutive tasks: the tasks that have predecessors, and the tasks that
+// run on an AIV core.
 struct SeedWord {
   uint64_t dependent;
   uint64_t vector;

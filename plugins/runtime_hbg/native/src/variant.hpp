@@ -8,8 +8,8 @@ namespace pto::build_graph {
 struct Variant {
   const char* name;
   uint32_t capabilities;
-  bool is_concurrent;       // schedulers may run while the graph is built
-  bool explicit_publish;    // only published tasks run
+  bool is_concurrent;       // whether schedulers may run while the graph is built
+  bool explicit_publish;    // whether a task runs only after it was published
   const char* orchestrate;  // the symbol that the variant's entry_wrapper.hpp exports
 };
 

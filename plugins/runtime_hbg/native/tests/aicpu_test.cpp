@@ -1,4 +1,5 @@
-// aicpu_build_graph with the inline backend, in both build modes: results, publishing, errors.
+// Tests of aicpu_build_graph with the inline backend, in both build modes: results, publishing,
+// errors.
 #include <string>
 #include <vector>
 
@@ -123,7 +124,7 @@ TEST(publish_errors) {
       return device.add_edge(0, 1), 0;
     }),
                 PTO_ERROR_USAGE);
-    CHECK_CONTAINS(device.error().message, "edge 0 -> 1 comes after task 1 was published");
+    CHECK_CONTAINS(device.error().message, "edge 0 -> 1 was added after task 1 was published");
     CHECK_EQUAL(device.run([&] {
       for (int task = 0; task < 20; ++task) device.add_task(0);
       return device.publish(1), 0;
@@ -166,7 +167,8 @@ struct Case {
     add_float_kernels(device);
   }
 
-  // The inline backend's device memory is host memory.
+  // Passes host addresses as device addresses: the device memory of the inline backend is host
+  // memory.
   pto_status run(const std::string& entry, std::vector<float>& out) {
     return device.run_library(orchestration(kAicpu, entry),
                               {reinterpret_cast<uint64_t>(in.data()),

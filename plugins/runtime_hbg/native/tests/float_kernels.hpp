@@ -6,7 +6,8 @@
 
 #include "device.hpp"
 
-// func 0 (AIV): out[i] = in[i] + constant. func 1 (AIC): out[i] = left[i] * right[i].
+// Adds two kernels. Function 0 (AIV): out[i] = in[i] + constant. Function 1 (AIC): out[i] = left[i]
+// * right[i].
 inline void add_float_kernels(TestDevice& device) {
   const auto floats = [](uint64_t address) { return reinterpret_cast<float*>(address); };
   device.add_kernel(0, PTO_CORE_AIV, [floats](const pto_payload& payload) {

@@ -1,4 +1,4 @@
-// host_build_graph with the inline backend: order, results, every error, reuse of memory.
+// Tests of host_build_graph with the inline backend: order, results, every error, reuse of memory.
 #include <string>
 #include <vector>
 
@@ -36,7 +36,7 @@ struct Recorder {
   }
 };
 
-// After any error, the same device runs a correct graph.
+// Checks that the device runs a correct graph, for use after an error.
 void check_works(Recorder& recorder) {
   CHECK_EQUAL(recorder.run_chain(3), PTO_OK);
   CHECK(recorder.order == std::vector<uint64_t>({0, 1, 2}));
@@ -158,13 +158,14 @@ TEST(the_first_usage_error_is_kept) {
                  "edge 0 -> 4 names a task that does not exist: there are 0");
   CHECK_EQUAL(device.run([&] { return device.add_task(9), 0; }), PTO_ERROR_USAGE);
   CHECK_CONTAINS(device.error().message,
-                 "no kernel is registered under function id 9 (asked for by task 0); "
-                 "registered: 0, 1; use one of these, or register the kernel under that id");
+                 "no kernel is registered under function id 9 (requested by task 0); "
+                 "registered function ids: 0, 1; use a registered id, or register the kernel "
+                 "under that id");
   CHECK_EQUAL(device.error().func_id, 9);
   CHECK_EQUAL(device.run([&] { return device.add_task(0, {}, 2), 0; }), PTO_ERROR_USAGE);
-  CHECK_CONTAINS(device.error().message, "asks for core type 2; use 0 (AIC) or 1 (AIV)");
+  CHECK_CONTAINS(device.error().message, "has core type 2; use 0 (AIC) or 1 (AIV)");
   CHECK_EQUAL(device.run([&] { return device.publish(1), 0; }), PTO_ERROR_USAGE);
-  CHECK_CONTAINS(device.error().message, "publish of task 1, which does not exist");
+  CHECK_CONTAINS(device.error().message, "publish_task got task 1, which does not exist");
   check_works(recorder);
 }
 
@@ -175,7 +176,8 @@ TEST(arguments_up_to_the_limit) {
   CHECK_EQUAL(device.run([&] { return device.add_task(0, args), 0; }), PTO_OK);
   args.push_back(7);
   CHECK_EQUAL(device.run([&] { return device.add_task(0, args), 0; }), PTO_ERROR_CAPACITY);
-  CHECK_CONTAINS(device.error().message, "task 0 (function 0) has 65 arguments; at most 64 fit");
+  CHECK_CONTAINS(device.error().message,
+                 "task 0 (function 0) has 65 arguments; at most 64 are possible");
   CHECK_EQUAL(device.error().value, 65u);
   CHECK_EQUAL(device.error().limit, 64u);
   check_works(recorder);
@@ -283,7 +285,7 @@ TEST(wide_fan_out_and_fan_in) {
 TEST(create_checks_its_options) {
   const TestDevice unknown(kHost, {{"speed", "9"}});
   CHECK_EQUAL(unknown.status(), PTO_ERROR_USAGE);
-  CHECK_CONTAINS(unknown.error().message, "has no option \"speed\"; it knows build_mode");
+  CHECK_CONTAINS(unknown.error().message, "has no option \"speed\"; its only option is build_mode");
   const TestDevice wrong(kHost, {{"build_mode", "2"}});
   CHECK_EQUAL(wrong.status(), PTO_ERROR_USAGE);
   CHECK_CONTAINS(wrong.error().message, "build_mode is \"2\"; use 1");
@@ -313,7 +315,7 @@ TEST(kernels_are_checked) {
   CHECK_CONTAINS(twice.error().message, "two kernels have the function id 3");
 }
 
-// The graph as an orchestration library sees it.
+// Runs the entries of a compiled orchestration library.
 
 struct Case {
   std::vector<float> in = {1, 2, 3, 4};

@@ -1,5 +1,5 @@
-// The scheduler step by step: a scripted platform determines when a core finishes, and records
-// wake-ups.
+// Tests of the scheduler, step by step. A scripted platform determines when a core finishes, and
+// records wake-ups.
 #include <sys/mman.h>
 
 #include <set>
@@ -11,7 +11,8 @@
 
 namespace {
 
-// Two scheduler threads with one block each: thread t has AIC t, and AIV 2 + 2t and 3 + 2t.
+// The scripted platform: two scheduler threads with one block each. Thread t has the cores AIC t,
+// AIV 2 + 2t and AIV 3 + 2t.
 class Script {
  public:
   explicit Script(const char* variant) : api_(*load_variant(variant)) {
@@ -53,11 +54,11 @@ class Script {
     api_.destroy(runtime_);
   }
 
-  // From this point on, the platform reports the pointer 13 as invalid.
+  // From this call on, the platform reports the value 13 as an invalid address.
   void check_values() {
     table_.checking = 1;
     table_.check_value = [](void*, uint64_t value, pto_error* error) {
-      std::strcpy(error->message, value == 13 ? "13 brings bad luck" : "");
+      std::strcpy(error->message, value == 13 ? "13 is not an address" : "");
       return pto_status{value == 13 ? PTO_ERROR_ADDRESS : PTO_OK};
     };
   }
@@ -195,7 +196,7 @@ TEST(checking_mode_refuses_a_wrong_pointer_at_submit) {
   CHECK_EQUAL(script.add_task(PTO_CORE_AIC, 13), -1);
   CHECK_EQUAL(script.error().status, PTO_ERROR_ADDRESS);
   CHECK_EQUAL(script.error().task, 2);
-  CHECK_CONTAINS(script.error().message, "task 2 (function 0), argument 0: 13 brings bad luck");
+  CHECK_CONTAINS(script.error().message, "task 2 (function 0), argument 0: 13 is not an address");
 }
 
 TEST(a_stall_is_reported_with_its_cause) {

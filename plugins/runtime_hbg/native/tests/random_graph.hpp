@@ -1,4 +1,4 @@
-// Random task graphs, and the properties of their runs.
+// Random task graphs for tests.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,11 @@
 
 struct RandomGraph {
   int tasks;
-  std::vector<std::pair<int, int>> edges;  // in the order in which they are added
+  std::vector<std::pair<int, int>> edges;  // in the order in which the test adds them
   std::vector<int> core_types;
 
-  // Edges lead from lower to higher ids, some of them twice; some tasks have many successors.
+  // Makes a graph whose edges lead from lower to higher ids. Some edges occur twice, and some tasks
+  // have many successors.
   static RandomGraph make(std::mt19937_64& random, int most_tasks) {
     RandomGraph graph;
     graph.tasks = static_cast<int>(random() % static_cast<uint64_t>(most_tasks)) + 1;

@@ -1,4 +1,5 @@
-// Random graphs that compute: any order that respects the edges has the sequential result.
+// Random graphs that compute: every order that respects the edges must give the result of
+// sequential execution.
 //
 // Invariant of this file: A task runs once, after all its predecessors, on a core of its type.
 #include <string>
@@ -13,7 +14,8 @@ namespace {
 int rounds = 300;
 uint64_t first_seed = 1;
 
-// Each task combines the values of its predecessors with its own, in the order of their edges.
+// The value of each task, computed from its number and the values of its predecessors in the order
+// of their edges. A wrong order gives another value.
 struct Values {
   explicit Values(const RandomGraph& graph)
       : predecessors(static_cast<size_t>(graph.tasks)), value(predecessors.size(), 0) {
@@ -25,7 +27,7 @@ struct Values {
   void compute(size_t task) {
     uint64_t sum = task + 1;
     for (const size_t from : predecessors[task]) sum = sum * 1099511628211u ^ value[from];
-    value[task] += sum;  // a task that runs twice is also wrong
+    value[task] += sum;  // not `=`, so that a task that runs twice has a wrong value
   }
 
   std::vector<std::vector<size_t>> predecessors;

@@ -1,4 +1,5 @@
-// Both variants with real scheduler threads: random graphs, every edge respected, no wake-up lost.
+// Both variants with real scheduler threads: random graphs, in which every edge is respected and no
+// wake-up is lost.
 #include <dlfcn.h>
 
 #include <string>
@@ -18,8 +19,8 @@ void check_payload(const pto_dispatch& item) {
   CHECK_EQUAL(reinterpret_cast<const uint64_t*>(item.payload + 1)[0], 3 * item.payload->task);
 }
 
-// Publishes the tasks in random order. If tasks run during the build, it sometimes waits for a task
-// whose predecessors are all published.
+// Submits the graph, and publishes its tasks in random order. If tasks run during the build,
+// sometimes waits for the last task when all submitted tasks are published.
 void build_and_publish(const pto_runtime_api& api, ThreadsPlatform& platform,
                        const RandomGraph& graph, std::mt19937_64& random) {
   void* runtime = platform.runtime();
@@ -85,7 +86,7 @@ void stress(const char* variant, uint32_t blocks, uint32_t schedulers, int most_
 // Invariant: Every edge is counted exactly once: in the successor list of its producer and in the
 // fan-in of its consumer, or in neither if the producer has completed.
 //
-// The orchestrator adds edges from tasks that are completing at the same time.
+// Here the orchestrator adds edges from tasks that may complete at the same time.
 TEST(aicpu_edges_from_completing_tasks) {
   const pto_runtime_api* api = load_variant("aicpu_build_graph");
   ThreadsPlatform platform(*api, 1, 1, seed_from_arguments);

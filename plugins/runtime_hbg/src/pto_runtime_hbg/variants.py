@@ -19,7 +19,7 @@ _INCLUDE = _PACKAGE / "include"
 
 def _parse_build_mode(text: str) -> int:
     if text.strip() not in ("0", "1"):
-        raise ValueError("1 (build and schedule at once) or 0 (first build, then schedule)")
+        raise ValueError("1 (schedule during the build) or 0 (first build, then schedule)")
     return int(text)
 
 
@@ -27,7 +27,7 @@ BUILD_MODE = Option(
     key="hbg.build_mode",
     default=1,
     parse=_parse_build_mode,
-    help="aicpu_build_graph: 1: build and schedule at once; 0: first build, then schedule",
+    help="aicpu_build_graph: 1: schedule during the build; 0: first build, then schedule",
     environment="PTO_AICPU_BUILD_GRAPH_BUILD_MODE",
     native="build_mode",
 )
@@ -43,7 +43,7 @@ class BuildGraphVariant:
     api_version: int = API_VERSION
 
     def health(self) -> Health:
-        """Return a healthy state. The variant needs only its library, which the core checks."""
+        """Report a healthy variant: it needs only its library, which the core checks."""
         return Health(ok=True)
 
     def library(self) -> Path:

@@ -1,4 +1,4 @@
-// Entries that use aicpu_build_graph's interface as published sources do, without the wrapper.
+// Orchestration entries that call aicpu_build_graph as published sources do, without the wrapper.
 #include "runtime.h"
 
 #define EXPECT(condition) \

@@ -1,4 +1,4 @@
-// Entries that use host_build_graph's interface as published sources do, without the wrapper.
+// Orchestration entries that call host_build_graph as published sources do, without the wrapper.
 #include <stdexcept>
 
 #include "runtime.h"
@@ -38,12 +38,13 @@ extern "C" int diamond(Runtime* runtime, uint64_t* args, int arg_count) {
   return arg_count == 3 ? make_diamond(runtime, args) : -1;
 }
 
-// The same, written as a C++ function that returns nothing.
+// The same graph, built by a C++ function that returns nothing.
 void diamond_void(Runtime* runtime, uint64_t* args, int) {
   make_diamond(runtime, args);
 }
 
-// Reads the graph through every query; returns the line number of the first wrong result.
+// Reads the graph through every query. Returns the line number of the first wrong result; 0 means
+// success.
 #define EXPECT(condition) \
   if (!(condition)) return __LINE__
 extern "C" int query_graph(Runtime* runtime, uint64_t* args, int arg_count) {

@@ -8,14 +8,15 @@
 // run with that error, whatever the orchestration returns. Later calls do nothing and return -1 or
 // nullptr.
 //
-// An edge that is added twice counts twice on both sides and is harmless. All edges into a task
+// An edge that is added twice counts twice at both tasks and is harmless. All edges into a task
 // must be added before that task is published; the predecessor may have completed already. Limits:
-// 64 arguments per task, function ids up to 4095, 134,217,728 tasks; memory limits the number of
-// edges.
+// 64 arguments per task, function ids up to 4095, 134,217,728 tasks. The number of edges is limited
+// only by memory.
 //
 // The names are global, so that sources may declare them themselves (`class Runtime;`) before or
-// after this header. The other variant has the same names: the include path of a translation unit
-// contains the folder of one variant, and its library hides all symbols but the variant's entry.
+// after this header. The other variant uses the same names. They do not conflict: the include path
+// of a translation unit contains the folder of only one variant, and an orchestration library hides
+// all symbols except its entry.
 #ifndef PTO_AICPU_BUILD_GRAPH_RUNTIME_H
 #define PTO_AICPU_BUILD_GRAPH_RUNTIME_H
 
@@ -47,7 +48,7 @@ class Runtime {
   uint64_t* orch_args;
   AicpuBuildApi aicpu_build_api;
   const uint64_t* kernel_addrs;  // indexed by function id, 0 to 4095; 0 if no kernel is registered
-  int build_mode;                // 1: build and schedule at once; 0: first build, then schedule
+  int build_mode;                // 1: schedule during the build; 0: first build, then schedule
 
   Runtime(const pto_build_graph_calls* calls, void* graph, const AicpuBuildApi& api, uint64_t* args,
           int num_args)
@@ -76,7 +77,7 @@ class Runtime {
   void* graph_;
 };
 
-// Same as the functions of aicpu_build_api.
+// The same functions as in aicpu_build_api.
 extern "C" {
 int aicpu_runtime_add_task(Runtime* runtime, uint64_t* args, int num_args, int func_id,
                            CoreType core_type, uint64_t function_bin_addr);

@@ -9,7 +9,7 @@
 
 namespace pto_orchestration {
 
-// Calls `body` with a copy of the arguments, which the orchestration may modify.
+// Calls `body` with a copy of the arguments, because the orchestration may modify them.
 template <class Body>
 int32_t run_entry(const CurrentRun& run, const uint64_t* args, int32_t num_args, Body body) {
   if (run.calls->version != PTO_BUILD_GRAPH_CALLS_VERSION) return -1;

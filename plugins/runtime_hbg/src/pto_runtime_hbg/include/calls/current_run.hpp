@@ -1,4 +1,5 @@
-// The run of the calling thread, for published functions and macros without a context argument.
+// The run of the calling thread. Published functions and macros that have no context argument use
+// it.
 #ifndef PTO_BUILD_GRAPH_CURRENT_RUN_HPP
 #define PTO_BUILD_GRAPH_CURRENT_RUN_HPP
 

@@ -1,6 +1,6 @@
-// Included after the source of an orchestration in its only translation unit, where
-// PTO_ORCHESTRATION_ENTRY is the name of its entry. Exports the function that the runtime library
-// calls.
+// The compiler includes this file after the source of an orchestration, in the only translation
+// unit of its library. PTO_ORCHESTRATION_ENTRY is the name of the orchestration's entry. This file
+// exports the function that the runtime library calls.
 #ifndef PTO_HOST_BUILD_GRAPH_ENTRY_WRAPPER_HPP
 #define PTO_HOST_BUILD_GRAPH_ENTRY_WRAPPER_HPP
 

@@ -1,6 +1,6 @@
-// LOG_ERROR(format, ...) and similar macros write to the log of the run in printf style, with the
-// name of the calling function. On a thread that the orchestration itself started, they write to
-// stderr.
+// LOG_ERROR(format, ...) and similar macros write a printf-style message with the name of the
+// calling function to the log of the run. On a thread that the orchestration itself started, they
+// write to stderr.
 #ifndef PTO_HOST_BUILD_GRAPH_LOG_H
 #define PTO_HOST_BUILD_GRAPH_LOG_H
 
@@ -13,7 +13,7 @@
 
 namespace pto_orchestration {
 
-// Same levels as in pto/abi/platform.h.
+// The same levels as in pto/abi/platform.h.
 enum LogLevel : int32_t { kLogError = 0, kLogWarn = 1, kLogInfo = 2, kLogDebug = 3 };
 
 __attribute__((format(printf, 3, 4))) inline void log(LogLevel level, const char* function,

@@ -6,13 +6,14 @@
 // run after it has returned 0. The first error of any call ends the run with that error, whatever
 // the orchestration returns. Later calls do nothing and return -1, 0 or nullptr.
 //
-// An edge that is added twice counts twice on both sides and is harmless. Limits: 64 arguments per
-// task, function ids up to 4095, 134,217,728 tasks; memory limits the number of edges and tensor
-// pairs.
+// An edge that is added twice counts twice at both tasks and is harmless. Limits: 64 arguments per
+// task, function ids up to 4095, 134,217,728 tasks. The number of edges and tensor pairs is limited
+// only by memory.
 //
 // The names are global, so that sources may declare them themselves (`class Runtime;`) before or
-// after this header. The other variant has the same names: the include path of a translation unit
-// contains the folder of one variant, and its library hides all symbols but the variant's entry.
+// after this header. The other variant uses the same names. They do not conflict: the include path
+// of a translation unit contains the folder of only one variant, and an orchestration library hides
+// all symbols except its entry.
 #ifndef PTO_HOST_BUILD_GRAPH_RUNTIME_H
 #define PTO_HOST_BUILD_GRAPH_RUNTIME_H
 
@@ -31,7 +32,8 @@
 #include "pto_build_graph_calls.h"
 #include "pto_log.h"
 
-// The published limits, for arrays in sources; the limits of this variant are larger.
+// The published limits, which sources use as array sizes. The actual limits of this variant are
+// larger.
 #ifndef RUNTIME_MAX_TASKS
 #define RUNTIME_MAX_TASKS 131072
 #endif
@@ -64,7 +66,8 @@ struct Task {
   uint64_t function_bin_addr = 0;
   CoreType core_type = CoreType::AIC;
   std::atomic<int> fanin{0};
-  const int* fanout = nullptr;  // fanout_count task ids, valid until the next get_task(task_id)
+  // an array of fanout_count task ids, valid until the next get_task(task_id)
+  const int* fanout = nullptr;
   int fanout_count = 0;
   uint64_t start_time = 0;
   uint64_t end_time = 0;
@@ -76,7 +79,7 @@ class Runtime;
 class TaskArray {
  public:
   explicit TaskArray(Runtime* runtime) : runtime_(runtime) {}
-  // An id without a task returns an empty task, whose task_id is -1.
+  // If no task has this id, returns an empty task, whose task_id is -1.
   Task& operator[](int task_id) const;
   Task* operator+(int task_id) const { return &(*this)[task_id]; }
 
@@ -103,7 +106,7 @@ class Runtime {
   // Task `to` starts after task `from` has completed.
   void add_successor(int from, int to) { calls_->add_successor(graph_, from, to); }
 
-  // Copies `size` bytes from `dev` to `host` when all tasks have completed.
+  // When all tasks have completed, `size` bytes are copied from `dev` to `host`.
   void record_tensor_pair(void* host, void* dev, size_t size) {
     calls_->record_tensor_pair(graph_, host, dev, size);
   }
@@ -112,8 +115,8 @@ class Runtime {
 
   int get_task_count() { return calls_->get_task_count(graph_); }
 
-  // Returns the task, or nullptr; valid while the orchestration runs. Writing to it changes no
-  // task.
+  // Returns a copy of the task, or nullptr. It is valid while the orchestration runs. Writing to it
+  // has no effect on the graph.
   Task* get_task(int task_id) {
     pto_task_view view;
     if (calls_->view_task(graph_, task_id, &view) != 0) return nullptr;
@@ -126,8 +129,8 @@ class Runtime {
     return copy.task.get();
   }
 
-  // Writes the ids of the tasks without predecessors, at most get_task_count(), and returns their
-  // number; with nullptr it only counts.
+  // Writes the ids of the tasks without predecessors to `ready_tasks`, which must have space for
+  // get_task_count() ids, and returns their number. With nullptr, only counts them.
   int get_initial_ready_tasks(int* ready_tasks) {
     return calls_->get_initial_ready_tasks(graph_, ready_tasks);
   }
@@ -143,7 +146,7 @@ class Runtime {
     calls_->set_function_bin_addr(graph_, func_id, address);
   }
 
-  // Accepted for sources that share code with another variant; it has no effect in this one.
+  // Has no effect; it exists for sources that share code with another variant.
   void set_pto2_gm_sm_ptr(void*) {}
 
  private:

@@ -1,4 +1,4 @@
-// The core types of tasks.
+// The type of core on which a task runs.
 #ifndef PTO_HOST_BUILD_GRAPH_CORE_TYPE_H
 #define PTO_HOST_BUILD_GRAPH_CORE_TYPE_H
 
