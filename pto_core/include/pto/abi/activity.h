@@ -1,10 +1,11 @@
-/* The page in which a backend notes the running kernels, to explain crashes and hangs.
+/* A page in which a backend records the running kernels, to explain crashes and hangs.
  *
- * There is one slot for each thread that runs kernels. Only this thread writes the slot, with
- * relaxed stores: task, core, func_id, then an odd `sequence` before the kernel and an even one
- * after it. For a reader (another thread, a signal handler, the parent process through a shared
- * mapping) an odd sequence means that the kernel is running. The page is a mapping of the parent's
- * file descriptor (option "activity_fd") if there is one, otherwise private memory.
+ * Each thread that runs kernels has a slot, which only this thread writes, with relaxed stores.
+ * Before a kernel it writes task, core and func_id, then an odd `sequence`. After the kernel it
+ * writes an even `sequence`. So a reader (another thread, a signal handler, the parent process
+ * through a shared mapping) knows from an odd sequence that the kernel is running. If the parent
+ * passes a file descriptor in option "activity_fd", the page is a mapping of it, otherwise private
+ * memory.
  */
 #ifndef PTO_ABI_ACTIVITY_H
 #define PTO_ABI_ACTIVITY_H
@@ -28,22 +29,22 @@ typedef struct pto_activity_slot {
   uint64_t pad[2];
 } pto_activity_slot;
 
-PTO_ABI_ASSERT(sizeof(pto_activity_slot) == 64, "one cache line per thread");
+PTO_ABI_ASSERT(sizeof(pto_activity_slot) == 64, "a slot is one cache line");
 PTO_ABI_ASSERT(offsetof(pto_activity_slot, signal) == 32, "pto_activity_slot.signal");
 PTO_ABI_ASSERT(offsetof(pto_activity_slot, orchestrates) == 40, "pto_activity_slot.orchestrates");
 
 typedef struct pto_activity_page {
   uint32_t magic;
   uint32_t version; /* PTO_ABI_VERSION */
-  uint32_t slots;   /* slots in use */
+  uint32_t slots;   /* number of slots in use */
   int32_t device;
-  uint32_t capabilities; /* of the last attached runtime: RING_IDS defines the names of tasks */
+  uint32_t capabilities; /* of the newest runtime; RING_IDS selects the format of task names */
   uint32_t reserved;
   uint64_t pad[13];
   pto_activity_slot slot[PTO_ACTIVITY_SLOTS];
 } pto_activity_page;
 
-PTO_ABI_ASSERT(sizeof(pto_activity_page) == 4096, "one page");
+PTO_ABI_ASSERT(sizeof(pto_activity_page) == 4096, "the activity page is one memory page");
 PTO_ABI_ASSERT(offsetof(pto_activity_page, capabilities) == 16, "pto_activity_page.capabilities");
 PTO_ABI_ASSERT(offsetof(pto_activity_page, slot) == 128, "pto_activity_page.slot");
 

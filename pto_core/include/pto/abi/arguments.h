@@ -13,14 +13,14 @@
 
 #define PTO_MAX_DIMS 5
 
-/* The use of a tensor by its task: the tag + 1 in the lower bits, 0 if it is not stated. */
+/* How a task uses a tensor. The lower bits are the tag + 1, or 0 if the use is unknown. */
 enum {
   PTO_USE_TAG = 7,      /* mask of the tag + 1 */
   PTO_USE_ALLOCATED = 8 /* the submit of the task allocated the memory */
 };
 
-/* The published names have six bytes `pad`, which are 0. `use` is the first of them: only a child
- * that requests the uses gets another value. */
+/* The published layout ends with six bytes `pad`, which are 0. `use` is the first of these bytes.
+ * It differs from 0 only in the tasks of a child that requested the uses of tensors. */
 typedef struct pto_tensor {
   uint64_t data;
   uint32_t shapes[PTO_MAX_DIMS];
@@ -50,10 +50,10 @@ typedef struct pto_call_config {
   char output_prefix[1024];
 } pto_call_config;
 
-PTO_ABI_ASSERT(sizeof(pto_call_config) == 1052, "CallConfig is copied into slots and frames");
+PTO_ABI_ASSERT(sizeof(pto_call_config) == 1052, "the size is part of slots and frames");
 PTO_ABI_ASSERT(offsetof(pto_call_config, output_prefix) == 28, "pto_call_config.output_prefix");
 
-/* A setting of a plugin, by name. The strings live until the call returns. */
+/* A named setting of a plugin. The strings are valid until the call returns. */
 typedef struct pto_option {
   const char* key;
   const char* value;
@@ -61,7 +61,7 @@ typedef struct pto_option {
 
 PTO_ABI_ASSERT(sizeof(pto_option) == 16, "pto_option");
 
-/* The host memory of one tensor argument, by which checking mode recognises host addresses. */
+/* The host memory of one tensor argument. Checking mode uses it to recognise a host address. */
 typedef struct pto_host_range {
   uint64_t address;
   uint64_t bytes;

@@ -1,12 +1,13 @@
-/* The backend table: the services of a platform for the core.
+/* The backend table: the functions of a platform that pto_core calls.
  *
- * A backend library exports one function, pto_backend_entry. One device (open) has one attached
- * runtime and runs one graph at a time:
+ * A backend library exports one function, pto_backend_entry. A device (made by open) has one
+ * attached runtime and runs one graph at a time:
  *
  *   open -> load_kernel, load_library, attach -> { start -> wait -> finish }* -> detach -> close
  *
- * One thread at a time calls the functions of a device, except abort(), the copies and activity(),
- * which any thread may call. Only wait() blocks on a kernel, and wait() is bounded.
+ * Only one thread at a time calls the functions of a device. Exceptions are abort(), copy_in(),
+ * copy_out() and activity(), which any thread may call. Only wait() waits for kernels, and at most
+ * until its timeout.
  */
 #ifndef PTO_ABI_BACKEND_H
 #define PTO_ABI_BACKEND_H
@@ -20,16 +21,16 @@
 
 enum {
   PTO_BACKEND_THREADS = 1u << 0,       /* kernels run in parallel with the caller */
-  PTO_BACKEND_DETERMINISTIC = 1u << 1, /* option mode=deterministic (no default), seed=N */
+  PTO_BACKEND_DETERMINISTIC = 1u << 1, /* options mode=deterministic (not the default) and seed=N */
   PTO_BACKEND_CHECKING = 1u << 2,      /* option check=1 */
   PTO_BACKEND_CALLBACKS = 1u << 3,     /* kernels may be functions of this process */
-  PTO_BACKEND_SAME_PROCESS = 1u << 4,  /* a crash of a kernel is a crash of this process */
+  PTO_BACKEND_SAME_PROCESS = 1u << 4,  /* a kernel that crashes also ends this process */
   PTO_BACKEND_TRACE_HASH = 1u << 5     /* run reports contain a trace hash */
 };
 
-/* A kernel: either a library and a symbol, or a function of this process. A callback returns 0, or
- * non-zero after it filled `error`; `payload` is the core's copy. Several threads may call it at
- * once. */
+/* A kernel: either a symbol of a library, or a callback in this process. A callback returns 0 if it
+ * succeeds. If it fails, it fills in `error` and returns another value. `payload` is the core's
+ * copy. Several threads may call the callback at once. */
 typedef int32_t (*pto_kernel_callback)(void* context, const pto_payload* payload, uint32_t core,
                                        pto_error* error);
 
@@ -54,17 +55,17 @@ PTO_ABI_ASSERT(sizeof(pto_core_usage) == 16, "pto_core_usage");
 
 typedef struct pto_run_report {
   uint64_t tasks;
-  uint64_t build_ns;  /* orchestration, from start to its end */
+  uint64_t build_ns;  /* from the start to the end of the orchestration */
   uint64_t run_ns;    /* from the first step of a scheduler to the last completion */
-  uint64_t copy_ns;   /* in copies made during the run */
+  uint64_t copy_ns;   /* time spent in copies during the run */
   uint64_t bytes_in;  /* host to device */
   uint64_t bytes_out; /* device to host */
   uint64_t copies_in;
   uint64_t copies_out;
   uint64_t trace_hash; /* 0 if the backend has none */
-  uint64_t peak_bytes; /* device memory, during the run */
+  uint64_t peak_bytes; /* maximum of device memory in use during the run */
   pto_core_usage cores[PTO_MAX_CORES];
-  uint32_t blocks; /* of the run's topology, which defines the types of cores; 0: unknown */
+  uint32_t blocks; /* number of blocks, which determines the core types; 0: unknown */
   uint32_t reserved;
 } pto_run_report;
 
@@ -95,10 +96,11 @@ typedef struct pto_backend_api {
   uint32_t capabilities;
   uint32_t reserved;
 
-  /* Opens a device and reports its shape. Unknown keys in `options` are PTO_ERROR_USAGE. */
+  /* Opens a device and reports its shape. Returns PTO_ERROR_USAGE for an unknown key. */
   pto_status (*open)(int32_t device_id, const pto_option* options, uint32_t num_options,
                      void** device, pto_device_shape* shape, pto_error* error);
-  /* Stops and frees everything, also for a lost device; then the memory of a stuck thread stays. */
+  /* Stops all threads and frees all memory, even if the device is lost. If a thread does not stop,
+   * its memory is not freed. */
   void (*close)(void* device, pto_leak_report* leaks);
 
   /* Device memory of the caller, separate from the memory of runs. Alignment: 1024 bytes. */
@@ -122,13 +124,14 @@ typedef struct pto_backend_api {
 
   /* start(): begins a run. With run->library the orchestration runs on a thread of the device;
    * without it, the caller submits through the runtime's table and then calls orchestration_done().
-   * wait(): returns PTO_OK when the run has ended, also with an error, and PTO_PENDING after
+   * wait(): returns PTO_OK when the run has ended, even if it failed; returns PTO_PENDING after
    * `timeout_ns`.
-   * finish(): called after wait() returned PTO_OK; finalises, ends and reports; returns the run's
-   * status with its first error. The device is then ready for the next start(), also after errors.
-   * abort(): ends a run early; wait() waits for running kernels. With a non-zero `lost` the device
-   * abandons kernels that do not return: wait() returns PTO_OK at once, finish() and every later
-   * call PTO_ERROR_LOST. */
+   * finish(): called after wait() returned PTO_OK. Finalises and ends the run, writes the report,
+   * and returns the run's status and first error. Then the device is ready for the next start(),
+   * even after a failed run.
+   * abort(): ends a run early; wait() still waits for running kernels. If `lost` is not 0, the
+   * device abandons kernels that do not return: wait() returns PTO_OK at once, and finish() and all
+   * later calls return PTO_ERROR_LOST. */
   pto_status (*start)(void* device, const pto_run* run, pto_error* error);
   void (*orchestration_done)(void* device, int32_t result);
   pto_status (*wait)(void* device, int64_t timeout_ns);

@@ -1,6 +1,6 @@
-/* Data type codes, the same in every language, file and frame.
+/* The codes of data types. They are the same in every language, file and frame.
  *
- * 0 to 8 are the published codes; the rest of NumPy's types follow.
+ * Codes 0 to 8 are published. The codes from 9 are for further data types of NumPy.
  */
 #ifndef PTO_ABI_DTYPE_H
 #define PTO_ABI_DTYPE_H

@@ -1,9 +1,10 @@
 /* The payload that a runtime passes to a core, and the register protocol of a dispatch.
  *
  * On silicon, global memory is not coherent for a core. So the payload contains all data that a
- * core needs, and dispatch() copies it to the core; the runtime may reuse its own copy when
- * dispatch() returns. Arguments whose bit in `relative_args` is set are byte offsets from the start
- * of the payload; the core converts them to addresses in its own copy before it calls the kernel.
+ * core needs, and dispatch() copies the payload to the core. The runtime may reuse its own copy
+ * when dispatch() returns. Arguments whose bit in `relative_args` is set are byte offsets from the
+ * start of the payload; the core converts them to addresses in its own copy before it calls the
+ * kernel.
  *
  * Registers of a core: the backend writes a sequence number (1 to PTO_SEQUENCE_MAX, then 1 again)
  * to DATA_MAIN_BASE; the core answers in COND with the same number and bit 31 clear (acknowledged),
@@ -27,14 +28,14 @@
 typedef struct pto_payload {
   uint64_t kernel; /* address returned by load_kernel; opaque outside the backend */
   uint64_t task;   /* the runtime's id: unique among live tasks */
-  uint64_t cookie; /* value of the submitter, passed through */
+  uint64_t cookie; /* a value of the submitter, copied unchanged */
   int32_t func_id;
   uint32_t num_args;
   uint64_t relative_args; /* bit i: args[i] is an offset into this payload */
   /* uint64_t args[num_args] follow, then the data to which the offsets refer */
 } pto_payload;
 
-PTO_ABI_ASSERT(sizeof(pto_payload) == 40, "the arguments follow at byte 40");
+PTO_ABI_ASSERT(sizeof(pto_payload) == 40, "the arguments start at byte 40");
 PTO_ABI_ASSERT(offsetof(pto_payload, func_id) == 24, "pto_payload.func_id");
 PTO_ABI_ASSERT(offsetof(pto_payload, relative_args) == 32, "pto_payload.relative_args");
 

@@ -1,10 +1,10 @@
-/* The platform table: the services of a backend for the runtime that it drives.
+/* The platform table: the functions that a backend offers to the runtime that it drives.
  *
  * The backend fills one pto_platform per attached runtime and keeps it alive until destroy(). The
  * runtime owns no thread and never sleeps; it calls these functions only inside calls that the
  * backend makes into it. Below, "orchestrator" is the thread inside orchestrate() or submit(), and
- * "scheduler t" the thread inside schedule_step(t). Unless stated otherwise, both may call a
- * function, which does not block and returns in bounded time.
+ * "scheduler t" the thread inside schedule_step(t). Unless stated otherwise, both may call each
+ * function, and none of them blocks.
  */
 #ifndef PTO_ABI_PLATFORM_H
 #define PTO_ABI_PLATFORM_H
@@ -28,15 +28,15 @@ enum {
 
 /* The points at which a runtime calls pto_yield(), so that another agent may run first. */
 enum {
-  PTO_YIELD_SUBMIT = 1,   /* after a task became visible to the schedulers */
+  PTO_YIELD_SUBMIT = 1,   /* after a task has become visible to the schedulers */
   PTO_YIELD_EDGE = 2,     /* before an edge is added */
   PTO_YIELD_PUBLISH = 3,  /* before a task is published */
-  PTO_YIELD_COMPLETE = 4, /* after a task completed, before its successors are released */
-  PTO_YIELD_RELEASE = 5,  /* after one successor was released */
-  PTO_YIELD_BLOCKED = 6   /* inside a waiting submit */
+  PTO_YIELD_COMPLETE = 4, /* after a task has completed, before its successors are released */
+  PTO_YIELD_RELEASE = 5,  /* after each release of a successor */
+  PTO_YIELD_BLOCKED = 6   /* repeatedly while a submit waits */
 };
 
-/* Trace events that a runtime reports; the backend adds its own. */
+/* Trace events that a runtime reports; the backend adds further events. */
 enum {
   PTO_TRACE_SUBMIT = 1,  /* a = task, b = func_id */
   PTO_TRACE_EDGE = 2,    /* a = from, b = to */
@@ -59,10 +59,12 @@ typedef struct pto_platform {
   uint32_t deterministic;       /* non-zero: pto_yield() calls `yield` */
   uint32_t tracing;             /* non-zero: pto_trace() calls `trace` */
   uint32_t checking;            /* non-zero: the runtime calls check_*() and lend() */
-  uint32_t timing;              /* non-zero: the runtime stamps start and end of each task */
+  uint32_t timing;              /* non-zero: the runtime records when each task starts and ends */
 
-  /* Memory for the runtime's own structures: zeroed, page aligned, sparse until touched, readable
-   * by host and schedulers. NULL if exhausted. destroy() must release the memory of create(). */
+  /* Returns zeroed memory for the runtime's own structures, or NULL if memory is exhausted. The
+   * memory is aligned to pages and readable by host and schedulers. A page costs physical memory
+   * only after its first use. The runtime's destroy() must release the memory that its create()
+   * reserved. */
   void* (*reserve)(void* self, size_t bytes);
   void (*release)(void* self, void* memory, size_t bytes);
   /* Returns the bytes of reserve()d memory, in whole pages, that were ever read or written. */
@@ -73,11 +75,12 @@ typedef struct pto_platform {
    * unique, empty buffer. */
   pto_status (*allocate)(void* self, size_t bytes, uint64_t* address);
   pto_status (*free)(void* self, uint64_t address);
-  /* Device memory that outlives runs: sparse until touched, one live buffer for the checks,
-   * released with free() in destroy() at the latest. PTO_ERROR_MEMORY if the device has not enough
-   * memory. In checking mode the ring has twice `bytes`, and the data at offset `o` of the ring
-   * lies at address + 2 * o. So each buffer is followed by a gap of its own size, and the sizes of
-   * rings have the same meaning in both modes. */
+  /* Allocates device memory for a ring, which outlives runs. A page costs physical memory only
+   * after its first use. The checks treat the ring as one live buffer. The runtime frees it with
+   * free(), at the latest in destroy(). Returns PTO_ERROR_MEMORY if the device does not have enough
+   * memory. In checking mode the ring occupies twice `bytes`, and the data at offset `o` of the
+   * ring is at address + 2 * o. So a gap of the same size follows each buffer, and a ring of a
+   * given size holds the same buffers in both modes. */
   pto_status (*allocate_ring)(void* self, size_t bytes, uint64_t* address);
   pto_status (*copy_in)(void* self, uint64_t device, const void* host, size_t bytes);
   pto_status (*copy_out)(void* self, void* host, uint64_t device, size_t bytes);
@@ -89,10 +92,11 @@ typedef struct pto_platform {
    * message in `error` that states the available size, if `bytes` at `address` do not all lie in
    * one live buffer. */
   pto_status (*check_range)(void* self, uint64_t address, size_t bytes, pto_error* error);
-  /* Checking mode: makes `bytes` at `address` of a ring, a multiple of 1024, one buffer until
-   * another buffer is lent over it or the run ends. Buffers are at least 1024 bytes apart; the
-   * bytes around them are guarded. Orchestrator only. Returns PTO_ERROR_ADDRESS, with a message in
-   * `error`, if bytes around the replaced buffer were written. */
+  /* Checking mode, orchestrator only: marks `bytes` bytes of a ring as one buffer, until the run
+   * ends or lend() marks an overlapping buffer. `address` is a multiple of 1024. Buffers are at
+   * least 1024 bytes apart, and the bytes around each buffer are guarded. Returns
+   * PTO_ERROR_ADDRESS, with a message in `error`, if guarded bytes around the replaced buffer were
+   * written. */
   pto_status (*lend)(void* self, uint64_t address, size_t bytes, pto_error* error);
 
   /* Kernels and libraries. upload_kernel() loads the bytes of a kernel binary and returns its
@@ -101,24 +105,25 @@ typedef struct pto_platform {
                               uint64_t* address);
   pto_status (*resolve)(void* self, uint64_t library, const char* symbol, void** address);
 
-  /* Called by scheduler `thread` only, for cores of that thread. dispatch() needs free cores and
-   * always succeeds; the caller may reuse the batch and its payloads when it returns. */
+  /* Only scheduler `thread` calls these, for its own cores. dispatch() requires that the cores are
+   * free, and always succeeds. When it returns, the caller may reuse the batch and its payloads. */
   void (*dispatch)(void* self, uint32_t thread, const pto_dispatch* batch, uint32_t count);
   void (*poll)(void* self, uint32_t thread, pto_poll_result* result);
   void (*fault)(void* self, uint32_t core, pto_error* error);
 
-  /* wake(): scheduler `thread` has work although it reported idle; cheap if it is awake.
+  /* wake(): scheduler `thread`, which may have reported idle, has work; cheap if it is awake.
    * wait(): orchestrator only; blocks until `*word` differs from `expected`, or until the run is
    * aborted (PTO_ERROR_ABORTED) or proven stuck (PTO_ERROR_DEADLOCK).
-   * notify(): the word has changed. */
+   * notify(): the caller has changed `*word`; wakes the waiting orchestrator. */
   void (*wake)(void* self, uint32_t thread);
   pto_status (*wait)(void* self, const uint32_t* word, uint32_t expected);
   void (*notify)(void* self, const uint32_t* word);
 
-  /* Clock in nanoseconds. A backend may use virtual time, so use no other clock. */
+  /* Returns the time in nanoseconds. It may be virtual time, so a runtime uses no other clock. */
   uint64_t (*now)(void* self);
 
-  /* In deterministic mode both wait for the caller's turn: hold no lock during the call. */
+  /* In deterministic mode yield() and trace() block until it is the caller's turn. The caller must
+   * hold no lock. */
   void (*yield)(void* self, uint32_t point);
   void (*trace)(void* self, uint32_t event, uint64_t a, uint64_t b);
   void (*log)(void* self, int32_t level, const char* message);

@@ -1,17 +1,17 @@
-/* The runtime table: the functions of a level-2 runtime variant for the backend that drives it.
+/* The runtime table: the functions of a level-2 runtime variant that the backend calls.
  *
- * A variant library exports one function, pto_runtime_entry. One instance (create) serves one
- * device and runs one graph at a time:
+ * A variant library exports one function, pto_runtime_entry. An instance (made by create) serves
+ * one device and runs one graph at a time:
  *
  *   begin -> [ orchestrate | submit, add_edge, publish, ... orchestration_done ]
  *         -> schedule_step on every scheduler thread until each returns DONE or one returns ERROR
  *         -> finalise (after success) -> end
  *
  * One thread at a time calls begin, orchestrate, submit and the rest of the submit path, finalise
- * and end. At most one thread at a time calls schedule_step(t) for the same t. It runs in parallel
- * with the steps of other schedulers and, with CONCURRENT_BUILD, with the orchestrator. A variant
- * without CONCURRENT_BUILD is stepped only after orchestration_done. Any thread may call abort() at
- * any time between begin and end.
+ * and end. At most one thread at a time calls schedule_step(t) for the same t. This call runs in
+ * parallel with the steps of other schedulers and, with CONCURRENT_BUILD, with the orchestrator. A
+ * variant without CONCURRENT_BUILD is stepped only after orchestration_done. Any thread may call
+ * abort() at any time between begin and end.
  *
  * Errors: the first one is latched; later submits are cheap no-ops that return -1, schedule_step
  * returns PTO_STEP_ERROR, and last_error() returns that first error until end(). After end() the
@@ -32,8 +32,8 @@
 enum {
   /* The orchestration runs on the host and receives host pointers; every AICPU thread schedules.
    * Without this capability the framework first copies tensor arguments to device memory, and one
-   * AICPU thread orchestrates. If it is the only one, it schedules only while the orchestrator
-   * waits or after it is done. */
+   * AICPU thread orchestrates. If there is only one AICPU thread, it schedules while the
+   * orchestrator waits and after the orchestrator is done. */
   PTO_RUNTIME_HOST_ORCHESTRATION = 1u << 0,
   PTO_RUNTIME_CONCURRENT_BUILD = 1u << 1, /* schedulers may run while the graph is built */
   PTO_RUNTIME_EXPLICIT_EDGES = 1u << 2,   /* add_edge orders tasks; nothing is inferred */
@@ -42,14 +42,14 @@ enum {
   PTO_RUNTIME_BLOCKING_SUBMIT = 1u << 5,  /* submit may wait for free space */
   PTO_RUNTIME_TENSORS = 1u << 6,          /* submit_tensors; edges follow from reads and writes */
   PTO_RUNTIME_CLUSTERS = 1u << 7,         /* allocate_cluster, free_cluster */
-  /* Tasks are numbered in each of PTO_TASK_RINGS rings: the id of "task 3 of ring 1" in messages is
-   * 3 * PTO_TASK_RINGS + 1. Without this capability messages contain the id. */
+  /* Each of the PTO_TASK_RINGS rings numbers its own tasks: a message names the task with id 3 *
+   * PTO_TASK_RINGS + 1 "task 3 of ring 1". Without this capability messages contain the id. */
   PTO_RUNTIME_RING_IDS = 1u << 8
 };
 
 #define PTO_TASK_RINGS 4
 
-/* Which hazards between tensors order tasks (capability TENSORS). */
+/* The hazards between tensors that order two tasks (capability TENSORS). */
 enum {
   PTO_HAZARDS_RAW = 0, /* read after write */
   PTO_HAZARDS_FULL = 1 /* also write after read and write after write */
@@ -78,9 +78,9 @@ typedef struct pto_run {
   uint64_t library;  /* the orchestration's library; 0 if the caller submits */
   const char* entry; /* symbol of the orchestration's entry; NULL: the variant's default */
   const pto_call_config* config;
-  /* May be NULL. The backend calls it on the caller's thread: at least every 50 ms while the
-   * orchestrator of a run without a library is in wait(), and between the copies of finalise(). It
-   * may call abort(). */
+  /* A function of the caller, which may call abort(), or NULL. The backend calls it on the caller's
+   * thread, between the copies of finalise() and, in a run without a library, at least every 50 ms
+   * while the orchestrator is in wait(). */
   void (*attend)(void* context);
   void* attend_context;
 } pto_run;
@@ -100,7 +100,7 @@ typedef struct pto_task {
 
 PTO_ABI_ASSERT(sizeof(pto_task) == 40, "pto_task");
 
-/* A counter for reports: name in snake case, value, and whether it is a peak instead of a sum. */
+/* A counter for reports: its name in snake case, its value, and whether it is a peak or a sum. */
 typedef struct pto_statistic {
   char name[48];
   uint64_t value;
@@ -115,24 +115,24 @@ typedef struct pto_runtime_api {
   uint32_t struct_size;
   const char* variant; /* the name by which users select it */
   uint32_t capabilities;
-  uint32_t max_args; /* arguments of one task */
+  uint32_t max_args; /* largest number of arguments of a task */
   int64_t max_tasks; /* 0: memory is the only limit */
 
-  /* Creates an instance. Unknown options are PTO_ERROR_USAGE. */
+  /* Creates an instance. Returns PTO_ERROR_USAGE for an unknown option. */
   pto_status (*create)(const pto_platform* platform, const pto_option* options,
                        uint32_t num_options, void** runtime, pto_error* error);
   void (*destroy)(void* runtime);
 
   pto_status (*begin)(void* runtime, const pto_run* run);
-  /* Orchestrator: runs the entry of run->library, then acts like orchestration_done. */
+  /* Orchestrator: calls the entry of run->library, then acts like orchestration_done. */
   pto_status (*orchestrate)(void* runtime);
   /* Orchestrator: the caller has submitted all tasks; a non-zero `result` fails the run. */
   void (*orchestration_done)(void* runtime, int32_t result);
 
   /* Orchestrator: the submit path for callers without an orchestration library. A runtime offers
    * submit() or, with capability TENSORS, submit_tensors(). Ids are not negative; -1 is an error.
-   * After a proven deadlock submits continue without kernels, to find the sizes that suffice; the
-   * error is complete when the orchestration is done. */
+   * After a proven deadlock the orchestration continues, but no kernel runs: this finds the sizes
+   * that suffice. They are added to the error when the orchestration is done. */
   int64_t (*submit)(void* runtime, const pto_task* task);
   int64_t (*submit_tensors)(void* runtime, pto_tensor_task* task);
   pto_status (*add_edge)(void* runtime, int64_t from, int64_t to);
@@ -140,9 +140,9 @@ typedef struct pto_runtime_api {
   /* `file` and `line`: the location of the call, for reports; NULL and -1 if unknown. */
   pto_status (*scope_begin)(void* runtime, const char* file, int32_t line);
   pto_status (*scope_end)(void* runtime);
-  /* Returns the id of a cluster of cores; -1 is an error. The cluster belongs to the caller until
-   * it is freed or its scope ends, and its last task has completed. May wait; free_cluster() never
-   * waits. */
+  /* Reserves a cluster of cores and returns its id; -1 is an error. free_cluster() or the end of
+   * the scope releases the cluster. It becomes free when its last task has completed.
+   * allocate_cluster() may wait for a free cluster; free_cluster() never waits. */
   int32_t (*allocate_cluster)(void* runtime, const char* file, int32_t line);
   pto_status (*free_cluster)(void* runtime, int32_t cluster);
 
@@ -150,21 +150,23 @@ typedef struct pto_runtime_api {
   int32_t (*schedule_step)(void* runtime, uint32_t thread);
   /* Called when every scheduler has reported idle after the last event, no core has work, no event
    * is pending, and the orchestrator is done or in wait(). Either finds work (PTO_STEP_PROGRESS) or
-   * latches the error that explains the stall (PTO_STEP_ERROR). No other call runs meanwhile. */
+   * latches the error that explains the stall (PTO_STEP_ERROR). No other call runs at the same
+   * time. */
   int32_t (*stalled)(void* runtime);
   /* May be NULL. The backend calls it at least every 50 ms while the orchestrator is in wait(), on
-   * a thread that runs no part of the run, so that the runtime can report a long wait. */
+   * a thread that executes no part of the run, so that the runtime can report a long wait. */
   void (*attend)(void* runtime);
 
-  pto_status (*finalise)(void* runtime); /* copies recorded outputs back */
-  void (*end)(void* runtime);            /* clears the run, after success, error or abort */
+  pto_status (*finalise)(void* runtime); /* copies the recorded outputs to the host */
+  void (*end)(void* runtime);            /* clears the run after success, an error or abort() */
   void (*abort)(void* runtime, const pto_error* cause);
   const pto_error* (*last_error)(void* runtime); /* status PTO_OK if there is none */
 
-  /* Writes at most `capacity` counters; returns their total number. Valid until the next begin. */
+  /* Writes at most `capacity` counters and returns the number of all counters. The values stay
+   * available until the next begin. */
   uint32_t (*statistics)(void* runtime, pto_statistic* out, uint32_t capacity);
-  /* Writes a description of the run for a report: counts, blocked tasks and their reasons. Any
-   * thread; during a run it is a snapshot. Returns the written length. */
+  /* Writes a description of the run for a report: counts, blocked tasks and why they are blocked.
+   * Any thread may call this; during a run the text is a snapshot. Returns the written length. */
   size_t (*explain)(void* runtime, char* out, size_t capacity);
 } pto_runtime_api;
 

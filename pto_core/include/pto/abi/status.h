@@ -18,9 +18,9 @@ enum {
   PTO_OK = 0,
   PTO_PENDING = 1,             /* not finished yet; not an error */
   PTO_ERROR_USAGE = 2,         /* the caller broke a documented rule */
-  PTO_ERROR_CAPACITY = 3,      /* a limit was reached: `limit`; requested: `value` */
+  PTO_ERROR_CAPACITY = 3,      /* `value` was requested; the maximum is `limit` */
   PTO_ERROR_CYCLE = 4,         /* the task graph has a cycle; `task` is on it */
-  PTO_ERROR_UNPUBLISHED = 5,   /* tasks were left unpublished */
+  PTO_ERROR_UNPUBLISHED = 5,   /* some tasks were not published */
   PTO_ERROR_DEADLOCK = 6,      /* no task runs and none can start */
   PTO_ERROR_ORCHESTRATION = 7, /* the orchestration returned `value`, which is not 0 */
   PTO_ERROR_KERNEL = 8,        /* a kernel failed: `task`, `core`, `func_id` */
@@ -34,7 +34,7 @@ enum {
   PTO_ERROR_INTERNAL = 16      /* a bug of the implementation */
 };
 
-/* The exhausted resource of a proven deadlock. */
+/* The resource whose exhaustion caused a proven deadlock. */
 enum {
   PTO_RESOURCE_NONE = 0,
   PTO_RESOURCE_TASK_RING = 1,
@@ -45,8 +45,8 @@ enum {
 };
 
 /* For PTO_ERROR_DEADLOCK: `other_task` is a PTO_RESOURCE_*, `core` its ring (-1: none), `value` the
- * sufficient size, `limit` the present size, `func_id` the kernel of the waiting call, `file` and
- * `line` the location of that call. */
+ * size that suffices, `limit` the current size, `func_id` the kernel of the waiting call, `file`
+ * and `line` the location of that call. */
 typedef struct pto_error {
   pto_status status;
   int32_t func_id;
@@ -60,7 +60,7 @@ typedef struct pto_error {
   char message[1024];
 } pto_error;
 
-PTO_ABI_ASSERT(sizeof(pto_error) == 1328, "pto_error crosses libraries");
+PTO_ABI_ASSERT(sizeof(pto_error) == 1328, "all libraries share pto_error");
 PTO_ABI_ASSERT(offsetof(pto_error, task) == 8, "pto_error.task");
 PTO_ABI_ASSERT(offsetof(pto_error, core) == 24, "pto_error.core");
 PTO_ABI_ASSERT(offsetof(pto_error, value) == 32, "pto_error.value");

@@ -1,8 +1,8 @@
-/* The shape of a device for a runtime.
+/* The cores and scheduler threads of a device.
  *
  * Cores are numbered AIC first: AIC i is core i, AIV j is core blocks + j. Cluster (block) i is
- * {AIC i, AIV 2i, AIV 2i + 1}. Each core belongs to exactly one scheduler thread, and all cores of
- * a cluster to the same one.
+ * {AIC i, AIV 2i, AIV 2i + 1}. Each core belongs to exactly one scheduler thread. All cores of a
+ * cluster belong to the same thread.
  */
 #ifndef PTO_ABI_TOPOLOGY_H
 #define PTO_ABI_TOPOLOGY_H

@@ -7,11 +7,11 @@
 // the published data or the ringer sees the sleeper. A sleeper whose flag was cleared sees the new
 // value of `rung` and does not sleep. A bell carries no data, and spurious wake-ups are possible.
 //
-// A program that also waits for sockets polls an eventfd instead; see remote/bell_watch.hpp.
+// A waiter that also waits for sockets polls an eventfd instead; see remote/bell_watch.hpp.
 //
 // A wait has three phases: it spins for about 1 us, then calls sched_yield, then sleeps. The number
-// of waiters that spin at the same time is limited to the number of idle cores, because spinning
-// with more threads than cores would cost milliseconds.
+// of waiters that spin at the same time is limited to the number of idle cores, because a thread
+// that spins without an idle core delays other threads by milliseconds.
 //
 // Memory: a pto_bell is shared and starts zeroed. Several threads and processes may ring and wait
 // at once. A waiter that is killed while it sleeps leaves `sleepers` set, which costs the next ring
@@ -32,8 +32,8 @@
 
 namespace pto::engine {
 
-// Return whether a waiter sleeps on the doorbell, or is about to, and was not woken since. The
-// result may be outdated immediately.
+// Return whether a waiter sleeps on the doorbell or is about to sleep. The result may be outdated
+// immediately.
 inline bool has_sleepers(const pto_bell* bell) {
   return __atomic_load_n(&bell->sleepers, __ATOMIC_RELAXED) != 0;
 }
@@ -52,8 +52,9 @@ inline void wake(pto_bell* bell) {
       write(static_cast<int>(descriptor - 1), &kOne, sizeof kOne);
 }
 
-// Ring after a publication that was a seq_cst store or exchange of a word, which the waiter's
-// `ready` reads with seq_cst. This is cheap: it writes nothing while no waiter sleeps.
+// Ring after the caller has published data with a seq_cst store or exchange of a word. The waiter's
+// `ready` must read this word with seq_cst. The call is cheap: it writes nothing while no waiter
+// sleeps.
 inline void ring_published(pto_bell* bell) {
   if (__atomic_load_n(&bell->sleepers, __ATOMIC_SEQ_CST) == 0) return;
   __atomic_exchange_n(&bell->sleepers, 0, __ATOMIC_SEQ_CST);
@@ -61,7 +62,8 @@ inline void ring_published(pto_bell* bell) {
   wake(bell);
 }
 
-// Ring after a publication with any memory order. The increment of the count orders it.
+// Ring after the caller has published data with any memory order. The increment of `rung` makes the
+// data visible before the ring.
 inline void ring(pto_bell* bell) {
   __atomic_fetch_add(&bell->rung, 1, __ATOMIC_SEQ_CST);
   ring_published(bell);
@@ -82,7 +84,7 @@ inline void pause_core() {
 }
 
 // The spin places of a Worker: a waiter may spin only while it holds one. The memory starts zeroed.
-// A place records its holder, so that it can be freed after the holder was killed.
+// A place records its holder, so that the place can be freed if the holder is killed.
 struct SpinPlaces {
   static constexpr uint32_t kPlaces = 15;
 
@@ -96,7 +98,7 @@ struct SpinPlaces {
     limit = others < kPlaces ? others : kPlaces;
   }
 
-  // Take a place for `who`, which is not 0. Return -1 if none is free.
+  // Take a place for the process `who`, which is not 0. Return -1 if no place is free.
   int32_t take(uint32_t who) {
     for (uint32_t i = 0; i < limit; ++i) {
       uint32_t free_place = 0;
@@ -123,27 +125,28 @@ static_assert(sizeof(SpinPlaces) == 64, "spin places have a cache line of their 
 
 struct WaitPolicy {
   uint64_t spin_ns = 1000;
-  uint64_t yield_ns = 75000;  // time since the wait began
-  // after this time the caller checks for signals, for dead children and for deadlines
+  uint64_t yield_ns = 75000;  // until this time since the start, call sched_yield
+  // a wait ends after this time; then the caller checks for signals, dead children and deadlines
   uint64_t longest_ns = 50'000'000;
 };
 
-// Only one thread at a time may use a waiter. If `places` is null, the waiter does not spin.
+// Waits on a bell. Only one thread at a time may use a waiter. If `places` is null, the waiter does
+// not spin.
 class Waiter {
  public:
   Waiter(pto_bell* bell, SpinPlaces* places, uint32_t who, const WaitPolicy& policy = {})
       : bell_(bell), places_(places), who_(who), policy_(policy) {}
 
   // Wait until `ready()` returns true, for at most `longest_ns`, and return its last value. Return
-  // earlier if a signal interrupts the sleep. `ready` must read the data that ringers publish with
-  // seq_cst, or with acquire if they use ring().
+  // earlier if a signal interrupts the sleep. `ready` must read the published data with seq_cst;
+  // acquire suffices if all ringers call ring().
   template <class Ready>
   bool wait(Ready ready) {
     return wait(ready, [] {});
   }
 
-  // Wait as above, but call `announce()` before each sleep, and `ready()` again before the thread
-  // sleeps. For a waiter that must announce that it needs a ring.
+  // Wait as above. Before each sleep call `announce()`, then `ready()` again. This is for a waiter
+  // that must tell the ringers that it needs a ring.
   template <class Ready, class Announce>
   bool wait(Ready ready, Announce announce) {
     if (ready()) return true;
@@ -163,7 +166,7 @@ class Waiter {
   }
 
  private:
-  static constexpr int kLooksPerClock = 4;
+  static constexpr int kChecksPerClock = 4;
 
   template <class Ready>
   bool spin(Ready& ready, uint64_t begin) {
@@ -171,7 +174,7 @@ class Waiter {
     if (place < 0) return false;
     bool is_ready = false;
     do {
-      for (int i = 0; i < kLooksPerClock && !is_ready; ++i) {
+      for (int i = 0; i < kChecksPerClock && !is_ready; ++i) {
         pause_core();
         is_ready = ready();
       }

@@ -13,16 +13,15 @@ namespace pto::engine {
 struct Context {
   explicit Context(const pto_platform* table) : platform(table), memory(table) {}
 
-  // Latches an error. Returns the status of the run, which is that of an earlier error if there was
-  // one.
+  // Latches an error. Returns the status of the run, which is the status of its first error.
   template <class... Parts>
   pto_status fail(const ErrorFacts& facts, Parts... parts) {
     latch.latch(facts, parts...);
     return latch.status();
   }
 
-  // Latches an error with the position of the call in the user's program. `file` is NULL if it is
-  // unknown.
+  // Latches an error with the position of the call in the user's program. `file` is NULL if the
+  // position is unknown.
   template <class... Parts>
   pto_status fail_at(const char* file, int32_t line, const ErrorFacts& facts, Parts... parts) {
     ErrorLatch local;
@@ -50,8 +49,8 @@ struct Context {
     }
   }
 
-  // Finds the function that the run's orchestration library exports as `symbol`. Returns nullptr
-  // and latches an error if there is none.
+  // Finds the function that the run's orchestration library exports as `symbol`. If the library
+  // does not export it, latches an error and returns nullptr.
   template <class Function>
   Function find_orchestration(const pto_run& run, const char* symbol, const char* variant) {
     void* address = nullptr;
@@ -63,7 +62,7 @@ struct Context {
       return nullptr;
     }
     Function function;
-    static_assert(sizeof function == sizeof address, "POSIX: a symbol's address is a function");
+    static_assert(sizeof function == sizeof address, "POSIX: a symbol's address can be a function");
     std::memcpy(&function, &address, sizeof function);
     return function;
   }

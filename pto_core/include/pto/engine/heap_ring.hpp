@@ -1,7 +1,8 @@
 // A ring of ranges. Ranges are reserved at the head and freed in order at the tail.
 //
 // Offsets are virtual: 64 bits, never wrapping. Lap k of a ring of n units is [k * n, (k + 1) * n).
-// A range lies in one lap: a range that does not fit in the rest of a lap starts the next lap.
+// Each range lies within one lap: a range that does not fit in the rest of a lap starts at the next
+// lap.
 //
 // Invariants: the place of a range depends only on the size of the ring and on the ranges reserved
 // before it, not on the ranges that were freed; a refused reservation changes nothing; ranges
@@ -20,21 +21,21 @@ class HeapRing {
     bool fits;
     uint64_t begin;     // virtual offset
     uint64_t end;       // virtual offset
-    uint64_t position;  // virtual offset of the first unit of the ring
+    uint64_t position;  // index of the first unit in the memory of the ring
   };
 
   // Create a ring of `size` units. The first `unusable` units are never reserved.
   explicit HeapRing(uint64_t size = 0, uint64_t unusable = 0) { restart(size, unusable); }
 
-  // Empty the ring and continue at offset 0.
+  // Empty the ring and start at offset 0 again.
   void restart(uint64_t size, uint64_t unusable = 0) {
     capacity_ = size - unusable;
     unusable_ = unusable;
     head_ = lap_ = skip_begin_ = skip_end_ = 0;
   }
 
-  // Reserve a range. `tail`: the end of the newest freed range, or 0. If the ring and all sizes are
-  // multiples of an alignment, the offsets are multiples of it too.
+  // Reserve a range. `tail`: the end of the newest freed range, or 0 if no range was freed. If the
+  // sizes of the ring and of all ranges are multiples of an alignment, so are all offsets.
   Range try_reserve(uint64_t units, uint64_t tail) {
     const uint64_t next_lap = lap_ + capacity_;
     if (head_ + units <= next_lap) {
@@ -42,7 +43,7 @@ class HeapRing {
       if (used + units > capacity_) return {false, 0, 0, 0};
       return take(units);
     }
-    // Continue at the next lap if all reserved ranges are freed.
+    // If all ranges are freed, no unit before the next lap is in use.
     const uint64_t oldest = tail == head_ ? next_lap : after_skip(tail);
     if (units > capacity_ || next_lap + units - oldest > capacity_) return {false, 0, 0, 0};
     skip_begin_ = head_;
@@ -50,7 +51,7 @@ class HeapRing {
     return take(units);
   }
 
-  // Return whether the range fits into an empty ring.
+  // Return whether a range of this size fits into the empty ring.
   bool can_ever_fit(uint64_t units) const { return units <= capacity_; }
 
   uint64_t capacity() const { return capacity_; }

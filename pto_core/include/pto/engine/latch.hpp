@@ -10,7 +10,7 @@
 
 namespace pto::engine {
 
-// The facts of an error, for programs. The latch also holds a sentence for the user.
+// The facts of an error, for programs. The latch also holds an error message for the user.
 struct ErrorFacts {
   pto_status status;
   int64_t task = -1;
@@ -28,8 +28,8 @@ class ErrorLatch {
   pto_status status() const { return is_set() ? error_.status : PTO_OK; }
   const pto_error* error() const { return is_set() ? &error_ : &none_; }
 
-  // Latch the facts and a sentence that is joined from `parts`. Do nothing if an error is latched
-  // already.
+  // Latch the facts, and the message that consists of `parts`. Do nothing if an error is already
+  // latched.
   template <class... Parts>
   void latch(const ErrorFacts& facts, Parts... parts) {
     if (!claim()) return;

@@ -1,7 +1,7 @@
 // Memory of the runtime: chunks from the platform, kept between runs and freed in destroy().
 //
 // A runtime does not clear its memory between runs. A later run writes only the memory that it
-// uses, and touches no new page unless it needs more than the runs before.
+// uses, and touches a new page only if it needs more memory than all earlier runs.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,8 @@
 
 namespace pto::engine {
 
-// Call the platform's reserve() and count the bytes. Any thread may call this.
+// Calls reserve() and release() of the platform and counts the reserved bytes. Any thread may use
+// it.
 class Memory {
  public:
   explicit Memory(const pto_platform* platform) : platform_(platform) {}
@@ -31,8 +32,8 @@ class Memory {
     bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   }
 
-  // Replace this array by a larger one with the same first `used` elements. Return false, and
-  // change nothing, if memory is exhausted.
+  // Replace `array` by a larger array that starts with the same `used` elements. If memory is
+  // exhausted, change nothing and return false.
   template <class Element>
   bool enlarge(Element*& array, uint64_t used, uint64_t capacity, uint64_t larger_capacity) {
     static_assert(std::is_trivially_copyable_v<Element>, "elements are moved as bytes");
@@ -51,8 +52,8 @@ class Memory {
   std::atomic<size_t> bytes_{0};
 };
 
-// An array that grows by chunks and never moves its elements. Only one thread grows it. Other
-// threads may read an element after an operation that synchronises with its writer.
+// An array that grows by chunks and never moves its elements. Only one thread grows the array.
+// Other threads may read an element after an operation that synchronises with its writer.
 template <class Element, uint32_t kChunkBits>
 class ChunkedArray {
  public:

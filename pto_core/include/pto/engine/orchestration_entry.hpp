@@ -1,5 +1,5 @@
-// Calls the entry function of an orchestration. The entry_wrapper.hpp of a variant uses this; it is
-// compiled into the orchestration's library, together with the user's source.
+// Calls the entry function of an orchestration. The entry_wrapper.hpp of each variant includes this
+// header. Both are compiled into the orchestration's library, together with the user's source.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace pto_orchestration {
 
-// Returns the result of `entry`, or 0 if it returns nothing. The wrapper asserts that `entry` is
-// callable with these arguments and names the signature that the variant expects.
+// Calls `entry` and returns its result, or 0 if it returns void. If `entry` is not callable with
+// these arguments, a static_assert of the wrapper fails, which names the expected signature.
 template <class Entry, class... Arguments>
 int32_t call_entry(Entry entry, Arguments... arguments) {
   if constexpr (std::is_invocable_v<Entry, Arguments...>) {
@@ -25,7 +25,8 @@ int32_t call_entry(Entry entry, Arguments... arguments) {
   return 0;
 }
 
-// Returns the result of `body`. Passes the text of an exception to `report` and returns -1.
+// Calls `body` and returns its result. If `body` throws, passes the text of the exception to
+// `report` and returns -1.
 template <class Body, class Report>
 int32_t catch_exceptions(Body body, Report report) {
 #ifdef __cpp_exceptions

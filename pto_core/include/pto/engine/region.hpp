@@ -1,14 +1,15 @@
-// The memory that a task names: a byte range, a box of a frame, or a key.
+// A region: the memory that a task accesses. It is a byte range, a box of a frame, or a key.
 //
-// A frame is a buffer with its raw shape: first byte, dimensions in memory order, incarnation. A
-// box is the part of each dimension that a view selects. A frame omits dimensions of size 1 and
-// counts the fastest dimension in bytes. So the same memory in the same order is the same frame for
-// all data types and permutations. A box that covers its whole frame is a range.
+// A frame is a buffer with a raw shape: its first byte, its dimensions in memory order, and its
+// incarnation (memory that is used again has a new one). A box is the part of a frame that a view
+// selects in each dimension. A frame omits dimensions of size 1 and counts the fastest dimension in
+// bytes. So all views of a buffer have the same frame, even if their data types differ or
+// their dimensions are permuted. A box that covers its whole frame is stored as a range.
 //
 // Two regions of the same frame overlap if and only if their boxes overlap. Regions of different
-// frames overlap if their byte hulls overlap. This rule is exact for ranges and contiguous boxes,
-// and conservative for other boxes. A key has an address and no bytes; it overlaps only keys with
-// the same address.
+// frames count as overlapping if their byte hulls overlap. This rule is exact for ranges and
+// contiguous boxes, and conservative for other boxes. A key has an address and no bytes; it
+// overlaps only keys with the same address.
 #pragma once
 
 #include <cstdint>
@@ -70,8 +71,8 @@ class RegionBuilder {
     region.tag = tag;
   }
 
-  // Add a dimension. The view selects `extent` elements, starting with element `low`, of a
-  // dimension of `raw` elements; low + extent <= raw.
+  // Add a dimension of `raw` elements. The view selects `extent` elements of it, starting with
+  // element `low`; low + extent <= raw.
   void add(uint64_t raw, uint64_t low, uint64_t extent) {
     volume_ *= extent;
     if (raw == 1) return;
@@ -104,10 +105,11 @@ class RegionBuilder {
   Region& region_;
   uint64_t first_byte_;
   uint64_t volume_;      // size of the view in bytes
-  uint64_t stride_;      // stride of the next dimension inside the view, in bytes
-  uint64_t scale_;       // stride of the next dimension; initially the size of an element in bytes
+  uint64_t stride_;      // stride of the next dimension in the buffer, in bytes
+  uint64_t scale_;       // unit of the next dimension: bytes for the fastest (element size), then
+                         // elements (1)
   uint64_t last_;        // number of bytes from the first byte to the end of the last element
-  uint64_t before_ = 0;  // number of bytes of the frame before the view
+  uint64_t before_ = 0;  // number of bytes from the start of the frame to the view
   uint32_t dims_ = 0;
   bool is_whole_ = true;
 };

@@ -5,7 +5,7 @@
 // that no task has written stay cheap. If there are too many empty frames, the oldest one is
 // removed.
 //
-// Only one thread may use it.
+// Only one thread may use this object.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct Frame {
   uint32_t live;  // number of boxes
   bool shared;    // whether ranges or other frames may cover the same memory
   bool in_use;
-  uint8_t misses;          // number of consecutive searches of that memory that found no overlap
-  uint64_t raw[kMaxDims];  // fastest first, in bytes
+  uint8_t misses;          // number of consecutive searches in its memory that found no overlap
+  uint64_t raw[kMaxDims];  // fastest first; the fastest in bytes
   uint32_t node;           // its node among the ranges
   uint32_t next;           // next frame in the bucket, or in the free list
   uint32_t empty_next;     // the next younger empty frame
@@ -69,7 +69,8 @@ class Frames {
     memory_->release(buckets_, bucket_count_ * sizeof(Bucket));
   }
 
-  // Grow. All indices stay valid. Return false if memory is exhausted.
+  // Grow to `frames` frames that are not empty. All indices stay valid. Return false if memory is
+  // exhausted.
   bool grow(uint32_t frames) {
     const uint32_t limit = frames + kMaxEmpty + 2;
     if (!memory_->enlarge(frames_, next_, limit_, limit)) return false;
@@ -95,11 +96,11 @@ class Frames {
     return index;
   }
 
-  // Return an empty frame to remove before add() is called, or kNoFrame.
+  // Return the empty frame that must be removed before the next add(), or kNoFrame.
   uint32_t surplus() const { return empty_count_ >= kMaxEmpty ? oldest_empty_ : kNoFrame; }
 
-  // Return a new, empty frame. There is always space after the frame returned by surplus() was
-  // removed.
+  // Return a new, empty frame. The caller must first remove the frame that surplus() returns; then
+  // the table always has space.
   uint32_t add(const Region& region) {
     const uint32_t index = take();
     Frame& frame = frames_[index];

@@ -1,7 +1,7 @@
 // The boxes of many frames in one hash table of cells: the storage and search of the region index.
 //
-// A frame's boxes are divided into layers. Each layer has one cell size, and each of its boxes is
-// in the cell of its lowest corner:
+// A frame's boxes are divided into layers. Each layer has one cell size. A box is stored in the
+// cell that contains its lowest corner:
 //   tiles      every box fills one cell, which the end of the frame may cut off. A search visits
 //              the cells that its region overlaps; for a box of the layer's shape this is one cell.
 //   power of 2 no box is larger than a cell. A search also visits the next lower cell.
@@ -11,7 +11,7 @@
 // boxes of the bucket are in nodes after all buckets. A new run does not clear the buckets: a
 // bucket is empty unless its stamp is that of the current run.
 //
-// Only one thread may use it.
+// Only one thread may use this object.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,9 @@ inline uint32_t power_above(uint64_t value) {
 struct CellGrid {
   struct Dim {
     uint64_t size;   // size of a cell
-    uint64_t magic;  // 0: the size is 1 << shift
+    uint64_t magic;  // multiplier that replaces a division; 0: the size is 1 << shift
     uint64_t step;   // difference between the numbers of two neighbouring cells in this dimension
-    uint64_t raw;    // dimensions of the frame
+    uint64_t raw;    // size of the frame in this dimension
     uint32_t shift;
 
     uint64_t cell(uint64_t at) const {
@@ -68,7 +68,7 @@ struct CellGrid {
     }
   }
 
-  // Make cells of the size of the box.
+  // Set the cell size to the size of the box.
   void set_tiles(const uint64_t* raw, const uint64_t* low, const uint64_t* high,
                  uint32_t dimensions) {
     uint64_t cell_size[kMaxDims];
@@ -76,7 +76,8 @@ struct CellGrid {
     set(raw, cell_size, dimensions, true);
   }
 
-  // Make cells at least as large as the box. `low` may be NULL, which stands for 0.
+  // Set the cell size to powers of 2 that are not smaller than the box. `low` may be NULL, which
+  // means 0 in each dimension.
   void set_powers(const uint64_t* raw, const uint64_t* low, const uint64_t* high,
                   uint32_t dimensions) {
     uint64_t cell_size[kMaxDims];
@@ -124,7 +125,7 @@ struct CellGrid {
     return true;
   }
 
-  // Return the first cell that may contain boxes that reach up to `low`.
+  // Return the first cell of dimension `at` whose boxes can extend to `low`.
   uint64_t first_cell(uint32_t at, uint64_t low) const {
     const uint64_t slack = is_tiles ? 0 : dim[at].size - 1;
     return dim[at].cell(low > slack ? low - slack : 0);
@@ -142,8 +143,8 @@ class RegionGrid {
     CellGrid grid;
   };
 
-  // The part of a box that a search reads first. It takes one cache line with a value of up to 24
-  // bytes.
+  // The part of a box that a search reads first. It fits into one cache line if the value has at
+  // most 24 bytes.
   struct Node {
     uint64_t cell;
     uint32_t layer;     // kNoLayer if the node is an empty bucket
@@ -162,7 +163,7 @@ class RegionGrid {
     uint64_t end;
     uint64_t low[kMaxDims];
     uint64_t high[kMaxDims];
-    // number of a frame, or 0 for a region with a value; for a free node: the next free node
+    // the frame whose memory this is, or 0 for a region with a value; if free: the next free extent
     uint32_t stands_for;
     bool contiguous;
   };
@@ -189,7 +190,8 @@ class RegionGrid {
     memory_->release(layers_, layer_limit_ * sizeof(Layer));
   }
 
-  // Grow. All indices stay valid. Return false if memory is exhausted.
+  // Grow to `nodes` boxes and `layers` layers. All indices stay valid. Return false if memory is
+  // exhausted.
   bool grow(uint32_t nodes, uint32_t layers) {
     const uint32_t limit = buckets_ + nodes + 1;
     if (!memory_->enlarge(nodes_, next_node_, node_limit_, limit)) return false;
@@ -218,7 +220,7 @@ class RegionGrid {
   // Return the number of cells and boxes that searches have read.
   uint64_t visited() const { return visited_; }
 
-  // Return kNoLayer if none is left.
+  // Return an unused layer, or kNoLayer if none is left.
   uint32_t take_layer() {
     if (free_layer_ != kNoLayer) {
       const uint32_t index = free_layer_;
@@ -233,8 +235,8 @@ class RegionGrid {
     free_layer_ = index;
   }
 
-  // Add a box in the cell of its lowest corner. The caller fills in extent and value. There must be
-  // free space.
+  // Add a box in the cell of its lowest corner. The caller fills in extent and value. The grid must
+  // have free space.
   uint32_t add(uint32_t layer_index, uint64_t cell) {
     const uint32_t index = take_node(bucket_of(layer_index, cell));
     Layer& layer = layers_[layer_index];
@@ -282,7 +284,7 @@ class RegionGrid {
     }
   }
 
-  // Return the box of a tile, which is the only one, or kNoNode.
+  // Return the box of a tile, or kNoNode. A tile has at most one box.
   uint32_t tile(uint32_t layer, uint64_t cell) {
     uint32_t index = first_in_bucket(layer, cell);
     ++visited_;

@@ -1,19 +1,20 @@
 // A map from regions of memory to values, such as the writer and the readers of a region. It finds
 // overlaps across frames and ranges.
 //
-// Each region has at most one value. Ranges lie in separate layers, by address. Boxes lie in the
-// layers of their frame. A frame also has a node as a range, for the memory that it covers. The
-// cost of a look-up depends on the number of overlaps that it finds. A look-up of a known region
-// that no other region overlaps costs one probe; `shared` is false for its node and its frame.
+// Each region has at most one value. Ranges are stored by address, in layers of their own. Boxes
+// are stored in the layers of their frame. Each frame also has a node among the ranges, for the
+// memory that it covers. The cost of a look-up depends on the number of overlaps that it finds. If
+// the region is known and no other region overlaps it, a look-up costs one probe, because `shared`
+// is false for its node and its frame.
 //
 // Invariants: a node whose `shared` is false overlaps no live node of its frame (or, if it is a
 // range, no other range and no frame); a frame whose `shared` is false overlaps no live range and
-// no other frame with boxes. So each insertion marks all nodes and frames that it overlaps, and
-// only a search that finds no overlap clears a mark.
+// no other frame with boxes. So each insertion sets `shared` of all nodes and frames that the new
+// region overlaps, and only a search that finds no overlap clears it.
 //
 // region_place.hpp describes the interface Policy.
 //
-// Only one thread may use it.
+// Only one thread may use this object.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,7 @@ class RegionIndex {
   }
 
   // Grow the index. Values keep their nodes. Searches become slower if there are more values than
-  // at creation. Return false if memory is exhausted.
+  // the capacity at creation. Return false if memory is exhausted.
   bool grow(uint32_t capacity) {
     const uint32_t nodes = nodes_for(capacity);
     if (!frames_.grow(capacity) || !grid_.grow(nodes, nodes + kRangeLayers)) return false;
@@ -97,11 +98,10 @@ class RegionIndex {
     grid_.prefetch(place.layer, place.cell);
   }
 
-  // Prefetch a value.
   void prefetch(uint32_t index) const { grid_.prefetch(index); }
 
-  // Call visit(Value&, bool conservative) for each live value whose region overlaps. The search
-  // removes values that are no longer live.
+  // Call visit(Value&, bool conservative) for each live value whose region overlaps this one. The
+  // search removes values that are no longer live.
   template <class Policy, class Visit>
   void find(const Region& region, RegionPlace& place, Policy& policy, Visit&& visit) {
     look_up(region, place, policy);
@@ -118,9 +118,9 @@ class RegionIndex {
     find_all(region, place, policy, visit);
   }
 
-  // Return a new node of exactly this region; the caller writes its value. This removes an older
-  // node of the region and all nodes that the region covers. `is_fresh`: no live region overlaps,
-  // so no search is needed. There must be free space.
+  // Return a new node for exactly this region; the caller writes its value. Remove an older node of
+  // the region and all nodes that the region covers. `is_fresh`: no live region overlaps this one,
+  // so no search is needed. The index must have free space.
   template <class Policy>
   uint32_t replace(const Region& region, RegionPlace& place, Policy& policy, bool is_fresh) {
     look_up(region, place, policy);
@@ -143,8 +143,8 @@ class RegionIndex {
     return index;
   }
 
-  // Return the node of exactly this region; if `is_new` is set, the caller writes its value. This
-  // does not remove covered regions. There must be free space.
+  // Return the node of exactly this region. If `is_new` is set, the node is new and the caller
+  // writes its value. Regions that this one covers are not removed. The index must have free space.
   template <class Policy>
   uint32_t obtain(const Region& region, RegionPlace& place, Policy& policy, bool* is_new) {
     look_up(region, place, policy);
@@ -176,7 +176,7 @@ class RegionIndex {
     });
   }
 
-  // Remove a value because its owner requests it. Does not call the policy.
+  // Remove a value at the request of its owner, without a call to the policy.
   void erase(uint32_t index) {
     const uint32_t frame = grid_.layer(grid_.node(index).layer).frame;
     grid_.remove(index);
@@ -225,7 +225,7 @@ class RegionIndex {
 
   void look_up_box(const Region& region, RegionPlace& place) {
     const Frame& frame = frames_[place.frame];
-    // all boxes have the shape of the region, so a tile that overlaps it is equal to it
+    // true while all boxes are tiles of the region's shape: only an equal tile overlaps the region
     bool only_tiles = true;
     for (uint32_t index = frame.first_layer; index != kNoLayer; index = grid_.layer(index).next) {
       const auto& layer = grid_.layer(index);
@@ -282,8 +282,8 @@ class RegionIndex {
     if (still_there) grid_.node(place.node).shared = others;
   }
 
-  // Mark the nodes that overlap the region as shared; for a writer, remove those that it covers.
-  // Return the existing or a new node of the region.
+  // Mark the nodes that overlap the region as shared. If the caller is a writer, remove the nodes
+  // that the region covers. Return the node of the region, which may be new.
   template <class Policy>
   uint32_t settle(const Region& region, RegionPlace& place, Policy& policy, bool is_writer,
                   bool* is_new) {
@@ -343,9 +343,9 @@ class RegionIndex {
     return false;
   }
 
-  // Call on_node(index, same_frame) for each live node that overlaps; it may remove that node. If
-  // `marks` is set, mark the frames in the memory of a range as shared. Return true if the region
-  // is a range and such frames exist.
+  // Call on_node(index, same_frame) for each live node that overlaps the region; on_node may remove
+  // that node. If the region is a range, return whether frames with boxes overlap it and, if
+  // `marks` is set, mark these frames as shared. Otherwise return false.
   template <class Policy, class OnNode>
   bool for_each_overlap(const Region& region, uint32_t own_frame, Policy& policy, bool marks,
                         OnNode&& on_node) {
@@ -401,7 +401,7 @@ class RegionIndex {
     }
   }
 
-  // Call visit(index) for each box of the frame whose byte hull overlaps the region's.
+  // Call visit(index) for each box of the frame whose byte hull overlaps that of the region.
   template <class Visit>
   void search_hulls(const Frame& frame, const Region& region, Visit&& visit) {
     const uint32_t slowest = frame.dims - 1;
@@ -436,8 +436,8 @@ class RegionIndex {
     }
   }
 
-  // Mark the live ranges, and the frames with boxes, in this memory as shared. Return whether there
-  // are any. Remove frames without boxes.
+  // Mark the live ranges, and the frames with boxes, in this memory as shared. Return whether any
+  // exist. Remove frames without boxes.
   template <class Policy>
   bool mark_others(uint64_t base, uint64_t bytes, uint32_t own_frame, Policy& policy) {
     bool met = false;
@@ -477,7 +477,7 @@ class RegionIndex {
     frames_.remove(index);
   }
 
-  // Remove frames without boxes.
+  // Remove the layers of the frame that have no boxes.
   void drop_layers(Frame& frame) {
     uint32_t* link = &frame.first_layer;
     while (*link != kNoLayer) {

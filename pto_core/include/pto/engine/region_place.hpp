@@ -11,8 +11,8 @@ namespace pto::engine {
 
 enum class RegionState : uint32_t {
   kLive,
-  kRetired,  // the value is dead; its memory may be named again
-  kGone      // another buffer owns the memory now
+  kRetired,  // the value is dead, but its buffer still owns the memory
+  kGone      // the buffer is dead; another buffer may own the memory
 };
 
 enum class RegionRemoval : uint32_t { kStale, kCovered };

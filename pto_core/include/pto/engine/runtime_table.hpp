@@ -9,7 +9,7 @@
 //   static const char* variant_name()
 //   Instance(const pto_platform*, const Options&)
 //   Shortage create()                  reserves memory
-//   void destroy()                     releases it, even after a create() that failed
+//   void destroy()                     releases the memory, even after create() failed
 //   Context& context()
 #pragma once
 
@@ -80,7 +80,7 @@ void destroy_instance(void* runtime) {
   platform->release(platform->self, runtime, sizeof(Instance));
 }
 
-// Fails the run: the variant does not offer this call.
+// Fails the run because the variant does not offer this call.
 template <class Instance>
 pto_status refuse_call(void* runtime, const char* reason) {
   Context& context = instance_of<Instance>(runtime).context();
@@ -99,8 +99,8 @@ constexpr void refuse_submit_calls(pto_runtime_api& api) {
     return -1;
   };
   api.publish = [](void* runtime, int64_t) {
-    return refuse_call<Instance>(
-        runtime, " publishes each task by itself; leave out the call that publishes");
+    return refuse_call<Instance>(runtime,
+                                 " publishes each task by itself; remove the call that publishes");
   };
   api.scope_begin = [](void* runtime, const char*, int32_t) {
     return refuse_call<Instance>(runtime, " has no scopes; buffers live until the run ends");

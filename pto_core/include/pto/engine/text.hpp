@@ -1,5 +1,5 @@
-// Build a sentence in a buffer of the caller. The sentence is always terminated, and truncated at
-// the end of the buffer.
+// Builds a text in a buffer of the caller. The text always ends with a null character, and is
+// truncated if the buffer is full.
 //
 // A runtime must not use the C library's formatting functions, because it also runs on devices
 // without that library.
@@ -11,7 +11,7 @@
 
 namespace pto::engine {
 
-// An address that is written as 0x and hexadecimal digits.
+// An address, which is written as 0x and hexadecimal digits.
 struct Address {
   uint64_t value;
 };
@@ -57,7 +57,7 @@ class Text {
     append(value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value));
   }
 
-  // Write a part of another type: call the function write(text, part) of its namespace.
+  // Append a part of another type by calling write(text, part) of the namespace of that type.
   template <class Part, std::enable_if_t<std::is_class_v<Part>, bool> = true>
   void append(const Part& part) {
     write(*this, part);
