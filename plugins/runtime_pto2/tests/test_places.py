@@ -33,7 +33,7 @@ def nothing():
     [
         ("pto2_rt_scope_end(rt)", UsageError, "a scope is ended but none is open"),
         ("pto2_rt_free_cluster(rt, 5)", UsageError, "cluster 5 is freed"),
-        ("pto2_rt_add_dep(rt, task, task)", UsageError, "itself; name another task"),
+        ("pto2_rt_add_dep(rt, task, task)", UsageError, "same task; name another task"),
         (
             "pto2_rt_orchestration_done(rt); pto2_rt_orchestration_done(rt)",
             UsageError,

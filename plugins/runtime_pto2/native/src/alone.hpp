@@ -1,5 +1,5 @@
-// Atomic operations on a word that several schedulers share. They have no extra cost if there is
-// only one scheduler: `alone` states that no other thread writes the word during this run.
+// Atomic operations on a word that several schedulers share. With only one scheduler they have no
+// extra cost: `alone` states that no other thread writes the word during this run.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,8 @@
 
 namespace pto::ring_buffer {
 
-// Each function returns the previous value. Without `alone`, each has acquire and release order.
+// add() and swap() return the previous value. Unless `alone` is set, they have acquire and release
+// order.
 template <class Word>
 inline Word add(std::atomic<Word>& word, Word amount, bool alone) {
   if (!alone) return word.fetch_add(amount, std::memory_order_acq_rel);
@@ -24,7 +25,8 @@ inline Word swap(std::atomic<Word>& word, Word value, bool alone) {
   return before;
 }
 
-// On failure, `expected` receives the current value. The call may fail spuriously.
+// A compare-and-exchange. On failure, `expected` receives the current value. The call may fail
+// spuriously.
 template <class Word>
 inline bool replace(std::atomic<Word>& word, Word& expected, Word value, bool alone) {
   if (!alone) {
@@ -40,9 +42,9 @@ inline bool replace(std::atomic<Word>& word, Word& expected, Word value, bool al
   return true;
 }
 
-// Subtract the caller's share from a count that no thread increases. Return true to the caller with
-// the last share; it then sees the writes of all others. A thread that reads the value 1 has the
-// last share, and needs no atomic read-modify-write.
+// Subtract the caller's share from a count that no thread increases. Return true if it was the last
+// share; the caller then sees the writes of all other threads that had a share. A thread that reads
+// the value 1 has the last share, and needs no atomic read-modify-write.
 inline bool take_last(std::atomic<uint32_t>& count, bool alone) {
   if (count.load(std::memory_order_acquire) == 1) {
     count.store(0, std::memory_order_relaxed);

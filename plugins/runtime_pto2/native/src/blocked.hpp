@@ -1,5 +1,5 @@
-// The resource for which the orchestrator waits. The orchestrator writes it before the wait and
-// does not change it during the wait, so the deadlock proof may read it.
+// The resource for which the orchestrator waits. The orchestrator writes this record before the
+// wait and does not change it during the wait, so the deadlock proof may read it.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +22,10 @@ struct Blocked {
   Resource what = Resource::kNone;
   uint32_t ring = 0;
   uint32_t depth = 0;   // depth of the innermost scope
-  uint64_t needed = 0;  // amount, in slots, bytes, entries or clusters
+  uint64_t needed = 0;  // the requested amount, in slots, bytes, entries or clusters
   int32_t func_id = -1;
   int32_t line = -1;
-  const char* file = nullptr;  // source file of the user; NULL is unknown
+  const char* file = nullptr;  // source file of the user; NULL if unknown
   uint64_t since_ns = 0;
 };
 

@@ -34,7 +34,8 @@ struct Extent {
   uint64_t bytes;
 };
 
-// The number of bytes from the first to the last byte of the view; 0 for an empty view.
+// Return the address of the view's first byte, and the number of bytes up to its last byte; 0 for
+// an empty view.
 Extent extent_of(const pto_tensor_data& tensor) {
   uint32_t dim_in_memory[PTO_MAX_DIMS] = {};
   for (uint32_t dim = 0; dim < tensor.ndims; ++dim) dim_in_memory[tensor.order[dim]] = dim;
@@ -49,7 +50,7 @@ Extent extent_of(const pto_tensor_data& tensor) {
   return extent;
 }
 
-// Return whether the view lies in its buffer, and its order of dimensions is a permutation.
+// Return whether the view lies in its buffer and its order of dimensions is a permutation.
 inline bool is_view(const pto_tensor_data& tensor) {
   if (tensor.ndims > PTO_MAX_DIMS || tensor.dtype >= kTypes) return false;
   uint32_t seen = 0;
@@ -112,7 +113,7 @@ bool SubmitChecks::reject_kernel(const Draft& draft) {
     }
   }
   return reject(run_.context, draft, {PTO_ERROR_USAGE}, "no kernel is registered for function id ",
-                draft.task.func_id, listed > 0 ? "; registered: " : "; none is registered at all",
+                draft.task.func_id, listed > 0 ? "; registered: " : "; no kernel is registered",
                 static_cast<const char*>(known));
 }
 
@@ -122,15 +123,14 @@ bool SubmitChecks::reject_core_type(const Draft& draft) {
   facts.value = static_cast<uint64_t>(static_cast<int64_t>(task.core_type));
   if (task.core_type != PTO_CORE_AIC && task.core_type != PTO_CORE_AIV) {
     return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", task.func_id,
-                  ") asks for worker type ", task.core_type,
-                  "; use 0 (AIC, cube) or 1 (AIV, vector)");
+                  ") has worker type ", task.core_type, "; use 0 (AIC, cube) or 1 (AIV, vector)");
   }
   const int32_t registered = kernels_.core_type(task.func_id);
-  return reject(run_.context, draft, facts, TaskName{draft.id}, " asks for a worker of type ",
+  return reject(run_.context, draft, facts, TaskName{draft.id}, " requests a worker of type ",
                 task.core_type == PTO_CORE_AIC ? "AIC (cube)" : "AIV (vector)", ", but function ",
                 task.func_id, " is registered for ",
                 registered == PTO_CORE_AIC ? "AIC (cube)" : "AIV (vector)",
-                "; submit it as it is registered, or register it for that core type");
+                "; submit it for the registered core type, or register it for the other one");
 }
 
 bool SubmitChecks::check_clusters(const Draft& draft) {
@@ -141,7 +141,7 @@ bool SubmitChecks::check_clusters(const Draft& draft) {
     facts.value = static_cast<uint64_t>(static_cast<int64_t>(cluster));
     facts.limit = run_.clusters.blocks();
     return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", draft.task.func_id,
-                  ") asks for cluster ", cluster,
+                  ") requests cluster ", cluster,
                   ", which is not allocated; use a result of allocate_cluster that has not been "
                   "freed and whose scope is open");
   }
@@ -187,9 +187,10 @@ bool SubmitChecks::check_tensor(Draft& draft, uint32_t index) {
 bool SubmitChecks::check_new_output(Draft& draft, uint32_t index) {
   const pto_param& param = draft.task.params[index];
   if (param.tag != PTO_TAG_OUTPUT) {
-    return reject_parameter(draft, index,
-                            "has address 0: nothing has written it yet; submit it as the output of "
-                            "an earlier task, or pass a tensor that has memory");
+    return reject_parameter(
+        draft, index,
+        "has address 0, because no task has written it; submit it as the output of "
+        "an earlier task, or pass a tensor that has memory");
   }
   pto_tensor_data& tensor = *param.value.tensor;
   uint64_t bytes = 0;
@@ -250,8 +251,9 @@ bool SubmitChecks::is_output_of(int64_t id, uint64_t address) {
   return current_.call([&](auto& rings) { return rings.is_output_of(record, address); });
 }
 
-// In each ring, the tasks of an open scope have numbers from the scope's first task on. Several
-// scopes share the last ring; there, the depth in the record identifies the scope.
+// Return whether the scope of a task is open. The tasks that have been submitted in an open scope
+// have numbers from the scope's first task on. Several scopes share the last ring; there, the depth
+// in the task's record identifies the scope.
 bool SubmitChecks::is_scope_open(int64_t id) const {
   const TaskId task = TaskId::of(id);
   const TaskRing& ring = run_.rings.ring[task.ring];
@@ -283,8 +285,8 @@ bool SubmitChecks::reject_scalars(const Draft& draft) {
   facts.value = draft.scalars;
   return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", draft.task.func_id,
                 ") has more than ", PTO_MAX_TASK_SCALARS, " scalars",
-                draft.is_block_task() ? ", block_dim and block_id included" : "",
-                "; pass the rest through a tensor");
+                draft.is_block_task() ? ", including block_dim and block_id" : "",
+                "; pass the rest in a tensor");
 }
 
 bool SubmitChecks::reject_tensors(const Draft& draft) {
@@ -293,7 +295,7 @@ bool SubmitChecks::reject_tensors(const Draft& draft) {
   facts.value = draft.tensors;
   return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", draft.task.func_id,
                 ") has more than ", PTO_MAX_TASK_TENSORS,
-                " tensors; put several into one buffer and pass views, or split the task");
+                " tensors; put several tensors into one buffer and pass a view, or split the task");
 }
 
 bool SubmitChecks::reject_view(const Draft& draft, uint32_t index) {
@@ -310,7 +312,7 @@ bool SubmitChecks::reject_view(const Draft& draft, uint32_t index) {
     const uint64_t raw = tensor.raw_shapes[dim];
     const uint64_t offset = tensor.offsets[dim];
     if (offset <= raw && tensor.shapes[dim] <= raw - offset) continue;
-    return reject_parameter(draft, index, "reaches out of its buffer: dimension ", dim,
+    return reject_parameter(draft, index, "exceeds its buffer: dimension ", dim,
                             " of the view is [", offset, ", ", offset + tensor.shapes[dim],
                             ") and the buffer has ", raw, "; make the view smaller");
   }
@@ -326,12 +328,14 @@ bool SubmitChecks::reject_owner(const Draft& draft, uint32_t index, int64_t owne
                             ", which is in a heap ring but in no live buffer; use the tensor that "
                             "the submit filled in, while its scope is open");
   }
-  return reject_parameter(draft, index, "names the buffer at ", address, " that ", TaskName{owner},
-                          " allocated, in a scope that has ended; submit both in one scope, or "
-                          "allocate the buffer in an outer one");
+  return reject_parameter(
+      draft, index, "names the buffer at ", address, ", which ", TaskName{owner},
+      " allocated in a scope that has ended; submit both tasks in one scope, or "
+      "allocate the buffer in an outer scope");
 }
 
-// The tensor belongs to an earlier run. The id of its owner now names another task.
+// Called if the tensor belongs to an earlier run, so that the id of its owner now names another
+// task.
 bool SubmitChecks::reject_other_run(const Draft& draft, uint32_t index) {
   const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
   return reject_parameter(draft, index, "has address ", Address{tensor.buffer.addr},

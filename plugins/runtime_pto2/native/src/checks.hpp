@@ -1,5 +1,5 @@
-// The rules for a submit. A check that fails reports the rule and returns false; the first error
-// ends the run.
+// The checks of a submit. A check that fails reports the violated rule and returns false; the first
+// error ends the run.
 //
 // Called by the orchestrator only.
 #pragma once
@@ -18,8 +18,8 @@ class SubmitChecks {
   SubmitChecks(RunState& run, const KernelTable& kernels, CurrentRings& current)
       : run_(run), kernels_(kernels), current_(current) {}
 
-  // Fill in the data for the later steps of the submit: kernel, ring, id, counts, accesses. Not
-  // inlined, because inlining takes registers from the steps and makes them 2 % slower.
+  // Check the submit and fill in the data for its later steps: kernel, ring, id, counts, accesses.
+  // Not inlined, because inlining would take registers from these steps and make them 2 % slower.
   [[gnu::noinline]] bool check(Draft& draft);
 
  private:

@@ -38,7 +38,7 @@ void Clusters::free_from(uint32_t depth) {
   }
 }
 
-// Both sides use seq_cst, so either the orchestrator sees the bit when it checks again, or this
+// Both threads use seq_cst. So either the orchestrator sees the bit when it checks again, or this
 // thread sees that the orchestrator waits.
 void Clusters::put_back(int32_t cluster) {
   free_.fetch_or(uint32_t{1} << cluster, std::memory_order_seq_cst);

@@ -1,9 +1,9 @@
 // The clusters of cores that an orchestration allocates and frees.
 //
-// A cluster has a count of holds: one for its allocation, and one for each uncompleted task on it.
-// The thread that drops the last hold makes the cluster free, so free() never waits.
+// Each cluster has a count of holds: one hold for its allocation, and one for each uncompleted task
+// on it. The thread that drops the last hold makes the cluster free, so free() never waits.
 //
-// Only the orchestrator calls these methods. completed() is the exception.
+// Only the orchestrator calls these methods, except completed().
 #pragma once
 
 #include <atomic>
@@ -37,27 +37,27 @@ class Clusters {
   bool is_allocated(int32_t cluster) const {
     return cluster >= 0 && cluster < PTO_MAX_BLOCKS && (allocated_ >> cluster & 1) != 0;
   }
-  // Return a number for each allocation, which distinguishes its tasks from those of the next
-  // allocation of the same cluster.
+  // Return the number of the cluster's current allocation. With it, the tasks of one allocation can
+  // be distinguished from those of the next.
   int32_t group(int32_t cluster) const { return slots_[cluster].group; }
   uint32_t depth(int32_t cluster) const { return slots_[cluster].depth; }
 
-  // Count one more task of an allocated cluster, before the task is published.
+  // Count one more task on an allocated cluster. Called before the task is published.
   void submitted(int32_t cluster) { slots_[cluster].holds.fetch_add(1, std::memory_order_relaxed); }
 
-  // Called by schedulers: a task of the cluster has completed.
+  // Called by a scheduler when a task of the cluster has completed.
   void completed(int32_t cluster) {
     if (slots_[cluster].holds.fetch_sub(1, std::memory_order_acq_rel) == 1) put_back(cluster);
   }
 
-  // Return the depth of the scopes that hold a cluster; 0 if no scope does.
+  // Return the depth of the outermost scope that holds a cluster; 0 if no scope does.
   uint32_t outermost_depth() const;
 
   uint32_t blocks() const { return blocks_; }
   uint64_t allocations() const { return static_cast<uint64_t>(next_group_); }
-  // Return the number of clusters that are not free: allocated, or with uncompleted tasks.
+  // Return the number of clusters that are not free: they are allocated, or have uncompleted tasks.
   uint32_t taken() const;
-  uint32_t allocated() const { return allocated_; }  // indexed by bit
+  uint32_t allocated() const { return allocated_; }  // a bit for each cluster
   uint32_t peak() const { return peak_; }
 
  private:
@@ -73,7 +73,7 @@ class Clusters {
   Context& context_;
   Rings& rings_;
   uint32_t blocks_ = 0;
-  uint32_t allocated_ = 0;  // bit i: cluster i is allocated
+  uint32_t allocated_ = 0;  // bit i is set if cluster i is allocated
   uint32_t peak_ = 0;
   int32_t next_group_ = 0;
   alignas(64) std::atomic<uint32_t> free_{0};

@@ -25,7 +25,7 @@ uint32_t Completion::complete(uint32_t thread, SlotRef task, uint32_t core) {
   return rings;
 }
 
-// From here on, another task may take the slot at any time.
+// After this call, the slot may retire and another task may take it at any time.
 void Completion::done(TaskState& state) {
   move<Event::kRelease>(state.phase, std::memory_order_release);
 }
@@ -38,13 +38,14 @@ uint32_t Completion::finish(uint32_t thread, SlotRef task) {
   return rings;
 }
 
-// The list starts with the newest consumer, but the oldest must be queued first.
+// The list starts with the newest consumer. Reverse it, because the oldest consumer must be queued
+// first.
 void Completion::release_consumers(uint32_t thread, EdgeRef edge) {
   TaskList satisfied;
   while (edge != kNoEdge) {
     const Edge& fanout = rings_.edge(edge);
     const SlotRef consumer = fanout.consumer;
-    // read this first: after the release, the consumer may complete and free the edge
+    // read `next` first: after the release, the consumer may complete and free the edge
     edge = fanout.next;
     if (edge != kNoEdge) __builtin_prefetch(&rings_.edge(edge));
     if (take_last(rings_.state(consumer).waits, alone_)) satisfied.push_first(rings_, consumer);
@@ -53,13 +54,14 @@ void Completion::release_consumers(uint32_t thread, EdgeRef edge) {
   while (satisfied.size() > 0) ready_.add(thread, satisfied.pop(rings_));
 }
 
-// Return the rings, as bits, whose producers may have lost their last holder.
+// Count this task's completion at each producer that it holds. Return, as bits, the rings in which
+// such a producer may be able to retire now.
 uint32_t Completion::release_producers(const TaskDescriptor& descriptor) {
   uint32_t rings = 0;
   const Edge* edges = &rings_.edge(descriptor.first_edge);
   for (uint32_t i = 0; i < descriptor.edge_count; ++i) {
     if ((edges[i].kind & kHolds) == 0) continue;
-    // The producer's hold count may be outdated here. Then this release appears to be the last one
+    // The value of `held` may be outdated here. This release may then appear to be the last one
     // although others follow, which only causes an additional check.
     TaskState& producer = rings_.state(edges[i].producer);
     const uint32_t released = add(producer.released, 1u, alone_) + 1;
@@ -99,8 +101,7 @@ uint32_t Completion::retire_oldest(TaskRing& ring) {
   return static_cast<uint32_t>(number - first);
 }
 
-// Return whether the scope of the task has ended, according to the part of the stream that the
-// wiring has read.
+// Return whether the task is done and no consumer holds it.
 bool Completion::is_over(const TaskState& state) {
   if (state.phase.load(std::memory_order_acquire) != kDone) return false;
 #ifdef PTO_PLANT_EARLY_RECLAIM

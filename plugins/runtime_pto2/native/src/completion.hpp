@@ -1,9 +1,9 @@
-// The completion of a task. It releases the consumers of the task, then the producers whose slots
-// the task held. Then the slot retires if it is the oldest of its ring.
+// The completion of a task. The task releases its consumers, and then the producers that it holds.
+// Its slot then retires if the task is the oldest of its ring.
 //
 // Any scheduler may call these functions for tasks whose kernels have returned on its cores. No
-// thread waits: the thread that decrements a count to 0 does the next step, and if another thread
-// already retires tasks of the ring, that thread does the rest.
+// thread waits: the thread that decrements a count to 0 takes the next step. A thread that finds
+// that another thread is already retiring tasks of the ring leaves the work to that thread.
 #pragma once
 
 #include <atomic>
@@ -21,14 +21,14 @@ class Completion {
   Completion(Context& context, Rings& rings, Ready& ready, Clusters& clusters)
       : context_(context), rings_(rings), ready_(ready), clusters_(clusters) {}
 
-  // `alone`: whether there is only one scheduler.
+  // `alone`: there is only one scheduler.
   void begin(bool alone) { alone_ = alone; }
 
   // Called by lane `thread` when the kernel of `task` has returned. Return, as bits, the rings in
   // which retire() may find a task.
   uint32_t complete(uint32_t thread, SlotRef task, uint32_t core);
 
-  // Retire the oldest tasks of a ring as far as possible. Return how many retired.
+  // Retire the oldest tasks of a ring as far as possible. Return the number of retired tasks.
   uint32_t retire(uint32_t ring);
 
  private:

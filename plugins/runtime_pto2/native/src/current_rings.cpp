@@ -3,7 +3,7 @@
 namespace pto::ring_buffer {
 namespace {
 
-// The slots of a planned run can exceed the windows of the run.
+// A plan can use more slots than the windows of the run have.
 constexpr uint64_t kPlannedWindow = 2 * static_cast<uint64_t>(Planner::kMaxTasks);
 
 }  // namespace

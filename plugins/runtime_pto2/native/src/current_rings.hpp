@@ -23,8 +23,8 @@ class CurrentRings {
   Shortage create();
   void destroy();
   void begin();
-  // Called at the end of the orchestration. If a deadlock was proven, add the numbers of the plan
-  // to its error; see PlannedRings::finish().
+  // Called at the end of the orchestration. If a deadlock was proven, add the sufficient sizes to
+  // its error; see PlannedRings::finish().
   void finish(bool is_whole);
   // Called between runs.
   void end() { planned_.end(); }
@@ -42,7 +42,7 @@ class CurrentRings {
     return step(planned_);
   }
 
-  // Call step(rings) once, for steps that never wait.
+  // Call step(rings) once. Only for steps that never wait.
   template <class Step>
   auto call(Step step) {
     return is_planning_ ? step(planned_) : step(live_);

@@ -8,8 +8,8 @@
 namespace pto::ring_buffer {
 namespace {
 
-// Return the ring whose oldest task the report names: the exhausted ring or, for a resource that
-// all rings share, the outermost ring with live tasks.
+// Return the ring whose oldest task the report names: the exhausted ring, or the outermost ring
+// with live tasks if all rings share the exhausted resource.
 uint32_t holding_ring(const Rings& rings, const Blocked& blocked) {
   if (blocked.what != Resource::kTensorMap) return blocked.ring;
   for (uint32_t ring = 0; ring < kRings; ++ring) {
@@ -20,7 +20,7 @@ uint32_t holding_ring(const Rings& rings, const Blocked& blocked) {
   return blocked.ring;
 }
 
-// The values equal those of the ABI, which programs use.
+// Programs receive the ABI's values, so these must be equal.
 static_assert(static_cast<uint32_t>(Resource::kWindow) == PTO_RESOURCE_TASK_RING);
 static_assert(static_cast<uint32_t>(Resource::kHeap) == PTO_RESOURCE_HEAP_RING);
 static_assert(static_cast<uint32_t>(Resource::kEdges) == PTO_RESOURCE_DEPENDENCY_POOL);

@@ -1,7 +1,7 @@
 // Dispatches ready tasks to the free cores of a scheduler thread.
 //
-// Each function works on one lane, the state of one scheduler thread. Only the thread inside step()
-// of that lane uses the lane.
+// Each function works on one lane, which is the state of one scheduler thread. Only the thread
+// inside step() of this lane uses it.
 #pragma once
 
 #include <atomic>
@@ -18,11 +18,12 @@ namespace pto::ring_buffer {
 struct alignas(64) Lane {
   uint32_t thread;
   uint32_t in_flight;
-  bool is_eager;                   // whether it was about to become idle after its last step
-  uint32_t fills[PTO_CORE_TYPES];  // number of times that it found tasks for free cores
+  bool is_eager;                   // whether the lane was about to become idle after its last step
+  uint32_t fills[PTO_CORE_TYPES];  // number of times that the lane found tasks for free cores
   uint32_t free_count[PTO_CORE_TYPES];
   pto_core_mask free_cores[PTO_CORE_TYPES];
-  int64_t counted;   // the number of its completed tasks that completed_ already includes
+  // the number of the lane's completed tasks that are already included in completed_
+  int64_t counted;
   char* scratch;     // memory for payloads of blocks, in use until dispatch() has copied them
   uint32_t used;     // bytes of scratch in use
   uint32_t batched;  // tasks in batch
@@ -47,12 +48,12 @@ class Dispatcher {
   Dispatcher(Context& context, Rings& rings, Ready& ready)
       : context_(context), rings_(rings), ready_(ready) {}
 
-  // The size of Lane::scratch in bytes, for the payloads of the blocks in one batch. If it is full,
-  // the batch is dispatched early.
+  // The size of Lane::scratch in bytes. It contains the payloads of the blocks in one batch. When
+  // it is full, the batch is dispatched early.
   static constexpr uint32_t kScratchBytes = 64 * 1024;
-  static_assert(kScratchBytes >= PTO_MAX_PAYLOAD, "one payload always fits");
+  static_assert(kScratchBytes >= PTO_MAX_PAYLOAD, "scratch must be large enough for a payload");
 
-  // The value for a core without a task.
+  // Mark the core as free.
   void free_core(Lane& lane, uint32_t core);
   // Take ready tasks and dispatch them in one batch. Return whether there was a task.
   bool fill_cores(Lane& lane);

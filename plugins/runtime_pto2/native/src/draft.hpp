@@ -10,7 +10,7 @@
 
 namespace pto::ring_buffer {
 
-// A tensor that is a key orders tasks by its address and covers no bytes.
+// Return whether the tensor is a key: it orders tasks by its address only, and covers no bytes.
 inline bool is_key(const pto_tensor_data& tensor) {
   if (tensor.is_pipe != 0) return true;
   for (uint32_t dim = 0; dim < tensor.ndims; ++dim) {
@@ -33,18 +33,18 @@ struct Draft {
   uint32_t core_type;
   uint32_t ring;
   uint32_t count = 1;  // number of slots
-  int64_t id;          // id of the first slot; known before the slots are taken
-  int64_t number;      // number in the ring of the first slot
+  int64_t id;          // task id of the first slot; known before the slots are taken
+  int64_t number;      // task number of the first slot in its ring
 
   uint32_t tensors = 0;
   uint32_t scalars = 0;
   uint32_t ordering = 0;      // number of tensors that order tasks
-  uint32_t entries = 0;       // maximum number of entries that it adds to the tensor map
+  uint32_t entries = 0;       // maximum number of entries that the submit adds to the tensor map
   uint64_t fresh = 0;         // bit i: parameter i gets its address from this submit
-  uint64_t output_bytes = 0;  // total size of the allocations, in whole slabs
+  uint64_t output_bytes = 0;  // total size of the submit's outputs, in whole slabs
 
   uint64_t heap_address = 0;
-  uint32_t gap_shift = 0;  // addresses of the outputs; see heap_memory.hpp
+  uint32_t gap_shift = 0;  // determines the addresses of the outputs; see heap_memory.hpp
   uint64_t heap_begin;     // virtual offset
   uint64_t heap_end;
   pto_payload* payload = nullptr;
@@ -55,7 +55,7 @@ struct Draft {
 // The newest submit, until it is published.
 struct HeldTask {
   uint32_t ring;
-  uint32_t count;  // number of slots; 0: no submit waits for publication
+  uint32_t count;  // number of slots; 0 if there is no such submit
   int64_t number;
 };
 

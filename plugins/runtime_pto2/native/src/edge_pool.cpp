@@ -7,7 +7,7 @@ bool EdgePool::place(const HeldTask& held, EdgeList& edges) {
   if (edges.count() != 0) {
     uint32_t first = reserve(held.ring, edges.count());
     if (first == 0 && !wait_for_entries(held, edges, &first)) return false;
-    // 0 if all producers have retired during the wait.
+    // first is 0 if all producers retired during the wait
     if (first != 0) {
       TaskDescriptor& descriptor = ring.descriptor(held.number);
       descriptor.first_edge = held.ring << 30 | first;
@@ -57,9 +57,9 @@ bool EdgePool::wait_for_entries(const HeldTask& held, EdgeList& edges, uint32_t*
   return has_space() || wait_.wait_until(blocked, has_space);
 }
 
-// The task has more edges than the pool has entries. Edges to producers that retire are not needed,
-// and the result must not depend on the time at which they retire. So this is an error only if it
-// remains when no task runs.
+// Called if the task has more edges than the pool has entries. Edges to retired producers are not
+// needed. But the result must not depend on the time at which producers retire, so this waits until
+// no task runs, and reports an error only if the edges are then still too many.
 bool EdgePool::wait_for_fewer(const HeldTask& held, EdgeList& edges, const Blocked& blocked) {
   if (!wait_.wait_until(blocked, [this] { return wait_.is_stalled(); })) return false;
   FreeSpace& space = run_.space;

@@ -1,4 +1,4 @@
-// The dependency pools of the rings. When a task is published, its edges get their entries.
+// The dependency pools of the rings. A task gets entries for its edges when it is published.
 //
 // Called by the orchestrator only.
 #pragma once
@@ -16,9 +16,9 @@ class EdgePool {
  public:
   EdgePool(RunState& run, SpaceWait& wait) : run_(run), wait_(wait) {}
 
-  // Write the edges of the newest task and store their position in its descriptor. Return false if
-  // the wait for free entries has failed. The list then lacks only edges to producers that have
-  // retired.
+  // Write the edges of the newest task to the pool, and store their position in its descriptor.
+  // Edges to producers that have retired are removed from the list. Return false if the wait for
+  // free entries has failed.
   bool place(const HeldTask& held, EdgeList& edges);
 
  private:

@@ -1,4 +1,4 @@
-// The edges of the submit that is being built. Used by the orchestrator only.
+// The edges of the submit that is in progress. Used by the orchestrator only.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace pto::ring_buffer {
 
-// The producers of one task. Each is listed once, even if there are several reasons for the edge.
+// The producers of one task. Each producer is listed once, even if several accesses need the edge.
 class EdgeList {
  public:
   struct Item {
@@ -16,15 +16,15 @@ class EdgeList {
     uint32_t kind;  // bits of EdgeKind
   };
 
-  // Prepare for producers in windows of these sizes. Return false if memory is exhausted.
+  // Reserve memory for producers in windows of these sizes. Return false if memory is exhausted.
   bool create(engine::Memory& memory, const uint64_t* windows);
-  // Prepare for windows up to this size; the list does not change.
+  // Reserve memory for windows of up to this size. The list does not change.
   bool grow(engine::Memory& memory, uint64_t window);
   void destroy(engine::Memory& memory);
 
   void clear() { count_ = 0; }
 
-  // Return the bits of `kind` that no earlier edge from this producer has.
+  // Add an edge. Return the bits of `kind` that no earlier edge from this producer has.
   uint32_t add(SlotRef producer, uint32_t kind) {
     if (count_ > kScanned) return add_marked(producer, kind);
     for (uint32_t index = 0; index < count_; ++index) {
@@ -46,8 +46,8 @@ class EdgeList {
     if (count_ > kScanned) mark_all();
   }
 
-  // Sort the edges by producer, because the order of look-ups depends on the addresses of tensors.
-  // No edge is added afterwards.
+  // Sort the edges by producer, so that their order does not depend on the addresses of tensors. No
+  // edge is added afterwards.
   void sort();
 
   uint32_t count() const { return count_; }
@@ -71,8 +71,8 @@ class EdgeList {
   uint32_t count_ = 0;
   uint64_t capacity_ = 0;
   uint64_t windows_[kRings] = {};
-  // Used beyond kScanned items: the index in items_ of each slot's item. Never cleared: an entry is
-  // valid only if that item names the slot.
+  // Used if there are more than kScanned items: for each slot, the index of its item in items_. The
+  // memory is never cleared, so an entry is valid only if that item names the slot.
   uint32_t* marks_[kRings] = {};
 };
 

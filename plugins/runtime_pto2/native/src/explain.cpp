@@ -11,9 +11,8 @@ namespace {
 
 constexpr uint32_t kListedTasks = 3;
 
-// Describe the first few live tasks on cores, and the first few that wait for producers. During a
-// run only atomic members can be read. The requested windows are used, because a planner changes
-// those of the rings.
+// List the first few tasks in `phase`. A run may be in progress, so only atomic members can be
+// read. The windows are those of the options, because a plan changes the windows of the rings.
 void add_tasks(Text& text, const RunView& view, Phase phase, const char* heading) {
   uint32_t listed = 0;
   for (uint32_t index = 0; index < kRings; ++index) {

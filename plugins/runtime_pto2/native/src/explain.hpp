@@ -19,8 +19,8 @@ struct RunView {
   const Deadlock& deadlock;
 };
 
-// Any thread may call it at any time. During a run, the result is a snapshot. Return the length of
-// the text.
+// Write the text and return its length. Any thread may call this at any time; during a run, the
+// numbers may be inconsistent with each other.
 size_t explain(const RunView& view, char* out, size_t capacity);
 
 }  // namespace pto::ring_buffer

@@ -3,7 +3,7 @@
 namespace pto::ring_buffer {
 namespace {
 
-// The distance in tasks at which sync_ring() prefetches the map entry of a retired task.
+// The number of tasks in advance at which sync_ring() prefetches the map entry of a retired task.
 constexpr int64_t kAhead = 8;
 
 }  // namespace

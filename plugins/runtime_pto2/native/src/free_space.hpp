@@ -2,11 +2,11 @@
 // freed.
 //
 // Schedulers advance the watermark of a ring when its tasks retire. sync() reads the watermark and
-// frees the resources of those tasks: slots, heap, entries of the dependency pool and of the tensor
-// map, payloads.
+// frees the resources of these tasks: slots, heap, payloads, and entries of the dependency pool and
+// of the tensor map.
 //
-// Only the orchestrator calls these methods. Callers of is_blocked() may read the data while the
-// orchestrator waits.
+// Only the orchestrator calls these methods. While it waits, the thread that checks for a deadlock
+// may also read the data.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,9 @@
 namespace pto::ring_buffer {
 
 struct RingSpace {
-  int64_t alive = 0;        // earlier tasks have retired; their entries and payloads are free
-  int64_t edges_alive = 0;  // the edges of earlier tasks are free
+  // tasks before this number have retired, and their entries and payloads are free
+  int64_t alive = 0;
+  int64_t edges_alive = 0;  // the edges of tasks before this number are free
   uint64_t heap_tail = 0;   // virtual offset
   uint64_t edges_tail = 0;
   HeapRing heap;
@@ -41,7 +42,8 @@ class FreeSpace {
   // call.
   void sync(CleanedBy reason, int64_t least);
   void sync_ring(uint32_t ring, CleanedBy reason);
-  // Called once for each submit. Calls sync() when enough tasks may have retired.
+  // Called once for each submit. Calls sync() when enough tasks may have retired since the last
+  // call.
   void sync_at_intervals() {
     if (--submits_to_sync_ == 0) sync(CleanedBy::kBatch, kBatch);
   }
@@ -65,7 +67,7 @@ class FreeSpace {
 
  private:
   static constexpr uint32_t kSyncInterval = 64;  // number of submits
-  // the number of retired tasks that justifies the cost of a pass
+  // the number of retired tasks for which a pass is worth its cost
   static constexpr int64_t kBatch = 64;
 
   Rings& rings_;

@@ -31,7 +31,7 @@ bool HeapMemory::find_ring_of(uint64_t address, uint32_t* ring) const {
   return false;
 }
 
-// The heap ranges of live tasks are ordered like the task numbers, so only the last range that
+// The heap ranges of live tasks have the order of the task numbers. So only the last range that
 // starts at or before the address can contain it.
 int64_t HeapMemory::owner_of(uint32_t index, uint64_t address) const {
   const TaskRing& ring = rings_.ring[index];

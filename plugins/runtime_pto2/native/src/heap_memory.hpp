@@ -1,7 +1,8 @@
 // The device memory of the heap rings.
 //
 // The memory of a ring is allocated when a task first needs it, and kept until destroy(). In
-// checking mode an output lies at twice its offset, and a gap of its own size follows it.
+// checking mode, the address of an output is twice as far from the start of the ring as its offset,
+// and a gap of the output's size follows it.
 //
 // Called by the orchestrator only.
 #pragma once
@@ -23,16 +24,18 @@ class HeapMemory {
   void destroy();
 
   bool is_open(uint32_t ring) const { return bases_[ring] != 0; }
-  // Returns PTO_ERROR_MEMORY, or another status of the platform, if device memory is exhausted.
+  // Allocates the memory of the ring. Returns PTO_ERROR_MEMORY, or another status of the platform,
+  // if device memory is exhausted.
   pto_status open(uint32_t ring);
 
   uint64_t address(uint32_t ring, uint64_t position) const {
     return bases_[ring] + (position << gap_shift_);
   }
-  // An output with the offset `offset` lies at offset << gap_shift() in the memory of the ring.
+  // The address of an output with the offset `offset` is offset << gap_shift() bytes after the
+  // start of the ring's memory.
   uint32_t gap_shift() const { return gap_shift_; }
 
-  // Return false if the address is not in a heap ring.
+  // Find the heap ring that contains the address. Return false if there is none.
   bool find_ring(uint64_t address, uint32_t* ring) const {
     return address - low_ < span_ && find_ring_of(address, ring);
   }
@@ -49,7 +52,7 @@ class HeapMemory {
   Rings& rings_;
   FreeSpace& space_;
   uint64_t bases_[kRings] = {};  // device addresses; 0: not allocated yet
-  // All heaps, with their gaps, lie in [low_, low_ + span_).
+  // The addresses of all heaps, with their gaps, are in [low_, low_ + span_).
   uint64_t low_ = 0;
   uint64_t span_ = 0;
   uint32_t gap_shift_ = 0;

@@ -1,14 +1,14 @@
-// The reservations in each heap ring since the start of the run. From them, a deadlock report
-// computes exactly which heap size would have sufficed: the placement depends only on this sequence
-// and on the size.
+// The reservations in each heap ring since the start of the run. A deadlock report computes from
+// them exactly which heap size would have sufficed, because the placement depends only on this
+// sequence and on the size.
 //
-// One word for each event: a reservation in slabs of 1024 bytes, or kReleased. When a scope ends
-// and a ring's scope_released changes, it changes to the ring's next task: an outer scope with
-// tasks in the same ring would have prevented the change. So a release always empties the ring, and
-// needs no operand.
+// Each event is one word: a reservation in slabs of 1024 bytes, or kReleased. When a scope ends and
+// scope_released of a ring changes, the new value is the number of the ring's next task: an outer
+// scope with tasks in the same ring would have prevented the change. So a release always empties
+// the ring, and needs no operand.
 //
-// Called by the orchestrator only. A new run clears nothing; pages are used only as far as the run
-// needs them.
+// Called by the orchestrator only. A new run clears no memory; only the pages that a run needs are
+// touched.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ class History {
     for (Ring& ring : rings_) ring = {};
   }
 
-  // `bytes`: the reserved size, a multiple of 1024, not 0.
+  // Record a reservation. `bytes` is a multiple of 1024 and not 0.
   void reserve(uint32_t ring, uint64_t bytes) {
     Ring& state = rings_[ring];
     state.held_bytes += bytes;
@@ -59,8 +59,8 @@ class History {
     add(state, ring, kReleased);
   }
 
-  // Return the maximum total size that tasks of open scopes held at the same time during the run.
-  // No smaller heap can suffice.
+  // Return the maximum total size that tasks of open scopes held at the same time. No smaller heap
+  // can suffice.
   uint64_t most_bytes(uint32_t ring) const { return rings_[ring].most_bytes; }
 
   // Return false if the run had too many events, or an event that is too large to record. Results

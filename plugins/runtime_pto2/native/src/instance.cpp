@@ -37,7 +37,7 @@ pto_status Instance::orchestrate() {
   int32_t result = -1;
   if (entry != nullptr) {
     const pto2_calls calls = orchestration_calls();
-    // An orchestration owns its arguments and may modify them.
+    // the orchestration may modify its arguments
     result = entry(&calls, this, const_cast<uint64_t*>(run_->args),
                    static_cast<int32_t>(run_->num_args));
   }

@@ -1,4 +1,4 @@
-// One attached runtime: the state of a device's run, which pto_runtime_api drives.
+// One attached runtime: the state of a device's run, behind pto_runtime_api.
 #pragma once
 
 #include <cstdint>

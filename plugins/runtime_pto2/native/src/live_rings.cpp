@@ -55,7 +55,7 @@ bool LiveRings::open_heap(const Draft& draft) {
   ErrorFacts facts{status};
   facts.value = bytes;
   return reject(run_.context, draft, facts, "the device has no memory for the heap of ring ",
-                draft.ring, ", ", bytes, " bytes; set heap to less");
+                draft.ring, ", ", bytes, " bytes; use a smaller heap");
 }
 
 bool LiveRings::reject_outputs(const Draft& draft) {
@@ -79,8 +79,8 @@ bool LiveRings::lend_output(const Draft& draft, uint32_t parameter) {
   ErrorFacts facts{status};
   facts.value = cause.value;
   facts.limit = cause.limit;
-  return reject(run_.context, draft, facts, "the outputs of ", TaskName{draft.id}, " (function ",
-                draft.task.func_id,
+  return reject(run_.context, draft, facts, "when the outputs of ", TaskName{draft.id},
+                " (function ", draft.task.func_id,
                 ") received their memory: ", static_cast<const char*>(cause.message));
 }
 

@@ -1,8 +1,8 @@
 // The rings of the run, as a submit uses them. A submit waits while a ring is full, and writes its
-// tasks for the schedulers. planned_rings.hpp has the same functions for a plan.
+// tasks for the schedulers. PlannedRings has the same functions for a plan.
 //
-// A function returns false if the run has failed or a deadlock has been proven. In the second case
-// the caller repeats the call on the planned rings; see current_rings.hpp.
+// A function returns false if the run has failed or a deadlock has been proven. After a proven
+// deadlock, the caller repeats the call on the planned rings; see current_rings.hpp.
 //
 // Called by the orchestrator only.
 #pragma once
@@ -30,24 +30,25 @@ class LiveRings {
 
   HeapMemory& heaps() { return heaps_; }
 
-  // Wait until the slots of the task are free. The caller then takes them.
+  // Wait until enough slots for the task are free. The caller then takes them.
   bool reserve_slots(const Draft& draft) {
     return run_.space.has_slots(draft.ring, draft.count) || wait_for_slots(draft);
   }
-  // Reserve draft.output_bytes in the heap; set heap_address, heap_begin and gap_shift.
+  // Reserve draft.output_bytes in the heap, and set heap_address, heap_begin and gap_shift.
   bool reserve_outputs(Draft& draft);
-  // In checking mode, report to the platform the memory of an output.
+  // In checking mode, report the memory of an output to the platform.
   bool lend_output(const Draft& draft, uint32_t parameter);
   // Wait until the tensor map has space for draft.entries more entries.
   bool reserve_entries(const Draft& draft) {
     return run_.space.map().has_space(draft.entries) || wait_for_entries(draft);
   }
-  // Write the payload and the descriptors.
+  // Write the payload and the descriptors of the task.
   bool write(Draft& draft);
-  // Place the edges of the newest task and append the task to the stream.
+  // Write the edges of the newest task to the pool, and append the task to the stream.
   bool publish(const HeldTask& held, EdgeList& edges);
 
-  // In checking mode: return whether the platform knows the memory. Otherwise fill `cause`.
+  // In checking mode: ask the platform whether the memory is valid. If it is not, `cause` receives
+  // the reason.
   pto_status check_range(uint64_t address, uint64_t bytes, pto_error* cause) const {
     const pto_platform* platform = run_.context.platform;
     return platform->check_range(platform->self, address, bytes, cause);

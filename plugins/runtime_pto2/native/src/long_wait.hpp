@@ -1,7 +1,7 @@
 // A description of the current wait of the orchestrator, for reports that other threads make.
 //
-// The orchestrator writes it; any thread may read it. A thread holds the lock only while it copies
-// a snapshot.
+// The orchestrator writes the description; any thread may read it. The lock is held only while a
+// thread copies the data.
 #pragma once
 
 #include <atomic>
@@ -32,14 +32,15 @@ class LongWait {
     picture_.blocked.what = Resource::kNone;
   }
 
-  // `blocked.what` is kNone if the orchestrator does not wait.
+  // Return a copy of the description. Its `blocked.what` is kNone if the orchestrator does not
+  // wait.
   Picture look() const {
     const Guard guard(lock_);
     return picture_;
   }
 
-  // Return a snapshot to one caller for each kLongWaitNs that the wait lasts; other callers get
-  // none.
+  // Return whether the caller should report the wait, and copy the description. Returns true only
+  // once for each kLongWaitNs that the wait lasts.
   bool is_due(uint64_t now_ns, Picture* picture) {
     const Guard guard(lock_);
     if (picture_.blocked.what == Resource::kNone || now_ns < told_ns_ + kLongWaitNs) return false;

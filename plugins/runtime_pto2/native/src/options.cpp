@@ -10,8 +10,8 @@ namespace {
 
 struct Rule {
   const char* key;
-  uint64_t Options::* one;            // form for an option with one value
-  uint64_t (Options::*each)[kRings];  // form for an option with a value for each ring
+  uint64_t Options::* one;            // set if the option has one value
+  uint64_t (Options::*each)[kRings];  // set if the option has a value for each ring
   uint64_t min;
   uint64_t max;
   uint64_t multiple;
@@ -49,8 +49,8 @@ const Rule* find(const char* key) {
   return nullptr;
 }
 
-// Parse a decimal number up to `end`, which is a comma or the end of the text. Return false for any
-// other text.
+// Parse a decimal number that ends at a comma or at the end of the text; `end` receives this
+// position. Return false for any other text.
 bool parse(const char* text, const char** end, uint64_t* value) {
   const char* digit = text;
   for (*value = 0; *digit >= '0' && *digit <= '9'; ++digit) {
@@ -117,7 +117,7 @@ pto_status Options::read(const pto_option* options, uint32_t count, pto_error* e
     const Rule* rule = find(options[index].key);
     if (rule == nullptr) {
       return refuse(error, 0, 0, "tensormap_and_ringbuffer has no option \"", options[index].key,
-                    "\"; it knows task_window, heap, dep_pool, ready_queue_shards and "
+                    "\"; its options are task_window, heap, dep_pool, ready_queue_shards and "
                     "tensor_map_pool");
     }
     const pto_status status = read_rule(*rule, options[index].value, this, error);

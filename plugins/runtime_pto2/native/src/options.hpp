@@ -1,4 +1,4 @@
-// The sizes of the rings and pools, which an instance receives as text options.
+// The sizes of the rings and pools, parsed from the options that an instance receives as text.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct Options {
   uint64_t ready_queue_shards = 3;
   uint64_t tensor_map_pool = 65536;  // number of entries
 
-  // Return PTO_ERROR_USAGE, with an explanation in `error`, for an unknown key or a value out of
-  // range.
+  // Read the options. Return PTO_ERROR_USAGE for an unknown key or a value out of range; `error`
+  // then explains it.
   pto_status read(const pto_option* options, uint32_t count, pto_error* error);
 };
 

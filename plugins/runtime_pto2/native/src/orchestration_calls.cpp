@@ -1,4 +1,4 @@
-// The functions in the table of an orchestration library.
+// The functions of the table that an orchestration library receives.
 #include "instance.hpp"
 
 namespace pto::ring_buffer {
@@ -44,8 +44,8 @@ void log(void* runtime, int32_t level, const char* function, const char* message
   platform->log(platform->self, is_known ? level : PTO_LOG_ALWAYS, line);
 }
 
-// An error that has a source position is a usage error. An exception of the orchestration has no
-// position.
+// An error with a source position is a usage error. An error without one is an exception of the
+// orchestration.
 void fail(void* runtime, const char* what, const char* file, int32_t line) {
   const pto_status status = file != nullptr ? PTO_ERROR_USAGE : PTO_ERROR_ORCHESTRATION;
   self(runtime).orchestrator().fail(status, what, file, line);

@@ -46,8 +46,9 @@ int64_t Orchestrator::reject_submit(const pto_tensor_task& task) {
   ErrorFacts facts{PTO_ERROR_USAGE};
   facts.task = TaskId{ring, run_.rings.ring[ring].next}.value();
   facts.func_id = task.func_id;
-  run_.context.fail_at(task.file, task.line, facts, "function ", task.func_id,
-                       " is submitted after orchestration_done; submit everything before it");
+  run_.context.fail_at(
+      task.file, task.line, facts, "function ", task.func_id,
+      " was submitted after orchestration_done; submit all tasks before that call");
   return -1;
 }
 
@@ -86,8 +87,8 @@ void Orchestrator::end_innermost_scope() {
   TaskRing& ring = run_.rings.ring[index];
   const int64_t released = run_.scopes.released(index, ring.next);
   if (released == ring.scope_released.load(std::memory_order_relaxed)) return;
-  // The store is seq_cst, like the store of `submitted`, so that schedulers that become idle see
-  // it. A later wait calls published(), so this code need not wake a scheduler.
+  // The store is seq_cst, like the store of `submitted`, so that a scheduler that becomes idle sees
+  // it. No scheduler is woken here: if the orchestrator waits later, the wait calls published().
   ring.scope_released.store(released, std::memory_order_seq_cst);
   current_.history().release(index);
   current_.call([&](auto& rings) { rings.released(index); });
@@ -126,7 +127,7 @@ void Orchestrator::close(Place at) {
   if (run_.has_failed()) return;
   if (is_closed_) {
     return fail(PTO_ERROR_USAGE,
-                "orchestration_done is called a second time; call it once, or not at all", at.file,
+                "orchestration_done was called a second time; call it at most once", at.file,
                 at.line);
   }
   publisher_.publish();

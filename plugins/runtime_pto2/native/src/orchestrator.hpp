@@ -1,10 +1,10 @@
 // The calls of an orchestration: submits, scopes, clusters, and the end.
 //
-// Only one thread at a time may call these methods. wait() and deadlock() are exceptions; see
-// there.
+// Only one thread at a time may call these methods, except wait() and deadlock(); see their
+// comments.
 //
-// Calls after an error do nothing. After a proven deadlock, the calls continue on planned rings in
-// order to find the sizes that suffice.
+// Calls after an error do nothing. After a proven deadlock, the calls continue on planned rings, to
+// find the sizes that would suffice.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ class Orchestrator {
   // Called between runs.
   void end() { current_.end(); }
 
-  // Return the id of the task, or of block 0; -1 after an error.
+  // Return the id of the task (of block 0 for a block task); -1 after an error.
   int64_t submit(pto_tensor_task& task) {
     if (run_.has_failed()) return -1;
     return is_closed_ ? reject_submit(task) : submitter_.submit(task);
@@ -52,7 +52,7 @@ class Orchestrator {
   // Return the id of a cluster; -1 after an error.
   int32_t allocate_cluster(const char* file, int32_t line);
   pto_status free_cluster(int32_t cluster, Place at = {});
-  // Report an error that the caller found.
+  // Fail the run with an error that the caller found.
   void fail(pto_status status, const char* what, const char* file, int32_t line);
   // Record that the program submits no more tasks. A second call is a usage error.
   void close(Place at = {});
@@ -66,12 +66,13 @@ class Orchestrator {
   // Any thread may call this; see deadlock.hpp.
   Deadlock& deadlock() { return deadlock_; }
   KernelTable& kernels() { return kernels_; }
-  // For statistics: any thread may call this, and may see a partly updated copy.
+  // For reports: any thread may call this, and may read a partly updated state.
   const RunStatistics& statistics() const { return run_.statistics; }
   const FreeSpace& space() const { return run_.space; }
 
  private:
-  // Return the status for calls of the orchestration: that of the run, but PTO_OK during planning.
+  // Return the status that the orchestration's calls return: that of the run, but PTO_OK while a
+  // plan is made.
   pto_status status() const {
     if (!run_.has_failed()) return PTO_OK;
     return deadlock_.is_proven() ? PTO_ERROR_DEADLOCK : run_.context.latch.status();

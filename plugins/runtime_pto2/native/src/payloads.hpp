@@ -1,7 +1,7 @@
 // Memory for the payloads of live tasks: blocks of a few sizes that are reused when tasks retire.
 //
-// The block that was freed last is reused first, while it is in the cache. A new run clears
-// nothing: it divides the same chunks again. Used by the orchestrator only.
+// The block that was freed last is reused first, because it is still in the cache. A new run clears
+// no memory: it divides the same chunks again. Used by the orchestrator only.
 #pragma once
 
 #include <cstddef>
@@ -26,13 +26,13 @@ class Payloads {
     for (Free*& free : free_) free = nullptr;
   }
 
-  // Return the size class for `length` bytes, from 1 to kLargest.
+  // Return the size class for a length of 1 to kLargest bytes.
   static uint32_t class_of(uint32_t length) {
     const uint32_t blocks = (length - 1) / kSmallest;
     return blocks == 0 ? 0 : 32 - static_cast<uint32_t>(__builtin_clz(blocks));
   }
 
-  // Return NULL if memory is exhausted.
+  // Return a block of the size class; NULL if memory is exhausted.
   pto_payload* take(uint32_t size_class) {
     Free* block = free_[size_class];
     if (block == nullptr) {

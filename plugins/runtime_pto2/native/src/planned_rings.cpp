@@ -8,7 +8,7 @@ void PlannedRings::enter() {
 }
 
 Plan PlannedRings::finish(bool is_whole) {
-  // The plan is a lower bound: an orchestration that ended early might have needed larger sizes.
+  // An orchestration that ended early might have needed larger sizes, so the plan is a lower bound.
   if (!is_whole) planner_.cut_short();
   return planner_.finish(history_);
 }
@@ -28,7 +28,7 @@ bool PlannedRings::reserve_outputs(Draft& draft) {
   return draft.heap_address != 0 || stop();
 }
 
-// The submit also inserts the entries of planned tasks, so the required number is exact.
+// The number is exact, because a planned submit also inserts its entries.
 bool PlannedRings::reserve_entries(const Draft& draft) {
   TensorMap& map = run_.space.map();
   planner_.needs_tensor_map(map.needed(draft.entries));

@@ -1,9 +1,10 @@
-// The rings of a plan, with the functions of live_rings.hpp. They are never full, and no task runs.
+// The rings of a plan, with the functions of LiveRings. These rings are never full, and no task
+// runs.
 //
 // After a proven deadlock, the orchestration continues on these rings. Each task counts as
-// completed at once. The planner records the required sizes of the rings; see planner.hpp.
+// completed at once. The planner records which sizes the rings need; see planner.hpp.
 //
-// A function returns false at a limit of the plan. Then it has also failed the run.
+// A function returns false if the plan has reached a limit. It has then also failed the run.
 //
 // Called by the orchestrator only.
 #pragma once
@@ -24,9 +25,9 @@ class PlannedRings {
   PlannedRings(RunState& run, History& history)
       : run_(run), history_(history), planner_(run.context) {}
 
-  // Call this when a deadlock has been proven and all schedulers have stopped.
+  // Called when a deadlock has been proven and all schedulers have stopped.
   void enter();
-  // Call when the orchestration has ended. `is_whole`: it reported no error. Return the smallest
+  // Called when the orchestration has ended. `is_whole`: it reported no error. Return the smallest
   // sizes that suffice, and restore the rings of the run.
   Plan finish(bool is_whole);
   void end() { planner_.end(); }
@@ -38,7 +39,7 @@ class PlannedRings {
   bool write(Draft&) { return true; }
   [[gnu::cold]] bool publish(const HeldTask& held, const EdgeList& edges);
 
-  // The memory of planned tasks has arbitrary addresses and contains no data.
+  // Always valid, because the memory of planned tasks has arbitrary addresses and contains no data.
   pto_status check_range(uint64_t, uint64_t, pto_error*) const { return PTO_OK; }
   bool is_output_of(const TaskRecord&, uint64_t) const { return true; }
 

@@ -147,8 +147,8 @@ void Planner::leave() {
   }
 }
 
-// The plan is a lower bound: an orchestration that read planned outputs received zeroes instead of
-// the results of kernels.
+// Return whether the orchestration has read planned outputs. It then received zeroes instead of the
+// results of kernels, so the plan is a lower bound.
 bool Planner::is_data_touched() const {
   const pto_platform* platform = context_.platform;
   for (uint32_t index = 0; index < chunk_count_; ++index) {

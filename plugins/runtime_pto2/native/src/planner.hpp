@@ -1,12 +1,12 @@
-// The requirements of an orchestration: the smallest sizes of rings and pools that suffice.
+// Finds the requirements of an orchestration: the smallest sizes of rings and pools that suffice.
 //
 // After a proven deadlock, the orchestration continues without kernels, as if each task completed
 // at once and every ring were large enough. The planner records the use of resources. From this
 // record, and from the history of the heap rings, it computes the smallest sizes.
 //
-// enter() replaces the task records of full rings by larger ones; finish() restores them. Between
-// the two calls only the orchestrator uses the rings, because schedulers see the proof and return
-// at once.
+// A full ring gets larger task records; finish() restores the original records. Between enter() and
+// finish(), only the orchestrator uses the rings, because schedulers see the proof and return at
+// once.
 //
 // Called by the orchestrator only.
 #pragma once
@@ -22,7 +22,7 @@ namespace pto::ring_buffer {
 
 class Planner {
  public:
-  // maximum number of planned tasks; planning ends there
+  // the limit for planned tasks, after which planning ends
   static constexpr int64_t kMaxTasks = int64_t{1} << 22;
   static constexpr uint64_t kChunkBytes = uint64_t{1} << 30;
   static constexpr uint32_t kMaxChunks = 1024;
@@ -32,33 +32,34 @@ class Planner {
 
   bool is_planning() const { return is_planning_; }
 
-  // Call this when a deadlock has been proven and no other thread runs.
+  // Called when a deadlock has been proven and no other thread runs.
   void enter(Rings& rings, const Sizes& sizes);
 
-  // Count the ring's next `count` tasks before they get their numbers, and enlarge the records of a
-  // full ring. Return false if the limit is reached; then the plan is a lower bound.
+  // Count the next `count` tasks of the ring before they get their numbers. If the ring is full,
+  // enlarge its task records. Return false if the limit is reached; the plan is then a lower bound.
   bool reserve_slots(uint32_t ring, uint32_t count);
 
-  // The ring's scope_released has changed. Advance its watermark to it, because all tasks count as
-  // completed.
+  // Called after scope_released of the ring has changed. Advances the watermark to it, because all
+  // tasks count as completed.
   void released(uint32_t ring);
 
-  // Return memory for the outputs of one submit: zeroes, whose pages are allocated on access.
-  // `bytes` is a multiple of 1024. Return 0 if memory is exhausted; then the plan is a lower bound.
+  // Return memory for the outputs of one submit: zeroes, whose pages are allocated on first access.
+  // `bytes` is a multiple of 1024. Return 0 if memory is exhausted; the plan is then a lower bound.
   uint64_t reserve_outputs(uint64_t bytes);
 
-  void needs_edges(uint32_t ring, uint64_t entries);  // maximum for one task
-  void needs_tensor_map(uint64_t entries);            // maximum alive at once, over all rings
+  // record the number of entries that one task needs
+  void needs_edges(uint32_t ring, uint64_t entries);
+  void needs_tensor_map(uint64_t entries);  // record the number of live entries over all rings
 
-  // Return the smallest id that is allocated neither in the plan nor in the run (the bits of
-  // `real`), because programs may rely on small ids. Return -1 at the limit.
+  // Return the smallest cluster id that is allocated neither in the plan nor in the run (the bits
+  // of `real`): programs may rely on small ids. Return -1 if the limit is reached.
   int32_t allocate_cluster(uint32_t depth, uint32_t real);
   bool is_allocated(int32_t cluster) const;
   void free_cluster(int32_t cluster);
   void end_scope(uint32_t depth);  // free the clusters of scopes of `depth` and deeper
 
-  // Record that the plan is a lower bound, because the orchestration ended early by an error or an
-  // abort.
+  // Record that the plan is a lower bound, because the orchestration was ended early by an error or
+  // an abort.
   void cut_short() { is_lower_bound_ = true; }
 
   // Called at the end of the orchestration. Restore the rings. The memory of outputs stays until
@@ -94,7 +95,8 @@ class Planner {
   Chunk chunks_[kMaxChunks] = {};
   uint32_t chunk_count_ = 0;
   uint32_t clusters_held_ = 0;
-  uint32_t cluster_depths_[kMaxClusters];  // 1 + the depth of its scope; 0: free
+  // 1 + the depth of the cluster's scope; 0 if the cluster is free
+  uint32_t cluster_depths_[kMaxClusters];
 };
 
 }  // namespace pto::ring_buffer

@@ -1,8 +1,8 @@
 // The newest submit, from its last step until it is published.
 //
 // Schedulers may start a task as soon as it is in the stream. So the newest submit is held back
-// until the next call, and its edges stay in a list, because add_dep() can still add edges to it.
-// Decision record 0005 compares this with the alternatives.
+// until the next call, which may be add_dep(); its edges stay in a list until then. Decision record
+// 0005 compares this with the alternatives.
 //
 // Called by the orchestrator only.
 #pragma once
@@ -29,8 +29,7 @@ class Publisher {
     last_id_ = draft.id;
   }
 
-  // Append the task that is held back, if any, to the stream. Return false if this fails; then the
-  // run has failed.
+  // Append the task that is held back, if any, to the stream. If this fails, the run has failed.
   void append() {
     if (held_.count == 0) return;
     current_.take([this](auto& rings) { return rings.publish(held_, current_.edges()); });

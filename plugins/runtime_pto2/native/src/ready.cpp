@@ -119,7 +119,7 @@ uint32_t Ready::take_local(uint32_t thread, uint32_t type, uint32_t limit, SlotR
   return count;
 }
 
-// Try all shards in turn, beginning with `first`.
+// Take tasks from the shards in turn, beginning with `first`.
 uint32_t Ready::take_shards(uint32_t thread, uint32_t type, uint32_t first, uint32_t limit,
                             SlotRef* out, LaneStatistics& statistics) {
   uint32_t count = 0;

@@ -7,12 +7,12 @@
 //            from this shard first, then from the others (steals). No lane waits for a locked
 //            shard: it tries the next one.
 //   pinned   tasks of a cluster: one queue for each cluster and core type, which belongs to the
-//            lane of these cores. Other lanes put such tasks into the inbox of this lane.
+//            lane of these cores. Other lanes put such tasks into the inbox of that lane.
 //
-// All queues are first in, first out, and are linked through TaskState::next_ready, so they have no
-// size limit. No ready task starves: only tasks that are local, pinned or in other shards can
-// overtake the first task of a shard. Every kFairTurn-th time that a lane fills cores of a type, it
-// takes tasks from the shards first, and starts with a different shard each time.
+// All queues are first in, first out. They are linked through TaskState::next_ready, so they have
+// no size limit. No ready task starves. Only tasks that are local, pinned or in other shards can
+// overtake the first task of a shard; therefore every kFairTurn-th time that a lane fills cores of
+// a type, it takes tasks from the shards first, and starts with a different shard each time.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@
 
 namespace pto::ring_buffer {
 
-// A list of linked tasks, which one thread uses, or several threads under a lock.
+// A linked list of tasks. Only one thread at a time may use it.
 class TaskList {
  public:
   void clear() {
@@ -92,8 +92,8 @@ class Ready {
   void create(uint32_t shards) { shards_ = shards < kMostShards ? shards : kMostShards; }
   void begin();
 
-  // Called by lane `thread`: all producers of the submit at `head` have completed, so all its
-  // blocks are ready.
+  // Called by lane `thread` when all producers of the submit at `head` have completed. Adds the
+  // task or all its blocks.
   void add(uint32_t thread, SlotRef head);
 
   // Called by lane `thread`: take at most `limit` tasks of `type`. Return their number. If
@@ -109,11 +109,12 @@ class Ready {
   uint32_t pinned(uint32_t thread, uint32_t type) const { return lanes_[thread].pinned[type]; }
   SlotRef take_pinned(uint32_t thread, uint32_t type, uint32_t cluster);
 
-  // Lane `thread` has no free core of `type` left: move its local tasks to a shard for other lanes,
-  // and wake them. If every shard is locked, the next step tries again.
+  // Called by lane `thread` when it has no free core of `type` left. Moves its local tasks to a
+  // shard for other lanes, and wakes them. If every shard is locked, the next step tries again.
   void leave(uint32_t thread, uint32_t type, LaneStatistics& statistics);
 
-  // Return whether lane `thread`, which has just entered itself in resting_, would find a task.
+  // Return whether there is a task that the lane could take. A lane calls these functions after it
+  // has entered itself in resting_.
   bool has_shared(uint32_t type) const;
   bool has_local(uint32_t thread, uint32_t type) const {
     return lanes_[thread].local[type].size() > 0;
@@ -139,8 +140,8 @@ class Ready {
     TaskList local[PTO_CORE_TYPES];
     uint32_t pinned[PTO_CORE_TYPES];
     uint32_t own_shard;
-    uint32_t other_shard;                    // first shard when the shared queues are tried first
-    alignas(64) std::atomic<SlotRef> inbox;  // last in, first out
+    uint32_t other_shard;  // where to start when the shared queues are tried first
+    alignas(64) std::atomic<SlotRef> inbox;  // a stack of tasks from other lanes
   };
 
   void add_one(uint32_t thread, SlotRef task);
@@ -155,8 +156,8 @@ class Ready {
   Context& context_;
   Rings& rings_;
   Resting& resting_;
-  uint32_t shards_ = 1;  // number that was requested
-  uint32_t used_ = 1;    // number in this run: at most one for each scheduler
+  uint32_t shards_ = 1;  // the requested number of shards
+  uint32_t used_ = 1;    // the number of shards in this run: at most one for each scheduler
   uint32_t threads_ = 1;
   uint8_t lane_of_cluster_[PTO_MAX_BLOCKS] = {};
   Lane lanes_[PTO_MAX_AICPU_THREADS] = {};

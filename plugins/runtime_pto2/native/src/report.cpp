@@ -12,13 +12,13 @@ namespace {
 
 constexpr size_t kLongestName = 60;
 
-// The texts about a resource, in the order of the enumerators of Resource.
+// The texts about a resource. The array has the order of the enumerators of Resource.
 struct ResourceNames {
   const char* name;
   const char* unit;
-  const char* one;  // name of one unit
+  const char* one;  // the unit in the singular
   const char* key;
-  const char* environment;  // NULL: there is none
+  const char* environment;  // NULL if there is no variable
 };
 
 constexpr ResourceNames kResourceNames[kResources] = {
@@ -50,8 +50,8 @@ void add_scope(Text& text, const Proof& proof) {
   add_place(text, proof.scope_place);
 }
 
-// Write the size in the syntax of its option: one value if all rings share it, otherwise one value
-// for each ring.
+// Write the size in the syntax of its option: one value if it is the same for all rings, otherwise
+// one value for each ring.
 void add_value(Text& text, const Sizes& sizes, Resource resource) {
   const uint64_t first = size_of(sizes, resource, 0);
   bool is_shared = true;
@@ -64,7 +64,8 @@ void add_value(Text& text, const Sizes& sizes, Resource resource) {
   }
 }
 
-// Example: "task window 16 slots (4 is too small for ring 0): --set pto2.task_window=16, ...".
+// Write a required size, for example "task window 16 slots (4 is too small for ring 0): --set
+// pto2.task_window=16, ...".
 void add_size(Text& text, const Sizes& now, const Plan& plan, Resource resource) {
   const ResourceNames& names = names_of(resource);
   text.add(names.name, " ");
@@ -112,7 +113,7 @@ void add_pool(Text& text, const Proof& proof) {
   const uint64_t size = size_of(proof.sizes, resource, proof.blocked.ring);
   const char* unit = names_of(resource).unit;
   add_resource(text, resource, proof.blocked.ring);
-  text.add(" has no free space: ", proof.used, " of ", size, " ", unit, " in use by tasks alive, ",
+  text.add(" has no free space: ", proof.used, " of ", size, " ", unit, " in use by live tasks, ",
            proof.blocked.needed, " ", unit_of(resource, proof.blocked.needed), " wanted");
 }
 
@@ -238,7 +239,7 @@ void add_plan(Text& text, const Proof& proof, const Plan& plan) {
   if (!plan.is_any_short(proof.blocked.what)) {
     text.add(count > 0 ? " " : "", "A larger ", names_of(proof.blocked.what).name,
              " is needed, by ", names_of(proof.blocked.what).key,
-             "; how much larger could not be found out.");
+             "; the required size could not be determined.");
   }
 }
 

@@ -18,12 +18,13 @@ const char* unit_of(Resource resource, uint64_t count);
 // Return whether each ring has a separate resource of this kind.
 bool is_per_ring(Resource resource);
 
-// Write the log line about a long wait, in the published form.
+// Write the log line about a long wait, in the form of the published runtime.
 void add_blocked(engine::Text& text, const Proof& proof, uint64_t waited_ns);
 
 // Write the exhausted resource with its numbers.
 void add_exhausted(engine::Text& text, const Proof& proof);
-// Write the cycle of tasks that wait for each other; its first task appears again at the end.
+// Write the cycle of the orchestrator, tasks and scopes that wait for each other. Its first member
+// appears again at the end.
 void add_chain(engine::Text& text, const Proof& proof);
 // Write the smallest sizes that suffice, and how to set them.
 void add_plan(engine::Text& text, const Proof& proof, const Plan& plan);

@@ -5,17 +5,18 @@
 // write the watermarks. Each of these words has a separate cache line.
 //
 // The stream: the orchestrator appends the slot of each submit to `log` (for a block task, the slot
-// of its first block), and then advances `submitted`. The thread that holds `wiring` connects
-// submits to their producers. It reads all scope_released words, then `submitted`, in this order;
-// connects all submits up to it; then lets tasks below those scope_released numbers retire. So a
+// of its first block), and then advances `submitted`. The wiring thread connects submits to their
+// producers. It reads all scope_released words and then `submitted`, in this order. It connects all
+// submits up to that position. Only then may tasks below these scope_released numbers retire. So a
 // task that names a buffer is connected before the end of the buffer's scope can release the
 // buffer.
 //
-// Retiring: a thread that makes a task ready to retire first stores that state. Then it reads
-// `releasable` with a read-modify-write operation; the wiring thread writes the word in the same
-// way. So either the thread sees the new number, or the wiring thread sees its store. If there is a
-// task to retire, the thread adds 1 to `retiring`. The thread that found 0 there retires tasks. It
-// resets `retiring` to 0 only if no other thread has added to it since the scan began.
+// Retiring: a thread that makes a task ready to retire first stores the new state of the task. Then
+// it reads `releasable` with a read-modify-write operation; the wiring thread writes `releasable`
+// in the same way. So either the first thread sees the new value of `releasable`, or the wiring
+// thread sees the new state. If there is a task to retire, a thread adds 1 to `retiring`. The
+// thread that found 0 there retires tasks. It resets `retiring` to 0 only if no other thread has
+// added to it since its scan began.
 #pragma once
 
 #include <atomic>
@@ -33,24 +34,25 @@ struct TaskRing {
   TaskDescriptor* descriptors = nullptr;
   TaskState* states = nullptr;
   TaskRecord* records = nullptr;
-  Edge* edges = nullptr;  // number of entries in the dependency pool
+  Edge* edges = nullptr;  // the dependency pool
   uint32_t edge_capacity = 0;
 
-  // Written by the orchestrator: the number of the next task. It is in another cache line than the
+  // Written by the orchestrator: the number of the next task. It is not in the cache lines of the
   // words that schedulers read for every task.
   alignas(64) int64_t next = 0;
   // All tasks before this number belong to ended scopes.
   alignas(64) std::atomic<int64_t> scope_released{0};
-  // last_task_alive: the oldest task that has not retired. The thread that holds `retiring` writes
-  // it.
+  // The published name is last_task_alive: the number of the oldest task that has not retired.
+  // Written by the thread that is retiring tasks.
   alignas(64) std::atomic<int64_t> watermark{0};
-  // Written by schedulers: the part of scope_released that the wiring has processed.
+  // Written by schedulers: the value of scope_released up to which tasks may retire; see "The
+  // stream" above.
   alignas(64) std::atomic<int64_t> releasable{0};
-  // Written by schedulers: the number of threads that have found tasks to retire, the thread that
-  // retires them included; see "Retiring" above.
+  // Written by schedulers: the number of threads that have found tasks to retire, including the
+  // thread that retires them; see "Retiring" above.
   std::atomic<uint32_t> retiring{0};
 
-  // Return the number of the newest task in a slot.
+  // Return the number of the newest task in the slot `wanted`.
   int64_t newest_in(uint32_t wanted) const {
     const uint32_t back = (slot(next - 1) - wanted) & (window - 1);
     return next - 1 - static_cast<int64_t>(back);
@@ -64,33 +66,33 @@ struct TaskRing {
 struct Options;
 
 struct Rings {
-  // Reserve the memory of all rings and of the log. Call destroy() even if this fails for lack of
-  // memory.
+  // Reserve the memory of all rings and of the log. Call destroy() even if memory is exhausted.
   Shortage create(Memory& memory, const Options& options);
   void destroy(Memory& memory);
   // Called by the orchestrator at the start of a run, after the scheduler's begin().
   void begin();
-  // Mark the slots of tasks that have not retired as free, because reports read only the phases.
-  // Called before the scheduler's begin(). `is_deadlocked`: the last run ended in a deadlock, and
-  // its plan has changed the watermarks.
+  // Mark the slots of tasks that have not retired as free: the next run's reports read only the
+  // phases. Called before the scheduler's begin(). `is_deadlocked`: the last run ended in a
+  // deadlock, and its plan has changed the watermarks.
   void clear_phases(bool is_deadlocked);
 
   TaskRing ring[kRings];
 
-  SlotRef* log = nullptr;  // log_size entries: a power of two, at least the sum of the windows
+  SlotRef* log = nullptr;  // has log_size entries: a power of two, at least the sum of the windows
   uint64_t log_size = 0;
-  // The number of submits so far. Stored with seq_cst after the entry, because schedulers that
-  // become idle read it.
+  // The number of announced submits. Stored with seq_cst after the log entry, because schedulers
+  // that become idle read it.
   alignas(64) std::atomic<uint64_t> submitted{0};
-  // The number of submits in the log, at least `submitted`. Stored for each submit: only a
+  // The number of submits in the log; it is at least `submitted`. Stored for each submit: only a
   // scheduler that is about to become idle reads this cache line.
   alignas(64) std::atomic<uint64_t> logged{0};
   // The number of submits that have been connected to their producers.
   alignas(64) std::atomic<uint64_t> wired{0};
 
-  // Used when the orchestrator waits for free space: it sets `waiting`, checks again, and then
-  // waits until `signal` changes. A thread that advances a watermark or `wired`, or frees a
-  // cluster, while `waiting` is set increments `signal` and calls the platform's notify.
+  // Used when the orchestrator waits for free space. The orchestrator sets `waiting`, checks again,
+  // and then waits until `signal` changes. While `waiting` is set, a thread that advances a
+  // watermark or `wired`, or that frees a cluster, increments `signal` and calls the platform's
+  // notify.
   alignas(64) std::atomic<uint32_t> waiting{0};
   std::atomic<uint32_t> signal{0};
 

@@ -1,6 +1,6 @@
 // The data that the classes of the submit path share.
 //
-// Used by the orchestrator only, except for the parts whose comments say otherwise.
+// Used by the orchestrator only, except for the members whose classes state otherwise.
 #pragma once
 
 #include "clusters.hpp"
@@ -38,7 +38,7 @@ struct RunState {
   Scopes scopes;
   Sizes sizes;
   RunStatistics statistics = {};
-  bool is_full = false;  // hazard mode of the run
+  bool is_full = false;  // whether the run has full hazards
 };
 
 }  // namespace pto::ring_buffer

@@ -78,8 +78,9 @@ int32_t Scheduler::step(uint32_t thread) {
     retired += completion_.retire(static_cast<uint32_t>(__builtin_ctz(rings)));
   }
   lane.statistics.retired += retired;
-  // Another lane may have completed the task while this lane was still connecting it, when the
-  // state of the task was not valid yet.
+  // Signal also after wiring: the orchestrator may wait for a task that another lane completed
+  // while this lane was still wiring its batch. Until then the orchestrator ignores the state of
+  // such a task.
   const bool has_wired = wired.wired > 0 && threads_ > 1;
   if (has_completed || has_wired || retired > 0) signal_orchestrator(lane);
   lane.is_eager = false;
@@ -87,7 +88,8 @@ int32_t Scheduler::step(uint32_t thread) {
   return rest(lane, has_completed || wired.wired > 0 || retired > 0);
 }
 
-// Return the rings, as bits, in which a task may be able to retire now.
+// Collect the completed tasks of the lane's cores. Return, as bits, the rings in which a task may
+// be able to retire now.
 uint32_t Scheduler::collect(Lane& lane) {
   pto_poll_result result = {};
   context_.platform->poll(context_.platform->self, lane.thread, &result);
@@ -107,7 +109,8 @@ uint32_t Scheduler::collect(Lane& lane) {
   return rings;
 }
 
-// Add the position of the submit, and the name of the task if the message does not contain it.
+// Prefix the message with the position of the submit, and with the name of the task if the message
+// does not contain it.
 void Scheduler::name_fault(pto_error& error) {
   const pto_error told = error;
   Text text(error.message, sizeof error.message);
@@ -150,8 +153,9 @@ bool Scheduler::latch_fault(const pto_core_mask& faulted, const Lane& lane) {
   return true;
 }
 
-// The orchestrator waits for a change of a watermark, of `wired` or of phases. This step stored
-// these values before the store that precedes its check of `waiting`, and synchronise() reads them.
+// Signal a waiting orchestrator. It waits for a change of a watermark, of `wired` or of a phase.
+// This step has stored these values before its seq_cst store below, which precedes its check of
+// `waiting`. The orchestrator reads them after synchronise().
 void Scheduler::signal_orchestrator(Lane& lane) {
   const int64_t completed = lane.completed.load(std::memory_order_relaxed);
   lane.completed.store(completed, std::memory_order_seq_cst);
@@ -175,7 +179,8 @@ int32_t Scheduler::rest(Lane& lane, bool has_progress) {
 #endif
 }
 
-// The wiring thread checks again before it becomes idle, so its own changes need no wake-up.
+// Return whether the lane would find work. Work of the stream does not count while another thread
+// wires it, because that thread checks again before it becomes idle.
 bool Scheduler::finds_work(const Lane& lane) const {
   if (wiring_.has_news(true) && !wiring_.is_at_work()) return true;
   if (ready_.has_mail(lane.thread)) return true;
@@ -188,8 +193,8 @@ bool Scheduler::finds_work(const Lane& lane) const {
   return false;
 }
 
-// The last lane that runs out of work sees all completions, because each lane adds its own
-// completions before this check.
+// Return whether the run is complete. Each lane adds its own completions before this check, so the
+// last lane that runs out of work sees all completions.
 bool Scheduler::is_complete(Lane& lane) {
   if (lane.in_flight > 0) return false;
   const int64_t completed = lane.completed.load(std::memory_order_relaxed);

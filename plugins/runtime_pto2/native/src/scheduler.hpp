@@ -1,9 +1,9 @@
 // Connects the tasks of the stream, dispatches ready tasks and completes finished ones. Each
 // scheduler thread has one lane, which the thread inside step(thread) owns.
 //
-// The parts of a step: completions of the lane's cores, a batch of the stream, dispatch in one
-// batch, tasks that can retire now. A lane without work enters itself in resting_ and checks again
-// before it returns idle.
+// A step has four parts: it collects completions of the lane's cores, connects a batch of the
+// stream, dispatches ready tasks in one batch, and retires tasks. A lane without work enters itself
+// in resting_ and checks again before it returns idle.
 #pragma once
 
 #include <atomic>
@@ -38,41 +38,41 @@ class Scheduler {
         completion_(context, rings, ready_, clusters),
         wiring_(rings, ready_) {}
 
-  // `shards`: the number of ready queues for each core type, 1 to Ready::kMostShards. False if
-  // memory is exhausted.
+  // Return false if memory is exhausted. `shards`: the number of ready queues for each core type, 1
+  // to Ready::kMostShards.
   bool create(uint32_t shards);
   void destroy();
-  // Reset all data that schedulers own, also in `rings`: watermark, releasable, wired.
+  // Reset all data that schedulers own, including the words watermark, releasable and wired of the
+  // rings.
   void begin();
 
-  // Called by the orchestrator: `submitted` has advanced, or the orchestrator is about to wait for
-  // tasks that can retire because `scope_released` has advanced. The end of a scope alone wakes no
-  // scheduler.
+  // Called by the orchestrator after `submitted` has advanced, and before it waits for tasks that
+  // can retire because `scope_released` has advanced. The end of a scope alone wakes no scheduler.
   void published() { resting_.wake_if_all_rest(); }
-  // Called by the orchestrator after it advanced `logged`: return whether only published() would
-  // make a scheduler read the stream.
+  // Called by the orchestrator after it has advanced `logged`. Return whether all schedulers are
+  // idle, so that none reads the stream unless published() is called.
   bool is_resting() const { return resting_.do_all_rest(); }
-  // Called by the orchestrator: it submits no more tasks, and all scopes have ended.
+  // Called by the orchestrator when it submits no more tasks and all scopes have ended.
   void build_done();
   bool is_build_done() const { return build_done_.load(std::memory_order_acquire); }
-  // Called by the orchestrator after it set rings.waiting and before it checks again: make the
-  // writes that lanes made before their check of `waiting` visible (watermarks and phases).
+  // Called by the orchestrator after it has set rings.waiting and before it checks again. Makes
+  // visible the watermarks and phases that lanes wrote before they checked `waiting`.
   void synchronise() const;
 
   // Run a step of scheduler `thread`; return PTO_STEP_*.
   int32_t step(uint32_t thread);
 
-  // Make every scheduler check the run again. Any thread may call this.
+  // Wake every scheduler, so that it checks the state of the run. Any thread may call this.
   void wake_all();
 
-  // Make every later step return idle, or the error once there is one. Called while no other thread
+  // Make every later step return idle, or the error if there is one. Called while no other thread
   // runs.
   void halt() { is_halted_.store(true, std::memory_order_relaxed); }
-  // Return whether a step would find work without a completion or a submit. Called while no other
-  // thread runs.
+  // Return whether a step would find work even if no core completes a task and no task is
+  // submitted. Called while no other thread runs.
   bool has_work() const;
 
-  // Any thread may call this at any time. The result is a snapshot.
+  // Return the current counts. Any thread may call this at any time.
   Progress progress() const;
   uint32_t threads() const { return threads_; }
   const LaneStatistics& statistics(uint32_t thread) const { return lanes_[thread].statistics; }

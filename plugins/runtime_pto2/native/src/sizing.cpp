@@ -6,17 +6,17 @@ namespace pto::ring_buffer {
 namespace {
 
 constexpr uint64_t kSlab = History::kSlabBytes;
-// The maximum number of events for which the search tries every heap size. For more events, the
-// search uses bisection.
+// The search tries every heap size until it has processed this many events. After that, it uses
+// bisection.
 constexpr uint64_t kLinearEvents = uint64_t{1} << 24;
 
-// The sizes of the rings in `mask`, which all have the same value.
+// Searches for the smallest heap size with which every ring in `mask` suffices.
 class HeapSearch {
  public:
   HeapSearch(const History& history, uint32_t mask) : history_(history), mask_(mask) {}
 
-  // Return a size that suffices while the next smaller one does not. This is the smallest
-  // sufficient size, unless the history is so long that only some sizes were tried.
+  // Return a size that suffices, while the next smaller size does not. It is the smallest
+  // sufficient size, unless the history is so long that not every size was tried.
   uint64_t smallest() {
     uint64_t most = 0;
     uint64_t largest = 0;
@@ -47,8 +47,8 @@ class HeapSearch {
  private:
   bool has(uint32_t ring) const { return (mask_ >> ring & 1) != 0; }
 
-  // `small` does not suffice. `large` does: between two releases, a ring skips less than its
-  // largest reservation, and holds the sum of all others.
+  // Search between two sizes. `small` does not suffice. `large` does: between two releases, a ring
+  // skips less than its largest reservation and holds the sum of all others.
   uint64_t between(uint64_t small, uint64_t large) const {
     while (large - small > kSlab) {
       const uint64_t middle = small + (large - small) / kSlab / 2 * kSlab;
@@ -75,7 +75,8 @@ bool is_shared(const uint64_t (&sizes)[kRings]) {
   return sizes[0] == sizes[1] && sizes[0] == sizes[2] && sizes[0] == sizes[3];
 }
 
-// Raise `sizes` to `smallest` where they are smaller. A value that all rings share stays one value.
+// Raise each size to the smallest sufficient size. If all rings have the same size, they keep a
+// common size.
 void raise(uint64_t (&sizes)[kRings], const uint64_t (&smallest)[kRings],
            bool (&is_short)[kRings]) {
   const bool shared = is_shared(sizes);

@@ -1,5 +1,5 @@
-// Compute the smallest sizes for the requirements of a run. Pure functions: they use no platform
-// and no clock.
+// Computes the smallest sizes that meet the requirements of a run. Pure functions: they use no
+// platform and no clock.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Sizes {
   uint64_t blocks = 0;  // number of clusters of the device
 };
 
-// The requirements of the run. A value of 0, or not above the size of the run, is ignored.
+// The requirements of the run. A requirement that the sizes of the run already meet is ignored.
 struct Needs {
   uint64_t tasks[kRings];  // maximum number of tasks alive at once
   uint64_t edges[kRings];  // maximum number of dependency entries for one task
@@ -24,13 +24,15 @@ struct Needs {
   uint64_t clusters;       // maximum number of clusters held at once
 };
 
-// The smallest sizes that suffice. A size that the four rings share stays one value; sizes that
-// were large enough do not change.
+// The smallest sizes that suffice. If the four rings have a common size, they keep a common size.
+// Sizes that were large enough do not change.
 struct Plan {
   Sizes sizes;
-  // The sizes that are too small now. The tensor map and the clusters count as ring 0.
+  // Which sizes of the run are too small. For the tensor map and the clusters, only the entry of
+  // ring 0 is used.
   bool is_short[kResources][kRings];
-  bool is_lower_bound;  // true if planning ended early, planned data was read, or history was lost
+  // set if planning ended early, planned data was read, or the history is incomplete
+  bool is_lower_bound;
 
   bool is_any_short(Resource resource) const {
     const bool* rings = is_short[static_cast<uint32_t>(resource)];

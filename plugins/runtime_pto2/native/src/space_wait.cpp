@@ -5,7 +5,7 @@
 namespace pto::ring_buffer {
 namespace {
 
-// number of the long wait, for the other threads that report it
+// how often a waiting orchestrator updates the description of its wait
 constexpr uint64_t kUpdateNs = 10'000'000;
 
 }  // namespace

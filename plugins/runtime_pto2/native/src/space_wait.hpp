@@ -1,7 +1,7 @@
-// The wait of the orchestrator for free space, and its description for other threads.
+// The wait of the orchestrator for free space, and a description of the wait for other threads.
 //
 // The orchestrator waits in the platform's wait(). The wait ends when space has been freed, when
-// the run fails, or when the backend has proven with stalled() that no task can free space.
+// the run fails, or when the backend has called stalled() and no task can free space.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +19,28 @@ class SpaceWait {
 
   void begin() { blocked_ = {}; }
 
-  // Called by the orchestrator: wait until `has_space` returns true. The thread that proves
-  // deadlocks also calls `has_space`. Return false if the run has failed or a deadlock has been
+  // Called by the orchestrator: wait until `has_space` returns true. A thread that tries to prove a
+  // deadlock also calls `has_space`. Return false if the run has failed or a deadlock has been
   // proven.
   template <class HasSpace>
   bool wait_until(const Blocked& blocked, HasSpace has_space) {
     blocked_ = blocked;
     return wait([](void* context) { return (*static_cast<HasSpace*>(context))(); }, &has_space);
   }
-  // Return whether the backend tries to prove a deadlock now: no other thread runs, and no task can
-  // complete. The orchestrator calls this inside `has_space`.
+  // Return whether the backend is trying to prove a deadlock: no other thread runs, and no task can
+  // complete. Called inside `has_space`.
   bool is_stalled() const { return is_stalled_; }
 
   // Return whether the orchestrator waits for space. Called by stalled(), while no other thread
   // runs and the orchestrator is inside wait().
   bool is_blocked() const { return blocked_.what != Resource::kNone; }
-  // Return whether there is free space after all. If so, the caller then calls wake().
+  // Call `has_space` once more before a deadlock is declared, and return its result. If it is true,
+  // the caller must call wake().
   bool can_continue();
   void wake() { run_.rings.wake_orchestrator(run_.context.platform); }
   Proof proof() const;
 
-  // Any thread may call this: log the current wait, once for each interval that it lasts.
+  // Log the current wait once for each interval that it lasts. Any thread may call this.
   void log_long_wait();
   const LongWait& long_wait() const { return long_wait_; }
 
@@ -53,7 +54,7 @@ class SpaceWait {
   bool (*has_space_)(void*) = nullptr;
   void* has_space_context_ = nullptr;
   bool is_stalled_ = false;
-  // can_continue() has already called has_space() with success. Do not call has_space() again,
+  // can_continue() has already called has_space() with success. It must not be called again,
   // because it reserves the space.
   bool has_reserved_ = false;
 };

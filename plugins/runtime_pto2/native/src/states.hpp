@@ -1,7 +1,7 @@
 // The states of a task and their transitions. docs/states.md is generated from these tables.
 //
-// Every change of TaskState::phase uses move(). Compiled with PTO_CHECK_STATES, it traps on a pair
-// that is not in the table; otherwise it is a plain store.
+// Every change of TaskState::phase uses move(). If PTO_CHECK_STATES is defined, move() traps when
+// the table has no entry for the state and the event. Otherwise it is a plain store.
 #pragma once
 
 #include <atomic>
@@ -71,7 +71,7 @@ constexpr bool may_follow(uint32_t phase, Event event) {
   return false;
 }
 
-// Return the state that follows `event`. The event determines the state before it.
+// Return the state that follows `event`. Each event always leads to the same state.
 constexpr Phase target(Event event) {
   for (const Transition& transition : kTransitions) {
     if (transition.event == event) return transition.to;
@@ -79,7 +79,7 @@ constexpr Phase target(Event event) {
   return kFree;
 }
 
-// Called by the thread that currently owns the task.
+// Change the state. Called by the thread that currently owns the task.
 template <Event kEvent>
 inline void move(std::atomic<uint32_t>& phase,
                  std::memory_order order = std::memory_order_relaxed) {

@@ -1,4 +1,5 @@
-// The counters of a run that the orchestrator maintains, and the output format of all counters.
+// The counters of a run that the orchestrator maintains, and the function that writes all counters
+// of a run.
 //
 // docs/sizing-rings.md explains which counters matter for the sizes of rings.
 #pragma once
@@ -18,7 +19,7 @@ namespace pto::ring_buffer {
 // copy.
 struct RunStatistics {
   struct Ring {
-    uint64_t tasks_peak;  // number alive at once
+    uint64_t tasks_peak;  // largest number of live tasks
     uint64_t heap_peak;   // bytes
     uint64_t dependencies_peak;
     uint64_t scopes;
@@ -44,7 +45,7 @@ struct RunStatistics {
   }
 };
 
-// The current use of the rings, as far as the orchestrator knows.
+// The current use of a ring, as far as the orchestrator knows.
 struct RingUse {
   uint64_t tasks;
   uint64_t heap_bytes;
@@ -60,8 +61,8 @@ struct StatisticsSources {
   uint64_t reserved_bytes;
 };
 
-// Write at most `capacity` counters. Return the total number. Called after a run, or during one for
-// an inexact snapshot.
+// Write at most `capacity` counters. Return the number of all counters. Called after a run, or
+// during a run if the values may be inexact.
 uint32_t write_statistics(const StatisticsSources& sources, pto_statistic* out, uint32_t capacity);
 
 }  // namespace pto::ring_buffer

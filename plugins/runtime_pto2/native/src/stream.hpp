@@ -1,9 +1,9 @@
 // The orchestrator's end of the stream of submits; see rings.hpp.
 //
-// While schedulers have other work, up to kInterval submits share one store of `submitted`, a word
-// that all schedulers read. No submit waits for the next one: a scheduler that is about to become
-// idle also reads `logged`, and if all schedulers are idle, the next submit advances `submitted`
-// and wakes one of them.
+// All schedulers read the word `submitted`. So while they have other work, up to kInterval submits
+// share one store of it. Still, no submit depends on the next one: a scheduler that is about to
+// become idle also reads `logged`, and if all schedulers are idle, the next submit advances
+// `submitted` and wakes one of them.
 //
 // Called by the orchestrator only.
 #pragma once
@@ -23,7 +23,7 @@ class Stream {
 
   void begin() { appended_ = announced_ = 0; }
 
-  // Add a submit; `head` is its first slot.
+  // Append a submit to the log; `head` is its first slot.
   void append(SlotRef head) {
     rings_.log[appended_++ & (rings_.log_size - 1)] = head;
     rings_.logged.store(appended_, std::memory_order_seq_cst);
@@ -38,7 +38,7 @@ class Stream {
     pto_yield(context_.platform, PTO_YIELD_SUBMIT);
   }
 
-  // Advance `submitted` if enough submits have collected, or if all schedulers are idle.
+  // Advance `submitted` if enough submits are in the log, or if all schedulers are idle.
   void announce_if_due() {
     if (appended_ - announced_ >= kInterval || scheduler_.is_resting() ||
         context_.platform->deterministic != 0) {
@@ -46,8 +46,8 @@ class Stream {
     }
   }
 
-  // Return the first task of `ring` that no scheduler has connected; `end` if there is none before
-  // `end`. The state of a task is undefined until it is connected.
+  // Return the number of the first task of `ring`, before `end`, that no scheduler has connected;
+  // `end` if there is none. The state of a task is undefined until it is connected.
   int64_t first_unwired(uint32_t ring, int64_t end) const {
     const uint64_t wired = rings_.wired.load(std::memory_order_acquire);
     for (uint64_t entry = wired; entry != appended_; ++entry) {

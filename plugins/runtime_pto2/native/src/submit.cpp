@@ -5,8 +5,8 @@
 namespace pto::ring_buffer {
 namespace {
 
-// An address that no allocator returns. It stands for a key for which the program specified no
-// address.
+// The first address for keys for which the program specified no address. No allocator returns such
+// an address.
 constexpr uint64_t kKeys = uint64_t{1} << 63;
 
 }  // namespace
@@ -44,7 +44,7 @@ bool Submitter::take_slots(Draft& draft) {
   return true;
 }
 
-// Look up each parameter, in order.
+// Find the edges of the task: look up each parameter, in order.
 void Submitter::find_edges(Draft& draft) {
   EdgeList& edges = current_.edges();
   edges.clear();
@@ -148,8 +148,8 @@ void Submitter::write_records(const Draft& draft) {
   record.edges_end = 0;
   record.scope_depth = run_.scopes.depth();
   ring.record(draft.number) = record;
-  // The record of the first block contains the heap range and the payload of all blocks: it retires
-  // first, and only after all blocks have completed.
+  // Only the record of the first block contains the heap range and the payload, which all blocks
+  // share: this record retires first, and only after all blocks have completed.
   record.heap_begin = record.heap_end;
   record.payload = nullptr;
   for (uint32_t block = 1; block < draft.count; ++block) {
@@ -157,7 +157,8 @@ void Submitter::write_records(const Draft& draft) {
   }
 }
 
-// This step is last, because the look-ups of the submit have loaded the data into the cache.
+// Insert the accesses of the task into the tensor map. This step is the last one, so that the data
+// loaded by the look-ups is still in the cache.
 void Submitter::insert_accesses(const Draft& draft) {
   if (draft.entries == 0) return;
   TensorMap& map = run_.space.map();

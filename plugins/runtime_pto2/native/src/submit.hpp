@@ -1,6 +1,6 @@
-// The steps of a submit: checks, slots, look-up of edges, heap, space in the tensor map, payload
-// and descriptor, records, entries in the map. The edges stay in a list until the submit is
-// published.
+// The steps of a submit: check it, take slots, look up edges, reserve heap and space in the tensor
+// map, write payload, descriptor and records, and insert the accesses into the map. The edges stay
+// in a list until the submit is published.
 //
 // Called by the orchestrator only.
 #pragma once
@@ -22,7 +22,7 @@ class Submitter {
 
   void begin() { next_key_ = 0; }
 
-  // Return the id of the task, or of block 0; -1 after an error.
+  // Return the id of the task (of block 0 for a block task); -1 after an error.
   int64_t submit(pto_tensor_task& task);
 
  private:

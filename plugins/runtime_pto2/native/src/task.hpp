@@ -1,5 +1,5 @@
-// The records of a task: three records for each slot, divided by the thread that writes them, and
-// the edges.
+// The records of a task, and the edges. Each slot has three records, one for each group of threads
+// that write it.
 //
 // The tasks of a ring are numbered from 0 in the order of submits. Task n occupies slot n & (window
 // - 1) until the watermark of the ring has passed it. The following threads may access the records:
@@ -43,8 +43,8 @@ using namespace engine;
 constexpr uint32_t kRings = PTO_TASK_RINGS;
 constexpr int64_t kNoTask = -1;
 
-// The public task id: the ring in the low bits, then the number in the ring. The number equals slot
-// plus generation times window, so two live tasks never have the same id.
+// The public task id: the number of the task in its ring, shifted left by two bits, and the ring. A
+// number is never reused during a run, so two tasks never have the same id.
 struct TaskId {
   uint32_t ring;
   int64_t number;
@@ -53,7 +53,7 @@ struct TaskId {
   int64_t value() const { return number << 2 | ring; }
 };
 
-// The name of a task in reports. Its id is for programs.
+// A task in reports, printed by its name, such as "task 4 of ring 3". Programs use its id.
 struct TaskName {
   int64_t id;
 };
@@ -62,7 +62,7 @@ inline void write(engine::Text& text, TaskName task) {
   text.add(engine::TaskName{task.id, PTO_RUNTIME_RING_IDS});
 }
 
-// A slot of any ring, with the ring in the upper two bits. kNoSlot is never a slot.
+// A slot of any ring. The upper two bits contain the ring. kNoSlot is never a valid slot.
 using SlotRef = uint32_t;
 constexpr SlotRef kNoSlot = 0xFFFFFFFFu;
 constexpr SlotRef slot_ref(uint32_t ring, uint32_t slot) {
@@ -77,14 +77,14 @@ constexpr uint32_t slot_of(SlotRef ref) {
 
 // An entry of the dependency pool of the consumer's ring. Entry 0 of each pool is never used. The
 // edges of a task are contiguous.
-using EdgeRef = uint32_t;  // the ring in the upper two bits; kNoEdge ends a list
+using EdgeRef = uint32_t;  // the upper two bits contain the ring; kNoEdge ends a list
 constexpr EdgeRef kNoEdge = 0;
-constexpr EdgeRef kClosed = 0xFFFFFFFFu;  // value of a fan-out list after its task has completed
+constexpr EdgeRef kClosed = 0xFFFFFFFFu;  // value of TaskState::fanout after the task has completed
 
 enum EdgeKind : uint32_t {
   kOrders = 1,    // the consumer starts after the producer has completed
   kHolds = 2,     // the producer's slot and slab stay until the consumer has completed
-  kLabelled = 4,  // conservative: by byte hull only
+  kLabelled = 4,  // conservative: only the byte hulls are known to overlap
 };
 
 struct Edge {
@@ -93,26 +93,27 @@ struct Edge {
   EdgeRef next;   // next edge in the producer's fan-out
   uint32_t kind;  // EdgeKind bits
 };
-static_assert(sizeof(Edge) == 16, "four edges a cache line");
+static_assert(sizeof(Edge) == 16, "a cache line must contain four edges");
 
 struct alignas(64) TaskDescriptor {
-  pto_payload* payload;  // constant except block_id; the blocks of a submit share it
+  // constant except the argument block_id; the blocks of a submit share the payload
+  pto_payload* payload;
   int64_t id;
-  EdgeRef first_edge;  // kNoEdge if there are none
+  EdgeRef first_edge;  // kNoEdge if the task has no edges
   uint32_t edge_count;
-  int32_t cluster;     // -1: any core of the type
+  int32_t cluster;     // -1: the task may run on any core of its type
   int32_t group;       // number of the cluster's allocation; -1 without a cluster
   uint32_t block_dim;  // 0: not a block task
   uint32_t block_id;
   SlotRef head;             // for a block task: the slot of its block 0, which has all edges
   uint16_t payload_length;  // bytes
   uint8_t core_type;        // PTO_CORE_*
-  uint8_t block_id_arg;     // index of the argument of the payload that is block_id
+  uint8_t block_id_arg;     // index of the argument that receives the block_id
   uint8_t reserved[8];
 };
-static_assert(sizeof(TaskDescriptor) == 64, "one cache line a task");
+static_assert(sizeof(TaskDescriptor) == 64, "a descriptor must fill one cache line");
 
-// The part of a task's state that one word stores; see states.hpp and docs/states.md.
+// The state of a task; see states.hpp and docs/states.md.
 enum Phase : uint32_t {
   kFree = 0,
   kPending = 1,
@@ -127,38 +128,40 @@ enum Phase : uint32_t {
 // Bits of TaskState::traits. They determine the queue in which a ready task waits.
 enum Trait : uint32_t {
   kCoreType = 1,     // PTO_CORE_*
-  kIsBlock = 2,      // block of a block task: counted in blocks_left of the first block
-  kClusterShift = 8  // from this bit on: the cluster + 1; 0 without a cluster
+  kIsBlock = 2,      // block of a block task, counted in blocks_left of the first block
+  kClusterShift = 8  // the bits from this one on contain the cluster + 1; 0 without a cluster
 };
 
 struct alignas(32) TaskState {
-  std::atomic<EdgeRef> fanout;     // list of edges, or kClosed
-  std::atomic<uint32_t> waits;     // number of producers that have not completed
-  std::atomic<uint32_t> held;      // number of consumers that hold it; the wiring thread writes it
+  std::atomic<EdgeRef> fanout;  // list of edges, or kClosed
+  std::atomic<uint32_t> waits;  // number of producers that have not completed
+  // number of consumers that hold the task; written by the wiring thread
+  std::atomic<uint32_t> held;
   std::atomic<uint32_t> released;  // number of those consumers that have completed
   std::atomic<uint32_t> phase;     // a value of Phase
-  // first block of a block task: number of blocks that have not completed
+  // used in the first block of a block task: number of blocks that have not completed
   std::atomic<uint32_t> blocks_left;
   SlotRef next_ready;  // next task in the ready queue
   uint32_t traits;     // constant after the task was connected
 };
-static_assert(sizeof(TaskState) == 32, "two states a cache line");
+static_assert(sizeof(TaskState) == 32, "a cache line must contain two states");
 
-// `line` and `file` are the position in the user's program, for reports. The heap range is in
-// virtual offsets of the ring.
+// The orchestrator's data of a task. `line` and `file` are the position of the submit in the user's
+// program. The heap range consists of virtual offsets in the ring.
 struct TaskRecord {
   uint64_t heap_address;  // device address of heap_begin
   uint64_t heap_begin;
   uint64_t heap_end;
   const char* file;
-  pto_payload* payload;  // allocation to free; NULL if there is none or if another task owns it
+  pto_payload* payload;  // payload to free; NULL if there is none or if another record owns it
   int32_t line;
   int32_t func_id;
-  uint32_t first_entry;    // first of its entries in the tensor map, a linked list; 0 ends it
+  // first of the task's entries in the tensor map, a linked list; 0 ends the list
+  uint32_t first_entry;
   uint32_t payload_class;  // size class of Payloads
-  uint32_t edges_end;      // virtual offset in the dependency pool, low half
+  uint32_t edges_end;  // end of the task's edges: virtual offset in the dependency pool, low half
   uint32_t scope_depth;
 };
-static_assert(sizeof(TaskRecord) == 64, "one cache line a task");
+static_assert(sizeof(TaskRecord) == 64, "a record must fill one cache line");
 
 }  // namespace pto::ring_buffer

@@ -142,8 +142,8 @@ void TensorMap::forget(const Entry& entry, RegionRemoval why) {
   ++(why == RegionRemoval::kCovered ? statistics_.covered : statistics_.cleaned_by_lookup);
 }
 
-// Remove readers that have retired, newest first, until one is alive. A region is live while any of
-// its readers is. Later visits remove the rest of the list, so the cost is amortised.
+// Remove retired readers, newest first, up to the first live one. A region is live while any of its
+// readers is live. Later visits remove the rest of the list, so the cost is amortised.
 RegionState TensorMap::prune(ReaderList& list) {
   while (list.first != 0) {
     const uint32_t index = list.first;

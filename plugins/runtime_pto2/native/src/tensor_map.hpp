@@ -1,10 +1,10 @@
 // The map from memory to the live tasks that wrote it and, under full hazards, to those that read
 // it.
 //
-// Only the orchestrator calls this. For one submit, in this order: locate_access() for each
-// parameter; find_*() for all of them; then, if has_space(), insert_*() for all of them. A lookup
-// visits only entries that are alive according to saw(): their task and the task that allocated
-// their buffer have not retired.
+// Only the orchestrator calls these functions. A submit calls them in this order: locate_access()
+// for each parameter; find_*() for all of them; then, if has_space() is true, insert_*() for all of
+// them. A look-up visits only live entries. An entry is live until its task or the task that
+// allocated its buffer has retired according to saw().
 //
 // An entry is removed when (1) a look-up visits it after its task or the owner of its buffer has
 // retired, (2) retire() is called for its task, or (3) a later writer covers it completely. The
@@ -22,21 +22,22 @@
 
 namespace pto::ring_buffer {
 
-// The region of a parameter's view in memory.
+// The memory region of a parameter's view.
 struct Access {
   engine::Region region;
-  // task whose submit allocated the buffer; kNoTask: the buffer is not owned by a task
+  // the task whose submit allocated the buffer; kNoTask if no task owns the buffer
   int64_t owner = kNoTask;
-  // The results of look-ups that the insertions reuse.
+  // The results of look-ups, which the insertions reuse.
   mutable engine::RegionPlace writers;
   mutable engine::RegionPlace readers;
 };
 
-// Requires that the tensor has its final address. Its view must lie inside its raw shape.
+// Return the region of a tensor. The tensor must have its final address, and its view must lie
+// inside its raw shape.
 Access locate_access(const pto_tensor_data& tensor);
 
-// An entry of the tensor map. A link is the node of a writer or, with kReaderLink, the entry of a
-// reader; 0 ends the list.
+// A link to an entry of the tensor map: the node of a writer or, with the bit kReaderLink, the
+// entry of a reader; 0 ends a list.
 using EntryLink = uint32_t;
 constexpr EntryLink kReaderLink = 0x80000000u;
 
@@ -49,7 +50,7 @@ struct MapEntry {
 
 struct ReaderEntry {
   MapEntry entry;
-  uint32_t node;   // node of its region
+  uint32_t node;   // the region that it reads
   uint32_t older;  // next older reader of the same region
   uint32_t newer;
 };
@@ -99,8 +100,8 @@ class ReaderPool {
   uint32_t next_ = 1;
 };
 
-// The reason why entries of retired tasks are removed, for the statistics. kBackPressure: a submit
-// waits for entries of this map. kBatch: all other reasons.
+// For the statistics: why entries of retired tasks are removed. kBackPressure: a submit waits for
+// entries of this map. kBatch: all other reasons.
 enum class CleanedBy : uint32_t { kBatch, kBackPressure };
 
 class TensorMap {
@@ -108,7 +109,7 @@ class TensorMap {
   struct Statistics {
     uint64_t lookups;
     uint64_t nodes_visited;       // number of entries and cells that look-ups and insertions read
-    uint64_t conservative_edges;  // number of visited entries that overlap only by byte hull
+    uint64_t conservative_edges;  // number of visited entries for which only the byte hulls overlap
     uint64_t cleaned_by_lookup;
     uint64_t cleaned_by_batch;
     uint64_t cleaned_by_back_pressure;
@@ -117,8 +118,8 @@ class TensorMap {
     uint64_t peak;
   };
 
-  // `capacity`: the number of entries for writers, and the same number for readers. False if memory
-  // is exhausted.
+  // `capacity`: the number of entries for writers, and also the number of entries for readers.
+  // Return false if memory is exhausted.
   bool create(engine::Memory& memory, uint32_t capacity);
   void destroy();
   // Remove all entries. The cost does not depend on their number.
@@ -127,13 +128,13 @@ class TensorMap {
   // Record that tasks of `ring` before `watermark` have retired.
   void saw(uint32_t ring, int64_t watermark) { alive_from_[ring] = watermark; }
 
-  // Optional: prefetch the data that find_*() will read. Call it some time before.
+  // Optional: prefetch the data that find_*() will read. Call this some time before find_*().
   void prepare(const Access& access) const {
     writers_.prepare(access.region, access.writers);
     if (full_hazards_) readers_.prepare(access.region, access.readers);
   }
 
-  // Call visit(int64_t task, bool conservative) for each live writer that overlaps.
+  // Call visit(task, is_conservative) for each live writer whose region overlaps.
   template <class Visit>
   void find_writers(const Access& access, Visit&& visit) {
     WriterPolicy policy{*this};
@@ -145,8 +146,8 @@ class TensorMap {
                   });
   }
 
-  // Call visit() for each live reader; there are none under raw hazards. A task that reads a region
-  // through several parameters is visited once for each region.
+  // Call visit() in the same way for each live reader; under raw hazards there are none. A task
+  // that reads a region through several parameters is visited once for each region.
   template <class Visit>
   void find_readers(const Access& access, Visit&& visit) {
     if (!full_hazards_) return;
@@ -169,23 +170,23 @@ class TensorMap {
   // Return whether `entries` insertions of each kind would fit if the map were empty.
   bool can_ever_hold(uint32_t entries) const { return entries <= limit_; }
 
-  // Return the capacity that is required in addition to the live entries. It is the larger of the
+  // Return the capacity that is required for the live entries and `entries` more: the larger of the
   // requirements for writers and for readers.
   uint32_t needed(uint32_t entries) const {
     return std::max(writers_.live(), reader_pool_.live()) + entries;
   }
 
-  // For planning: reserve space for `entries` more, until the next begin(). False if memory is
-  // exhausted.
+  // For planning: reserve space for `entries` more insertions, until the next begin(). Return false
+  // if memory is exhausted.
   bool grow_for(uint32_t entries);
 
   // Record `task` as the writer, and remove the entries that the region covers completely.
   // `is_fresh`: this submit allocated the memory, so no live entry can overlap it.
   void insert_writer(const Access& access, int64_t task, bool is_fresh);
-  // Does nothing under raw hazards.
+  // Record `task` as a reader. Does nothing under raw hazards.
   void insert_reader(const Access& access, int64_t task);
 
-  // Optional: prefetch the data that retire() will read. Call it some time before.
+  // Optional: prefetch the data that retire() will read. Call this some time before retire().
   void prepare_to_retire(const TaskRecord& record) const {
     if ((record.first_entry & kReaderLink) == 0) writers_.prefetch(record.first_entry);
   }
@@ -246,8 +247,8 @@ class TensorMap {
   const Rings* rings_ = nullptr;
   int64_t alive_from_[kRings] = {};
   uint32_t configured_ = 0;
-  uint32_t limit_ = 0;     // limit in this run
-  uint32_t capacity_ = 0;  // allocated capacity, never less than needed
+  uint32_t limit_ = 0;     // the number of entries that this run may use
+  uint32_t capacity_ = 0;  // allocated capacity
   bool full_hazards_ = false;
   uint64_t visited_before_ = 0;  // the run
   Statistics statistics_ = {};

@@ -5,8 +5,8 @@
 namespace pto::ring_buffer {
 namespace {
 
-// The number of submits in advance at which the cache lines of a task are prefetched. Each line is
-// requested after the previous one has arrived.
+// How many submits in advance the cache lines of a task are prefetched. The descriptor is needed to
+// find the edges, and the edges to find the producers.
 constexpr uint64_t kDescriptorAhead = 12;
 constexpr uint64_t kEdgeAhead = 6;
 constexpr uint64_t kProducerAhead = 3;
@@ -53,8 +53,8 @@ Wiring::Step Wiring::step(uint32_t thread, bool eager, LaneStatistics& statistic
   return step;
 }
 
-// The order of these reads matters: it ensures that every submit that names a buffer of an ended
-// scope is among these submits.
+// Read how far the stream has advanced. The order of these reads matters: it ensures that every
+// submit that names a buffer of an ended scope is among the submits read here.
 void Wiring::look(bool eager) {
   for (uint32_t index = 0; index < kRings; ++index) {
     ended_[index] = rings_.ring[index].scope_released.load(std::memory_order_acquire);
@@ -91,7 +91,8 @@ uint32_t Wiring::wire_batch(uint32_t thread, LaneStatistics& statistics) {
   return static_cast<uint32_t>(end - first);
 }
 
-// Prefetch: another core has just written the submits, so loading each cache line takes long.
+// Another core has just written the submits, so without a prefetch the access to each cache line
+// would take long.
 void Wiring::prefetch(uint64_t position) {
   const uint64_t mask = rings_.log_size - 1;
   if (position + kDescriptorAhead < known_) {
@@ -111,7 +112,7 @@ void Wiring::prefetch(uint64_t position) {
   }
 }
 
-// Return the number of tasks of a submit: the number of blocks, or 1.
+// Connect a submit. Return its number of tasks: the number of blocks, or 1.
 uint32_t Wiring::wire(uint32_t thread, SlotRef head, LaneStatistics& statistics) {
   const TaskDescriptor& descriptor = rings_.descriptor(head);
   const TaskRing& ring = rings_.ring[ring_of(head)];
@@ -132,7 +133,7 @@ uint32_t Wiring::wire(uint32_t thread, SlotRef head, LaneStatistics& statistics)
 void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& descriptor) {
   TaskState& state = ring.state(number);
 #ifdef PTO_CHECK_STATES
-  // In the first lap of the ring, the slots still contain data of the previous run.
+  // Until the ring wraps around, the slots still contain data of the previous run.
   if (number >= ring.window && !may_follow(state.phase.load(), Event::kWire)) __builtin_trap();
 #endif
   state.fanout.store(kNoEdge, std::memory_order_relaxed);
@@ -147,7 +148,7 @@ void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& de
   }
 }
 
-// Return whether the task has no uncompleted producer.
+// Connect a task to its producers. Return whether all producers have completed.
 bool Wiring::connect(TaskState& state, const TaskDescriptor& descriptor,
                      LaneStatistics& statistics) {
   const uint32_t orders = hold(descriptor);
@@ -175,7 +176,7 @@ bool Wiring::connect(TaskState& state, const TaskDescriptor& descriptor,
 #endif
 }
 
-// Return the number of ordering edges.
+// Count the task at each producer that it holds. Return the number of ordering edges.
 uint32_t Wiring::hold(const TaskDescriptor& descriptor) {
   uint32_t count = descriptor.edge_count;
 #ifdef PTO_PLANT_TRUNCATED_FANIN
@@ -196,9 +197,9 @@ uint32_t Wiring::hold(const TaskDescriptor& descriptor) {
   return orders;
 }
 
-// Return whether the scope of the task is open, according to the part of the stream that the wiring
-// has read. The task is the newest one of its slot: the orchestrator reuses a slot only after it
-// has seen the slot retire, and afterwards creates no edge from the old task.
+// Return whether the scope of the task is open, according to the part of the stream that this
+// thread has read. The task is always the newest task of its slot: the orchestrator reuses a slot
+// only after it has seen the slot retire, and then creates no more edges from the old task.
 bool Wiring::is_scope_open(SlotRef task) const {
   const uint32_t index = ring_of(task);
   const TaskRing& ring = rings_.ring[index];
@@ -207,7 +208,8 @@ bool Wiring::is_scope_open(SlotRef task) const {
   return number >= let_go_[index];
 }
 
-// Return false if the producer has already completed.
+// Append the edge to the fan-out list of its producer. Return false if the producer has already
+// completed.
 bool Wiring::push(EdgeRef ref) {
   Edge& edge = rings_.edge(ref);
   std::atomic<EdgeRef>& fanout = rings_.state(edge.producer).fanout;

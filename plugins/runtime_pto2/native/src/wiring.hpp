@@ -1,9 +1,9 @@
 // Wiring: read the stream of submits and connect each task with its producers (the published name
 // is "incremental scan").
 //
-// One scheduler at a time does the wiring, in stream order, under a lock for which no thread waits.
-// Tasks without an uncompleted producer go directly to the ready queues (the published name is
-// "early-ready drain").
+// One scheduler at a time does the wiring, in stream order. It holds a lock for which no other
+// thread waits. Tasks without an uncompleted producer go directly to the ready queues (the
+// published name is "early-ready drain").
 #pragma once
 
 #include <atomic>
@@ -21,13 +21,13 @@ class Wiring {
 
   Wiring(Rings& rings, Ready& ready) : rings_(rings), ready_(ready) {}
 
-  // Reset the members wired, watermark and releasable of the rings. `alone`: there is only one
-  // scheduler.
+  // Reset the members `wired`, `watermark` and `releasable` of the rings. `alone`: there is only
+  // one scheduler.
   void begin(bool alone);
 
   struct Step {
     uint32_t wired;  // number of submits
-    uint32_t rings;  // rings, as bits, in which more tasks may retire now
+    uint32_t rings;  // the rings, as bits, in which more tasks may be able to retire now
   };
   // Called by lane `thread`: connect a batch of the stream, unless another thread is connecting
   // one. `eager`: include submits that were not announced yet.
@@ -56,11 +56,11 @@ class Wiring {
   bool alone_ = false;
   alignas(64) std::atomic<uint32_t> is_locked_{0};
   std::atomic<int64_t> tasks_{0};
-  // The following members are owned by the wiring thread.
+  // Only the wiring thread uses the following members.
   uint64_t at_ = 0;              // next position in the log
   uint64_t known_ = 0;           // number of submits at the last check
-  int64_t ended_[kRings] = {};   // value of scope_released, read before the submits
-  int64_t let_go_[kRings] = {};  // the corresponding values in releasable
+  int64_t ended_[kRings] = {};   // the values of scope_released, which are read before the submits
+  int64_t let_go_[kRings] = {};  // the values that were last written to releasable
   int64_t next_[kRings] = {};    // next task to connect
 };
 

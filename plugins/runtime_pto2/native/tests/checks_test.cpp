@@ -91,7 +91,7 @@ TEST(parameters_that_do_not_fit_are_refused) {
        {PTO_TAG_INPUT, PTO_TAG_INOUT, PTO_TAG_OUTPUT_EXISTING, PTO_TAG_NO_DEP}) {
     check_refused(PTO_ERROR_USAGE, {"parameter 0", "address 0"}, with(tag, unplaced(16)));
   }
-  check_refused(PTO_ERROR_USAGE, {"reaches out of its buffer", "[10, 30)", "20"},
+  check_refused(PTO_ERROR_USAGE, {"exceeds its buffer", "[10, 30)", "20"},
                 with(PTO_TAG_INPUT, bytes_at(kBase, 20, 10, 20)));
   check_refused(PTO_ERROR_USAGE, {"tag 9"}, with(9, bytes_at(kBase, 16)));
   pto_tensor_data odd = bytes_at(kBase, 16);

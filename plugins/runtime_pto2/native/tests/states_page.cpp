@@ -48,9 +48,10 @@ int main() {
   std::printf(
       "# States of a task\n\n"
       "Generated from `plugins/runtime_pto2/native/src/states.hpp`; a test compares this page with "
-      "what\nthe tables say. Regenerate it with the program `states_page` of the native tests.\n\n"
+      "the\ntables. Regenerate it with the program `states_page` of the native tests.\n\n"
       "## Level 2: `tensormap_and_ringbuffer`\n\n"
-      "What may follow what. A pair without an entry is refused and changes nothing.\n\n");
+      "The next state for each state and event. An event without an entry is not possible in that "
+      "state.\n\n");
   print_table();
   std::printf("\n");
   print_diagram();
