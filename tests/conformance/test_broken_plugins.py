@@ -107,7 +107,7 @@ def test_the_core_takes_the_shape_from_the_backend(stranger) -> None:
     stranger.install_backend("broken", library, set(working.capabilities))
     blocks, refusal = stranger.run_program(OPEN_WITH_BLOCKS).splitlines()
     assert blocks == "23"
-    assert refusal.startswith("block_dim is 24, this device has 23 blocks")
+    assert refusal.startswith("block_dim is 24, but this device has 23 blocks")
 
 
 @pytest.mark.parametrize("defect", RUNTIME_DEFECTS)

@@ -44,7 +44,7 @@ def test_kernel_that_never_returns(case, runtime: str, mode: str) -> None:
     assert case.run("-r", runtime, "--case", "second").returncode == 0
     done = case.run("-r", runtime, "--timeout", str(LIMIT_S), *MODES[mode])
     assert done.returncode == 4, done.stderr
-    limit = f"ended after its limit of {LIMIT_S} s (--timeout)"
+    limit = f"ended at its time limit of {LIMIT_S} s (--timeout)"
     assert f"{limit}: kernel 'twice' (func_id 3)" in done.stderr
     assert "task 0, on AIV " in done.stderr
     assert "did not return; check it for an endless loop" in done.stderr

@@ -338,7 +338,7 @@ def test_a_diagnostic_without_an_output_prefix(make) -> None:
         with pytest.raises(UsageError, match="needs an output_prefix"):
             orch.submit_next_level(chip, made, config)
         config.output_prefix = "somewhere"
-        with pytest.raises(UnsupportedError, match="not built yet"):
+        with pytest.raises(UnsupportedError, match="not implemented yet"):
             orch.submit_next_level(chip, made, config)
 
     w3.run(graph)

@@ -133,7 +133,7 @@ def test_half_precision(dtype) -> None:
 
 
 def test_shapes_must_agree() -> None:
-    with pytest.raises(UsageError, match=r"'t' has shape \(2,\), its reference \(2, 1\)"):
+    with pytest.raises(UsageError, match=r"'t' has shape \(2,\), but its reference \(2, 1\)"):
         compare("t", np.zeros(2), np.zeros((2, 1)), 0, 0)
 
 

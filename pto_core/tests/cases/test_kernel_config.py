@@ -53,7 +53,9 @@ def test_orchestration_by_runtime(config) -> None:
     )
     assert not loaded.orchestration("one").is_python
     assert loaded.orchestration("two").is_python
-    with pytest.raises(UsageError, match=r"no entry for the runtime 'three', only for one, two"):
+    with pytest.raises(
+        UsageError, match=r"no entry for the runtime 'three'; it has entries for one, two"
+    ):
         loaded.orchestration("three")
 
 

@@ -208,5 +208,5 @@ def test_only_chips_and_functions_run(device: Device, chip: Any) -> None:
 
 
 def test_an_orchestration_needs_rt(device: Device) -> None:
-    with pytest.raises(UsageError, match="first one must be rt"):
+    with pytest.raises(UsageError, match="first parameter must be rt"):
         device.run(lambda: None)

@@ -40,19 +40,19 @@ def test_a_file_that_is_no_library(device: Device, tmp_path: Path, content: str)
     binary.write_text(content)
     message = load_error(device, binary).message
     assert message.count(str(binary)) == 1
-    assert "it is no shared library for this machine" in message
+    assert "the file is not a shared library for this machine" in message
     assert "as a KernelSource" in message
 
 
 def test_a_file_that_does_not_exist(device: Device, tmp_path: Path) -> None:
     message = load_error(device, tmp_path / "add.so").message
-    assert message.endswith("there is no such file; pass the path of a shared library")
+    assert message.endswith("the file does not exist; pass the path of a shared library")
 
 
 def test_an_orchestration_that_is_no_library(device: Device, tmp_path: Path) -> None:
     binary = tmp_path / "graph.so"
     binary.write_text("text that is long enough to be a header " * 3)
-    with pytest.raises(LoadError, match=r"the orchestration cannot be loaded .*no shared lib"):
+    with pytest.raises(LoadError, match=r"the orchestration cannot be loaded .*not a shared lib"):
         device.prepare(ChipCallable(binary))
 
 
@@ -76,5 +76,5 @@ def test_a_library_for_a_newer_standard_library(device: Device, tmp_path: Path) 
     for command in made:
         subprocess.run(command, check=True)
     message = load_error(device, binary).message
-    assert "it needs GLIBCXX_3.4.99, and the C++ library of this process, /" in message
+    assert "than this process: it needs GLIBCXX_3.4.99, which /" in message
     assert message.endswith("with -static-libstdc++, such as CXX='g++-15 -static-libstdc++'")

@@ -258,5 +258,5 @@ def test_settings_come_in_three_ways(runtime: str) -> None:
     with pytest.raises(ConfigError, match=r"sim\.sed"):
         pto_core.open_device("a2a3sim", runtime=runtime, sim__sed=7)
     other = pto_core.config.load_with_plugins({"runtime": "host_build_graph"})
-    with pytest.raises(UsageError, match="leave one of them out"):
+    with pytest.raises(UsageError, match="omit one of them"):
         pto_core.open_device(runtime="aicpu_build_graph", config=other)

@@ -44,7 +44,7 @@ def test_settings_that_no_device_takes(settings: dict[str, Any], message: str) -
 
 
 def test_more_blocks_than_the_device_has() -> None:
-    with pytest.raises(UsageError, match="block_dim is 5, this device has 4 blocks"):
+    with pytest.raises(UsageError, match="block_dim is 5, but this device has 4 blocks"):
         pto_core.open_device("a2a3sim", settings={"block_dim": 5, "sim.blocks": 4})
 
 
@@ -52,7 +52,7 @@ def test_a_run_with_too_many_blocks_is_refused_before_it_is_compiled() -> None:
     chip = ChipCallable(OrchestrationSource(Path("missing.cpp"), "missing"))
     with (
         pto_core.open_device("a2a3sim", settings={"sim.blocks": 4}) as device,
-        pytest.raises(UsageError, match="block_dim is 5, this device has 4 blocks"),
+        pytest.raises(UsageError, match="block_dim is 5, but this device has 4 blocks"),
     ):
         device.run(chip, config=CallConfig(block_dim=5))
 
@@ -128,7 +128,7 @@ def test_a_process_ends_whatever_its_device_does(runtime: str, end: str) -> None
 # Invariant: A process runs one runtime on a chip.
 def test_a_chip_has_one_runtime_in_a_process() -> None:
     with pto_core.open_device("a2a3sim", runtime="host_build_graph", device=5) as device:
-        with pytest.raises(UsageError, match="one runtime in a process") as caught:
+        with pytest.raises(UsageError, match="one runtime per chip") as caught:
             pto_core.open_device("sim", runtime="aicpu_build_graph", device=5)
         assert (caught.value.value, caught.value.expected) == (
             "aicpu_build_graph",

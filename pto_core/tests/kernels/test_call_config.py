@@ -65,7 +65,7 @@ def test_diagnostics_need_a_prefix_and_are_not_built(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name}=1 needs an output_prefix"):
         CallConfig(**{name: 1})
     config = CallConfig(**{name: 1}, output_prefix="here")
-    with pytest.raises(UnsupportedError, match=f"{name}=1 is not built yet"):
+    with pytest.raises(UnsupportedError, match=f"{name}=1 is not implemented yet"):
         config.pack()
 
 

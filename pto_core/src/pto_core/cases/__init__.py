@@ -1,6 +1,6 @@
 """Run cases (``golden.py``, ``kernel_config.py``) in a child process and compare outputs.
 
-Importing this package does not import its modules; each name is loaded at its first use.
+Importing this package imports none of its modules; each name is loaded when it is first used.
 """
 
 from __future__ import annotations

@@ -15,14 +15,14 @@ _SLOT = struct.Struct("<QQiiQQQ")
 _FIRST_SLOT = 128
 _SLOT_BYTES = 64
 _RING_IDS = 256
-"""Capability bit of a runtime (``pto/abi/runtime.h``): a task id is made of a ring and a number."""
+"""Capability bit of a runtime (``pto/abi/runtime.h``): task ids combine a ring and a number."""
 _RINGS = 4
 _SLOTS = (PAGE_BYTES - _FIRST_SLOT) // _SLOT_BYTES
 
 
 @dataclass(frozen=True)
 class RunningKernel:
-    """A kernel that was running when the page was read; ``sequence`` counts uses of its slot."""
+    """A kernel that was running when the page was read; ``sequence`` counts uses of ``slot``."""
 
     slot: int
     sequence: int
@@ -30,8 +30,7 @@ class RunningKernel:
     func_id: int
     core: int
     signal: int
-    """The fatal signal that the kernel's thread received; 0 if it received none.
-    """
+    """The fatal signal that the kernel's thread received; 0 if it received none."""
     has_ring_id: bool = False
     """Whether the task ids of its runtime contain the number of a ring."""
 
@@ -72,7 +71,7 @@ class ActivityPage:
         return any(slot[0] % 2 == 0 and slot[5] and slot[6] for slot in slots)
 
     def changes(self) -> int | None:
-        """Return the number of starts and ends of kernels; None if the backend uses no page."""
+        """Return how often kernels started or ended; None if the backend does not use the page."""
         offsets = self._slot_offsets()
         if not offsets:
             return None
@@ -80,7 +79,7 @@ class ActivityPage:
         return sum(sequences)
 
     def _slot_offsets(self) -> list[int]:
-        """Return the offset of each slot; no offsets if the backend does not use the page."""
+        """Return the offset of each slot; empty if the backend does not use the page."""
         magic, _version, slots, _device, _capabilities = _HEADER.unpack_from(self._page, 0)
         count = min(slots, _SLOTS) if magic == _MAGIC else 0
         return [_FIRST_SLOT + slot * _SLOT_BYTES for slot in range(count)]

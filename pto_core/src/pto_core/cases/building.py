@@ -53,7 +53,7 @@ class Build:
         return {func_id: child.name for func_id, child in self.children.items()}
 
     def chip(self, inputs: Inputs) -> ChipCallable:
-        """Return the callable for arguments like ``inputs``; by default, its outputs are INOUT."""
+        """Return the callable for these inputs; outputs without declared direction are INOUT."""
         return ChipCallable(
             self._orchestration,
             self.children,
@@ -95,8 +95,8 @@ def _python_kernel(kernel: KernelEntry) -> CoreCallable:
         return CoreCallable(found, kernel.core_type, kernel.signature, kernel.name)
     if found.core_type.name.lower() != kernel.core_type:
         raise UsageError(
-            f"kernel {kernel.name!r} is for {found.core_type.name.lower()} in {kernel.source} and "
-            f"for {kernel.core_type} in KERNELS; use the same type in both",
+            f"kernel {kernel.name!r} has the core type {found.core_type.name.lower()} in "
+            f"{kernel.source}, but {kernel.core_type} in KERNELS; use the same type in both",
             name="core_type",
             value=kernel.core_type,
             expected=found.core_type.name.lower(),

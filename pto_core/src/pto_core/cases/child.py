@@ -28,7 +28,7 @@ INTERRUPTED = 130
 
 
 def main() -> NoReturn:
-    """Run the job, then exit at once: the interpreter's own teardown would only take time."""
+    """Run the job, then exit at once, because the interpreter's teardown is slow and not needed."""
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
@@ -54,7 +54,7 @@ def main() -> NoReturn:
 
 
 class _Events:
-    """Write events, one JSON object per line. In a process forked from this one, exit instead."""
+    """Writes events, one JSON object per line. In a fork of this process, a call exits the fork."""
 
     def __init__(self, descriptor: int) -> None:
         self._process = os.getpid()
@@ -98,9 +98,9 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
     from pto_core.device import open_device
     from pto_core.toolchain import BuildEvent, Toolchain
 
-    # the time limit counts from this event: user files run from here on
+    # The supervisor starts the time limit at this event, because user files run from here on.
     emit("phase", phase="loading")
-    sys.dont_write_bytecode = True  # the case's folder must not change
+    sys.dont_write_bytecode = True  # do not create __pycache__ in the folder of the case
     job = Job.from_json(text)
     kernel_config = load_kernel_config(job.kernel_config)
     config = load_with_plugins(
@@ -143,7 +143,7 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
 
 
 def _observed(config: Config, activity: int) -> dict[str, Any]:
-    """Return settings that make the backend use our activity page and time its cores."""
+    """Return settings that make the backend use our activity page and measure core times."""
     wanted = {"activity_fd": activity, "timing": True}
     return {
         setting.key: wanted[setting.option.native]
@@ -173,7 +173,7 @@ def _seeded(config: Config, backend: Backend, seed: int | None) -> dict[str, Any
 
 
 def _print_lines_at_once() -> None:
-    """Flush the output of kernels after each line, so that it arrives even if one crashes."""
+    """Flush standard output after each line, so that no line is lost if a kernel crashes."""
     cast("TextIOWrapper", sys.stdout).reconfigure(line_buffering=True)
     libc = ctypes.CDLL(None)
     line_buffered = 1
@@ -181,7 +181,7 @@ def _print_lines_at_once() -> None:
 
 
 def _was_interrupted() -> bool:
-    """Return whether SIGTERM was received; an exception that it caused is not a failure."""
+    """Return whether SIGTERM was received. If so, a resulting exception is not a failure."""
     return signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
 
 

@@ -30,7 +30,7 @@ def compare(
     """
     if actual.shape != expected.shape:
         raise UsageError(
-            f"output {name!r} has shape {actual.shape}, its reference {expected.shape}; "
+            f"output {name!r} has shape {actual.shape}, but its reference {expected.shape}; "
             "compute_golden must fill the tensor that it receives in place",
             name=name,
             value=str(expected.shape),
@@ -65,7 +65,7 @@ def compare(
 
 
 def mismatch_error(output: OutputReport) -> WrongResultError:
-    """Return a text that describes a mismatch."""
+    """Return an error that describes the differences of an output from its reference."""
     tolerance = (
         f"rtol {output.rtol:g}, atol {output.atol:g}" if output.rtol or output.atol else "exact"
     )
@@ -117,8 +117,7 @@ def _close(actual: Any, expected: Any, rtol: float, atol: float) -> tuple[Any, A
         error = np.abs(left - right)
         same = (left == right) | (np.isnan(left) & np.isnan(right))
         error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
-        # No difference from an infinite reference is allowed, although the computed tolerance would
-        # be infinite.
+        # For an infinite reference, the formula would allow every difference. Allow none.
         allowed = np.where(np.isinf(right), 0.0, atol + rtol * np.abs(right))
         return ~same & ~(error <= allowed), error
 

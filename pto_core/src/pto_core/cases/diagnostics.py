@@ -1,4 +1,4 @@
-"""The diagnostics of ``CallConfig`` as settings of a case. None of them is implemented yet."""
+"""Check the diagnostics of ``CallConfig`` in the settings of a case. None is implemented yet."""
 
 from __future__ import annotations
 

@@ -61,8 +61,7 @@ class ChildState:
     seed: int | None = None
     """The current seed of a sweep."""
     tasks_ran: bool = True
-    """Whether a task has started since the run began; True if this is unknown.
-    """
+    """Whether a task has started since the run began; True if the backend does not report it."""
 
     @property
     def doing(self) -> str:
@@ -70,7 +69,7 @@ class ChildState:
         return _PHASES.get(self.phase, self.phase)
 
     def describe(self, kernels: Sequence[RunningKernel], joined_by: str) -> str:
-        """Name the first kernels with their tasks and cores, and the number of further kernels."""
+        """List the first kernels with their tasks and cores, and count the remaining kernels."""
         shown = [describe(one, self.kernels, self.blocks) for one in kernels[:_SHOWN_KERNELS]]
         more = len(kernels) - len(shown)
         return joined_by.join(shown) + (f"{joined_by}{more} more" if more else "")
@@ -88,12 +87,13 @@ class ChildState:
 def timeout_error(
     state: ChildState, timeout_s: float, stuck: Sequence[RunningKernel], place: str | None
 ) -> TaskTimeoutError:
-    """Explain why a case was ended at its time limit; name the stuck kernels, or ``place``.
+    """Return the error of a case that exceeded its time limit; it names the stuck kernels.
 
-    ``place`` is the location in the user's Python code at which the child was, or None.
+    ``place`` is the line of the user's Python code that the child was executing, or None. The error
+    names it if no kernel is stuck.
     """
     what = f"case {state.case['case']!r}" if state.case else "the case"
-    limit = f"{what} was ended after its limit of {timeout_s:g} s (--timeout)"
+    limit = f"{what} was ended at its time limit of {timeout_s:g} s (--timeout)"
     advice = "check it for an endless loop, or raise the limit"
     if stuck:
         return TaskTimeoutError(
@@ -105,7 +105,7 @@ def timeout_error(
     if state.phase == "run" and (place or not state.tasks_ran):
         function = "the orchestration"
     if function is None:
-        why = f" while {state.doing}; no kernel is stuck. Raise the limit, or reduce the work"
+        why = f" while {state.doing}; no kernel is stuck; raise the limit, or reduce the work"
     else:
         where = f" (it was at {place})" if place else ""
         why = f": {function} did not return{where}; {advice}"
@@ -113,7 +113,7 @@ def timeout_error(
 
 
 def named(error: PtoError, blocks: int | None) -> PtoError:
-    """Return the error of a run with a message for the user of a case.
+    """Return the error of a run with a message that suits the user of a case.
 
     The new message contains the func_id and the user's name for the core. It omits advice about the
     device, because the user of a case has no device object.
@@ -138,12 +138,12 @@ def named(error: PtoError, blocks: int | None) -> PtoError:
 
 
 def seed_note(job: Job, case: str, seed: int) -> str:
-    """Return a note with the command that repeats a failure of a sweep."""
+    """Return a note with the command that reproduces the failure of a sweep."""
     return f"seed {seed} of {job.seeds} failed first; reproduce it with: {job.command(case, seed)}"
 
 
 def death_error(state: ChildState, code: int, running: Sequence[RunningKernel]) -> PtoError:
-    """Explain why a child ended with ``code`` while the kernels in ``running`` were running."""
+    """Return the error of a child that exited with ``code`` while ``running`` kernels ran."""
     # If the backend recorded which thread received the signal, only the kernel of that thread is a
     # suspect.
     suspects = [kernel for kernel in running if kernel.signal] or running
@@ -162,7 +162,7 @@ def death_error(state: ChildState, code: int, running: Sequence[RunningKernel]) 
 
 
 def orchestration_death_error(code: int) -> OrchestrationError:
-    """Explain the exit of a child whose C++ orchestration crashed."""
+    """Return the error of a child whose C++ orchestration crashed."""
     return OrchestrationError(
         f"the orchestration crashed: {_end_text(code)}; its process has ended; other "
         "processes are not affected",

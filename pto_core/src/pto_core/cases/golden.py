@@ -59,7 +59,7 @@ class Golden:
             return [self.default_case]
         if case not in self.cases:
             raise UsageError(
-                f"{self.path} has no case {case!r}, only {', '.join(self.cases)}"
+                f"{self.path} has no case {case!r}; its cases are {', '.join(self.cases)}"
                 f"{suggestion(case, self.cases)}",
                 name="case",
                 value=case,
@@ -90,11 +90,11 @@ class Golden:
         return Inputs(arguments, outputs, _sizes(arguments) if by_name else ())
 
     def compute(self, inputs: Inputs, tensors: dict[str, Any], case: str) -> dict[str, Any]:
-        """Call ``compute_golden`` to fill ``tensors``, copies of the inputs before the run.
+        """Call ``compute_golden`` with ``tensors``, which are copies made before the run.
 
         Returns the expected outputs by name, as arrays.
         """
-        assert self._compute is not None, "the caller skips the reference"
+        assert self._compute is not None, "the caller must not compute a missing reference"
         with blaming(self.path, f"failed in compute_golden for case {case!r}"):
             self._compute(tensors, self.params(case))
         expected: dict[str, Any] = {}
@@ -131,7 +131,7 @@ class Golden:
         if left:
             raise UsageError(
                 f"{self.path}: generate_inputs returns {left[0]!r}, which TENSOR_ORDER does not "
-                "name; add it there",
+                "name; add it to TENSOR_ORDER",
                 name="TENSOR_ORDER",
                 value=str(left[0]),
             )
@@ -143,8 +143,8 @@ class Golden:
             if not found:
                 raise UsageError(
                     f"{self.path} names no outputs; set __outputs__ = [...] to some of "
-                    f"{', '.join(tensors) or 'its tensors (there are none)'}, or let their names "
-                    "start with out_",
+                    f"{', '.join(tensors) or 'its tensors (the case has none)'}, or let their "
+                    "names start with out_",
                     name="__outputs__",
                     expected="a list of tensor names",
                 )
@@ -192,7 +192,7 @@ def load_golden(path: Path, *, reference: bool = True) -> Golden:
 
 def _cases(path: Path, raw: Any) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(raw, Mapping) or not raw:
-        raise _wrong(path, "ALL_CASES", raw, "a dict of name -> params with at least one case")
+        raise _wrong(path, "ALL_CASES", raw, "a dict of parameters for each case name, not empty")
     for name, params in raw.items():
         if not isinstance(name, str) or not isinstance(params, Mapping):
             raise _wrong(path, f"ALL_CASES[{name!r}]", params, "a dict of parameters")

@@ -1,4 +1,4 @@
-"""The job: the cases that a child must run, and how. The parent sends it to the child."""
+"""The job that the parent sends to the child: which cases to run, and how to run them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Job:
-    """The cases to run. ``settings`` come from arguments; ``set_`` contains the ``--set`` texts.
+    """The cases to run. ``settings`` come from options; ``set_`` lists the texts of ``--set``.
 
     ``only`` lists the remaining cases after an earlier child died. If it is None, ``case`` and
     ``every`` select the cases. A ``seed`` makes the run deterministic. With ``seeds``, each case

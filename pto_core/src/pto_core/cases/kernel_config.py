@@ -15,7 +15,8 @@ _KERNEL_KEYS = ("func_id", "source", "core_type", "name", "function_name", "sign
 _ORCHESTRATION_KEYS = ("source", "function_name", "signature")
 _OPTIONAL = ("RUNTIME_CONFIG", "RUNTIME_ENV")
 _CORE_TYPES = ("aic", "aiv")
-# Keys of RUNTIME_CONFIG that only later versions of the published runner read.
+# Keys of RUNTIME_CONFIG that only later versions of the published runner read, each with advice. A
+# warning is shown for them.
 _LATER_SETTINGS = {
     "rounds": "use --repeat N to run a case N times",
     "orch_thread_num": "every run has one orchestrator thread",
@@ -44,7 +45,7 @@ class KernelEntry:
 
 @dataclass(frozen=True)
 class OrchestrationEntry:
-    """The orchestration for one runtime; a Python function if ``source`` ends in ``.py``."""
+    """The orchestration for one runtime. If ``source`` ends in ``.py``, it is a Python function."""
 
     source: Path
     function: str | None
@@ -61,7 +62,8 @@ class KernelConfig:
     """The checked content of ``kernel_config.py``.
 
     ``kernel_lists`` and ``orchestrations`` are keyed by the name of a runtime; the name "" stands
-    for every runtime. ``warnings`` name the keys that ``settings`` omits.
+    for every runtime. ``warnings`` names the keys of RUNTIME_CONFIG that have no effect;
+    ``settings`` omits them.
     """
 
     path: Path
@@ -84,7 +86,7 @@ class KernelConfig:
         if found is None:
             known = ", ".join(by_runtime)
             raise UsageError(
-                f"{self.path}: {name} has no entry for the runtime {runtime!r}, only for "
+                f"{self.path}: {name} has no entry for the runtime {runtime!r}; it has entries for "
                 f"{known}; choose one with -r, or add {runtime!r}",
                 name=name,
                 value=runtime,
@@ -142,7 +144,7 @@ def _kernel(check: _Check, where: str, raw: Any) -> KernelEntry:
     if isinstance(func_id, bool) or not isinstance(func_id, int):
         raise check.wrong(f"{where}['func_id']", func_id, f"an int from 0 to {_LARGEST_FUNC_ID}")
     if not 0 <= func_id <= _LARGEST_FUNC_ID:
-        expected = f"an int from 0 to {_LARGEST_FUNC_ID}, the largest that runtimes take"
+        expected = f"an int from 0 to {_LARGEST_FUNC_ID}, the largest func_id of a runtime"
         raise check.wrong(f"{where}['func_id']", func_id, expected)
     core_type = check.needed(where, entry, "core_type", "'aic' or 'aiv'")
     if core_type not in _CORE_TYPES:
@@ -168,7 +170,8 @@ def _refuse_duplicates(check: _Check, where: str, kernels: tuple[KernelEntry, ..
             raise check.wrong(
                 f"{where}[{index}]['func_id']",
                 kernel.func_id,
-                f"a unique func_id for {kernel.name!r}; {where}[{first}] ({other.name!r}) uses it",
+                f"a unique func_id for {kernel.name!r}; {where}[{first}] ({other.name!r}) "
+                "has the same",
             )
 
 

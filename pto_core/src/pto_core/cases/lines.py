@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 
-# The maximum number of reads in :meth:`Lines.rest`. They suffice for a full pipe; later data is
-# ignored.
+# The maximum number of reads in :meth:`Lines.rest`. That many reads empty a full pipe. Data that is
+# written later is ignored.
 _LAST_READS = 64
 
 

@@ -86,7 +86,7 @@ def _is_a_file(path: Path) -> UsageError:
 
 
 def _missing(what: str, path: Path) -> UsageError:
-    """Return an error for a missing path that lists the deepest folder that exists."""
+    """Return the error for a missing path; it lists the content of the nearest existing folder."""
     existing = path.parent
     while not existing.is_dir() and existing != existing.parent:
         existing = existing.parent

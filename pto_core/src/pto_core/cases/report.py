@@ -21,7 +21,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class OutputReport:
-    """The comparison of one output. The ``first_`` members are None if there is no difference."""
+    """The comparison of one output. The ``first_`` members are None if all elements are correct."""
 
     name: str
     shape: tuple[int, ...]
@@ -105,8 +105,7 @@ class CaseReport:
     statistics: Mapping[str, int] = field(default_factory=dict)
     errors: tuple[PtoError, ...] = ()
     seeds: int | None = None
-    """The number of seeds that a sweep ran, including the failed seed; None without a sweep.
-    """
+    """The number of seeds that were run, including a failed seed; None if the case has no sweep."""
     failing_seed: int | None = None
     traces: int | None = None
     """The number of different execution traces in the sweep."""

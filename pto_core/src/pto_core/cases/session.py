@@ -29,7 +29,7 @@ Emit = Callable[..., None]
 
 
 class Session:
-    """The data that the cases of one job share."""
+    """The work on one job, and the data that its cases share."""
 
     def __init__(self, job: Job, emit: Emit) -> None:
         self._job = job
@@ -84,9 +84,9 @@ class Session:
     def _sweep(
         self, golden: Golden, build: Build, name: str, open_device: Callable[[int], Device]
     ) -> CaseReport:
-        """Run a case with one seed after another until a run fails; return the last report."""
+        """Run a case with each seed in turn until a run fails; return the last report."""
         seeds = self._job.seeds or 0
-        assert seeds > 0, "checked with the arguments"
+        assert seeds > 0, "the parser of the arguments has checked this"
         traces: set[str | None] = set()
         wall = 0.0
         for seed in range(seeds):
@@ -109,7 +109,7 @@ class Session:
 
 
 class _Case:
-    """A case that runs on an open device."""
+    """One case, run on an open device."""
 
     def __init__(
         self, job: Job, emit: Emit, golden: Golden, build: Build, device: Device, name: str
@@ -232,7 +232,7 @@ class _Case:
 
 @contextlib.contextmanager
 def _as_pto_errors() -> Iterator[None]:
-    """Add a note with the traceback of the user's Python kernel or orchestration to the error."""
+    """Convert errors to PtoErrors with a note: the traceback of the user's Python code."""
     try:
         yield
     except UsageError:

@@ -38,14 +38,15 @@ from pto_core.toolchain.children import ProcessGroup
 
 _TICK_S = 0.1
 _STUCK_CHECK_S = 0.05
-_START_S = 60.0  # additional time for the start of the child, which imports the framework
+# time for the start of the child, added to the limit; the child imports the framework
+_START_S = 60.0
 _GRACE_S = 2.0
-_GRACE_AT_LIMIT_S = 0.5  # used if the child has exceeded its time limit
+_GRACE_AT_LIMIT_S = 0.5  # used instead of _GRACE_S if the child has exceeded its time limit
 _COMMAND = "from pto_core.cases.child import main; main()"
 
 
 class Listener(Protocol):
-    """A listener for the events of a run, called on the thread that called :func:`supervise`."""
+    """A listener for the events of a run. Its methods run on the thread of :func:`supervise`."""
 
     def started(self) -> None:
         """Do slow preparation while a child starts; called once for each child."""
@@ -64,7 +65,7 @@ class Listener(Protocol):
 
 
 def supervise(job: Job, listener: Listener, timeout_s: float | None = None) -> list[CaseReport]:
-    """Run the cases of ``job`` in a child process; if the child dies, start another child.
+    """Run the cases of ``job`` in a child; if it dies, run the other cases in another child.
 
     ``timeout_s`` is the limit of the elapsed time for each case, and for the build before the first
     case. Raises PtoError if no case could be started. An exception from a signal such as SIGINT
@@ -88,7 +89,7 @@ def supervise(job: Job, listener: Listener, timeout_s: float | None = None) -> l
 
 
 class _Watch:
-    """Runs one child process from its start to its end."""
+    """Runs and watches one child process from its start to its exit."""
 
     def __init__(
         self,
@@ -176,7 +177,7 @@ class _Watch:
         output: Lines,
         interrupts: Interrupts,
     ) -> None:
-        """Read until the child exits; its descendants may keep the pipes open after that."""
+        """Handle events and output until the child exits, even if descendants keep pipes open."""
         with selectors.DefaultSelector() as selector:
             selector.register(events.descriptor, selectors.EVENT_READ, self._take_event)
             selector.register(output.descriptor, selectors.EVENT_READ, self._listener.output)
@@ -210,7 +211,7 @@ class _Watch:
         return time.monotonic() - self._started - limit_s
 
     def _locate(self, child: subprocess.Popen[bytes]) -> None:
-        """Find the Python line at which the child hangs, unless a kernel is stuck."""
+        """Unless a kernel is stuck, find the line of the user's Python code that hangs."""
         if self._suspects:
             return
         folders = (self._job.golden.parent, self._job.kernel_config.parent)
@@ -219,7 +220,7 @@ class _Watch:
         self._state.tasks_ran = changes is None or changes != self._changes
 
     def _has_expired(self) -> bool:
-        """Return whether the time limit has expired; read the page twice to find stuck kernels."""
+        """Return whether the limit has expired. Kernels that run then and later are stuck."""
         if self._timeout_s is None or self._state.finished:
             return False
         over = self._over_s(self._timeout_s)
@@ -315,8 +316,8 @@ class _Watch:
             self._finish(self._report(state.case, self._explain(code)))
         over = {report.case for report in self.reports}
         self.left = [case for case in state.cases if case not in over]
-        # A child that died between two cases is replaced. If its death cannot be attributed to a
-        # case, the whole run fails.
+        # If the child died between two cases, the caller starts another child for the remaining
+        # cases. If it died before the first case or after the last case, the whole run fails.
         if not (in_case or state.finished or (over and self.left)):
             raise self._explain(code)
 
@@ -340,7 +341,7 @@ class _Watch:
 
     def _explain(self, code: int) -> PtoError:
         if self._expired:
-            assert self._timeout_s is not None, "only a limit can expire"
+            assert self._timeout_s is not None, "without a limit, no limit can expire"
             return timeout_error(self._state, self._timeout_s, self._suspects or [], self._place)
         if self._page.has_orchestration_crashed():
             return orchestration_death_error(code)

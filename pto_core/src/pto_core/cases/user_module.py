@@ -83,7 +83,7 @@ def required(module: ModuleType, name: str, expected: str) -> Any:
 
 
 def warn_of_misspelt(module: ModuleType, optional: tuple[str, ...], path: Path) -> None:
-    """Warn about each name in the file that resembles an optional name that is missing.
+    """Warn about each name in the file that may be a misspelt optional name.
 
     This is not an error, because the file may define such names for its own use.
     """
@@ -96,7 +96,7 @@ def warn_of_misspelt(module: ModuleType, optional: tuple[str, ...], path: Path) 
             continue
         near = difflib.get_close_matches(name, optional, n=1, cutoff=0.85)
         if near and not hasattr(module, near[0]):
-            reason = f"{path} defines {name}, which is not used; did you mean {near[0]!r}?"
+            reason = f"{path} defines {name}, which pto does not use; did you mean {near[0]!r}?"
             log.get(__name__).warning("case file", reason=reason)
 
 

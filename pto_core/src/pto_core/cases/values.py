@@ -18,7 +18,7 @@ _CTYPES = {"bool": ctypes.c_bool, "float32": ctypes.c_float, "float64": ctypes.c
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor argument: ``array`` is a view of the memory of ``value``, the user's object."""
+    """A tensor argument: ``value`` is the user's object, ``array`` a view of its memory."""
 
     name: str
     value: Any
@@ -40,7 +40,7 @@ class Scalar:
 
 
 def as_argument(name: str, value: Any, where: str) -> Tensor | Scalar:
-    """Wrap one value. If it is neither tensor nor scalar, raise a UsageError that names it."""
+    """Wrap one value. Raises a UsageError with its name if it is neither tensor nor scalar."""
     if isinstance(value, ctypes._SimpleCData):
         if not isinstance(value.value, int | float):
             raise _wrong(name, type(value).__name__, where, "a ctypes number")
@@ -73,7 +73,7 @@ def as_array(value: Any) -> np.ndarray[Any, Any] | None:
 
 
 def contiguous(tensor: Tensor, *, written: bool, where: str) -> Tensor:
-    """Return the tensor in contiguous memory, copied if needed. Raises if it is ``written``."""
+    """Return a contiguous tensor: a copy if needed; UsageError for an output (``written``)."""
     array = tensor.array
     if written and not array.flags.writeable:
         raise _wrong(tensor.name, "a read-only array", where, "an output that can be written")

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 _SIGNAL = signal.SIGUSR1
-_PATIENCE_S = 2.0  # the time limit for an answer on a busy machine; it usually arrives at once
+_PATIENCE_S = 2.0  # time limit for the stack of the child; long, because the machine may be busy
 _STEP_S = 0.01
 _MOST_BYTES = 1 << 16
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
@@ -52,7 +52,7 @@ class Whereabouts:
 
 
 def note_when_asked(descriptor: int) -> None:
-    """Install a handler that writes the main thread's stack on request, even during native code."""
+    """Install a signal handler that writes the main thread's stack, even during native code."""
     import faulthandler
 
     with contextlib.suppress(AttributeError, OSError):

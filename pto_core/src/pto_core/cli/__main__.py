@@ -1,4 +1,4 @@
-"""Run the ``pto`` command by ``python -m pto_core.cli``."""
+"""Run the ``pto`` command when the user calls ``python -m pto_core.cli``."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Serve Workers of other hosts on this one, or ask an agent about its sessions."""
+"""Serve Workers of other hosts on this host, or send a request to a running agent."""
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     serve = actions.add_parser("serve", help="run an agent until it is stopped")
     serve.add_argument(
-        "--bind", default="tcp://127.0.0.1:7700", help="address, such as tcp://0.0.0.0:7700"
+        "--bind",
+        default="tcp://127.0.0.1:7700",
+        help="address to listen on, such as tcp://0.0.0.0:7700",
     )
     serve.add_argument("--allow", type=Path, help="file with the permitted clients (TOML)")
     serve.add_argument(
         "--insecure",
         action="store_true",
-        help="without keys, permit any address, not only loopback",
+        help="permit any address without keys, not only loopback addresses",
     )
     _add_keys(serve)
     for name, text in (
         ("status", "show an agent and its sessions"),
-        ("drain", "let an agent accept no further session"),
+        ("drain", "make an agent refuse new sessions"),
         ("stop", "end an agent and its sessions"),
     ):
         action = actions.add_parser(name, help=text)
@@ -51,7 +53,7 @@ def _add_keys(parser: argparse.ArgumentParser) -> None:
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Serve, or send one request to an agent."""
+    """Serve until the agent is stopped, or send one request to a running agent."""
     config = load_core({}, namespace.set)
     if namespace.action == "serve":
         _serve(config["link"], namespace)

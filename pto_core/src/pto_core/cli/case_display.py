@@ -50,7 +50,7 @@ class Display(Protocol):
 
 
 def make_display(*, quiet: bool, silent: bool, verbose: bool) -> Display:
-    """Return the display for the kind of output: silent, terminal or plain."""
+    """Return a silent display, or the display that suits a terminal or plain output."""
     if silent:
         return SilentDisplay()
     if sys.stderr.isatty() and sys.stdout.isatty() and not (quiet or log.is_json()):
@@ -107,7 +107,7 @@ class PlainDisplay:
         log.relay(text)
 
     def finished(self, report: CaseReport) -> None:
-        """Print the report of a case: one line if quiet, otherwise a block."""
+        """Print the report of a case: one line if quiet, otherwise several lines."""
         print(headline(report))
         if not self._quiet:
             found = rows(report, self._verbose)
@@ -222,7 +222,7 @@ def headline(report: CaseReport) -> str:
 
 
 def rows(report: CaseReport, verbose: bool) -> list[tuple[str, str]]:
-    """List the facts that a report contains as pairs of label and text."""
+    """Return the known facts of a report, each as a pair of label and text."""
     found = [("tasks", f"{report.tasks:,}")] if report.tasks is not None else []
     found.append(("wall", duration(report.wall)))
     if report.run is not None and report.build is not None and report.copy is not None:

@@ -9,11 +9,11 @@ from pto_core.interfaces.command import Command
 
 SUMMARIES = {
     "run": "run a case and compare its outputs with the reference",
-    "plugins": "list the installed plugins and whether they work here",
+    "plugins": "list the installed plugins and whether they work on this machine",
     "doctor": "show what this machine lacks and how to install it",
     "config": "show every setting with its value and origin",
     "keys": "make keys for Workers on other hosts",
-    "agent": "serve Workers of other hosts on this one",
+    "agent": "serve Workers of other hosts on this host",
     "new": "write a skeleton that runs without changes",
 }
 

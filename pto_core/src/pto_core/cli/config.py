@@ -12,8 +12,8 @@ from pto_core.errors import BackendUnavailableError, PluginError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``pto config``."""
-    parser.add_argument("-p", "--backend", help="settings of this backend")
-    parser.add_argument("-r", "--runtime", help="settings of this runtime")
+    parser.add_argument("-p", "--backend", help="also show the settings of this backend")
+    parser.add_argument("-r", "--runtime", help="also show the settings of this runtime")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -24,8 +24,8 @@ def run(namespace: argparse.Namespace) -> int:
     try:
         config = load_with_plugins(argument, namespace.set)
     except (PluginError, BackendUnavailableError):
-        # Show the core's settings even without the plugins: their origins may explain a wrong
-        # plugin name.
+        # A plugin cannot be loaded. Show the core's settings anyway: the origin of the setting
+        # explains where a wrong plugin name comes from.
         _show(load_core(argument, namespace.set), as_json=namespace.json)
         raise
     for warning in config.warnings:

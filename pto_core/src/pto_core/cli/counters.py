@@ -1,4 +1,4 @@
-"""Format the counters of a runtime: one row for the counters of all rings; times with a unit."""
+"""Format the counters of a runtime as rows of a table."""
 
 from __future__ import annotations
 

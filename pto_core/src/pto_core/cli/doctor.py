@@ -1,4 +1,4 @@
-"""Show what this machine has, what it lacks, and the command that fixes it."""
+"""Check this machine, and show for each problem the command that fixes it."""
 
 from __future__ import annotations
 

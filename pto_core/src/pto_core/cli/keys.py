@@ -1,4 +1,4 @@
-"""Make the keys by which a Worker and the agents of other hosts identify each other."""
+"""Create the keys with which a Worker and the agents of other hosts identify each other."""
 
 from __future__ import annotations
 

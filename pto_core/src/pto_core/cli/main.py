@@ -98,7 +98,7 @@ class _CommandParser(argparse.ArgumentParser):
 
 
 class _Verbosity:
-    """Whether errors are printed with their traceback; known once the arguments are parsed."""
+    """Whether errors are printed with a traceback; set when the arguments have been parsed."""
 
     traceback = False
 
@@ -107,7 +107,7 @@ def _run_command(name: str, arguments: list[str], verbosity: _Verbosity) -> int:
     from pto_core.cli.commands import load
 
     command = load(name)
-    # A command may define one of the common options itself.
+    # "resolve" lets a command replace a common option by its own option of the same name.
     parser = _CommandParser(
         prog=f"pto {name}",
         description=getattr(command, "__doc__", None),
@@ -166,7 +166,7 @@ def _report(error: Exception, *, with_traceback: bool) -> int:
         return USAGE
     _show_error(f"pto: internal error: {type(error).__name__}: {error}")
     if not with_traceback:
-        _show_error("pto: this is a bug of pto; -vv shows where it happened")
+        _show_error("pto: this is a bug in pto; run with -vv to see where it happened")
     return FAILED
 
 
@@ -177,12 +177,12 @@ def _show_error(text: str) -> None:
 
 
 def _describe(error: OSError) -> str:
-    """Describe the operation that the operating system refused, its file, and a remedy."""
+    """Return the message of an error of the operating system, with its file and a remedy."""
     what = os.strerror(error.errno) if error.errno else str(error)
     advice = {
         errno.EACCES: "change its permissions, or use another folder",
         errno.EPERM: "change its permissions, or use another folder",
-        errno.EROFS: "use a folder that can be written",
+        errno.EROFS: "use a writable folder",
         errno.ENOSPC: "free some space, or use another disk",
         errno.EDQUOT: "free some space, or use another disk",
         errno.ENOENT: "create it first, or use another path",

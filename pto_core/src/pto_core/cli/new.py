@@ -12,8 +12,8 @@ from pto_core.errors import UsageError
 from pto_core.plugins.records import installed
 
 _SKELETONS = Path(__file__).parent / "skeleton"
-# The runtime variant of the case skeleton. For other variants, a folder in case_for/ has the files
-# that differ.
+# The runtime variant for which the case skeleton is written. For each other variant, a folder in
+# case_for/ has the files that differ.
 _CASE_VARIANT = "host_build_graph"
 _CASE_NAME = (r"[A-Za-z][A-Za-z0-9_-]*", "a letter, then letters, digits, - and _", "my_case")
 _PLUGIN_NAME = (r"[a-z][a-z0-9_]*", "a small letter, then small letters, digits and _", "my_wire")
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``pto new``."""
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="kind")
     case = kinds.add_parser("case", help="a case that runs with `pto run`")
-    case.add_argument("name", help="name of the new folder, in the current one")
+    case.add_argument("name", help="name of the new folder, created in the current folder")
     case.add_argument(
         "-r",
         "--runtime",
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     plugin.add_argument("family", choices=_families(), help="family of the plugin")
     plugin.add_argument(
-        "name", help="name by which users select it; also part of the folder's name"
+        "name", help="name by which users select the plugin; part of the folder's name"
     )
 
 
@@ -84,7 +84,7 @@ def _check_name(name: str, kind: str, pattern: str, expected: str, example: str)
 
 
 def _check_free(family: str, name: str, distribution: str) -> None:
-    """Refuse the name of an installed plugin, unless it belongs to the new distribution."""
+    """Raise UsageError if a plugin of another distribution already has the name."""
 
     def normal(text: str) -> str:
         return re.sub("[-_.]+", "-", text).lower()
@@ -92,8 +92,8 @@ def _check_free(family: str, name: str, distribution: str) -> None:
     for record in installed(family):
         if name in record.names and normal(record.distribution) != normal(distribution):
             raise UsageError(
-                f"{name!r} is the name of an installed {family}, of {record.source}, and two of "
-                "one name cannot be used; nothing was written: choose another name",
+                f"{name!r} is the name of an installed {family}, of {record.source}; nothing was "
+                "written: choose another name, because two plugins of one name cannot be used",
                 name="name",
                 value=name,
             )
@@ -127,7 +127,7 @@ def _write(skeletons: list[Path], folder: Path, name: str | None) -> Path:
 
 
 def _rename(folder: Path, name: str) -> None:
-    """Replace the placeholder by ``name``; in class names, by ``name`` in CamelCase."""
+    """Replace the placeholder by ``name``, and in class names by ``name`` in CamelCase."""
 
     def spelt(match: re.Match[str]) -> str:
         return name if match[0].islower() else name.title().replace("_", "")
@@ -148,7 +148,7 @@ def _show(folder: Path, command: str) -> None:
 
 
 def _reason(error: OSError) -> str:
-    """Return the system's message. If the copy of many files failed, return the first message."""
+    """Return the system's message; if several files could not be copied, the first message."""
     if isinstance(error, shutil.Error) and error.args and error.args[0]:
         return str(error.args[0][0][2])
     return os.strerror(error.errno) if error.errno else str(error)

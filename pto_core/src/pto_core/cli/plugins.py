@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Print the list; an unhealthy plugin is part of the list and does not fail the command."""
+    """Print the list. A plugin that does not work is listed too; the command still succeeds."""
     found = inspect_all()
     if namespace.json:
         show_json([_as_json(inspection) for inspection in found])

@@ -54,11 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--hazards",
         choices=HAZARDS,
-        help="which hazards order tasks, in runtimes that find dependencies",
+        help="hazards that order two tasks, in runtimes that find dependencies",
     )
     how.add_argument("--repeat", type=_positive, default=1, metavar="N", help="run N times")
     how.add_argument("--skip-golden", action="store_true", help="do not compare with the reference")
-    how.add_argument("--timeout", type=_seconds, metavar="S", help="wall limit of a case, seconds")
+    how.add_argument(
+        "--timeout", type=_seconds, metavar="S", help="time limit of a case, in seconds"
+    )
     shown = parser.add_argument_group("what is shown").add_mutually_exclusive_group()
     shown.add_argument("-q", "--quiet", action="store_true", help="one line for each case")
     shown.add_argument("--silent", action="store_true", help="only errors")
@@ -67,11 +69,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_published_options(parser)
 
 
-# Options of the published runner that this command ignores, each with the reason.
+# Options of the published runner that this command accepts and ignores, each with the reason.
 _WITHOUT_EFFECT = {
     "commit": (
         "-c",
-        "the tile library is used as it is in PTO_ISA_ROOT; check the commit out there",
+        "the tile library in PTO_ISA_ROOT is used; check out the commit in that folder",
     ),
     "enable_profiling": (
         "--enable-profiling",
@@ -83,8 +85,12 @@ _WITHOUT_EFFECT = {
 
 def _add_published_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("options of the published runner, without effect")
-    group.add_argument("-c", dest="commit", metavar="COMMIT", help="of the kernel tile library")
-    group.add_argument("--enable-profiling", action="store_true", help="see -v and --json")
+    group.add_argument(
+        "-c", dest="commit", metavar="COMMIT", help="commit of the kernel tile library"
+    )
+    group.add_argument(
+        "--enable-profiling", action="store_true", help="every run is measured; see -v and --json"
+    )
     group.add_argument("--build", action="store_true", help="changed sources are always rebuilt")
 
 
@@ -206,7 +212,7 @@ class _Observed:
 
 
 class _Quietly(SilentDisplay):
-    """A display that reserves standard output for JSON; kernels print to standard error."""
+    """A display that reserves standard output for JSON; kernels print to standard error instead."""
 
     def output(self, text: str) -> None:
         """Print the line."""
@@ -221,7 +227,7 @@ class _CaseList(PlainDisplay):
         self._as_json = as_json
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Print the list when the event arrives."""
+        """Print the list when the child has reported it."""
         if event["event"] != "listing":
             return
         if self._as_json:
@@ -233,13 +239,13 @@ class _CaseList(PlainDisplay):
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
     return int(text)
 
 
 def _natural(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 0")
     return int(text)
 
 

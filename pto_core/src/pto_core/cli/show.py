@@ -17,7 +17,7 @@ def show_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]
 
 
 def show_json(value: Any) -> None:
-    """Print ``value`` as JSON; a value that has no JSON form is printed as text."""
+    """Print ``value`` as JSON. A part of it that has no JSON form is printed as text."""
     json.dump(value, sys.stdout, indent=2, default=str)
     print()
 

@@ -69,7 +69,7 @@ class Device:
 
     @property
     def blocks(self) -> int:
-        """The number of blocks of a run without ``config``: ``block_dim``, or all if that is 0."""
+        """The number of blocks of a run without ``config``: ``block_dim``, or all if it is 0."""
         return self.config["block_dim"] or self._native.blocks
 
     def prepare(self, chip: Chip) -> None:
@@ -181,8 +181,8 @@ def check_blocks(block_dim: int, blocks: int) -> None:
     """Raise UsageError if a run needs more blocks than the ``blocks`` of the device."""
     if block_dim > blocks:
         raise UsageError(
-            f"block_dim is {block_dim}, this device has {blocks} blocks; "
-            f"pass at most {blocks}, or 0 for all",
+            f"block_dim is {block_dim}, but this device has {blocks} blocks; "
+            f"pass at most {blocks}, or 0 for all blocks",
             name="block_dim",
             value=block_dim,
             expected=f"0 to {blocks}",
@@ -201,7 +201,7 @@ def check_hazards(hazards: object, runtime: str, has_tensors: bool) -> None:
     if not has_tensors:
         raise UnsupportedError(
             f"hazards is {hazards!r}, but the runtime {runtime!r} orders tasks by the edges that "
-            "the orchestration adds; leave it out, or choose a runtime that finds dependencies "
+            "the orchestration adds; omit hazards, or choose a runtime that finds dependencies "
             "by itself",
             name="hazards",
             value=hazards,

@@ -25,7 +25,7 @@ _NOT_A_LIBRARY = (
 def kernel_load_error(
     error: LoadError, kernel: CoreCallable, func_id: int | None, path: Path | None
 ) -> LoadError:
-    """Return an error that names the kernel, its file, the reason of the failure and a remedy."""
+    """Return an error that names the kernel, its file, the cause and a remedy."""
     source = kernel.binary.path if isinstance(kernel.binary, KernelSource) else None
     number = "" if func_id is None else f" (func_id {func_id})"
     text = _sentence(f"kernel {kernel.name!r}{number}", error.message, path, source)
@@ -33,7 +33,7 @@ def kernel_load_error(
 
 
 def orchestration_load_error(error: LoadError, path: Path, source: Path | None) -> LoadError:
-    """Return an error that names the orchestration's file, the failure's reason and a remedy."""
+    """Return an error that names the orchestration's file, the cause and a remedy."""
     return LoadError(_sentence("the orchestration", error.message, path, source))
 
 
@@ -49,18 +49,18 @@ def _sentence(what: str, said: str, path: Path | None, source: Path | None) -> s
         advice = "define it in that source, or make it inline in a header"
     elif (newer := _NEWER_LIBRARY.search(said)) is not None:
         cause = (
-            f"it needs {newer[2]}, and the C++ library of this process, {newer[1]}, is older: the "
-            "compiler that built it has a newer one"
+            f"its compiler has a newer C++ library than this process: it needs {newer[2]}, which "
+            f"{newer[1]} does not have"
         )
         advice = (
             "link the C++ library into it with -static-libstdc++, such as "
             "CXX='g++-15 -static-libstdc++'"
         )
     elif any(words in reason for words in _NOT_A_LIBRARY):
-        cause = f"it is no shared library for this machine ({reason})"
-        advice = "pass a library built for it, or a C++ source as a KernelSource"
+        cause = f"the file is not a shared library for this machine ({reason})"
+        advice = "pass a library that is built for this machine, or a C++ source as a KernelSource"
     elif "No such file" in reason:
-        cause, advice = "there is no such file", "pass the path of a shared library"
+        cause, advice = "the file does not exist", "pass the path of a shared library"
     else:
         cause, advice = reason, ""
     where = "" if place is None else f" from {place}"

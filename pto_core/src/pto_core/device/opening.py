@@ -31,11 +31,11 @@ def open_device(
     """Open a device and attach a runtime to it.
 
     ``backend``, ``runtime`` and ``device`` default to the configuration: ``"a2a3sim"``,
-    ``"host_build_graph"`` and 0 if nothing else is set. Further settings are a mapping
-    (``settings={"sim.mode": "deterministic"}``) or keywords with two underscores for the dot
-    (``sim__mode="deterministic"``). ``config``: a loaded record for all settings that are not given
-    here; without it, environment and settings file are read, with a RuntimeWarning for suspicious
-    settings. Logging follows the device's settings.
+    ``"host_build_graph"`` and 0 if nothing else is set. Pass further settings as a mapping
+    (``settings={"sim.mode": "deterministic"}``) or as keywords with two underscores instead of the
+    dot (``sim__mode="deterministic"``). ``config``: a loaded configuration for all settings that
+    are not given here. Without ``config``, the environment and the settings file are read;
+    suspicious settings cause a RuntimeWarning. Logging follows the device's settings.
 
     Raises ConfigError for settings, PluginError for plugins, BackendUnavailableError if the backend
     cannot run on this machine, and UsageError if this process has the same device open with another
@@ -53,13 +53,13 @@ def open_device(
 
 
 def _adapted(config: Config, given: Mapping[str, Any]) -> Config:
-    """Each plugin has its own settings, so a record is valid only for the plugins that it names."""
+    """Return ``config`` with ``given``; raise UsageError if ``given`` names another plugin."""
     for family in ("backend", "runtime"):
         name = given.get(family)
         if name is not None and plugins.canonical_name(family, name) != config[family]:
             raise UsageError(
-                f"the {family} is {name!r}, the given configuration was loaded for "
-                f"{config[family]!r}; leave one of them out",
+                f"the {family} is {name!r}, but the given configuration was loaded for "
+                f"{config[family]!r}; omit one of them",
                 name=family,
                 value=name,
                 expected=config[family],
@@ -100,7 +100,7 @@ def _warn(config: Config) -> None:
 
 
 def _check_call_settings(config: Config) -> None:
-    """Refuse invalid values before the device is opened; name the source of each value."""
+    """Raise UsageError for an invalid value before the device is opened; name its source."""
     try:
         CallConfig(config["block_dim"], config["aicpu_thread_num"])
     except UsageError as error:
@@ -121,7 +121,7 @@ def _check_one_runtime(config: Config) -> None:
         if device.is_open and same_chip and other["runtime"] != config["runtime"]:
             raise UsageError(
                 f"device {config['device']} of {config['backend']} is open in this process with "
-                f"the runtime {other['runtime']!r}, and a chip has one runtime in a process; close "
+                f"the runtime {other['runtime']!r}, and a process uses one runtime per chip; close "
                 f"it before you open it with {config['runtime']!r}, or open it in another process",
                 name="runtime",
                 value=config["runtime"],
@@ -130,7 +130,7 @@ def _check_one_runtime(config: Config) -> None:
 
 
 def _check_hazards(config: Config, has_tensors: bool) -> None:
-    """Refuse a setting that does not apply, and name the source of its value."""
+    """Raise UsageError if the setting does not apply to the runtime; name the value's source."""
     if config["hazards"] is None:
         return
     try:

@@ -30,7 +30,7 @@ Chip = ChipCallable | Callable[..., Any]
 
 
 class Programs:
-    """The programs of one device. A program is created before the first run of its ChipCallable.
+    """The programs of one device. Each is created when its ChipCallable is first run.
 
     Only the thread that uses the device may call the methods.
     """
@@ -64,7 +64,7 @@ class Programs:
         if not isinstance(kernel, CoreCallable):
             hint = "decorate it with @kernel(core='aiv')" if callable(kernel) else "pass a @kernel"
             raise UsageError(
-                f"{kernel!r} is not a kernel; {hint}, or pass the func_id of a child of the chip",
+                f"{kernel!r} is not a kernel; {hint}, or pass the func_id of a kernel in the chip",
                 name="kernel",
                 value=kernel,
             )
@@ -143,7 +143,7 @@ class Programs:
         built: list[Path] | None = None,
         func_ids: Mapping[CoreCallable, int] | None = None,
     ) -> None:
-        """Load kernels. An integer in the list is an index into the built libraries.
+        """Load kernels. An integer in the list is the index of a library in ``built``.
 
         ``func_ids`` are only used in messages.
         """

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 CoreUsage = tuple[str, int, int]
-"""The use of a core: its type (``"aic"`` or ``"aiv"``), its tasks, and its busy nanoseconds."""
+"""One core of a run: type (``"aic"`` or ``"aiv"``), number of tasks, busy nanoseconds."""
 
 
 class Activity(NamedTuple):

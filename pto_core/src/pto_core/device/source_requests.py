@@ -10,7 +10,7 @@ from pto_core.toolchain import BuildRequest, Toolchain
 
 
 class SourceRequests:
-    """Creates the build request for a source, with the flags and headers of backend and runtime."""
+    """Creates build requests for sources, with the flags and headers of backend and runtime."""
 
     def __init__(self, toolchain: Toolchain, backend: Backend, runtime: Runtime) -> None:
         self._toolchain = toolchain
@@ -30,7 +30,7 @@ class SourceRequests:
         )
 
     def orchestration(self, source: OrchestrationSource) -> BuildRequest:
-        """Return the build request for an orchestration, which must name its function."""
+        """Return the build request for an orchestration."""
         return self._toolchain.orchestration(
             source.path,
             source.function_name,
@@ -39,6 +39,6 @@ class SourceRequests:
         )
 
     def installed_folders(self) -> set[Path]:
-        """Return the folders of headers that come with the backend and the runtime."""
+        """Return the folders of the headers that the backend and the runtime provide."""
         build = self._runtime.orchestration_build()
         return {*self._runtime.kernel_include_dirs(), *build.include_dirs, build.wrapper.parent}

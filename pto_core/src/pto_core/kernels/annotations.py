@@ -2,8 +2,8 @@
 
 At run time, ``In``, ``Out`` and the others are the classes of :mod:`pto_core.kernels.direction`.
 For a type checker, each is the type that the parameter has inside the function: a NumPy array, or a
-number for ``Scalar``. In an orchestration, the parameter is a device array, which has the shape,
-dtype and views of an array.
+number for ``Scalar``. In an orchestration, the parameter is a device array, which has shape, dtype
+and views like a NumPy array.
 
 A type checker therefore rejects a call such as ``In("float32", (64,))``. Typed programs write
 ``Direction.IN("float32", (64,))``, which creates the same object.

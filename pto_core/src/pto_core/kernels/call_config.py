@@ -71,7 +71,7 @@ class CallConfig:
         self.validate()
         for name in self._switched_on():
             raise UnsupportedError(
-                f"the diagnostic {name}={getattr(self, name)} is not built yet; set it to 0",
+                f"the diagnostic {name}={getattr(self, name)} is not implemented yet; set it to 0",
                 name=name,
                 value=getattr(self, name),
             )
@@ -96,7 +96,7 @@ class CallConfig:
     def _check_prefix(self) -> None:
         if not isinstance(self.output_prefix, str):
             raise UsageError(
-                f"output_prefix is {self.output_prefix!r}; use a text", name="output_prefix"
+                f"output_prefix is {self.output_prefix!r}; pass a str", name="output_prefix"
             )
         length = len(self.output_prefix.encode())
         if length > _LONGEST_PREFIX:
@@ -109,7 +109,7 @@ class CallConfig:
             if not self.output_prefix:
                 raise UsageError(
                     f"the diagnostic {name}={getattr(self, name)} needs an output_prefix, "
-                    "the start of the names of the files that it writes",
+                    "the prefix of the names of its output files",
                     name="output_prefix",
                     value="",
                 )

@@ -32,7 +32,7 @@ from pto_core.kernels.direction import (
 class OrchestrationSource:
     """A C++ source file with the function ``function_name``, which submits the tasks.
 
-    None selects the default name of the runtime variant, if it has one.
+    None selects the default name of the runtime variant, if the variant has one.
     """
 
     path: Path
@@ -105,7 +105,7 @@ class ChipCallable:
         return digest_of("chip", *self._orchestration_parts(), repr(self.signature), *children)
 
     def parameters(self) -> tuple[list[str], int, int]:
-        """Return the known names of the arguments, and the smallest and largest number of them.
+        """Return the known argument names, and the smallest and largest number of arguments.
 
         A largest number of -1 means that there is no limit.
         """
@@ -117,7 +117,7 @@ class ChipCallable:
         return list(self.argument_names or ()), 0, -1
 
     def directions(self) -> tuple[list[Direction], bool]:
-        """Return the directions; the flag is true if they cover arrays only, not all arguments."""
+        """Return directions and a flag: true if they cover only the arrays, not all arguments."""
         if self.signature is not None:
             given, by_tensor = self.signature, not self._is_by_argument()
             return [_copied(parameter.direction) for parameter in given], by_tensor
@@ -145,8 +145,8 @@ def _copied(direction: Direction) -> Direction:
     """Return the direction in which a run copies an array whose parameter has ``direction``."""
     if direction is Direction.NO_DEP:
         raise UsageError(
-            "NoDep is a direction for tasks and does not define how a run copies the array; "
-            "declare the orchestration's argument In, Out or InOut",
+            "NoDep is a direction of task arguments; it does not state whether a run copies the "
+            "array; declare the orchestration's argument In, Out or InOut",
             name="signature",
             value="NoDep",
             expected="In, Out or InOut",
@@ -158,7 +158,7 @@ def _check_function(orchestration: object) -> None:
     if isinstance(orchestration, CoreCallable):
         raise UsageError(
             f"{orchestration.name!r} is a kernel, not an orchestration; pass a function that "
-            "submits it with rt.add_task",
+            "submits the kernel with rt.add_task",
             name="orchestration",
             value=orchestration,
         )
@@ -171,8 +171,8 @@ def _check_function(orchestration: object) -> None:
         if is_kind:
             raise UsageError(
                 f"orchestration {getattr(orchestration, '__name__', orchestration)!r} is "
-                f"{kind} function, which does nothing when it is "
-                "called; use a plain function",
+                f"{kind} function, so a call would not run its "
+                "body; use a plain function",
                 name="orchestration",
                 value=orchestration,
             )

@@ -32,7 +32,7 @@ def compiler_options(options: Iterable[str]) -> tuple[str, ...]:
         if not isinstance(option, str) or not _OPTION.fullmatch(option):
             raise UsageError(
                 f"{option!r} is not an option of a source; use -DNAME, -DNAME=VALUE, -UNAME or "
-                "-IFOLDER, each as one text",
+                "-IFOLDER, each as one str",
                 name="options",
                 value=option,
                 expected="-D, -U or -I with a value",
@@ -61,8 +61,8 @@ class CoreCallable(Generic[Parameters]):
 
     ``binary``: a :class:`KernelSource`, the path of a shared library that exports ``kernel_entry``,
     or a Python function. ``core_type``: ``"aic"`` or ``"aiv"``. ``signature``: one
-    :class:`~pto_core.kernels.Parameter` for each argument; only a Python function that runs under a
-    C++ orchestration needs it. Raises UsageError.
+    :class:`~pto_core.kernels.Parameter` for each argument; required only for a Python function that
+    runs under a C++ orchestration. Raises UsageError.
 
     A Python function receives a NumPy array for each device array, and an int, float or bool for
     each scalar. The array is a view of device memory and valid only during the call. The function
@@ -120,7 +120,7 @@ class CoreCallable(Generic[Parameters]):
         return None if isinstance(binary, KernelSource | Path) else binary
 
     def task_signature(self) -> TaskSignature:
-        """Return this kernel's parameters, from its signature or from its annotations."""
+        """Return the parameters of this kernel, from its signature or from its annotations."""
         return task_signature(self.function, self.signature)
 
     @functools.cached_property

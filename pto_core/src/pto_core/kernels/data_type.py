@@ -31,7 +31,7 @@ class DataType(IntEnum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The NumPy data type. The package ``ml_dtypes`` provides the one for bfloat16."""
+        """The NumPy data type. That of bfloat16 comes from the package ``ml_dtypes``."""
         if self is DataType.BFLOAT16:
             import ml_dtypes
 
@@ -53,7 +53,7 @@ class DataType(IntEnum):
         if name is None or name.upper() not in cls.__members__:
             swapped = "its byte order is not that of this machine; " if _is_swapped(dtype) else ""
             raise UsageError(
-                f"{dtype!r} is not a data type that a device takes; {swapped}"
+                f"{dtype!r} is not a data type of a device; {swapped}"
                 f"use one of {', '.join(member.name.lower() for member in cls)}",
                 name="dtype",
                 value=dtype,

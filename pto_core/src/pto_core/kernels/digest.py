@@ -1,4 +1,4 @@
-"""Digests of callables: 32 bytes that change with everything that determines the behaviour."""
+"""Digests of callables: 32 bytes that identify the code and data that determine behaviour."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from weakref import ref
 
 _PLAIN = (int, float, complex, str, bytes, type(None))
 _numbers = itertools.count()
-# The weak references have no callback. It would run during the destruction of a callable, and an
-# exception that a signal handler raises inside it would be lost. Dead references are removed when
-# there are many of them.
+# The weak references have no callback. A callback would run during the destruction of a callable,
+# and if a signal handler raised an exception there, the exception would be lost. Instead, dead
+# references are removed when more than `_many` exist.
 _registrations: dict[ref[Callable[..., Any]], int] = {}
 _many = 64
 
@@ -83,5 +83,5 @@ def code_digest(code: CodeType) -> bytes:
 
 
 def _constant(value: object) -> str:
-    """Return a text for a constant that does not depend on the iteration order of sets."""
+    """Return a text for a constant; it does not depend on the iteration order of a set."""
     return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)

@@ -1,16 +1,16 @@
 """Directions: whether an array is copied to the device before a run, and back after the run.
 
-They are given as annotations, of a plain class or of one with details::
+Annotations state them, as a plain class or as a class with details::
 
     def graph(rt, a: In, b: In("float32", (128, 128)), out: Out): ...
 
-of an orchestration, or of a kernel for a runtime that finds dependencies automatically. A submit to
-such a runtime may state the directions instead: ``rt.submit(add, In(a), Out(b))``. A signature has
-one entry for each array: ``ChipCallable(..., signature=("in", "in", "out"))``. Type checkers treat
-``In`` as an array type and reject a call of it; ``Direction.IN("float32", (64,))`` creates the same
-object. A Python kernel that runs under a C++ orchestration needs the details of each argument, also
-of scalars: ``@kernel(core="aiv", signature=(In("float32", (64,)), Scalar(int), Out("float32",
-(64,))))``.
+These annotations apply to an orchestration, and to a kernel for a runtime that finds dependencies
+itself. A submit to such a runtime may state the directions instead: ``rt.submit(add, In(a),
+Out(b))``. A signature has one entry for each array: ``ChipCallable(..., signature=("in", "in",
+"out"))``. Type checkers treat ``In`` as an array type and reject a call of it;
+``Direction.IN("float32", (64,))`` creates the same object. A Python kernel that runs under a C++
+orchestration needs the details of each argument, also of scalars: ``@kernel(core="aiv",
+signature=(In("float32", (64,)), Scalar(int), Out("float32", (64,))))``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Direction(IntEnum):
         dtype: DTypeLike | DataType | DeviceArray | None = None,
         shape: int | Sequence[int] | None = None,
     ) -> Parameter:
-        """Return the parameter for this direction, like ``In(dtype, shape)``. Raises UsageError."""
+        """Return a parameter with this direction, like ``In(dtype, shape)``. Raises UsageError."""
         details: dict[str, Any] = {"dtype": dtype, "shape": shape}
         kind = type(_parameter(self))
         return kind(**{key: value for key, value in details.items() if value is not None})
@@ -56,11 +56,11 @@ WRITTEN = frozenset({Direction.OUT, Direction.INOUT, Direction.OUT_EXISTING})
 
 
 class Parameter:
-    """An argument with its direction. For an array, it may also state data type and shape.
+    """A parameter with its direction. For an array, it may also state data type and shape.
 
     ``dtype``: any type that :meth:`DataType.of` accepts. ``shape``: a tuple of ints, or one int. If
-    the only argument is a device array, it becomes the ``value``, and the object is an argument for
-    ``rt.submit``.
+    the constructor receives only a device array, the array becomes the ``value``, and the object is
+    an argument for ``rt.submit``.
     """
 
     direction: ClassVar[Direction]
@@ -75,8 +75,9 @@ class Parameter:
         self.shape = (shape,) if isinstance(shape, int) else None if shape is None else tuple(shape)
         if (self.dtype is None) != (self.shape is None):
             raise UsageError(
-                f"{type(self).__name__} has {'a shape' if self.dtype is None else 'a data type'} "
-                "alone; pass both or neither, as in In('float32', (128, 128))"
+                f"{type(self).__name__} has "
+                f"{'a shape, no data type' if self.dtype is None else 'a data type, no shape'}; "
+                "pass both or neither, as in In('float32', (128, 128))"
             )
 
     def __repr__(self) -> str:
@@ -170,7 +171,7 @@ class TaskSignature(NamedTuple):
 def task_signature(
     function: Callable[..., Any] | None, signature: Sequence[Parameter] | None
 ) -> TaskSignature:
-    """Return the declared signature of a kernel, or that of its function's annotations."""
+    """Return the declared signature of a kernel, or the signature in its annotations."""
     if signature is not None:
         listed = [(f"number {i}", int(p.direction), _code(p)) for i, p in enumerate(signature)]
         return TaskSignature(listed, len(listed), False, int(Direction.UNSPECIFIED))
@@ -205,8 +206,8 @@ def parameter_names(function: Callable[..., Any], skip: int) -> tuple[list[str],
     parameters = _positional(function)
     if len(parameters) < skip and not _is_variadic(function):
         raise UsageError(
-            f"orchestration {_name(function)!r} takes no arguments; "
-            "its first one must be rt, the graph that it builds"
+            f"orchestration {_name(function)!r} has no parameters; "
+            "its first parameter must be rt, the graph that it builds"
         )
     required = sum(parameter.default is parameter.empty for parameter in parameters)
     most = -1 if _is_variadic(function) else len(parameters) - skip

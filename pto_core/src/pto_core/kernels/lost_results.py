@@ -43,10 +43,10 @@ def checked(function: Callable[..., Any], signature: TaskSignature) -> Callable[
 
 
 def refuse_returned(kind: str, name: str, value: object) -> None:
-    """Raise UsageError, because the function ``name`` returned ``value``."""
+    """Raise UsageError for a function ``name`` that returned ``value``."""
     raise UsageError(
-        f"{kind} {name} returned a value of type {type(value).__name__}, but its caller gets only "
-        "what it writes into its arrays; write the result into an Out parameter, as in "
+        f"{kind} {name} returned a value of type {type(value).__name__}, but its caller receives "
+        "only what it writes into its arrays; write the result into an Out parameter, as in "
         "out[:] = result, and return None",
         name=name,
         value=type(value).__name__,
@@ -56,7 +56,7 @@ def refuse_returned(kind: str, name: str, value: object) -> None:
 
 @dataclass(frozen=True)
 class _AssignmentCheck:
-    """Calls a function, then compares the final values of ``written`` with the arguments.
+    """Calls a function; compares the final values of the names in ``written`` with its arguments.
 
     Nothing is checked while another profile function is active.
     """
@@ -81,8 +81,8 @@ class _AssignmentCheck:
             result = self.function(*args, **kwargs)
         finally:
             sys.setprofile(None)
-            # Clear the reference. A frame refers to the frame of its caller, and the cycle would
-            # keep the arrays alive.
+            # Remove the frame from the list. The frame refers to the frame of this call, so it
+            # would form a cycle that keeps the arrays alive.
             while frames:
                 final.update(frames.pop().f_locals)
         for position, name in self.written:
@@ -97,7 +97,7 @@ class _AssignmentCheck:
         function = self.function.__qualname__
         raise UsageError(
             f"{function} assigned a new value of type {type(final).__name__} to its parameter "
-            f"{name}, but its caller gets only what is written into the array; write "
+            f"{name}, but its caller receives only what is written into the array; write "
             f"{name}[:] = ... instead of {name} = ..., or use another name",
             name=name,
             value=type(final).__name__,
@@ -120,7 +120,7 @@ def _assigned_names(code: CodeType) -> Iterator[str]:
 
 
 def _stored_names(instruction: dis.Instruction) -> tuple[str, ...]:
-    """Return the names that an instruction assigns; some instructions of new Pythons assign two."""
+    """Return the names that an instruction assigns; those of Python 3.13 may assign two."""
     names = instruction.argval
     if isinstance(names, str):
         return (names,)

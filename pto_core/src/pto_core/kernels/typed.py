@@ -1,7 +1,7 @@
 """Types that let type checkers check the arguments of submits.
 
 A submit has options in addition to the arguments of its function, and a ParamSpec cannot express
-that. Therefore its type has one overload for each number of arguments from none to six. The
+that. Therefore the type of a submit has one overload for each number of arguments from 0 to 6. The
 arguments of a function with more parameters are not checked. An argument must have the type of its
 parameter, or be a tensor of a type other than NumPy array.
 """
@@ -36,10 +36,10 @@ E = TypeVar("E")
 F = TypeVar("F")
 
 Tensor: TypeAlias = "ContinuousTensor | HasDataPointer"
-"""A tensor that the submit of a session accepts in the place of a NumPy array."""
+"""A tensor that a session's submit accepts instead of a NumPy array."""
 
 Argument: TypeAlias = "DeviceArray | Parameter | ctypes._SimpleCData[Any]"
-"""An argument for ``rt.submit``: an array or a number, as the parameter requires."""
+"""An argument for ``rt.submit``: an array or a number, depending on the parameter."""
 
 
 class TypedTask(Protocol[Parameters]):

@@ -10,7 +10,7 @@ __all__ = ["Finding", "examine"]
 
 
 def examine(config: Config) -> list[Finding]:
-    """Run all checks. They change only the cache of compiler versions."""
+    """Run all checks. They write no files except the cache of compiler versions."""
     return [
         *compilers.examine(config),
         *installation.examine(config),

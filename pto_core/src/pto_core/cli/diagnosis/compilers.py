@@ -35,20 +35,20 @@ def examine(config: Config) -> Iterator[Finding]:
         bool(fit),
         True,
         f"{fit[0]} is used" if fit else f"none of the compilers found accepts {KERNEL_STANDARD}",
-        f"{gxx_advice(11)}, or set CXX to one",
+        f"{gxx_advice(11)}, or set CXX to such a compiler",
     )
     yield Finding(
         "bfloat16 in C++ kernels",
         bool(with_stdfloat),
         False,
         "<stdfloat> works" if with_stdfloat else "no compiler has <stdfloat>",
-        f"{gxx_advice(13)}, or set CXX to one",
+        f"{gxx_advice(13)}, or set CXX to such a compiler",
     )
     yield _tile_library(config["pto_isa_root"])
 
 
 def _configured(config: Config) -> Iterator[Finding]:
-    """Report a configured compiler that does not exist; the toolchain does not build without it."""
+    """Report a configured compiler that cannot be run; the toolchain uses no other compiler."""
     wanted = config["cxx"]
     if wanted and find_compiler(wanted, config["cache_dir"]) is None:
         detail = f"{wanted!r} ({config.origin('cxx')}) cannot be run"
@@ -57,7 +57,7 @@ def _configured(config: Config) -> Iterator[Finding]:
 
 
 def _installed(config: Config) -> list[Compiler]:
-    """Find each compiler once, even if it has two names, such as ``g++`` and ``g++-12``."""
+    """List each compiler once, even if it has two names, such as ``g++`` and ``g++-12``."""
     found: dict[tuple[str, ...], Compiler] = {}
     for name in filter(None, (config["cxx"], *HOST_COMPILERS)):
         compiler = find_compiler(name, config["cache_dir"])

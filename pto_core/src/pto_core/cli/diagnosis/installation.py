@@ -30,7 +30,7 @@ def examine(config: Config) -> Iterator[Finding]:
         header.is_file(),
         False,
         str(header.parent) if header.is_file() else f"{header} does not exist",
-        f"{python_headers_advice(version)}; only builds from source need it",
+        f"{python_headers_advice(version)}; needed only to build from source",
     )
     yield from _plugins()
     for module, purpose in _OPTIONAL.items():

@@ -37,7 +37,7 @@ def _futex() -> Finding:
     number = _FUTEX_NUMBER.get(platform.machine())
     if number is None:
         detail = f"not known on {platform.machine()}; the simulator is built for x86-64 and AArch64"
-        return Finding(name, False, True, detail, "use a machine of one of these kinds")
+        return Finding(name, False, True, detail, "use an x86-64 or AArch64 machine")
     word = ctypes.c_uint32(0)
     library = ctypes.CDLL(None, use_errno=True)
     woken = library.syscall(number, ctypes.byref(word), _FUTEX_WAKE, 1, None, None, 0)

@@ -1,5 +1,5 @@
-// The backend table, through which the core uses the devices, and the only function that the
-// library exports.
+// Defines the backend table, through which the core uses the devices. The library exports one
+// function, which returns the table.
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -13,13 +13,13 @@ namespace {
 
 constexpr int32_t kDevices = 16;
 
-// The settings that the plugin's options() lists, under their `native` names.
+// Reads the settings. The keys are the `native` names in the plugin's options().
 size_t memory_bytes(const pto_option* options, uint32_t num_options) {
   size_t bytes = size_t{8} << 30;
   for (uint32_t i = 0; i < num_options; ++i) {
     if (std::strcmp(options[i].key, "memory_bytes") != 0) {
       refuse(PTO_ERROR_USAGE, std::string("the backend template has no option \"") +
-                                  options[i].key + "\"; it knows memory_bytes");
+                                  options[i].key + "\"; its only option is memory_bytes");
     }
     bytes = std::strtoull(options[i].value, nullptr, 10);
   }

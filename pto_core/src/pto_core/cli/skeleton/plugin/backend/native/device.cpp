@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint64_t kAttendEveryNs = 20'000'000;
 
-// Cores are numbered AIC first, and all belong to the only scheduler.
+// AIC cores have the lowest numbers. All cores belong to the only scheduler.
 pto_topology topology_of(const pto_call_config& config) {
   const auto most = static_cast<int32_t>(Device::kBlocks);
   if (config.block_dim < 0 || config.block_dim > most) {
@@ -77,8 +77,8 @@ void Device::orchestration_done(int32_t result) {
   built_ns_ = now_ns();
 }
 
-// Orchestrations and kernels run on this thread, so a time slice lasts at least as long as the
-// longest of them.
+// Orchestrations and kernels run on this thread and are not interrupted. Therefore this call can
+// last longer than the timeout: as long as the orchestration or a kernel.
 pto_status Device::wait(int64_t timeout_ns) {
   const uint64_t deadline_ns = now_ns() + static_cast<uint64_t>(timeout_ns);
   if (!is_built_) {
@@ -103,7 +103,7 @@ void Device::dispatch(const pto_dispatch* batch, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) run_kernel(batch[i]);
 }
 
-// Each core has its own copy of the payload, in which addresses replace the offsets.
+// Runs the kernel on a copy of the payload, in which addresses replace the offsets.
 void Device::run_kernel(const pto_dispatch& item) {
   uint64_t words[PTO_MAX_PAYLOAD / sizeof(uint64_t)];
   std::memcpy(words, item.payload, item.length);
@@ -132,7 +132,8 @@ void Device::poll(pto_poll_result& result) {
   finished_ = {};
 }
 
-// The orchestrator waits for free space. The steps below create it on the same thread.
+// Called when the orchestrator waits for free space. The scheduler steps below create the free
+// space, on the same thread.
 pto_status Device::wait_for_change(const uint32_t* word, uint32_t expected) {
   while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == expected) {
     attend();
@@ -144,7 +145,8 @@ pto_status Device::wait_for_change(const uint32_t* word, uint32_t expected) {
   return PTO_OK;
 }
 
-// Returns to the caller regularly, so that it can check for Ctrl-C and its time limits.
+// Calls the caller's `attend` function at intervals, so that the caller can check for Ctrl-C and
+// its time limits.
 void Device::attend() {
   if (run_.attend == nullptr || now_ns() - attended_ns_ < kAttendEveryNs) return;
   attended_ns_ = now_ns();

@@ -62,7 +62,7 @@ class Device {
   pto_poll_result finished_{};            // number of completions since the last poll
   std::map<uint32_t, pto_error> faults_;  // dispatches of each core in this run
 
-  // Any thread may call abort(). It calls the runtime only between begin() and end().
+  // Any thread may call abort(). abort() calls the runtime only between begin() and end().
   std::mutex abort_mutex_;
   bool is_in_run_ = false;
   std::atomic<bool> is_lost_{false};

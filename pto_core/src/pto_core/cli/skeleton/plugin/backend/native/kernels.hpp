@@ -13,7 +13,7 @@ namespace pto_backend_template {
 // Throws LOAD with the message of the system, which names the file.
 uint64_t open_library(const char* path);
 void close_library(uint64_t library);
-// Returns null if the library does not export it.
+// Returns null if the library does not export the symbol.
 void* symbol_of(uint64_t library, const char* symbol);
 
 class Kernels {

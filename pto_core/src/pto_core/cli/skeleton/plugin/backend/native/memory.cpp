@@ -29,7 +29,7 @@ uint64_t Memory::allocate(size_t bytes, Owner owner) {
                                  " of " + std::to_string(capacity_) +
                                  " are in use; free buffers, or raise template.memory_bytes");
   }
-  // One additional byte gives an empty buffer a unique address.
+  // Add at least one byte, so that an empty buffer also has a unique address.
   const size_t size = (bytes / kAlignment + 1) * kAlignment;
   void* memory = std::aligned_alloc(kAlignment, size);
   if (memory == nullptr) throw std::bad_alloc();

@@ -14,7 +14,7 @@
 
 namespace pto_backend_template {
 
-// The owner of a buffer. A buffer of CALLER is freed by the caller, a buffer of the run at the
+// The owner of a buffer. The caller frees its own buffers. The buffers of a run are freed at the
 // latest when the run ends.
 enum class Owner { kCaller, kRun };
 
@@ -22,7 +22,7 @@ class Memory {
  public:
   explicit Memory(size_t capacity) : capacity_(capacity) {}
 
-  // Aligned to 1024 bytes; `bytes` may be 0. Throws MEMORY.
+  // Returns an address that is aligned to 1024 bytes. `bytes` may be 0. Throws MEMORY.
   uint64_t allocate(size_t bytes, Owner owner);
   // Throws ADDRESS for an address that is not a live buffer.
   void free(uint64_t address);

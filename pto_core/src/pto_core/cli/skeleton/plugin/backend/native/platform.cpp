@@ -77,7 +77,7 @@ void add_cores(pto_platform& table) {
   };
 }
 
-// The only thread sleeps only when it has no work, so it needs no wake-up.
+// There is only one thread. It sleeps only when it has no work, so it needs no wake-up.
 void add_waiting(pto_platform& table) {
   table.wake = [](void*, uint32_t) {};
   table.wait = [](void* self, const uint32_t* word, uint32_t expected) {

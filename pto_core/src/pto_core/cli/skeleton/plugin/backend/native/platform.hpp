@@ -1,4 +1,4 @@
-// The platform table, through which a runtime uses its device.
+// Declares the platform table, through which a runtime uses its device.
 #pragma once
 
 #include "device.hpp"

@@ -34,7 +34,7 @@ inline pto_status tell(pto_error* error, const pto_error& record) noexcept {
 }
 
 // Returns PTO_OK if `call` returns; otherwise returns the status of its exception, and copies the
-// record to `error` unless that is null.
+// record to `error` unless `error` is null.
 pto_status guarded(pto_error* error, auto call) noexcept {
   try {
     call();
@@ -42,7 +42,8 @@ pto_status guarded(pto_error* error, auto call) noexcept {
   } catch (const Refusal& refusal) {
     return tell(error, refusal.error);
   } catch (const std::bad_alloc&) {
-    return tell(error, error_record(PTO_ERROR_MEMORY, "host memory exhausted; close programs"));
+    return tell(error,
+                error_record(PTO_ERROR_MEMORY, "host memory is exhausted; close other programs"));
   } catch (const std::exception& exception) {
     return tell(error, error_record(PTO_ERROR_INTERNAL, exception.what()));
   }

@@ -1,5 +1,5 @@
-// The runtime table, through which a backend drives the runtime, and the only function that the
-// library exports.
+// Defines the runtime table, through which a backend drives the runtime. The library exports one
+// function, which returns the table.
 #include <cstring>
 #include <exception>
 #include <new>
@@ -15,7 +15,8 @@ Runtime& self(void* runtime) {
   return *static_cast<Runtime*>(runtime);
 }
 
-// No exception leaves the library; an exception ends the run.
+// Calls `call`. If it throws, ends the run with an error and returns `otherwise`, so that no
+// exception leaves the library.
 auto guarded(void* runtime, auto otherwise, auto call) noexcept -> decltype(call()) {
   try {
     return call();
@@ -106,13 +107,13 @@ size_t explain(void* runtime, char* out, size_t capacity) {
   return text.add(self(runtime).explain().c_str()).length();
 }
 
-// Functions that only runtimes with other capabilities offer.
+// Calls that only runtimes with other capabilities support end in this error.
 pto_status refuse(void* runtime, const char* what) {
   return self(runtime).fail({PTO_ERROR_UNSUPPORTED}, "the runtime template has no ", what);
 }
 
 int64_t submit_tensors(void* runtime, pto_tensor_task*) {
-  return refuse(runtime, "edges by what tasks read and write; use add_task"), -1;
+  return refuse(runtime, "dependencies found from tensors; use add_task and add_edge"), -1;
 }
 
 pto_status scope_begin(void* runtime, const char*, int32_t) {

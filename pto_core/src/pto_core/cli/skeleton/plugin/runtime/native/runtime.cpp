@@ -80,7 +80,7 @@ pto_status Runtime::check(const pto_task& task) {
   if (task.core_type < -1 || task.core_type >= PTO_CORE_TYPES) {
     return fail({PTO_ERROR_USAGE, -1, -1, task.func_id}, "a task is for the core type ",
                 task.core_type, "; use ", PTO_CORE_AIC, " (AIC), ", PTO_CORE_AIV,
-                " (AIV), or -1 for that of its kernel");
+                " (AIV), or -1 for the core type of its kernel");
   }
   const bool is_known = kernels_.count(task.func_id) != 0;
   if (!is_known && (task.kernel == 0 || task.core_type < 0)) {
@@ -266,7 +266,7 @@ std::vector<int64_t> Runtime::cycle() const {
   return path;
 }
 
-// --- Ending, and telling ------------------------------------------------------------------------
+// --- End, abort and counters ---------------------------------------------------------------------
 
 void Runtime::end() {
   const std::lock_guard lock(mutex_);

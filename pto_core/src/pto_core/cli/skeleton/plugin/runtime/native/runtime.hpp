@@ -1,8 +1,8 @@
 // One attached runtime: the tasks of a run, and the scheduler that dispatches them to cores.
 //
 // A task is ready when all tasks with an edge to it have completed; tasks start in the order in
-// which they became ready. One thread builds the graph. After that only schedulers use it, each
-// inside schedule_step() and for its own cores.
+// which they became ready. One thread builds the graph. After that only schedulers use the graph,
+// each inside schedule_step() and for its own cores.
 #pragma once
 
 #include <cstdint>

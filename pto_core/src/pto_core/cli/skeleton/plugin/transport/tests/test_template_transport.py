@@ -12,10 +12,10 @@ class TestTemplate(TransportContract):
 
     @staticmethod
     def spoil_frames(parent_end: Any, noise: bytes) -> None:
-        """Send invalid bytes to the child."""
+        """Send ``noise`` instead of a frame; the contract tests how the child handles it."""
         parent_end.packets.send(noise)
 
     @staticmethod
     def spoil_answers(child_end: Any, noise: bytes) -> None:
-        """Send invalid bytes to the parent."""
+        """Send ``noise`` instead of an answer; the contract tests how the parent handles it."""
         child_end.packets.send(noise)

@@ -66,7 +66,7 @@ class Stream:
             self.close()
 
     def receive(self) -> Message | None:
-        """Return the next message."""
+        """Return the next complete message, or None."""
         if not self.fill():
             return None
         ends = self.ends()
@@ -75,7 +75,7 @@ class Stream:
         return Message(self.peer, parts)
 
     def fill(self) -> bool:
-        """Read until one message is complete, not further, so that TCP slows down the sender."""
+        """Read until one message is complete. Later bytes stay in TCP and slow down the sender."""
         while not self.ends() and self.is_open:
             try:
                 data = self.connection.recv(1 << 18)
@@ -89,7 +89,7 @@ class Stream:
         return bool(self.ends())
 
     def ends(self) -> list[int]:
-        """Return the offsets between the parts of the next message; empty until it has arrived."""
+        """Return the start of the first part and the end of each part; empty while incomplete."""
         if len(self.received) < HEAD.size:
             return []
         mark, count = HEAD.unpack_from(self.received)
@@ -105,7 +105,7 @@ class Stream:
         return ends if len(self.received) >= ends[-1] else []
 
     def refuse(self) -> list[int]:
-        """Cut a connection that breaks the protocol or a limit."""
+        """Cut the connection, because its peer broke the protocol or a limit."""
         self.received.clear()
         self.close()
         return []
@@ -155,24 +155,24 @@ class End:
         return None
 
     def step(self) -> bool:
-        """Send and receive on all streams; return whether the end may continue."""
+        """Send and receive on all streams; return whether wait() must report this end."""
         self.require_open()
         news = self.connect()
         moved = [stream.step() for stream in self.streams.values()]
         return news or any(moved)
 
     def polled(self) -> list[tuple[socket.socket, bool]]:
-        """List the sockets to wait for, each with whether it has something to send."""
+        """List the sockets that wait() polls, each with True if it has data to send."""
         open_ones = [stream for stream in self.streams.values() if stream.is_open]
         return [(stream.connection, bool(stream.queue)) for stream in open_ones]
 
     def require_open(self) -> None:
-        """Raise if the end is closed."""
+        """Raise LinkError if the end is closed."""
         if self.is_closed:
             raise LinkError(f"the link of {self.address} is closed", address=self.address)
 
     def close(self, linger_s: float = 0.0) -> None:
-        """Send the queued messages, for a limited time, and release everything."""
+        """Send queued messages for at most ``linger_s``, then release everything."""
         until = time.monotonic() + linger_s
         while any(sending for _, sending in self.polled()) and time.monotonic() < until:
             self.step()
@@ -270,7 +270,7 @@ class TemplateLink:
     capabilities: frozenset[str] = frozenset()
 
     def health(self) -> Health:
-        """Return whether it works on this machine."""
+        """Return whether the link works on this machine."""
         return Health(ok=True)
 
     def key_pair(self) -> KeyPair:
@@ -286,7 +286,7 @@ class TemplateLink:
         limits: LinkLimits = LinkLimits(),  # noqa: B008 - it cannot be changed
         insecure: bool = False,
     ) -> ListeningEnd:
-        """Listen; the address must be local unless ``insecure``."""
+        """Return an end that listens; the address must be local unless ``insecure``."""
         if credentials is not None:
             raise UnsupportedError("this link does not support keys", name="credentials")
         if not insecure:
@@ -302,7 +302,7 @@ class TemplateLink:
         limits: LinkLimits = LinkLimits(),  # noqa: B008 - it cannot be changed
         insecure: bool = False,
     ) -> DiallingEnd:
-        """Dial; the address must be local unless ``insecure``."""
+        """Return an end that dials; the address must be local unless ``insecure``."""
         if credentials is not None or server_key is not None:
             raise UnsupportedError("this link does not support keys", name="credentials")
         if not insecure:
@@ -315,7 +315,7 @@ class TemplateLink:
         timeout_s: float | None = None,
         descriptors: Collection[int] = (),
     ) -> Ready:
-        """Drive the ends until one of them may continue or a descriptor is readable."""
+        """Send and receive until an end has news or free space, or a descriptor is readable."""
         until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         while True:
             ready = [end for end in ends if end.step()]

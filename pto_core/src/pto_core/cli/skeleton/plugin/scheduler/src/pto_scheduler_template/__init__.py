@@ -14,7 +14,7 @@ class Turns:
         self.last = -1
 
     def __call__(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int:
-        """Pick the child after the last pick; ``candidates`` lists (child, frames in flight)."""
+        """Select the child after the last selected child; candidates: (child, frames in flight)."""
         children = [child for child, _ in candidates]
         later = [child for child in children if child > self.last]
         self.last = later[0] if later else children[0]

@@ -9,7 +9,7 @@ from pto_core.errors import EndpointClosedError
 from pto_core.interfaces import API_VERSION, Connection, Health
 
 LIMIT = 1 << 16
-"""The size of the largest packet in bytes; the default socket buffer can hold several."""
+"""The size of the largest packet in bytes; the default socket buffer holds several such packets."""
 
 
 class Packets:

@@ -1,6 +1,6 @@
-// Included after the source of an orchestration in its only translation unit, where
-// PTO_ORCHESTRATION_ENTRY is the name of its entry. Exports the function that the runtime library
-// calls.
+// Wraps the entry function of an orchestration in the function that the runtime library calls. The
+// build compiles the source of the orchestration and this file as one translation unit, and defines
+// PTO_ORCHESTRATION_ENTRY as the name of the entry function.
 #pragma once
 
 #include <cstdio>

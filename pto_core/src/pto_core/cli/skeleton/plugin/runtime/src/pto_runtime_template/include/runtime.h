@@ -3,8 +3,8 @@
 //   extern "C" int build(Runtime* runtime);   // 0 = success
 //
 // Every tensor argument lies in device memory already: orch_args holds device pointers and scalars,
-// orch_argc of them. All tasks run after the orchestration. The first error of any call ends the
-// run with that error, whatever the orchestration returns.
+// orch_argc of them. All tasks run after the orchestration has returned. The first error of any
+// call ends the run with that error, whatever the orchestration returns.
 #pragma once
 
 #include <cstddef>
