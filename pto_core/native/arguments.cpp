@@ -45,7 +45,7 @@ void Arguments::check_count() const {
                                                                : "at least ";
   raise_usage("orchestration '" + program_.name + "' takes " + quantity + std::to_string(bound) +
               " arguments, but the run passed " + std::to_string(count) +
-              (too_many ? "; remove the extra ones" : "; pass the missing ones"));
+              (too_many ? "; remove the extra arguments" : "; pass the missing arguments"));
 }
 
 void Arguments::take(size_t position, nb::handle object) {
@@ -88,7 +88,7 @@ Direction Arguments::direction_of(size_t position) const {
     if (direction != Direction::kScalar) return direction;
     raise_usage(
         program_.describe_argument(position) +
-        " is an array, its signature declares scalar; pass a number or change the signature");
+        " is an array, but its signature declares scalar; pass a number or change the signature");
   }
   if (program_.by_tensor) {
     raise_usage(program_.describe_argument(position) + " is tensor number " +
@@ -105,8 +105,8 @@ void Arguments::check_signature_used_up() const {
               std::to_string(tensors_seen_) + "; pass as many as it lists");
 }
 
-// Two arguments over the same host memory share one buffer, so that they do not overwrite each
-// other when they are copied back. Partly overlapping arguments are refused.
+// Arguments over the same host memory share one device buffer. Otherwise the last buffer that is
+// copied back would overwrite the others. Output arguments that overlap only in part are refused.
 void Arguments::share_and_refuse_overlap() {
   size_t buffers = 0;
   for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -120,7 +120,7 @@ void Arguments::share_and_refuse_overlap() {
       } else if (tensor.copy_out || earlier.copy_out) {
         raise_usage(program_.describe_argument(tensor.position) + " overlaps argument " +
                     std::to_string(earlier.position) +
-                    " in part and one of them is an output; pass separate arrays, or declare "
+                    " in part, and one of them is an output; pass separate arrays, or declare "
                     "both In");
       }
     }

@@ -1,7 +1,7 @@
 // The arguments of one run: checked, placed in device memory, and copied in and back.
 //
-// Call with the GIL held; large copies release it. The destructor frees the device memory placed
-// here and invalidates the handles made for a Python orchestration.
+// Call with the GIL held; large copies release it. The destructor frees the device memory of the
+// arguments and invalidates the device arrays that a Python orchestration received.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,7 +21,7 @@ struct CopyTotals {
 
 class Arguments {
  public:
-  // Check all arguments. Raises UsageError for an invalid one, and changes nothing in that case.
+  // Check all arguments. If one is invalid, raise UsageError and change nothing.
   Arguments(Device& device, nb::handle device_object, const Program& program, nb::tuple given);
   ~Arguments();
   Arguments(const Arguments&) = delete;
@@ -60,7 +60,7 @@ class Arguments {
   nb::handle device_object_;
   const Program& program_;
   nb::tuple given_;
-  bool on_host_;  // host pointers are passed; the orchestration makes the copies itself
+  bool on_host_;  // the orchestration receives host pointers and makes the copies itself
   std::vector<Tensor> tensors_;
   size_t tensors_seen_ = 0;
   std::vector<uint64_t> values_;

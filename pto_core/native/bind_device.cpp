@@ -13,8 +13,8 @@ Device& device(Self self) {
   return *nb::inst_ptr<Device>(self);
 }
 
-// For the garbage collector: global variables of kernels and of the loader may refer to the device
-// that keeps them.
+// For the garbage collector: a device refers to kernels and to the loader, whose global variables
+// may refer to the device.
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   return nb::inst_ready(self) ? nb::inst_ptr<Device>(self)->traverse(visit, arg) : 0;
@@ -62,14 +62,14 @@ void bind_use(nb::class_<Device>& bound) {
           "Copy an array to new device memory.")
       .def("activity", &Device::activity,
            nb::sig("def activity(self) -> list[tuple[str, int, int, int]]"),
-           "Return kernel name, task, core and func_id of each running kernel.");
+           "Return (kernel name, task, core, func_id) of each running kernel.");
 }
 
 void bind_loading(nb::class_<Device>& bound) {
   bound
       .def("set_loader", &Device::set_loader, nb::arg("load"),
            nb::sig("def set_loader(self, load: collections.abc.Callable[[object], None]) -> None"),
-           "Set the function that loads a kernel at its first use by an orchestration.")
+           "Set the function that loads a kernel when an orchestration first uses it.")
       .def("load_kernel", &Device::load_kernel, nb::arg("callable"), nb::kw_only(), nb::arg("name"),
            nb::arg("core_type"), nb::arg("path").none(), nb::arg("function").none(),
            nb::arg("declared").none(), nb::arg("task"),
@@ -87,7 +87,7 @@ void bind_loading(nb::class_<Device>& bound) {
 
 void bind_device(nb::module_& module) {
   nb::class_<Device> bound(module, "Device", nb::type_slots(slots),
-                           "An open backend with a runtime attached.");
+                           "An open backend with an attached runtime.");
   bound
       .def(
           "__init__",

@@ -42,17 +42,17 @@ PyObject* submit(PyObject* self, PyObject* const* arguments, Py_ssize_t count, P
   return nullptr;
 }
 
-// This function uses the C API directly, because it is called once per task and must not allocate a
-// tuple or a dictionary.
+// These methods use the C API directly: they are called once per task, and a binding by nanobind
+// would allocate a tuple or a dictionary.
 PyMethodDef methods[] = {
     {"submit", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&submit<false>)),
      METH_FASTCALL | METH_KEYWORDS,
      "submit($self, task, /, *args, cluster=None, after=())\n--\n\n"
      "Submit a task and return its id.\n\n"
      "`task`: a @kernel, a CoreCallable, or the func_id of a child of the chip. `args`: device "
-     "arrays, their views, and scalars. The direction of each array is that of the kernel's "
-     "annotation or signature, or of the call: In(a), Out(b). `cluster`: the task runs on that "
-     "cluster only. `after`: ids of additional tasks for which it waits. The call waits while a "
+     "arrays, their views, and scalars. The direction of each array comes from the kernel's "
+     "annotation or signature, or from the call: In(a), Out(b). `cluster`: the task runs on that "
+     "cluster only. `after`: ids of additional tasks that it waits for. The call waits while a "
      "ring is full."},
     {"submit_block", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&submit<true>)),
      METH_FASTCALL | METH_KEYWORDS,
@@ -106,9 +106,8 @@ void bind_tensors(nb::class_<Graph>& bound) {
             return Scope{nb::borrow(self)};
           },
           nb::sig("def scope(self) -> Scope"),
-          "Return a context manager. Tasks that are submitted inside release their memory and "
-          "slots "
-          "independently of tasks outside.");
+          "Return a context manager. Tasks that are submitted in the block release their memory "
+          "and slots independently of other tasks.");
 }
 
 void bind_clusters(nb::class_<Graph>& bound) {
@@ -122,7 +121,7 @@ void bind_clusters(nb::class_<Graph>& bound) {
             if (!self.free_cluster(cluster)) self.raise_latched();
           },
           nb::arg("cluster").none(), nb::sig("def free_cluster(self, cluster: int) -> None"),
-          "Release a cluster; it is free when its last task has completed. Never waits.")
+          "Release a cluster. It becomes free when its last task has completed. Never waits.")
       .def(
           "cluster", [](nb::handle_t<Graph> self) { return HeldCluster{nb::borrow(self)}; },
           nb::sig("def cluster(self) -> HeldCluster"),

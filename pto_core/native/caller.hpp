@@ -17,8 +17,8 @@ struct Place {
   int line = -1;
 };
 
-// Positions are cached by code object and instruction, because a program calls from few places
-// again and again, and reading a line number from a code object takes longer than a submit.
+// Finds positions and caches them by code object and instruction. A program makes most calls from
+// few places, and reading a line number from a code object takes longer than a submit.
 class Callers {
  public:
   // Return the position of the innermost Python code; `file` lives as long as this object. Call

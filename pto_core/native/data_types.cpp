@@ -140,7 +140,7 @@ uint8_t code_of_object(nb::handle dtype) {
     raise_usage("data type " + shown(keep) + " is not supported on a device; " +
                 (PyArray_ISNBO(descriptor->byteorder)
                      ? "use float16/32/64, bfloat16, int8..64, uint8..64, bool or complex64/128"
-                     : "its byte order is not that of this machine, use dtype.newbyteorder('=')"));
+                     : "its byte order is not that of this machine; use dtype.newbyteorder('=')"));
   }
   return *code;
 }

@@ -10,15 +10,15 @@ namespace pto::core {
 
 void import_numpy();
 
-// Return a borrowed reference that lives as long as the process. For bfloat16, ml_dtypes is
-// imported.
+// Return a borrowed reference, which is valid as long as the process lives. Import ml_dtypes for
+// bfloat16.
 PyArray_Descr* descriptor_of(uint8_t code);
 size_t element_bytes(uint8_t code);
 
 // Return nothing if the ABI has no code for the type (objects, strings, swapped byte order, ...).
 std::optional<uint8_t> code_of(PyArray_Descr* descriptor);
 
-// Return the code for the `format` of the buffer protocol; null means bytes.
+// Return the code for a `format` of the buffer protocol. A null pointer stands for bytes.
 std::optional<uint8_t> code_of_format(const char* format, size_t item_bytes);
 
 // Return the code of any object that NumPy accepts as a dtype. Raises UsageError if it has no code.

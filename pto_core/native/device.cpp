@@ -18,7 +18,7 @@ namespace {
 // Copies of at least this many bytes release the GIL.
 constexpr uint64_t kLongCopy = 1 << 20;
 
-// Options in the form of the ABI. The texts of keys and values live as long as this object.
+// Options in the form of the ABI. The key and value strings live as long as this object.
 class OptionList {
  public:
   explicit OptionList(const nb::dict& options) {
@@ -146,12 +146,12 @@ void Device::require_usable() {
   if (forks_ != fork_count()) {
     raise_usage("device " + std::to_string(number_) + " was opened in process " +
                 std::to_string(process_) +
-                ", this is a process forked from it; open the device after forking");
+                ", and this process was forked from it; open a device in this process");
   }
   if (is_closed_) raise_usage("device " + std::to_string(number_) + " is closed; open another");
   if (run_ && run_thread_ != PyThread_get_thread_ident()) {
     raise_usage("device " + std::to_string(number_) +
-                " is running on another thread; use one device per thread, or wait");
+                " is running on another thread; use one device for each thread");
   }
   if (is_lost_) {
     nb::dict fields;
@@ -264,10 +264,13 @@ nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple argumen
                       nb::bytes call_config, std::optional<double> timeout_s,
                       std::optional<double> task_timeout_s, uint32_t hazards) {
   require_usable();
-  if (run_) raise_usage("the device runs already; an orchestration cannot start another run on it");
+  if (run_)
+    raise_usage(
+        "the device already executes a run; an orchestration cannot start another run on it");
   RunSettings settings{{}, timeout_s, task_timeout_s, hazards};
   if (call_config.size() != sizeof(settings.call))
-    raise_usage("a call configuration has " + std::to_string(sizeof(settings.call)) + " bytes");
+    raise_usage("the size of a call configuration is " + std::to_string(sizeof(settings.call)) +
+                " bytes");
   std::memcpy(&settings.call, call_config.c_str(), sizeof(settings.call));
   auto run = std::make_unique<Run>(*this, self, program, std::move(arguments), settings);
   RunGuard guard(run_, run_thread_, run.get());
@@ -275,7 +278,7 @@ nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple argumen
     nb::tuple report = run->execute();
     return report;
   } catch (...) {
-    // A kernel that never returns may still use the device and the data of the run.
+    // A kernel that never returns may still use the device and the data of the run, so keep both.
     if (is_lost_) {
       Py_INCREF(self.ptr());
       run.release()->leave_behind();

@@ -1,8 +1,8 @@
 // An open device: one backend with one runtime attached.
 //
 // Call with the GIL held. Only one thread at a time may use a device; during a run, other threads
-// may only query the activity. In a process that was forked after opening, the threads of the
-// device do not exist. There, every call is refused and closing does nothing.
+// may only query the activity. A process that is forked while the device is open does not have its
+// threads. In that process every call raises UsageError, and close() does nothing.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -34,7 +34,7 @@ struct DeviceOptions {
   std::string runtime_library;
   std::string variant;
   int32_t number;
-  nb::dict backend;  // option texts by their native keys
+  nb::dict backend;  // option values by their native keys
   nb::dict runtime;
 };
 
@@ -45,8 +45,8 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  // Close the device; later calls do nothing and return zero leaks. Return the number of buffers
-  // and bytes that were not freed.
+  // Close the device. Return the number of buffers and bytes that were not freed. A second call
+  // does nothing and returns zeros.
   nb::tuple close();
   nb::tuple run(nb::handle self, const Program& program, nb::tuple arguments, nb::bytes call_config,
                 std::optional<double> timeout_s, std::optional<double> task_timeout_s,
@@ -55,10 +55,10 @@ class Device {
   nb::object to_device(nb::handle self, nb::handle array);
   nb::list activity() const;
 
-  // `load(kernel)` is called at the first use of a kernel object by an orchestration; it ends with
-  // load_kernel(). `declared` has (code, shape) for an array and (code, None) for a scalar. `task`
-  // is (parameters, required, takes more, direction of the rest); a parameter is (name, direction,
-  // code).
+  // Set the function load(kernel), which is called when an orchestration first uses a kernel
+  // object, and which calls load_kernel(). `declared`: (code, shape) for each array and (code,
+  // None) for each scalar. `task`: (parameters, number of required parameters, whether more
+  // arguments are accepted, their direction); each parameter is (name, direction, code).
   void set_loader(nb::object load) { loader_ = std::move(load); }
   void load_kernel(nb::object callable, const std::string& name, int32_t core_type,
                    const std::optional<std::string>& path, nb::object function, nb::object declared,
@@ -105,8 +105,8 @@ class Device {
     return (runtime_api_->capabilities & PTO_RUNTIME_HOST_ORCHESTRATION) != 0;
   }
 
-  // Call the runtime for the orchestrator. A call that can run kernels on another thread and wait
-  // for them releases the GIL.
+  // Call the runtime for the orchestrator. Release the GIL if the call may wait for kernels that
+  // run on another thread.
   template <class Call>
   auto handing_over(Call call) {
     if (!submit_may_wait_) return call();

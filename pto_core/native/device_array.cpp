@@ -14,8 +14,8 @@ std::string shape_text(const View& view) {
   return shown(shape_tuple(view));
 }
 
-// The half-open range that `index` selects on an axis of `extent` elements, and whether `index` is
-// a single element.
+// The elements that an index selects on an axis, as a half-open range, and whether the index is an
+// integer.
 struct Selection {
   npy_intp first, count;
   bool is_element;
@@ -28,14 +28,14 @@ Selection selection_of(nb::handle index, npy_intp extent) {
     const Py_ssize_t count = PySlice_AdjustIndices(extent, &start, &stop, step);
     if (step != 1) {
       raise_usage("a device array cannot be sliced with step " + std::to_string(step) +
-                  "; a view is a box of its buffer, so only step 1 is possible");
+                  "; a view must be a box of its buffer, so use step 1");
     }
     return {start, count, false};
   }
   if (!PyIndex_Check(index.ptr()) || PyBool_Check(index.ptr()))
     raise_usage("a device array is indexed by integers and slices, not by " + shown(index) +
                 (index.ptr() == Py_Ellipsis ? "; use : for each whole axis"
-                                            : "; a view is a box of its buffer"));
+                                            : "; a view must be a box of its buffer"));
   Py_ssize_t at = PyNumber_AsSsize_t(index.ptr(), PyExc_IndexError);
   if (at == -1 && PyErr_Occurred()) throw nb::python_error();
   const Py_ssize_t wrapped = at < 0 ? at + extent : at;
@@ -97,8 +97,9 @@ uint64_t DeviceArray::address() const {
 
 void DeviceArray::refuse_dimensions() const {
   raise_usage("a device array of shape " + shape_text(*view_) + " has " +
-              std::to_string(view_->shape.size()) + " dimensions, views and tasks take at most " +
-              std::to_string(PTO_MAX_DIMS) + "; reshape it first");
+              std::to_string(view_->shape.size()) +
+              " dimensions, but views and tasks accept at most " + std::to_string(PTO_MAX_DIMS) +
+              "; reshape it first");
 }
 
 void DeviceArray::require_contiguous(const std::string& what) const {
@@ -115,8 +116,8 @@ void DeviceArray::require_contiguous(const std::string& what) const {
 void DeviceArray::require(const Device* device) const {
   if (!buffer_->is_live()) {
     raise_usage(std::string("a device array of shape ") + shape_text(*view_) +
-                (buffer_->of_run ? " was used after the run that it belonged to"
-                                 : " was used after it was freed or its device closed") +
+                (buffer_->of_run ? " was used after the end of its run"
+                                 : " was used after it was freed, or after its device was closed") +
                 "; make a new one with Device.empty or Device.to_device");
   }
   if (buffer_->device != device) {
@@ -156,8 +157,8 @@ void DeviceArray::from_host(nb::handle array) {
       array, false, [] { return std::string("the array to copy from"); }, Advice::kPassCopy);
   if (host.bytes != view_->bytes) {
     raise_usage("the array to copy from has " + std::to_string(host.bytes) +
-                " bytes, the device array " + std::to_string(view_->bytes) +
-                "; pass an array of that size, or slice the device array");
+                " bytes, but the device array has " + std::to_string(view_->bytes) +
+                " bytes; pass an array of that size, or slice the device array");
   }
   buffer_->device->copy_in(address(), host.data, host.bytes);
 }
@@ -188,7 +189,8 @@ DeviceArray DeviceArray::retyped(uint64_t offset, nb::handle shape, nb::handle d
 void DeviceArray::free() {
   if (!buffer_->live) return;
   if (buffer_->of_run) {
-    raise_usage("a device array of a run cannot be freed; the framework does it when the run ends");
+    raise_usage(
+        "a device array of a run cannot be freed; the framework frees it when the run ends");
   }
   buffer_->device->free(*buffer_);
 }
@@ -199,7 +201,8 @@ DeviceArray DeviceArray::item(nb::handle index) const {
   const size_t given = static_cast<size_t>(PyTuple_GET_SIZE(indices.ptr()));
   if (given > view_->shape.size()) {
     raise_usage(std::to_string(given) + " indices for a device array of " +
-                std::to_string(view_->shape.size()) + " dimensions; use at most that many");
+                std::to_string(view_->shape.size()) +
+                " dimensions; use at most one index for each dimension");
   }
   if (is_flat_) refuse_dimensions();
   pto_tensor_data data = data_;
@@ -219,12 +222,12 @@ DeviceArray DeviceArray::reshape(nb::handle shape) const {
   const std::vector<npy_intp> extents = shape_of_object(shape);
   const View* view = buffer_->device->views().intern(view_->code, extents.data(), extents.size());
   if (view->bytes != view_->bytes) {
-    raise_usage("a device array of shape " + shape_text(*view_) + " cannot take shape " +
+    raise_usage("a device array of shape " + shape_text(*view_) + " cannot have shape " +
                 shape_text(*view) + "; both must have the same number of elements");
   }
   if (!is_contiguous()) {
     raise_usage("a view of shape " + shape_text(*view_) +
-                " cannot take another shape, because its memory is not contiguous; reshape the "
+                " cannot be reshaped, because its memory is not contiguous; reshape the "
                 "whole array, then slice it");
   }
   DeviceArray made = *this;
@@ -280,12 +283,12 @@ void bind_device_array(nb::module_& module) {
       module, "DeviceArray",
       "An array in device memory. Slices, integer indices, reshape and transpose return views of "
       "the same memory. Operations that need contiguous memory (to_host, rt.add_task, arguments of "
-      "a C++ orchestration) refuse other views. The memory is freed by free(), with the last view, "
+      "a C++ orchestration) refuse other views. Memory is freed by free(), with the last view, "
       "or when the device closes; a tensor of a graph lives as long as its run.");
   bound
       .def_prop_ro(
           "shape", [](const DeviceArray& self) { return shape_tuple(self.view()); },
-          nb::sig("def shape(self) -> tuple[int, ...]"), "Elements along each axis.")
+          nb::sig("def shape(self) -> tuple[int, ...]"), "The number of elements along each axis.")
       .def_prop_ro("dtype", &DeviceArray::dtype,
                    nb::sig("def dtype(self) -> numpy.dtype[typing.Any]"), "The NumPy data type.")
       .def_prop_ro(
@@ -299,12 +302,12 @@ void bind_device_array(nb::module_& module) {
            "new NumPy array. Returns the array.")
       .def("from_host", &DeviceArray::from_host, nb::arg("array").none(),
            nb::sig("def from_host(self, array: typing.Any) -> None"),
-           "Copy an array of the same number of bytes into the memory.")
+           "Copy an array with the same number of bytes into this array.")
       .def("view", &DeviceArray::retyped, nb::arg("offset"), nb::arg("shape").none(),
            nb::arg("dtype").none(),
            nb::sig("def view(self, offset: int, shape: int | collections.abc.Sequence[int], dtype: "
                    "numpy.typing.DTypeLike) -> DeviceArray"),
-           "Return a part of contiguous memory, from byte `offset`, with another shape and type.")
+           "Return a view of contiguous memory from byte `offset` on, with another shape and type.")
       .def("free", &DeviceArray::free, "Free the memory now; a second call has no effect.")
       .def("reshape", &DeviceArray::reshape, nb::arg("shape").none(),
            nb::sig("def reshape(self, shape: int | collections.abc.Sequence[int]) -> DeviceArray"),
@@ -312,7 +315,7 @@ void bind_device_array(nb::module_& module) {
       .def("__getitem__", &DeviceArray::item, nb::arg("index").none(),
            nb::sig("def __getitem__(self, index: int | slice | tuple[int | slice, ...]) "
                    "-> DeviceArray"),
-           "Return a view of a part: slices of step 1 keep their axis, integers remove it.")
+           "Return a view of a part. A slice of step 1 keeps its axis, an integer removes it.")
       .def("transpose", &DeviceArray::transpose, nb::arg("axes") = nb::none(),
            nb::sig("def transpose(self, axes: collections.abc.Sequence[int] | None = None) -> "
                    "DeviceArray"),

@@ -1,4 +1,4 @@
-// Arrays in device memory, as Python sees them.
+// Arrays in device memory, as Python objects.
 //
 // Call with the GIL held. `buffer->live` becomes false when the user frees the memory, when its run
 // ends, or when the device is closed. Every use checks it.
@@ -23,16 +23,16 @@ struct RunMark {
   bool is_over = false;
 };
 
-// One allocation. A run frees its own allocations; any other allocation is freed with the last
-// array that uses it. A tensor of a graph has no memory until a submit that writes it allocates
-// memory from a heap ring. That submit sets `address` and the owner task once.
+// One allocation. A run frees its own allocations. Any other allocation is freed with the last
+// array that uses it. A tensor of a graph has no memory at first: the first submit that writes the
+// tensor allocates memory from a heap ring, and sets `address` and the owner task.
 struct Buffer {
   Device* device;
   uint64_t address = 0;
   uint64_t bytes;
   int64_t owner = -1;
   bool live = true;
-  bool of_run;  // freed by its run, not with the last array
+  bool of_run;  // its run frees it, not the last array
   std::shared_ptr<const RunMark> of_graph;
 
   Buffer(Device* owner, uint64_t at, uint64_t size, bool run);
@@ -48,7 +48,7 @@ class DeviceArray {
  public:
   // Return an array over the whole buffer.
   DeviceArray(nb::object device, std::shared_ptr<Buffer> buffer, const View* view);
-  // A tensor that orders tasks but has no memory.
+  // Return a tensor that orders tasks but has no memory.
   static DeviceArray pipe(nb::object device, std::shared_ptr<Buffer> buffer, const View* view);
 
   const View& view() const { return *view_; }
@@ -62,14 +62,15 @@ class DeviceArray {
   void set_read_only() { is_read_only_ = true; }
   bool is_contiguous() const { return is_flat_ || core::is_contiguous(data_); }
 
-  // Raise UsageError if the memory was freed or belongs to another device than `device`.
+  // Raise UsageError if the memory was freed, or if it does not belong to `device`.
   void require(const Device* device) const;
   // Raise UsageError if there is no memory, or if it is not contiguous. The message starts with
   // `what`.
   void require_contiguous(const std::string& what) const;
 
-  // For a submit: write the known state of the buffer to the task, and read back the state that the
-  // submit found. Raises UsageError if the array has more dimensions than a task accepts.
+  // For a submit: tensor() returns the data that the submit reads and changes; keep_allocation()
+  // then stores the new address and owner in the buffer. tensor() raises UsageError if the array
+  // has more dimensions than a task accepts.
   pto_tensor_data& tensor() {
     if (is_flat_) refuse_dimensions();
     if (data_.buffer.addr == 0 && buffer_->address != 0) {
@@ -86,7 +87,7 @@ class DeviceArray {
   nb::object to_host(nb::handle out) const;
   // Copy an array with the same number of bytes into this one.
   void from_host(nb::handle array);
-  // Return a part of contiguous memory, from byte `offset`, with another type and shape.
+  // Return a view of contiguous memory from byte `offset` on, with another type and shape.
   DeviceArray retyped(uint64_t offset, nb::handle shape, nb::handle dtype) const;
   void free();
   DeviceArray item(nb::handle index) const;
@@ -103,9 +104,9 @@ class DeviceArray {
 
   nb::object device_;  // declared first, so that the buffer is destroyed before its device
   std::shared_ptr<Buffer> buffer_;
-  const View* view_;      // shape and type as Python shows them
-  bool is_flat_ = false;  // the array has more dimensions than a tensor: `data_` is one-dimensional
-  bool is_read_only_ = false;  // refuse writes, because a write of a kernel would be lost
+  const View* view_;           // shape and type as Python shows them
+  bool is_flat_ = false;       // the array has too many dimensions for a tensor, so `data_` has one
+  bool is_read_only_ = false;  // whether writes are refused, because they would be lost
   pto_tensor_data data_;
 };
 

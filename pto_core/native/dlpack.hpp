@@ -1,4 +1,4 @@
-// The structures of DLPack, versions 0 and 1, that an importer of CPU memory needs.
+// The structures of DLPack (versions 0 and 1) that are needed to import CPU memory.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ nb::object exception_of(const pto_error& error, const std::string& kernel);
 // Take the current exception as one object, including its traceback.
 nb::object take_exception();
 
-// Return repr() for messages. It never fails.
+// Return repr(object) for a message. This never fails.
 std::string shown(nb::handle object);
 std::string type_text(nb::handle object);
 

@@ -1,6 +1,6 @@
-// Return the number of forks between the process that loaded the module and this process. Two
-// results differ if and only if a fork lies between the two calls. This is cheaper than getpid(),
-// which is a system call.
+// Return the number of forks between the process that loaded the module and this process. So a
+// changed result means that this process was forked since the last call. This is cheaper than
+// getpid(), which is a system call.
 #pragma once
 
 #include <cstdint>

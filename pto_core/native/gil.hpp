@@ -1,8 +1,8 @@
 // Release and acquire the GIL, even during interpreter shutdown.
 //
-// Before Python 3.14, the interpreter ends a thread that requests the GIL during shutdown with
-// pthread_exit. The thread's destructors would then use Python objects without the GIL. This module
-// blocks such a thread until the process exits.
+// Before Python 3.14, a thread that requests the GIL during shutdown is ended with pthread_exit.
+// Its destructors would then use Python objects without the GIL. So this module blocks such a
+// thread until the process exits.
 #pragma once
 
 #include <Python.h>
@@ -19,8 +19,8 @@ inline bool is_finalizing() {
 #endif
 }
 
-// Call a function that may acquire the GIL. During interpreter shutdown CPython ends a thread that
-// requests the GIL; this function blocks such a thread forever instead.
+// Call a function that may acquire the GIL. If CPython would end this thread because of interpreter
+// shutdown, block it forever instead.
 template <class Call>
 auto or_park(Call call) {
   try {

@@ -24,11 +24,12 @@ namespace {
   fields["limit"] = limit;
   raise_error("CapacityError",
               "a task of kernel '" + kernel.name + "' has " + std::to_string(count) +
-                  " arguments, the runtime takes at most " + std::to_string(limit) + "; pass fewer",
+                  " arguments, but the runtime accepts at most " + std::to_string(limit) +
+                  "; pass fewer",
               fields);
 }
 
-// The part of a device array that is passed to a kernel without TensorData.
+// Return the address that a kernel without TensorData receives for a device array.
 uint64_t address_of(const LoadedKernel& kernel, size_t position, const DeviceArray& array) {
   if (!array.is_contiguous() || array.address() == 0) {
     array.require_contiguous("argument " + std::to_string(position) + " of a task of kernel '" +
@@ -70,7 +71,7 @@ int64_t Graph::checked(int64_t id) {
 }
 
 int64_t Graph::add_task(nb::handle kernel, nb::handle arguments) {
-  require(PTO_RUNTIME_EXPLICIT_EDGES, "rt.add_task", "it derives the edges itself, use rt.submit");
+  require(PTO_RUNTIME_EXPLICIT_EDGES, "rt.add_task", "it derives the edges itself; use rt.submit");
   Device& device = run_->device();
   KernelUse& use = kernel.ptr() == last_kernel_ ? *last_use_ : use_of(kernel);
   if (!PyTuple_CheckExact(arguments.ptr()) && !PyList_CheckExact(arguments.ptr())) {
@@ -194,7 +195,7 @@ void Graph::publish(nb::handle task) {
   Device& device = run().device();
   const int64_t id = task_id(task, "the task to publish");
   if (!device.has(PTO_RUNTIME_PUBLISH) && device.has_tensors())
-    require(PTO_RUNTIME_PUBLISH, "rt.publish", "a submitted task needs none");
+    require(PTO_RUNTIME_PUBLISH, "rt.publish", "a submitted task is published at once");
   const pto_status status =
       device.handing_over([&] { return device.runtime_api()->publish(device.runtime(), id); });
   if (status != PTO_OK) run_->raise_latched(status);

@@ -25,7 +25,7 @@ class Run;
 struct KernelUse {
   const LoadedKernel* kernel = nullptr;
   int32_t func_id = 0;
-  // the signature of its last task, which the next task usually has too; 0: none
+  // the signature of its last task, because the next task usually has the same; 0: none
   uint64_t cookie = 0;
 };
 
@@ -48,7 +48,7 @@ class Graph {
   nb::object tensor(nb::handle shape, nb::handle dtype);
   nb::object pipe();
   void scope_begin();
-  // Return false if the runtime has an error. The caller then calls raise_latched().
+  // Return false if the runtime has latched an error. The caller must then call raise_latched().
   bool scope_end();
   int32_t allocate_cluster();
   bool free_cluster(nb::handle cluster);
@@ -57,7 +57,8 @@ class Graph {
   [[noreturn]] void raise_latched();
   // Raise UsageError if `rt` cannot be used now.
   Run& run();
-  // Raise UnsupportedError, which names `call` and its replacement.
+  // Raise UnsupportedError if the runtime lacks the capability. The message names `call` and
+  // `instead`.
   void require(uint32_t capability, const char* call, const char* instead);
 
   void deactivate();

@@ -92,11 +92,11 @@ void bind_live_callables(nb::module_& module) {
           },
           nb::arg("digest"), nb::arg("kind"), nb::arg("space"), nb::arg("name"),
           nb::arg("registration"),
-          "Return a handle that is not live yet. `registration`: its identity, 16 random bytes.")
+          "Return a handle that is not live yet. `registration`: 16 random bytes that identify it.")
       .def("add", &LiveCallables::add, nb::arg("handle"),
            nb::arg("workers") = std::vector<int32_t>(),
-           "Make the handle live. `workers`: the child ids that have the callable; empty: all "
-           "children of its namespace.")
+           "Make the handle live. `workers`: the ids of the children that have the callable; "
+           "empty: all children of its namespace.")
       .def("remove", &LiveCallables::remove, nb::arg("handle"),
            "End the registration of the handle; return whether it was live.")
       .def("has", &LiveCallables::has, nb::arg("handle"),
@@ -105,8 +105,8 @@ void bind_live_callables(nb::module_& module) {
       .def(
           "check", [](const LiveCallables& self, nb::handle object) { self.check(object); },
           nb::arg("handle").none(), nb::sig("def check(self, handle: object) -> None"),
-          "Raise UsageError unless `handle` is a live handle of this Worker or a copy of one; "
-          "WorkerClosedError after close().");
+          "Raise UsageError unless `handle` is a live handle of this Worker, or a copy of one. "
+          "Raise WorkerClosedError after close().");
 }
 
 }  // namespace
@@ -117,16 +117,17 @@ void bind_callable(nb::module_& module) {
       .value("PYTHON_IMPORT", CallableKind::kPythonImport, "A function, by its import path.")
       .value("PYTHON_SERIALISED", CallableKind::kPythonSerialised, "A function, by its bytes.")
       .value("PYTHON_INHERITED", CallableKind::kPythonInherited,
-             "A function that children have from the fork.");
+             "A function that children inherit by the fork.");
   nb::enum_<CallableSpace>(module, "CallableSpace", nb::is_arithmetic())
       .value("LOCAL_CHIP", CallableSpace::kLocalChip, "Chip children.")
       .value("LOCAL_PYTHON", CallableSpace::kLocalPython, "SUB children and child Workers.")
       .value("REMOTE_TASK_DISPATCHER", CallableSpace::kRemoteTaskDispatcher,
              "Workers on other hosts.");
-  nb::class_<CallableHandle>(module, "CallableHandle",
-                             "The result of Worker.register, which submits accept; see "
-                             "Worker.register. It can be copied and pickled: a copy is equal and "
-                             "can be used in place of the original.")
+  nb::class_<CallableHandle>(
+      module, "CallableHandle",
+      "The result of Worker.register, which submits accept as their callable; see "
+      "Worker.register. It can be copied and pickled: a copy is equal and "
+      "can be used in place of the original.")
       .def_prop_ro(
           "digest", [](const CallableHandle& handle) { return shown_bytes(handle.digest); },
           "32 bytes that identify the callable in every process.")

@@ -1,4 +1,4 @@
-// CapturedGraph, and the methods of Driver that capture and replay one.
+// CapturedGraph, and the methods of Driver that capture and replay a graph.
 
 #include <nanobind/nanobind.h>
 
@@ -31,7 +31,7 @@ void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver) {
           nb::arg("hazards"), nb::arg("config").none(), nb::arg("args").none(),
           nb::sig("def capture_begin(self, hazards: int, config: object | None, args: TaskArgs | "
                   "None) -> None"),
-          "Record submits from now on, instead of running them.")
+          "Start a capture: submits are recorded and not executed.")
       .def("capture_end", &WorkerDriver::capture_end,
            "End the capture and return the recorded "
            "graph.")
@@ -42,7 +42,7 @@ void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver) {
           "is_capturing", [](WorkerDriver& self) { return self.captures().capture() != nullptr; },
           "Whether a capture is open.")
       .def("replay", &WorkerDriver::replay,
-           "Make all submits of the graph that RunScope.begin_replay() received. The caller must "
+           "Submit all tasks of the graph that RunScope.begin_replay() received. The caller must "
            "call run_end() afterwards, even if this raises.");
 }
 

@@ -1,4 +1,4 @@
-// The child's side for Python: the loop that a child runs, and the progress table that it writes.
+// Bindings for the child's side: the loop that a child runs, and the progress table that it writes.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -47,9 +47,9 @@ void make_loop(ChildLoop* place, uintptr_t table, uintptr_t end, uintptr_t progr
   auto opened = std::make_unique<ChildEnd>(*api, reinterpret_cast<pto_child_end*>(end),  // NOLINT
                                            progress, child, api == &python_transport());
   if (largest_frame_bytes <= 2 * sizeof(pto_frame))
-    core::raise_usage(
-        "frames of at most " + std::to_string(largest_frame_bytes) +
-        " bytes cannot hold the message of a failure; pass queue_bytes of 1024 or more");
+    core::raise_usage("the limit of " + std::to_string(largest_frame_bytes) +
+                      " bytes for a frame is too small for the message of a failure; pass "
+                      "queue_bytes of 1024 or more");
   new (place) ChildLoop(progress, child, std::move(opened),
                         largest_frame_bytes - static_cast<uint32_t>(sizeof(pto_frame)));
 }
@@ -78,8 +78,8 @@ void bind_progress_table(nb::module_& module) {
         ProgressTable::create(reinterpret_cast<void*>(address), children, cores);  // NOLINT
       },
       nb::arg("address"), nb::arg("children"), nb::arg("cores"),
-      "Make a progress table in such memory, before the first fork. `cores`: that the Worker may "
-      "use.");
+      "Create a progress table in such memory, before the first fork. `cores`: the number that the "
+      "Worker may use.");
   module.def(
       "progress_table_parent_bell",
       [](uintptr_t address) {
@@ -116,8 +116,8 @@ void bind_child(nb::module_& module) {
             loop.add(digest_of(digest), {std::move(callable), takes_arguments});
           },
           nb::arg("digest"), nb::arg("callable"), nb::arg("takes_arguments") = true,
-          "Add a callable, or replace the one with the same digest. A task calls it with a view of "
-          "its arguments, or without any if not `takes_arguments`.")
+          "Add a callable, or replace the callable with the same digest. A task calls it with a "
+          "view of its arguments, or without arguments if `takes_arguments` is False.")
       .def(
           "forget",
           [](ChildLoop& loop, const nb::bytes& digest) { return loop.forget(digest_of(digest)); },
@@ -126,7 +126,7 @@ void bind_child(nb::module_& module) {
       .def_prop_ro("largest_answer", &ChildLoop::largest_answer,
                    "The maximum size of a reply in bytes.")
       .def("run", &ChildLoop::run, nb::arg("control"), nb::arg("invoke") = nb::none(),
-           "Run until stop() and return True, or until the parent closes and return False.\n\n"
+           "Run until stop() is called (return True) or the parent closes (return False).\n\n"
            "`control(bytes) -> bytes` answers control frames; its exceptions end the loop. "
            "`invoke(callable, view or None, config)` runs tasks; if it is None, the callable is "
            "called directly. Raises ProtocolError for invalid frames.");

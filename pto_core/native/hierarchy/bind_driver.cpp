@@ -1,4 +1,4 @@
-// The Python class Driver: the engine of a Worker with its children, for the Worker's Python side.
+// The Python class Driver, which connects the engine of a Worker with the children.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -35,12 +35,13 @@ T* pointer(uint64_t address) {
 uint64_t nanoseconds_of(nb::handle seconds) {
   if (seconds.is_none()) return UINT64_MAX;
   const double value = nb::cast<double>(seconds);
-  if (!(value >= 0)) core::raise_usage("a timeout is negative; pass 0 or more seconds, or None");
+  if (!(value >= 0))
+    core::raise_usage("the timeout is negative or not a number; pass 0 or more seconds, or None");
   return value > 1e9 ? UINT64_MAX : static_cast<uint64_t>(value * 1e9);
 }
 
-// A policy of the program, in the form in which both engines call it. The calling thread has the
-// driver role, so the policy must be short and must not call the driver.
+// Wrap a policy of the program for both engines. The calling thread has the driver role, so the
+// policy must return quickly and must not call the driver.
 nb::object guarded(const nb::object& policy) {
   if (policy.is_none()) return policy;
   return nb::cpp_function([policy](nb::handle candidates, nb::handle preferred) -> nb::object {
@@ -75,10 +76,11 @@ void make(WorkerDriver* self, nb::object hooks, const Children& children, const 
   DriverConfiguration configuration;
   for (const auto& [kind, window, receives_use, _] : children) {
     if (window < 1 || window > kLargestWindow)
-      core::raise_usage("a window of " + std::to_string(window) + " frames; pass 1 to 256");
+      core::raise_usage("a window of " + std::to_string(window) +
+                        " frames is not supported; pass 1 to 256");
     configuration.engine.children.push_back({static_cast<Kind>(kind), window, receives_use});
   }
-  if (rings.size() != kRings) core::raise_usage("pass 4 heap rings");
+  if (rings.size() != kRings) core::raise_usage("the number of heap rings is not 4; pass 4 rings");
   for (size_t i = 0; i < kRings; ++i)
     configuration.engine.rings[i] = {rings[i].first, rings[i].second};
   configuration.progress = pointer<void>(progress);
@@ -110,7 +112,7 @@ nb::object reply(WorkerDriver& self, uint64_t number, nb::handle timeout) {
   const auto state = or_error([&] { return self.driver().children().reply(number, limit, &data); });
   if (state == ReplyState::kGiven) return nb::bytes(data.data(), data.size());
   if (state == ReplyState::kLost) return nb::none();
-  PyErr_SetString(PyExc_TimeoutError, "the child has not replied in time");
+  PyErr_SetString(PyExc_TimeoutError, "the child did not reply within the timeout");
   throw nb::python_error();
 }
 
@@ -198,9 +200,9 @@ void bind_runs(nb::class_<WorkerDriver>& bound) {
   bound
       .def("run_end", &WorkerDriver::run_end, nb::arg("interrupted") = false,
            "Wait until every task has ended. An exception of the hook poll() or of a signal "
-           "handler cancels the run: running tasks have a short time to end, then their children "
-           "are ended, and the exception is raised. `interrupted`: such an exception was raised "
-           "before, and is being handled.")
+           "handler cancels the run: running tasks have a short time to end; then their children "
+           "are killed, and the exception is raised. `interrupted`: such an exception was raised "
+           "before this call.")
       .def(
           "outcome", &outcome,
           nb::sig("def outcome(self) -> tuple[bool, list[tuple[int, int]], list[tuple[int, int]]]"),
@@ -208,19 +210,19 @@ void bind_runs(nb::class_<WorkerDriver>& bound) {
           "first failure first; and (task, root) of its poisoned tasks.")
       .def_prop_ro(
           "is_running", [](WorkerDriver& self) { return self.is_running(); },
-          "Whether a run is open: from its start until its last task has ended; False for a run "
+          "Whether a run is open, from its start until its last task has ended. False for a run "
           "without an owner.")
       .def(
           "cancel",
           [](WorkerDriver& self, int64_t cause) { or_error([&] { self.driver().cancel(cause); }); },
-          nb::arg("cause"), "Cancel the run: tasks that have not been sent do not run.")
+          nb::arg("cause"), "Cancel the run: tasks that were not yet sent to a child do not run.")
       .def(
           "add_cause",
           [](WorkerDriver& self, const nb::bytes& data) {
             return self.driver().add_cause(std::string(data.c_str(), data.size()));
           },
           nb::arg("data"),
-          "Store the data of a cause, which cause() will return; return its "
+          "Store the data of a cause, which cause() will return. Return its "
           "number.")
       .def("cause", &cause, nb::arg("cause"), nb::arg("of").none() = nb::none(),
            nb::sig("def cause(self, cause: int, of: TaskHandle | None = None) -> dict[str, "
@@ -234,13 +236,13 @@ void bind_runs(nb::class_<WorkerDriver>& bound) {
             self.driver().ask()->core.book.explain(cause, std::string(data.c_str(), data.size()));
           },
           nb::arg("cause"), nb::arg("data"),
-          "Set the data of a cause of this run that has no "
-          "data.")
+          "Set the data of a cause of this run that has none "
+          "yet.")
       .def("task", &task, nb::arg("task"), nb::arg("of").none() = nb::none(),
            nb::sig("def task(self, task: int, of: TaskHandle | None = None) -> dict[str, "
                    "typing.Any] | None"),
            "Return the facts about a task that is live, or that did not complete in the last run "
-           "or the run of a handle: callable, members, child, file, line, result (-1: it runs), "
+           "or the run of a handle: callable, members, child, file, line, result (-1: not ended), "
            "cause, root, timeout_s. None for any other task.")
       .def("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, int]"),
            "Return the counters of this run.");
@@ -254,8 +256,8 @@ void bind_child_memory(nb::class_<WorkerDriver>& bound) {
             self.child_memory().add(child, address, nbytes);
           },
           nb::arg("child"), nb::arg("address"), nb::arg("nbytes"),
-          "Register memory that the child has allocated, so that tasks can name it until it is "
-          "removed or the child is lost. Such a task runs on the child.")
+          "Register memory that the child has allocated, so that tasks can use it until it is "
+          "removed or the child is lost. A task that uses it runs on this child.")
       .def(
           "remove_child_memory",
           [](WorkerDriver& self, int32_t child, uint64_t address) {
@@ -268,7 +270,7 @@ void bind_child_memory(nb::class_<WorkerDriver>& bound) {
             return self.child_memory().holds(child, address, 1);
           },
           nb::arg("child"), nb::arg("address"),
-          "Return whether memory of the child is registered at this address. It is not after the "
+          "Return whether memory of the child is registered at this address. False after the "
           "loss of the child.")
       .def(
           "child_memory_user",
@@ -276,7 +278,7 @@ void bind_child_memory(nb::class_<WorkerDriver>& bound) {
             return self.child_memory().user(child, address, self.driver());
           },
           nb::arg("child"), nb::arg("address"),
-          "Return a task that names this memory and has not ended, or -1.");
+          "Return a task that uses this memory and has not ended, or -1.");
 }
 
 void bind_children(nb::class_<WorkerDriver>& bound) {
@@ -298,8 +300,8 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
             or_error([&] { self.driver().children().lose(child, cause, returns); });
           },
           nb::arg("child"), nb::arg("cause"), nb::arg("returns") = false,
-          "Report that the child's process is gone. `returns`: attach() and child_ready() will "
-          "follow.")
+          "Report that the process of the child has exited. `returns`: attach() and child_ready() "
+          "will follow.")
       .def(
           "control",
           [](WorkerDriver& self, int32_t child, const nb::bytes& data) {
@@ -313,14 +315,14 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
           "reply.")
       .def("reply", &reply, nb::arg("number"), nb::arg("timeout").none() = nb::none(),
            nb::sig("def reply(self, number: int, timeout: float | None = None) -> bytes | None"),
-           "Wait for a reply and return it, once. Return None if the child is lost. Raises "
-           "TimeoutError.")
+           "Wait for a reply and return it; only once for each reply. Return None if the child is "
+           "lost. Raises TimeoutError.")
       .def(
           "park", [](WorkerDriver& self) { or_error([&] { self.driver().park(); }); },
           "Park the driver's own thread until unpark(), for a fork.")
       .def("unpark", [](WorkerDriver& self) { self.driver().own_thread().unpark(); })
       .def("stop", &WorkerDriver::stop, nb::arg("cause"),
-           "End an open run; its frames in flight are lost for this cause. Each later submit and "
+           "End an open run; its frames in flight are lost, with this cause. Each later submit and "
            "wait raises WorkerClosedError. When this returns, no thread uses the progress table.")
       .def("refuse_inside", &WorkerDriver::refuse_inside,
            "Raise UsageError if this thread is already inside a call of the driver.")
@@ -341,8 +343,8 @@ void bind_watches(nb::class_<WorkerDriver>& bound) {
       .def(
           "take_watched",
           [](WorkerDriver& self) { return self.driver().ask()->core.watches.take(); },
-          "Return each watched task that has ended, once. If the driver failed or stopped, tasks "
-          "that have not ended are returned too; watch them again.")
+          "Return the watched tasks that have ended, each once. If the driver failed or stopped, "
+          "tasks that have not ended are returned too; watch them again.")
       .def(
           "stop_watching", [](WorkerDriver& self) { self.driver().ask()->core.watches.stop(); },
           "Close the descriptor and drop all watched tasks.");
@@ -355,9 +357,10 @@ void bind_driver(nb::module_& module) {
   nb::register_exception_translator(translate_refusal);
   bind_task_handle(module);
   bind_run_scope(module);
-  nb::class_<WorkerDriver> bound(module, "Driver", nb::is_weak_referenceable(),
-                                 "The engine of a Worker, with the driver that connects it to the "
-                                 "children.");
+  nb::class_<WorkerDriver> bound(
+      module, "Driver", nb::is_weak_referenceable(),
+      "The engine of a Worker, and the driver that connects the engine with the "
+      "children.");
   bound
       .def(
           "__init__",
@@ -382,10 +385,10 @@ void bind_driver(nb::module_& module) {
           "`hooks` has poll(), end_child(child, cause), child_broken(child, words) and "
           "grant(ring, nbytes) -> int, and must not keep the Driver alive. `children`: (kind, "
           "window, receives_use, is_spawned) of each child. `rings`: (address, size) of the four "
-          "heap rings. `callables`: the registrations against which it checks handles. `engine`: a "
-          "function that takes the policy and returns an EngineCore or a Scheduler; None selects "
+          "heap rings. `callables`: the live registrations, to check handles. `engine`: a "
+          "function that accepts the policy and returns an EngineCore or a Scheduler; None selects "
           "the default. `attached`: (address, size) of the mappings that spawned children attach; "
-          "forked children have the memory that is shared now.")
+          "forked children inherit the memory that is shared now.")
       .def_prop_ro(
           "hooks", [](WorkerDriver& self) { return self.hooks(); },
           nb::for_getter(nb::sig("def hooks(self) -> typing.Any")),

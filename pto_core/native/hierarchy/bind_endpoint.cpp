@@ -24,7 +24,7 @@ Type* at(uintptr_t address) {
   return reinterpret_cast<Type*>(address);  // NOLINT: an address that this module returned
 }
 
-// The plugin loader has checked the library. Both the loader and this code keep it loaded.
+// The plugin loader has already checked the library. It stays loaded as long as the process lives.
 uintptr_t transport_table(const std::string& library, const std::string& name) {
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* entry = handle ? dlsym(handle, PTO_TRANSPORT_ENTRY) : nullptr;

@@ -1,4 +1,4 @@
-// The native engine for Python: it takes plain numbers and returns plain tuples.
+// The native engine for Python: it accepts numbers and returns tuples.
 // pto_core.hierarchy.engine.native converts events and instructions.
 
 #include <nanobind/stl/array.h>
@@ -104,7 +104,8 @@ class Arguments {
   }
 
  private:
-  // A box whose lists differ in length gets no dimensions, so the engine refuses it.
+  // If the lists of a box differ in length, the box gets no dimensions, so that the engine refuses
+  // it.
   const Box* box_of(const BoxTuple& given) {
     const auto& [base, element_bytes, raw, low, extent] = given;
     Box& box = *boxes_.emplace_back(std::make_unique<Box>());
@@ -289,7 +290,7 @@ std::optional<Proof> deadlock(EngineCore& core) {
 
 using Out = Instructions;
 
-// Events that occur while tasks run.
+// Bind the events that occur while tasks run.
 void bind_reports(nb::class_<EngineCore>& core) {
   core.def("completion",
            [](EngineCore& core, int32_t child, uint64_t count, int outcome, int64_t cause) {

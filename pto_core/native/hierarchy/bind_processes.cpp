@@ -32,8 +32,8 @@ auto as_os_error(Call call) {
 }
 
 // An allocated range of a mapping. When the last reference is dropped, the range is zeroed and
-// `note` receives its offset and size. This is a function in C: in a Python function, a signal
-// handler could run, and its exception would be dropped.
+// `note` receives its offset and size. This class is native, because a signal handler could run
+// inside a Python destructor, which would drop the handler's exception.
 class SharedBlock {
  public:
   SharedBlock(nb::object mapping, uint64_t offset, uint64_t bytes, nb::object note)
@@ -136,11 +136,11 @@ void bind_processes(nb::module_& module) {
       [](const nb::bytes& saved) { restore_signals({saved.c_str(), saved.size()}); },
       nb::arg("saved"));
   module.def("reset_signals", &reset_signals);
-  // Set the name that `ps` and /proc show; only the first 15 bytes count.
+  // Set the name that `ps` and /proc show. Only the first 15 bytes are used.
   module.def(
       "set_process_name", [](const std::string& name) { prctl(PR_SET_NAME, name.c_str()); },
       nb::arg("name"));
-  // Flush the output of native code, because otherwise a forked process would print it again.
+  // Flush the output of native code. Otherwise a forked process would print buffered output again.
   module.def("flush_streams", [] { std::fflush(nullptr); });
 }
 

@@ -48,7 +48,7 @@ def test_what_cannot_be_a_view_is_refused(memory, offset, shape, dtype, message)
 
 
 def test_a_copy_of_another_size_is_refused_and_copies_nothing(memory) -> None:
-    with pytest.raises(UsageError, match="has 8 bytes, the device array 64"):
+    with pytest.raises(UsageError, match="has 8 bytes, but the device array has 64"):
         memory.from_host(np.zeros(1))
     assert (memory.to_host() == np.arange(64)).all()
 

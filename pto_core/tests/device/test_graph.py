@@ -171,9 +171,9 @@ def test_a_graph_outlives_its_run_in_vain(device: Device) -> None:
     with pytest.raises(UsageError, match="after its run"):
         rt.add_task(nothing, ())
     for array in (argument, temporary):
-        with pytest.raises(UsageError, match="after the run that it belonged to"):
+        with pytest.raises(UsageError, match="after the end of its run"):
             array.to_host()
-        with pytest.raises(UsageError, match="after the run that it belonged to"):
+        with pytest.raises(UsageError, match="after the end of its run"):
             device.run(graph, array)
 
 

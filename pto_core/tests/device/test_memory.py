@@ -158,7 +158,7 @@ def test_arrays_left_at_close_are_a_warning(runtime: str) -> None:
     with pytest.warns(ResourceWarning, match=r"1 device arrays \(\d+ bytes\)"):
         device.close()
     device.close()
-    with pytest.raises(UsageError, match="its device closed"):
+    with pytest.raises(UsageError, match="its device was closed"):
         array.to_host()
     with pytest.raises(UsageError, match="is closed"):
         device.run(graph, np.zeros(3))

@@ -113,7 +113,7 @@ class TestContinuousTensor:
                 np.zeros((4, 4))[:, ::2],
                 "not C-contiguous; copy it to an array of Worker.shared",
             ),
-            (np.zeros((1,) * 6), "6 dimensions; a task takes at most 5"),
+            (np.zeros((1,) * 6), "6 dimensions was passed; a task accepts at most 5"),
             (np.zeros(3, ">f4"), "machine; copy it to an array of Worker.shared_array"),
             (np.array([object()]), "data type dtype('O')"),
         ],
@@ -133,8 +133,8 @@ class TestContinuousTensor:
             ((8, (2,), "text"), "'text' is not a data type"),
             ((8, (-2,), 0), "shape"),
             ((8, (2**32,), 0), "4294967296 elements"),
-            ((2**64 - 4, (2,), 0), "more bytes than the address space has"),
-            ((8, (2**31, 2**31, 2**31), 0), "more bytes than the address space has"),
+            ((2**64 - 4, (2,), 0), "exceeds the address space"),
+            ((8, (2**31, 2**31, 2**31), 0), "exceeds the address space"),
         ],
     )
     def test_refuses_invalid_pointers(self, arguments, message) -> None:
@@ -144,7 +144,7 @@ class TestContinuousTensor:
     def test_shows_memory_that_is_shared_only(self) -> None:
         private = np.zeros(1000)
         pointer = ContinuousTensor.from_pointer(private.ctypes.data, (1000,), np.float64)
-        with pytest.raises(UsageError, match=r"other processes do not see.*shared_array"):
+        with pytest.raises(UsageError, match=r"other processes cannot access.*shared_array"):
             pointer.numpy()
         nothing = ContinuousTensor.from_pointer(4096, (1000,), np.float64)
         with pytest.raises(UsageError, match="this process has no memory at this address"):
@@ -231,7 +231,7 @@ class TestTaskArgs:
     def test_refuses_a_tensor_after_a_scalar(self) -> None:
         args = TaskArgs()
         args.add_scalar(1)
-        with pytest.raises(UsageError, match="a tensor after 1 scalar; a task's tensors come"):
+        with pytest.raises(UsageError, match="a tensor after 1 scalar; add all tensors"):
             args.add_tensor(np.zeros(1))
         assert (args.tensor_count, args.scalar_count) == (0, 1)
 
@@ -270,7 +270,7 @@ class TestTaskArgs:
         args = TaskArgs()
         args.add_tensor(np.zeros(1))
         assert args.tag(-1) is TensorArgType.INPUT
-        with pytest.raises(IndexError, match="there is no tensor 1, the task has 1"):
+        with pytest.raises(IndexError, match="there is no tensor 1: the task has 1"):
             args.tag(1)
 
     def test_releases_all_references(self) -> None:
@@ -337,9 +337,9 @@ class TestView:
 
     def test_refuses_an_invalid_index(self) -> None:
         view = self.make().view()
-        with pytest.raises(IndexError, match="there is no scalar 0, the task has 0"):
+        with pytest.raises(IndexError, match="there is no scalar 0: the task has 0"):
             view.scalar(0)
-        with pytest.raises(IndexError, match="there is no tensor 1, the task has 1"):
+        with pytest.raises(IndexError, match="there is no tensor 1: the task has 1"):
             view.tensor(1)
         with pytest.raises(TypeError):
             view.tensor("x")

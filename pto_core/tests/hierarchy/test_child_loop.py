@@ -250,7 +250,7 @@ class TestOrder:
         [
             ({"required_child": 1, "required_count": 1}, "frame of child 1 of 1"),
             ({"required_child": -1, "required_count": 1}, "frame of child -1 of 1"),
-            ({"required_child": 0, "required_count": 1}, "its own child, which comes after"),
+            ({"required_child": 0, "required_count": 1}, "its own child, which is not an earlier"),
         ],
     )
     def test_requirements_that_cannot_be_break_the_loop(self, head, message) -> None:
@@ -370,7 +370,7 @@ class TestControl:
     def test_returns_bytes_within_the_limit(self, reply) -> None:
         child = Child()
         child.control(1)
-        with pytest.raises(UsageError, match="pass at most 65472 bytes"):
+        with pytest.raises(UsageError, match="return at most 65472 bytes"):
             child.run(control=lambda given: reply)
         assert child.loop.largest_answer == 65472
 
@@ -508,8 +508,8 @@ class TestBrokenFrames:
         [
             (Frame(FrameKind.TASK, 1, flags=2), "flags 2"),
             (Frame(FrameKind.TASK, 1, b"abcd"), "without arguments has 4 bytes"),
-            (Frame(FrameKind.TASK, 1, b"", flags=ARGUMENTS), "0 bytes came"),
-            (Frame(FrameKind.TASK, 1, bytes(9), flags=ARGUMENTS), "arguments of a task are broken"),
+            (Frame(FrameKind.TASK, 1, b"", flags=ARGUMENTS), "0 bytes arrived"),
+            (Frame(FrameKind.TASK, 1, bytes(9), flags=ARGUMENTS), "of a task are invalid"),
         ],
     )
     def test_end_the_loop_with_a_message(self, frame, message) -> None:

@@ -16,7 +16,7 @@ struct Head {
 static_assert(sizeof(Head) == kBlobHeadBytes);
 
 [[noreturn]] void refuse(const std::string& what) {
-  throw Refusal(Refusal::Kind::kProtocol, "the arguments of a task are broken: " + what);
+  throw Refusal(Refusal::Kind::kProtocol, "the arguments of a task are invalid: " + what);
 }
 
 void check_tensor(const pto_tensor& tensor, size_t index) {
@@ -70,12 +70,12 @@ bool count_bytes(const pto_tensor& tensor, uint64_t* bytes) {
 
 Blob decode_blob(std::span<const std::byte> bytes) {
   if (bytes.size() < kBlobHeadBytes)
-    refuse(std::to_string(bytes.size()) + " bytes came, the counts alone take " +
+    refuse(std::to_string(bytes.size()) + " bytes arrived, but the counts alone have " +
            std::to_string(kBlobHeadBytes));
   Head head;
   std::memcpy(&head, bytes.data(), sizeof head);
   if (head.tensors < 0 || head.scalars < 0)
-    refuse("they say that there are " + std::to_string(head.tensors) + " tensors and " +
+    refuse("their counts are " + std::to_string(head.tensors) + " tensors and " +
            std::to_string(head.scalars) + " scalars");
   const auto tensors = static_cast<size_t>(head.tensors);
   const auto scalars = static_cast<size_t>(head.scalars);

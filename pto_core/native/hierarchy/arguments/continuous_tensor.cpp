@@ -27,14 +27,15 @@ std::string hex(uint64_t value) {
 
 void set_shape(pto_tensor& tensor, const npy_intp* shape, size_t dims) {
   if (dims > PTO_MAX_DIMS)
-    raise_usage("an array with " + std::to_string(dims) + " dimensions; a task takes at most " +
-                std::to_string(PTO_MAX_DIMS) + ", reshape it");
+    raise_usage("an array with " + std::to_string(dims) +
+                " dimensions was passed; a task accepts at most " + std::to_string(PTO_MAX_DIMS) +
+                ", so reshape it");
   tensor.ndims = static_cast<uint32_t>(dims);
   for (size_t i = 0; i < dims; ++i) {
     if (static_cast<uint64_t>(shape[i]) > kLargestExtent)
       raise_usage("an array whose dimension " + std::to_string(i) + " has " +
-                  std::to_string(shape[i]) + " elements; a task takes at most " +
-                  std::to_string(kLargestExtent) + " in one dimension, reshape it");
+                  std::to_string(shape[i]) + " elements was passed; a task accepts at most " +
+                  std::to_string(kLargestExtent) + " in one dimension, so reshape it");
     tensor.shapes[i] = static_cast<uint32_t>(shape[i]);
   }
 }
@@ -53,8 +54,8 @@ void free_host_array(PyObject* capsule) {
   delete static_cast<core::HostArray*>(PyCapsule_GetPointer(capsule, nullptr));
 }
 
-// Handles arrays that are not plain NumPy arrays, and reports why a NumPy array cannot be used. The
-// buffer of the exporter stays exported, so that the exporter cannot resize it.
+// Create the tensor of an array that is not a plain NumPy array, or raise an error that states why
+// a NumPy array cannot be used. The buffer stays exported, so that its owner cannot resize it.
 ContinuousTensor* tensor_of_export(PyObject* object) {
   auto host = std::make_unique<core::HostArray>(
       object, false, [] { return "the tensor"; }, core::Advice::kPassSharedMemory);
@@ -69,7 +70,7 @@ ContinuousTensor* tensor_of_export(PyObject* object) {
   return make_tensor(tensor, Origin::kArray, owner.ptr(), is_read_only);
 }
 
-// Return a borrowed reference.
+// Return the member of DataType, as a borrowed reference.
 PyObject* data_type_of(uint8_t code) {
   static PyObject* members[kDataTypes] = {};
   if (!members[code]) {
@@ -84,7 +85,7 @@ std::string named(const pto_tensor& tensor, int64_t index) {
   return index < 0 ? "the tensor" + place : "tensor " + std::to_string(index) + place;
 }
 
-constexpr char kPrivateMemory[] = "is not in shared memory, so other processes do not see it";
+constexpr char kPrivateMemory[] = "is not in shared memory, so other processes cannot access it";
 constexpr char kNoMemory[] =
     "is not in shared memory, and this process has no memory at this address";
 
@@ -118,8 +119,8 @@ const char* fault_of(VisibleMemory::Answer answer) {
 void check_memory(const pto_tensor& tensor, uint64_t bytes, PyObject* base, int64_t index) {
   if (tensor.child_memory)
     raise_usage(named(tensor, index) +
-                " is memory of a chip child, which an array cannot show; copy it to the host with "
-                "Worker.copy_from");
+                "is in the memory of a chip child, so this process cannot access it; copy it to "
+                "the host with Worker.copy_from");
   if (bytes == 0 || base) return;
   if (tensor.data == 0)
     raise_usage(named(tensor, index) +
@@ -207,17 +208,17 @@ PyObject* show(PyObject* self) {
 PyMethodDef methods[] = {
     {"from_array", &from_array, METH_O | METH_STATIC,
      "from_array(array, /)\n--\n\nCreate the tensor for an array, without a copy.\n\n`array`: a "
-     "NumPy or torch array, or an object with the buffer protocol or DLPack; C-contiguous, with "
-     "at most 5 dimensions. The tensor keeps it alive. Children see the memory only if it is "
+     "NumPy or torch array, or an object with the buffer protocol or DLPack; C-contiguous, with at "
+     "most 5 dimensions. The tensor keeps it alive. Children can access the memory only if it is "
      "shared: Worker.shared_array creates such arrays. Raises UsageError."},
     {"from_pointer", method_of(&from_pointer), METH_VARARGS | METH_KEYWORDS | METH_STATIC,
      "from_pointer(address, shape, dtype, child_memory=False)\n--\n\nCreate the tensor for memory "
-     "at an address.\n\nAny non-zero address orders tasks, even if there is no memory at it. "
-     "Address 0 with the tag OUTPUT is allocated. `child_memory`: the address belongs to the "
-     "memory of a chip child. Raises UsageError."},
+     "at an address.\n\nAny non-zero address orders tasks, even if it belongs to no memory. A "
+     "submit with address 0 and the tag OUTPUT allocates memory. `child_memory`: the address "
+     "belongs to the memory of a chip child. Raises UsageError."},
     {"numpy", &to_numpy, METH_NOARGS,
      "numpy($self, /)\n--\n\nReturn a NumPy array over the memory. Raises UsageError if this "
-     "process has no memory there."},
+     "process cannot access it."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -251,7 +252,7 @@ ContinuousTensor* make_tensor(const pto_tensor& data, Origin origin, PyObject* o
   uint64_t bytes = 0;
   if (!count_bytes(data, &bytes))
     raise_usage("a tensor at address " + hex(data.data) +
-                " with more bytes than the address space has; pass a smaller shape");
+                " exceeds the address space; pass a smaller shape");
   auto* tensor = make_object<ContinuousTensor>(continuous_tensor_type);
   if (!tensor) throw nb::python_error();
   tensor->data = data;
@@ -299,7 +300,7 @@ PyObject* array_over(const pto_tensor& tensor, PyObject* base, int64_t index, bo
       tensor.data % static_cast<uint64_t>(PyDataType_ALIGNMENT(descriptor)) == 0;
   const int flags = NPY_ARRAY_C_CONTIGUOUS | (is_aligned ? NPY_ARRAY_ALIGNED : 0) |
                     (is_read_only ? 0 : NPY_ARRAY_WRITEABLE);
-  // An empty array without an address gets a unique address that no memory uses.
+  // For an empty tensor pass null: NumPy then provides a valid pointer, so its address may be 0.
   void* memory = bytes == 0 ? nullptr : reinterpret_cast<void*>(tensor.data);
   Py_INCREF(descriptor);
   PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descriptor, static_cast<int>(tensor.ndims),
@@ -315,7 +316,7 @@ PyObject* array_over(const pto_tensor& tensor, PyObject* base, int64_t index, bo
 void bind_continuous_tensor(nb::module_& module) {
   continuous_tensor_type =
       make_type<ContinuousTensor>(module, {"pto_core._hierarchy.ContinuousTensor",
-                                           "Where an array lies, its shape and its data type.",
+                                           "The address, shape and data type of an array.",
                                            &deallocate, &show, methods, properties});
 }
 

@@ -1,9 +1,9 @@
 // ContinuousTensor: the address, shape and data type of an array. The tensors of tasks have this
 // type.
 //
-// The Python type is written by hand, like the others in this folder, because each tensor of each
-// task creates an object. Use it with the GIL held. The object is immutable, except that a submit
-// as OUTPUT sets its address and its origin.
+// The Python type is written with the C API, like the others in this folder, to be fast: each
+// tensor of each task is a new object. Use it with the GIL held. The object is immutable, except
+// that a submit as OUTPUT sets its address and its origin.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -19,7 +19,7 @@ namespace nb = nanobind;
 
 // The origin of the memory.
 enum class Origin : uint8_t {
-  kArray,    // memory of this process; children see it only if it is shared memory
+  kArray,    // memory of this process; children can access it only if it is shared
   kPointer,  // an address that the user passed
   kHeap      // in a heap ring, or not allocated yet
 };
@@ -27,7 +27,7 @@ enum class Origin : uint8_t {
 struct ContinuousTensor {
   PyObject_HEAD pto_tensor data;
   uint64_t bytes;
-  PyObject* owner;  // keeps the memory and its size unchanged; may be null
+  PyObject* owner;  // the object that keeps the memory alive and its size unchanged; may be null
   Origin origin;
   bool is_read_only;
 };
@@ -60,8 +60,8 @@ pto_tensor tensor_at(uint64_t address, nb::handle shape, nb::handle dtype, bool 
 // -1. Throws python_error.
 PyObject* array_over(const pto_tensor& tensor, PyObject* base, int64_t index, bool is_read_only);
 
-// Throw python_error unless `memory`, the memory that children of a Worker see, contains the whole
-// tensor. `index`: the number of the argument.
+// Throw python_error unless children of the Worker can access the whole tensor in `memory`.
+// `index`: the number of the argument.
 void check_visible(VisibleMemory& memory, const ContinuousTensor& tensor, int64_t index);
 
 void bind_continuous_tensor(nb::module_& module);

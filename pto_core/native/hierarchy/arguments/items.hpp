@@ -22,11 +22,11 @@ inline size_t index_of(PyObject* index, size_t count, const char* what) {
   const auto size = static_cast<Py_ssize_t>(count);
   if (value < 0) value += size;
   if (value >= 0 && value < size) return static_cast<size_t>(value);
-  PyErr_Format(PyExc_IndexError, "there is no %s %S, the task has %zd", what, index, size);
+  PyErr_Format(PyExc_IndexError, "there is no %s %S: the task has %zd", what, index, size);
   throw nb::python_error();
 }
 
-// Return a new reference to the item.
+// Return a new reference to a tuple of the scalars as signed integers.
 inline PyObject* scalar_tuple(std::span<const uint64_t> scalars) {
   nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(scalars.size())));
   if (!tuple.is_valid()) throw nb::python_error();

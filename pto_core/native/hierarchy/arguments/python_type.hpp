@@ -41,7 +41,7 @@ struct TypeParts {
   newfunc construct_subtype = nullptr;  // null: Python cannot derive from it
 };
 
-// Add a type for `Object` to `module` that lives as long as the process.
+// Add a type for `Object` to `module`. The type lives as long as the process.
 template <class Object>
 PyTypeObject* make_type(nb::module_& module, const TypeParts& parts) {
   PyType_Slot slots[] = {

@@ -1,8 +1,8 @@
 // The shared mappings of this process, and their files.
 //
 // The ranges come from /proc/self/maps, which is read again for an address outside of all known
-// ranges. A range in the list may have been unmapped since, unless a SharedMapping unmapped it. Use
-// with the GIL held.
+// ranges. The list may contain a range that the program has unmapped since. A SharedMapping reports
+// its own unmapping with forget(). Use with the GIL held.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct AddressSpan {
 
 class SharedRanges {
  public:
-  // Return the kind of the memory [address, address + bytes): the most restricted kind of its
-  // pages.
+  // Return the kind of the memory [address, address + bytes). If its pages differ, return the most
+  // restricted kind.
   Sharing of(uint64_t address, uint64_t bytes);
 
   // Return the instance of this process. A forked child starts with a copy of its parent's data.
@@ -49,7 +49,7 @@ class SharedRanges {
     uint64_t begin;
     uint64_t end;
     bool is_shared;
-    bool is_own;      // whether a SharedMapping created it
+    bool is_own;      // whether a SharedMapping created the memory
     uint64_t device;  // device of the file; for private memory, this member and the next two are 0
     uint64_t inode;
     uint64_t file_begin;  // the address at which byte 0 of the file would be

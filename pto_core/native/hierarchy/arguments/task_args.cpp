@@ -38,7 +38,7 @@ PyObject* construct(PyObject* type, PyObject* const*, size_t count, PyObject* na
   return begin(make_object<TaskArgs>(as<PyTypeObject>(type)));
 }
 
-// A class that is derived in Python may have a dictionary, so its objects have another allocator.
+// An object of a class derived in Python may have a dictionary, so it needs another allocator.
 PyObject* construct_subtype(PyTypeObject* type, PyObject* arguments, PyObject* names) {
   const bool has_own_init = type->tp_init != PyBaseObject_Type.tp_init;
   if (!has_own_init && (PyTuple_GET_SIZE(arguments) != 0 || (names && PyDict_GET_SIZE(names) != 0)))
@@ -89,13 +89,13 @@ void check_order(const TaskArgs* args) {
   if (args->scalar_count == 0) return;
   raise_usage("a tensor after " + std::to_string(args->scalar_count) +
               (args->scalar_count == 1 ? " scalar" : " scalars") +
-              "; a task's tensors come first, add them before add_scalar");
+              "; add all tensors before the first scalar");
 }
 
 void check_writable(bool is_read_only, Tag tag, uint32_t index) {
   if (is_read_only && writes(tag))
     raise_usage("tensor " + std::to_string(index) +
-                " is of a read-only array but its tag says that the task writes it; pass a "
+                " is a read-only array, but its tag declares that the task writes it; pass a "
                 "writable array, or tag it INPUT");
 }
 
@@ -120,7 +120,7 @@ void add_object(TaskArgs* args, PyObject* object, Tag tag) {
   append(args, tensor, tag);
 }
 
-// Handle the most frequent call, which cannot fail. Return false if the call is another one.
+// Add a tensor in the most frequent case, which cannot fail. Return false in any other case.
 bool add_at_once(TaskArgs* args, PyObject* object, Tag tag) {
   if (!is_continuous_tensor(object) || args->scalar_count != 0 ||
       args->tensor_count >= args->note_capacity)
@@ -167,7 +167,8 @@ PyObject* add_scalar(PyObject* self, PyObject* value) {
   });
 }
 
-// The submit checks the handles, because only the Worker knows which tasks are valid.
+// Store the handles unchecked. The submit checks them, because only the Worker knows which tasks
+// are valid.
 PyObject* add_dep(PyObject* self, PyObject* const* producers, Py_ssize_t count) {
   TaskArgs* args = self_of(self);
   if (!args->producers) args->producers = PyList_New(0);
@@ -218,17 +219,17 @@ PyMethodDef methods[] = {
      "add_tensor($self, tensor, tag=TensorArgType.INPUT)\n--\n\nAdd a tensor, with a tag that "
      "states what the task does with it.\n\n`tensor`: a ContinuousTensor, or an array from which "
      "one can be created; it is kept alive. Raises UsageError, and adds nothing, after a scalar, "
-     "for an object that is not an array, and for a tag that writes a read-only array."},
+     "for an object that is not an array, and for a read-only array with a tag for writing."},
     {"add_scalar", &add_scalar, METH_O,
      "add_scalar($self, value, /)\n--\n\nAdd a number as 64 bits: an integer is sign-extended, a "
      "float is added as its bit pattern."},
     {"add_dep", method_of(&add_dep), METH_FASTCALL,
      "add_dep($self, *producers)\n--\n\nMake the next submit of these arguments also wait for "
-     "these tasks (TaskHandles).\n\nThe submit removes them. It raises UsageError for an object "
-     "that is not an earlier task of its run."},
+     "these tasks (TaskHandles).\n\nThe submit removes the handles. It raises UsageError for an "
+     "object that is not an earlier task of its run."},
     {"tag", &tag, METH_O, "tag($self, index, /)\n--\n\nReturn the tag of a tensor."},
     {"view", &view, METH_NOARGS,
-     "view($self, /)\n--\n\nReturn a view of the present arguments, as a task receives them."},
+     "view($self, /)\n--\n\nReturn a view of the current arguments, as a task receives them."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -267,14 +268,14 @@ void TaskArgs::set_address(uint32_t index, uint64_t address, Origin origin) {
 void bind_task_args(nb::module_& module) {
   nb::enum_<Tag>(module, "TensorArgType", nb::is_arithmetic(),
                  "What a task does with a tensor. Only the submit uses it.")
-      .value("INPUT", Tag::kInput, "The task reads data of earlier tasks.")
+      .value("INPUT", Tag::kInput, "The task reads the tensor.")
       .value("OUTPUT", Tag::kOutput,
-             "The task overwrites the tensor, which is allocated if it "
+             "The task overwrites the tensor. Memory is allocated if it "
              "has no address.")
       .value("INOUT", Tag::kInout, "The task reads and writes the tensor.")
       .value("OUTPUT_EXISTING", Tag::kOutputExisting,
-             "It overwrites without waiting for earlier readers or writers.")
-      .value("NO_DEP", Tag::kNoDep, "It is passed on and orders nothing.");
+             "The task overwrites the tensor without waiting for earlier readers or writers.")
+      .value("NO_DEP", Tag::kNoDep, "The tensor is passed to the task and orders no tasks.");
   task_args_type = make_type<TaskArgs>(
       module,
       {"pto_core._hierarchy.TaskArgs", "The arguments of a task: tensors first, then scalars.",

@@ -30,7 +30,8 @@ struct TaskArgs {
 
   PyObject_HEAD std::byte* blob;  // inline_blob, or memory of PyMem
   TensorNote* notes;              // inline_notes, or memory of PyMem
-  PyObject* producers;  // list of the handles passed to add_dep(), or null; a submit takes the list
+  PyObject* producers;  // list of the handles passed to add_dep(), or null; a submit removes the
+                        // list
   uint32_t tensor_count;
   uint32_t scalar_count;
   uint32_t blob_capacity;  // size in bytes
@@ -48,8 +49,8 @@ struct TaskArgs {
   void take_addresses();
   // Return the blob with its counts.
   std::span<const std::byte> bytes();
-  // Set the address of a tensor that was submitted as OUTPUT without one; its ContinuousTensor gets
-  // the same address.
+  // Set the address of a tensor that was submitted as OUTPUT without an address, also in its
+  // ContinuousTensor.
   void set_address(uint32_t index, uint64_t address, Origin origin);
 };
 

@@ -21,7 +21,7 @@ void deallocate(PyObject* self) {
   free_object(self);
 }
 
-// Return a borrowed reference; null in a child.
+// Return a borrowed reference to the tensor that the caller added; null in a child.
 ContinuousTensor* source_tensor(const TaskArgsView* view, size_t index) {
   return view->source ? as<TaskArgs>(view->source)->notes[index].tensor : nullptr;
 }
@@ -93,12 +93,12 @@ PyObject* show(PyObject* self) {
 PyMethodDef methods[] = {
     {"tensor", &tensor, METH_O,
      "tensor($self, index, /)\n--\n\nReturn a NumPy array over the memory of a tensor; other "
-     "processes see what is written there.\n\nRaises UsageError if this process does not have the "
+     "processes see values written to it.\n\nRaises UsageError if this process does not have the "
      "memory of the caller."},
     {"scalar", method_of(&scalar), METH_FASTCALL,
      "scalar($self, index, dtype=None, /)\n--\n\nReturn a scalar as a signed integer, or convert "
-     "its bits to a number of a data type.\n\n`dtype`: the type that the caller passed, if it was "
-     "not a signed integer: float for a Python float."},
+     "its bits to a number of a data type.\n\n`dtype`: the type of the value that was added, if it "
+     "was not a signed integer: float for a Python float."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -1,10 +1,10 @@
 // The memory of this process that the children of one Worker have at the same addresses.
 //
 // Forked children inherit the memory that is shared when the Worker starts. A restarted child may
-// have more of it, but is treated like the others. Spawned children have the mappings that they
-// attach. A program may unmap its own shared memory and map other memory at the same address, so
-// the first use of such memory in each run reads the process's memory map again. Use with the GIL
-// held.
+// inherit more, but is treated like the others. Spawned children have only the mappings that they
+// attach. A program may unmap its own shared memory and map other memory at the same address. So
+// the first use of such memory in each run reads the memory map of the process again. Use with the
+// GIL held.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ enum class CallableKind : uint8_t {
   kPythonInherited = 3
 };
 
-// The namespace of the digest.
+// The namespace of the callable: the kind of children that can run it.
 enum class CallableSpace : uint8_t { kLocalChip = 0, kLocalPython = 1, kRemoteTaskDispatcher = 2 };
 
 using Digest = std::array<uint8_t, PTO_DIGEST_BYTES>;

@@ -1,4 +1,4 @@
-// The live registrations of one Worker. Each entry point of the API checks its handles here.
+// The live registrations of one Worker. Each public function that accepts a handle checks it here.
 //
 // Call with the GIL held.
 #pragma once
@@ -63,8 +63,8 @@ class LiveCallables {
 
   bool has(const CallableHandle& handle) const { return live_.contains(handle.registration); }
 
-  // Return the live handle with the registration of `object`, which is a handle or a copy of one.
-  // Raises UsageError for any other object, WorkerClosedError after close().
+  // Check a handle, which may be a copy, and return the live handle of its registration. Raises
+  // UsageError for any other object, and WorkerClosedError after close().
   const CallableHandle& check(nb::handle object) const {
     if (!nb::isinstance<CallableHandle>(object) || !nb::inst_ready(object)) {
       refuse(object, "handle is " + core::shown(object) + " of type " + core::type_text(object) +

@@ -6,7 +6,7 @@
 
 namespace pto::hierarchy {
 
-void look_for_signals() {
+void run_signal_handlers() {
   try {
     if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
   } catch (nanobind::python_error& error) {
@@ -14,14 +14,14 @@ void look_for_signals() {
   }
 }
 
-void Answers::give(const pto_answer& answer) {
+void Answers::send(const pto_answer& answer) {
   bool is_given = end_.try_answer(answer);
   while (!is_given) {
     {
       const core::ReleasedGil released;
       is_given = end_.wait_to_answer(answer);
     }
-    look_for_signals();
+    run_signal_handlers();
   }
 }
 

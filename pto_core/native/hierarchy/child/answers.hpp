@@ -11,26 +11,27 @@
 namespace pto::hierarchy {
 
 // Run Python signal handlers. A KeyboardInterrupt is dropped; any other exception is thrown.
-void look_for_signals();
+void run_signal_handlers();
 
 class Answers {
  public:
   Answers(ChildEnd& end, const ProgressTable& progress) : end_(end), progress_(progress) {}
 
-  // Frame `count` of this connection has succeeded, and so have all unreported frames before it.
+  // Record that frame `count` of this connection has succeeded, like all unreported frames before
+  // it.
   void succeeded(uint64_t count) {
     newest_ = count;
-    ++untold_;
+    ++unsent_;
     if (is_due()) flush();
   }
 
   // Send the successes if there is free space.
   void flush() {
-    if (untold_ != 0 && end_.try_answer(success())) untold_ = 0;
+    if (unsent_ != 0 && end_.try_answer(success())) unsent_ = 0;
   }
 
-  // Send the successes, if that is still possible, before the end closes.
-  void tell_the_rest() noexcept {
+  // Send the successes if the connection still permits it. Called before the end closes.
+  void flush_at_exit() noexcept {
     try {
       flush();
     } catch (const ParentClosed&) {
@@ -39,20 +40,20 @@ class Answers {
   }
 
   // Send the successes. Wait until there is free space.
-  void flush_surely() {
-    if (untold_ != 0) give(success());
-    untold_ = 0;
+  void flush_blocking() {
+    if (unsent_ != 0) send(success());
+    unsent_ = 0;
   }
 
-  // Frame `count` has failed or was skipped. This sends the successes before it first.
+  // Report that frame `count` has failed or was skipped, after the successes before it.
   void ended(uint64_t count, uint16_t outcome, const void* data, uint32_t bytes) {
-    give({count, bytes ? data : nullptr, bytes, PTO_ANSWER_COMPLETED, outcome});
-    untold_ = 0;
+    send({count, bytes ? data : nullptr, bytes, PTO_ANSWER_COMPLETED, outcome});
+    unsent_ = 0;
   }
 
   void reply(uint64_t number, const void* data, uint32_t bytes) {
-    flush_surely();
-    give({number, bytes ? data : nullptr, bytes, PTO_ANSWER_REPLY, PTO_OUTCOME_SUCCEEDED});
+    flush_blocking();
+    send({number, bytes ? data : nullptr, bytes, PTO_ANSWER_REPLY, PTO_OUTCOME_SUCCEEDED});
   }
 
  private:
@@ -68,9 +69,9 @@ class Answers {
     // sleep sees the write, or this thread sees that the parent sleeps.
     const bool is_asleep =
         __atomic_load_n(&progress_.parent_bell()->sleepers, __ATOMIC_SEQ_CST) != 0;
-    if (!is_asleep) return untold_ >= kMerged;
+    if (!is_asleep) return unsent_ >= kMerged;
     const uint64_t now = engine::monotonic_ns();
-    if (untold_ < kMergedAsleep && now - woken_ns_ < kWakeEveryNs) return false;
+    if (unsent_ < kMergedAsleep && now - woken_ns_ < kWakeEveryNs) return false;
     woken_ns_ = now;
     return true;
   }
@@ -79,12 +80,12 @@ class Answers {
     return {newest_, nullptr, 0, PTO_ANSWER_COMPLETED, PTO_OUTCOME_SUCCEEDED};
   }
 
-  void give(const pto_answer& answer);
+  void send(const pto_answer& answer);
 
   ChildEnd& end_;
   const ProgressTable& progress_;
-  uint64_t newest_ = 0;    // the last frame that succeeded; valid while untold_ is not 0
-  uint32_t untold_ = 0;    // frames that succeeded since the last answer
+  uint64_t newest_ = 0;    // the last frame that succeeded; valid while unsent_ is not 0
+  uint32_t unsent_ = 0;    // number of frames that succeeded since the last answer
   uint64_t woken_ns_ = 0;  // time of the last wake-up of a sleeping parent
 };
 

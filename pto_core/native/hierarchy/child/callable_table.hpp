@@ -23,7 +23,7 @@ struct KnownCallable {
 
 class CallableTable {
  public:
-  // Add an entry; replace one with the same digest.
+  // Add an entry. Replace an entry with the same digest.
   void add(const Digest& digest, KnownCallable known) {
     last_ = nullptr;
     callables_[digest] = std::move(known);
@@ -35,8 +35,9 @@ class CallableTable {
     return callables_.erase(digest) != 0;
   }
 
-  // Return null if there is no such entry. The pointer is valid until the next add() or forget().
-  // The entry that was used last is checked first, because most calls use it.
+  // Return the entry, or null if there is none. The pointer is valid until the next add() or
+  // forget(). The entry of the last call is checked first, because most calls use the same entry
+  // again.
   const KnownCallable* find(const uint8_t* digest) {
     if (last_ && std::memcmp(last_->first.data(), digest, PTO_DIGEST_BYTES) == 0)
       return &last_->second;

@@ -1,7 +1,8 @@
-// The child's end of a connection, for the child loop: a function table, an end, and a way to wait.
+// The child's end of a connection, for the child loop: the function table of the transport, the
+// end, and the waits.
 //
 // Only one thread uses this object. If the end is written in Python, each call needs the GIL. A
-// wait for frames only reads the doorbell, because the parent of such an end always rings it.
+// wait for frames then only reads the doorbell, because the parent of a Python end always rings it.
 #pragma once
 
 #include <cstdint>

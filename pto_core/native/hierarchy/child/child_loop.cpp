@@ -11,8 +11,8 @@
 namespace pto::hierarchy {
 namespace {
 
-// The answer for the case that even the description of a failure fails: a tuple of Failure.pack(),
-// pickled by hand.
+// The answer if a failure cannot be described: a constant pickle with the same form as
+// Failure.pack().
 constexpr std::string_view kUndescribed =
     "(VException\nVthe child could not describe what was raised\nV\nNt.";
 
@@ -40,7 +40,8 @@ void check_head(const pto_frame& frame) {
   if (frame.flags > PTO_FRAME_HAS_ARGUMENTS)
     break_off("a frame has the flags " + std::to_string(frame.flags));
   if (frame.kind == PTO_FRAME_TASK && !has_arguments(frame) && frame.bytes != 0)
-    break_off("a task without arguments has " + std::to_string(frame.bytes) + " bytes of them");
+    break_off("a task without arguments has " + std::to_string(frame.bytes) +
+              " bytes of arguments");
 }
 
 void set_unknown_callable(const pto_frame& frame) {
@@ -67,7 +68,7 @@ ChildLoop::~ChildLoop() {
 }
 
 bool ChildLoop::run(nb::object control, nb::object invoke) {
-  if (!end_->is_open()) core::raise_usage("this loop of a child has ended; make another");
+  if (!end_->is_open()) core::raise_usage("this child loop has already run; create another one");
   control_ = std::move(control);
   if (!invoke.is_none()) invoke_ = std::move(invoke);
   ChildRecord& record = progress_.child(child_);
@@ -75,7 +76,7 @@ bool ChildLoop::run(nb::object control, nb::object invoke) {
   record.pid.store(static_cast<uint32_t>(getpid()), std::memory_order_release);
   try {
     serve();
-    answers_.flush_surely();
+    answers_.flush_blocking();
     leave(Ending::kClosed);
     return true;
   } catch (const ParentClosed&) {
@@ -91,7 +92,7 @@ bool ChildLoop::run(nb::object control, nb::object invoke) {
 }
 
 void ChildLoop::leave(Ending ending) {
-  answers_.tell_the_rest();
+  answers_.flush_at_exit();
   progress_.child(child_).ending.store(static_cast<uint32_t>(ending), std::memory_order_release);
   end_->close();
   control_.reset();
@@ -113,12 +114,12 @@ void ChildLoop::serve() {
 }
 
 void ChildLoop::wait_for_frames() {
-  answers_.flush_surely();
+  answers_.flush_blocking();
   {
     const core::ReleasedGil released;
     end_->wait_for_frames();
   }
-  look_for_signals();
+  run_signal_handlers();
 }
 
 void ChildLoop::handle(const pto_frame_view& view) {
@@ -135,8 +136,9 @@ void ChildLoop::run_control(const pto_frame_view& view) {
   const nb::bytes given(static_cast<const char*>(view.data), view.frame->bytes);
   const nb::object reply = control_(given);
   if (!PyBytes_Check(reply.ptr()) || nb::len(reply) > largest_answer_)
-    core::raise_usage("control frame " + std::to_string(view.frame->number) +
-                      " was answered with " + core::shown(reply) + "; pass at most " +
+    core::raise_usage("control frame " + std::to_string(view.frame->number) + " got the answer " +
+                      core::shown(reply) +
+                      ", which is not a bytes object or too long; return at most " +
                       std::to_string(largest_answer_) + " bytes");
   record.control.store(0, std::memory_order_relaxed);
   answers_.reply(view.frame->number, PyBytes_AS_STRING(reply.ptr()),
@@ -174,7 +176,7 @@ void ChildLoop::check_requirement(const pto_frame& frame) const {
   if (required == child_ &&
       frame.required_count > progress_.child(child_).completed.load(std::memory_order_relaxed))
     break_off("a task requires frame " + std::to_string(frame.required_count) +
-              " of its own child, which comes after it");
+              " of its own child, which is not an earlier frame");
 }
 
 // Wait without the GIL until the requirement of a frame is met or has failed. `count`: the number
@@ -188,14 +190,14 @@ Requirement ChildLoop::requirement_of(const pto_frame& frame, uint64_t count) {
   while (found == Requirement::kPending) {
     {
       const core::ReleasedGil released;
-      // Send the successes to the parent if the wait is long.
+      // Before the thread sleeps, send the successes to the parent, and request a ring.
       end_->wait([&] { return (found = judge()) != Requirement::kPending; },
                  [&] {
                    answers_.flush();
                    progress_.want_ring(child_, frame.required_child);
                  });
     }
-    look_for_signals();
+    run_signal_handlers();
   }
   return found;
 }
@@ -226,7 +228,7 @@ bool ChildLoop::call(const pto_frame_view& view) {
   return result.is_valid();
 }
 
-// Return a borrowed reference.
+// Return the view for the arguments of a frame, as a borrowed reference.
 PyObject* ChildLoop::point_view_at(const pto_frame_view& view) {
   const pto_frame& frame = *view.frame;
   const Blob blob = has_arguments(frame)
@@ -237,7 +239,8 @@ PyObject* ChildLoop::point_view_at(const pto_frame_view& view) {
   return reinterpret_cast<PyObject*>(view_);
 }
 
-// The frame is about to be freed, so a view that a callable has kept gets a copy.
+// The memory of the frame is about to be reused. If a callable has kept the view, copy the
+// arguments.
 void ChildLoop::release_view() {
   if (!view_) return;
   auto* object = reinterpret_cast<PyObject*>(view_);

@@ -34,8 +34,8 @@ class ChildLoop {
   // Run until stop() is called (returns true), or until the parent closes (returns false). Call it
   // once. It closes the end, even after an exception. `control(bytes) -> bytes` answers control
   // frames; its exceptions end the loop. `invoke(callable, view or None, config)` runs tasks. If
-  // `invoke` is None, callables are called directly: with a view, which is empty for a task without
-  // arguments, or with no argument if the callable takes none.
+  // `invoke` is None, callables are called directly, with a view of the arguments, which may be
+  // empty. A callable that accepts no arguments is called without a view.
   bool run(nb::object control, nb::object invoke);
   // End the loop after the current frame. Called inside `control`.
   void stop() { is_stopping_ = true; }
@@ -67,7 +67,7 @@ class ChildLoop {
   nb::object control_;
   nb::object invoke_;             // invalid if callables are called directly
   nb::object failure_type_;       // pto_core.hierarchy.failures.Failure
-  TaskArgsView* view_ = nullptr;  // reused if no callable has kept it
+  TaskArgsView* view_ = nullptr;  // the view of the last task; reused if no callable has kept it
   bool is_stopping_ = false;
 };
 

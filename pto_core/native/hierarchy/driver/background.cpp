@@ -14,14 +14,15 @@ namespace pto::hierarchy {
 namespace {
 
 constexpr std::chrono::nanoseconds kNap = std::chrono::milliseconds(1);
-// After this many consecutive naps without work, each nap is an eighth longer than the one before.
-// So a run that begins after a pause is driven late by at most an eighth of the pause. The thread
-// sleeps only after a pause of a third of a second, because waking it from a sleep costs a run more
-// than its own calls do.
+// After this many consecutive naps without work, each nap is an eighth longer than the nap before.
+// So if a run begins after a pause, the thread drives it with a delay of at most an eighth of the
+// pause. The thread sleeps only after a pause of a third of a second, because waking it from a
+// sleep costs a run more than all other calls of the run.
 constexpr uint32_t kIdleNaps = 20;
 constexpr std::chrono::nanoseconds kLongestNap = std::chrono::milliseconds(40);
 
-// The host may fork on this thread. The child then gets the signal mask of the program.
+// Sets the signal mask of the program while the host runs, because the host may fork on this thread
+// and the child inherits the mask.
 class ProgramSignals {
  public:
   explicit ProgramSignals(const sigset_t& mask) { pthread_sigmask(SIG_SETMASK, &mask, &before_); }
@@ -46,7 +47,7 @@ void Background::start() {
   }
   sigset_t all;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &program_mask_);  // the program's threads receive the signals
+  pthread_sigmask(SIG_SETMASK, &all, &program_mask_);  // the new thread blocks all signals
   thread_ = std::thread([this] {
     loop();
     if (rest_) std::exchange(rest_, nullptr)();
@@ -58,7 +59,7 @@ void Background::start() {
 
 void Background::stop() {
   if (!thread_.joinable()) return;
-  if (process_ != current_process()) {  // so that only the program's threads receive the signals
+  if (process_ != current_process()) {  // a forked child does not have the thread
     thread_.detach();
     id_ = std::thread::id();
     return;
@@ -89,8 +90,8 @@ void Background::park() {
     parks_ += 1;
     is_park_wanted_ = true;
     if (id_.load() == std::thread::id() || process_ != current_process()) return;
-    // This thread itself is starting a child inside a host call, where it holds no lock and no
-    // role.
+    // The caller is the driver's own thread: it starts a child inside a host call, where it holds
+    // no lock and no role.
     if (is_own_thread()) return;
   }
   changed_.notify_all();
@@ -144,8 +145,8 @@ void Background::loop() {
     }
     if (nap > kLongestNap) {
       is_asleep_ = true;
-      // A thread that adds work first marks the work, then checks whether this thread sleeps. So
-      // either this thread sees the mark, or the other thread sees that this one sleeps.
+      // A thread that adds work first sets `has_work`, then checks whether this thread sleeps. So
+      // either this thread sees `has_work`, or the other thread wakes it.
       if (drive_.flags().has_work && drive_.flags().waiting == 0) is_asleep_ = false;
       changed_.wait(lock, [this] { return !is_asleep_ || is_stopping_ || parks_ > 0; });
       is_asleep_ = false;
@@ -161,7 +162,8 @@ void Background::loop() {
     const bool has_work = drive_.flags().has_work.load(std::memory_order_relaxed);
     const bool is_wanted = has_work && drive_.flags().waiting.load(std::memory_order_relaxed) == 0;
     idle_naps = is_wanted || is_driven ? 0 : idle_naps + 1;
-    // A waiting thread with work wakes this thread from a sleep, but not from a nap; see Waiting.
+    // When a program thread ends its wait, it wakes this thread from a sleep, but not from a nap;
+    // see Waiting.
     if (idle_naps < kIdleNaps)
       nap = kNap;
     else
@@ -171,7 +173,7 @@ void Background::loop() {
     drive(drives);
     lock.lock();
   }
-  // From here on this thread waits only for the host, so a forking thread need not wait for it.
+  // From here on this thread only calls the host, so park() need not wait for it.
   is_parked_ = true;
   changed_.notify_all();
   lock.unlock();
@@ -224,7 +226,8 @@ void Background::call_host(bool has_actions) {
   if (error) drive_.keep_failure(std::exchange(error, nullptr));
 }
 
-// Return whether there is work other than polling when the doorbell rings.
+// Poll and dispatch. Return true if the wait for the doorbell must end: the thread is no longer
+// wanted, or the host has actions to run (`has_actions`).
 bool Background::poll(const Role& role, uint64_t drives, bool* has_actions) {
   if (!is_wanted(drives)) return true;
   role->exchange.poll_and_dispatch();

@@ -280,7 +280,7 @@ def test_misuse_is_refused_at_the_call(
     ],
 )
 def test_too_many_arguments_are_refused(tensors: Device, build: Callable[..., Any]) -> None:
-    assert "takes at most" in refused(tensors, build, CapacityError)
+    assert "accepts at most" in refused(tensors, build, CapacityError)
 
 
 def test_the_calls_of_build_graph_runtimes_are_refused(tensors: Device) -> None:
@@ -327,5 +327,5 @@ def test_tensors_end_with_their_run(tensors: Device) -> None:
     tensors.run(graph, np.zeros(4, F32))
     for tensor in kept:
         assert "freed" in repr(tensor)
-        with pytest.raises(UsageError, match="after the run that it belonged to"):
+        with pytest.raises(UsageError, match="after the end of its run"):
             tensors.run(lambda rt, x: None, tensor)
