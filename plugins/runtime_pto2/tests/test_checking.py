@@ -1,4 +1,4 @@
-"""Checking mode on the simulator: each output in a heap ring is a buffer with guards around it."""
+"""Test checking mode: each output in a heap ring is a buffer with guards around it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MODES = ("threads", "deterministic")
 
 @kernel(core="aiv")
 def greedy(out: Out):
-    """Write one element past the end."""
+    """Write one element past the end of the output."""
     np.lib.stride_tricks.as_strided(out, (out.size + 1,))[...] = 1
 
 

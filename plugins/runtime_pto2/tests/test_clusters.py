@@ -1,4 +1,4 @@
-"""Clusters that are released while their tasks run: a release never waits, an allocation may."""
+"""Test clusters that are freed while tasks run: a release never waits, an allocation may."""
 
 from __future__ import annotations
 

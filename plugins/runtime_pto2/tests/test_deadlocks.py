@@ -1,4 +1,4 @@
-"""Programs that cannot continue, on the simulator in both modes: the error advises a setting."""
+"""Test programs that cannot continue, in both simulator modes: the error advises a setting."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read(source: In):
 
 @pytest.fixture(params=MODES)
 def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., Device]]:
-    """Return a function that opens a device with these sizes."""
+    """Return a function that opens a device with the given sizes."""
     with ExitStack() as devices:
 
         def open_with(**sizes: Any) -> Device:
@@ -58,7 +58,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Callable[..., Device]]:
 
 
 def stuck(device: Device, graph: Callable[[Any], None]) -> DeadlockError:
-    """Return the error of a run. Afterwards the device works, and the advised sizes suffice."""
+    """Return the error of a run that cannot continue; check that the device is still usable."""
     with pytest.raises(DeadlockError) as caught:
         device.run(graph)
     assert device.run(lambda rt: rt.submit(nothing)).tasks == 1
@@ -293,7 +293,7 @@ def test_a_blocked_submit_lets_other_threads_go_on(capfd):
             rt.submit(nothing)
 
     def count():
-        if await_told():  # the submit waits, and each round lets it continue if it can
+        if await_told():  # the submit waits; each round below lets its thread continue if it can
             while len(counted) < 2000:
                 time.sleep(0)
                 counted.append(1)

@@ -1,4 +1,4 @@
-"""A long C++ kernel does not keep independent tasks from running while a worker is free."""
+"""Test that independent tasks run beside a long C++ kernel while a worker is free."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from pto_core import CoreCallable, In, InOut, KernelSource, NoDep, open_device
 
-# Both receive the address of two flags as the first TensorData. This one waits until the other
-# kernel has run, for at most 30 s, and records a timeout.
+# Both kernels receive the address of two flags as the first TensorData. This one waits, for at most
+# 30 s, until the other one has set the first flag. After a timeout it sets the second flag.
 WAIT = """
 #include <cstdint>
 #include <ctime>
@@ -49,7 +49,7 @@ def kernels(tmp_path: Path) -> tuple[CoreCallable, ...]:
 
 
 def submit_short_ones(rt: Any, tell: CoreCallable, others: InOut) -> None:
-    """Run short kernels, so that workers expect more of them."""
+    """Submit short kernels, so that the workers then expect all kernels to be short."""
     for _ in range(3):
         for _ in range(3):
             rt.submit(tell, NoDep(others))
@@ -76,7 +76,7 @@ def test_independent_tasks_run_beside_a_long_kernel(
         with rt.scope():
             pass
         time.sleep(0.05)
-        for _ in range(10):  # more than the window, so the caller has to wait for them
+        for _ in range(10):  # more tasks than the window, so that the caller has to wait
             with rt.scope():
                 for _ in range(10):
                     rt.submit(tell, NoDep(flags))
@@ -88,7 +88,7 @@ def test_independent_tasks_run_beside_a_long_kernel(
 def test_they_run_at_the_latest_when_an_orchestration_that_computed_waits(
     kernels: tuple[CoreCallable, ...], workers: int
 ) -> None:
-    """The README of the simulator says that tasks may, but need not, run in the meantime."""
+    """While an orchestration computes, independent tasks may, but need not, run."""
     wait, tell = kernels
 
     def graph(rt, flags: InOut, others: InOut) -> None:

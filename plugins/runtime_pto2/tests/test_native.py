@@ -1,4 +1,4 @@
-"""Build the library and native tests and run them; check the symbols that the library needs."""
+"""Build the library and native tests, run the tests, and check the symbols of the library."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PROGRAMS = Path("native", "tests")
 SIMULATOR = ROOT / "plugins" / "backend_sim"
 ASAN, TSAN = ("PTO_SANITIZE=address,undefined",), ("PTO_SANITIZE=thread",)
 TESTS = tuple(sorted(path.stem for path in (PACKAGE / "native" / "tests").glob("*_test.cpp")))
-# it steps through machine code
+# no sanitizer for interleaving_test, because it steps through machine code
 SANITIZED = tuple(name for name in TESTS if name != "interleaving_test")
-# The test that finds each planted bug. Each round begins with another seed.
+# For each planted bug, the test that finds it. Each round begins with another seed.
 PLANTS = {
     "LOST_WAKEUP": ("lanes_stress_test", "no_wake_up_is_lost"),
     "DOUBLE_COUNT": ("lanes_stress_test", "three_schedulers_small_window"),
@@ -66,7 +66,7 @@ def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str)
     ],
 )
 def test_on_the_simulators_threads(native_build: NativeBuild, settings: tuple[str, ...]) -> None:
-    """Both libraries are built with one sanitizer, so it sees both sides of shared data."""
+    """Both libraries are built with the same sanitizer, so it sees all accesses to shared data."""
     program = native_build(PACKAGE, *settings) / PROGRAMS / "on_simulator"
     simulator = native_build(SIMULATOR, *settings) / "libpto_backend_sim.so"
     subprocess.run(
@@ -92,7 +92,8 @@ def test_planted_bug_is_found(native_build: NativeBuild, plant: str) -> None:
     missed = 0
     for number in range(ROUNDS):
         seed = 1 + 1000 * number
-        # Beside busy programs, two threads rarely run at the same time, so the test takes longer.
+        # On a busy machine, two threads rarely run at the same time, so the second attempt is
+        # longer.
         missed += not (is_found(40, seed) or is_found(160, seed + 500))
     assert missed <= MISSED_AT_MOST
 
@@ -108,7 +109,7 @@ def test_every_plant_has_a_test() -> None:
 
 
 def test_only_the_orchestrators_wait_looks_at_the_clock() -> None:
-    """For the statistics and the log line about a long wait; proofs of deadlocks use no clock."""
+    """Statistics and the log line about a long wait need a clock; deadlock proofs need none."""
     looking = {path.name for path in SOURCES.iterdir() if "now(" in path.read_text()}
     assert looking == {"space_wait.cpp"}
     proof = (SOURCES / "space_wait.cpp").read_text().partition("Proof SpaceWait::proof()")[2]
@@ -124,7 +125,7 @@ def test_the_states_page_is_what_the_tables_say(native_build: NativeBuild) -> No
     )
     level_2 = (ROOT / "docs" / "states.md").read_text().partition("\n## Level 3")[0]
     assert level_2 == page.stdout, (
-        "docs/states.md is not fresh; write it with the program states_page of the native tests"
+        "docs/states.md is outdated; write it with the program states_page of the native tests"
     )
 
 

@@ -1,4 +1,4 @@
-"""Errors of C++ orchestrations name the line of the call, for every kind of call."""
+"""Test that an error of a C++ orchestration names the line of the call, for every kind of call."""
 
 from __future__ import annotations
 

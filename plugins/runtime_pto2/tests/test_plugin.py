@@ -1,4 +1,4 @@
-"""The plugin object: properties, settings, and published sources that compile with its headers."""
+"""Test the plugin object: properties, settings, and sources that compile with its headers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Build = Callable[..., Path]
 
 @pytest.fixture
 def build(tmp_path: Path, shared_cache: Path) -> Build:
-    """Build an orchestration, given as a file or as text, in the same way as that of a case."""
+    """Return a function that builds an orchestration from a file or a text, as a case does."""
 
     def make(source: Path | str, entry: str | None = "build", **settings: object) -> Path:
         if isinstance(source, str):
@@ -181,7 +181,7 @@ def test_published_sources_compile_unmodified(build: Build, name: str, compiler:
 def test_published_sources_compile_in_every_standard(
     tmp_path: Path, name: str, standard: str, compiler: str
 ) -> None:
-    assert shutil.which(compiler), f"{compiler} is part of the toolchain profile"
+    assert shutil.which(compiler), f"{compiler} is missing; install the toolchain profile"
     made = plugin.orchestration_build()
     unit = tmp_path / "unit.cpp"
     unit.write_text(

@@ -1,4 +1,4 @@
-"""Names of the published interface beyond the usual calls compile, and run on the simulator."""
+"""Compile and run sources that use rarely used names of the published interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All reports name a task as the runtime does: by its number in a ring."""
+"""Test that all reports name a task in the same way as the runtime: by its number in a ring."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ extern "C" void kernel_entry(int64_t* args) {
 }
 """
 CRASH = "*reinterpret_cast<volatile int*>(16) = 1;"
-# Well above the limit of a task, and well below the 2 s within which the kernel must return after
-# that.
+# TAKES_LONG clearly exceeds this limit, but its kernel returns well within the following 2 s, which
+# a kernel has before it counts as lost.
 TASK_LIMIT_S = 1
 TAKES_LONG = "const timespec time{2, 0}; nanosleep(&time, nullptr);"
 FOREVER = """
@@ -141,7 +141,7 @@ def test_a_case_that_is_ended(
 ) -> None:
     folder = case(tmp_path, statement)
     options = {"runtime": "pto2", "settings": {"cache_dir": shared_cache}}
-    if timeout_s is not None:  # so that no time is spent on compiling
+    if timeout_s is not None:  # compile before, so that the time limit covers only the run
         pto_core.run_case(folder, case="second", **options).check()
     (error,) = pto_core.run_case(folder, timeout_s=timeout_s, **options).errors
     assert NAMED in str(error)

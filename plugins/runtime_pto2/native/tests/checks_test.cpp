@@ -1,4 +1,5 @@
-// Invalid options and submits: each error names the argument, its value and the remedy.
+// Invalid options and submits. Each error names the argument and its value, and says how to correct
+// it.
 #include <string>
 
 #include "check.hpp"
@@ -49,8 +50,7 @@ TEST(options_take_one_value_or_four) {
               PTO_OK);
 }
 
-// Runs one submit that must fail; checks the message and the position, and that later calls do
-// nothing.
+// Runs one submit that must fail. Checks its message and position, and that later calls do nothing.
 template <class Build>
 void check_refused(pto_status expected, const std::vector<std::string>& parts, Build build) {
   OneThread device(1, {{"heap", "4096"}, {"task_window", "8"}, {"tensor_map_pool", "16"}});

@@ -17,7 +17,7 @@ void check_blames_line(const pto_error& error, int32_t line) {
   CHECK_CONTAINS(error.message, "graph.cpp:" + std::to_string(line));
 }
 
-// After each of these errors, the device runs the next graph.
+// Checks that the device runs another graph, for use after an error.
 void check_is_usable(OneThread& device) {
   CHECK_EQUAL(device.run([&] { Program(device).submit({kKiB}); }), PTO_OK);
 }
@@ -76,8 +76,10 @@ TEST(three_outputs_of_sixteen_kib_do_not_fit_thirty_two) {
   check_is_usable(device);
 }
 
-// The pool has space for one entry, but not for a second entry without an owner.
-TEST(what_a_stalled_run_finds_is_reserved_once) {
+// The dependency pool has space for the nine edges of one task, but not for a second reservation.
+// If the deadlock check and the woken submit both reserved entries, the first reservation would be
+// lost and the run would fail.
+TEST(space_that_a_deadlock_check_finds_is_reserved_once) {
   static char memory[9 * 64];
   const uint64_t base = reinterpret_cast<uint64_t>(memory);
   OneThread device(24, {{"heap", "4096"}, {"dep_pool", "16"}});
@@ -244,8 +246,9 @@ TEST(a_twenty_fifth_cluster_is_more_than_any_device_has) {
   check_is_usable(device);
 }
 
-// The program uses the id as an index, so the ids during planning must be valid indices too.
-TEST(planned_clusters_have_the_ids_of_free_ones) {
+// The program uses each cluster id as an index, so the ids of planned clusters must be valid
+// indices, too.
+TEST(planned_clusters_have_the_smallest_free_ids) {
   OneThread device(24, {{"task_window", "4"}});
   int32_t used[PTO_MAX_BLOCKS] = {};
   const pto_status status = device.run([&] {
@@ -312,7 +315,7 @@ TEST(a_tensor_map_pool_that_is_too_small_is_named) {
   CHECK_EQUAL(too_small.run([&] { build(too_small); }), PTO_ERROR_DEADLOCK);
 }
 
-// The plan cannot know what the orchestration would have needed if it had continued.
+// The plan cannot contain the requirements of calls that the orchestration did not make.
 TEST(an_orchestration_that_ends_early_tells_a_lower_bound) {
   OneThread device(24, {{"task_window", "8"}});
   const auto nine = [&](auto then) {

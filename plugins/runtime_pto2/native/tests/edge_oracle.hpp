@@ -1,11 +1,11 @@
-// Computes the edges of a program from the contract and sets of bytes. It shares no code with the
-// runtime, and compares every new access with every earlier access.
+// An oracle for the edges of a program: it computes them from the contract and sets of bytes. It
+// shares no code with the runtime, and compares every new access with every earlier access.
 //
 // An access is a view of a frame (first byte, element, raw shape) with a tag. Accesses to one frame
-// overlap if they share a byte; accesses to different frames overlap if their byte hulls overlap. A
-// live writer covers another access if it contains all of that access's bytes; between different
-// frames, this is known only of a contiguous writer whose bytes enclose the other's hull. A view
-// without bytes is a key and overlaps only keys of the same address.
+// overlap if they share a byte. Accesses to different frames overlap if their byte hulls overlap. A
+// live writer covers another access if it contains all bytes of that access. Between different
+// frames, only a contiguous writer is known to do so, if its bytes enclose the other access's hull.
+// A view without bytes is a key, and overlaps only keys with the same address.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace edge_oracle {
 
-// The dimensions in memory order, the slowest first.
+// A view of memory. The dimensions are in memory order, the slowest first.
 struct View {
   uint64_t base;
   uint64_t element;
@@ -29,8 +29,8 @@ struct View {
 
 struct Bytes {
   uint64_t first;
-  std::vector<uint64_t> all;    // ascending; empty for a key
-  std::vector<uint64_t> frame;  // equal for equal frames
+  std::vector<uint64_t> all;    // the addresses of all bytes, ascending; empty for a key
+  std::vector<uint64_t> frame;  // identifies the frame: equal for equal frames
 
   explicit Bytes(const View& view) {
     uint64_t stride = view.element;
@@ -59,7 +59,7 @@ struct Bytes {
   bool is_contiguous() const { return all.size() == end() - begin(); }
 
  private:
-  // The shape in bytes, without dimensions of size 1.
+  // Sets `frame` to the raw shape in bytes, without dimensions of size 1, and the address.
   void frame_of(const View& view) {
     for (const uint64_t size : view.raw) {
       if (size != 1) frame.push_back(size);
@@ -84,7 +84,7 @@ inline bool covers(const Bytes& writer, const Bytes& other) {
   return writer.is_contiguous() && writer.begin() <= other.begin() && other.end() <= writer.end();
 }
 
-// A producer and a consumer, as the numbers that submit() received.
+// Pairs of a producer and a consumer, by the numbers that submit() received.
 using Edges = std::set<std::pair<int64_t, int64_t>>;
 
 struct Access {

@@ -1,6 +1,7 @@
 // The edges that the runtime records for random programs equal those of the oracle: every missing
-// edge and every additional one is a failure. No task retires before the program ends, so that no
-// edge is omitted: the rings are large, and this platform steps no scheduler unless a call waits.
+// or additional edge is a failure. The runtime must omit no edge because its producer has retired.
+// So no task retires before the program ends: the rings are large, and this platform steps no
+// scheduler unless a call waits.
 //
 // Arguments: test name or "all", programs, first seed. A failure prints the seed of its program.
 #include <numeric>
@@ -20,14 +21,14 @@ using edge_oracle::View;
 uint64_t programs_from_arguments = 300;
 uint64_t seed_from_arguments = 1;
 
-constexpr uint64_t kMemory = 0x100000;  // number of external buffers, which are adjacent
+constexpr uint64_t kMemory = 0x100000;  // address of the memory that contains the external buffers
 constexpr uint64_t kBytes = 768;
 constexpr int kTasks = 60;
 constexpr uint32_t kTypes[] = {PTO_DTYPE_UINT8, PTO_DTYPE_UINT16, PTO_DTYPE_FLOAT32,
                                PTO_DTYPE_INT64};
 constexpr uint64_t kTypeBytes[] = {1, 2, 4, 8};
 
-// Memory with a shape; several shapes may name the same memory.
+// Memory with a shape. Several buffers may use the same memory with different shapes.
 struct Buffer {
   uint64_t base;
   uint32_t type;  // index of kTypes
@@ -45,7 +46,7 @@ class RandomProgram {
       : device_(device), random_(seed), oracle_(is_full) {}
 
   void submit_all() {
-    // A run uses either few shapes or many, and either few positions or many.
+    // Limits for this run, so that some runs use few shapes and buffers, and others many.
     most_dims_ = 1 + below(4);
     while (buffers_.size() < 2 + below(5)) buffers_.push_back(external());
     for (int task = 0; task < kTasks; ++task) {
@@ -83,8 +84,8 @@ class RandomProgram {
     return raw;
   }
 
-  // Place the view anywhere in the memory, or over another buffer with another first byte, type or
-  // shape.
+  // Return a buffer anywhere in the memory, or one that starts where another buffer starts, with
+  // another type and shape.
   Buffer external() {
     Buffer buffer{kMemory + 8 * below(kBytes / 8 - 1), static_cast<uint32_t>(below(4)), {}};
     uint64_t end = kMemory + kBytes;
@@ -195,7 +196,7 @@ class RandomProgram {
   uint64_t most_dims_ = 1;
   std::vector<Buffer> buffers_;
   std::vector<Buffer> heap_;    // heap buffers of the open scopes
-  std::vector<size_t> scopes_;  // for each open scope: number of heap buffers at its begin
+  std::vector<size_t> scopes_;  // for each open scope: number of heap buffers when it began
   std::vector<pto_tensor_data> tensors_;
   std::vector<int64_t> tasks_;
 };

@@ -1,4 +1,4 @@
-// Schedulers without an orchestrator: a test writes the rings as an orchestrator would, and steps
+// Schedulers without an orchestrator. A test writes the rings as an orchestrator would, and steps
 // the schedulers through a runtime table that has no other functions.
 #pragma once
 
@@ -20,11 +20,11 @@ class Feeder {
   struct Shape {
     uint32_t window = 8;
     uint32_t shards = 3;
-    uint32_t edges = 64;  // maximum number for one task
+    uint32_t edges = 64;  // maximum number of edges for one task
   };
 
   struct Submit {
-    uint64_t cookie = 0;  // number of block 0; those of the other blocks follow
+    uint64_t cookie = 0;  // cookie of block 0; the other blocks have the next numbers
     uint32_t type = PTO_CORE_AIC;
     std::vector<std::pair<int64_t, uint32_t>> producers = {};  // id and EdgeKind
     int32_t cluster = -1;
@@ -69,8 +69,8 @@ class Feeder {
     return last_;
   }
 
-  // Submit without an announcement to the schedulers. Returns false if the run ended during the
-  // wait for a slot.
+  // Submit a task without announcing it to the schedulers. Return false if the run ended while the
+  // submit waited for a slot.
   bool write(const Submit& task) {
     TaskRing& ring = rings_.ring[task.ring];
     const uint32_t blocks = task.blocks > 0 ? task.blocks : 1;
@@ -136,7 +136,8 @@ class Feeder {
   Clusters& clusters() { return clusters_; }
   Scheduler& scheduler() { return scheduler_; }
 
-  // A runtime for platforms that drive one: `runtime` is a Feeder; `options` are ignored.
+  // Return a runtime table for a platform that drives a runtime. Its `runtime` is a Feeder, and it
+  // ignores options.
   static const pto_runtime_api& table(const Shape& shape);
 
  private:
@@ -152,7 +153,7 @@ class Feeder {
     return ring.watermark.load(std::memory_order_seq_cst);
   }
 
-  // Each slot has separate edges and one separate payload.
+  // Allocate the memory of a ring. Each slot has its own edges and payload.
   void allocate(TaskRing& ring, uint32_t window) {
     Memory& memory = memory_[&ring - rings_.ring];
     memory.descriptors.resize(window);
@@ -168,7 +169,8 @@ class Feeder {
     ring.edge_capacity = static_cast<uint32_t>(memory.edges.size());
   }
 
-  // Arguments: three times the cookie of block 0, and the number of the block.
+  // Write a slot. The kernel's arguments are three times the cookie of block 0, and the number of
+  // the block.
   void write_slot(const Submit& task, int64_t number, uint32_t block) {
     TaskRing& ring = rings_.ring[task.ring];
     char* bytes = &memory_[task.ring].payloads[ring.slot(number) * kPayloadBytes];
@@ -196,7 +198,7 @@ class Feeder {
     if (task.cluster >= 0) clusters_.submitted(task.cluster);
   }
 
-  // Add edges to those producers that are alive as far as an orchestrator knows.
+  // Write the edges to those producers that have not retired, as far as an orchestrator would know.
   void write_edges(const Submit& task, int64_t number) {
     TaskRing& ring = rings_.ring[task.ring];
     CHECK(task.producers.size() <= most_edges_);

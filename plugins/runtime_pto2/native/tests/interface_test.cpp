@@ -1,4 +1,5 @@
-// Scopes, clusters, blocks, logs and ends of the orchestration interface, with the headers only.
+// Scopes, clusters, blocks, logs and errors of the orchestration interface. These tests use only
+// the headers, not the runtime.
 #include <stdexcept>
 
 #include "check.hpp"

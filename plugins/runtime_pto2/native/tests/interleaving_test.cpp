@@ -1,4 +1,4 @@
-// A second scheduler acts between any two instructions of a call of the first.
+// A second scheduler acts between any two instructions of a call that the first scheduler makes.
 
 #include "interleaving.hpp"
 #include "completion.hpp"
@@ -7,7 +7,7 @@ using namespace pto::ring_buffer;
 
 namespace {
 
-// A ring with two tasks of ended scopes; the first is done, the second is not.
+// A ring with two tasks of ended scopes. The first task is done; the second is not.
 struct TwoTasks {
   TwoTasks() {
     TaskRing& ring = rings.ring[0];
@@ -20,7 +20,7 @@ struct TwoTasks {
     completion.begin(false);
   }
 
-  // Take the steps of the scheduler that complete the second task.
+  // Take the steps of the scheduler that completes the second task.
   void finish_second() {
     states[1].phase.store(kDone);
     completion.retire(0);

@@ -1,7 +1,7 @@
-// Real scheduler threads and a submitting thread: small windows in all rings, edges to producers
-// that complete at the same moment, holds, blocks and clusters. Every task runs once, after its
-// producers; no held slot retires; all tasks retire at the end; and no scheduler sleeps while there
-// is work.
+// Real scheduler threads and a submitting thread, with small windows in all rings, edges to
+// producers that complete at the same moment, holds, blocks and clusters. Every task runs once,
+// after its producers. No held slot retires. All tasks retire at the end. No scheduler sleeps while
+// there is work.
 #include <random>
 #include <string>
 
@@ -15,11 +15,11 @@ uint64_t seed_from_arguments = 1;
 
 struct Task {
   int64_t id;
-  uint64_t cookie;  // slot of its first block
+  uint64_t cookie;  // the number of its first block
   uint32_t blocks;
 };
 
-// One random run. Producers are identified by their index in `tasks`.
+// One random program, with the edges that its run must respect.
 class Program {
  public:
   Program(Feeder& feeder, uint64_t seed, uint32_t window, size_t most_tasks)
@@ -37,7 +37,8 @@ class Program {
     return 0;
   }
 
-  // Called by scheduler threads: the task has started.
+  // Checks that the slots that a task holds have not retired. Called by scheduler threads when the
+  // task starts.
   void check_holds(const pto_payload& payload) const {
     for (const int64_t id : held_[payload.cookie]) {
       CHECK(feeder_.alive(TaskId::of(id).ring) <= TaskId::of(id).number);
@@ -76,7 +77,7 @@ class Program {
     if (below(6) == 0) submit.blocks = 1 + below(window_ < 8 ? window_ - 1 : 7);
     if (!choose_cluster(submit)) return false;
     const uint32_t blocks = submit.blocks > 0 ? submit.blocks : 1;
-    make_room(submit.ring, blocks);
+    end_scopes_if_full(submit.ring, blocks);
     const uint32_t fan_in = below(4) == 0 ? below(24) : below(4);
     std::vector<Task> producers;
     for (uint32_t i = 0; i < fan_in && !tasks_.empty(); ++i) choose_producer(submit, producers);
@@ -89,8 +90,8 @@ class Program {
     return true;
   }
 
-  // Choose one of the newest tasks, each at most once. An edge that holds its producer requires
-  // that the scope of the producer is open.
+  // Choose a producer among the newest tasks, each at most once. An edge may hold its producer only
+  // if the scope of the producer is open.
   void choose_producer(Feeder::Submit& submit, std::vector<Task>& producers) {
     const Task& from = tasks_[tasks_.size() - 1 - below(tasks_.size() < 40 ? tasks_.size() : 40)];
     for (const auto& [id, kind] : submit.producers) {
@@ -104,8 +105,8 @@ class Program {
     if ((kind & kOrders) != 0) producers.push_back(from);
   }
 
-  // A window that is full of tasks of open scopes would never advance.
-  void make_room(uint32_t index, uint32_t blocks) {
+  // End the scopes of the ring if its window is full: a submit would otherwise wait for ever.
+  void end_scopes_if_full(uint32_t index, uint32_t blocks) {
     const TaskRing& ring = feeder_.rings().ring[index];
     if (ring.next + blocks >= feeder_.alive(index) + window_) feeder_.release(index, ring.next);
   }
@@ -139,7 +140,8 @@ class Program {
   const size_t most_tasks_;
   std::vector<Task> tasks_;
   std::vector<std::pair<Task, Task>> edges_;
-  std::vector<std::vector<int64_t>> held_;  // indexed by the cookie of a task's first block
+  // ids of the tasks that a task holds, by the cookie of its first block
+  std::vector<std::vector<int64_t>> held_;
   std::vector<int32_t> clusters_;
   size_t cookies_ = 0;
   uint32_t ring_ = 0;
@@ -176,9 +178,9 @@ void stress(uint32_t blocks, uint32_t schedulers, Feeder::Shape shape, size_t mo
   }
 }
 
-// A scheduler sleeps as soon as it has reported idle, and a submit happens at any moment around
-// that. Only the submit can wake it, so a sleeping scheduler with work in its stream is a lost
-// wake-up.
+// A test of wake-ups: a scheduler sleeps as soon as it has reported idle, and a submit happens at
+// any moment around that. Only the submit can wake it. So a scheduler that sleeps while its stream
+// contains work has lost a wake-up.
 class Sleeper {
  public:
   explicit Sleeper(uint64_t seed) : random_(seed) {
@@ -219,8 +221,8 @@ class Sleeper {
   }
 
  private:
-  // The number of the sleep is the same before and after the check, so no other thread woke the
-  // scheduler meanwhile.
+  // Return whether the scheduler sleeps. The number of the sleep is equal before and after the
+  // check, so the scheduler was not woken in between.
   bool sleeps_for_good() const {
     const uint64_t before = sleep_;
     return before != 0 && !is_awake_ && sleep_ == before;

@@ -1,4 +1,4 @@
-// C++ orchestrations run through their libraries and the runtime's library: results and errors.
+// C++ orchestrations run through their own libraries and the runtime's library: results and errors.
 #include <string>
 #include <vector>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kCount = 64;
 
-// One run of one entry over `kCount` floats with the values 0, 1, 2, ...
+// A run of one entry over `kCount` floats with the values 0, 1, 2, ...
 struct LibraryRun {
   TestDevice device{"tensormap_and_ringbuffer"};
   std::vector<float> in, out;
@@ -58,7 +58,8 @@ TEST(endings) {
   CHECK_EQUAL(seven.status, PTO_ERROR_ORCHESTRATION);
   CHECK_EQUAL(seven.device.error().value, uint64_t{7});
   CHECK_CONTAINS(LibraryRun("throws").message(), "no luck");
-  CHECK_EQUAL(LibraryRun("leaves_a_scope_open").status, PTO_OK);  // it ends with the run
+  // the end of the run ends the scope
+  CHECK_EQUAL(LibraryRun("leaves_a_scope_open").status, PTO_OK);
   const LibraryRun lacking("diamond", 2);
   CHECK_EQUAL(lacking.status, PTO_ERROR_USAGE);
   CHECK_CONTAINS(lacking.message(), "expects 3 arguments");

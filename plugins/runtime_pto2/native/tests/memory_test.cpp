@@ -1,5 +1,6 @@
-// Exhausted memory at each step of creating an instance and of a run: the error names the missing
-// memory, nothing leaks (OneThread checks this), and the instance works again once there is memory.
+// Exhausted memory at each step of the creation of an instance and of a run. The error names the
+// missing memory, nothing leaks (OneThread checks this), and the instance works again when memory
+// is available.
 #include <set>
 #include <string>
 
@@ -18,8 +19,8 @@ std::string between(const std::string& text, const std::string& before, const st
   return text.substr(begin + before.size(), end - begin - before.size());
 }
 
-// Return the smallest number of reservations with which an instance can be created. `refused`
-// receives the error of each smaller number.
+// Return the smallest number of reservations with which an instance can be created. Calls `refused`
+// with the error for each smaller number.
 template <class Refused>
 uint64_t first_success(Refused refused) {
   for (uint64_t granted = 0;; ++granted) {
@@ -31,7 +32,7 @@ uint64_t first_success(Refused refused) {
   }
 }
 
-TEST(a_failed_create_names_what_there_was_no_memory_for) {
+TEST(a_failed_create_names_the_missing_memory) {
   std::set<std::string> named;
   std::set<std::string> advice;
   first_success([&](const std::string& message) {
@@ -53,7 +54,7 @@ TEST(a_failed_create_names_what_there_was_no_memory_for) {
                                "reduce pto2.task_window", "reduce pto2.tensor_map_pool"}));
 }
 
-// Payloads of several sizes, many open scopes, outputs in all heap rings.
+// Submit tasks with payloads of several sizes, in many open scopes, with outputs in all heap rings.
 void submit_much(Program& program) {
   for (uint32_t depth = 0; depth < 40; ++depth) program.begin_scope();
   std::vector<pto_tensor_data> made = program.submit({100, 2000}).outputs;
@@ -82,8 +83,8 @@ TEST(a_run_without_memory_ends_with_an_error_and_the_next_one_works) {
   CHECK(!errors.empty());
 }
 
-// The plan needs memory itself. If memory is exhausted, the proof is still reported, with the facts
-// that are known.
+// A plan needs memory. If memory is exhausted, the proof is still reported, with the facts that are
+// known.
 TEST(a_deadlock_is_proven_without_memory_for_the_plan) {
   bool is_planned = false;
   for (uint64_t granted = 0; !is_planned; ++granted) {

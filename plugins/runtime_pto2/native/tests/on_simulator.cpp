@@ -1,6 +1,6 @@
-// The runtime on the simulator's pool of threads, as in production: orchestrations run repeatedly
-// on one device, and each result is compared. Both libraries can be built with the same sanitizer.
-// Arguments: the simulator's library, rounds.
+// The runtime on the simulator's pool of threads, as in production. Orchestrations run repeatedly
+// on one device, and each result is checked. Both libraries can be built with the same sanitizer.
+// Arguments: the path of the simulator's library, and the number of rounds.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -60,7 +60,7 @@ extern "C" const pto_backend_api* pto_backend_entry() {
 int main(int argc, char** argv) {
   CHECK_EQUAL(argc, 3);
   simulator = argv[1];
-  for (const char* window : {"65536", "128"}) {  // the second number wraps around
+  for (const char* window : {"65536", "128"}) {  // with the second window, the ring wraps around
     TestDevice device("tensormap_and_ringbuffer", {{"task_window", window}});
     CHECK_EQUAL(device.status(), PTO_OK);
     pto_call_config config{};

@@ -1,5 +1,6 @@
-// A platform of one thread with the runtime on it. Kernels run inside dispatch(). If the
-// orchestrator waits, it steps the schedulers itself, until the wait ends or nothing can change.
+// A platform with one thread, and the runtime on it. Kernels run inside dispatch(). When the
+// orchestrator waits, the platform steps the schedulers until the wait ends or no scheduler can
+// continue.
 #pragma once
 
 #include <sys/mman.h>
@@ -26,7 +27,7 @@ class OneThread {
 
   static constexpr uint64_t kAll = ~uint64_t{0};
 
-  // After `reservations` calls of reserve(), memory is exhausted, until grant() allows more.
+  // Memory is exhausted after `reservations` calls of reserve(), until grant() allows more calls.
   OneThread(uint32_t blocks, const Options& options, uint64_t reservations = kAll)
       : api_(pto_runtime_entry("tensormap_and_ringbuffer")), granted_(reservations) {
     fill_topology(blocks);
@@ -95,19 +96,20 @@ class OneThread {
   void* runtime() const { return runtime_; }
   const pto_error& error() const { return error_; }
   const std::vector<std::string>& log() const { return log_; }
-  // The last run: which task had to follow which.
+  // The edges of the last run, as pairs of task ids: the first task had to complete before the
+  // second one started.
   const std::set<std::pair<int64_t, int64_t>>& edges() const { return edges_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
   const std::map<std::string, uint64_t>& statistics() const { return statistics_; }
 
-  // A wait ends only if the run stalls.
+  // If set, signals do not end a wait: it ends only when the run stalls.
   bool loses_signals = false;
-  // The time by which each read of the clock advances it.
+  // By how much each reading of the clock advances the clock.
   uint64_t clock_step_ns = 1000;
 
   int32_t result = 0;  // return value of the orchestration
 
-  // The action of function 0, on both core types. By default it does nothing.
+  // What function 0 does, on both core types. By default it does nothing.
   Kernel kernel;
 
  private:

@@ -1,4 +1,5 @@
-// Tests of the planner alone: rings that grow and are restored, addresses, clusters, limits.
+// Tests of the planner without a run: rings that grow and are restored, addresses, clusters,
+// limits.
 #include "planner.hpp"
 
 #include <memory>
@@ -38,7 +39,7 @@ struct Fixture {
     sizes.blocks = 24;
   }
 
-  // The actions of a submit during planning.
+  // Do what a submit does during planning.
   bool submit(uint32_t index, uint32_t count = 1) {
     if (!planner->reserve_slots(index, count)) return false;
     TaskRing& ring = rings.ring[index];
@@ -66,10 +67,10 @@ struct Fixture {
   HistoryFixture history;
 };
 
-TEST(rings_grow_keep_what_is_alive_and_come_back) {
+TEST(rings_grow_keep_live_tasks_and_are_restored) {
   Fixture fixture;
   TaskRing& ring = fixture.rings.ring[1];
-  // Two tasks that were submitted before the proof.
+  // Submit two tasks before the proof.
   for (; ring.next < 2; ++ring.next) ring.record(ring.next).line = static_cast<int32_t>(ring.next);
   fixture.planner->enter(fixture.rings, fixture.sizes);
   CHECK(fixture.planner->is_planning());
@@ -86,7 +87,7 @@ TEST(rings_grow_keep_what_is_alive_and_come_back) {
   CHECK_EQUAL(fixture.held, 0);
 }
 
-TEST(scopes_that_end_make_room_again) {
+TEST(scopes_that_end_free_space) {
   Fixture fixture;
   fixture.planner->enter(fixture.rings, fixture.sizes);
   for (int scope = 0; scope < 1000; ++scope) {

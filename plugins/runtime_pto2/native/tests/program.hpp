@@ -1,4 +1,4 @@
-// A small orchestration through the runtime's table: scopes, tasks with outputs and inputs,
+// A small orchestration that calls the runtime's table: scopes, tasks with outputs and inputs,
 // clusters. Function 0 is the kernel of every task.
 #pragma once
 
@@ -22,7 +22,7 @@ class Program {
     end_scope();
   }
 
-  // A tensor of bytes without an address.
+  // Return a one-dimensional tensor of bytes without an address.
   static pto_tensor_data tensor(uint64_t bytes) {
     pto_tensor_data data{};
     data.buffer.size = bytes;
@@ -33,14 +33,15 @@ class Program {
     return data;
   }
 
-  // Memory outside of the rings.
+  // Return a tensor over memory outside of the rings.
   static pto_tensor_data tensor_at(uint64_t address, uint64_t bytes) {
     pto_tensor_data data = tensor(bytes);
     data.buffer.addr = address;
     return data;
   }
 
-  // Return the id of a task that has an output of each size and reads the inputs.
+  // The result of submit(): the id of a task that reads `inputs` and has an output of each size in
+  // `outputs`.
   struct Result {
     int64_t task;
     std::vector<pto_tensor_data> outputs;
@@ -65,7 +66,7 @@ class Program {
     return result;
   }
 
-  // A task that writes memory outside of the rings.
+  // Submit a task that writes memory outside of the rings. Return its id.
   int64_t write(pto_tensor_data tensor, int32_t line = 1) {
     pto_param parameter = param(PTO_TAG_OUTPUT, tensor);
     pto_tensor_task task{};

@@ -1,4 +1,4 @@
-// Runs an orchestration with a table of calls that records the calls, in place of a runtime. The
+// Runs an orchestration without a runtime: the functions of its table record the calls. The
 // complete wrapper is used. Outputs without an address get one, in steps of 1024 bytes.
 #pragma once
 
@@ -13,7 +13,7 @@ struct RecordedTask {
   pto_tensor_task task;
   std::vector<uint32_t> tags;
   std::vector<uint64_t> scalars;         // 0 for tensors
-  std::vector<pto_tensor_data> tensors;  // state after the submit
+  std::vector<pto_tensor_data> tensors;  // the tensors after the submit
   std::vector<int32_t> clusters;
 };
 
@@ -21,7 +21,7 @@ struct RecordedRun {
   std::vector<RecordedTask> tasks;
   std::vector<std::string> events;  // for all calls except submits
   std::vector<std::string> errors;
-  std::vector<std::string> files;  // one of `errors`; "" for none
+  std::vector<std::string> files;  // the file of each error; "" if it has none
   std::vector<int> lines;
   std::vector<int> scope_lines;
   uint64_t next_address = 0x100000;
@@ -37,7 +37,7 @@ inline RecordedRun& self(void* run) {
 
 inline int64_t submit(void* instance, pto_tensor_task* task) {
   RecordedRun& run = self(instance);
-  if (task->num_params > 64) {  // there are too many to record
+  if (task->num_params > 64) {  // the wrapper passes no parameters on if there are too many
     run.errors.push_back(std::to_string(task->num_params) + " parameters");
     run.files.push_back(task->file == nullptr ? "" : task->file);
     run.lines.push_back(task->line);
@@ -114,7 +114,8 @@ static PTO2OrchestrationConfig aicpu_orchestration_config(uint64_t*, int) {
 #define PTO_ORCHESTRATION_ENTRY recorded_entry
 #include "entry_wrapper.hpp"
 
-// A `num_args` other than 2 simulates a wrong number of arguments.
+// Run `body` as an orchestration and return its record. A `num_args` other than 2 simulates a wrong
+// number of arguments.
 inline RecordedRun record(const recorded_run::Body& body, int32_t num_args = 2,
                           bool keeps_tasks = true) {
   RecordedRun run;

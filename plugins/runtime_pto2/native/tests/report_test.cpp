@@ -1,4 +1,4 @@
-// The text of a deadlock report, from invented proofs.
+// The text of a deadlock report. The tests invent the proofs.
 #include "report.hpp"
 
 #include <string>
@@ -99,7 +99,7 @@ TEST(a_long_wait_is_logged_in_the_published_form) {
   CHECK_CONTAINS(text, "waited 1500 ms at graph.cpp:12");
 }
 
-// Long file names must not push the advice out of the message.
+// Long file names must not displace the advice from the message.
 TEST(the_advice_survives_long_names) {
   const std::string name = "/" + std::string(250, 'x') + ".cpp";
   Proof proof = full_window(3);

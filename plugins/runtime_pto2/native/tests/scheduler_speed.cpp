@@ -1,8 +1,8 @@
-// The cost of a task for the scheduler: wiring, dispatch, completion, retirement. There is no
-// orchestrator, and kernels and cores cost nothing.
+// Measures the cost of a task for the scheduler: wiring, dispatch, completion, retirement. There is
+// no orchestrator, and kernels and cores cost nothing.
 //
-// Prints one line for each graph and number of schedulers, which run in turn on one thread: median,
-// minimum and maximum nanoseconds for a task. Argument: repetitions.
+// Prints one line for each graph and number of schedulers: median, minimum and maximum nanoseconds
+// for a task. The schedulers run in turn on one thread. Argument: repetitions.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -49,8 +49,8 @@ struct Cores {
   }
 };
 
-// Task i waits for task i - `distance` and holds its slot; with a distance of 0, tasks do not wait.
-// The submits of a round are written before the measurement starts.
+// Runs a graph in which task i waits for task i - `distance` and holds its slot. If the distance is
+// 0, no task waits. All submits are written before the measurement starts.
 double run_once(Feeder& feeder, uint32_t schedulers, int64_t distance) {
   using Clock = std::chrono::steady_clock;
   feeder.begin();

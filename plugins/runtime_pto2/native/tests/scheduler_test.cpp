@@ -1,5 +1,5 @@
-// Schedulers step by step: a scripted platform determines when a core finishes, and records
-// wake-ups.
+// Tests of the schedulers, step by step. A scripted platform determines when a core finishes, and
+// records wake-ups.
 #include <sys/mman.h>
 
 #include <functional>
@@ -11,7 +11,8 @@
 
 namespace {
 
-// `threads` schedulers with `blocks` clusters; cluster i belongs to scheduler i mod threads.
+// The scripted platform: `threads` schedulers with `blocks` clusters. Cluster i belongs to
+// scheduler i mod threads.
 class Script {
  public:
   explicit Script(uint32_t threads, uint32_t blocks = 2, Feeder::Shape shape = {})
@@ -63,7 +64,8 @@ class Script {
     check::fail(__FILE__, __LINE__, "task " + std::to_string(cookie) + " is on no core");
   }
 
-  // Runs everything to its end; returns the cookies in the order in which the tasks started.
+  // Runs the submitted tasks to their end. Returns the cookies in the order in which the tasks
+  // started.
   std::vector<uint64_t> run_out() {
     feeder_->done();
     std::set<uint32_t> done;
@@ -191,7 +193,7 @@ TEST(edges_to_completed_and_retired_producers_are_satisfied) {
   CHECK(script.runs(2));
   script.feeder().release(0, 1);
   script.settle();
-  CHECK_EQUAL(script.feeder().alive(0), 0);  // the slot of the task is held
+  CHECK_EQUAL(script.feeder().alive(0), 0);  // the consumer holds the slot of the task
   script.finish(2);
   script.settle();
   CHECK_EQUAL(script.feeder().alive(0), 1);
@@ -204,7 +206,7 @@ TEST(edges_to_completed_and_retired_producers_are_satisfied) {
 // Invariant: Every edge of the ring-buffer runtime is counted once: in the fan-out list of a
 // producer that is not complete, or as satisfied. A task becomes ready with its last edge.
 //
-// The first edge of the task was satisfied when the task was wired; the second edge is not.
+// Here the first edge of the task is satisfied when the task is wired; the second one is not.
 TEST(an_edge_counts_once) {
   Script script(1);
   const int64_t a = script.add({1});
@@ -232,7 +234,8 @@ TEST(a_fan_in_of_fifty_waits_for_all) {
 TEST(holds_keep_the_slot_until_the_last_consumer_has_completed) {
   Script script(1, 2, {8});
   const int64_t owner = script.add({1});
-  const int64_t other = script.add({2, 0, {{owner, kHolds}}});  // the task does not wait
+  // the task holds its producer but does not wait for it
+  const int64_t other = script.add({2, 0, {{owner, kHolds}}});
   script.feeder().release(0, 2);
   script.settle();
   CHECK(script.runs(1) && script.runs(2));
@@ -270,7 +273,7 @@ TEST(scopes_let_go_only_of_what_the_wiring_has_seen) {
   script.settle();
   script.finish(1);
   script.settle();
-  // The scope ends after a submit that the schedulers have not read yet.
+  // The scope ends after this submit, which the schedulers have not read yet.
   CHECK(script.feeder().write({2, PTO_CORE_AIV, {{0, kHolds}}}));
   script.feeder().release(0, 1);
   script.feeder().publish();
@@ -300,9 +303,10 @@ TEST(a_waiting_orchestrator_is_notified) {
   CHECK_EQUAL(script.notified, 2u);
 }
 
-// The orchestrator can reuse the resources of a task once the task has completed and is known to be
-// wired. Here, another scheduler completes the task while its batch is still being wired.
-TEST(a_waiting_orchestrator_hears_that_tasks_have_been_wired) {
+// The orchestrator can reuse the resources of a task when the task has completed and is known to be
+// wired. Here, another scheduler completes the task while the batch of the task is still being
+// wired, so the end of the wiring must notify the orchestrator again.
+TEST(a_waiting_orchestrator_is_notified_when_tasks_are_wired) {
   Script script(2);
   script.settle();
   script.at_wake = [&](uint32_t thread) {
@@ -315,7 +319,8 @@ TEST(a_waiting_orchestrator_hears_that_tasks_have_been_wired) {
   };
   script.feeder().clusters().allocate(0);
   const int32_t cluster = script.feeder().clusters().allocate(0);
-  CHECK(script.feeder().write({1, PTO_CORE_AIC, {}, cluster}));  // dispatched to scheduler 1
+  // belongs to a cluster of scheduler 1
+  CHECK(script.feeder().write({1, PTO_CORE_AIC, {}, cluster}));
   CHECK(script.feeder().write({2}));
   script.feeder().rings().waiting.store(1);
   script.feeder().publish();
@@ -372,7 +377,7 @@ TEST(tasks_of_a_cluster_run_only_there) {
   Script script(2, 4, {64});
   script.feeder().clusters().allocate(0);
   const int32_t cluster = script.feeder().clusters().allocate(0);
-  CHECK_EQUAL(cluster, 1);  // task of scheduler 1, wired by scheduler 0
+  CHECK_EQUAL(cluster, 1);  // the cluster belongs to scheduler 1; scheduler 0 wires its tasks
   for (uint64_t cookie = 0; cookie < 3; ++cookie) {
     script.add({cookie, PTO_CORE_AIV, {}, cluster});
     script.add({10 + cookie, PTO_CORE_AIC, {}, cluster});
@@ -426,7 +431,7 @@ TEST(what_one_scheduler_cannot_run_wakes_the_hungry_one) {
   script.run_out();
 }
 
-TEST(what_is_left_in_two_appends_counts_once) {
+TEST(tasks_that_stay_shared_count_once) {
   Script script(2, 2, {16});
   script.settle();
   for (uint64_t cookie = 0; cookie < 3; ++cookie) script.add({cookie});
@@ -435,12 +440,12 @@ TEST(what_is_left_in_two_appends_counts_once) {
   for (uint64_t cookie = 3; cookie < 6; ++cookie) script.add({cookie});
   script.step(0);
   CHECK(script.started == Order{0});
-  // 5, not 2 + 5: the 2 tasks that were in the queue before count only once
+  // not 2 + 5: the 2 tasks that were in the queue before count only once
   CHECK_EQUAL(script.feeder().statistics().shared, 5u);
   script.run_out();
 }
 
-TEST(a_submit_wakes_somebody_only_when_all_rest) {
+TEST(a_submit_wakes_a_scheduler_only_if_all_are_idle) {
   Script script(2);
   script.add({1});
   CHECK(script.woken.empty());
@@ -454,8 +459,8 @@ TEST(a_submit_wakes_somebody_only_when_all_rest) {
 
 // Invariant: No ready task starves while other tasks become ready.
 //
-// Whenever scheduler 0 completes a task, it makes another of its own tasks ready. Scheduler 1
-// leaves one task in the shared queue.
+// Here scheduler 0 makes another task of its own ready whenever it completes one, while scheduler 1
+// has left a task in the shared queue.
 TEST(no_ready_task_waits_forever) {
   Script script(2, 2, {256});
   int64_t last = script.add({1000});
@@ -465,7 +470,7 @@ TEST(no_ready_task_waits_forever) {
   while (script.step(0) == PTO_STEP_PROGRESS) {
   }
   for (uint64_t cookie = 0; cookie < 3; ++cookie) script.add({cookie});
-  script.step(1);  // wires the tasks, runs one and never completes it
+  script.step(1);  // this scheduler wires the tasks, runs one of them and never completes it
   CHECK(script.runs(0));
   uint64_t running = 1000;
   for (int turn = 0; turn < 20 && !script.runs(1); ++turn) {

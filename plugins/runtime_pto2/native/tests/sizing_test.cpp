@@ -1,4 +1,4 @@
-// The smallest sizes, for invented needs and histories, without a runtime or device.
+// The smallest sizes, computed from invented needs and histories, without a runtime or device.
 #include "sizing.hpp"
 
 #include <cstdlib>
@@ -98,15 +98,15 @@ TEST(a_reservation_that_does_not_reach_the_end_leaves_a_gap) {
   history.reserve(0, 2 * kKiB);
   history.reserve(0, 4 * kKiB);
   history.release(0);
-  // The second scope begins at 3 KiB. Up to 8 KiB, its second output fits neither behind the first
-  // one nor before it, because of the gap at the end.
+  // The second scope begins at 3 KiB. In a heap of up to 8 KiB, its second output fits neither
+  // behind its first output nor at the start of the ring, so a gap stays at the end.
   CHECK(!is_heap_enough(history, 0, 6 * kKiB));
   const Plan plan = smallest_sizes(sizes_of(4, 6 * kKiB), Needs{}, history);
   CHECK(!is_heap_enough(history, 0, 8 * kKiB));
   CHECK_EQUAL(plan.sizes.options.heap[0], 9 * kKiB);
 }
 
-TEST(an_empty_ring_has_room_for_all_of_it_at_any_place) {
+TEST(an_empty_ring_fits_its_whole_size_at_any_position) {
   HistoryFixture history;
   history.reserve(0, 1 * kKiB);
   history.release(0);
@@ -169,8 +169,8 @@ TEST(a_history_that_was_cut_gives_a_lower_bound) {
   CHECK_EQUAL(plan.sizes.options.heap[0], 9 * kKiB);
 }
 
-// For any history, the reported size suffices, and no smaller size does.
-TEST(the_heap_that_is_found_is_the_smallest) {
+// For random histories, the reported size suffices, and no smaller size does.
+TEST(the_computed_heap_size_is_the_smallest) {
   const char* given = std::getenv("PTO_SEED");
   const uint32_t seed = given != nullptr ? static_cast<uint32_t>(std::atoi(given)) : 1;
   std::printf("  seed %u\n", seed);
@@ -193,9 +193,9 @@ TEST(the_heap_that_is_found_is_the_smallest) {
   }
 }
 
-TEST(a_long_history_still_gives_a_size_of_which_the_next_smaller_fails) {
+TEST(with_a_long_history_the_next_smaller_size_still_fails) {
   HistoryFixture history;
-  // Scopes whose gaps grow with the size, so that many sizes fail before one suffices.
+  // The gaps of these scopes grow with the size, so that many sizes fail before one suffices.
   for (uint32_t scope = 0; scope < 100000; ++scope) {
     history.reserve(0, (1 + scope % 4099) * kKiB);
     history.reserve(0, (4099 - scope % 4099) * kKiB);

@@ -1,4 +1,4 @@
-// Random programs in rings that are too small: the size that the report advises suffices, and the
+// Random programs in rings that are too small. The size that the report advises suffices, and the
 // next smaller valid size does not.
 #include <cstdlib>
 #include <random>
@@ -20,7 +20,7 @@ class RandomProgram {
   void run() {
     scopes_.push_back({});
     const uint32_t calls = 10 + random_() % 120;
-    const uint32_t most = 1 + random_() % 5;  // number of scopes open at once
+    const uint32_t most = 1 + random_() % 5;  // maximum number of open scopes
     for (uint32_t call = 0; call < calls; ++call) {
       const uint32_t kind = random_() % 10;
       if (kind == 0 && scopes_.size() <= most) {
@@ -72,7 +72,7 @@ class RandomProgram {
 
   Program program_;
   std::mt19937 random_;
-  std::vector<std::vector<pto_tensor_data>> scopes_;  // live outputs, by scope
+  std::vector<std::vector<pto_tensor_data>> scopes_;  // live outputs of each open scope
 };
 
 struct Settings {
@@ -124,7 +124,7 @@ void check_is_stuck(const Settings& settings, uint32_t seed, const char* what) {
                   std::to_string(outcome.status) + ", " + outcome.error.message + ")");
 }
 
-// The resources for which the advice was checked.
+// The number of programs for which the advice was checked, by resource.
 struct Checked {
   uint32_t window = 0, heap = 0, pool = 0, map = 0;
 };
@@ -135,7 +135,8 @@ void check_seed(uint32_t seed, Checked& checked) {
                  16 + random() % 40};
   Settings settings = start;
   Outcome outcome = run(settings, seed);
-  // A capacity error names one resource; a deadlock report names all at once.
+  // Follow the advice repeatedly: a capacity error names one resource, a deadlock report names all
+  // at once.
   for (int round = 0; round < 4 && outcome.status != PTO_OK; ++round) {
     if (outcome.status != PTO_ERROR_DEADLOCK && outcome.status != PTO_ERROR_CAPACITY) {
       check::fail(__FILE__, __LINE__, std::to_string(seed) + ": " + outcome.error.message);
@@ -146,7 +147,7 @@ void check_seed(uint32_t seed, Checked& checked) {
   if (outcome.status != PTO_OK) {
     check::fail(__FILE__, __LINE__,
                 "seed " + std::to_string(seed) +
-                    ": what was advised does not suffice: " + outcome.error.message);
+                    ": the advised sizes do not suffice: " + outcome.error.message);
   }
   if (settings.window > start.window) {
     Settings smaller = settings;

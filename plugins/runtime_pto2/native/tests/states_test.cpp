@@ -1,5 +1,5 @@
-// The table of a task's states: every pair of state and event changes the state as the table
-// states, or is refused.
+// The table of a task's states. For every state and event, the task changes to the state in the
+// table, or the event is refused.
 #include "states.hpp"
 
 #include <set>

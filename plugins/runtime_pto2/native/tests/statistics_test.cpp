@@ -1,4 +1,4 @@
-// The reports of a run: counters by name, and a text about its state.
+// The reports about a run: counters by name, and a text about its state.
 #include "check.hpp"
 #include "one_thread.hpp"
 #include "program.hpp"
@@ -71,7 +71,7 @@ TEST(an_edge_counts_once_whatever_number_of_regions_it_is_for) {
   CHECK_EQUAL(device.statistic("owner_references"), 1u);
 }
 
-// This works for any number of counters and tensors.
+// The tensor map processes the accesses of a block task only once, whatever its number of blocks.
 TEST(the_blocks_of_one_submit_are_looked_up_and_remembered_once) {
   static char memory[128];
   for (const uint32_t blocks : {1u, 8u, 24u}) {

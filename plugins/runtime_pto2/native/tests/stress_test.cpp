@@ -1,7 +1,7 @@
-// The whole runtime with real scheduler threads: random tasks over random regions of a few buffers
-// and over tensors from the heap, in nested scopes, with blocks and clusters, through rings and
-// pools so small that submits wait all the time. Every task runs once, and after the writers (under
-// full hazards also the readers) of the bytes that it accesses.
+// The whole runtime with real scheduler threads. Random tasks access random regions of a few
+// buffers and tensors from the heap, in nested scopes, with blocks and clusters. The rings and
+// pools are so small that submits wait all the time. Every task runs once, after the writers (under
+// full hazards also after the readers) of the bytes that it accesses.
 #include <atomic>
 #include <chrono>
 #include <random>
@@ -21,13 +21,13 @@ uint64_t seed_from_arguments = 1;
 
 constexpr uint64_t kBuffers = 3;
 constexpr uint64_t kBytes = 256;
-// bits of a cookie: from this bit on, the index of the block_id argument plus one
+// the bits of a cookie from this one on contain the index of the block_id argument plus one
 constexpr uint64_t kBlockArgShift = 32;
 constexpr uint32_t kMostBlocks = 3;
-// number of tasks in a scope: with their blocks they fit into a window of 16
+// maximum number of submits in a scope: with their blocks, they fit into a window of 16
 constexpr uint32_t kMostSubmits = 4;
 
-// The tasks that an access to a byte must follow.
+// For one byte: the tasks that a later access to it must follow.
 struct Byte {
   int64_t writer = -1;
   std::vector<int64_t> readers;  // tasks that have read the byte since the last writer
@@ -142,7 +142,8 @@ class Program {
     param.value.tensor = &data;
   }
 
-  // No two parameters of a task use one buffer: conflicts within a task are tested elsewhere.
+  // Name a region of a buffer. If the task already uses the buffer, use other memory instead:
+  // conflicts within a task are tested elsewhere.
   void name_region(pto_tensor_data& data, uint32_t tag, int64_t task,
                    std::vector<std::function<void()>>& touches, std::set<uint64_t>& buffers) {
     const uint64_t index = below(kBuffers);
@@ -192,18 +193,19 @@ class Program {
   const size_t tasks_;
   std::vector<Byte> buffers_[kBuffers];
   std::vector<HeapTensor> heap_;  // heap tensors of the open scopes
-  // for each submit: first span, number of spans
+  // for each submit: its first span and its number of spans
   std::vector<std::pair<uint64_t, uint64_t>> blocks_;
-  std::set<std::pair<int64_t, int64_t>> orders_;  // number of submits
+  // pairs of submits: the first one must end before the second one starts
+  std::set<std::pair<int64_t, int64_t>> orders_;
   uint64_t others_ = 0;
   size_t spans_ = 0;
   bool has_failed_ = false;
 };
 
-// Queries the runtime about the run repeatedly, from another thread.
-class Teller {
+// Asks the runtime for texts about the run, repeatedly and from another thread.
+class Observer {
  public:
-  explicit Teller(ThreadsPlatform& platform) : runtime_(platform.runtime()) {}
+  explicit Observer(ThreadsPlatform& platform) : runtime_(platform.runtime()) {}
 
   void start() {
     thread_ = std::thread([this] {
@@ -244,12 +246,12 @@ void stress(uint32_t blocks, uint32_t schedulers, size_t tasks, uint32_t hazards
     for (uint64_t run = 0; run < 2; ++run) {
       Program program(platform, 2 * seed + run, tasks);
       std::vector<ThreadsPlatform::Span> spans(2 * tasks + 1000);
-      Teller teller(platform);
+      Observer observer(platform);
       platform.run(spans, [&] {
-        teller.start();
+        observer.start();
         return program.submit_all();
       });
-      teller.stop();
+      observer.stop();
       if (platform.error().status != PTO_OK) {
         check::fail(__FILE__, __LINE__, platform.error().message);
       }
@@ -261,8 +263,8 @@ void stress(uint32_t blocks, uint32_t schedulers, size_t tasks, uint32_t hazards
   }
 }
 
-// An orchestration that computes after some submits: no scheduler is idle while a published task is
-// left.
+// An orchestration that computes after some submits: meanwhile, all published tasks run, which are
+// all but the newest one.
 TEST(only_the_newest_task_waits_for_the_next_call) {
   const pto_runtime_api& api = *pto_runtime_entry("tensormap_and_ringbuffer");
   for (uint32_t schedulers = 1; schedulers <= 3; ++schedulers) {

@@ -1,4 +1,5 @@
-// Tasks for tests of submits: tensors over external memory, parameters by tag, and the raw call.
+// Builds one submit for a test: tensors over external memory, parameters by tag, and the call
+// itself.
 #pragma once
 
 #include <vector>
@@ -66,7 +67,7 @@ class Submission {
     return *this;
   }
 
-  // Submits with parameters that the functions above do not cover.
+  // The task itself, for members that the functions above do not set.
   pto_tensor_task& task() { return task_; }
 
   int64_t submit() {

@@ -1,9 +1,9 @@
-// The cost of a submit for the orchestrator. Schedulers run between the rounds on the same thread,
-// and kernels and cores cost nothing.
+// Measures the cost of a submit for the orchestrator. Schedulers run between the rounds on the same
+// thread, and kernels and cores cost nothing.
 //
 // Prints one line for each kind of task: median, minimum and maximum nanoseconds of a submit.
-// Argument: repetitions. With 1, the number of instructions under callgrind is the same in each
-// run.
+// Argument: repetitions. With 1 repetition, callgrind counts the same number of instructions in
+// each run.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -13,7 +13,7 @@ using Edges = std::set<std::pair<int64_t, int64_t>>;
 alignas(1024) char memory[1 << 16];
 const uint64_t kBase = reinterpret_cast<uint64_t>(memory);
 
-// Ring 0 belongs to the run; there, the id of a task is four times its number.
+// Return the id of a task in ring 0, which belongs to the run: four times its number.
 constexpr int64_t id(int64_t number) {
   return number << 2;
 }
@@ -192,7 +192,8 @@ TEST(naming_a_buffer_of_an_ended_scope_is_refused) {
   }
 }
 
-// Depths 3 and 4 share a ring. The open scope does not keep buffers of the ended one valid.
+// Depths 3 and 4 share a ring. A buffer of the ended scope is invalid, although the outer scope in
+// the same ring is open.
 TEST(the_shared_ring_tells_scopes_apart) {
   OneThread device(1, {});
   const auto begin = [&] { device.api().scope_begin(device.runtime(), nullptr, -1); };
@@ -290,7 +291,7 @@ TEST(a_payload_carries_copies_and_scalars_in_the_order_of_parameters) {
     submission.task().cookie = 99;
     submission.scalar(3).tensor(PTO_TAG_INPUT, first).scalar(4).tensor(PTO_TAG_OUTPUT, second);
     submission.submit();
-    first = {};  // the caller owns the tensors again
+    first = {};  // allowed: the submit has copied the tensor
   });
   CHECK_EQUAL(calls, 1);
 }

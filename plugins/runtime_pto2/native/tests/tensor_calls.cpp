@@ -1,6 +1,6 @@
-// Entries that use the orchestration interface as published sources do, without using the wrapper:
-// one for each feature of a runtime. Arguments: address of `in`, address of `out`, their number of
-// floats. Function 0 (vector): out = in + constant. Function 1 (cube): out = left * right.
+// Orchestration entries that call the interface as published sources do, without the wrapper; one
+// entry for each feature of a runtime. Arguments: the addresses of `in` and `out`, and their number
+// of floats. Function 0 (vector): out = in + constant. Function 1 (cube): out = left * right.
 #include <stdexcept>
 #include <vector>
 
@@ -47,15 +47,14 @@ extern "C" void diamond(PTO2Runtime* rt, uint64_t* args, int arg_count) {
   }
 }
 
-// Computes the same, as a C++ function that returns int and calls pto2_rt_orchestration_done
-// itself.
+// Computes the same, as a C++ function that returns int and calls pto2_rt_orchestration_done.
 int diamond_int(PTO2Runtime* rt, uint64_t* args, int) {
   make_diamond(rt, args);
   pto2_rt_orchestration_done(rt);
   return 0;
 }
 
-// Computes the same with views of quarters, joined by one task that reads the whole buffer.
+// Computes the same on views of the four quarters, and then reads the whole buffer in one task.
 extern "C" void diamond_of_views(PTO2Runtime* rt, uint64_t* args, int) {
   Tensor in = argument(args, 0);
   Tensor out = argument(args, 1);
@@ -78,7 +77,7 @@ extern "C" void diamond_of_views(PTO2Runtime* rt, uint64_t* args, int) {
   }
 }
 
-// Computes in + 1000 with a chain of tasks on one accumulator, in scopes of 100.
+// Computes in + 1000 with a chain of tasks on one accumulator. Each scope contains 100 tasks.
 extern "C" void long_chain(PTO2Runtime* rt, uint64_t* args, int) {
   Tensor in = argument(args, 0);
   Tensor out = argument(args, 1);
@@ -111,7 +110,8 @@ extern "C" void clustered(PTO2Runtime* rt, uint64_t* args, int) {
   }
 }
 
-// Function 2 (vector) receives (in, out, block_dim, block_id) and writes its part of out = in + 1.
+// Submits block tasks. Function 2 (vector) receives (in, out, block_dim, block_id) and writes its
+// part of out = in + 1.
 extern "C" void blocks(PTO2Runtime* rt, uint64_t* args, int) {
   Tensor in = argument(args, 0);
   Tensor out = argument(args, 1);
@@ -128,9 +128,9 @@ extern "C" void blocks(PTO2Runtime* rt, uint64_t* args, int) {
 extern "C" void logs(PTO2Runtime* rt, uint64_t*, int arg_count) {
   LOG_ERROR(rt, "an error with %d arguments", arg_count);
   LOG_WARN(rt, "a warning");
-  LOG_INFO(rt, "an information");
+  LOG_INFO(rt, "some information");
   LOG_DEBUG(rt, "a detail");
-  LOG_ALWAYS(rt, "a line for everybody");
+  LOG_ALWAYS(rt, "a line at every level");
 }
 
 // --- Endings that are errors --------------------------------------------------------------------
@@ -147,7 +147,7 @@ extern "C" void throws(PTO2Runtime* rt, uint64_t* args, int) {
   }
 }
 
-// The first error is reported; all calls after it do nothing.
+// Continues after an error: the first error is reported, and all calls after it do nothing.
 extern "C" int ignores_errors(PTO2Runtime* rt, uint64_t* args, int) {
   Tensor nowhere = make_tensor(args + 2, 1);
   PTOParam params[] = {make_input_param(nowhere)};
@@ -209,7 +209,7 @@ extern "C" void too_many_scalars(PTO2Runtime* rt, uint64_t*, int) {
   pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, params.data(), 33);
 }
 
-// The buffer was freed with its scope.
+// Names a buffer after the end of its scope, which has freed the buffer.
 extern "C" void names_what_is_gone(PTO2Runtime* rt, uint64_t* args, int) {
   Tensor in = argument(args, 0);
   Tensor out = argument(args, 1);
@@ -220,7 +220,7 @@ extern "C" void names_what_is_gone(PTO2Runtime* rt, uint64_t* args, int) {
   add(rt, scratch, out, 1);
 }
 
-// Edges can be added only to the task that was submitted last.
+// Fails: edges can be added only to the task that was submitted last.
 extern "C" void adds_an_edge_too_late(PTO2Runtime* rt, uint64_t*, int) {
   const int64_t first = pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, nullptr, 0);
   const int64_t second = pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, nullptr, 0);

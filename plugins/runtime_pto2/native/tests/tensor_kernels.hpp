@@ -18,8 +18,8 @@ struct KernelArgs {
   }
 };
 
-// func 0 (AIV): out = in + constant. func 1 (AIC): out = left * right. func 2 (AIV): one block of
-// out = in + 1. Tensors have one dimension.
+// Adds three kernels on tensors with one dimension. Function 0 (AIV): out = in + constant. Function
+// 1 (AIC): out = left * right. Function 2 (AIV): one block of out = in + 1.
 inline void add_tensor_kernels(TestDevice& device) {
   device.add_kernel(0, PTO_CORE_AIV, [](const pto_payload& payload) {
     if (payload.num_args < 3) return 0;

@@ -1,10 +1,9 @@
-// The cost of a submit in the tensor map (look-up, insertion, retirement), with 8 and with 16,384
-// regions of one buffer, in random order.
+// Measures the cost of a submit in the tensor map (look-up, insertion, retirement), with 8 and with
+// 16,384 regions of one buffer, in random order.
 //
-// For each way to divide the buffer, and with all tasks alive or most of them retired, it prints
-// one line: shape, retired or live, then median and p99 in nanoseconds for 8 and for 16,384
-// regions, and the two ratios. The measurements alternate, so that a drift of the machine affects
-// both.
+// Prints one line for each way to divide the buffer, once with all tasks alive and once with most
+// of them retired: shape; "live" or "retired"; median and p99 in nanoseconds for 8 and for 16,384
+// regions; the two ratios. The measurements alternate, so that a drift of the machine affects both.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -20,7 +19,7 @@ namespace {
 using namespace pto::ring_buffer;
 
 constexpr uint32_t kWindow = 65536;
-constexpr uint32_t kOperations = 65536;  // number in one measurement
+constexpr uint32_t kOperations = 65536;  // operations in one measurement
 constexpr uint32_t kBatch = 16;          // operations between two readings of the clock
 
 pto_platform make_platform() {
@@ -42,8 +41,8 @@ pto_tensor_data whole(std::vector<uint64_t> raw) {
   return tensor;
 }
 
-// A way to divide 64 MiB into 16,384 regions of 1,024 elements. place() makes a tensor refer to one
-// of them.
+// A way to divide 64 MiB into 16,384 regions of 1,024 elements. place() makes a tensor refer to
+// region `piece`.
 struct Cut {
   const char* name;
   pto_tensor_data whole;
@@ -66,7 +65,8 @@ const Cut kCuts[] = {
        tensor.offsets[1] = piece % 128 * 32;
        tensor.start_offset = tensor.offsets[0] * 4096 + tensor.offsets[1];
      }},
-    // Each region spans most of a plane of 512 rows, so the hulls of 128 of them overlap.
+    // The hull of each region covers most of a plane of 512 rows, so the hulls of 128 regions
+    // overlap.
     {"box",
      whole({128, 512, 256}),
      {1, 512, 2},
@@ -92,7 +92,8 @@ class Submitter {
   }
   ~Submitter() { map_.destroy(); }
 
-  // Submits one task that updates the tensor; at most `alive` tasks are alive.
+  // Submits one task that updates the tensor, after retiring old tasks so that at most `alive`
+  // tasks are alive.
   void submit(const pto_tensor_data& tensor, int64_t alive) {
     retire_until(next_ - alive);
     const Access access = locate_access(tensor);
@@ -115,7 +116,7 @@ class Submitter {
   uint64_t edges() const { return edges_; }
 
  private:
-  // The other data that a submit writes: 64 bytes of descriptor and a copy of the tensor.
+  // Writes the other data of a submit: 64 bytes of descriptor and a copy of the tensor.
   void describe(const pto_tensor_data& tensor) {
     const auto slot = static_cast<size_t>(next_ & (kWindow - 1));
     descriptors_[slot].id = TaskId{0, next_}.value();
@@ -146,7 +147,7 @@ class Measurement {
     for (uint64_t piece = 0; piece < pieces; ++piece) submit(piece * distance);
   }
 
-  // The nanoseconds for an operation, one value for each batch of operations.
+  // Measures the nanoseconds for an operation, one value for each batch of operations.
   void take() {
     for (uint32_t done = 0; done < kOperations; done += kBatch) {
       const auto start = std::chrono::steady_clock::now();

@@ -1,5 +1,5 @@
-// The tensor map: the tasks that a look-up visits, and the entries that each step of cleaning
-// removes.
+// Tests of the tensor map: the tasks that a look-up visits, and the entries that are removed in
+// each way.
 #include "tensor_map.hpp"
 
 #include <cstdlib>
@@ -151,7 +151,7 @@ TEST(a_permuted_view_is_the_same_memory) {
     turned.order[dim] = tile.order[1 - dim];
   }
   CHECK(all.writers(turned) == Tasks({task(0, 0)}));
-  turned.offsets[0] = 16;  // the next tile of the same rows
+  turned.offsets[0] = 16;  // now the next tile of the same rows
   turned.start_offset = 16 * 32 + 16;
   CHECK(all.writers(turned).empty());
   CHECK(all.map.statistics().conservative_edges == 0);

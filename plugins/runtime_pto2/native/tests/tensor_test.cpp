@@ -1,4 +1,5 @@
-// The behaviour of tensors and the orchestration interface, with the headers only and no runtime.
+// The behaviour of tensors and the orchestration interface. These tests use only the headers, not
+// the runtime.
 #include <algorithm>
 #include <memory>
 #include <stdexcept>
@@ -16,7 +17,7 @@ Tensor external(uint64_t rows = 8, uint64_t columns = 16) {
   return make_tensor_external(kAddress, shapes, 2);
 }
 
-// Return the only error of a run, which must be at the line at which `body` set it.
+// Check that `body` causes one error, which contains `part` and the line of the call.
 void check_error(const recorded_run::Body& body, const char* part) {
   const RecordedRun run = record(body);
   CHECK_EQUAL(run.errors.size(), size_t{1});
@@ -25,7 +26,7 @@ void check_error(const recorded_run::Body& body, const char* part) {
   CHECK(run.lines[0] > 0);
 }
 
-// Return the elements of a tensor in its own order, as positions in the buffer.
+// Return the position in the buffer of each element, in the order of the tensor's elements.
 std::vector<uint64_t> places(const Tensor& tensor) {
   const TensorData& data = tensor.data();
   std::vector<uint64_t> all(tensor.numel());
@@ -40,7 +41,7 @@ std::vector<uint64_t> places(const Tensor& tensor) {
   return all;
 }
 
-TEST(a_new_tensor_says_what_it_is) {
+TEST(a_new_tensor_has_the_requested_properties) {
   record([](PTO2Runtime*) {
     const Tensor tensor = make_tensor_external(kAddress, kMatrix, 2, DataType::INT16, 5);
     const TensorData& data = tensor.data();
@@ -100,7 +101,7 @@ TEST(a_transposed_view_walks_the_same_elements) {
     const uint64_t next[3] = {1, 0, 1};
     CHECK_EQUAL(turned.view(part, at).view(last, next).data().start_offset,
                 uint64_t{1 * 12 + 2 * 4 + 2});
-    // One row of a transposed column is contiguous too.
+    // A transposed column is one row, which is contiguous.
     const uint64_t column[2] = {8, 1};
     const uint64_t start[2] = {0, 3};
     CHECK(!external().view(column, start).is_contiguous());
@@ -121,7 +122,8 @@ TEST(a_reshape_keeps_the_places_of_the_elements) {
     const uint64_t blocks[3] = {2, 4, 8};
     const Tensor block = line.reshape(blocks, 3);
     CHECK(places(block) == places(part));
-    CHECK_EQUAL(block.data().raw_shapes[0], uint64_t{0 + 2});  // 48 is not a multiple of 32
+    // the block keeps its own shape, because its start, 48, is not a multiple of its rows of 32
+    CHECK_EQUAL(block.data().raw_shapes[0], uint64_t{0 + 2});
     CHECK_EQUAL(block.data().start_offset, uint64_t{48});
     CHECK(places(block.reshape(rows, 2)) == places(part));
     CHECK_EQUAL(block.reshape(rows, 2).data().offsets[0], uint64_t{3});
@@ -237,7 +239,7 @@ TEST(handles_may_outlive_each_other_and_the_run) {
   CHECK_EQUAL(kept->front().data().shapes[0], uint64_t{16});
   const uint64_t too_far[2] = {99, 99};
   kept->push_back(
-      kept->front().view(too_far, too_far));  // the run is over, so no error can be reported
+      kept->front().view(too_far, too_far));  // reports no error, because the run is over
   CHECK(pto_orchestration::current_pool == nullptr);
 }
 
@@ -258,7 +260,7 @@ TEST(wrong_views_are_errors_at_their_line) {
               "not contiguous");
   check_error([&](PTO2Runtime*) { external().reshape(six, 6); }, "6 dimensions");
   check_error([&](PTO2Runtime*) { external().transpose(0, 2); }, "transpose(0, 2)");
-  check_error([&](PTO2Runtime*) { make_tensor(six, 6); }, "the most is 5");
+  check_error([&](PTO2Runtime*) { make_tensor(six, 6); }, "the maximum is 5");
   check_error([&](PTO2Runtime*) { make_tensor(nullptr, 2); }, "no shape");
   check_error([&](PTO2Runtime*) { make_tensor(wrap, 2); }, "2^64");
   check_error([&](PTO2Runtime*) { make_tensor(small, 2, static_cast<DataType>(99)); },

@@ -44,7 +44,7 @@ TASK_WINDOW = Option(
     key="pto2.task_window",
     default=(65536,) * _RINGS,
     parse=parse.several(_window, _RINGS),
-    help="slots of each task ring, a power of two; one value, or four by depth of scope",
+    help="slots of each task ring, a power of two; one value, or four by scope depth",
     environment="PTO2_RING_TASK_WINDOW",
     native="task_window",
 )
@@ -52,7 +52,7 @@ HEAP = Option(
     key="pto2.heap",
     default=(2**30,) * _RINGS,
     parse=parse.several(_heap_bytes, _RINGS),
-    help="bytes of each heap ring, whole KiB of it used; one value or four, as for task_window",
+    help="bytes of each heap ring, rounded down to KiB; one value or four, as for task_window",
     environment="PTO2_RING_HEAP",
     native="heap",
 )
@@ -60,7 +60,7 @@ DEP_POOL = Option(
     key="pto2.dep_pool",
     default=(65536,) * _RINGS,
     parse=parse.several(parse.integer(minimum=16, maximum=2**30 - 1), _RINGS),
-    help="edges that each ring keeps; one value or four, as for task_window",
+    help="edges that each ring can contain; one value or four, as for task_window",
     environment="PTO2_RING_DEP_POOL",
     native="dep_pool",
 )
@@ -68,7 +68,7 @@ READY_QUEUE_SHARDS = Option(
     key="pto2.ready_queue_shards",
     default=3,
     parse=parse.integer(minimum=1, maximum=16),
-    help="ready queues for each type of core, which scheduler threads steal from",
+    help="ready queues for each type of core, from which scheduler threads steal",
     environment="PTO2_READY_QUEUE_SHARDS",
     native="ready_queue_shards",
 )
@@ -76,7 +76,7 @@ TENSOR_MAP_POOL = Option(
     key="pto2.tensor_map_pool",
     default=65536,
     parse=parse.integer(minimum=16, maximum=2**28),
-    help="regions written by tasks that have not retired; a submit waits while there are more",
+    help="maximum number of regions that live tasks write; a submit waits if there are more",
     native="tensor_map_pool",
 )
 
@@ -89,7 +89,7 @@ class RingBufferVariant:
     capabilities = frozenset({"inferred_edges", "scopes"})
 
     def health(self) -> Health:
-        """Return a healthy state. The variant needs only its library, which the core checks."""
+        """Report a healthy variant: it needs only its library, which the core checks."""
         return Health(ok=True)
 
     def library(self) -> Path:
@@ -109,7 +109,7 @@ class RingBufferVariant:
         )
 
     def kernel_include_dirs(self) -> tuple[Path, ...]:
-        """List the folder of ``tensor.h``, ``common/core_type.h`` and other headers for kernels."""
+        """Return the folder of ``tensor.h``, ``common/core_type.h`` and other kernel headers."""
         return (_HEADERS, abi_include_dir())
 
     def options(self) -> tuple[Option, ...]:

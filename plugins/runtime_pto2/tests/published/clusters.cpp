@@ -1,4 +1,5 @@
-// Function groups on clusters, and loops over blocks, in the style of generated code.
+// A published source in the style of generated code: function groups on clusters, loops over
+// blocks.
 #include "pto_orchestration_api.h"
 
 enum { FUNC_CUBE, FUNC_VECTOR };

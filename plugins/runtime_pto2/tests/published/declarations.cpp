@@ -1,5 +1,5 @@
-// Sources that declare types in advance, store handles in containers, pass function pointers and
-// lambdas, and define names that a header might use.
+// A published source that declares types in advance, stores handles in containers, passes function
+// pointers and lambdas, and defines names that a header might use.
 struct PTO2Runtime;
 class Tensor;
 enum class CoreType : int;

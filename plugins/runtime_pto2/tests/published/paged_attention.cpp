@@ -1,4 +1,5 @@
-// Views in loops, accumulators, nested scopes, handles that are assigned later, bfloat16.
+// A published source with views in loops, accumulators, nested scopes, handles that are assigned
+// later, and bfloat16.
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>

@@ -1,4 +1,4 @@
-// The form of the smallest published programs: pointers, sizes, one scope, one diamond.
+// A source like the smallest published programs: pointers, sizes, one scope, one diamond.
 #include <stddef.h>
 #include <stdint.h>
 

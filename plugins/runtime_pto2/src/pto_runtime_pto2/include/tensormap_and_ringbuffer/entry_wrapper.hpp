@@ -1,6 +1,6 @@
-// Included after the source of an orchestration in its only translation unit, where
-// PTO_ORCHESTRATION_ENTRY is the name of its entry. Exports the functions that the runtime library
-// calls.
+// The compiler includes this file after the source of an orchestration, in the only translation
+// unit of its library. PTO_ORCHESTRATION_ENTRY is the name of the orchestration's entry. This file
+// exports the functions that the runtime library calls.
 #ifndef PTO2_ENTRY_WRAPPER_HPP
 #define PTO2_ENTRY_WRAPPER_HPP
 
@@ -14,8 +14,8 @@
 #error "define PTO_ORCHESTRATION_ENTRY as the name of the orchestration's entry"
 #endif
 
-// This function is called only if the source has no config function, because that would be the
-// better match.
+// Called if the source has no config function. A config function of the source is a better match,
+// so it has priority.
 namespace pto_orchestration_without_config {
 struct NoConfig {};
 inline NoConfig aicpu_orchestration_config(...) {
@@ -26,7 +26,7 @@ using namespace pto_orchestration_without_config;
 
 namespace pto_orchestration {
 
-// The tensor pool of a run, which exists while the orchestration runs.
+// The tensor pool of a run. It exists while the orchestration runs.
 class PoolOfRun {
  public:
   explicit PoolOfRun(PTO2Runtime& runtime) : outer_(current_pool) {
@@ -58,11 +58,12 @@ template <class Config>
 bool is_count_expected(PTO2Runtime& runtime, const Config& config, int num_args) {
   if (config.expected_arg_count == num_args) return true;
   char text[256];
-  std::snprintf(text, sizeof text,
-                "the orchestration expects %d arguments (expected_arg_count of "
-                "aicpu_orchestration_config) and is given %d; each tensor and each scalar that the "
-                "case lists is one",
-                static_cast<int>(config.expected_arg_count), num_args);
+  std::snprintf(
+      text, sizeof text,
+      "the orchestration expects %d arguments (expected_arg_count of "
+      "aicpu_orchestration_config) but got %d; each tensor and each scalar in the list of "
+      "the case is one argument",
+      static_cast<int>(config.expected_arg_count), num_args);
   runtime.calls->fail(runtime.instance, text, "", 0);
   return false;
 }

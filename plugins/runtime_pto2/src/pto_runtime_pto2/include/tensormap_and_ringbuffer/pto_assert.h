@@ -1,6 +1,7 @@
-// always_assert(condition) and debug_assert(condition): a false condition ends an orchestration
-// with an error that has the condition, file and line. Without exceptions, and in kernels, it ends
-// the process with the same text. With NDEBUG, debug_assert does not evaluate its condition.
+// always_assert(condition) and debug_assert(condition): if the condition is false, the
+// orchestration ends with an error that contains the condition, file and line. In kernels, and in
+// code that is compiled without exceptions, the process ends with the same text. With NDEBUG,
+// debug_assert does not evaluate its condition.
 #ifndef PTO2_ASSERT_H
 #define PTO2_ASSERT_H
 

@@ -13,18 +13,18 @@
 //     }
 //   }
 //
-// runs on an AICPU thread. Every tensor argument lies in device memory already; `args` contains
+// runs on an AICPU thread. Every tensor argument is already in device memory; `args` contains
 // device pointers and scalars. Tasks run while the orchestration continues, in an order that
 // follows from their reads and writes. A submit waits while the rings have no free space. The
-// allocations of a task live until its scope has ended and all tasks that name them have completed.
-// The entry may also return int; a value other than 0 then fails the run. The config function is
-// optional: without it, any number of arguments is accepted.
+// buffers that a task allocates live until its scope has ended and all tasks that name them have
+// completed. The entry may also return int; a value other than 0 then fails the run. The config
+// function is optional: without it, any number of arguments is accepted.
 //
 // The first error of any call ends the run with that error. Later calls do nothing; they return -1
 // for ids and 0 for addresses. Limits of a task: 32 tensors and 32 scalars.
 //
-// The newest task starts at the earliest with the next call, or when the orchestration returns.
-// Until then, pto2_rt_add_dep may add edges to it.
+// The newest task does not start before the next call, or before the orchestration returns. Until
+// then, pto2_rt_add_dep may add edges to it.
 #ifndef PTO2_ORCHESTRATION_API_H
 #define PTO2_ORCHESTRATION_API_H
 
@@ -55,7 +55,7 @@ struct PTO2OrchestrationConfig {
 // Does nothing: tensors need no preparation. It exists for published sources that call it first.
 inline void pto2_rt_init_tensor_pool(PTO2Runtime*) {}
 
-// Ends the submits. Returning from the entry has the same effect.
+// States that no more tasks will be submitted. A return from the entry has the same effect.
 inline void pto2_rt_orchestration_done(PTO2Runtime* rt, const char* file = __builtin_FILE(),
                                        int32_t line = __builtin_LINE()) {
   rt->calls->orchestration_done(rt->instance, file, line);
@@ -75,15 +75,15 @@ inline int64_t pto2_rt_submit_task(PTO2Runtime* rt, int32_t kernel_id, PTO2Worke
   return pto_orchestration::submit(rt, kernel_id, worker, params, n, 0, nullptr, {file, line});
 }
 
-// A function pointer of the published type selects this overload. The lines of its callers are
-// unknown.
+// Overload that is selected for a function pointer of the published type. The lines of its callers
+// are unknown.
 template <class = void>
 void pto2_rt_submit_task(PTO2Runtime* rt, int32_t kernel_id, PTO2WorkerType worker,
                          PTOParam* params, int32_t n) {
   pto2_rt_submit_task(rt, kernel_id, worker, params, n, nullptr, 0);
 }
 
-// Submits a task to the cores of a cluster; -1 means any core.
+// Submits a task to the cores of cluster `cluster_id`; -1 means any core.
 inline int64_t pto2_rt_submit_task_clustered(PTO2Runtime* rt, int32_t kernel_id, int32_t worker,
                                              PTOParam* params, int32_t n, int32_t cluster_id,
                                              const char* file = __builtin_FILE(),
@@ -92,17 +92,17 @@ inline int64_t pto2_rt_submit_task_clustered(PTO2Runtime* rt, int32_t kernel_id,
   return pto_orchestration::submit(rt, kernel_id, worker, params, n, 0, clusters, {file, line});
 }
 
-// Submits `block_dim` tasks at once that share their tensors; the scalars block_dim and block_id
-// follow the parameters. For dependencies they count as one task: a reader waits for all blocks.
-// With `cluster_ids`, block i runs on cluster_ids[i]. Returns the id of block 0.
+// Submits `block_dim` tasks at once. They share their tensors; the scalars block_dim and block_id
+// follow the parameters. For dependencies they count as one task: a reader waits for all blocks. If
+// `cluster_ids` is not null, block i runs on cluster_ids[i]. Returns the id of block 0.
 inline int64_t pto2_rt_submit_block_task(PTO2Runtime* rt, int32_t kernel_id, int32_t worker,
                                          PTOParam* params, int32_t n, int32_t block_dim,
                                          const int32_t* cluster_ids = nullptr,
                                          const char* file = __builtin_FILE(),
                                          int32_t line = __builtin_LINE()) {
   if (block_dim <= 0) {
-    return pto_orchestration::refuse(rt, {file, line},
-                                     "block_dim is %d; a task has 1 block or more", block_dim);
+    return pto_orchestration::refuse(rt, {file, line}, "block_dim is %d; pass 1 or more",
+                                     block_dim);
   }
   return pto_orchestration::submit(rt, kernel_id, worker, params, n,
                                    static_cast<uint32_t>(block_dim), cluster_ids, {file, line});
@@ -161,18 +161,18 @@ class PTO2ScopeGuard {
 #define PTO2_SCOPE_GUARD(rt) \
   [[maybe_unused]] const PTO2ScopeGuard PTO2_JOIN(pto2_scope_guard_, __COUNTER__)(rt)
 
-// PTO2_SCOPE(rt) { ... } opens a scope for the block. It expands to an `if`, so that break and
-// continue refer to the surrounding loop, with an `else`, so that a following `else` belongs to an
-// earlier `if`.
+// PTO2_SCOPE(rt) { ... } opens a scope for the block. It expands to an `if`, not a loop, so that
+// break and continue refer to the surrounding loop. It has an `else`, so that a following `else`
+// belongs to an earlier `if`.
 #define PTO2_SCOPE(rt)               \
   if (PTO2_SCOPE_GUARD(rt); false) { \
   } else
 
 // --- Clusters -----------------------------------------------------------------------------------
 
-// Allocates a cluster {AIC i, AIV 2i, AIV 2i + 1} and returns i; waits while no cluster is free.
-// pto2_rt_free_cluster or the end of the scope releases it; it is free again when its tasks have
-// completed.
+// Allocates a cluster {AIC i, AIV 2i, AIV 2i + 1} and returns i. Waits while no cluster is free.
+// pto2_rt_free_cluster or the end of the scope releases the cluster, which is free again when its
+// tasks have completed.
 inline int32_t pto2_rt_allocate_cluster(PTO2Runtime* rt, const char* file = __builtin_FILE(),
                                         int32_t line = __builtin_LINE()) {
   return rt->calls->allocate_cluster(rt->instance, file, line);
@@ -182,7 +182,7 @@ int32_t pto2_rt_allocate_cluster(PTO2Runtime* rt) {
   return pto2_rt_allocate_cluster(rt, nullptr, 0);
 }
 
-// Releases a cluster. Never waits, even if tasks still run there.
+// Releases a cluster. This never waits, even if tasks still run on the cluster.
 inline void pto2_rt_free_cluster(PTO2Runtime* rt, int32_t cluster_id,
                                  const char* file = __builtin_FILE(),
                                  int32_t line = __builtin_LINE()) {

@@ -75,9 +75,9 @@ __attribute__((cold, noinline)) int64_t refuse(PTO2Runtime* rt, Location at, con
   return -1;
 }
 
-// Return whether the submit may allocate the buffer of output `index`, which is a view. False if
-// another output would allocate the same buffer, or if the shape of the buffer is unknown (see
-// place_rows).
+// Return whether the submit may allocate the buffer of output `index`, which is a view. It may not
+// if an earlier output would allocate the same buffer, or if the shape of the buffer is unknown
+// (see place_rows).
 inline bool can_allocate(const PTOParam* params, int32_t index) {
   const TensorNode* node = params[index].tensor.node();
   uint64_t bytes = get_element_size(node->data.dtype);
@@ -91,8 +91,8 @@ inline bool can_allocate(const PTOParam* params, int32_t index) {
   return true;
 }
 
-// The part of a submit for views whose buffer has no address: it writes the address to the root
-// tensor.
+// Called after a submit that has allocated buffers of views. Writes the address of each buffer to
+// the root tensor.
 __attribute__((cold, noinline)) inline void share_allocations(const PTOParam* params, int32_t n) {
   for (int32_t i = 0; i < n; ++i) {
     TensorNode* node = params[i].tensor.node();
@@ -114,9 +114,9 @@ __attribute__((cold, noinline)) inline Marshalled refuse_empty(PTO2Runtime* rt, 
 __attribute__((cold, noinline)) inline Marshalled refuse_allocation(PTO2Runtime* rt, int32_t index,
                                                                     Location at) {
   refuse(rt, at,
-         "output %d of the task has no address and is a part of a buffer that it cannot be "
-         "allocated by: a reshaped part, or in the same buffer as an output before it; submit the "
-         "whole tensor as an output first",
+         "output %d of the task has no address, and its buffer cannot be allocated, because the "
+         "output is only a part of it (it is reshaped, or an earlier output is in the same "
+         "buffer); submit the whole tensor as an output first",
          index);
   return Marshalled::kFailed;
 }
@@ -146,12 +146,13 @@ inline Marshalled marshal(PTO2Runtime* rt, const PTOParam* params, int32_t n, pt
   return result;
 }
 
-// `block_dim` 0 means that this is not a block task. Return the task's id, or -1.
+// Submit a task and return its id, or -1. `block_dim` is 0 if the task is not a block task.
 inline int64_t submit(PTO2Runtime* rt, int32_t kernel_id, int32_t worker, const PTOParam* params,
                       int32_t n, uint32_t block_dim, const int32_t* clusters, Location at) {
   pto_param list[kMaxParams];
   if (__builtin_expect(n > kMaxParams && params != nullptr, 0)) {
-    // There are too many parameters to pass on. The runtime reports this and does not read them.
+    // The list has no space for so many parameters. The runtime reports their number and does not
+    // read them.
     pto_tensor_task task{
         kernel_id, worker, static_cast<uint32_t>(n), block_dim, list, 0, 0, clusters, at.file,
         at.line,   0};
@@ -160,8 +161,8 @@ inline int64_t submit(PTO2Runtime* rt, int32_t kernel_id, int32_t worker, const 
   if (__builtin_expect(n < 0 || (n > 0 && params == nullptr), 0)) {
     return refuse(rt, at,
                   "a task with %d parameters%s; pass 0 to %d: at most %d tensors and %d scalars", n,
-                  params == nullptr ? " and no array of them" : "", kMaxParams,
-                  PTO_MAX_TASK_TENSORS, PTO_MAX_TASK_SCALARS);
+                  params == nullptr ? " and a null array" : "", kMaxParams, PTO_MAX_TASK_TENSORS,
+                  PTO_MAX_TASK_SCALARS);
   }
   const Marshalled marshalled = marshal(rt, params, n, list, at);
   if (__builtin_expect(marshalled == Marshalled::kFailed, 0)) return -1;

@@ -21,7 +21,7 @@ enum PTO2WorkerType : int32_t {
 #define PTO2_NUM_WORKER_TYPES 4
 #endif
 
-// The use of a parameter by a task. The values are PTO_TAG_* of the native ABI.
+// How a task uses a parameter. The values are PTO_TAG_* of the native ABI.
 enum class PTOParamType : uint32_t {
   INPUT = 0,
   OUTPUT = 1,
@@ -31,8 +31,8 @@ enum class PTOParamType : uint32_t {
   SCALAR = 5
 };
 
-// One parameter of a task. It keeps its tensor alive, so it may outlive the handle from which it
-// was made.
+// One parameter of a task. It keeps its tensor alive, so the Tensor object from which it was made
+// may be destroyed first.
 struct PTOParam {
   PTOParamType type = PTOParamType::SCALAR;
   pto_orchestration::TensorHandle tensor;
@@ -55,13 +55,13 @@ inline PTOParam make_inout_param(const Tensor& tensor) {
   return {PTOParamType::INOUT, tensor, 0};
 }
 
-// The task overwrites the tensor, and does not wait for tasks that use the same memory, in any
-// hazard mode.
+// The task overwrites the tensor. In no hazard mode does it wait for tasks that use the same
+// memory.
 inline PTOParam make_output_existing_param(const Tensor& tensor) {
   return {PTOParamType::OUTPUT_EXISTING, tensor, 0};
 }
 
-// The tensor is passed to the kernel. It orders no tasks and keeps no buffer alive.
+// The kernel receives the tensor. It orders no tasks, and does not keep its buffer alive.
 inline PTOParam make_no_dep_param(const Tensor& tensor) {
   return {PTOParamType::NO_DEP, tensor, 0};
 }

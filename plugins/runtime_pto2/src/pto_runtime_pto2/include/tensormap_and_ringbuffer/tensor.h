@@ -6,12 +6,12 @@
 //
 // A Tensor is a reference-counted pointer: copies refer to the same tensor. view, reshape,
 // transpose and copy() create new tensors over the same buffer. A buffer without an address gets
-// one when one of its tensors is submitted as an output. From then on, all its tensors have this
-// address, including earlier copies and views. The runtime manages the memory; its lifetime depends
-// on scopes, not on handles.
+// one when one of its tensors is submitted as an output. All tensors of the buffer then have this
+// address, including earlier copies and views. The runtime manages the memory, whose lifetime
+// depends on scopes, not on Tensor objects.
 //
-// An invalid call is a usage error of the run, at the line of the call. Its result may only be
-// passed on to other calls.
+// An invalid call is a usage error of the run, at the line of the call. The only valid use of its
+// result is as an argument of other calls.
 #ifndef PTO2_TENSOR_H
 #define PTO2_TENSOR_H
 
@@ -28,7 +28,7 @@
 
 namespace pto_orchestration {
 
-// A reference to a node. Copies share the node; a handle without a node is empty.
+// A reference to a TensorNode. Copies share the node. An empty handle has no node.
 class TensorHandle {
  public:
   TensorHandle() noexcept = default;
@@ -51,7 +51,8 @@ class TensorHandle {
   }
   ~TensorHandle() { TensorPool::drop_reference(node_); }
 
-  // Valid as long as a handle of this tensor exists.
+  // Return the data of the tensor. The reference is valid as long as a handle of this tensor
+  // exists.
   TensorData& data(const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) const {
     return data_of(node_, file, line);
   }
@@ -66,8 +67,8 @@ class TensorHandle {
 
 class Tensor : public pto_orchestration::TensorHandle {
  public:
-  // Identifies the tensor among the live tensors of the run. Copies have the same value; -1 if the
-  // tensor was declared and never assigned.
+  // The number of the tensor among the live tensors of the run. Copies have the same number. It is
+  // -1 if the tensor was declared and never assigned.
   int32_t index = -1;
 
   Tensor() noexcept = default;
@@ -93,7 +94,7 @@ class Tensor : public pto_orchestration::TensorHandle {
     return Tensor(pto_orchestration::transpose_of(node(), x, y, file, line));
   }
 
-  // Return a separate tensor over the same elements; its version, for example, may differ.
+  // Return a separate tensor over the same elements, whose version may be set independently.
   Tensor copy(const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) const {
     return Tensor(pto_orchestration::copy_of(node(), file, line));
   }
@@ -121,9 +122,9 @@ class Tensor : public pto_orchestration::TensorHandle {
     return x < ndims && y < ndims;
   }
 
-  // Return whether the two tensors share memory, by the rule that orders tasks: exact for views of
-  // one raw shape and for contiguous views; otherwise, whether the byte ranges from first to last
-  // element overlap.
+  // Return whether the two tensors share memory, by the rule that orders tasks. The result is exact
+  // for views of one raw shape and for contiguous views. For other views, it states whether the
+  // byte ranges from the first to the last element overlap.
   bool is_overlap(const Tensor& other, const char* file = __builtin_FILE(),
                   int32_t line = __builtin_LINE()) const {
     return pto_orchestration::is_overlap(node(), other.node(), file, line);
@@ -145,16 +146,16 @@ inline Tensor make_tensor_external(void* addr, const uint64_t shapes[], uint64_t
                                              dtype, version, file, line));
 }
 
-// Return a tensor whose buffer the runtime allocates when it is first submitted as an output. A
-// shape that contains a 0 makes a key: it orders tasks and has no memory.
+// Return a tensor whose buffer the runtime allocates when it is first submitted as an output. If
+// the shape contains a 0, the tensor is a key: it orders tasks and has no memory.
 inline Tensor make_tensor(const uint64_t shapes[], uint64_t ndims,
                           DataType dtype = DataType::FLOAT32, int32_t version = 0,
                           const char* file = __builtin_FILE(), int32_t line = __builtin_LINE()) {
   return Tensor(pto_orchestration::make_node(0, shapes, ndims, dtype, version, file, line));
 }
 
-// Return a tensor that orders tasks without data: the data stays in the pipe between the cores of a
-// cluster.
+// Return a tensor that orders tasks and has no data, for data that stays in the pipe between the
+// cores of a cluster.
 inline Tensor make_pipe_tensor(const char* file = __builtin_FILE(),
                                int32_t line = __builtin_LINE()) {
   return Tensor(pto_orchestration::make_pipe_node(file, line));

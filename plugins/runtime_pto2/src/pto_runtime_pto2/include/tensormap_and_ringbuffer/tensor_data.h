@@ -1,5 +1,5 @@
-// The argument of a kernel for a tensor parameter: a pointer to a TensorData, which is a separate
-// copy for each task.
+// The argument that a kernel receives for a tensor parameter: a pointer to a TensorData. Each task
+// has its own copy.
 //
 //   extern "C" void kernel_entry(int64_t* args) {
 //     const TensorData* in = reinterpret_cast<const TensorData*>(args[0]);
@@ -38,16 +38,17 @@ struct TensorData {
   uint64_t start_offset;
   uint32_t ndims;
   DataType dtype;
-  int32_t version;                         // a number that the orchestration may set
-  uint8_t order[RUNTIME_MAX_TENSOR_DIMS];  // memory dimension (0 slowest) of each dimension
-  uint8_t is_pipe;                         // orders tasks, has no memory
-  uint8_t dropped;                         // version in Python; 0 in C++
-  uint8_t tag;  // in the copy of a kernel: how the task uses it, a PTOParamType
+  int32_t version;  // a number that the orchestration may choose
+  // for each dimension, its position in memory; 0 is the slowest
+  uint8_t order[RUNTIME_MAX_TENSOR_DIMS];
+  uint8_t is_pipe;  // whether the tensor orders tasks and has no memory
+  uint8_t dropped;  // bit i: the shape in Python omits dimension i
+  uint8_t tag;      // in the copy of a kernel: how the task uses it, a PTOParamType
   uint8_t reserved[4];
   int64_t owner;  // id of the task that allocated the buffer; -1 for none
 
   TensorData() = default;
-  // Return a view of external memory. A null array stands for ndims zeros.
+  // Construct a view of external memory. A null array stands for ndims zeros.
   TensorData(void* address, uint64_t buffer_bytes, const uint64_t raw[], const uint64_t view[],
              const uint64_t from[], uint64_t dimensions, DataType element, int32_t number);
 

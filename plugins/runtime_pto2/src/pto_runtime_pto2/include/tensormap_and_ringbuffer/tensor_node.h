@@ -1,7 +1,7 @@
-// Derives tensors from tensors: bounds, strides, and the address of the shared buffer.
+// Derives tensors from other tensors: bounds, strides, and the address of the shared buffer.
 //
-// Only the root node stores the current address, size and owner of the buffer. Every other node
-// copies them when it is used and has no address yet. An address never changes once it is set.
+// Only the root node always has the current address, size and owner of the buffer. Every other node
+// copies them when it is used, if it has no address yet. An address never changes once it is set.
 #ifndef PTO2_TENSOR_NODE_H
 #define PTO2_TENSOR_NODE_H
 
@@ -27,32 +27,34 @@ __attribute__((cold, noinline, format(printf, 4, 5))) inline void report(TensorP
   if (pool != nullptr) pool->report(text, file, line);
 }
 
-using Unsigned = unsigned long long;  // the type for %llu, whatever uint64_t is
+using Unsigned = unsigned long long;  // %llu requires this type, which may differ from uint64_t
 
 __attribute__((cold, noinline)) inline TensorNode* report_empty(const char* what, const char* file,
                                                                 int32_t line) {
   report(current_pool, file, line,
          "%s of a tensor that is empty: it was declared and never assigned, or made before the "
-         "orchestration started; assign what make_tensor() or make_tensor_external() gives",
+         "orchestration started; assign the result of make_tensor() or make_tensor_external()",
          what);
   return nullptr;
 }
 
 __attribute__((cold, noinline)) inline TensorNode* report_memory(TensorPool* pool, const char* file,
                                                                  int32_t line) {
-  report(pool, file, line, "no memory for another tensor, with %llu alive; keep fewer tensors",
+  report(pool, file, line,
+         "no memory for another tensor, with %llu live tensors; keep fewer tensors",
          static_cast<Unsigned>(pool == nullptr ? 0 : pool->live()));
   return nullptr;
 }
 
-// Copy the buffer's address if it was allocated after this node was created.
+// Copy the buffer's address from the root node if it was allocated after this node was created.
 inline void refresh(TensorNode* node) {
   if (node->data.buffer.addr != 0 || node->root == nullptr) return;
   node->data.buffer = node->root->data.buffer;
   node->data.owner = node->root->data.owner;
 }
 
-// Record that a submit has allocated the buffer through this node.
+// Copy the buffer's address to the root node, after a submit has allocated the buffer through this
+// node.
 inline void share_allocation(TensorNode* node) {
   if (node->root == nullptr || node->root->data.buffer.addr != 0) return;
   node->root->data.buffer = node->data.buffer;
@@ -70,7 +72,7 @@ inline TensorData& data_of(TensorNode* node, const char* file, int32_t line) {
   return node->data;
 }
 
-// Create a node that shares all data with `from`, including its buffer.
+// Create a node with the same data and buffer as `from`.
 inline TensorNode* derive(TensorNode* from, const char* file, int32_t line) {
   TensorPool* pool = TensorPool::of(from);
   TensorNode* node = pool->allocate();
@@ -87,7 +89,7 @@ inline TensorNode* copy_of(TensorNode* from, const char* file, int32_t line) {
   return from == nullptr ? report_empty("copy", file, line) : derive(from, file, line);
 }
 
-// Return the number of elements from the start of `data` to `offsets`.
+// Return the distance in elements from the start of the view to the element at `offsets`.
 inline uint64_t distance(const TensorNode& node, const uint64_t offsets[]) {
   const TensorData& data = node.data;
   uint64_t elements = 0;
@@ -120,8 +122,8 @@ inline TensorNode* view_of(TensorNode* from, const uint64_t shapes[], const uint
     const uint64_t extent = whole.shapes[i];
     if (__builtin_expect(offsets[i] > extent || shapes[i] > extent - offsets[i], 0)) {
       report(TensorPool::of(from), file, line,
-             "view is out of bounds in dimension %u: %llu elements from %llu of a tensor that has "
-             "%llu there; offset plus shape may be at most that",
+             "view is out of bounds in dimension %u: %llu elements from %llu, but the tensor has "
+             "%llu; make offset plus shape at most that number",
              i, static_cast<Unsigned>(shapes[i]), static_cast<Unsigned>(offsets[i]),
              static_cast<Unsigned>(extent));
       for (uint32_t j = 0; j < whole.ndims; ++j) part.shapes[j] = shapes[j];
@@ -142,7 +144,7 @@ inline TensorNode* transpose_of(TensorNode* from, uint64_t x, uint64_t y, const 
   TensorData& data = node->data;
   if (x >= data.ndims || y >= data.ndims) {
     report(TensorPool::of(from), file, line,
-           "transpose(%llu, %llu) of a tensor with ndims %u; dimensions count from 0 to %d",
+           "transpose(%llu, %llu) of a tensor with ndims %u; use dimensions from 0 to %d",
            static_cast<Unsigned>(x), static_cast<Unsigned>(y), data.ndims,
            static_cast<int>(data.ndims) - 1);
     return node;
@@ -157,14 +159,14 @@ inline TensorNode* transpose_of(TensorNode* from, uint64_t x, uint64_t y, const 
   return node;
 }
 
-// Set the shape. Too many dimensions or a null pointer are an error.
+// Set the shape. Report too many dimensions, or a null pointer, as an error and return false.
 inline bool set_shape(TensorData& data, const uint64_t shapes[], uint64_t ndims, TensorPool* pool,
                       const char* what, const char* file, int32_t line) {
   const bool is_wrong = ndims > kMaxDims || (ndims > 0 && shapes == nullptr);
   if (__builtin_expect(is_wrong, 0)) {
     report(pool, file, line,
-           ndims > kMaxDims ? "%s with %llu dimensions; the most is %llu"
-                            : "%s with %llu dimensions and no shape; the most is %llu",
+           ndims > kMaxDims ? "%s with %llu dimensions; the maximum is %llu"
+                            : "%s with %llu dimensions and no shape; the maximum is %llu",
            what, static_cast<Unsigned>(ndims), static_cast<Unsigned>(kMaxDims));
   }
   data.ndims = static_cast<uint32_t>(ndims > kMaxDims ? kMaxDims : shapes == nullptr ? 0 : ndims);
@@ -178,7 +180,7 @@ inline bool set_shape(TensorData& data, const uint64_t shapes[], uint64_t ndims,
 }
 
 // Describe a part of a buffer as rows of the whole buffer, if buffer and part consist of whole
-// rows. Any other part keeps its own shape, start_offset elements into the buffer.
+// rows. Otherwise the part keeps its own shape and start_offset.
 inline void place_rows(TensorData& data) {
   const uint64_t element_bytes = get_element_size(data.dtype);
   uint64_t row = 1;
@@ -202,12 +204,13 @@ inline TensorNode* reshape_of(TensorNode* from, const uint64_t shapes[], uint64_
   const uint64_t before = old.numel();
   const uint64_t after = node->data.numel();
   if (before != after) {
-    report(pool, file, line, "reshape of %llu elements to %llu; it keeps their number",
+    report(pool, file, line,
+           "reshape of %llu elements to %llu; use a shape with the same number of elements",
            static_cast<Unsigned>(before), static_cast<Unsigned>(after));
   } else if (!old.is_contiguous()) {
     report(pool, file, line,
            "reshape of a tensor that is not contiguous (a view of a part of its rows, or a "
-           "transposed one); reshape the whole tensor first and take the view of that");
+           "transposed tensor); reshape the whole tensor first and take a view of the result");
   } else {
     place_rows(node->data);
   }
@@ -236,7 +239,8 @@ inline pto::engine::Region region_of(const TensorData& data) {
   return region;
 }
 
-// Tensors without an address overlap only if they are views of one buffer.
+// Return whether two tensors overlap. If one of them has no address, they can overlap only as views
+// of one buffer.
 inline bool is_overlap(TensorNode* left, TensorNode* right, const char* file, int32_t line) {
   if (left == nullptr || right == nullptr) {
     report_empty("is_overlap", file, line);
@@ -278,7 +282,8 @@ inline TensorNode* make_node(uint64_t address, const uint64_t shapes[], uint64_t
   if (!set_shape(data, shapes, ndims, current_pool, "a tensor", file, line)) return node;
   uint64_t bytes = get_element_size(dtype);
   if (__builtin_expect(bytes == 0, 0)) {
-    report(current_pool, file, line, "a tensor of the invalid data type %u; DataType has 0 to %u",
+    report(current_pool, file, line,
+           "a tensor of the invalid data type %u; use a DataType, 0 to %u",
            static_cast<unsigned>(dtype), static_cast<unsigned>(DataType::COMPLEX128));
   }
   bool is_too_big = false;

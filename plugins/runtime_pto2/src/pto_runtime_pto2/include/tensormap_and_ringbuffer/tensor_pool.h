@@ -1,10 +1,12 @@
 // The memory for the tensors of one run of an orchestration.
 //
-// All copies of one Tensor share a node. Nodes are reference-counted, allocated from aligned
-// chunks, and reused last in, first out, so that a loop that creates and drops tensors uses few
-// cache lines. One thread owns a pool and its nodes: the thread that runs the orchestration.
+// All copies of one Tensor share a node. Nodes are reference-counted and are allocated from aligned
+// chunks. The node that was freed last is reused first, so that a loop that creates and drops
+// tensors uses few cache lines. Only the thread that runs the orchestration uses the pool and its
+// nodes.
 //
-// A pool outlives its run while tensors exist (such as static ones). It then reports no errors.
+// A pool lives longer than its run if tensors still exist, such as static ones. It then reports no
+// errors.
 #ifndef PTO2_TENSOR_POOL_H
 #define PTO2_TENSOR_POOL_H
 
@@ -19,24 +21,27 @@ namespace pto_orchestration {
 
 struct TensorNode {
   TensorData data;
-  TensorNode* root;     // the node with the buffer's address and owner; null: this node has them
-  uint32_t references;  // number of references by handles, and by nodes whose root this is
+  TensorNode* root;  // the node with the buffer's address and owner; null if this node has them
+  // number of handles that refer to this node, and of nodes whose root is this node
+  uint32_t references;
   uint32_t is_permuted : 8;
-  uint32_t index : 24;  // number of the node in its pool, from 0; it wraps around
+  uint32_t index : 24;  // number of the node in its pool, from 0; it wraps around at 2^24
 };
 static_assert(sizeof(TensorNode) == 192, "three cache lines");
 
-// The function that receives usage errors, with `context` and the line of the user.
+// The function that receives usage errors: `what`, and the position of the call in the user's
+// program.
 using ReportError = void (*)(void* context, const char* what, const char* file, int32_t line);
 
 class TensorPool {
  public:
-  // Return null if memory is exhausted. end() deletes the pool.
+  // Create a pool; return null if memory is exhausted. end() deletes the pool.
   static TensorPool* create(ReportError report, void* context) {
     return new (std::nothrow) TensorPool(report, context);
   }
 
-  // Call when the run is over. Delete the pool now if it has no tensors, otherwise with its last.
+  // Called when the run is over. Deletes the pool at once if it has no tensors, otherwise when its
+  // last tensor is released.
   void end() {
     report_ = nullptr;
     if (live_ == 0) destroy();
@@ -111,7 +116,7 @@ class TensorPool {
     pool->free_ = node;
     --pool->live_;
     if (root != nullptr) {
-      drop_reference(root);  // a root has no root, so the recursion has one level
+      drop_reference(root);  // a root has no root, so the recursion ends here
     } else if (pool->live_ == 0 && pool->report_ == nullptr) {
       pool->destroy();
     }
@@ -129,7 +134,7 @@ class TensorPool {
   ReportError report_;
   void* context_;
   TensorNode* free_ = nullptr;  // linked by `root`
-  TensorNode* next_ = nullptr;  // number of nodes used in the newest chunk
+  TensorNode* next_ = nullptr;  // the next node of the newest chunk that was never used
   TensorNode* end_ = nullptr;
   Chunk* chunks_ = nullptr;
   uint64_t live_ = 0;
@@ -137,7 +142,7 @@ class TensorPool {
   uint64_t chunk_count_ = 0;
 };
 
-// The pool of the run on this thread; set while an orchestration runs.
+// The pool of the run on this thread. It is set while an orchestration runs.
 inline thread_local TensorPool* current_pool = nullptr;
 
 }  // namespace pto_orchestration

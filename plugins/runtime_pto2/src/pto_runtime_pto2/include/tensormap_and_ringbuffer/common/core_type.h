@@ -1,4 +1,4 @@
-// The types of cores on which a task can run.
+// The type of core on which a task can run.
 #ifndef PTO2_CORE_TYPE_H
 #define PTO2_CORE_TYPE_H
 
