@@ -15,11 +15,11 @@ ChildEnd::ChildEnd(const pto_connection& connection)
 int32_t ChildEnd::receive(pto_frame_view* frames, int32_t count) {
   const uint32_t wanted = count < 0 ? 0 : static_cast<uint32_t>(count);
   if (past_last_ - first_ < wanted && !error_.is_broken()) {
-    // Read the close flag first, so that the reads below see all frames that were submitted before
-    // the close.
+    // Read the close flag before the index, so that the reads below see all frames that were
+    // submitted before the close.
     const bool is_closed = load(indices_->parent_end) == static_cast<uint32_t>(End::kClosed);
     if (!frames_.refresh()) {
-      error_.set_broken("the parent says that it has submitted %llu bytes, which do not fit",
+      error_.set_broken("the parent published %llu submitted bytes, which is not a valid index",
                         static_cast<unsigned long long>(load(indices_->submitted)));
     }
     while (past_last_ - first_ < wanted && past_last_ - first_ < kVisible && read_next()) {
@@ -42,7 +42,8 @@ bool ChildEnd::read_next() {
   if (found == Reader<pto_frame>::Found::kNothing) return false;
   const uint16_t kind = item.head.kind;
   if (found == Reader<pto_frame>::Found::kBroken) {
-    error_.set_broken("a frame has %u bytes of data, which do not fit", item.head.bytes);
+    error_.set_broken("a frame has %u bytes of data, more than allowed or published",
+                      item.head.bytes);
   } else if (kind != PTO_FRAME_TASK && kind != PTO_FRAME_CONTROL) {
     error_.set_broken("a frame has the kind %u", kind);
   } else {
@@ -69,7 +70,7 @@ int32_t ChildEnd::answer(const pto_answer& answer) {
   if (load(indices_->parent_end) == static_cast<uint32_t>(End::kClosed)) return PTO_ENDPOINT_CLOSED;
   const bool is_completed = answer.kind == PTO_ANSWER_COMPLETED;
   if (is_completed && answer.number <= answered_) {
-    error_.set_refused("task frame %llu is answered after %llu",
+    error_.set_refused("task frame %llu is answered after task frame %llu",
                        static_cast<unsigned long long>(answer.number),
                        static_cast<unsigned long long>(answered_));
     return PTO_ENDPOINT_PROTOCOL;
@@ -88,22 +89,23 @@ int32_t ChildEnd::answer(const pto_answer& answer) {
 
 int32_t ChildEnd::put(const pto_answer& answer) {
   if (uint64_t{answer.bytes} + kLine > connection_.queue_bytes) {
-    error_.set_refused("an answer with %u bytes of data is too large: at most %llu", answer.bytes,
+    error_.set_refused("an answer with %u bytes of data is too large: at most %llu are possible",
+                       answer.bytes,
                        static_cast<unsigned long long>(connection_.queue_bytes - kLine));
     return PTO_ENDPOINT_PROTOCOL;
   }
   const Record record{answer.number, succeeded_, answer.bytes, answer.kind, answer.outcome, {}};
   bool is_put = answers_.put(record, answer.data, answer.bytes);
   if (!is_put) {
-    // Set the request flag, then try again, because the parent may have freed space before it saw
-    // the flag.
+    // Set the request flag, then try again: the parent may have freed space before it saw the flag.
     request_space(true);
     is_put = answers_.put(record, answer.data, answer.bytes);
   }
   if (answers_.is_broken()) {
-    error_.set_broken("the parent says that it has polled %llu bytes of %llu that were answered",
-                      static_cast<unsigned long long>(load(indices_->polled)),
-                      static_cast<unsigned long long>(answers_.end()));
+    error_.set_broken(
+        "the parent published %llu polled bytes, which is invalid: %llu were answered",
+        static_cast<unsigned long long>(load(indices_->polled)),
+        static_cast<unsigned long long>(answers_.end()));
     return PTO_ENDPOINT_PROTOCOL;
   }
   if (!is_put) return 0;

@@ -21,7 +21,7 @@ class ChildEnd {
 
  private:
   using Item = Reader<pto_frame>::Item;
-  // The largest number of frames that receive() returns before take().
+  // The maximum number of frames that are visible at once: receive() returns no more before take().
   static constexpr uint32_t kVisible = 64;
   static_assert((kVisible & (kVisible - 1)) == 0);
 
@@ -34,12 +34,13 @@ class ChildEnd {
 
   Reader<pto_frame> frames_;
   Item visible_[kVisible];
-  uint32_t first_ = 0;  // running count; the frame lies in visible_ at this count modulo kVisible
-  uint32_t past_last_ = 0;  // running count, one past the last visible frame
+  // number of frames taken so far; modulo kVisible, the index in visible_ of the next frame
+  uint32_t first_ = 0;
+  uint32_t past_last_ = 0;  // number of frames read so far, with the same meaning
 
   Writer<Record> answers_;
   uint64_t succeeded_ = 0;  // the published value of `completed`
-  uint64_t answered_ = 0;   // number of the last answered task frame
+  uint64_t answered_ = 0;   // number of the last task frame that was answered
   bool wants_space_ = false;
 
   ErrorText error_;

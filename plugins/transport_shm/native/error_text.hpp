@@ -1,4 +1,4 @@
-// The error text of an end. The first error that breaks the end is kept.
+// The error text of one end of a connection. The first error that breaks the end is kept.
 #pragma once
 
 #include <cstdarg>
@@ -8,7 +8,7 @@ namespace pto::shm {
 
 class ErrorText {
  public:
-  // Record an error in the data of the other side. The end stays broken.
+  // Record an error in the data that the other side wrote. The end stays broken.
   [[gnu::format(printf, 2, 3)]] void set_broken(const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -17,7 +17,7 @@ class ErrorText {
     is_broken_ = true;
   }
 
-  // Record an error in the arguments of one call. The call changes nothing.
+  // Record an error in the arguments of one call. The end stays usable.
   [[gnu::format(printf, 2, 3)]] void set_refused(const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);

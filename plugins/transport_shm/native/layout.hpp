@@ -1,16 +1,17 @@
 // The memory layout of one connection.
 //
-//   page 0   indices, each in two cache lines that only one side writes; a line of rare flags
+//   page 0   indices, each in two cache lines that only one side writes; a line of flags
 //   frames   ring, parent to child: a pto_frame and its data, rounded up to whole lines
 //   answers  ring, child to parent: a Record and its data, rounded up to whole lines
 //
 // Indices count bytes since the connection was opened and never decrease. An index modulo the size
-// of its ring is an offset in that ring. An item never wraps: if it does not fit before the end of
-// the ring, a head of kind kGap fills the rest and the item starts at offset 0. Each ring has space
-// for one such gap.
+// of its ring is an offset in that ring. An item is always contiguous: if it does not fit before
+// the end of the ring, a head of kind kGap fills the rest, and the item starts at offset 0. Each
+// ring has space for one such gap.
 //
-// All bytes are zero when the connection is opened. A side stores an index after the bytes that the
-// index covers, with seq_cst. This order lets pto/engine/bell.hpp skip its own write.
+// All bytes are zero when the connection is opened. A side first writes bytes and then, with
+// seq_cst, the index that covers them. Because of this store, pto/engine/bell.hpp needs no store of
+// its own before it checks for sleepers.
 #pragma once
 
 #include <atomic>
@@ -24,10 +25,10 @@ namespace pto::shm {
 
 constexpr uint64_t kLine = 64;
 constexpr uint64_t kPage = 4096;
-constexpr uint16_t kGap = 0xFFFF;  // kind of a head after which the reader continues at offset 0
+// the kind of a head that fills the rest of the ring; the reader continues at offset 0
+constexpr uint16_t kGap = 0xFFFF;
 
-// An answer that is stored separately. Consecutive successes need no record: `Indices::completed`
-// counts them.
+// The head of an answer. Consecutive successes need no record: `Indices::completed` counts them.
 struct Record {
   uint64_t number;
   uint64_t succeeded;  // the value of `completed` when the child wrote this record
@@ -44,16 +45,16 @@ enum class End : uint32_t { kUsed = 0, kClosed = 1 };
 struct alignas(2 * kLine) Indices {
   // Written by the parent.
   alignas(2 * kLine) uint64_t submitted;
-  alignas(2 * kLine) uint64_t polled;  // records before this index may be overwritten
+  alignas(2 * kLine) uint64_t polled;  // the child may overwrite records before this index
   // Written by the child.
   alignas(2 * kLine) uint64_t taken;
-  alignas(2 * kLine) uint64_t answered;  // end of the records
+  alignas(2 * kLine) uint64_t answered;  // the end of the records that were written
   uint64_t completed;  // all task frames up to this number have ended, the last one with success
-  // These flags change rarely, so reads of this line stay in the cache of each side.
+  // The flags below change rarely, so both sides usually read this line from their caches.
   alignas(2 * kLine) uint32_t parent_end;
   uint32_t child_end;
-  uint32_t parent_wants_space;  // the last submit did not fit completely
-  uint32_t child_wants_space;   // the last answer did not fit
+  uint32_t parent_wants_space;  // set if the last submit did not fit completely
+  uint32_t child_wants_space;   // set if the last answer did not fit
 };
 static_assert(sizeof(Indices) <= kPage);
 
@@ -66,8 +67,8 @@ struct RingSizes {
   uint64_t frames;
   uint64_t answers;
 
-  // A frame has at least one line, so rounding up to whole lines less than doubles its size. A gap
-  // is smaller than the largest frame.
+  // Rounding up to whole lines less than doubles the size of a frame, because a frame has at least
+  // one line. A gap is smaller than the largest frame.
   explicit constexpr RingSizes(const pto_connection& connection) {
     const uint64_t largest = whole_lines(connection.queue_bytes) + kLine;
     const uint64_t small_ones = 2 * kLine * connection.queue_frames;
@@ -89,7 +90,7 @@ void publish(Word& word, Word value) {
   std::atomic_ref<Word>(word).store(value, std::memory_order_seq_cst);
 }
 
-// One ring, as either side addresses it.
+// One ring at its address in this process.
 struct Ring {
   std::byte* start;
   uint64_t size;  // a power of two

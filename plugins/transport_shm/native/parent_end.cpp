@@ -19,14 +19,13 @@ int32_t ParentEnd::submit(const pto_frame_view* frames, int32_t count) {
   if (!is_sendable(*frames[0].frame)) return PTO_ENDPOINT_PROTOCOL;
   int32_t put_count = put(frames, count);
   if (put_count < count) {
-    // Set the request flag, then try again, because the child may have freed space before it saw
-    // the flag.
+    // Set the request flag, then try again: the child may have freed space before it saw the flag.
     request_space(true);
     put_count += put(frames + put_count, count - put_count);
   }
   if (put_count == count) request_space(false);
   if (frames_.is_broken()) {
-    error_.set_broken("the child says that it has taken %llu bytes of %llu that were submitted",
+    error_.set_broken("the child published %llu taken bytes, which is invalid: %llu were submitted",
                       static_cast<unsigned long long>(load(indices_->taken)),
                       static_cast<unsigned long long>(frames_.end()));
     return PTO_ENDPOINT_PROTOCOL;
@@ -39,17 +38,17 @@ int32_t ParentEnd::submit(const pto_frame_view* frames, int32_t count) {
   return put_count;
 }
 
-// Check one frame. submit() sends the frames before an invalid frame; it fails only if the first
+// Check one frame. submit() sends the frames before an invalid frame, and fails only if the first
 // frame is invalid.
 bool ParentEnd::is_sendable(const pto_frame& frame) {
   const uint64_t bytes = sizeof frame + uint64_t{frame.bytes};
   if (bytes > connection_.queue_bytes) {
-    error_.set_refused("a frame of %llu bytes is too large: at most %u (queue_bytes)",
+    error_.set_refused("a frame of %llu bytes is too large: at most %u are possible (queue_bytes)",
                        static_cast<unsigned long long>(bytes), connection_.queue_bytes);
     return false;
   }
   if (frame.kind != PTO_FRAME_TASK && frame.kind != PTO_FRAME_CONTROL) {
-    error_.set_refused("there is no kind %u of frames", frame.kind);
+    error_.set_refused("%u is not a kind of frame", frame.kind);
     return false;
   }
   return true;
@@ -76,8 +75,8 @@ void ParentEnd::request_space(bool wanted) {
 int32_t ParentEnd::poll(pto_answer* answers, int32_t count) {
   if (error_.is_broken()) return PTO_ENDPOINT_PROTOCOL;
   free_reported();
-  // Read the close flag first, so that the reads below see all answers that were written before the
-  // close.
+  // Read the close flag before the indices, so that the reads below see all answers that were
+  // written before the close.
   const bool is_closed = load(indices_->child_end) == static_cast<uint32_t>(End::kClosed);
   if (!refresh()) return PTO_ENDPOINT_PROTOCOL;
   int32_t reported = 0;
@@ -90,7 +89,7 @@ int32_t ParentEnd::poll(pto_answer* answers, int32_t count) {
   return reported == 0 && is_closed && is_all ? PTO_ENDPOINT_CLOSED : reported;
 }
 
-// Free the records of the previous poll. The caller no longer reads them.
+// Free the records that the previous poll reported. The caller no longer reads them.
 void ParentEnd::free_reported() {
   if (answers_.freed() == reported_index_) return;
   answers_.free_until(reported_index_);
@@ -98,19 +97,20 @@ void ParentEnd::free_reported() {
   if (load(indices_->child_wants_space) != 0) engine::ring_published(connection_.child_bell);
 }
 
-// Read `completed` before the record index. The records that the child wrote before it advanced
-// `completed` are then visible.
+// Read `completed`, and then the end of the records. So all records that the child wrote before it
+// advanced `completed` are visible.
 bool ParentEnd::refresh() {
   const uint64_t completed = load(indices_->completed);
   if (completed < completed_ || completed > submitted_tasks_) {
-    error_.set_broken("the child says that %llu task frames have ended, of %llu submitted",
-                      static_cast<unsigned long long>(completed),
-                      static_cast<unsigned long long>(submitted_tasks_));
+    error_.set_broken(
+        "the child published %llu ended task frames, which is invalid: %llu were submitted",
+        static_cast<unsigned long long>(completed),
+        static_cast<unsigned long long>(submitted_tasks_));
     return false;
   }
   completed_ = completed;
   if (answers_.refresh()) return true;
-  error_.set_broken("the child says that it gave %llu bytes of answers, which do not fit",
+  error_.set_broken("the child published %llu answered bytes, which is not a valid index",
                     static_cast<unsigned long long>(load(indices_->answered)));
   return false;
 }
@@ -121,7 +121,8 @@ bool ParentEnd::report_records(pto_answer* answers, int32_t count, int32_t& repo
       const auto found = answers_.next(waiting_);
       if (found == Reader<Record>::Found::kNothing) return true;
       if (found == Reader<Record>::Found::kBroken) {
-        error_.set_broken("an answer has %u bytes of data, which do not fit", waiting_.head.bytes);
+        error_.set_broken("an answer has %u bytes of data, more than allowed or published",
+                          waiting_.head.bytes);
         return false;
       }
       if (!is_valid(waiting_.head)) return false;
@@ -146,7 +147,7 @@ bool ParentEnd::is_valid(const Record& record) {
   const uint64_t before = record.succeeded > reported_ ? record.succeeded : reported_;
   if (before > submitted_tasks_ ||
       (is_completed && (record.number <= before || record.number > submitted_tasks_))) {
-    error_.set_broken("an answer is about task frame %llu after %llu, of %llu submitted",
+    error_.set_broken("an answer for task frame %llu follows task frame %llu, of %llu submitted",
                       static_cast<unsigned long long>(record.number),
                       static_cast<unsigned long long>(before),
                       static_cast<unsigned long long>(submitted_tasks_));

@@ -34,16 +34,16 @@ class ParentEnd {
 
   Writer<pto_frame> frames_;
   uint64_t submitted_tasks_ = 0;
-  uint64_t published_ = 0;  // the published end of frames_
+  uint64_t published_ = 0;  // the index that was last published as `submitted`
   bool wants_space_ = false;
 
   Reader<Record> answers_;
-  uint64_t reported_ = 0;  // number of the last task frame reported to the caller
-  // end of the records that were reported; the caller may read them until the next poll
+  uint64_t reported_ = 0;  // number of the last task frame that was reported to the caller
+  // the end of the records that were reported; the caller may read them until the next poll
   uint64_t reported_index_ = 0;
-  uint64_t completed_ = 0;  // the child's count at the last refresh()
-  // A record that was read but not reported yet, because the successes before it filled the
-  // caller's array.
+  uint64_t completed_ = 0;  // the value of `completed` at the last refresh()
+  // A record that was read but not reported, because the successes before it filled the array of
+  // the caller.
   Reader<Record>::Item waiting_{};
   bool has_waiting_ = false;
 

@@ -1,8 +1,7 @@
 // The reading side of a ring. Only one thread at a time may call it.
 //
-// The reader does not trust the ring. It copies each head before it checks it, so that a later
-// write cannot change the checked value, and it rejects a head whose item exceeds the published
-// bytes.
+// The reader does not trust the ring. It copies a head before it checks it, so that a later write
+// cannot change the checked value. It rejects a head whose item is longer than the published bytes.
 #pragma once
 
 #include <cstring>
@@ -28,7 +27,7 @@ class Reader {
   Reader(const Ring& ring, const uint64_t* published, uint64_t largest)
       : ring_(ring), published_(published), largest_(largest) {}
 
-  // Load the published index. Return false if its value is impossible.
+  // Load the published index. Return false if its value is invalid.
   bool refresh() {
     const uint64_t published = load(*published_);
     if (published == seen_) return true;
@@ -42,12 +41,12 @@ class Reader {
 
   bool has_more() const { return next_ != seen_; }
 
-  // Read the next item that refresh() made visible.
+  // Read the next item, if refresh() has made one visible.
   Found next(Item& item) {
     if (!has_more()) return Found::kNothing;
     std::memcpy(&item.head, ring_.at(next_), kLine);
     if (item.head.kind == kGap) {
-      // An item must follow a gap, at offset 0.
+      // A gap extends to the end of the ring, and an item must follow it.
       if (ring_.until_end(next_) >= seen_ - next_) return Found::kBroken;
       next_ += ring_.until_end(next_);
       std::memcpy(&item.head, ring_.at(next_), kLine);
@@ -63,12 +62,12 @@ class Reader {
     return Found::kHead;
   }
 
-  // Mark all items before `index` as free.
+  // Mark all items before `index` as free. Their data is no longer read.
   void free_until(uint64_t index) { freed_ = index; }
   uint64_t freed() const { return freed_; }
 
  private:
-  // Prefetch the lines of the next item: another core wrote them.
+  // Prefetch the lines of the next item, which another core wrote.
   void fetch_ahead(uint64_t index) const {
     for (uint64_t line = 0; line < kAhead; line += kLine)
       __builtin_prefetch(ring_.at(index + line));
@@ -81,7 +80,7 @@ class Reader {
   const uint64_t largest_;
   uint64_t seen_ = 0;   // published index at the last refresh()
   uint64_t next_ = 0;   // index of the next head
-  uint64_t freed_ = 0;  // index up to which items are free
+  uint64_t freed_ = 0;  // the items before this index are free
 };
 
 }  // namespace pto::shm

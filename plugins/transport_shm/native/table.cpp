@@ -1,4 +1,4 @@
-// The function table for the core. Each entry calls one method of an end.
+// The function table that the core receives. Each entry calls one method of an end.
 
 #include <cstring>
 #include <new>

@@ -14,11 +14,11 @@ class Writer {
   static_assert(sizeof(Head) == kLine);
 
  public:
-  // `freed`: the index up to which the other side has freed the ring; the other side writes it.
+  // `freed`: the index, written by the other side, up to which it has freed the ring.
   Writer(const Ring& ring, const uint64_t* freed) : ring_(ring), freed_(freed) {}
 
-  // Copy an item into the ring. Return false if there is no space. The reader sees it only after
-  // the caller has published end().
+  // Copy an item into the ring. Return false if the ring has no space. The reader sees the item
+  // only after the caller has published end().
   bool put(const Head& head, const void* data, uint64_t bytes) {
     const uint64_t lines = kLine + whole_lines(bytes);
     const uint64_t to_end = ring_.until_end(end_);
@@ -32,10 +32,10 @@ class Writer {
     return true;
   }
 
-  // Return the index to publish.
+  // Return the index that the caller must publish after put().
   uint64_t end() const { return end_; }
 
-  // Return whether the other side's index had an impossible value. The writer then ignores it.
+  // Return whether the other side's index had an invalid value. The invalid value is not used.
   bool is_broken() const { return is_broken_; }
 
  private:
@@ -59,7 +59,7 @@ class Writer {
   const Ring ring_;
   const uint64_t* const freed_;
   uint64_t end_ = 0;
-  uint64_t seen_freed_ = 0;  // a lower bound of the current value
+  uint64_t seen_freed_ = 0;  // the last value that was read; a lower bound of the current value
   bool is_broken_ = false;
 };
 

@@ -1,4 +1,4 @@
-"""Test the plugin object's properties."""
+"""Test the properties of the plugin object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-// A connection in the memory of this process with both ends, and frames whose data identifies them.
+// A connection in the memory of this process, with both of its ends, and frames with data that
+// identifies them.
 #pragma once
 
 #include <sys/mman.h>
@@ -75,7 +76,7 @@ class Connection {
   pto_child_end* child_ = nullptr;
 };
 
-// Return `bytes` bytes that encode `number`, so that a test detects lost or mixed data.
+// Return `bytes` bytes that encode `number`, so that a test can detect lost or mixed data.
 inline std::vector<uint8_t> pattern(uint64_t number, uint32_t bytes) {
   std::vector<uint8_t> data(bytes);
   for (uint32_t i = 0; i < bytes; ++i) data[i] = static_cast<uint8_t>(number * 31 + i * 7 + 1);

@@ -1,6 +1,6 @@
-// Corrupt the shared memory at random. Each call returns a count, CLOSED, or PROTOCOL with an error
-// text, and returns no pointer outside the connection. The test reads through each pointer, so that
-// a sanitizer finds a wrong one.
+// Corrupt the shared memory at random. Each call must return a count, CLOSED, or PROTOCOL with an
+// error text. It must return no pointer outside the connection. The test reads through each
+// pointer, so that a sanitizer finds a wrong one.
 
 #include <algorithm>
 
@@ -49,21 +49,21 @@ class Victim {
     uint8_t* memory = connection_.memory();
     const uint64_t size = range_.bytes;
     switch (random_.below(5)) {
-      case 0:  // any byte at any position
+      case 0:  // write any byte at any position
         for (uint64_t n = random_.below(200); n > 0; --n)
           memory[random_.below(size)] = random_.byte();
         break;
-      case 1:  // an index, set to any value
+      case 1:  // set an index to any value
         set_word(random_.below(1024) / 8 * 8, random_.next());
         break;
-      case 2:  // an index, changed by a small amount, so that it is almost valid
+      case 2:  // change an index by a small amount, so that it is almost valid
         add_word(random_.below(1024) / 8 * 8, 64 * (random_.below(40) - 20));
         break;
-      case 3:  // the head at the start of a line
+      case 3:  // write a head at the start of a line
         for (uint64_t at = random_.below(size / 64) * 64, i = 0; i < 64; ++i)
           memory[at + i] = random_.one_in(3) ? random_.byte() : 0xFF;
         break;
-      default:  // the length and kind in a head
+      default:  // change the length and kind in a head
         for (int n = 0; n < 8; ++n) {
           const uint64_t at = 4096 + random_.below((size - 4096) / 64) * 64;
           std::memcpy(memory + at + 56, kLengths + random_.below(std::size(kLengths)), 4);
@@ -147,7 +147,7 @@ class Victim {
   }
 
   void check_that_errors_stay() {
-    // A broken end stays broken, even when the memory is valid again.
+    // A broken end stays broken, even if the memory is then made valid again.
     if (!is_broken_parent()) return;
     std::memset(connection_.memory(), 0, range_.bytes);
     CHECK(is_broken_parent());
@@ -186,7 +186,7 @@ TEST(random_bytes_only_ever_are_a_protocol_error) {
     victim.run(60);
     errors += victim.protocol_errors();
   }
-  CHECK(errors > 1000);  // counts corruptions that the checks detected
+  CHECK(errors > 1000);  // number of corruptions that the checks detected
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The child acts between any two instructions of a call of the parent.
+// The child acts between any two instructions of a call that the parent makes.
 
 #include "interleaving.hpp"
 #include "connection.hpp"

@@ -1,4 +1,4 @@
-// The contract of each call. One thread calls both ends in turn.
+// Tests of the contract of each call. One thread calls both ends in turn.
 
 #include <string>
 
@@ -11,7 +11,7 @@ int32_t receive_one(Connection& from, pto_frame_view& frame) {
   return shm().receive(from.child(), &frame, 1);
 }
 
-// Receive and take the next frame, and check that it is `number`.
+// Receive and take the next frame. Check that it has this number and size.
 void expect_frame(Connection& from, uint64_t number, uint32_t bytes) {
   pto_frame_view view{};
   CHECK_EQUAL(receive_one(from, view), 1);
@@ -88,9 +88,10 @@ TEST(what_was_asked_for_fits_at_once_wherever_the_ring_stands) {
     Connection connection(frames, queue_bytes);
     for (uint32_t turn = 0; turn < 400; ++turn) {
       fill_and_empty(connection, frames, 64);
-      // moves the start of the used part of the ring
+      // start the next items at another offset in the ring
       fill_and_empty(connection, 1, turn * 7 % largest);
-      fill_and_empty(connection, queue_bytes / 72, 8);  // these sizes waste the most space
+      // items of this size leave the most space unused
+      fill_and_empty(connection, queue_bytes / 72, 8);
       fill_and_empty(connection, 1, largest);
     }
   }
@@ -188,7 +189,7 @@ TEST(a_full_ring_of_answers_refuses_until_the_parent_polls_again) {
   CHECK(count >= 2);
   pto_answer answers[64];
   CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), static_cast<int32_t>(count));
-  // The answers of a poll stay valid until the next poll.
+  // There is no free space yet: the answers of a poll stay valid until the next poll.
   CHECK_EQUAL(reply(), 0);
   for (uint64_t n = 0; n < count; ++n) CHECK(has_pattern(answers[n].data, 1, 500));
   CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), 0);
@@ -220,7 +221,7 @@ TEST(a_polled_answer_stays_until_the_next_poll) {
   CHECK(has_pattern(answer.data, 2, 500));
 }
 
-// One frame is in the last line of the ring. The next frame starts at offset 0.
+// One frame fills the last line of the ring, so the next frame starts at offset 0.
 TEST(a_frame_does_not_reach_over_the_end_of_the_ring) {
   Connection connection(4, 1024);
   const pto::shm::Ring ring = pto::shm::frames_of(connection.values());
@@ -272,7 +273,7 @@ TEST(memory_is_used_again_for_another_child) {
   CHECK_EQUAL(shm().poll(connection.parent(), &answer, 1), 0);
   CHECK_EQUAL(submit(connection, task(6)), 1);
   expect_frame(connection, 6, 0);
-  CHECK_EQUAL(give(connection, completed(1)), 1);  // the count starts here
+  CHECK_EQUAL(give(connection, completed(1)), 1);  // `completed` is 1 from here on
   CHECK_EQUAL(shm().poll(connection.parent(), &answer, 1), 1);
 }
 
@@ -281,12 +282,13 @@ TEST(a_child_answers_in_order) {
   submit_tasks(connection, 5);
   CHECK_EQUAL(give(connection, completed(3)), 1);
   CHECK_EQUAL(give(connection, completed(3)), PTO_ENDPOINT_PROTOCOL);
-  CHECK_CONTAINS(std::string(shm().child_error(connection.child())), "frame 3 is answered after 3");
+  CHECK_CONTAINS(std::string(shm().child_error(connection.child())),
+                 "frame 3 is answered after task frame 3");
   CHECK_EQUAL(give(connection, completed(2, PTO_OUTCOME_FAILED)), PTO_ENDPOINT_PROTOCOL);
   CHECK_EQUAL(give(connection, completed(4)), 1);
 }
 
-// Return how often a bell has rung, and register a sleeper, so that the next ring counts.
+// Return how often the bell has rung. Register a sleeper, so that the next ring counts.
 uint32_t rings_of(pto_bell& bell) {
   bell.sleepers = 1;
   return bell.rung;
@@ -303,7 +305,7 @@ TEST(a_sleeping_side_is_woken) {
   CHECK_EQUAL(give(connection, completed(1)), 1);
   CHECK_EQUAL(rings_of(parent), 1u);
   expect_frame(connection, 1, 0);
-  CHECK_EQUAL(rings_of(parent), 1u);  // no request for space is set
+  CHECK_EQUAL(rings_of(parent), 1u);  // no ring, because the parent does not request space
   uint64_t sent = 1;
   while (submit(connection, task(sent + 1, 100)) == 1) ++sent;
   expect_frame(connection, 2, 100);
@@ -321,13 +323,15 @@ TEST(a_child_without_space_is_woken_when_space_is_free) {
   while (give(connection, reply) == 1) {
   }
   CHECK(shm().poll(connection.parent(), answers, 64) > 0);
-  CHECK_EQUAL(connection.child_bell().rung, 0u);  // the caller may still read the answers
+  // no ring, because the caller may still read the answers
+  CHECK_EQUAL(connection.child_bell().rung, 0u);
   CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), 0);
   CHECK_EQUAL(connection.child_bell().rung, 1u);
   CHECK_EQUAL(give(connection, reply), 1);
   CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), 1);
   CHECK_EQUAL(shm().poll(connection.parent(), answers, 64), 0);
-  CHECK_EQUAL(connection.child_bell().rung, 1u);  // the child no longer requests space
+  // no ring, because the child no longer requests space
+  CHECK_EQUAL(connection.child_bell().rung, 1u);
 }
 
 TEST(a_side_that_is_awake_is_not_rung) {

@@ -1,6 +1,6 @@
-// Measure the cost of a frame: in a stream between two threads, and as a round trip. Each figure is
-// printed beside a lower bound: the cost of moving the same words with two plain atomics. Print
-// minimum and median of several rounds.
+// Measure the cost of a frame: in a stream between two threads, and as a round trip. One more
+// figure is a lower bound for the round trip: two plain atomics instead of frames. Print minimum
+// and median of several rounds.
 
 #include <pthread.h>
 #include <sched.h>
@@ -36,7 +36,7 @@ void report(const char* what, Turn turn) {
   std::printf("%-58s %7.1f ns   (median %.1f)\n", what, ns.front(), ns[ns.size() / 2]);
 }
 
-// Stream frames of `bytes` data, `kBatch` per call, until all are answered.
+// Stream frames with `bytes` of data, `kBatch` frames per call, until all are answered.
 double stream(uint32_t bytes) {
   Connection connection(256, 1 << 16);
   std::atomic<bool> is_ready{false};
@@ -75,7 +75,7 @@ double stream(uint32_t bytes) {
   return ns;
 }
 
-// Run both ends in one thread, which measures only instructions, without cache traffic.
+// Run both ends in one thread. This measures only instructions, without cache traffic.
 double alone(uint32_t bytes) {
   Connection connection(256, 1 << 16);
   const std::vector<uint8_t> data(bytes);
@@ -151,6 +151,6 @@ int main() {
   report("a frame without data, streamed and answered", [] { return stream(0); });
   report("a frame with 64 bytes, streamed and answered", [] { return stream(64); });
   report("a frame with 180 bytes, streamed and answered", [] { return stream(180); });
-  report("a frame there and its end back, spinning", there_and_back);
-  report("floor: two bare atomics there and back", bare_there_and_back);
+  report("round trip: a frame and its answer, spinning", there_and_back);
+  report("lower bound: round trip of two plain atomics", bare_there_and_back);
 }

@@ -1,5 +1,6 @@
-// Run both ends at once, each in a thread, through rings that are almost always full. No frame or
-// answer is lost, duplicated, mixed or reordered, for all sizes, and each sleeping thread is woken.
+// Run both ends at the same time, each in a thread, through rings that are almost always full. No
+// frame or answer of any size is lost, duplicated, mixed or reordered, and each sleeping thread is
+// woken.
 
 #include <atomic>
 #include <thread>
@@ -18,10 +19,11 @@ struct Plan {
   uint64_t tasks;
   uint64_t failed_one_in;
   uint64_t control_one_in;
-  bool merges = true;  // all visible frames succeed at once
+  bool merges = true;  // whether one answer reports the success of all visible frames
 };
 
-// The data of frame or answer `number` depends on the number only, so both sides can compute it.
+// Return the size of the data of frame or answer `number`. It depends on the number only, so both
+// sides can compute it.
 uint32_t bytes_of(const Plan& plan, uint64_t number) {
   const uint64_t mixed = (number + 1) * 0x9E3779B97F4A7C15u >> 20;
   const uint32_t limit = plan.queue_bytes - sizeof(pto_frame) + 1;
@@ -35,7 +37,7 @@ bool has_failed(const Plan& plan, uint64_t number) {
   return number % plan.failed_one_in == 0;
 }
 
-// Wait without a limit. If a wake-up is lost, the time limit of the test ends the wait.
+// Wait without a time limit. If a wake-up is lost, the time limit of the test ends the wait.
 template <class Ready>
 void wait_for(pto_bell* bell, Ready ready) {
   Waiter waiter(bell, nullptr, 1, {.spin_ns = 0, .yield_ns = 2000, .longest_ns = 10'000'000'000});
@@ -58,7 +60,7 @@ class Child {
       CHECK(visible > 0);
       for (int32_t i = 0; i < visible; ++i) handle(views[i]);
       shm().take(connection_.child(), visible);
-      report_successes();  // merged: one answer for all visible frames
+      report_successes();  // one answer for all visible frames
     }
     CHECK_EQUAL(received_, plan_.tasks);
   }
@@ -98,7 +100,7 @@ class Child {
   Connection& connection_;
   const Plan& plan_;
   uint64_t received_ = 0;
-  uint64_t answered_ = 0;  // number of task frames
+  uint64_t answered_ = 0;  // number of answered task frames
   uint64_t reported_ = 0;
 };
 
@@ -159,7 +161,8 @@ class Parent {
     if (answer.kind == PTO_ANSWER_REPLY) {
       CHECK(!replies_.empty());
       CHECK_EQUAL(answer.number, replies_.front().number);
-      CHECK_EQUAL(answered_, replies_.front().tasks_before);  // in order with the tasks
+      // the reply is in order with the answers to tasks
+      CHECK_EQUAL(answered_, replies_.front().tasks_before);
       replies_.erase(replies_.begin());
       check_data(answer, answer.number);
       return;
@@ -183,14 +186,14 @@ class Parent {
 
   struct Awaited {
     uint64_t number;
-    uint64_t tasks_before;  // a failure has its own number
+    uint64_t tasks_before;  // number of task frames before it; for a failure, its own number
   };
 
   Connection& connection_;
   const Plan& plan_;
   Random random_;
   uint64_t sent_ = 0;   // frames
-  uint64_t tasks_ = 0;  // number of task frames among the frames
+  uint64_t tasks_ = 0;  // number of task frames among the sent frames
   uint64_t answered_ = 0;
   std::vector<Awaited> replies_;
   std::vector<Awaited> failures_;
@@ -252,7 +255,7 @@ TEST(a_child_takes_the_place_of_one_that_is_gone_again_and_again) {
         if (n % 3 != 0) continue;
         const pto_answer done = completed(n);
         CHECK_EQUAL(shm().answer(connection.child(), &done), 1);
-      }  // the child exits without closing
+      }  // the child exits without closing the connection
     });
     for (uint64_t n = 1; n <= last; ++n) {
       while (submit(connection, task(n, n * 13 % 300)) == 0) std::this_thread::yield();

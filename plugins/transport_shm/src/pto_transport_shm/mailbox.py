@@ -1,4 +1,4 @@
-"""The plugin object. The transport itself is in the native library."""
+"""Define the plugin object. The transport itself is in the native library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PACKAGE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class SharedMemoryTransport:
-    """The transport ``shm``: two rings in memory shared by parent and child."""
+    """The transport ``shm``: two rings in memory that parent and child share."""
 
     name: str = "shm"
     api_version: int = API_VERSION
@@ -20,7 +20,7 @@ class SharedMemoryTransport:
     frame_limit: int = 1 << 30
 
     def health(self) -> Health:
-        """Return a healthy state. The transport needs only its library, which the core checks."""
+        """Report a healthy transport: it needs only its library, which the core checks."""
         return Health(ok=True)
 
     def library(self) -> Path:
