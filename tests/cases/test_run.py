@@ -250,7 +250,7 @@ def test_misspelt_variable_of_the_case_is_warned_of(case) -> None:
     case.write("kernels/kernel_config.py", config + 'RUNTIME_ENV = {"PTO_SIM_SEDE": "1"}\n')
     done = case.run("-q")
     assert done.returncode == 0
-    warning = "kernel_config.py RUNTIME_ENV: PTO_SIM_SEDE is set and nothing reads it"
+    warning = "kernel_config.py RUNTIME_ENV: PTO_SIM_SEDE is set, but no setting reads it"
     assert f"{warning}; did you mean 'PTO_SIM_SEED'?" in done.stderr
 
 

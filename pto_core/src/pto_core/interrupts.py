@@ -1,4 +1,4 @@
-"""Defer signals that end the program during operations that must not be interrupted half-way."""
+"""Defer signals that end the program until an operation that must not be interrupted ends."""
 
 from pto_core._interrupts import Interrupts
 

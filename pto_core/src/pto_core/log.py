@@ -7,8 +7,7 @@
 
 structlog is imported when the first message is shown; a message below the log level costs only a
 comparison. All output goes to standard error. No event is logged for single tasks. Commands write
-other messages to standard error with :func:`show` and :func:`relay`, which use the configured
-format.
+messages that are not events with :func:`show` and :func:`relay`, which use the configured format.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ def is_json() -> bool:
 
 
 def show(text: str, level: str = "info") -> None:
-    """Write ``text`` to standard error at every log level, unchanged or as a JSON line.
+    """Write a message to the user to standard error, as text or as a JSON line.
 
-    Commands write messages to the user with it. With JSON lines, nothing else may be written to
-    standard error.
+    The message is shown at every log level. Commands use this function instead of ``print``,
+    because with JSON lines standard error may contain nothing else.
     """
     if _output.as_json:
         _write(level, {"event": "message", "logger": "pto", "text": text})

@@ -77,13 +77,13 @@ def test_a_misspelt_key_of_a_plugin(plugins, tmp_path):
 
 
 def test_a_key_that_no_installed_plugin_has(plugins, tmp_path):
-    with pytest.raises(ConfigError, match="no installed plugin has it"):
+    with pytest.raises(ConfigError, match="no installed plugin has this setting"):
         read(tmp_path, "zzzzz.qqq=1")
 
 
 def test_a_broken_plugin_does_not_hide_an_invalid_key(plugins, tmp_path):
     plugins.backend("broken", ("class Fake:", "import no_such_module\nclass Fake:"))
-    with pytest.raises(ConfigError, match="no installed plugin has it"):
+    with pytest.raises(ConfigError, match="no installed plugin has this setting"):
         read(tmp_path, "zzzzz.qqq=1")
     assert read(tmp_path, environ={"PTO_BLUE_LEVEL": "2"}).warnings == ()
 
@@ -117,7 +117,7 @@ def test_an_alias_is_resolved_and_named(site, tmp_path):
 def test_two_chosen_plugins_may_not_share_a_key(site, tmp_path):
     site.backend("red")
     site.runtime("graph", ("graph.level", "red.level"))
-    with pytest.raises(ConfigError, match=r"'red\.level' is declared twice"):
+    with pytest.raises(ConfigError, match=r"'red\.level' is declared by two plugins"):
         read(tmp_path)
 
 

@@ -112,7 +112,7 @@ def test_native_options_are_text_and_only_the_plugins_own(tmp_path):
 
 def test_a_config_is_frozen_and_survives_pickling(tmp_path):
     config = read(tmp_path, argument={"chip.level": 9})
-    with pytest.raises(AttributeError, match="frozen"):
+    with pytest.raises(AttributeError, match="immutable"):
         config.warnings = ()
     with pytest.raises(TypeError):
         config["device"] = 1  # type: ignore[index]

@@ -64,11 +64,14 @@ def test_a_transport_in_python(site):
         (("plugin = Fake()", "plugin = Fake()\nplugin.connect = len"), "both 'library' and"),
         (("def library(self)", "library = 3\n    def other(self)"), "'library' that cannot be"),
         (('"in_order", ', ""), "does not claim 'in_order'"),
-        (("same_addresses", "same_adresses"), "no transport has; did you mean 'same_addresses'"),
+        (
+            ("same_addresses", "same_adresses"),
+            "not defined for a transport; did you mean 'same_addresses'",
+        ),
         (("frame_limit = 65536", "frame_limit = 64"), "frame_limit of 64; expected at least 4096"),
         (("frame_limit =", "frame_size ="), "has no 'frame_limit'"),
         (("def health", "def healthy"), "has no 'health'"),
-        (('name = "wire"', 'name = "cable"'), "calls itself 'cable', its entry points say wire"),
+        (('name = "wire"', 'name = "cable"'), "the name 'cable', but its entry points have wire"),
     ],
 )
 def test_what_a_transport_must_be(site, native_library, change, message):
@@ -144,7 +147,7 @@ def test_a_method_that_is_none(site):
 
 def test_a_name_that_is_not_its_entry_points(site):
     site.backend("red", ('name = "red"', 'name = "blue"'))
-    with pytest.raises(PluginLoadError, match="calls itself 'blue', its entry points say red"):
+    with pytest.raises(PluginLoadError, match="has the name 'blue', but its entry points have red"):
         plugins.load_unopened("backend", "red")
 
 
@@ -171,8 +174,11 @@ def test_a_link(site):
     [
         (("def dial", "def dail"), "has no 'dial'; did you mean 'dail'"),
         (("def key_pair(self): ...", "key_pair = 3"), "'key_pair' that cannot be called"),
-        (('"peer_keys"', '"peer_key"'), "'peer_key', which no link has; did you mean 'peer_keys'"),
-        (('name = "wire"', 'name = "cable"'), "calls itself 'cable', its entry points say wire"),
+        (
+            ('"peer_keys"', '"peer_key"'),
+            "'peer_key', which is not defined for a link; did you mean 'peer_keys'",
+        ),
+        (('name = "wire"', 'name = "cable"'), "the name 'cable', but its entry points have wire"),
     ],
 )
 def test_what_a_link_must_be(site, change, words):
@@ -206,11 +212,17 @@ def test_a_policy_and_an_engine(site):
         (("def policy(self)", "def polly(self)"), "has neither of 'engine' and 'policy'"),
         (("plugin = Fake()", "plugin = Fake()\nplugin.engine = len"), "has both of 'engine' and"),
         (("def policy(self)", "policy = 3\n    def other(self)"), "'policy' that cannot be called"),
-        (('{"policy"}', '{"engine"}'), "has the method 'policy'; of .* it must claim only that"),
-        (('{"policy"}', "()"), "has the method 'policy'; of .* it must claim only that"),
-        (('{"policy"}', '{"polcy"}'), "'polcy', which no scheduler has; did you mean 'policy'"),
+        (
+            ('{"policy"}', '{"engine"}'),
+            "has the method 'policy'; of .* it must claim only this one",
+        ),
+        (('{"policy"}', "()"), "has the method 'policy'; of .* it must claim only this one"),
+        (
+            ('{"policy"}', '{"polcy"}'),
+            "'polcy', which is not defined for a scheduler; did you mean 'policy'",
+        ),
         (("def health", "def healthy"), "has no 'health'"),
-        (('name = "red"', 'name = "blue"'), "calls itself 'blue', its entry points say red"),
+        (('name = "red"', 'name = "blue"'), "has the name 'blue', but its entry points have red"),
     ],
 )
 def test_what_a_scheduler_must_be(site, change, message):
@@ -282,7 +294,7 @@ def test_a_health_that_raises_is_not_healthy(site):
 
 def test_options_are_checked(site):
     site.backend("red", ('"red.level"', '"level"'))
-    with pytest.raises(PluginLoadError, match="'level'; a plugin's keys have a dot"):
+    with pytest.raises(PluginLoadError, match="'level'; the key of a plugin must contain a dot"):
         plugins.load_unopened("backend", "red")
 
 

@@ -6,7 +6,7 @@ environment, file, default. The file is the first ``pto.toml``, or ``pyproject.t
 variables.
 
 A key without a dot belongs to the core; a key with a dot belongs to a plugin. A record contains
-only the options of the core and of the chosen backend and runtime.
+only the settings of the core and of the chosen backend and runtime.
 """
 
 from pto_core.config.environment import adopt_environment, child_environment

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-# Published variable names whose settings belong to plugins. Such a plugin may not be installed.
+# Published variable names whose settings belong to plugins. No warning is issued for them, even if
+# the plugin is not installed.
 PUBLISHED = frozenset(
     {
         "PTO_AICPU_BUILD_GRAPH_BUILD_MODE",
@@ -23,7 +24,7 @@ def process_environment() -> Mapping[str, str]:
 
 
 def child_environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return a copy of this environment with ``changes``, for a compiler or another child.
+    """Return a copy of this environment with ``changes``, for a child process.
 
     The environment of this process does not change.
     """
@@ -36,7 +37,7 @@ def adopt_environment(changes: Mapping[str, str]) -> None:
 
 
 def unknown_variables(environ: Mapping[str, str], known: Iterable[str]) -> list[str]:
-    """List the variables that start with ``PTO_`` or ``PTO2_`` but that no option reads."""
+    """List the variables that start with ``PTO_`` or ``PTO2_`` and that no option reads."""
     expected = PUBLISHED | set(known)
     ours = (name for name in environ if name.startswith(("PTO_", "PTO2_")))
     return sorted(name for name in ours if name not in expected)

@@ -80,7 +80,8 @@ def _flatten(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 def _lines_of_keys(text: str) -> dict[str, int]:
     """Find the line number of each ``key =``, because tomllib does not report line numbers.
 
-    The result is only used in messages. A multi-line text may hide a key or look like a key.
+    The result may be wrong, because a multi-line text can contain a line that looks like a key. It
+    is used only in messages.
     """
     lines: dict[str, int] = {}
     table = ""

@@ -1,4 +1,4 @@
-"""Merge the sources of settings, from the weakest to the strongest, into one record."""
+"""Merge the sources of settings into one record; a stronger source overrides a weaker source."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def load_with_plugins(
 
 
 class _Sources:
-    """The sources of settings, as texts and mappings whose values were not checked yet."""
+    """The sources of settings, as texts and mappings. Their values are not checked yet."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class _Sources:
         if any(unknown_variables(environ, read) for environ in places.values()):
             read |= {option.variable for option in _options_of_all_plugins().values()}
         return [
-            f"{place.format(name)} is set and nothing reads it{suggestion(name, read)}"
+            f"{place.format(name)} is set, but no setting reads it{suggestion(name, read)}"
             for place, environ in places.items()
             for name in unknown_variables(environ, read)
         ]
@@ -177,7 +177,8 @@ def _table(options: Iterable[Option]) -> dict[str, Option]:
     for option in options:
         if option.key in table:
             raise ConfigError(
-                f"setting {option.key!r} is declared twice; the chosen backend and runtime clash",
+                f"setting {option.key!r} is declared by two plugins; choose another backend or "
+                "runtime",
                 name=option.key,
             )
         table[option.key] = option
@@ -185,7 +186,7 @@ def _table(options: Iterable[Option]) -> dict[str, Option]:
 
 
 def _pass_over(entry: Entry, known: Mapping[str, Option], *, shared: bool) -> None:
-    """Ignore a key of a plugin that is not chosen if the source may contain it; otherwise raise."""
+    """Ignore a key of a plugin that is not chosen if it is in a shared source; otherwise raise."""
     others = _options_of_all_plugins() if "." in entry.key else {}
     if entry.key not in others:
         raise unknown_setting(entry.key, {**others, **known}, entry.origin)
@@ -195,7 +196,7 @@ def _pass_over(entry: Entry, known: Mapping[str, Option], *, shared: bool) -> No
 
 
 def _options_of_all_plugins() -> Mapping[str, Option]:
-    """Return the options of all plugins; imports all of them, so it is called only for messages."""
+    """Return the options of all plugins. Imports all plugins, so it is called only for messages."""
     from pto_core import plugins
 
     return plugins.options_of_all()

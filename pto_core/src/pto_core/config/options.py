@@ -19,7 +19,7 @@ from pto_core.interfaces.parse import (
 from pto_core.interfaces.plugin import Option
 
 HAZARDS = ("raw", "full")
-"""Indexed by the values of the C field ``pto_run.hazards``."""
+"""The position of a name is its value in the C field ``pto_run.hazards``."""
 ON_WORKER_DEATH = ("fail", "restart", "reroute")
 START_METHODS = ("fork", "spawn")
 LOG_LEVELS = ("error", "warn", "info", "debug")
@@ -32,15 +32,15 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
         Option("backend", "a2a3sim", text, "platform that runs the kernels"),
         Option("runtime", "host_build_graph", text, "level-2 runtime variant"),
         Option("device", 0, integer(minimum=0), "number of the device"),
-        Option("block_dim", 0, integer(minimum=0), "blocks of a run; 0 is the platform's maximum"),
+        Option("block_dim", 0, integer(minimum=0), "blocks of a run; 0 means all blocks"),
         Option("aicpu_thread_num", 3, integer(1, 4), "AICPU threads of a run"),
-        Option("task_timeout_s", None, optional(number(minimum=0)), "limit for one task, seconds"),
+        Option("task_timeout_s", None, optional(number(minimum=0)), "time limit of a task, in s"),
         Option(
             "hazards",
             None,
             optional(choice(*HAZARDS)),
-            "conflicts that order tasks, where the runtime finds them; "
-            "none: full from Python, raw from C++",
+            "conflicts that order two tasks, if the runtime finds dependencies; "
+            "default: full for a Python orchestration, raw for C++",
         ),
         *_worker_options(),
         *_remote_options(),
@@ -55,12 +55,15 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
             "cache_limit_bytes",
             2 * 2**30,
             size_bytes,
-            "size of the compiled artefacts that are kept, the last used ones first; 0: no limit",
+            "maximum size of the compiled artefacts, of which the least recently used are removed; "
+            "0: no limit",
         ),
-        Option("jobs", _available_cpus(), integer(minimum=1), "compilers that run at once"),
-        Option("cxx", None, optional(text), "C++ compiler to prefer", "CXX", is_of_host=True),
+        Option(
+            "jobs", _available_cpus(), integer(minimum=1), "maximum number of compilers at once"
+        ),
+        Option("cxx", None, optional(text), "C++ compiler", "CXX", is_of_host=True),
         Option("log_level", "warn", choice(*LOG_LEVELS), "least severe message that is shown"),
-        Option("log_format", "text", choice(*LOG_FORMATS), "how log messages are written"),
+        Option("log_format", "text", choice(*LOG_FORMATS), "format of log messages"),
         Option(
             "pto_isa_root",
             None,
@@ -80,26 +83,26 @@ def _remote_options() -> tuple[Option, ...]:
             "remote_insecure",
             False,
             boolean,
-            "whether hosts without keys may be used, beside this one",
+            "whether other hosts may be used without keys",
         ),
         Option(
             "remote_buffer_bytes",
             2**40,
             size_bytes,
-            "bytes of addresses that a Worker reserves for its buffers on other hosts",
+            "bytes of addresses that a Worker reserves for remote buffers",
         ),
         Option(
             "remote_buffer_limit",
             0,
             size_bytes,
-            "bytes of buffers on a host that limits the memory of its clients",
+            "declared bytes of remote buffers, for a host that limits each client's memory",
         ),
-        Option("remote_lease_s", 3.0, number(minimum=0.1), "how long a cut to a host may last"),
+        Option("remote_lease_s", 3.0, number(minimum=0.1), "longest cut without loss, in s"),
         Option(
             "remote_memory_limit",
             2**32,
             size_bytes,
-            "bytes of shared memory that another host holds",
+            "maximum number of bytes of shared memory that another host stores",
         ),
     )
 
@@ -114,34 +117,34 @@ def _worker_options() -> tuple[Option, ...]:
             "heap_ring_size",
             2**30,
             size_bytes,
-            "bytes of each of a Worker's four heap rings; they take memory as they are used",
+            "bytes of each of a Worker's four heap rings; only used parts occupy memory",
         ),
         Option(
             "shared_memory_limit",
             None,
             optional(size_bytes),
-            "bytes of arrays that a Worker hands out; none: what memory leaves free at that moment",
+            "maximum number of bytes of shared memory of a Worker; none: the free memory",
         ),
         Option(
             "snapshot_limit",
             64 * 2**20,
             size_bytes,
-            "bytes of INOUT regions that a Worker keeps for tasks with retries",
+            "bytes of copies of INOUT regions that a Worker keeps for tasks with retries",
         ),
-        Option("child_window", 64, integer(1, 256), "tasks that may be in flight to one child"),
+        Option("child_window", 64, integer(1, 256), "most tasks in flight to one child"),
         Option(
             "child_queue_bytes",
             2**18,
             size_bytes,
-            "bytes of tasks that may be in flight to one child; also the largest task",
+            "maximum number of bytes of tasks in flight to one child; also limits a single task",
         ),
         Option(
             "child_start_timeout_s",
             60.0,
             number(minimum=0),
-            "how long a child may take until it is ready, seconds",
+            "time limit for the start of a child, in seconds",
         ),
-        Option("on_worker_death", "fail", choice(*ON_WORKER_DEATH), "what follows a child's death"),
+        Option("on_worker_death", "fail", choice(*ON_WORKER_DEATH), "reaction to a child's death"),
         Option("start_method", "fork", choice(*START_METHODS), "how children are started"),
     )
 

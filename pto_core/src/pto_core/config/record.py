@@ -41,10 +41,10 @@ class Config(Mapping[str, Any]):
         return key in self._settings
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a Config is frozen; replace({...}) gives another one")
+        raise AttributeError("a Config is immutable; replace({...}) returns a changed copy")
 
     def __delattr__(self, name: str) -> None:
-        raise AttributeError("a Config is frozen; replace({...}) gives another one")
+        raise AttributeError("a Config is immutable; replace({...}) returns a changed copy")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.settings(), self.warnings)

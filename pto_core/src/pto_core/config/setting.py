@@ -49,7 +49,7 @@ class Entry:
 
 
 def read_setting(option: Option, entry: Entry) -> Setting:
-    """Parse ``entry``. Raises :class:`ConfigError` for a value that the option does not accept."""
+    """Parse ``entry``. Raises :class:`ConfigError` if the option does not accept the value."""
     try:
         value = option.parse(_as_text(entry.raw))
     except ValueError as error:
@@ -68,7 +68,9 @@ def read_setting(option: Option, entry: Entry) -> Setting:
 def unknown_setting(key: str, known: Iterable[str], origin: str, why: str = "") -> ConfigError:
     """Return the error for an unknown key."""
     otherwise = (
-        "; no installed plugin has it" if "." in key else "; `pto config` lists all settings"
+        "; no installed plugin has this setting"
+        if "." in key
+        else "; `pto config` lists all settings"
     )
     hint = why or suggestion(key, known) or otherwise
     return ConfigError(f"unknown setting {key!r} ({origin}){hint}", name=key, origin=origin)
@@ -87,4 +89,4 @@ def _as_text(raw: Any) -> str:
         return str(raw)
     if isinstance(raw, list | tuple):
         return ",".join(map(_as_text, raw))
-    raise ValueError("a text, a number, true, false, or a list of them")
+    raise ValueError("a text, a number, true or false, or a list of such values")

@@ -1,4 +1,4 @@
-"""Clear the variables in exception tracebacks before the memory that they refer to is freed."""
+"""Clear variables in exception tracebacks before the device memory they refer to is freed."""
 
 from __future__ import annotations
 

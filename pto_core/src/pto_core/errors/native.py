@@ -28,7 +28,7 @@ from pto_core.errors.tree import (
 
 @dataclass(frozen=True)
 class _Record:
-    """The members of a ``pto_error``. A member that does not apply to the error is None."""
+    """The members of a ``pto_error``. A member that does not apply to this error is None."""
 
     status: int
     message: str
@@ -57,7 +57,7 @@ def from_status(
     file: str = "",
     kernel: str = "",
 ) -> PtoError:
-    """Return the exception for a native status; its fields are set from the arguments.
+    """Return the exception for a native status, with its fields set from the arguments.
 
     As in ``pto_error``, -1 and the empty string mean "does not apply". If the message does not name
     its kernel, the name is prepended. An unknown status becomes an ``InternalError``.
@@ -91,7 +91,7 @@ def from_exit(name: str, cause: BaseException) -> OrchestrationError:
     code = _exit_code(cause) if isinstance(cause, SystemExit) else 1
     error = OrchestrationError(
         f"orchestration {name!r} raised {type(cause).__name__}: {cause} (code {code}); "
-        "an orchestration must not end the process, let it raise another exception",
+        "an orchestration must not end the process; raise another exception",
         code=code,
     )
     error.__cause__ = cause
@@ -117,7 +117,7 @@ def from_result(name: str, result: object) -> PtoError | None:
         )
     return UsageError(
         f"orchestration {name!r} returned {_shown(result)}; return nothing, or an int: "
-        "0 for success, another one to fail the run; results belong in Out arguments",
+        "0 for success, any other int to fail the run; write results into Out arguments",
         name="orchestration",
         value=result,
         expected="None or an int",
@@ -130,7 +130,7 @@ def _shown(value: object) -> str:
 
 
 def _maker(kind: type[PtoError], **fixed: str) -> Callable[[_Record], PtoError]:
-    """Return a function that creates a ``kind`` and copies its fields from a record."""
+    """Return a function that creates an error of class ``kind`` with the fields of a record."""
     copied = [name for name in kind.fields if name in _Record.__dataclass_fields__]
 
     def make(record: _Record) -> PtoError:
@@ -175,8 +175,8 @@ def _internal(record: _Record) -> PtoError:
     return InternalError(f"{record.message} (status {record.status})")
 
 
-# The names of PTO_RESOURCE_* of pto/abi/status.h, and the pattern of a setting in a deadlock
-# message.
+# The names of the resources PTO_RESOURCE_* in pto/abi/status.h, by their numbers, and the pattern
+# of a setting in a deadlock message.
 _RESOURCES = {
     1: "task ring",
     2: "heap ring",

@@ -12,13 +12,13 @@ def _rebuild(cls: type[PtoError], message: str, fields: dict[str, Any]) -> PtoEr
 class PtoError(Exception):
     """The root of the error tree.
 
-    ``fields`` lists the attributes of a class. Each is set from the keyword of the same name and
-    defaults to None. An unknown keyword is a ``TypeError``.
+    ``fields`` lists the attributes of a class. Each attribute is set from the keyword of the same
+    name and defaults to None. An unknown keyword is a ``TypeError``.
     """
 
     fields: ClassVar[tuple[str, ...]] = ()
     exit_code: ClassVar[int] = 4
-    """The exit code of the ``pto`` command: 1 wrong result, 2 usage, 3 build, 4 run, 5 plugin."""
+    """The exit code of ``pto`` for the error: 1 wrong result, 2 usage, 3 build, 4 run, 5 plugin."""
 
     def __init__(self, message: str, **fields: Any) -> None:
         super().__init__(message)
@@ -80,7 +80,7 @@ class DuplicatePluginError(PluginError):
 
 
 class PluginLoadError(PluginError):
-    """Importing or checking the plugin failed; the cause is chained."""
+    """Importing or checking the plugin failed; the ``__cause__`` is the reason."""
 
 
 class PluginUnavailableError(PluginLoadError):
@@ -127,7 +127,7 @@ class DeviceMemoryError(CapacityError):
 
 
 class AddressError(PtoError):
-    """An address is outside live device memory, or a write went past a buffer."""
+    """An address is outside live device memory, or a write exceeded a buffer."""
 
     fields: ClassVar[tuple[str, ...]] = ("task", "func_id", "core", "kernel", "address")
 
@@ -301,7 +301,7 @@ class ControlError(EndpointError):
 
 
 class RemoteError(PtoError):
-    """An exception of another host whose class is not rebuilt here.
+    """An exception from another host. Its class is not imported on this host.
 
     ``type_name`` is its class, ``remote_traceback`` its traceback as text.
     """

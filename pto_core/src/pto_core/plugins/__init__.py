@@ -1,7 +1,7 @@
 """Find, check and load plugins.
 
-The records of plugins come from the metadata of installed distributions; no plugin is imported for
-them. Loading a plugin imports only that plugin. A plugin that is broken, duplicate, misspelt or
+The records of plugins are read from the metadata of installed distributions, without importing a
+plugin. Loading a plugin imports only that plugin. A plugin that is broken, duplicate, misspelt or
 outdated causes an error that names the distribution and its version. It does not affect other
 plugins.
 """

@@ -1,7 +1,7 @@
 """The installation commands that messages recommend.
 
-The distributions of pto are on no public index, where anyone could publish a package with one of
-their names. So every message names commands that install from local files only.
+The distributions of pto are on no public index, and anyone could publish a package with such a name
+there. Therefore every message recommends commands that install from local files only.
 """
 
 from __future__ import annotations

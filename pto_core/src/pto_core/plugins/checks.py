@@ -36,7 +36,7 @@ _TRANSPORT_CAPABILITIES = frozenset({"in_order", "same_addresses"})
 _LINK_CAPABILITIES = frozenset({"encrypted", "peer_keys"})
 SCHEDULER_KINDS = ("engine", "policy")
 _SCHEDULER_CAPABILITIES = frozenset({*SCHEDULER_KINDS, "reference_order"})
-# The size of a frame header with the arguments of a task that has a few tensors.
+# Enough bytes for a frame header and the arguments of a task with a few tensors.
 _SMALLEST_FRAME_LIMIT = 4096
 
 
@@ -59,7 +59,7 @@ def check_plugin(record: PluginRecord, plugin: Any) -> None:
     if "name" in _ATTRIBUTES[record.family] and plugin.name not in record.names:
         raise load_error(
             record,
-            f"calls itself {plugin.name!r}, its entry points say {' and '.join(record.names)}",
+            f"has the name {plugin.name!r}, but its entry points have {' and '.join(record.names)}",
         )
     if "options" in _METHODS[record.family]:
         _check_options(record, plugin)
@@ -78,7 +78,7 @@ def health_of(plugin: Any) -> Health:
     except Exception as error:  # noqa: BLE001 - a plugin may raise any exception
         return Health(False, f"health() raised {type(error).__name__}: {error}", "report it")
     if not isinstance(health, Health):
-        return Health(False, f"health() gave {health!r}, not a Health", "report it")
+        return Health(False, f"health() returned {health!r}, not a Health", "report it")
     return health
 
 
@@ -96,10 +96,10 @@ def load_error(record: PluginRecord, what: str) -> PluginLoadError:
 def version_error(
     record: PluginRecord, what: str, wanted: int, found: object
 ) -> PluginVersionError:
-    """Return the error for a plugin that was made for another version of ``what``."""
+    """Return the error for a plugin that was built for another version of ``what``."""
     return PluginVersionError(
         f"{record.family} {record.name!r} ({record.source}) is for version {found} of the {what}, "
-        f"this core has version {wanted}; {reinstall(record.distribution)}",
+        f"but this core has version {wanted}; {reinstall(record.distribution)}",
         family=record.family,
         plugin=record.name,
         distribution=record.distribution,
@@ -122,12 +122,14 @@ def _check_transport(record: PluginRecord, plugin: Any) -> None:
         near = "".join(suggestion(name, dir(plugin)) for name in _TRANSPORT_KINDS)
         raise load_error(record, f"has neither 'library' (native) nor 'connect' (Python){near}")
     if len(kinds) > 1:
-        raise load_error(record, "has both 'library' and 'connect'; a transport is of one kind")
+        raise load_error(
+            record, "has both 'library' and 'connect'; a transport must have one of them"
+        )
     if not callable(getattr(plugin, kinds[0])):
         raise load_error(record, f"has a {kinds[0]!r} that cannot be called")
     _check_capabilities(record, plugin, _TRANSPORT_CAPABILITIES)
     if "in_order" not in plugin.capabilities:
-        raise load_error(record, "does not claim 'in_order'; children order themselves by it")
+        raise load_error(record, "does not claim 'in_order'; children need frames in order")
     limit = plugin.frame_limit
     if not isinstance(limit, int) or limit < _SMALLEST_FRAME_LIMIT:
         what = f"has a frame_limit of {limit!r}; expected at least {_SMALLEST_FRAME_LIMIT} bytes"
@@ -138,20 +140,23 @@ def _check_scheduler(record: PluginRecord, plugin: Any) -> None:
     kinds = [name for name in SCHEDULER_KINDS if hasattr(plugin, name)]
     if len(kinds) != 1:
         found = "both" if kinds else "neither"
-        raise load_error(record, f"has {found} of 'engine' and 'policy'; it needs one of them")
+        raise load_error(
+            record, f"has {found} of 'engine' and 'policy'; a scheduler needs exactly one"
+        )
     if not callable(getattr(plugin, kinds[0])):
         raise load_error(record, f"has a {kinds[0]!r} that cannot be called")
     _check_capabilities(record, plugin, _SCHEDULER_CAPABILITIES)
     if set(plugin.capabilities) & set(SCHEDULER_KINDS) != set(kinds):
         raise load_error(
-            record, f"has the method {kinds[0]!r}; of {SCHEDULER_KINDS} it must claim only that"
+            record,
+            f"has the method {kinds[0]!r}; of {SCHEDULER_KINDS}, it must claim only this one",
         )
 
 
 def _check_capabilities(record: PluginRecord, plugin: Any, known: frozenset[str]) -> None:
     unknown = set(plugin.capabilities) - known
     if unknown:
-        what = f"claims the capability {min(unknown)!r}, which no {record.family} has"
+        what = f"claims the capability {min(unknown)!r}, which is not defined for a {record.family}"
         raise load_error(record, what + suggestion(min(unknown), known))
 
 
@@ -163,8 +168,8 @@ def _check_options(record: PluginRecord, plugin: Any) -> None:
         raise load_error(record, what) from error
     for option in options:
         if not isinstance(option, Option):
-            raise load_error(record, f"lists {option!r} among its options, which is not an Option")
+            raise load_error(record, f"lists the option {option!r}, which is not an Option object")
         if "." not in option.key:
             raise load_error(
-                record, f"adds the setting {option.key!r}; a plugin's keys have a dot in them"
+                record, f"adds the setting {option.key!r}; the key of a plugin must contain a dot"
             )

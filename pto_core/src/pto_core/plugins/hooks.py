@@ -24,7 +24,7 @@ class Hooks:
 
     @hookspec
     def pto_run_finished(self, info: RunInfo, report: Any, error: BaseException | None) -> None:
-        """Called after a run. ``report`` is its ``RunReport``; it is None if ``error`` is set."""
+        """Called after a run. ``report``: its ``RunReport``, or None if ``error`` is set."""
 
     @hookspec
     def pto_case_started(self, info: CaseInfo) -> None:

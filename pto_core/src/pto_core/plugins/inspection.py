@@ -35,11 +35,13 @@ def inspect_all() -> list[Inspection]:
 
 
 def inspect(record: PluginRecord, others: Sequence[PluginRecord] = ()) -> Inspection:
-    """Import and check one plugin; ``others`` is its family, in which duplicates are searched."""
+    """Import and check one plugin; ``others``: the family, to detect duplicate names."""
     nothing: frozenset[str] = frozenset()
     problem: PluginError | None = duplicate_error(record, others)
     if problem is not None:
-        return Inspection(record, nothing, Health(False, problem.message, "uninstall one of them"))
+        return Inspection(
+            record, nothing, Health(False, problem.message, "uninstall one of the plugins")
+        )
     try:
         plugin = load_record(record)
         if record.family == "observer":

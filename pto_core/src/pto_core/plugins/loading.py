@@ -30,7 +30,7 @@ from pto_core.plugins.records import PluginRecord, find, installed
 
 
 def load_backend(name: str) -> Backend:
-    """Return the backend called ``name``, which is usable on this machine.
+    """Return the backend called ``name``. The backend is usable on this machine.
 
     Imports only that plugin. Raises :class:`~pto_core.errors.BackendUnavailableError` if the
     backend is not usable on this machine; no other backend is used in its place. Raises another
@@ -66,7 +66,7 @@ def load_runtime(name: str) -> Runtime:
 def load_transport(name: str) -> NativeTransport | PythonTransport:
     """Return the transport called ``name``; imports only that plugin.
 
-    ``isinstance(transport, NativeTransport)`` tells native transports from those in Python. Raises
+    ``isinstance(transport, NativeTransport)`` is true for native transports only. Raises
     :class:`~pto_core.errors.PluginError`.
     """
     record = find("transport", name)
@@ -118,7 +118,7 @@ def load_scheduler(name: str) -> EnginePlugin | PolicyPlugin:
 
 
 def load_unopened(family: str, name: str) -> Backend | Runtime:
-    """Return a plugin for reading its options and capabilities; it may be unusable here."""
+    """Return a plugin whose options and capabilities are read; it may be unusable here."""
     return cast("Backend | Runtime", load_record(find(family, name)))
 
 
@@ -155,7 +155,7 @@ def options_of_all() -> Mapping[str, Option]:
         try:
             plugin = load_record(record)
         except PluginError:
-            continue  # its options are omitted here; `pto plugins` shows the reason
+            continue  # this plugin cannot be imported; `pto plugins` shows the reason
         options.update((option.key, option) for option in plugin.options())
     return options
 

@@ -31,11 +31,11 @@ def library_error(record: PluginRecord, path: Path) -> PluginLoadError | PluginV
         entry = getattr(library, symbol)
     except (OSError, AttributeError) as error:
         return load_error(record, f"has a native library that cannot be used: {error}")
-    # The first member of every table is the version, so it can always be read.
+    # The first member of every table is its version, in all versions of the ABI.
     entry.restype = ctypes.POINTER(ctypes.c_uint32)
     table = entry() if record.family == "backend" else entry(record.name.encode())
     if not table:
-        return load_error(record, f"has a native library whose {symbol}() gives no table")
+        return load_error(record, f"has a native library whose {symbol}() returns no table")
     if table[0] != ABI_VERSION:
         return version_error(record, "native ABI", ABI_VERSION, table[0])
     return None

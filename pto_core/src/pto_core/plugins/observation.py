@@ -98,13 +98,13 @@ def _manager(plugins: Mapping[PluginRecord, Any]) -> Any:
         try:
             manager.register(plugin, name=f"{record.name} ({record.source})")
         except pluggy.PluginValidationError as error:
-            what = "has a hook that does not fit: " + " ".join(str(error).split())
+            what = "has a hook with an invalid signature: " + " ".join(str(error).split())
             raise load_error(record, what) from error
     return manager
 
 
 def _hook_failed(hook: str, caller: Any, error: Exception) -> PluginError:
-    """Return the error for an exception in a hook; the traceback shows which observer raised it."""
+    """Return the error for an exception in a hook; find its observer in the traceback."""
     codes = set()
     trace = error.__traceback__
     while trace is not None:

@@ -18,7 +18,7 @@ from pto_core.plugins.advice import install
 
 FAMILIES = ("backend", "runtime", "transport", "link", "scheduler", "command", "observer")
 
-# The plugins that this project publishes, for the installation commands in messages.
+# The plugins of this project. Messages about a missing plugin contain its installation commands.
 _OURS = frozenset(
     {
         ("backend", "a2a3sim"),
@@ -31,7 +31,7 @@ _OURS = frozenset(
         ("link", "zmq"),
     }
 )
-# Planned backends, which cannot be installed yet, each with the name of its simulator.
+# Planned backends that do not exist yet, each with the name of its simulator.
 _LATER = {"a2a3": "a2a3sim"}
 
 
@@ -112,7 +112,7 @@ def installed(family: str) -> list[PluginRecord]:
 
 
 def find(family: str, name: str) -> PluginRecord:
-    """Return the record that ``name`` selects; there must be exactly one.
+    """Return the record that ``name`` selects.
 
     Raises :class:`UnknownPluginError` or :class:`DuplicatePluginError`. Raises
     :class:`BackendUnavailableError` or :class:`PluginUnavailableError` for a plugin of this project
@@ -131,7 +131,7 @@ def find(family: str, name: str) -> PluginRecord:
 def duplicate_error(
     record: PluginRecord, others: Sequence[PluginRecord], name: str | None = None
 ) -> DuplicatePluginError | None:
-    """Return whether a name of ``record`` (or ``name``) also selects a record in ``others``."""
+    """Return the error if ``name``, or any name of ``record``, also selects another record."""
     wanted = {name} if name is not None else set(record.names)
     for other in others:
         shared = wanted & set(record.names) & set(other.names)
@@ -165,7 +165,7 @@ def _unknown(family: str, name: str, candidates: Sequence[PluginRecord]) -> PtoE
         return PluginUnavailableError(message, family=family, plugin=name)
     message = f"no {family} called {name!r} is installed{suggestion(name, known)}; {listed}"
     if not known and family in ("backend", "runtime", "transport", "link"):
-        message += f"; to install our plugins, {install()}"
+        message += f"; to install the plugins of this project, {install()}"
     return UnknownPluginError(message, family=family, plugin=name, known=tuple(known))
 
 

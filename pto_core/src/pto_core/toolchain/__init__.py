@@ -1,6 +1,6 @@
 """Convert C++ sources to shared libraries: compilers, flags and the cache of artefacts.
 
-Importing this package does not import its modules; each name is loaded at its first use.
+Importing this package imports none of its modules; each name is loaded when it is first used.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Published sources mark device functions ``[aicore]``, ``[[aicore]]`` or ``__attr
 at any place among the specifiers of a declaration. The last form only causes a warning on the host.
 The first form is not C++, and compilers refuse the second form after ``static`` or ``inline``. A
 macro cannot distinguish the forms, so both bracket forms are removed from the preprocessed text.
-The line markers in this text keep the line numbers of the user's files in diagnostics.
+The line markers in that text ensure that diagnostics have the line numbers of the user's files.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 
 # After an attribute, the rest of a declaration follows: a name, `~` or another attribute. This
-# distinguishes it from an index (`table[aicore];`) and from the capture of a lambda (`[aicore] {`,
-# `[aicore](int)`).
+# distinguishes an attribute from an index (`table[aicore];`) and from the capture of a lambda
+# (`[aicore] {`, `[aicore](int)`).
 _REST = r"(?=\s*(?:[A-Za-z_~:]|\[))"
 _DOUBLE = re.compile(r"\[\s*\[\s*aicore\s*\]\s*\]")
 _SINGLE = re.compile(r"(?<!\[)\[\s*aicore\s*\](?!\s*\])" + _REST)

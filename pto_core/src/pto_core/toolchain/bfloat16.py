@@ -1,4 +1,4 @@
-"""Find kernels that use bfloat16 but would be computed in half precision.
+"""Find kernels that use bfloat16 although their results would be computed in half precision.
 
 The kernel tile library takes bfloat16 from ``<stdfloat>``. If the compiler lacks this header, the
 library computes in half precision (float16) without a message, and results are wrong.
@@ -19,7 +19,7 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def precision_warning(request: BuildRequest, compiler: Compiler, read: Iterable[Path]) -> str:
-    """Return the warning for a kernel that is computed in half precision, otherwise an empty text.
+    """Return the warning for a kernel that computes bfloat16 in half precision, otherwise "".
 
     ``read`` lists the files that the compiler read. The user's files among them are searched for
     bfloat16.

@@ -36,7 +36,7 @@ class Cancelled(Exception):
 
 
 class Builder:
-    """A builder with the compilers of one group; any thread may call its methods."""
+    """Builds artefacts; ``group`` runs the compilers. Any thread may call the methods."""
 
     def __init__(
         self,
@@ -52,11 +52,11 @@ class Builder:
         self._cancelled = cancelled
 
     def build(self, request: BuildRequest, compilers: Sequence[Compiler]) -> Path:
-        """Return the artefact. Compile it, unless another process builds it meanwhile.
+        """Return the artefact; compile it, unless another process builds it meanwhile.
 
-        The first compiler decides. Only a source that needs a newer C++ library is tried with the
-        next compiler. If the source does not define the entry, the fallback of the request is
-        built. Raises CompileError.
+        Only the first compiler is used, unless it lacks a part of the C++ library that the source
+        needs. Then the next compiler is tried. If the source does not define the entry, the
+        fallback of the request is built. Raises CompileError.
         """
         try:
             return self._first_result(lambda one: self._build_with(request, one), compilers)
@@ -75,7 +75,7 @@ class Builder:
     def _first_result(
         self, action: Callable[[Compiler], Result], compilers: Sequence[Compiler]
     ) -> Result:
-        """Return the result of the first compiler, or of a later one with the C++ library."""
+        """Return the result of the first compiler that has the required part of the C++ library."""
         first_error: CompileError | None = None
         for compiler in compilers:
             try:
@@ -86,7 +86,7 @@ class Builder:
                     break
             except OSError as error:
                 raise self._cache_error(error) from error
-        assert first_error is not None, "a request without a compiler"
+        assert first_error is not None, "the caller must pass a compiler"
         raise first_error
 
     def _build_fallback(
@@ -158,7 +158,8 @@ class Builder:
 
     def _run(self, command: Sequence[str], request: BuildRequest, scratch: Path) -> Outcome:
         self._pause(0)
-        # Place the compiler's temporary files where a sweep finds them if the compiler is killed.
+        # Place the compiler's temporary files in a folder from which a sweep removes them if the
+        # compiler is killed.
         environment = {
             **self._environment,
             **dict(request.environment),
@@ -203,7 +204,7 @@ class Builder:
 
 
 def _unit_of(request: BuildRequest, scratch: Path) -> Path:
-    """Return the translation unit of a request; a generated one is written to ``scratch``."""
+    """Return the file to compile; if its text is generated, write it to ``scratch`` first."""
     if request.unit is None:
         return request.source
     unit = scratch / "unit.cpp"

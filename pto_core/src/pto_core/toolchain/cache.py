@@ -78,8 +78,8 @@ class ArtefactCache:
     def sweep(self) -> None:
         """Remove scratch folders and lock files of processes that have ended.
 
-        A scratch folder may have no lock file: a compiler that outlived its builder for a moment
-        may have written into the folder while it was being removed.
+        A scratch folder may have no lock file, if a compiler ran longer than its killed builder and
+        wrote a file while another sweep removed the folder.
         """
         with contextlib.suppress(OSError):
             for folder in (self._scratch, self._locks):
@@ -96,8 +96,8 @@ class ArtefactCache:
     def trim(self, limit_bytes: int) -> None:
         """Remove the least recently used artefacts until the total size is within the limit.
 
-        Artefacts that were used in the last ten minutes are never removed. Only one process at a
-        time removes artefacts; other processes skip it.
+        Artefacts that were used in the last ten minutes are never removed. If another process is
+        removing artefacts, this call does nothing.
         """
         with FileLock(self._locks / "trim.lock") as lock:
             if not lock.try_acquire():
@@ -214,7 +214,7 @@ def _record(path: Path) -> list[Any]:
 
 
 def _note_use(artefact: Path, noted_s: float) -> None:
-    """Set the modification time to now; do nothing if the cache cannot be written."""
+    """Record a use of the artefact now; do nothing if the cache cannot be written."""
     if time.time() - noted_s > _NOTE_USE_S:
         with contextlib.suppress(OSError):
             os.utime(artefact)

@@ -1,8 +1,8 @@
 """Child processes that end with this process, together with their own children.
 
-The children of a group are in one process group. The group leader, a shell, waits on a pipe whose
-other end only this process holds. When this process ends, even by SIGKILL, the pipe closes and the
-leader ends the group.
+The children of a group are in one process group. The group leader is a shell that reads a pipe.
+Only this process has the other end of the pipe. When this process ends, even by SIGKILL, the pipe
+closes and the leader ends the group.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-# This process can write one process number to the pipe. That process then receives SIGTERM and some
-# time to end. Without a number, all processes are killed at once.
+# If this process has written a process id to the pipe, the leader sends SIGTERM to that process and
+# waits up to 2 s before it kills the group. Otherwise it kills the group at once.
 _LEADER_SCRIPT = """\
 trap "" TERM
 read -r pid && {
@@ -41,7 +41,7 @@ class Outcome:
 
 
 class ProcessGroup:
-    """A group of children that end with this process. Leaving the context kills the running ones.
+    """A group of children that end with this process. Leaving the context kills all of them.
 
     Several threads may call ``start`` and ``run`` at once.
     """
@@ -74,9 +74,9 @@ class ProcessGroup:
         environment: Mapping[str, str] | None = None,
         pass_descriptors: Sequence[int] = (),
     ) -> subprocess.Popen[bytes]:
-        """Start a child whose standard error is its standard output.
+        """Start a child; its standard error goes to the same place as its standard output.
 
-        Raises OSError if the child cannot be started, even if the group was closed.
+        Raises OSError if the child cannot be started, or if the group was closed.
         """
         with self._lock:
             if self._lifeline < 0:
@@ -93,13 +93,13 @@ class ProcessGroup:
             )
 
     def give_time(self, process: subprocess.Popen[bytes]) -> None:
-        """When this process dies, send SIGTERM to ``process`` first and wait two seconds."""
+        """If this process dies, ``process`` receives SIGTERM and has 2 s until SIGKILL."""
         os.write(self._lifeline, f"{process.pid}\n".encode())
 
     def run(
         self, command: Sequence[str], folder: Path | None, environment: Mapping[str, str]
     ) -> Outcome:
-        """Run one child to its end. Raises OSError if it cannot be started."""
+        """Run one child until it exits. Raises OSError if it cannot be started."""
         process = self.start(
             command, stdout=subprocess.PIPE, folder=folder, environment=environment
         )
@@ -112,7 +112,7 @@ class ProcessGroup:
         with self._lock:
             if self._lifeline < 0:
                 return
-            # The leader's exit status was not collected, so the number of the group is still valid.
+            # The leader's exit status was not collected, so no other group can have this number.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._leader.pid, signal.SIGKILL)
             self._leader.wait()

@@ -24,7 +24,7 @@ from pto_core.errors import CompileError
 
 HOST_COMPILERS = (*(f"g++-{major}" for major in range(19, 10, -1)), "g++", "clang++")
 
-# For each standard, the names that compilers use for it, the final name first.
+# For each standard, the values of -std= that compilers accept, the final name first.
 _SPELLINGS = {
     "c++17": ("c++17", "c++1z"),
     "c++20": ("c++20", "c++2a"),
@@ -103,7 +103,7 @@ def find_compiler(command: str, cache_dir: Path) -> Compiler | None:
 
 
 def _fingerprint(arguments: Sequence[str], program: str) -> str:
-    """Hash the files of a command line, so that the hash changes if one of them is replaced."""
+    """Return a hash that changes if a file of the command line is replaced."""
     parts: list[str] = [program]
     for word in arguments:
         path = shutil.which(word)

@@ -1,4 +1,4 @@
-"""Read the list of files that a compiler read, from the make rule that it wrote."""
+"""List the files that a compiler read; the compiler lists them in a make rule."""
 
 from __future__ import annotations
 

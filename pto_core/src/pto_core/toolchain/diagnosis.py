@@ -87,14 +87,14 @@ def no_compiler_error(request: BuildRequest, tried: Sequence[str]) -> CompileErr
     """Return the error for a source that no compiler on this machine accepts."""
     attempts = f"tried {', '.join(tried)}" if tried else "none was found"
     return CompileError(
-        f"no C++ compiler here accepts {request.standard}, which {request.name} needs "
-        f"({attempts}); {gxx_advice(11)}, or set CXX to one",
+        f"no C++ compiler here accepts {request.standard}, required by {request.name} "
+        f"({attempts}); {gxx_advice(11)}, or set CXX to such a compiler",
         source=str(request.source),
     )
 
 
 def no_space_error(folder: Path, what: str, free_bytes: int | None) -> CompileError:
-    """Return the error for a cache that cannot be written; ``free_bytes`` is set on a full disk."""
+    """Return the error for a cache that cannot be written; ``free_bytes``: if the disk is full."""
     full = free_bytes is not None
     free = f" ({free_bytes / 2**20:.1f} MiB free)" if free_bytes is not None else ""
     return CompileError(
@@ -131,7 +131,7 @@ def _advice(request: BuildRequest, compiler: Compiler, output: str) -> str:
     is_in_library = root is not None and found is not None and root in Path(found["file"]).parents
     if is_in_library and not compiler.has_stdfloat:
         return (
-            f"The error is in the kernel tile library ({root}), whose newer versions do not "
+            f"The error is in the kernel tile library ({root}), and newer versions of it do not "
             f"compile with compilers as old as {compiler.name}. {_sentence(gxx_advice(13))}, or "
             "set CXX to a newer compiler."
         )
@@ -145,7 +145,7 @@ def _tile_header_advice(request: BuildRequest, header: str) -> str:
         what = "has no folder include/pto" if root.is_dir() else "is not a folder"
         return (
             f"PTO_ISA_ROOT is {root}, which {what}: set it to the folder of the kernel tile "
-            "library, the one that holds include/pto."
+            "library that contains include/pto."
         )
     if not header.startswith(("pto/", "pto-")):
         return ""
@@ -178,7 +178,7 @@ def _missing_entry_error(request: BuildRequest, compiler: Compiler, output: str)
 
 def default_entry_warning(request: BuildRequest) -> str:
     """Return the warning that the default entry runs instead of the named function."""
-    assert request.fallback is not None, "the fallback was built"
+    assert request.fallback is not None, "a fallback was built, so the request has one"
     return (
         f"{request.source} has no function {request.entry!r}, which is function_name in "
         f"ORCHESTRATION{_similar(request)}; {request.fallback.entry} runs instead, as with the "
@@ -194,7 +194,7 @@ def _similar(request: BuildRequest) -> str:
 
 
 def _command(request: BuildRequest, compiler: Compiler) -> str:
-    """Return a command for the user, which does not need the temporary generated file."""
+    """Return a command that the user can run; it does not need the temporary generated file."""
     return shlex.join((*request.command(compiler), "-o", "artefact.so", str(request.source)))
 
 

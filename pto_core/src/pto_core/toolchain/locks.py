@@ -1,6 +1,6 @@
 """File locks between processes: the process that holds an ``flock`` on the file owns the lock.
 
-The file exists only while a process holds or awaits the lock, so that no file is left behind. A
+The file exists only while a process holds the lock or waits for it, so no unused files remain. A
 holder that is killed loses the lock with its process, and the next holder removes the file.
 """
 
@@ -15,7 +15,7 @@ POLL_S = 0.02
 
 
 class FileLock:
-    """An exclusive lock of a file. Each thread needs an instance of its own."""
+    """An exclusive lock of a file. Each thread needs its own instance."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -40,7 +40,7 @@ class FileLock:
         return True
 
     def acquire(self, pause: Callable[[float], None]) -> None:
-        """Take the lock; call ``pause(seconds)``, which may raise to give up, between attempts."""
+        """Take the lock; between attempts call ``pause(seconds)``, which may raise to give up."""
         while not self.try_acquire():
             pause(POLL_S)
 
@@ -48,8 +48,8 @@ class FileLock:
         """Remove the file and release the lock; a second call has no effect."""
         if self._descriptor < 0:
             return
-        # Remove the file while the lock is held: a process that opened it before then sees that it
-        # is not current.
+        # Remove the file before the lock is released. A process that has opened the removed file
+        # gets its lock, detects that the file was removed, and tries again.
         self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
         self._descriptor = -1

@@ -34,7 +34,7 @@ _PYTHON_HEADERS = {
 
 
 def this_release() -> Mapping[str, str]:
-    """Return the fields of ``/etc/os-release``; an empty mapping if the file does not exist."""
+    """Return the fields of ``/etc/os-release``; empty if the file does not exist."""
     try:
         return platform.freedesktop_os_release()
     except OSError:

@@ -1,4 +1,4 @@
-"""Record the file names that must not exist if the result of a build is to stay valid.
+"""Record the file names that do not exist at a build and whose creation would invalidate it.
 
 A header is taken from the first searched folder that contains it. A new file in an earlier folder
 would replace it, although no file of the build has changed. The name in the ``#include`` is not
@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 FreeNames = dict[str, list[str]]
-"""Names that do not exist, by the existing folder that would contain them."""
+"""Keys: existing folders. Values: names that do not exist in the folder."""
 
 
 def free_names(read: Iterable[Path], searched: Iterable[Path]) -> FreeNames:
-    """Return the missing names in ``searched`` that would replace a file in ``read`` if created."""
+    """Return the missing names in ``searched`` that, if created, would hide a file in ``read``."""
     content: dict[str, frozenset[str]] = {}
     found: dict[str, set[str]] = {}
     ends = {path.parts[index:] for path in read for index in range(1, len(path.parts))}

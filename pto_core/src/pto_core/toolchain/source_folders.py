@@ -22,7 +22,7 @@ _HASH_BYTES = 20
 
 
 class SourceFolders:
-    """The folders that a process uses. They are not removed before :meth:`close` or its exit.
+    """The folders that this process uses. They stay until :meth:`close` or the process's exit.
 
     Methods may raise OSError if the cache cannot be used. ``limit_bytes``: the limit for the total
     size of all folders (0 means no limit); locked folders are not removed. Only one thread uses the
@@ -33,7 +33,7 @@ class SourceFolders:
         self._cache = ArtefactCache(cache_dir)
         self._root = cache_dir / "sources"
         self._limit_bytes = limit_bytes
-        self._held: dict[Path, int] = {}  # a descriptor that holds the lock
+        self._held: dict[Path, int] = {}  # values: descriptors that hold the locks
 
     def folder(self, files: Mapping[str, bytes], folders: Collection[str] = ()) -> Path:
         """Return the folder that contains exactly these files; write it if it does not exist.

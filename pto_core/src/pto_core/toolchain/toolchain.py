@@ -1,4 +1,4 @@
-"""The toolchain: convert C++ sources to shared libraries, and build each only once."""
+"""The toolchain: converts C++ sources to shared libraries, each only once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _COMPILER_VARIABLES = (
 class BuildEvent:
     """Progress of a build: ``source`` is ``cached``, ``started``, ``built`` or ``failed``.
 
-    ``done`` of ``total`` requests are finished; ``seconds`` is the duration of this one.
+    ``done`` of ``total`` requests are finished; ``seconds`` is the duration of this request.
     """
 
     source: Path
@@ -73,7 +73,7 @@ class Toolchain:
         self._environment = child_environment(environment)
         self._compilers: dict[tuple[tuple[str, ...], str], list[Compiler]] = {}
         self.precision_warnings: list[str] = []
-        """One text for each kernel built so far whose bfloat16 is computed in half precision."""
+        """A warning for each kernel built so far that computes bfloat16 in half precision."""
 
     def build_kernel(
         self,
@@ -133,8 +133,8 @@ class Toolchain:
         function = entry or build.default_entry
         if not function or not function.isidentifier():
             raise UsageError(
-                f"the orchestration {path} needs the name of its function, got {function!r}; "
-                "set function_name in ORCHESTRATION",
+                f"the orchestration {path} needs a function name, but function_name is "
+                f"{function!r}; set function_name in ORCHESTRATION",
                 name="function_name",
                 value=function,
                 expected="the name of a C++ function",
@@ -159,8 +159,8 @@ class Toolchain:
         )
         if build.default_entry is None or function == build.default_entry:
             return request
-        # The comment makes the key differ from that of a request in which the default entry was
-        # named.
+        # The comment gives this request another cache key than a request that names the default
+        # entry.
         unit = f"// instead of {function}\n{_unit(build.default_entry, path, build)}"
         fallback = replace(request, unit=unit, entry=build.default_entry)
         return replace(request, fallback=fallback)
@@ -168,8 +168,8 @@ class Toolchain:
     def build_many(self, requests: Sequence[BuildRequest]) -> list[Path]:
         """Return the artefact of each request; build missing ones, ``jobs`` at a time.
 
-        All requests are tried; then the failure that is first in the given order is raised. Files
-        of killed builders are removed from the cache, even if no artefact is missing.
+        All requests are tried. Then the failure of the first failed request in the list is raised.
+        Files of killed builders are removed from the cache, even if no artefact is missing.
         """
         ArtefactCache(self._config["cache_dir"]).sweep()
         results: list[Path | None] = [self._lookup(request) for request in requests]
@@ -208,7 +208,7 @@ class Toolchain:
         return found
 
     def _warn(self, request: BuildRequest, built: Path) -> None:
-        """Log the facts about an artefact that a user must know before it runs."""
+        """Log a warning if the default entry was built, or if bfloat16 has half precision."""
         compiler = self._compilers_for(request)[0]
         cache = ArtefactCache(self._config["cache_dir"])
         logger = log.get(__name__)
@@ -221,7 +221,7 @@ class Toolchain:
                 logger.warning("kernel", reason=reason)
 
     def _compilers_for(self, request: BuildRequest) -> list[Compiler]:
-        """Find the first compiler that has the standard. Others are examined only if it fails."""
+        """Find the first compiler that has the standard. Examine others only if the build fails."""
         wanted = (request.compilers, request.standard)
         if wanted not in self._compilers:
             tried = []
@@ -271,7 +271,8 @@ class Toolchain:
     def _trim(self, cache_dir: Path) -> None:
         limit_bytes = self._config["cache_limit_bytes"]
         if limit_bytes:
-            with contextlib.suppress(OSError):  # the built artefacts are valid regardless
+            # a failure to trim the cache does not affect the built artefacts
+            with contextlib.suppress(OSError):
                 ArtefactCache(cache_dir).trim(limit_bytes)
 
     def _compiler_variables(self) -> tuple[tuple[str, str], ...]:
@@ -323,7 +324,7 @@ class _BuildThreads:
         return [path for _, path in sorted(results.items()) if isinstance(path, Path)]
 
     def join(self) -> None:
-        """Wait for the threads, whose compilers have been ended."""
+        """Wait for the threads to end. Their compilers were killed before."""
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
