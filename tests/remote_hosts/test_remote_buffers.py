@@ -146,7 +146,7 @@ def test_other_submits_take_buffers(agent: Agent) -> None:
         assert np.array_equal(content(worker, buffers[1]), expected)
         with worker.session() as s:
             s.submit(step, RemoteTensorRef(buffers[1], (8,), "float32", 32), 5)
-            with pytest.raises(UsageError, match="is memory of child 1, and worker= names child 0"):
+            with pytest.raises(UsageError, match="memory of child 1, but worker= names child 0"):
                 s.submit(step, RemoteTensorRef(buffers[1], (8,)), 5, worker=0)
         expected[8:16] += 5
         assert np.array_equal(content(worker, buffers[1]), expected)
@@ -261,13 +261,13 @@ def test_a_buffer_of_one_host_in_a_task_of_another_child_is_refused(agent: Agent
             for child in (other, local):
                 with pytest.raises(
                     UsageError,
-                    match=rf"is memory of child {one}, and worker= names child {child}; name the "
+                    match=rf"memory of child {one}, but worker= names child {child}; name the "
                     "child that has the memory",
                 ):
                     orch.submit_next_level(step, remote_args(ours), worker=child)
-            with pytest.raises(UsageError, match=f"child {one}, and .* is memory of child {other}"):
+            with pytest.raises(UsageError, match=f"child {one}, and .* memory of child {other}"):
                 orch.submit_next_level(step, remote_args(ours, theirs))
-            with pytest.raises(UsageError, match="is memory of a child, which SUB children cannot"):
+            with pytest.raises(UsageError, match="memory of a child, which SUB children cannot"):
                 orch.submit_sub(leaf, remote_args(ours))
             with pytest.raises(UsageError, match="which this process does not have; pass it to"):
                 TaskArgs().add_tensor(ours)
@@ -359,7 +359,7 @@ def test_a_captured_graph_uses_a_buffer_until_it_is_freed(agent: Agent) -> None:
             assert (y == 2 * value).all()
         worker.remote_free(buffer)
         other = worker.remote_malloc(64, there)
-        with pytest.raises(UsageError, match="names memory of child 0 that was freed since"):
+        with pytest.raises(UsageError, match="uses memory of child 0 that was freed since"):
             worker.replay(captured)
         assert not content(worker, other).any()
 

@@ -265,9 +265,9 @@ def test_what_cannot_be_waited_for(world, make) -> None:
         foreign = s.submit(copy, other.shared_array(8), other.shared_array(8))
     with world.worker.session() as s:
         for one in ("x", None, foreign):
-            with pytest.raises(UsageError, match="pass handles of tasks of this Worker"):
+            with pytest.raises(UsageError, match="pass task handles of this Worker"):
                 s.submit(copy, world.out[0], world.out[1], after=[one])
-            with pytest.raises(UsageError, match="pass handles of tasks of this Worker"):
+            with pytest.raises(UsageError, match="pass task handles of this Worker"):
                 s.submit_group(copy, [(world.out[0], world.out[1])], after=[one])
     assert world.worker.statistics()["submitted"] == 0
     still_works(world)

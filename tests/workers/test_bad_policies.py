@@ -50,7 +50,7 @@ def test_a_policy_that_uses_its_worker_gets_an_error(make) -> None:
 
     worker = make(num_sub_workers=2, policy=ask)
     rows = worker.shared_array((20, 8))
-    message = "asks the Worker that waits for its decision"
+    message = "called the Worker that waits for its decision"
     with pytest.raises(UsageError, match=message), worker.session() as s:  # noqa: PT012
         for row in rows:
             handles.append(s.submit(write, 1, row))

@@ -370,14 +370,14 @@ def refusals(worker: Any, handle: Any, row: Any) -> dict[str, Any]:
     return {
         "cannot wait for a task": lambda orch, args, cfg: submit(orch).wait(),
         "has not run": lambda orch, args, cfg: submit(orch).result(),
-        "of a captured graph and": lambda orch, args, cfg: submit(orch).done,
-        "a run or session was begun inside a capture": lambda orch, args, cfg: (
+        "belongs to a captured graph and": lambda orch, args, cfg: submit(orch).done,
+        "a run or session was started inside a capture": lambda orch, args, cfg: (
             worker.session().__enter__()
         ),
-        "a run or session was begun": lambda orch, args, cfg: worker.run(lambda *_: None),
-        "a capture inside a capture": lambda orch, args, cfg: worker.capture(lambda *_: None),
+        "a run or session was started": lambda orch, args, cfg: worker.run(lambda *_: None),
+        "capture one graph after": lambda orch, args, cfg: worker.capture(lambda *_: None),
         "belongs to a run, not to the graph": after_a_run,
-        "an earlier run allocated": lambda orch, args, cfg: orch.submit_sub(
+        "belongs to an earlier run": lambda orch, args, cfg: orch.submit_sub(
             handle, given((buffer, INOUT))
         ),
         "no memory|shared": lambda orch, args, cfg: orch.alloc((4,), "int64").numpy(),
@@ -415,9 +415,9 @@ def test_arguments_that_do_not_fit_are_refused_at_the_call(make: Any) -> None:
     for message, args in (
         ("captured with 1 tensors and 1 scalars", None),
         ("capture it again for other shapes", given((matrix, INOUT), scalars=(3,))),
-        ("differs from that of the capture", given((row, INOUT), scalars=(4,))),
+        ("differs from the captured value", given((row, INOUT), scalars=(4,))),
         ("shared_array", given((np.zeros(4, "int64"), INOUT), scalars=(3,))),
-        ("lies in a heap ring", given((kept[0], INOUT), scalars=(3,))),
+        ("is in a heap ring", given((kept[0], INOUT), scalars=(3,))),
         ("pass a TaskArgs", [row]),
     ):
         with pytest.raises(UsageError, match=message):

@@ -222,21 +222,21 @@ def test_memory_of_another_chip_is_refused_at_the_submit(chips: Chips) -> None:
         plain = given((out, IN), (out, OUT))
         with pytest.raises(
             UsageError,
-            match=r"tensor 0 \(32 bytes at 0x.*\) is memory of chip 0, "
-            "and worker= names chip 1; name the chip that has the memory",
+            match=r"tensor 0 \(32 bytes at 0x.*\) is in the memory of chip 0, "
+            "but worker= names chip 1; name the chip that has the memory",
         ):
             one(chips.one, first, worker=1)
         with pytest.raises(
             UsageError,
-            match=r"tensor 0 .* is memory of chip 0, and tensor 1 .* is "
-            "memory of chip 1; a task uses the memory of one chip",
+            match=r"tensor 0 .* is in the memory of chip 0, and tensor 1 .* is "
+            "in the memory of chip 1; a task can use the memory of only one chip",
         ):
             one(chips.one, given((on_0, IN), (on_1, OUT)))
-        with pytest.raises(UsageError, match="is memory of chip 1, and worker= names chip 0"):
+        with pytest.raises(UsageError, match="memory of chip 1, but worker= names chip 0"):
             one(chips.one, given((on_0, IN), (on_1, OUT)), worker=0)
         with pytest.raises(UsageError, match=r"tensor 0 of member 1 .* workers= names chip 1"):
             group(chips.one, [plain, first], workers=[0, 1])
-        with pytest.raises(UsageError, match="members 0 and 1 both name memory of chip 1"):
+        with pytest.raises(UsageError, match="members 0 and 1 both use memory of chip 1"):
             group(chips.one, [second, second])
         with pytest.raises(UsageError, match=r"tensor 0 of member 0 .* and tensor 1 of member 0 "):
             group(chips.one, [given((on_0, IN), (on_1, OUT)), plain])
@@ -256,9 +256,7 @@ def test_an_address_of_several_chips_asks_for_the_worker(chips: Chips) -> None:
     def graph(orch: Any, args: Any, config: Any) -> None:
         one, group = orch.submit_next_level, orch.submit_next_level_group
         members = [given((each, IN), (out, OUT)) for each, out in zip(memory, outs, strict=True)]
-        message = (
-            "is memory of chips 0 and 1, which have it at the same address; name the chip with "
-        )
+        message = "memory of chips 0 and 1 at the same address; name the chip with "
         with pytest.raises(UsageError, match=message + "worker=$"):
             one(chips.one, members[0])
         with pytest.raises(UsageError, match=message + "worker= and without hint="):
@@ -287,16 +285,16 @@ def test_memory_that_no_chip_has_is_refused_at_the_submit(chips: Chips, make: Ma
     def graph(orch: Any, args: Any, config: Any) -> None:
         for tensor in strange:
             for options in ({}, {"worker": 0}):
-                with pytest.raises(UsageError, match="lies in no memory that a chip of this Work"):
+                with pytest.raises(UsageError, match="is not in allocated memory of a chip"):
                     orch.submit_next_level(chips.one, given((out, IN), (tensor, OUT)), **options)
-        with pytest.raises(UsageError, match="is memory of a chip, which SUB children cannot use"):
+        with pytest.raises(UsageError, match="memory of a chip, which SUB children cannot access"):
             orch.submit_sub(sub, given((memory, IN)))
 
     chips.worker.run(graph)
     pod = make(level=4)
     pod.add_worker(make(level=3, num_sub_workers=1))
     handle = pod.register(nothing_at_all)
-    with pytest.raises(UsageError, match="lies in no memory that a child of this Worker has"):
+    with pytest.raises(UsageError, match="is not in allocated memory of a child of this Worker"):
         pod.run(lambda orch, args, cfg: orch.submit_next_level(handle, given((memory, IN))))
 
 
@@ -310,7 +308,7 @@ def test_memory_of_a_chip_is_not_saved_for_retries(chips: Chips) -> None:
     memory = chips.memory(0)
 
     def graph(orch: Any, args: Any, config: Any) -> None:
-        with pytest.raises(UsageError, match="changes memory of its child in place, which cannot"):
+        with pytest.raises(UsageError, match="changes memory of its child in place, but that"):
             orch.submit_next_level(chips.one, given((memory, IN), (memory, INOUT)), retries=1)
         orch.submit_next_level(chips.one, given((memory, IN), (memory, OUT)), retries=1)
 
@@ -341,7 +339,7 @@ def test_memory_is_freed_while_another_chip_uses_its_address(chips: Chips, gate:
         with pytest.raises(UsageError, match=message):
             worker.free(address, worker=0)
         worker.free(address, worker=1)
-        with pytest.raises(UsageError, match="is memory of chip 0, and worker= names chip 1"):
+        with pytest.raises(UsageError, match="memory of chip 0, but worker= names chip 1"):
             orch.submit_next_level(chips.one, given((memory[1], IN)), worker=1)
         gate.open()
         handle.wait()
@@ -408,13 +406,13 @@ def test_memory_is_not_freed_while_a_replay_may_use_it(chips: Chips, gate: Gate)
     replay.join()
     with worker.session():  # another run, which does not use the memory
         worker.free(memory.address, worker=1)
-    with pytest.raises(UsageError, match="the graph names memory of child 1 that was freed since"):
+    with pytest.raises(UsageError, match="the graph uses memory of child 1 that was freed since"):
         worker.replay(graph)
 
 
 def test_an_argument_of_a_captured_graph_is_no_memory_of_a_chip(chips: Chips) -> None:
     memory = chips.memory(0)
-    with pytest.raises(UsageError, match="tensor 0 of the arguments is memory of a child; name"):
+    with pytest.raises(UsageError, match="tensor 0 of the arguments is memory of a child; use"):
         chips.worker.capture(lambda orch, args, cfg: None, given((memory, IN)))
 
 
@@ -429,9 +427,9 @@ def test_a_chip_that_died_has_lost_its_memory(chips: Chips) -> None:
     kill(child_pids()[0])
     assert await_count(worker, "restarts", 1) == 1
     assert memory.address == other.address
-    with pytest.raises(UsageError, match="is memory of chip 1, and worker= names chip 0"):
+    with pytest.raises(UsageError, match="memory of chip 1, but worker= names chip 0"):
         worker.run(graph)
-    with pytest.raises(UsageError, match="that was freed since, or was lost with its child"):
+    with pytest.raises(UsageError, match="that was freed since the capture, or was lost"):
         worker.replay(captured)
     with pytest.raises(ControlError, match="not returned by malloc for this chip"):
         worker.free(memory.address, worker=0)

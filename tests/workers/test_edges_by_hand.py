@@ -137,7 +137,7 @@ def test_what_cannot_be_waited_for_is_refused_before_the_submit(make) -> None:
         for after, message in (
             ([earlier], "task 0 is not an earlier task of this run"),
             ([None], "after has None; pass handles of tasks"),
-            (7, "after is 7; pass a list of handles"),
+            (7, "after is 7; pass a list of task handles"),
         ):
             with pytest.raises(UsageError, match=message):
                 s.orchestrator.submit_sub(handle, after=after)

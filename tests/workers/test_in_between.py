@@ -156,10 +156,10 @@ def test_a_configuration_that_was_not_brought_is_brought_next_time(hosts, monkey
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda worker: worker.close(), "used inside a call of it"),
+        (lambda worker: worker.close(), "called inside another call of it"),
         (
             lambda worker: worker.register("math:sqrt"),
-            "asks the Worker that waits for its decision",
+            "called the Worker that waits for its decision",
         ),
         # Invariant: A thread inside a call of the driver, in a policy or a signal handler, gets an
         # error from a call that would deadlock: `close()`, a fork for another Worker, a reply.
@@ -218,7 +218,7 @@ def test_a_policy_call_that_would_deadlock_with_a_fork_is_refused(make: Any) -> 
         for row in rows:
             session.submit(write, 1, row)
     thread.join(SOON_S)
-    assert "used inside a call of it" in refused[0]
+    assert "called inside another call of it" in refused[0]
     assert (rows == 1).all()
 
 
@@ -230,7 +230,7 @@ def test_a_policy_that_starts_another_worker_is_refused(make: Any) -> None:
 
     worker = make(num_sub_workers=2, policy=policy)
     rows = worker.shared_array((20, 8))
-    message = "used inside a call of it"
+    message = "called inside another call of it"
     with pytest.raises(UsageError, match=message), worker.session() as session:  # noqa: PT012
         for row in rows:
             session.submit(write, 1, row)

@@ -123,7 +123,7 @@ def test_memory_that_encloses_an_argument_is_not_captured(make: Any) -> None:
     def graph(orch: Any, args: Any, config: Any) -> None:
         orch.submit_sub(handle, given((whole, INOUT)))
 
-    with pytest.raises(UsageError, match="partly in an argument"):
+    with pytest.raises(UsageError, match="partly inside an argument"):
         worker.capture(graph, given((whole[10:20], INOUT)))
 
 
@@ -172,7 +172,7 @@ def test_nobody_adds_to_a_run_while_a_replay_does(replaying: Any) -> None:
         lambda: orch.scope().__enter__(),
         lambda: orch.scope().__exit__(),
     ):
-        with pytest.raises(UsageError, match="a replay makes the submits"):
+        with pytest.raises(UsageError, match="a replay is submitting the tasks"):
             submit()
 
 

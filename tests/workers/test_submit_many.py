@@ -56,7 +56,7 @@ def test_arrays_with_different_numbers_of_parts_are_refused(make):
             orch.submit_sub_many(handle, tensors(few), np.arange(5))
         with pytest.raises(UsageError, match="8-byte numbers"):
             orch.submit_sub_many(handle, tensors(few), np.arange(4, dtype=np.int32))
-        with pytest.raises(UsageError, match="pass either"):
+        with pytest.raises(UsageError, match="pass at least one"):
             orch.submit_sub_many(handle, TaskArgs())
 
     w.run(graph)

@@ -185,7 +185,7 @@ class ChildGroup : public Host {
     if (std::this_thread::get_id() == maker_ && on_take) on_take();
   }
   void leave() override {}
-  void look(bool) override {
+  void attend(bool) override {
     looks += 1;
     if (on_look) on_look();
   }

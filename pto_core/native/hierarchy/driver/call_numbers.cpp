@@ -62,7 +62,7 @@ uint32_t CallNumbers::intern_config(nb::handle config) {
   const nb::bytes packed = nb::cast<nb::bytes>(config.attr("pack")());
   const std::string key(packed.c_str(), packed.size());
   const nb::object dumps = nb::module_::import_("pickle").attr("dumps");
-  // Other threads may add this callable, or others, meanwhile.
+  // Other threads may add configurations at the same time.
   while (true) {
     const auto found = config_numbers_.find(key);
     if (found != config_numbers_.end()) return found->second;

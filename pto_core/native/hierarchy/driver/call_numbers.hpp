@@ -1,4 +1,5 @@
-// Numbers for the callables and configurations of submits. Call with the GIL held.
+// The numbers by which frames identify the callables and configurations of submits. Call with the
+// GIL held.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -19,11 +20,12 @@ class CallNumbers {
   CallNumbers(Driver& driver, const WorkerSettings& settings)
       : driver_(driver), settings_(settings) {}
 
-  // Raise UsageError unless the object is a handle of a callable for this kind of children. For a
-  // callable that runs on other hosts, set `workers` to the children that have it; for other
-  // callables `workers` does not change.
+  // Return the number of the callable of a handle. Raise UsageError if the object is not a handle
+  // for this kind of children. If the callable is for Workers on other hosts, set `workers` to the
+  // children that have it; otherwise leave `workers` unchanged.
   uint32_t callable(PyObject* handle, Kind kind, std::vector<int32_t>& workers);
-  // Configurations are compared by value, so a configuration that was changed gets a new number.
+  // Return the number of a configuration. Configurations are compared by value, so a changed
+  // configuration gets a new number.
   uint32_t config(PyObject* config);
 
  private:

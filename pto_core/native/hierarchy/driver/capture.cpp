@@ -14,7 +14,8 @@ constexpr uint64_t kRingBytes = uint64_t{1} << 46;
   throw Refusal(Refusal::Kind::kUsage, text);
 }
 
-// Return a configuration with the same children, and with rings at addresses that have bit 62 set.
+// Return a configuration with the same children and with very large rings. Their addresses have bit
+// 62 set, so they belong to no memory.
 Configuration endless(Configuration configuration, uint64_t number) {
   for (uint64_t ring = 0; ring < kRings; ++ring) {
     configuration.rings[ring] = {
@@ -56,7 +57,8 @@ Capture::Capture(const Configuration& configuration, Hazards hazards, uint64_t n
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].child_memory) {
       refuse("tensor " + std::to_string(i) +
-             " of the arguments is memory of a child; name such memory in the function alone");
+             " of the arguments is memory of a child; use such memory only inside the captured "
+             "function");
     }
     if (arguments[i].data == 0)
       refuse("tensor " + std::to_string(i) +
@@ -65,9 +67,10 @@ Capture::Capture(const Configuration& configuration, Hazards hazards, uint64_t n
     const AddressRange range = range_of(arguments[i]);
     for (size_t other = 0; other < i; ++other) {
       if (!overlap(range, range_of(arguments[other]))) continue;
-      refuse("tensors " + std::to_string(other) + " and " + std::to_string(i) +
-             " of the arguments overlap, so the argument that a task names is ambiguous; capture "
-             "with arrays that lie apart");
+      refuse(
+          "tensors " + std::to_string(other) + " and " + std::to_string(i) +
+          " of the arguments overlap, so a replay cannot tell which of them a task uses; capture "
+          "with arrays that do not overlap");
     }
     add_base(range.begin, range.end - range.begin);
   }
@@ -81,7 +84,7 @@ uint32_t Capture::add_base(uint64_t address, uint64_t bytes) {
   return number;
 }
 
-// Return the last range that begins at or below the address.
+// Return the base that contains the address, or null. Bases do not overlap.
 const std::pair<const uint64_t, Capture::Base>* Capture::base_at(uint64_t address) const {
   auto found = bases_.upper_bound(address);
   if (found == bases_.begin()) return nullptr;
@@ -96,20 +99,21 @@ Capture::Origin Capture::origin_of(const Tensor& key) const {
   const auto next = bases_.lower_bound(key.address);
   if (base || (next != bases_.end() && next->first < end)) {
     refuse("a tensor of " + std::to_string(key.bytes) +
-           " bytes lies partly in an argument of the graph or in what it allocates; a captured "
-           "graph names memory wholly inside or outside of them");
+           " bytes is only partly inside an argument or an allocation of the graph; in a captured "
+           "graph each tensor must be inside one of them or outside of all");
   }
   if (is_captured(key.address)) {
-    refuse("a tensor of another captured graph; allocate it in the function of this one");
+    refuse(
+        "the tensor belongs to another captured graph; allocate a tensor in this graph's function");
   }
   for (const RingConfiguration& ring : configuration_.rings) {
     if (!overlap({key.address, end}, {ring.address, ring.address + ring.size})) continue;
-    refuse("a buffer that an earlier run allocated; allocate it in the function that is captured");
+    refuse("the tensor belongs to an earlier run; allocate a tensor in the captured function");
   }
   return {kNoBase, 0};
 }
 
-// No argument begins inside another one; the constructor checks this.
+// The constructor has checked that no argument begins inside another one.
 void Capture::check(const Call& call) const {
   for (const MemberCall& member : call.members) {
     for (const Tensor& key : member.keys)
@@ -157,7 +161,8 @@ int64_t Capture::submit(const Call& call) {
   return number;
 }
 
-// Insert the keys that were collected before the submit, with their places, and the blobs.
+// Complete the keys that were collected before the submit with their bases and places, and store
+// the blobs.
 void Capture::keep_keys(const Call& call, CapturedTask* task) {
   task->blobs = graph_->blob_storage.size() * sizeof(uint64_t);
   CapturedKey* key = graph_->keys.data() + task->first_key;
@@ -196,7 +201,7 @@ void Capture::keep_keys(const Call& call, CapturedTask* task) {
   }
 }
 
-// Store the uses of the tensors behind the blob.
+// Store the uses of the member's tensors after its blob.
 void Capture::keep_uses(const MemberCall& member) {
   std::vector<uint64_t>& storage = graph_->blob_storage;
   const size_t at = storage.size() * sizeof(uint64_t);
@@ -242,7 +247,8 @@ void Capture::scope_end() {
 }
 
 std::shared_ptr<CapturedGraph> Capture::finish() {
-  if (depth_ > 0) refuse("the captured graph ends with " + std::to_string(depth_) + " scopes open");
+  if (depth_ > 0)
+    refuse("the captured function returned with " + std::to_string(depth_) + " scopes open");
   sort_patches();
   merge_constants();
   std::vector<ChildRange>& on_children = graph_->on_children;

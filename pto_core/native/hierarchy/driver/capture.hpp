@@ -1,8 +1,8 @@
 // A recording of a graph: its submits are recorded with their edges, and no task runs.
 //
-// A separate engine derives the edges. None of its children is ready, so no task ends; its heap
-// rings lie at addresses without memory and never fill. The place of a tensor identifies it: an
-// argument of the graph, an allocation of the capture, or other memory, with an offset.
+// A separate engine derives the edges. None of its children is ready, so no task ends. Its heap
+// rings have addresses without memory and are never full. A tensor is recorded as an offset in an
+// argument of the graph, in an allocation of the capture, or in other memory.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace pto::hierarchy {
 
 class Capture {
  public:
-  // `number` is unique for each capture, so that two captures never use the same addresses. Throws
-  // Refusal for arguments that overlap or have no memory.
+  // `number` is different for each capture, so that two captures never use the same addresses.
+  // Throws Refusal if arguments overlap or have no memory.
   Capture(const Configuration& configuration, Hazards hazards, uint64_t number,
           std::span<const pto_tensor> arguments, std::span<const uint64_t> scalars);
 
@@ -32,7 +32,7 @@ class Capture {
   void scope_begin();
   void scope_end();
 
-  // Throws Refusal if a scope is open.
+  // Return the graph. Throws Refusal if a scope is open.
   std::shared_ptr<CapturedGraph> finish();
 
   // Return whether a capture allocated the memory at this address.
@@ -68,11 +68,11 @@ class Capture {
   std::vector<Member> members_;
 };
 
-// Return whether the arguments and the allocations are disjoint from each other and from all other
-// memory, so that the captured edges hold. `arguments` are the tensors of a replay.
+// Return whether the captured edges hold for a replay with `arguments`: the arguments and the
+// allocations must not overlap each other or other memory of the graph.
 bool lie_apart(const CapturedGraph& graph, std::span<const pto_tensor> arguments);
 
-// Return the size of the byte range with which a tensor is ordered. It is at least 1.
+// Return the byte range that orders the tasks of a tensor. It has at least 1 byte.
 AddressRange range_of(const pto_tensor& tensor);
 
 }  // namespace pto::hierarchy

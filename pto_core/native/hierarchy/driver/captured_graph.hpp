@@ -1,9 +1,9 @@
-// The submits of one run of a graph, for replays. Capture creates it, Driver replays it.
+// The recorded submits of a graph, for replays. Capture creates it, Driver replays it.
 //
 // The place of a tensor is a base and an offset. The bases are the tensors of the graph's
-// arguments, then the graph's allocations in the order of submits. All other data is as captured.
-// The blobs are sent to the children; a replay writes addresses into them, so only one run at a
-// time may replay a graph.
+// arguments, then the graph's allocations in the order of submits. All other data is used as
+// recorded. A replay writes addresses into the blobs, which are sent to the children, so only one
+// run at a time may replay a graph.
 #pragma once
 
 #include <compare>
@@ -33,17 +33,17 @@ struct ChildRange {
   auto operator<=>(const ChildRange&) const = default;
 };
 
-// The accesses of the tasks to a tensor of the graph's arguments.
+// How the tasks use one tensor of the graph's arguments.
 struct ArgumentUse {
   bool is_written = false;
-  bool is_saved = false;  // changed in this process, by a task with retries
+  bool is_saved = false;  // changed in place by a task with retries, so it is saved before
 };
 
 // A tensor of a task in a submit.
 struct CapturedKey {
   Tensor tensor;  // without an address if the submit allocates the memory
   uint32_t member;
-  uint32_t base;    // kNoBase: its address is the same in every replay
+  uint32_t base;    // kNoBase: the address is the same in every replay
   uint64_t offset;  // offset from the base
   uint64_t place;   // offset of its pto_tensor in the blobs
 };
@@ -52,7 +52,7 @@ struct CapturedTask {
   Kind kind;
   bool is_hint;
   bool has_arguments;
-  bool needs_keys;  // whether the engine allocates its memory, or stores its regions
+  bool needs_keys;  // whether the engine allocates memory or saves regions for it
   uint16_t members;
   int32_t retries;
   uint32_t callable;
@@ -92,9 +92,9 @@ struct CapturedGraph {
   std::byte* blobs() { return reinterpret_cast<std::byte*>(blob_storage.data()); }
 
   Hazards hazards = Hazards::kRaw;
-  bool states_use = false;            // the blobs are followed by uses, see TaskRecord
-  std::vector<pto_tensor> arguments;  // tensors of the graph, as captured
-  std::vector<ArgumentUse> uses;      // size in bytes of each of these tensors
+  bool states_use = false;            // whether uses follow the blobs; see TaskRecord
+  std::vector<pto_tensor> arguments;  // tensors of the graph's arguments at the capture
+  std::vector<ArgumentUse> uses;      // how the tasks use each of these tensors
   std::vector<uint64_t> scalars;
   std::vector<CapturedStep> steps;
   std::vector<CapturedTask> tasks;
@@ -104,11 +104,11 @@ struct CapturedGraph {
   std::vector<int32_t> pins;
   std::vector<uint64_t> blob_storage;
   std::vector<uint64_t> bases;  // current address of each base
-  std::vector<Patch> patches;   // sorted by base; those of a base start at first_patch[base]
+  std::vector<Patch> patches;   // sorted by base; the patches of a base start at first_patch[base]
   std::vector<uint64_t> first_patch;
   // ranges of memory that belong to no base: ascending, disjoint
   std::vector<AddressRange> constants;
-  // child memory that tasks name: ascending, without duplicates
+  // child memory that tasks use: ascending, without duplicates
   std::vector<ChildRange> on_children;
 };
 

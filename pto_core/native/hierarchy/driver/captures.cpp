@@ -35,18 +35,18 @@ void check_alike(const CapturedGraph& graph, const TaskArgs* args) {
     core::raise_usage("the graph was captured with " + std::to_string(graph.arguments.size()) +
                       " tensors and " + std::to_string(graph.scalars.size()) + " scalars, and " +
                       std::to_string(tensors) + " and " + std::to_string(scalars) +
-                      " are given; pass as many");
+                      " were passed; pass the same numbers");
   }
   for (size_t i = 0; i < tensors; ++i) {
     const pto_tensor& given = args->tensors()[i];
     if (is_alike(given, graph.arguments[i])) continue;
-    core::raise_usage(name_of(i) + " is " + text_of(given) + ", the graph was captured with " +
+    core::raise_usage(name_of(i) + " is " + text_of(given) + ", but the graph was captured with " +
                       text_of(graph.arguments[i]) + "; capture it again for other shapes");
   }
   for (size_t i = 0; i < scalars; ++i) {
     if (args->scalars()[i] == graph.scalars[i]) continue;
     core::raise_usage("scalar " + std::to_string(i) +
-                      " differs from that of the capture, and the tasks of the graph depend on "
+                      " differs from the captured value, and the tasks of the graph depend on "
                       "it: capture the graph again, or pass the number in a tensor");
   }
 }
@@ -96,7 +96,7 @@ void Captures::abandon() {
 void Captures::check_none() const {
   if (!capture_) return;
   core::raise_usage(
-      "a run or session was begun inside a capture, which runs nothing; submit its tasks in the "
+      "a run or session was started inside a capture, which runs no tasks; submit its tasks in the "
       "captured function");
 }
 
@@ -123,7 +123,8 @@ void Captures::check_origins(std::span<TaskArgs* const> all) {
         continue;
       }
       core::raise_usage(name_of(i) +
-                        " was allocated by the capture of a graph, and each replay allocates its "
+                        " was allocated by the capture of a graph and has no memory, because each "
+                        "replay allocates its "
                         "own memory; allocate a tensor in this run");
     }
   }
@@ -132,12 +133,13 @@ void Captures::check_origins(std::span<TaskArgs* const> all) {
 void Captures::check_no_replay() const {
   if (replayed_)
     core::raise_usage(
-        "a replay makes the submits of this run; submit no other tasks until it has "
+        "a replay is submitting the tasks of this run; submit other tasks after it has "
         "returned");
 }
 
 void Captures::check_replay(const CapturedObject& captured, TaskArgs* args) const {
-  if (capture_) core::raise_usage("a replay inside a capture; replay when the capture is over");
+  if (capture_)
+    core::raise_usage("a replay was started inside a capture; replay after the end of the capture");
   if (captured.worker != settings_.callables->worker()) {
     core::raise_usage("the graph was captured with another Worker; capture it with this one");
   }
@@ -149,9 +151,10 @@ void Captures::check_replay(const CapturedObject& captured, TaskArgs* args) cons
   }
   for (const ChildRange& range : captured.graph->on_children) {
     if (memory_.holds(range.child, range.address, range.bytes)) continue;
-    core::raise_usage("the graph names memory of child " + std::to_string(range.child) +
-                      " that was freed since, or was lost with its child; allocate it and capture "
-                      "the graph again");
+    core::raise_usage(
+        "the graph uses memory of child " + std::to_string(range.child) +
+        " that was freed since the capture, or was lost with the child; allocate it and capture "
+        "the graph again");
   }
   if (args) args->take_addresses();
   check_alike(*captured.graph, args);
@@ -165,7 +168,7 @@ void Captures::check_argument(const TaskArgs& args, uint32_t i, const ArgumentUs
   if (tensor.origin == Origin::kArray || use.is_saved) check_visible(memory, tensor, i);
   if (tensor.is_read_only && use.is_written) {
     core::raise_usage(name_of(i) +
-                      " of the arguments is a read-only array, which tasks of the graph write; "
+                      " of the arguments is a read-only array, but tasks of the graph write it; "
                       "pass a writable array");
   }
   const AddressRange range = range_of(args.tensors()[i]);
@@ -179,7 +182,7 @@ void Captures::check_argument(const TaskArgs& args, uint32_t i, const ArgumentUs
       });
   if (!is_heap && !Capture::is_captured(range.begin)) return;
   core::raise_usage(name_of(i) +
-                    " of the arguments lies in a heap ring, which is empty when a run begins; "
+                    " of the arguments is in a heap ring, whose memory is free when a run begins; "
                     "pass an array of Worker.shared_array");
 }
 

@@ -39,14 +39,15 @@ class Captures {
   void abandon();
   void check_none() const;
 
-  // Called by the submits of a capture. keep_owner() returns whether a capture is open.
+  // Called by submits during a capture, to keep references. keep_owner() returns whether a capture
+  // is open.
   void keep_handle(PyObject* handle);
   bool keep_owner(PyObject* owner);
-  // Refuse buffers that a capture allocated, because they have no memory.
+  // Refuse tensors that a capture allocated, because they have no memory.
   static void check_origins(std::span<TaskArgs* const> all);
 
   void check_replay(const CapturedObject& captured, TaskArgs* args) const;
-  // The run of the replay has begun; `first` is the number of its first task.
+  // Called when the run of the replay has begun. `first`: the number of its first task.
   void begin_replay(const CapturedObject& captured, TaskArgs* args, int64_t first,
                     int64_t oldest_live);
   void end_replay() { replayed_.reset(); }

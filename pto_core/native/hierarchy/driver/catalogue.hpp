@@ -27,9 +27,9 @@ class Catalogue {
   const Digest& digest(uint32_t callable) const { return callables_[callable].digest; }
   const std::string& name(uint32_t callable) const { return callables_[callable].name; }
 
-  // Configurations are numbered from 1. add_config() does nothing and returns false if `number` is
-  // not next_config(). `frame` is the data of the control frame that sends the configuration to a
-  // child.
+  // Configurations are numbered from 1. add_config() adds configuration `number`. It returns false
+  // and does nothing if `number` is not next_config(). `frame`: the data of the control frame that
+  // sends the configuration to a child.
   uint32_t next_config() const { return static_cast<uint32_t>(configs_.size() + 1); }
   bool add_config(uint32_t number, std::string frame) {
     if (number != next_config()) return false;

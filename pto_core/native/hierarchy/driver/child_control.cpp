@@ -43,10 +43,10 @@ uint64_t ChildControl::control(int32_t child, std::string data) {
   }
   const size_t bytes = sizeof(pto_frame) + data.size();
   if (bytes > link.largest_frame_bytes()) {
-    throw Refusal(Refusal::Kind::kCapacity, "a control frame of " + std::to_string(bytes) +
-                                                " bytes; the child takes up to " +
+    throw Refusal(Refusal::Kind::kCapacity, "a control frame has " + std::to_string(bytes) +
+                                                " bytes, but the child accepts at most " +
                                                 std::to_string(link.largest_frame_bytes()) +
-                                                ", set a larger child_queue_bytes");
+                                                "; set a larger child_queue_bytes");
   }
   const uint64_t number = role->core.replies.expect();
   link.control(number, std::make_shared<const std::string>(std::move(data)));

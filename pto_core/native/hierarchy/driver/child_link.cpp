@@ -21,7 +21,7 @@ void ChildLink::attach(const pto_transport_api* api, pto_parent_end* end,
   detach();
   api_ = api;
   end_ = end;
-  is_broken_ = is_disbelieved_ = false;
+  is_broken_ = is_distrusted_ = false;
   connection_ += 1;
   largest_frame_bytes_ = largest_frame_bytes;
   base_ = sent_;
@@ -101,8 +101,9 @@ bool ChildLink::note_broken(int32_t status, const char* what) {
   is_broken_ = true;
   const char* message = status == PTO_ENDPOINT_CLOSED ? "the child closed its end" : nullptr;
   if (!message) message = api_->parent_error(end_);
-  error_ = std::string(what) + ": " +
-           (message && *message ? message : "a protocol error without a message");
+  error_ =
+      std::string(what) + ": " +
+      (message && *message ? message : "the transport reported a protocol error without a message");
   return false;
 }
 

@@ -1,5 +1,5 @@
-// The parent's side of one child: its frames in flight, including those that wait for free space
-// in the queue, and its answers.
+// The parent's side of the connection to one child: the frames in flight, including frames that
+// wait for free space in the queue, and the answers.
 //
 // A frame gets its number when the engine sends it. The transport receives all frames, control
 // frames included, in the order of their numbers. Invariants: completed <= taken <= sent; frames
@@ -33,21 +33,21 @@ struct ControlFrame {
   std::shared_ptr<const std::string> data;
 };
 
-// The function that fills in the head of a task's frame.
+// The interface that creates the frames of tasks.
 class FrameSource {
  public:
   virtual ~FrameSource() = default;
-  // Return the frame for the transport. Its data must live until the task ends. `receives_use`: see
-  // ChildConfiguration.
+  // Fill in `head` and return the frame for the transport. The data of the frame must live until
+  // the task ends. `receives_use`: see ChildConfiguration.
   virtual pto_frame_view view_of(const Frame& frame, bool receives_use, pto_frame* head) const = 0;
 };
 
-// Whether the child takes tasks.
+// Whether the child accepts tasks.
 struct ChildPresence {
   bool is_ready = false;
-  bool is_lost = false;        // lost, and not restarted
+  bool is_lost = false;        // lost, and will not be restarted
   bool is_returning = false;   // lost, and being restarted
-  int64_t loss_cause = kNone;  // cause of the last loss; later tasks may fail with it
+  int64_t loss_cause = kNone;  // cause of the last loss; later tasks may fail with this cause
 };
 
 class ChildLink {
@@ -63,9 +63,10 @@ class ChildLink {
   bool is_attached() const { return end_ != nullptr; }
   // Return the number of connections that were opened so far, including the current one.
   uint64_t connection() const { return connection_; }
-  // Send nothing more to the child, and ignore all its later answers.
-  void disbelieve() { is_broken_ = is_disbelieved_ = true; }
-  bool is_disbelieved() const { return is_disbelieved_; }
+  // Send no more frames to the child, and ignore all its later answers, because it sent an invalid
+  // answer.
+  void distrust() { is_broken_ = is_distrusted_ = true; }
+  bool is_distrusted() const { return is_distrusted_; }
 
   void send(uint64_t count, const Frame& frame);
   void control(uint64_t number, std::shared_ptr<const std::string> data);
@@ -77,8 +78,8 @@ class ChildLink {
 
   // Pass frames to the transport. Return false if the connection is broken; see error().
   bool flush(const FrameSource& source);
-  // Return the number of answers; -1 if the connection is broken. The answers stay valid until the
-  // next call.
+  // Receive answers. Return their number, or -1 if the connection is broken. The answers stay valid
+  // until the next call.
   int32_t poll(pto_answer* answers, int32_t count);
 
   // Return the frame count of an answer. A count above taken() means that the answer is invalid.
@@ -86,8 +87,8 @@ class ChildLink {
   // Record that frames up to `count` have ended.
   void complete(uint64_t count) { completed_ = count; }
   void replied() { replies_ -= 1; }
-  // Record that the process has ended, so no frame is in flight. Return the numbers of control
-  // frames without a reply.
+  // Record that the process has ended: no frame is in flight any more. Return the numbers of
+  // control frames without a reply.
   std::vector<uint64_t> lose();
 
   const Frame& frame(uint64_t count) const { return ring_[count & mask_]; }
@@ -110,15 +111,15 @@ class ChildLink {
   const pto_transport_api* api_ = nullptr;
   pto_parent_end* end_ = nullptr;
   bool is_broken_ = false;
-  bool is_disbelieved_ = false;  // the child sent an invalid answer
+  bool is_distrusted_ = false;  // the child sent an invalid answer
   uint32_t largest_frame_bytes_ = 0;
   std::string error_;
   uint64_t connection_ = 0;
-  uint64_t base_ = 0;  // task frames sent over earlier connections
+  uint64_t base_ = 0;  // number of task frames sent over earlier connections
   uint64_t sent_ = 0;
   uint64_t taken_ = 0;
   uint64_t completed_ = 0;
-  uint32_t replies_ = 0;     // control frames that were not answered yet
+  uint32_t replies_ = 0;     // number of control frames that were not answered yet
   std::vector<Frame> ring_;  // task frames, by count
   uint64_t mask_;
   std::deque<ControlFrame> controls_;

@@ -20,8 +20,8 @@ bool contains(std::span<const int32_t> children, int32_t child) {
   return std::find(children.begin(), children.end(), child) != children.end();
 }
 
-// Fill the pins that are still open. Use the child that the program suggests if no other member
-// needs that child, otherwise the first free child.
+// Choose a child for each member that has no pin. Use the child that the program suggests if no
+// other member needs that child, otherwise the first free child.
 void fill_pins(std::span<const int32_t> candidates, const std::vector<int32_t>& wishes,
                std::vector<int32_t>& pins) {
   for (size_t member = 0; member < pins.size(); ++member) {
@@ -52,8 +52,8 @@ void ChildMemory::check_distinct(const std::vector<int32_t>& pins) const {
     const auto first = std::find(pins.begin(), pins.end(), pins[member]) - pins.begin();
     if (pins[member] == kNone || first == static_cast<ptrdiff_t>(member)) continue;
     core::raise_usage("members " + std::to_string(first) + " and " + std::to_string(member) +
-                      " both name memory of " + names_of({pins[member]}) +
-                      ", and the members of a group run on distinct children; submit two tasks");
+                      " both use memory of " + names_of({pins[member]}) +
+                      ", but the members of a group run on different children; submit two tasks");
   }
 }
 
@@ -61,13 +61,14 @@ void ChildMemory::refuse_sub(std::span<TaskArgs* const> args) const {
   for (const TaskArgs* each : args) {
     for (uint32_t i = 0; i < each->tensor_count; ++i) {
       if (!each->tensors()[i].child_memory) continue;
-      core::raise_usage(text_of(*each, i, "") +
-                        (is_of_chips_
-                             ? " is memory of a chip, which SUB children cannot use; submit a "
-                               "chip's task, or copy the memory with Worker.copy_from"
-                             : " is memory of a child, which SUB children cannot use; submit a "
-                               "task of that child, or copy the memory with "
-                               "Worker.remote_copy_from"));
+      core::raise_usage(
+          text_of(*each, i, "") +
+          (is_of_chips_
+               ? " is in the memory of a chip, which SUB children cannot access; submit a "
+                 "chip's task, or copy the memory with Worker.copy_from"
+               : " is in the memory of a child, which SUB children cannot access; submit a "
+                 "task of that child, or copy the memory with "
+                 "Worker.remote_copy_from"));
     }
   }
 }
@@ -109,7 +110,7 @@ void ChildMemory::place(const SubmitRequest& request, std::span<TaskArgs* const>
                         std::vector<int32_t>& pins, bool* is_hint) const {
   if (request.kind == Kind::kSub) refuse_sub(args);
   const bool is_pinned = !pins.empty() && !*is_hint;
-  if (is_pinned && pins.size() != args.size()) return;  // leave it to the engine, which refuses it
+  if (is_pinned && pins.size() != args.size()) return;  // the engine refuses this submit
   std::vector<int32_t> found;
   Tensor* key = keys.data();
   for (size_t i = 0; i < args.size(); ++i) {
@@ -128,11 +129,11 @@ void ChildMemory::place(const SubmitRequest& request, std::span<TaskArgs* const>
   *is_hint = false;
 }
 
-// Return the child whose memory the arguments name, or kNone.
+// Return the child whose memory the arguments use, or kNone.
 int32_t ChildMemory::child_of(const TaskArgs& args, int32_t pin, const std::string& member,
                               bool is_hint) const {
   std::vector<int32_t> children;
-  uint32_t first = args.tensor_count;  // index of a tensor of child memory
+  uint32_t first = args.tensor_count;  // index of the first tensor in child memory
   for (uint32_t i = 0; i < args.tensor_count; ++i) {
     if (!args.tensors()[i].child_memory) continue;
     const std::vector<int32_t> found = holders(args.tensors()[i], args.notes[i].tensor->bytes);
@@ -145,16 +146,16 @@ int32_t ChildMemory::child_of(const TaskArgs& args, int32_t pin, const std::stri
     const std::vector<int32_t> before = children;
     std::erase_if(children, [&](int32_t child) { return !contains(found, child); });
     if (!children.empty()) continue;
-    core::raise_usage(text_of(args, first, member) + " is memory of " + names_of(before) +
-                      ", and " + text_of(args, i, member) + " is memory of " + names_of(found) +
-                      "; a task uses the memory of one " + noun() +
-                      ": copy one of them to the other " + noun());
+    core::raise_usage(text_of(args, first, member) + " is in the memory of " + names_of(before) +
+                      ", and " + text_of(args, i, member) + " is in the memory of " +
+                      names_of(found) + "; a task can use the memory of only one " + noun() +
+                      ": copy one of the tensors so that both are on the same " + noun());
   }
   if (children.empty()) return static_cast<int32_t>(kNone);
   if (pin != kNone) return pin;
   if (children.size() == 1) return children[0];
-  core::raise_usage(text_of(args, first, member) + " is memory of " + names_of(children) +
-                    ", which have it at the same address; name the " + noun() + " with " +
+  core::raise_usage(text_of(args, first, member) + " is in the memory of " + names_of(children) +
+                    " at the same address; name the " + noun() + " with " +
                     (member.empty() ? "worker=" : "workers=") +
                     (is_hint ? " and without hint=" : ""));
 }
@@ -164,16 +165,16 @@ void ChildMemory::check_holders(const TaskArgs& args, uint32_t index,
                                 const std::string& member) const {
   if (found.empty()) {
     core::raise_usage(
-        text_of(args, index, member) + " lies in no memory that a " + noun() +
-        " of this Worker has; pass " +
-        (is_of_chips_ ? "an address that Worker.malloc has returned, that is not freed, and whose "
-                        "chip has not died since"
+        text_of(args, index, member) + " is not in allocated memory of a " + noun() +
+        " of this Worker; pass " +
+        (is_of_chips_ ? "an address from Worker.malloc that is not freed, and whose "
+                        "chip has not been lost since"
                       : "a buffer of Worker.remote_malloc that is not freed, and whose child has "
                         "not been lost since"));
   }
   if (pin == kNone || contains(found, pin)) return;
-  core::raise_usage(text_of(args, index, member) + " is memory of " + names_of(found) +
-                    (member.empty() ? ", and worker= names " : ", and workers= names ") +
+  core::raise_usage(text_of(args, index, member) + " is in the memory of " + names_of(found) +
+                    (member.empty() ? ", but worker= names " : ", but workers= names ") +
                     names_of({pin}) + "; name the " + noun() + " that has the memory");
 }
 
@@ -198,7 +199,7 @@ void ChildMemory::add_use(int32_t child, uint64_t address, const TaskRange& task
 int64_t ChildMemory::user(int32_t child, uint64_t address, Driver& driver) const {
   const Allocation* allocation = find(child, address, 1);
   if (!allocation || !driver.flags().is_running) return kNone;
-  // Iterate over a copy, because other threads run while has_ended() waits.
+  // Iterate over a copy, because other threads may change the list while has_ended() waits.
   for (const TaskRange& each : std::vector<TaskRange>(allocation->uses)) {
     if (each.last == kUntilRunEnds) {
       if (driver.ask()->core.book.outcomes()->first_task == each.first) return each.first;

@@ -1,9 +1,9 @@
-// The live allocations of each child, and the pins of tasks that follow from them: memory of chips,
-// or buffers of Workers on other hosts.
+// The live allocations in the memory of each child: memory of chips, or buffers of Workers on other
+// hosts. A task that uses such memory is pinned to the child.
 //
 // Two chips may return the same address from malloc, so an allocation is identified by (child,
 // address). If a child is lost, its allocations are removed. Use with the GIL held. Only submits
-// that name child memory use this class.
+// with child memory use this class.
 #pragma once
 
 #include <cstddef>
@@ -30,23 +30,24 @@ class ChildMemory {
   void remove(int32_t child, uint64_t address);
   void remove_all(int32_t child) { allocations_.erase(child); }
 
-  // Return whether one allocation of the child contains [address, address + bytes). At least one
-  // byte is required.
+  // Return whether one allocation of the child contains [address, address + bytes). `bytes` 0
+  // counts as 1.
   bool holds(int32_t child, uint64_t address, uint64_t bytes) const;
 
-  // Write the child of each tensor in child memory into its key, and pin the task, or each member
-  // of a group, to that child. `candidates`: all children with such memory. Raises UsageError for
-  // memory of no child, of several children, or of another child than the pinned one.
+  // For each tensor in child memory, write the child into its key, and pin the task or group member
+  // to this child. `candidates`: all children with such memory. Raises UsageError if the memory
+  // belongs to no child, if a task uses memory of several children, or if it is pinned to another
+  // child.
   void place(const SubmitRequest& request, std::span<TaskArgs* const> args, std::span<Tensor> keys,
              std::span<const int32_t> candidates, std::vector<int32_t>& pins, bool* is_hint) const;
 
-  // Record that these tasks name the memory of the keys.
+  // Record that these tasks use the memory of the keys.
   void add_uses(std::span<const Tensor> keys, const TaskRange& tasks, int64_t oldest_live);
   void add_use(int32_t child, uint64_t address, const TaskRange& tasks, int64_t oldest_live);
-  // Return an unfinished task that names the allocation, or kNone.
+  // Return an unfinished task that uses the allocation, or kNone.
   int64_t user(int32_t child, uint64_t address, Driver& driver) const;
 
-  // The tasks from number `first` on, until the end of their run.
+  // As TaskRange::last: all tasks from number `first` to the end of their run.
   static constexpr int64_t kUntilRunEnds = INT64_MAX;
 
  private:

@@ -31,8 +31,8 @@ struct DriverConfiguration {
   bool is_engine_python = false;         // the engine or its policy is in Python
 };
 
-// A host call that is made after the role was released: end the child, for a cause or because its
-// connection broke.
+// A host call that must wait until the role is released: it ends a child, for a cause or because
+// the connection broke.
 struct Action {
   int32_t child;
   int64_t cause;  // kNone: the connection broke
@@ -63,9 +63,9 @@ struct DriverCore {
   std::vector<Action> actions;
   // the captured graph of the run; the records of its tasks point to its blobs
   std::shared_ptr<CapturedGraph> replayed;
-  // failure of the driver's own thread; the next wait of the program throws it
+  // exception of the driver's own thread, which the next wait of the program throws
   std::exception_ptr failure;
-  bool is_dirty = false;  // whether the engine may have something to send
+  bool is_dirty = false;  // whether the engine may have frames to send
 };
 
 struct DriverStatistics {

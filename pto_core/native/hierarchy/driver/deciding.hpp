@@ -1,5 +1,5 @@
-// Return whether a policy of the program runs on this thread. If so, the thread may hold a driver
-// role.
+// While an object of this class lives, a policy of the program runs on this thread, which may hold
+// a driver role.
 #pragma once
 
 namespace pto::hierarchy {

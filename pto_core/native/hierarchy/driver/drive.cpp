@@ -36,12 +36,12 @@ void Drive::run_actions() {
 }
 
 void Drive::call_host(bool is_callers) {
-  flags_.last_look_ns = engine::monotonic_ns();
-  host_.look(is_callers);
+  flags_.last_host_call_ns = engine::monotonic_ns();
+  host_.attend(is_callers);
 }
 
 void Drive::call_host_if_due() {
-  if (!flags_.is_look_due.exchange(false, std::memory_order_relaxed)) return;
+  if (!flags_.is_host_call_due.exchange(false, std::memory_order_relaxed)) return;
   {
     const Role role(state_);
     role->exchange.check_deadlines();

@@ -1,4 +1,4 @@
-// Drives while a thread waits, and makes the host calls that this requires.
+// Drives the Worker while a thread waits, and makes the host calls that become due.
 #pragma once
 
 #include <algorithm>
@@ -28,18 +28,18 @@ class Drive {
   Drive(GuardedState& state, Host& host, SharedFlags& flags, const ProgressTable& progress)
       : state_(state), host_(host), flags_(flags), progress_(progress), background_(*this) {}
 
-  // Return whether `done(role)` became true before `deadline_ns` (CLOCK_MONOTONIC). It is called
-  // with the role after each poll. Throws if the driver is closed meanwhile, and then accesses no
-  // memory of the driver.
+  // Wait until `done(role)` returns true; return false at `deadline_ns` (CLOCK_MONOTONIC). `done`
+  // is called with the role after each poll. If the driver is closed during the wait, this throws
+  // and does not access the driver any more.
   template <class Done>
   bool wait_until(Done done, uint64_t deadline_ns);
-  // Wait for free space until `attempt(role)` succeeds. `attempt` throws if it can never succeed.
+  // Call `attempt(role)` until it succeeds, and wait for free space between the calls. `attempt`
+  // throws if it can never succeed.
   template <class Attempt>
   void attempt_or_wait(Attempt attempt);
   // Run `call(role)` and return its result. If it throws, store the exception in `error` and return
-  // true. For a thread that has released the resources of Host::give_up(). This waits for the role
-  // even if another thread drives, because children do not signal completions while that thread
-  // polls them.
+  // true. The thread must have released the resources of Host::give_up(). If another thread drives,
+  // this waits for the role, because children ring for no completions while that thread polls them.
   template <class Call>
   bool guarded(Call call, std::exception_ptr& error) noexcept;
 
@@ -49,12 +49,14 @@ class Drive {
   // Call the host if a call is due. This serves a program that submits continuously and never
   // waits.
   void call_host_if_due();
-  // Call without the GIL: the thread that waits for the GIL may hold the role.
+  // Store an exception for the next wait of the program. Call this without the GIL, because a
+  // thread that waits for the GIL may hold the role.
   void keep_failure(std::exception_ptr error);
-  // Return how long a wait may sleep: until its own deadline or the next deadline of a task.
+  // Return how long a wait may sleep, so that it misses neither its own deadline nor a deadline of
+  // a task.
   uint64_t slice_ns(uint64_t deadline_ns, uint64_t* longest_ns) const;
   bool is_call_due() const {
-    return engine::monotonic_ns() - flags_.last_look_ns >= longest_slice_ns(flags_);
+    return engine::monotonic_ns() - flags_.last_host_call_ns >= longest_slice_ns(flags_);
   }
   // Return the number of waits on this thread. There can be several, because a host call may wait
   // again.

@@ -30,7 +30,7 @@ void Driver::check_open() const {
 
 std::shared_ptr<RunOutcomes> Driver::run_begin(Hazards hazards) {
   std::shared_ptr<RunOutcomes> outcomes;
-  // failure that no wait has thrown yet; must be destroyed without the role
+  // an exception that no wait has thrown yet; it must be destroyed without the role
   std::exception_ptr stale;
   {
     const Role role(state_);
@@ -78,9 +78,10 @@ void Driver::run_end(bool is_interrupted) {
   if (outcomes->is_stopped) check_open();
 }
 
-// Tasks that have not started will not start. Running tasks have a grace period; then their child
-// is ended. Another interruption shortens the period. The call returns when the run is over, or
-// when the host has not reported the exit of a child after many attempts.
+// End the run after an interruption. Tasks that were not sent do not start. Running tasks have a
+// grace period; then their children are killed. A further interruption ends the period early.
+// Return when the run is over, or when the host has not reported the exit of a child after many
+// attempts.
 void Driver::end_interrupted() {
   constexpr int kAttempts = 100;
   const int64_t cause = add_cause({});
@@ -165,7 +166,8 @@ void Driver::submit_each(const Call& call, int64_t count,
   own_thread().wake_if_asleep();
 }
 
-// Another thread may end the run meanwhile, which drops the graph.
+// The state keeps a reference to the graph, because its records point into it. Another thread may
+// end the run during the replay, which drops the reference.
 void Driver::replay(std::shared_ptr<CapturedGraph> graph, bool is_known) {
   constexpr size_t kStepsARole = 1024;
   {
@@ -175,7 +177,7 @@ void Driver::replay(std::shared_ptr<CapturedGraph> graph, bool is_known) {
   }
   const std::vector<CapturedStep>& steps = graph->steps;
   for (size_t at = 0; at < steps.size();) {
-    note_if_look_due(flags_);
+    note_if_host_call_due(flags_);
     drive_.call_host_if_due();
     {
       const Role role(state_);
@@ -236,7 +238,7 @@ bool Driver::watch(int64_t task) {
 // ---- the end ----
 
 void Driver::park() {
-  refuse_inside();  // do this without the role: the driver's own thread may wait for it
+  refuse_inside();  // park() waits for the driver's own thread, which may wait for the role
   own_thread().park();
 }
 
@@ -258,11 +260,11 @@ void Driver::stop(int64_t cause) {
 }
 
 void Driver::close() {
-  // do this without the role: the driver's own thread may wait for it
+  // stop() waits for the driver's own thread, which may wait for the role
   if (!own_thread().is_own_thread()) refuse_inside();
   own_thread().stop();
-  // The driver's own thread may have frames that hold the role, so the connections are freed with
-  // the driver.
+  // On the driver's own thread, a caller further up the stack may hold the role. Then the
+  // connections are freed with the driver.
   if (!own_thread().is_own_thread()) children_.detach_all();
 }
 

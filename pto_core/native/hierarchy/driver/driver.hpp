@@ -1,7 +1,8 @@
 // The driver of a Worker: one engine, a link to each child, and the threads that drive them.
 //
-// Each submit and each wait also drives. If the program has done neither for a while, the driver's
-// own thread drives, see background.hpp. The state is reachable only through a Role, see role.hpp.
+// Each submit and each wait also drives. If the program has not submitted or waited for a while,
+// the driver's own thread drives; see background.hpp. The state is reachable only through a Role;
+// see role.hpp.
 #pragma once
 
 #include <cstdint>
@@ -16,42 +17,43 @@
 
 namespace pto::hierarchy {
 
-// Call each method on a thread that holds the resources of Host::give_up() (the GIL).
+// Call each method on a thread that holds the resources of the program (the GIL; see
+// Host::give_up()).
 class Driver {
  public:
   Driver(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine, Host& host);
 
   // Begin a run. Return the object that records its outcomes. If this throws, no run has begun.
   std::shared_ptr<RunOutcomes> run_begin(Hazards hazards);
-  // Wait for all tasks. If a scope is open, refuse, and the run continues; scopes of a cancelled
-  // run are ended here. An exception of the host's poll cancels the run: running tasks get
-  // `patience_ns`, then their children are ended, and the exception is rethrown. `is_interrupted`:
-  // such an exception was thrown before, so the same is done at once.
+  // Wait for all tasks and end the run. If a scope is open, throw Refusal, and the run continues;
+  // scopes of a cancelled run are ended. An exception of Host::attend() cancels the run: running
+  // tasks get `patience_ns`, then their children are killed, and the exception is rethrown.
+  // `is_interrupted`: such an exception was thrown before this call, so cancel the run at once.
   void run_end(bool is_interrupted = false);
   void cancel(int64_t cause);
 
-  // Submit a task. Return its number. Throws Refusal, DeadlockFound, or the exception of the host's
-  // poll during a wait for free space; then nothing has changed.
+  // Submit a task. Return its number. Throws Refusal, DeadlockFound, or an exception of
+  // Host::attend() during a wait for free space; then nothing has changed.
   int64_t submit(const Call& call);
-  // Submit `count` tasks. `prepare(i)` changes `call` to the call of task i. `made` counts the
-  // submitted tasks, even if this throws.
+  // Submit `count` tasks. `prepare(i)` changes `call` to the call of task i. `made` receives the
+  // range of the submitted tasks, even if this throws.
   void submit_each(const Call& call, int64_t count, const std::function<void(int64_t)>& prepare,
                    TaskRange& made);
-  // Make all submits of a graph. The bases of the graph have the addresses of its arguments.
-  // `is_known`: the arguments are disjoint, so the captured edges hold. Throws the same exceptions
-  // as submit(), possibly after some of the submits.
+  // Submit all tasks of a graph. The caller has set the bases of its arguments. `is_known`: the
+  // arguments are disjoint, so the captured edges hold. Throws the same exceptions as submit(),
+  // possibly after some of the submits.
   void replay(std::shared_ptr<CapturedGraph> graph, bool is_known);
   int64_t allocate(uint64_t bytes, uint64_t* address);
   void scope_begin();
   void scope_end();
 
-  // Return whether the task ends within `timeout_ns`.
+  // Wait for the task. Return false if it has not ended after `timeout_ns`.
   bool wait(int64_t task, uint64_t timeout_ns);
-  // For event loops, which first request the descriptor of the Watches. Return true if the task has
-  // ended; otherwise the Watches report its end. Throws the same exceptions as wait().
+  // For event loops, which first get the descriptor of the Watches. Return true if the task has
+  // ended; otherwise the Watches will report its end. Throws the same exceptions as wait().
   bool watch(int64_t task);
 
-  // Take the role for queries. The driver's own thread continues to drive.
+  // Take the role for a query. The driver's own thread continues to drive.
   Role ask() { return Role(state_, Role::kAsks); }
   int64_t add_cause(std::string data) { return ask()->core.book.add_cause(std::move(data)); }
   ChildControl& children() { return children_; }
@@ -59,7 +61,8 @@ class Driver {
   const SharedFlags& flags() const { return flags_; }
   const DriverConfiguration& configuration() const { return configuration_; }
 
-  // Throw Refusal if this thread has the role, because it is inside a call of the driver then.
+  // Throw Refusal if this thread already has the role, that is, if it is inside a call of the
+  // driver.
   void refuse_inside() const { state_.refuse_inside(); }
   // Throws Refusal (closed) after stop().
   void check_open() const;
@@ -69,7 +72,8 @@ class Driver {
   // threads return if their task has ended, and otherwise throw Refusal (closed), like later
   // submits and waits. When this returns, no thread uses the progress table.
   void stop(int64_t cause);
-  // Call this after stop(), or without stop() if no other thread uses the driver.
+  // Close the connections. Call this after stop(), or without stop() if no other thread uses the
+  // driver.
   void close();
 
  private:

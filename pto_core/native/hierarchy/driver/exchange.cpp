@@ -50,11 +50,12 @@ bool Exchange::poll_children() {
   return has_moved;
 }
 
-// A child merges successes and reports them late, but the progress table shows each of them at
-// once. Report the successes that only the table shows. Return whether there were any.
+// A child merges successes and reports them late, but the progress table contains each success at
+// once. Report the successes that only the table contains to the engine. Return whether there were
+// any.
 bool Exchange::read_progress(int32_t child) {
   const ChildLink& link = core_.link(child);
-  if (link.in_flight() == 0 || link.is_disbelieved()) return false;
+  if (link.in_flight() == 0 || link.is_distrusted()) return false;
   // The child checks in child/answers.hpp whether the parent sleeps. The order of the accesses
   // ensures that one of the two sides sees the other.
   const uint64_t marked = core_.progress.child(child).completed.load();
@@ -68,7 +69,7 @@ bool Exchange::read_progress(int32_t child) {
 
 void Exchange::take_answers(int32_t child, const pto_answer* answers, int32_t count) {
   const ChildLink& link = core_.link(child);
-  for (int32_t i = 0; i < count && !link.is_disbelieved(); ++i) {
+  for (int32_t i = 0; i < count && !link.is_distrusted(); ++i) {
     if (answers[i].kind == PTO_ANSWER_REPLY)
       take_reply(child, answers[i]);
     else
@@ -82,8 +83,9 @@ void Exchange::take_completion(int32_t child, const pto_answer& answer) {
   if (answer.outcome == PTO_OUTCOME_SUCCEEDED && count <= link.completed())
     return;  // known from the progress table
   if (count <= link.completed() || count > link.taken() || answer.outcome > PTO_OUTCOME_SKIPPED) {
-    reject(child, "the child reports the end of task frame " + std::to_string(answer.number) +
-                      ", outcome " + std::to_string(answer.outcome) + "; frames " +
+    reject(child, "the child reports an impossible end of task frame " +
+                      std::to_string(answer.number) + ", outcome " +
+                      std::to_string(answer.outcome) + "; frames " +
                       std::to_string(link.completed() + 1) + " to " + std::to_string(link.sent()) +
                       " are in flight");
     return;
@@ -99,8 +101,8 @@ void Exchange::take_completion(int32_t child, const pto_answer& answer) {
   report_completion(child, count, static_cast<Outcome>(answer.outcome), cause);
 }
 
-// An impossible report ends the connection, because no other report of the child can be trusted
-// either.
+// If the engine refuses the report as impossible, end the connection, because other reports of the
+// child may be wrong too.
 void Exchange::report_completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause) {
   try {
     core_.engine->completion(child, count, outcome, cause, core_.out);
@@ -131,7 +133,7 @@ void Exchange::take_reply(int32_t child, const pto_answer& answer) {
   const auto found = std::find(awaited.begin(), awaited.end(), answer.number);
   if (found == awaited.end()) {
     reject(child, "the child replies to control frame " + std::to_string(answer.number) +
-                      ", which waits for no reply");
+                      ", which is not waiting for a reply");
     return;
   }
   awaited.erase(found);
@@ -151,7 +153,7 @@ void Exchange::note_broken(int32_t child, const std::string& message) {
 }
 
 void Exchange::reject(int32_t child, const std::string& message) {
-  core_.link(child).disbelieve();
+  core_.link(child).distrust();
   note_broken(child, message);
 }
 
@@ -219,7 +221,8 @@ void Exchange::finish(const Instruction& instruction) {
   core_.flags.oldest_live.store(core_.book.records.oldest(), std::memory_order_relaxed);
 }
 
-// No live task has a time limit. send() starts the clock before the next frame that has one.
+// Called when no live task has a time limit. send() starts the clock again before the next frame
+// with a time limit.
 void Exchange::stop_clocks() {
   for (size_t i = 0; i < core_.links.size(); ++i)
     core_.progress.child(static_cast<int32_t>(i)).wants_clock.store(0, std::memory_order_relaxed);
@@ -254,9 +257,9 @@ void Exchange::note_returning(ChildLink& link, bool returns) {
   returns ? ++core_.flags.returning : --core_.flags.returning;
 }
 
-// Process the answers of the child, then successes that only the progress table shows, and report
-// the remaining frames as lost. Frames of other children that require a lost frame are marked as
-// skipped before the progress table lets those children continue.
+// Process the answers of the child, then the successes that only the progress table contains.
+// Report the remaining frames as lost. Frames of other children that require a lost frame are
+// marked as skipped before the progress table lets those children continue.
 void Exchange::lose(int32_t child, int64_t cause, bool returns) {
   ChildLink& link = core_.link(child);
   pto_answer answers[16];
@@ -279,8 +282,8 @@ void Exchange::lose(int32_t child, int64_t cause, bool returns) {
   process();
 }
 
-// Return the last frame that may have begun in a dead child, or on the host to which the child
-// passed it. A skipped frame counts as ended, although it has not begun.
+// Return the last frame that may have begun in a lost child, or on the host to which the child
+// passed it. A skipped frame counts as begun, although it did not run.
 uint64_t Exchange::last_begun(int32_t child) const {
   const ChildLink& link = core_.link(child);
   const ChildRecord& seen = core_.progress.child(child);

@@ -1,5 +1,5 @@
-// Connects the engine and the children: passes answers in and carries instructions out. Only a
-// thread with the driver role may use it.
+// Connects the engine and the children: passes the answers of children to the engine and carries
+// out its instructions. Only a thread with the driver role may use it.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,13 @@ class Exchange : private FrameSource {
   explicit Exchange(DriverCore& core) : core_(core) {}
 
   // Process the answers of the children, let the engine dispatch tasks, and send the frames.
-  // `waiters`: the number of waiting threads on whose behalf this is called. Return whether there
-  // was any event.
+  // `waiters`: 1 if the caller is a waiting thread, otherwise 0. Return whether any event occurred.
   bool poll_and_dispatch(uint32_t waiters = 0);
   // Carry out the engine's instructions.
   void process();
   void flush_children();
-  // End the child of a task that exceeded its time limit. The time counts from the task's start in
-  // the child.
+  // End the children of tasks that exceeded their time limits. The time of a task counts from its
+  // start in the child.
   void check_deadlines();
   // The child that ran the first task of the last run probably gets the first task of this run too.
   // Wake it while the program prepares that task.
@@ -31,7 +30,7 @@ class Exchange : private FrameSource {
   void wake_waiting();
 
   void set_ready(int32_t child);
-  // Call this when the process of the child has ended. `returns`: a restart will follow.
+  // Called when the process of the child has ended. `returns`: the child will be restarted.
   void lose(int32_t child, int64_t cause, bool returns);
   // Mark all children as lost; an open run ends.
   void lose_all(int64_t cause);

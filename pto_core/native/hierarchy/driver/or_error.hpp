@@ -8,7 +8,7 @@ namespace pto::hierarchy {
 
 [[noreturn]] void raise_deadlock(const Deadlock& proof);
 
-// Run `call`; convert the driver's exceptions to those of the error tree.
+// Run `call`. Convert the exceptions of the driver to Python exceptions of the error tree.
 template <class Call>
 auto or_error(Call call) {
   try {

@@ -1,5 +1,5 @@
-// The outcomes of the tasks of a run. The driver keeps those of the last run. Each handle of a task
-// keeps those of its own run.
+// The outcomes of the tasks of a run. The driver keeps the outcomes of the last run, and each task
+// handle keeps those of its run.
 //
 // Only the thread that has the driver role uses the data. The GIL protects the reference counts.
 #pragma once
@@ -36,7 +36,7 @@ struct EndedTask {
 struct RunOutcomes {
   int64_t first_task = 0;  // number of the first task of the run
   std::atomic<bool> is_over{false};
-  std::atomic<bool> is_stopped{false};  // whether the run was still open when the driver stopped
+  std::atomic<bool> is_stopped{false};  // whether the run was open when the driver was stopped
   std::unordered_map<int64_t, EndedTask> ended;  // tasks that did not complete
   std::unordered_map<int64_t, Cause> causes;     // causes of failed frames
 

@@ -9,11 +9,11 @@
 namespace pto::hierarchy {
 namespace {
 
-// The state of a thread that has released the GIL.
+// The Python thread state of a thread that has released the GIL.
 thread_local PyThreadState* saved = nullptr;
-// Whether the driver's own thread has a Python thread state: from its first take() until it ends. A
-// host call may wait for the role, so the thread also releases the GIL while Python frames that use
-// this state are on its stack.
+// Whether the driver's own thread has a Python thread state: from its first take() until it ends.
+// The thread keeps this state when it releases the GIL, because a host call, whose Python frames
+// use the state, may wait and release the GIL.
 thread_local bool is_entered = false;
 thread_local PyGILState_STATE entered;
 
@@ -34,8 +34,8 @@ void PythonHost::take() {
   });
 }
 
-// During interpreter shutdown no thread can acquire the GIL, and the interpreter frees the state
-// itself.
+// During interpreter shutdown a thread cannot acquire the GIL, and the interpreter frees the thread
+// state itself.
 void PythonHost::leave() {
   if (!is_entered || core::is_finalizing()) return;
   take();
@@ -43,7 +43,7 @@ void PythonHost::leave() {
   PyGILState_Release(entered);
 }
 
-void PythonHost::look(bool is_callers) {
+void PythonHost::attend(bool is_callers) {
   if (is_callers && PyErr_CheckSignals() != 0) throw nb::python_error();
   hooks_.attr("poll")();
 }

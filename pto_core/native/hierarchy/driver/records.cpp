@@ -9,7 +9,7 @@ namespace pto::hierarchy {
 
 std::byte* Records::Chunk::take(size_t bytes) {
   bytes = (bytes + 7) & ~size_t{7};
-  if (bytes > kBlockBytes) {  // spare blocks besides the current one, which is last
+  if (bytes > kBlockBytes) {  // spare blocks, before the current block, which is last
     blocks.push_back(std::make_unique_for_overwrite<std::byte[]>(bytes));
     std::byte* data = blocks.back().get();
     if (blocks.size() > 1) std::swap(blocks.back(), blocks[blocks.size() - 2]);

@@ -1,4 +1,5 @@
-// The data of each task until it has ended, for its frames and for messages about the task.
+// The data that the driver keeps for each task until it has ended: for its frames, and for messages
+// about the task.
 //
 // Invariant: a record is live from append() to end(). Records lie in chunks, ordered by task
 // number, with the blobs of their tasks. A chunk is freed when its last task has ended. Only the
@@ -15,16 +16,16 @@ namespace pto::hierarchy {
 
 // The source position of a submit, as numbers that the host can translate.
 struct Place {
-  uint32_t code = 0;  // number of a function; 0: unknown
+  uint32_t code = 0;  // number of a code object; 0: unknown
   int32_t instruction = 0;
 };
 
-// The driver's part of a task until it ends: its blobs and the fields of its frames and errors.
+// The data of a task: its blobs, and the values for its frames and error messages.
 struct TaskRecord {
   enum Flags : uint8_t { kIsLive = 1, kHasArguments = 2, kHasUses = 4 };
 
-  // The blobs of all members in sequence, each aligned to 8. With kHasUses, one byte for each
-  // tensor follows each blob: the value of pto_tensor.use for children that receive it.
+  // The blobs of all members in sequence, each aligned to 8. With kHasUses, each blob is followed
+  // by one byte for each tensor: the value of pto_tensor.use, for children that receive uses.
   std::byte* blobs;
   uint32_t callable;
   uint32_t config;
@@ -35,7 +36,7 @@ struct TaskRecord {
 
   bool is_live() const { return (flags & kIsLive) != 0; }
 };
-static_assert(sizeof(TaskRecord) == 32, "a waiting task costs this, its blob and the engine's");
+static_assert(sizeof(TaskRecord) == 32, "keep records small: there is one for each waiting task");
 
 class Records {
  public:
@@ -43,7 +44,7 @@ class Records {
   // its blobs. Skipped numbers have no record.
   TaskRecord& append(int64_t number, size_t bytes);
 
-  // Return nullptr if the task has ended, or has no record.
+  // Return the record of a task, or nullptr if the task has ended or has no record.
   TaskRecord* find(int64_t number) {
     if (number < first_ || number >= next_) return nullptr;
     Chunk* chunk = chunks_[static_cast<size_t>(number / kTasks - first_ / kTasks)].get();
@@ -55,7 +56,7 @@ class Records {
   void end(int64_t number);
 
   size_t live() const { return live_; }
-  // Return a lower bound of the live task numbers.
+  // Return a number that is not larger than the number of any live task.
   int64_t oldest() const {
     return chunks_.empty() || (chunks_.front() && chunks_.front()->live == 0) ? next_ : first_;
   }

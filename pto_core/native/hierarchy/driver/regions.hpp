@@ -1,7 +1,8 @@
-// Copies of the regions that a task changes in place. They are kept while the task may run again.
+// Copies of the regions that a task changes in place, to restore them before a retry. They are kept
+// while the task may run again.
 //
-// The total memory is limited: a task reserves its part at the submit and frees it at its end. Only
-// the thread that has the driver role uses this class.
+// The total memory is limited: a task reserves memory for its copies at the submit and frees it at
+// its end. Only the thread that has the driver role uses this class.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +22,8 @@ class SavedRegions {
  public:
   explicit SavedRegions(uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
-  // fits() returns whether this many more bytes fit now; fits_ever() whether they fit when all
-  // copies have been freed.
+  // fits(): return whether `bytes` more bytes can be reserved now. fits_ever(): return whether they
+  // can be reserved when all copies have been freed.
   bool fits(uint64_t bytes) const { return bytes <= limit_bytes_ - reserved_bytes_; }
   bool fits_ever(uint64_t bytes) const { return bytes <= limit_bytes_; }
 
@@ -43,7 +44,7 @@ class SavedRegions {
   struct Kept {
     std::vector<SavedRange> ranges;
     uint64_t bytes;
-    std::unique_ptr<std::byte[]> copy;  // null until it is sent
+    std::unique_ptr<std::byte[]> copy;  // null until the task is sent
   };
 
   std::unordered_map<int64_t, Kept> kept_;

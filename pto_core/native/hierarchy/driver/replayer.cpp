@@ -14,7 +14,7 @@ bool is_allocated(const CapturedKey& key) {
 
 }  // namespace
 
-// The number of bytes to reserve in a heap ring.
+// Return the number of bytes that a step reserves in its heap ring, rounded up to slabs.
 uint64_t bytes_to_reserve(const CapturedGraph& graph, const CapturedStep& step) {
   if (step.what == CapturedStep::What::kAllocate) return rounded(step.bytes);
   if (step.what != CapturedStep::What::kSubmit) return 0;
@@ -41,7 +41,7 @@ size_t Replayer::make_steps(CapturedGraph& graph, size_t at, size_t stop, bool i
 bool Replayer::try_step(CapturedGraph& graph, const CapturedStep& step, bool is_known) {
   core_.check_open();
   if (core_.replayed.get() != &graph)
-    throw Refusal(Refusal::Kind::kUsage, "the run of this replay was ended by another thread");
+    throw Refusal(Refusal::Kind::kUsage, "another thread has ended the run of this replay");
   switch (step.what) {
     case CapturedStep::What::kScopeBegin:
       submitter_.scope_begin();
@@ -96,7 +96,7 @@ bool Replayer::try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool
   return true;
 }
 
-// Return the explicit producers of the next task.
+// Return the task numbers of the explicit producers of the next task.
 std::span<const int64_t> Replayer::explicit_producers(std::span<const Known::Producer> producers) {
   after_.clear();
   for (const Known::Producer& each : producers)
@@ -104,7 +104,7 @@ std::span<const int64_t> Replayer::explicit_producers(std::span<const Known::Pro
   return after_;
 }
 
-// Return the tensors of the task at their current addresses.
+// Fill `keys_` with the tensors of the task at their current addresses.
 void Replayer::fill_keys(const CapturedGraph& graph, const CapturedTask& task) {
   keys_.clear();
   for (uint32_t i = 0; i < task.keys; ++i) {

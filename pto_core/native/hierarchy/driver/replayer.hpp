@@ -18,11 +18,11 @@ class Replayer {
   Replayer(DriverCore& core, Exchange& exchange, Submitter& submitter)
       : core_(core), exchange_(exchange), submitter_(submitter) {}
 
-  // Make the steps from `at` up to `stop`. Return the position reached. This is `stop`, or a step
-  // that first needs a grant of heap memory, or a step for which there is no free space now.
+  // Make the steps from `at` up to `stop`. Return `stop`, or the position of the first step that
+  // was not made: it needs a grant of heap memory first, or there is no free space for it now.
   size_t make_steps(CapturedGraph& graph, size_t at, size_t stop, bool is_known);
-  // Return false if there is no free space now. `is_known`: the captured edges hold. Throws the
-  // same exceptions as a submit, and a Refusal if another thread has ended the run.
+  // Make one step. Return false if there is no free space now. `is_known`: the captured edges hold.
+  // Throws the same exceptions as a submit, and a Refusal if another thread has ended the run.
   bool try_step(CapturedGraph& graph, const CapturedStep& step, bool is_known);
 
  private:

@@ -16,8 +16,8 @@ class Replies {
  public:
   // Return a number for a control frame whose reply is dropped.
   uint64_t next() { return next_++; }
-  // Return a number for a control frame whose reply the caller takes. If too many replies are not
-  // taken, the oldest ones are dropped.
+  // Return a number for a control frame whose reply the caller will take. If too many replies are
+  // stored, the oldest are dropped.
   uint64_t expect() {
     if (replies_.size() >= kMost)
       std::erase_if(replies_,
@@ -35,8 +35,8 @@ class Replies {
     const auto found = replies_.find(number);
     if (found != replies_.end()) found->second.state = ReplyState::kLost;
   }
-  // Return the state of a reply, and the reply itself once. Return kLost for a number for which no
-  // reply is expected.
+  // Return the state of a reply. If it has arrived, move it to `data` and forget the number. Return
+  // kLost if no reply with this number is expected.
   ReplyState take(uint64_t number, std::string* data) {
     const auto found = replies_.find(number);
     if (found == replies_.end()) return ReplyState::kLost;

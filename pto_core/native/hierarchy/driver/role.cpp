@@ -4,19 +4,19 @@
 
 namespace pto::hierarchy {
 
-// A Python transport, engine or policy that was called with the role, or a signal handler inside
-// it, calls the driver again.
+// This happens if a Python transport, engine or policy, which is called with the role held, or a
+// signal handler inside it, calls the driver again.
 void GuardedState::refuse_inside() const {
   if (holder_.load(std::memory_order_relaxed) != std::this_thread::get_id()) return;
   throw Refusal(Refusal::Kind::kUsage,
-                "the Worker is used inside a call of it, perhaps by the handler of a signal; let "
-                "the handler only note the signal, or raise");
+                "the Worker was called inside another call of it, perhaps by a signal handler; let "
+                "the handler only record the signal, or raise an exception");
 }
 
 void Role::wait() {
   if (Deciding::is_so()) {
     throw Refusal(Refusal::Kind::kUsage,
-                  "a placement policy asks the Worker that waits for its decision; decide by the "
+                  "a placement policy called the Worker that waits for its decision; decide by the "
                   "candidates alone");
   }
   guarded_.refuse_inside();
@@ -28,8 +28,8 @@ void Role::wait() {
 void Role::lock_in_turns() {
   while (!lock_.try_lock()) {
     guarded_.host_.give_up();
-    // Release the role at once, because another thread may hold the next resource while it waits
-    // for the role.
+    // Only wait until the role is free, and release it at once: another thread may hold the
+    // resources that this thread takes next, and wait for the role.
     {
       const std::lock_guard until_free(guarded_.mutex_);
     }

@@ -39,7 +39,8 @@ class GuardedState {
                SharedFlags& flags)
       : host_(host), flags_(flags), state_(configuration, std::move(engine), flags) {}
 
-  // Throw Refusal if this thread has the role, because it is inside a call of the driver then.
+  // Throw Refusal if this thread already has the role, that is, if it is inside a call of the
+  // driver.
   void refuse_inside() const;
 
  private:
@@ -54,8 +55,8 @@ class GuardedState {
 
 // Holds the role while the object lives. Its operator-> is the only access to the state.
 class Role {
-  // Holds signals while the role is held: if the engine, an end or a policy is in Python, no signal
-  // handler may interrupt it.
+  // Defers signal handlers while the role is held, if the engine, an end or a policy is in Python,
+  // so that no handler interrupts it.
   class HeldInterrupts {
    public:
     explicit HeldInterrupts(GuardedState& guarded)
@@ -74,8 +75,8 @@ class Role {
   };
 
  public:
-  // For a thread of the program. Before it waits for the role, it releases the resources that the
-  // holder of the role may need.
+  // For a thread of the program. If it must wait for the role, it first releases the resources that
+  // the holder of the role may need.
   explicit Role(GuardedState& guarded)
       : guarded_(guarded), interrupts_(guarded), lock_(guarded.mutex_, std::try_to_lock) {
     guarded.flags_.drives.fetch_add(1, std::memory_order_relaxed);
@@ -83,7 +84,8 @@ class Role {
     note_holder();
   }
 
-  // For a query of the program: the driver's own thread continues to drive.
+  // For a query by a thread of the program. It does not count as driving, so the driver's own
+  // thread continues to drive.
   enum Asking { kAsks };
   Role(GuardedState& guarded, Asking)
       : guarded_(guarded), interrupts_(guarded), lock_(guarded.mutex_, std::try_to_lock) {
@@ -91,8 +93,8 @@ class Role {
     note_holder();
   }
 
-  // For a polling thread. Either it has released all resources, or it holds the host resources that
-  // it needs and releases them while it waits.
+  // For a polling thread. kPolls: it has released all resources. kPollsHolding: it holds the
+  // resources of the host and releases them while it waits for the role.
   enum Polling { kPolls, kPollsHolding };
   Role(GuardedState& guarded, Polling polling)
       : guarded_(guarded), interrupts_(guarded), lock_(guarded.mutex_, std::defer_lock) {
@@ -114,7 +116,8 @@ class Role {
   void lock_in_turns();
 
   GuardedState& guarded_;
-  const HeldInterrupts interrupts_;  // declared first, so that it is released after the lock
+  const HeldInterrupts interrupts_;  // declared before the lock, so that it is destroyed after the
+                                     // lock
   std::unique_lock<std::mutex> lock_;
 };
 

@@ -5,8 +5,9 @@
 
 namespace pto::hierarchy {
 
-// The outcomes of each run store their own causes, so causes of earlier runs are dropped. A cause
-// that was added recently is kept, because a call is about to use it.
+// Drop the causes of earlier runs, because the outcomes of each run have their own copies. Keep the
+// causes of lost children, and causes that were added since the last run began, because a call may
+// still use them.
 void RunBook::begin(const std::vector<std::unique_ptr<ChildLink>>& links) {
   std::erase_if(causes_, [&](const auto& each) {
     const auto is_its = [&](const auto& link) { return link->presence.loss_cause == each.first; };

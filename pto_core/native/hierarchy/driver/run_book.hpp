@@ -26,7 +26,7 @@ struct TaskCounts {  // numbers of tasks of the current run
 
 class RunBook {
  public:
-  // The causes of lost children are kept, because later tasks may fail with them.
+  // Begin a run. Keep the causes of lost children, because later tasks may fail with these causes.
   void begin(const std::vector<std::unique_ptr<ChildLink>>& links);
   // Return the outcomes of the last run; after begin(), of the new run.
   const std::shared_ptr<RunOutcomes>& outcomes() const { return outcomes_; }
@@ -56,7 +56,7 @@ class RunBook {
   std::unordered_map<int64_t, Cause> causes_;  // causes added by the host
   int64_t newest_ = kNone;
   int64_t next_cause_ = 0;
-  int64_t first_cause_ = 0;  // added since the last run began
+  int64_t first_cause_ = 0;  // the first cause that was added since the last run began
 };
 
 }  // namespace pto::hierarchy

@@ -47,7 +47,7 @@ void RunScope::exit(nb::handle self, nb::handle error) {
 
 void bind_run_scope(nb::module_& module) {
   nb::class_<RunScope>(module, "RunScope",
-                       "The owner of an open run. A derived class defines `_leave(error)`.")
+                       "The owner of an open run. A derived class must define `_leave(error)`.")
       .def(nb::init<>())
       .def(
           "begin",
@@ -56,7 +56,7 @@ void bind_run_scope(nb::module_& module) {
           },
           nb::arg("driver"), nb::arg("hazards"), nb::arg("config").none(),
           nb::sig("def begin(self, driver: Driver, hazards: int, config: object | None) -> None"),
-          "Begin a run. `config`: a CallConfig for tasks that have none, or None.")
+          "Begin a run. `config`: a CallConfig for tasks without one, or None.")
       .def(
           "begin_replay",
           [](RunScope& self, nb::object driver, const CapturedObject& graph, nb::handle args) {
@@ -65,7 +65,7 @@ void bind_run_scope(nb::module_& module) {
           nb::arg("driver"), nb::arg("graph"), nb::arg("args").none(),
           nb::sig("def begin_replay(self, driver: Driver, graph: CapturedGraph, args: TaskArgs | "
                   "None) -> None"),
-          "Begin a run of a captured graph on the tensors of `args`.")
+          "Begin a run that replays a captured graph on the tensors of `args`.")
       .def(
           "__exit__",
           [](nb::handle_t<RunScope> self, nb::handle, nb::handle error, nb::handle) {

@@ -1,8 +1,9 @@
 // RunScope: the owner of an open run, and the base class of the blocks that run in it.
 //
 // A signal handler can interrupt Python code between any two byte codes, so Python code cannot
-// guarantee that a run ends. `__exit__` is native: when it returns or raises, the run is over. If a
-// scope is destroyed without `__exit__`, its run is cancelled, and the next run waits for its end.
+// guarantee that it ends its run. `__exit__` is native: when it returns or raises, the run is over.
+// If the object is destroyed without `__exit__`, its run is cancelled, and the next run waits for
+// its end.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,7 +22,8 @@ class RunScope {
   RunScope(const RunScope&) = delete;
   RunScope& operator=(const RunScope&) = delete;
 
-  // Call with the GIL held. Each method throws if the run is refused; then this object owns no run.
+  // Begin a run. Call with the GIL held. If the run is refused, this throws and the object owns no
+  // run.
   void begin(nb::object driver, Hazards hazards, nb::handle config);
   void begin_replay(nb::object driver, const CapturedObject& captured, TaskArgs* args);
   // Call `self._leave(error)`, which ends the run. If that call raises before it has ended the run,

@@ -1,5 +1,5 @@
 // The data of a driver that threads read without the role. Only the thread that has the role writes
-// it, except where a comment states otherwise.
+// it, unless a comment states otherwise.
 #pragma once
 
 #include <atomic>
@@ -18,10 +18,11 @@ struct SharedFlags {
   // all tasks with smaller numbers have ended; never decreases
   std::atomic<int64_t> oldest_live{0};
   std::atomic<uint64_t> drives{0};  // how often the program took the role; any thread may write it
-  // number of waiting threads of the program; any thread may write it
+  // number of program threads that wait; any thread may write it
   std::atomic<uint32_t> waiting{0};
-  std::atomic<uint64_t> last_look_ns{0};  // time of the last host call; any thread may write it
-  std::atomic<bool> is_look_due{false};
+  // time of the last host call; any thread may write it
+  std::atomic<uint64_t> last_host_call_ns{0};
+  std::atomic<bool> is_host_call_due{false};
 };
 
 }  // namespace pto::hierarchy

@@ -27,7 +27,7 @@ class SourcePlaces {
   uint32_t code_number(PyObject* code);
 
   const std::string own_folder_;  // the folder of this package
-  // code objects of the program, by number; number 0 stands for none
+  // code objects of the program, by number; number 0 means unknown
   std::vector<nb::object> codes_{nb::object()};
   // number of each code object; 0 for code of this package
   std::unordered_map<PyObject*, uint32_t> code_numbers_;

@@ -44,7 +44,7 @@ class ScalarRows {
     if (is_given_) PyBuffer_Release(&buffer_);
     is_given_ = false;
     core::raise_usage("scalars is " + core::shown(object) +
-                      "; pass an array of 8-byte numbers, contiguous, with a row for each task");
+                      "; pass a contiguous array of 8-byte numbers with a row for each task");
   }
 
   Py_buffer buffer_{};
@@ -55,10 +55,11 @@ void check_rows(int64_t* count, int64_t rows, const std::string& what) {
   if (*count < 0) *count = rows;
   if (*count == rows) return;
   core::raise_usage(what + " has " + std::to_string(rows) + " parts along its first dimension, " +
-                    "others have " + std::to_string(*count) + "; pass as many as there are tasks");
+                    "but others have " + std::to_string(*count) + "; pass one part for each task");
 }
 
-// Return the arguments for one task, without the first dimension, and the number of tasks.
+// Store the tensors of one task, without the first dimension, in `tensors` and `keys`. Return the
+// number of tasks.
 int64_t cut(const TaskArgs& args, const ScalarRows& rows, VisibleMemory& memory,
             std::vector<pto_tensor>* tensors, std::vector<Tensor>* keys) {
   int64_t count = -1;
@@ -67,7 +68,7 @@ int64_t cut(const TaskArgs& args, const ScalarRows& rows, VisibleMemory& memory,
     const std::string name = "tensor " + std::to_string(i);
     if (tensor.ndims < 1 || tensor.data == 0) {
       core::raise_usage(name + " of submit_many has no first dimension, or no address; pass an " +
-                        "array with a part for each task");
+                        "array with one part for each task");
     }
     if (args.notes[i].tensor->origin == Origin::kArray)
       check_visible(memory, *args.notes[i].tensor, i);
@@ -81,7 +82,9 @@ int64_t cut(const TaskArgs& args, const ScalarRows& rows, VisibleMemory& memory,
                      args.notes[i].tag});
   }
   if (rows.is_given()) check_rows(&count, rows.rows(), "scalars");
-  if (count < 0) core::raise_usage("submit_many without tensors and scalars; pass either");
+  if (count < 0)
+    core::raise_usage(
+        "submit_many was called without tensors and scalars; pass at least one of them");
   return count;
 }
 

@@ -34,10 +34,11 @@ struct SubmitRequest {
 struct WorkerSettings {
   std::shared_ptr<const LiveCallables> callables;
   std::shared_ptr<VisibleMemory> memory;    // for forked children
-  std::shared_ptr<VisibleMemory> attached;  // for spawned children; null if there are none
+  std::shared_ptr<VisibleMemory> attached;  // the memory that spawned children attach; null without
+                                            // spawned children
   std::vector<bool> spawned;                // for each child: whether it was spawned
   CallableSpace next_level_space = CallableSpace::kLocalChip;
-  uint32_t task_timeout_ms = 0;  // the time limit of tasks that have none of their own
+  uint32_t task_timeout_ms = 0;  // the time limit of tasks that are submitted without one
 };
 
 inline const char* call_of(Kind kind) {

@@ -36,9 +36,9 @@ uint32_t milliseconds_of(PyObject* object) {
   return static_cast<uint32_t>(std::ceil(seconds * 1e3));
 }
 
-// Return whether a repeatable task changes this region in place, so that it is saved before the
-// task and restored before a repetition. The driver refuses regions in child memory. The memory of
-// a capture is allocated by each replay, so it is not saved.
+// Return whether a task with retries must save this tensor before it runs, because it changes the
+// tensor in place. The driver refuses retries for tensors in child memory. Tensors of a capture
+// have no memory yet, so they are not saved.
 bool is_saved(const ContinuousTensor& tensor, Tag tag) {
   const bool is_captured = tensor.origin == Origin::kHeap && Capture::is_captured(tensor.data.data);
   return tag == Tag::kInout && !tensor.data.child_memory && !is_captured;
@@ -114,7 +114,8 @@ Submits::Submits(WorkerDriver& worker, Driver& driver, const WorkerSettings& set
     children_[static_cast<size_t>(child.kind)].push_back(number++);
 }
 
-// The program numbers the children of a kind from 0.
+// Return the child that the program calls `worker`. The program numbers the children of each kind
+// from 0.
 int32_t Submits::child_of(PyObject* worker, Kind kind) const {
   const auto& children = children_[static_cast<size_t>(kind)];
   const long long number = PyLong_Check(worker) ? PyLong_AsLongLong(worker) : -1;
@@ -141,15 +142,14 @@ void Submits::read_workers(const SubmitRequest& request, std::vector<int32_t>& p
     pins.push_back(child_of(PySequence_Fast_GET_ITEM(list.ptr(), i), request.kind));
 }
 
-// Return the tasks named by `after` and TaskArgs.add_dep(), of this run or of this capture.
+// Read the tasks of `after` and TaskArgs.add_dep(), which belong to this run or this capture.
 void Submits::read_producers(const SubmitRequest& request, Draft& draft) const {
   if (request.after) {
     const nb::object list = nb::steal(PySequence_Fast(request.after, ""));
     if (!list.is_valid() && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
     PyErr_Clear();
     if (!list.is_valid()) {
-      core::raise_usage("after is " + core::shown(request.after) +
-                        "; pass a list of handles of tasks");
+      core::raise_usage("after is " + core::shown(request.after) + "; pass a list of task handles");
     }
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.ptr()); ++i)
       draft.after.push_back(producer_of(PySequence_Fast_GET_ITEM(list.ptr(), i), "after has "));
@@ -163,12 +163,12 @@ void Submits::read_producers(const SubmitRequest& request, Draft& draft) const {
 int64_t Submits::producer_of(PyObject* object, const char* text) const {
   const TaskHandle* producer = task_handle_of(object);
   if (!producer || producer->run->driver != &worker_)
-    core::raise_usage(text + core::shown(object) + "; pass handles of tasks of this Worker");
+    core::raise_usage(text + core::shown(object) + "; pass task handles of this Worker");
   check_run(*producer);
   return producer->task;
 }
 
-// Fill in everything except the members.
+// Return the call with all fields filled in except the members.
 Call Submits::begin_call(const SubmitRequest& request, Draft& draft) {
   or_error([&] { worker_.driver().check_open(); });
   captures_.check_no_replay();
@@ -191,8 +191,8 @@ Call Submits::begin_call(const SubmitRequest& request, Draft& draft) {
   return call;
 }
 
-// Needed only for a Worker with spawned children: a spawned child sees only the mappings that it
-// has attached.
+// Return the memory for memory_for() if the Worker has spawned children: a spawned child can access
+// only the mappings that it has attached.
 VisibleMemory& Submits::memory_among(const Call& call) const {
   const std::span<const int32_t> all = children_[static_cast<size_t>(call.kind)];
   const std::span<const int32_t> candidates = call.pins.empty() || call.is_hint ? all : call.pins;
@@ -202,14 +202,15 @@ VisibleMemory& Submits::memory_among(const Call& call) const {
   return is_attached ? *settings_.attached : *settings_.memory;
 }
 
-// Pin a task that names memory of a child to that child.
+// Pin a task that uses memory of a child to that child.
 void Submits::place_by_memory(const SubmitRequest& request, Draft& draft, Call* call) const {
   memory_.place(request, draft.args, draft.keys, children_[static_cast<size_t>(Kind::kNextLevel)],
                 draft.pins, &call->is_hint);
   call->pins = draft.pins;
 }
 
-// Pin a task to a child that has its callable. Raise UsageError if the program has to choose it.
+// Pin a task to the child that has its callable. Raise UsageError if the program must choose one of
+// several children, or has chosen a wrong one.
 void Submits::place_by_callable(const SubmitRequest& request, Draft& draft, Call* call) const {
   const auto& known = draft.workers;
   if (draft.pins.empty() && !request.is_group && known.size() == 1) draft.pins = known;
@@ -227,7 +228,8 @@ void Submits::place_by_callable(const SubmitRequest& request, Draft& draft, Call
       "'" + handle.name + "' is registered with the workers " + names + " only, and " +
       (draft.pins.empty() ? argument + " is missing"
                           : "the task would run on worker " + std::to_string(*wrong)) +
-      "; name one of them with " + argument + ", or register it with other workers");
+      "; name one of these workers with " + argument +
+      ", or register the callable with other workers");
 }
 
 PyObject* Submits::submit(const SubmitRequest& request) {
@@ -251,7 +253,7 @@ PyObject* Submits::submit(const SubmitRequest& request) {
   if (draft.has_child_memory && !captures_.capture())
     memory_.add_uses(draft.keys, {task, task}, driver_.flags().oldest_live);
   drop_kept(driver_.flags().oldest_live);
-  // Freeing objects may run Python code, so the Worker may be closed now, and other threads may
+  // drop_kept() may have run Python code, so the Worker may be closed now, and other threads may
   // have ended or begun a run.
   if (!run_.object) or_error([&] { driver_.check_open(); });
   RunObject* const now = run_.object;
@@ -262,8 +264,8 @@ PyObject* Submits::submit(const SubmitRequest& request) {
   return handle;
 }
 
-// Write the addresses of the task's outputs, keep the owners of its memory alive until it has
-// ended, and take its explicit edges.
+// Store the addresses of the task's outputs in its arguments, keep the owners of its memory alive
+// until it has ended, and clear its explicit producers.
 void Submits::learn_addresses(const Draft& draft, int64_t task) {
   const Tensor* key = draft.keys.data();
   for (TaskArgs* args : draft.args) {
@@ -289,7 +291,7 @@ nb::object Submits::allocate(nb::handle shape, nb::handle dtype) {
   pto_tensor tensor = tensor_at(0, shape, dtype, false);
   uint64_t bytes = 0;
   if (!count_bytes(tensor, &bytes))
-    core::raise_usage("alloc of more bytes than the address space has; use a smaller shape");
+    core::raise_usage("the size of the tensor exceeds the address space; use a smaller shape");
   captures_.check_no_replay();
   or_error([&] {
     Capture* const capture = captures_.capture();
@@ -299,7 +301,7 @@ nb::object Submits::allocate(nb::handle shape, nb::handle dtype) {
   return nb::steal(reinterpret_cast<PyObject*>(make_tensor(tensor, Origin::kHeap, nullptr)));
 }
 
-// A task of a capture and a task of a run cannot depend on each other.
+// Refuse a dependency between a task of a capture and a task of a run.
 void Submits::check_run(const TaskHandle& handle) const {
   const bool is_of_capture = handle.run->outcomes == nullptr;
   if (is_of_capture ? handle.run == run_.object : !captures_.capture()) return;

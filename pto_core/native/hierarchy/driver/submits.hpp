@@ -1,5 +1,5 @@
-// The submits of a Worker. Converts objects to calls of the driver, or of the current capture. Any
-// thread may call it with the GIL held.
+// The submits of a Worker. Converts Python objects to calls of the driver, or of the current
+// capture. Any thread may call it with the GIL held.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -22,10 +22,10 @@ class WorkerDriver;
 struct RunObject;
 struct TaskHandle;
 
-// Return the open run, or the capture.
+// The open run, or the open capture.
 struct OpenRun {
   RunObject* object = nullptr;  // an owned reference while a run is open
-  uint32_t config = 0;  // for tasks of the next level that have no configuration of their own
+  uint32_t config = 0;  // for tasks of the next level that are submitted without a configuration
 };
 
 class Submits {
@@ -45,7 +45,7 @@ class Submits {
   void scope_begin();
   void scope_end();
 
-  // Drop the owners of memory that earlier tasks named.
+  // Drop the owners of memory that only tasks before number `before` use.
   void drop_kept(int64_t before);
   const SourcePlaces& places() const { return places_; }
   uint32_t config_number(nb::handle config) {
@@ -65,7 +65,7 @@ class Submits {
     std::vector<MemberCall> members;
     std::vector<int32_t> pins;
     std::vector<int64_t> after;
-    // the children that have the callable, if it is one for other hosts
+    // the children that have the callable, if the callable is for Workers on other hosts
     std::vector<int32_t> workers;
     bool has_child_memory = false;
   };
@@ -100,8 +100,7 @@ class Submits {
   SourcePlaces places_;
   CallNumbers numbers_;
   std::deque<Kept> kept_;  // owners of the memory of live tasks, ascending by task
-  // A thread that waits in a submit keeps its draft. Other threads submit with another draft
-  // meanwhile.
+  // A thread that waits in a submit keeps its draft, so other threads need other drafts.
   std::vector<std::unique_ptr<Draft>> drafts_;
 };
 

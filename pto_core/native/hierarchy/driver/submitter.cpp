@@ -11,7 +11,8 @@ namespace {
 
 // The number of submits after which the driver polls its children; a quarter of the largest window.
 constexpr uint32_t kSubmitsAPollTogether = 64;
-// Less than 50 ms, for a program that submits so often that the driver's own thread never drives.
+// The number of submits after which the clock is read, to call the host at least every 50 ms even
+// if the program only submits.
 constexpr uint32_t kSubmitsAClock = 32;
 
 bool is_allocated(const Tensor& key) {
@@ -22,8 +23,8 @@ size_t bytes_of(const MemberCall& member) {
   return blob_bytes(member.tensors.size(), member.scalars.size());
 }
 
-// Not inlined, because few Workers have children that receive uses. Returns the end of the written
-// bytes.
+// Write the uses of the tensors. Return the end of the written bytes. Not inlined, because few
+// Workers have children that receive uses.
 [[gnu::noinline]] std::byte* append_uses(const MemberCall& member, std::byte* to) {
   for (size_t i = 0; i < member.keys.size(); ++i)
     to[i] = use_of(member.keys[i].tag, member.tensors[i].data != member.keys[i].address);
@@ -54,7 +55,7 @@ Submission submission_of(const Call& call, std::vector<Member>& members) {
   return submission;
 }
 
-// Throw if a frame of the task could never be sent.
+// Throw if a frame of the task is too large for the queue of a child.
 void Submitter::check_sizes(const Call& call) const {
   for (const auto& link : core_.links) {
     if (link->configuration.kind != call.kind || !link->is_attached()) continue;
@@ -63,7 +64,7 @@ void Submitter::check_sizes(const Call& call) const {
       if (bytes <= link->largest_frame_bytes()) continue;
       throw Refusal(Refusal::Kind::kCapacity,
                     "the arguments of a task make a frame of " + std::to_string(bytes) +
-                        " bytes, the child's queue takes frames up to " +
+                        " bytes, but the child's queue accepts frames of at most " +
                         std::to_string(link->largest_frame_bytes()) +
                         "; pass fewer arguments, or set a larger child_queue_bytes");
     }
@@ -78,9 +79,10 @@ uint64_t Submitter::find_regions(const Call& call, std::vector<SavedRange>* rang
       const Tensor& key = member.keys[i];
       if (key.tag != Tag::kInout || key.bytes == 0) continue;
       if (member.tensors[i].child_memory) {
-        throw Refusal(Refusal::Kind::kUsage,
-                      "a task with retries changes memory of its child in place, which cannot be "
-                      "saved and put back; use OUTPUT, or no retries");
+        throw Refusal(
+            Refusal::Kind::kUsage,
+            "a task with retries changes memory of its child in place, but that memory cannot be "
+            "saved and restored; use OUTPUT, or no retries");
       }
       ranges->push_back({key.address, key.bytes});
       bytes += key.bytes;
@@ -89,7 +91,7 @@ uint64_t Submitter::find_regions(const Call& call, std::vector<SavedRange>* rang
   if (core_.regions.fits_ever(bytes)) return bytes;
   throw Refusal(Refusal::Kind::kCapacity,
                 "a task with retries changes " + std::to_string(bytes) +
-                    " bytes in place, and copies of at most " +
+                    " bytes in place, but copies of at most " +
                     std::to_string(core_.regions.limit_bytes()) +
                     " bytes are kept; set a larger snapshot_limit, or no retries");
 }
@@ -139,7 +141,7 @@ int64_t Submitter::try_submit(const Call& call, uint32_t submits_a_poll) {
   exchange_.process();
   if (++since_clock_ >= kSubmitsAClock) {
     since_clock_ = 0;
-    note_if_look_due(core_.flags);
+    note_if_host_call_due(core_.flags);
   }
   if (is_poll_due(call.kind, submits_a_poll)) exchange_.poll_and_dispatch();
   return answer.task;
@@ -237,8 +239,9 @@ uint64_t longest_slice_ns(const SharedFlags& flags) {
   return flags.returning > 0 ? kSliceNs / 10 : kSliceNs;
 }
 
-void note_if_look_due(SharedFlags& flags) {
-  flags.is_look_due = engine::monotonic_ns() - flags.last_look_ns >= longest_slice_ns(flags);
+void note_if_host_call_due(SharedFlags& flags) {
+  flags.is_host_call_due =
+      engine::monotonic_ns() - flags.last_host_call_ns >= longest_slice_ns(flags);
 }
 
 }  // namespace pto::hierarchy

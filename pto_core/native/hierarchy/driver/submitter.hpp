@@ -17,16 +17,17 @@ class Submitter {
       : core_(core), exchange_(exchange), states_use_(core.configuration.engine.states_use()) {}
 
   void begin_run();
-  // Return kNone if there is no free space now. Throw Refusal or DeadlockFound. Polls the children
-  // after `submits_a_poll` submits, and earlier if a child is idle.
+  // Submit a task. Return its number, or kNone if there is no free space now. Throw Refusal or
+  // DeadlockFound. Poll the children after every `submits_a_poll` submits, and earlier if a child
+  // is idle.
   int64_t try_submit(const Call& call, uint32_t submits_a_poll);
   // Submit tasks from `at` up to `stop`; `prepare(i)` changes `call` to the call of task i. Return
-  // the position reached. This is `stop`, or a task that allocates memory, or a task for which
-  // there is no free space now.
+  // `stop`, or the position of the first task that was not submitted: it allocates memory, or there
+  // is no free space for it now.
   int64_t try_submit_each(const Call& call, int64_t at, int64_t stop,
                           const std::function<void(int64_t)>& prepare, TaskRange& made);
   int64_t try_allocate(uint64_t bytes, uint64_t* address);
-  // Throw if this submit can never succeed, whatever was submitted before.
+  // Throw if this submit can never succeed, even in an empty run.
   void check(const Call& call) const;
 
   void scope_begin();
@@ -35,8 +36,8 @@ class Submitter {
   void end_scopes();
   uint32_t depth() const { return depth_; }
 
-  // Return the heap ring of the innermost scope. Also return the size that must be granted before
-  // `bytes` more are allocated, or 0 if the granted size suffices.
+  // The heap ring of the innermost scope, and the size of the ring that the host must grant before
+  // `bytes` more bytes are allocated, or 0 if the granted size suffices.
   struct Grant {
     uint32_t ring;
     uint64_t bytes;
@@ -75,8 +76,8 @@ class Submitter {
 // Return the number of bytes that a submit allocates in its heap ring.
 uint64_t bytes_to_allocate(const Call& call);
 
-// Return whether the last host call was more than `longest_ns` ago.
-void note_if_look_due(SharedFlags& flags);
+// Set the flag that a host call is due if the last host call was more than a slice ago.
+void note_if_host_call_due(SharedFlags& flags);
 uint64_t longest_slice_ns(const SharedFlags& flags);
 
 }  // namespace pto::hierarchy

@@ -43,9 +43,10 @@ Driver& driver_of(const TaskHandle* handle) {
 
 void check_runs(const TaskHandle* handle) {
   if (handle->run->outcomes) return;
-  core::raise_usage("task " + std::to_string(handle->task) +
-                    " is of a captured graph and has not run: a capture records submits, and "
-                    "cannot wait for a task or use its result");
+  core::raise_usage(
+      "task " + std::to_string(handle->task) +
+      " belongs to a captured graph and has not run: a capture only records submits, and "
+      "cannot wait for a task or use its result");
 }
 
 bool has_ended(const TaskHandle* handle) {
@@ -84,7 +85,8 @@ uint64_t timeout_ns(PyObject* object) {
   if (!object || object == Py_None) return UINT64_MAX;
   const double seconds = PyFloat_AsDouble(object);
   if (seconds == -1.0 && PyErr_Occurred()) throw nb::python_error();
-  if (!(seconds >= 0)) core::raise_usage("timeout is negative; pass 0 or more seconds, or None");
+  if (!(seconds >= 0))
+    core::raise_usage("timeout is negative or not a number; pass 0 or more seconds, or None");
   return seconds > 1e9 ? UINT64_MAX : static_cast<uint64_t>(seconds * 1e9);
 }
 

@@ -1,5 +1,5 @@
-// TaskHandle: the result of a submit. The Python type is written by hand, because each task creates
-// an object.
+// TaskHandle: the result of a submit. The Python type is written with the C API, to be fast,
+// because each task creates an object.
 //
 // A handle shares the outcomes of its run, which live as long as any handle of the run.
 #pragma once
@@ -31,7 +31,7 @@ struct TaskHandle {
   PyObject* outputs;  // an owned reference set by the creator of the task, or null
 };
 
-// Create objects and return new references; nullptr, with the exception set, if memory is
+// Create an object and return a new reference, or nullptr, with the exception set, if memory is
 // exhausted.
 RunObject* make_run_object(WorkerDriver* driver, PyObject* driver_object,
                            std::shared_ptr<RunOutcomes> outcomes);

@@ -17,11 +17,12 @@ int Watches::descriptor() {
 }
 
 void Watches::end_all() {
-  for (const int64_t task : std::exchange(watched_, {})) tell(task);
+  for (const int64_t task : std::exchange(watched_, {})) report(task);
 }
 
-// Only the first of several tasks makes the descriptor readable, so this write of 1 cannot fail.
-void Watches::tell(int64_t task) {
+// Only the first of several tasks is written to the descriptor, so the counter is 0 and this write
+// cannot fail.
+void Watches::report(int64_t task) {
   ended_.push_back(task);
   if (ended_.size() == 1) static_cast<void>(eventfd_write(descriptor_, 1));
 }

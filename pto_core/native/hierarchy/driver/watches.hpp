@@ -18,23 +18,24 @@ class Watches {
   Watches(const Watches&) = delete;
   Watches& operator=(const Watches&) = delete;
 
-  // Return the descriptor, an eventfd created on demand; -1 with errno on failure. stop() closes it
-  // and drops all tasks.
+  // Return the descriptor, an eventfd that is created on demand. On failure return -1 and set
+  // errno. stop() closes the descriptor and drops all tasks.
   int descriptor();
   void stop();
   bool is_empty() const { return watched_.empty(); }
   void add(int64_t task) { watched_.insert(task); }
   // Record that the task has ended.
   void end(int64_t task) {
-    if (watched_.erase(task) > 0) tell(task);
+    if (watched_.erase(task) > 0) report(task);
   }
-  // Wake all loops, so that they check their tasks again.
+  // Return all watched tasks from the next take(), although they have not ended, so that the loops
+  // check them again.
   void end_all();
   // Return the watched tasks that have ended since the last call.
   std::vector<int64_t> take();
 
  private:
-  void tell(int64_t task);
+  void report(int64_t task);
 
   std::unordered_set<int64_t> watched_;
   std::vector<int64_t> ended_;

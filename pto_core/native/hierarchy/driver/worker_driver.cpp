@@ -28,8 +28,8 @@ WorkerDriver::WorkerDriver(const DriverConfiguration& configuration, std::unique
       captures_(driver_->configuration().engine, settings_, child_memory_),
       submits_(*this, *driver_, settings_, child_memory_, captures_, run_) {}
 
-// A forked child that has inherited the driver does not have its threads, and must not access
-// memory that the parent uses.
+// In a forked child, leak the driver: its threads do not exist there, and it must not access memory
+// that the parent uses.
 WorkerDriver::~WorkerDriver() {
   if (process_ != getpid())
     static_cast<void>(driver_.release());
@@ -40,8 +40,8 @@ WorkerDriver::~WorkerDriver() {
   if (driver_ && driver_->own_thread().is_own_thread()) leave_to_own_thread();
 }
 
-// A destructor cannot raise, so an exception of an earlier signal's handler is reported and
-// dropped.
+// Repeat close() until it succeeds. The handler of an earlier signal may raise inside it; this runs
+// in a destructor, which cannot raise, so the exception is reported and dropped.
 void WorkerDriver::close_driver() noexcept {
   for (bool is_closed = false; !is_closed;) {
     try {
@@ -53,8 +53,8 @@ void WorkerDriver::close_driver() noexcept {
   }
 }
 
-// The driver's own thread dropped the last reference, inside a host call. Its stack still uses both
-// objects.
+// The driver's own thread dropped the last reference, inside a host call, and its stack still uses
+// the driver and the host. So the thread deletes both when it ends.
 void WorkerDriver::leave_to_own_thread() {
   Driver* const driver = driver_.release();
   driver->own_thread().end_by_itself([driver, host = host_.release()] {
@@ -88,7 +88,7 @@ void WorkerDriver::refuse_fork() const {
 
 void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config) {
   end_run_without_owner();
-  // Do this first, because it may be refused.
+  // Convert the configuration first, because it may be refused.
   const uint32_t number = submits_.config_number(config);
   captures_.check_none();
   auto outcomes = or_error([&] { return driver().run_begin(hazards); });
@@ -128,7 +128,7 @@ void WorkerDriver::end_run_without_owner() {
   if (std::exchange(is_abandoned_, false) && driver().flags().is_running) end_abandoned();
 }
 
-// This runs while an object is destroyed. Python code must not run here, because its exceptions
+// Called while a Python object is destroyed. Python code must not run here, because its exceptions
 // would be dropped.
 void WorkerDriver::abandon() noexcept {
   is_abandoned_ = true;
@@ -136,11 +136,11 @@ void WorkerDriver::abandon() noexcept {
   try {
     driver_->cancel(driver_->add_cause({}));
   } catch (const Refusal&) {
-    // This thread is inside a call of the driver. The next run will cancel this run.
+    // This thread is inside a call of the driver. The next run_begin() will cancel this run.
   }
 }
 
-// Repeat the attempt to end the run: an exception of a signal handler ends one attempt.
+// Try several times to end the run, because an exception of a signal handler aborts one attempt.
 void WorkerDriver::end_abandoned() noexcept {
   constexpr int kAttempts = 100;
   for (int attempt = 0; attempt < kAttempts && driver_->flags().is_running; ++attempt) {
@@ -164,11 +164,11 @@ void WorkerDriver::capture_begin(nb::object self, Hazards hazards, nb::handle co
   end_run_without_owner();
   const uint32_t number = submits_.config_number(config);
   std::unique_ptr<Capture> made = captures_.make(hazards, args);
-  // Other threads can run before this line, but not between the checks and the steps that follow.
+  // Other threads can run before this line, but not between here and the end of the function.
   if (captures_.capture())
-    core::raise_usage("a capture inside a capture; capture one graph after the other");
+    core::raise_usage("a capture was started inside a capture; capture one graph after the other");
   if (driver_->flags().is_running)
-    core::raise_usage("a capture inside a run; capture before or after");
+    core::raise_usage("a capture was started inside a run; capture before or after the run");
   RunObject* run = make_run_object(this, self.ptr(), nullptr);
   if (!run) throw nb::python_error();
   set_run(run, number);

@@ -25,7 +25,8 @@ class WorkerDriver {
                nb::object hooks, const WorkerSettings& settings);
   ~WorkerDriver();
 
-  // Raise in a forked process, where no thread drives the run.
+  // Return the driver. Raise UsageError in a forked process, which does not have the threads of the
+  // driver.
   Driver& driver() {
     if (process_ != current_process()) refuse_fork();
     return *driver_;
@@ -43,11 +44,11 @@ class WorkerDriver {
   bool is_open(const RunOutcomes& outcomes) const;
   // Return whether a run is open that its owner can still end.
   bool is_running() { return driver().flags().is_running && !is_abandoned_; }
-  // Cancel the open run because its owner no longer exists. The run ends at the latest when the
-  // next run begins, which waits for this.
+  // Cancel the open run because its owner no longer exists. The next run waits until the cancelled
+  // run has ended.
   void abandon() noexcept;
   void end_run_without_owner();
-  // Cancel the open run and end it, even if signal handlers raise meanwhile.
+  // Cancel the open run and end it, even if signal handlers raise exceptions during the call.
   void end_abandoned() noexcept;
 
   // Between the begin and the end of a capture, submits are recorded and no task runs. `args`: the
@@ -58,8 +59,8 @@ class WorkerDriver {
   void capture_abandon();
   // Begin a run of the graph on the tensors of `args`; replay() and run_end() follow.
   void replay_begin(nb::object self, const CapturedObject& captured, TaskArgs* args);
-  // Make all submits of the graph. Other submits are refused meanwhile, because edges are distances
-  // between submits.
+  // Submit all tasks of the graph. Until this returns, other submits are refused, because the
+  // captured edges are distances between task numbers.
   void replay();
 
   void stop(int64_t cause);
@@ -69,7 +70,7 @@ class WorkerDriver {
 
  private:
   [[noreturn]] void refuse_fork() const;
-  // Take ownership of the reference.
+  // Set the open run; take ownership of the reference.
   void set_run(RunObject* run, uint32_t config);
   void leave_to_own_thread();
   void close_driver() noexcept;

@@ -93,7 +93,7 @@ class PythonEnd {
   }
 
   // Return the result of `method` for up to `limit` items.
-  nb::list asked(const char* method, int32_t limit) {
+  nb::list items_of(const char* method, int32_t limit) {
     nb::list got(end_.attr(method)(limit));
     if (got.size() > static_cast<size_t>(limit))
       break_off(std::string(method) + "() gave too many");
@@ -146,9 +146,9 @@ class PythonParent : public PythonEnd {
   }
 
   int32_t poll(pto_answer* answers, int32_t count) {
-    told_.clear();
+    answers_.clear();
     if (count <= 0) return 0;
-    for (nb::handle item : asked("poll", count)) {
+    for (nb::handle item : items_of("poll", count)) {
       AnswerHead head;
       nb::bytes packed = whole(item, sizeof head, "an answer");
       std::memcpy(&head, packed.c_str(), sizeof head);
@@ -156,16 +156,16 @@ class PythonParent : public PythonEnd {
           head.outcome > PTO_OUTCOME_SKIPPED)
         break_off("an answer has a head that cannot be");
       const void* data = head.bytes == 0 ? nullptr : packed.c_str() + sizeof head;
-      answers[told_.size()] = {head.number, data, head.bytes, head.kind, head.outcome};
-      told_.push_back(std::move(packed));
+      answers[answers_.size()] = {head.number, data, head.bytes, head.kind, head.outcome};
+      answers_.push_back(std::move(packed));
     }
-    return static_cast<int32_t>(told_.size());
+    return static_cast<int32_t>(answers_.size());
   }
 
-  void forget() { told_.clear(); }
+  void forget() { answers_.clear(); }
 
  private:
-  std::vector<nb::bytes> told_;  // valid until the next poll
+  std::vector<nb::bytes> answers_;  // valid until the next poll
 };
 
 class PythonChild : public PythonEnd {
@@ -208,7 +208,7 @@ class PythonChild : public PythonEnd {
 
  private:
   int32_t fetch(int32_t limit) {
-    for (nb::handle item : asked("receive", limit)) {
+    for (nb::handle item : items_of("receive", limit)) {
       nb::bytes packed = whole(item, sizeof(pto_frame), "a frame");
       pto_frame head;
       std::memcpy(&head, packed.c_str(), sizeof head);
