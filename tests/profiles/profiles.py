@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import time
 import tomllib
 from collections.abc import Generator
@@ -25,9 +26,9 @@ OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 class Profiles:
     """The lists of `quick.toml`. An entry is the beginning of a node id, or a parameter."""
 
-    alone: tuple[str, ...]
+    alone: frozenset[str]
     slow: dict[str, float]
-    whole: tuple[str, ...] = ()
+    whole: frozenset[str] = frozenset()
     slow_parameters: frozenset[str] = frozenset()
 
     @classmethod
@@ -36,28 +37,29 @@ class Profiles:
         """Read the lists of this checkout."""
         tables = tomllib.loads(LISTS.read_text())
         return cls(
-            tuple(tables["alone"]),
+            frozenset(tables["alone"]),
             tables["slow"],
-            tuple(tables["whole"]),
+            frozenset(tables["whole"]),
             frozenset(tables["slow_parameters"]),
         )
 
     def runs_alone(self, node_id: str) -> bool:
         """Return whether a test must run while no other test runs."""
-        return any(begins(node_id, entry) for entry in self.alone)
+        return not self.alone.isdisjoint(beginnings(node_id))
 
     def may_hold_alone(self, path: str) -> bool:
         """Return whether a file or folder can hold tests that run alone."""
         files = {entry.partition("::")[0] for entry in self.alone}
-        return any(f"{path}/".startswith(f"{file}/") or begins(file, path) for file in files)
+        return any(path in beginnings(file) or file in beginnings(path) for file in files)
 
     def is_slow(self, node_id: str) -> bool:
         """Return whether the quick profile leaves a test out."""
-        if any(begins(node_id, entry) for entry in self.whole):
+        entries = beginnings(node_id)
+        if not self.whole.isdisjoint(entries):
             return False
         parameters = node_id.partition("[")[2].rstrip("]").split("-")
-        return not self.slow_parameters.isdisjoint(parameters) or any(
-            begins(node_id, entry) for entry in self.slow
+        return not (
+            self.slow_parameters.isdisjoint(parameters) and self.slow.keys().isdisjoint(entries)
         )
 
     def selects(self, item: pytest.Item, profile: str, load: str) -> bool:
@@ -68,10 +70,9 @@ class Profiles:
         return in_profile and self.runs_alone(item.nodeid) == (load == "alone")
 
 
-def begins(node_id: str, entry: str) -> bool:
-    """Return whether an entry names a test, or the file, folder or class that contains it."""
-    rest = node_id.removeprefix(entry)
-    return node_id.startswith(entry) and (not rest or rest[0] in "/:[")
+def beginnings(node_id: str) -> list[str]:
+    """Return a node id and the folders, file, class and function that contain the test."""
+    return [node_id, *(node_id[: end.start()] for end in re.finditer(r"/|::|\[", node_id))]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

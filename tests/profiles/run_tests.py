@@ -17,8 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 NO_TESTS = 5
 """The exit code of pytest if the options select no test."""
-PROCESSES = min((os.cpu_count() or 1) + 1, 8)
-"""One more than cores, because some tests wait for a time limit."""
+PROCESSES = min((os.cpu_count() or 1) + 2, 8)
+"""More than cores, because tests also wait: for time limits, for processes that start and end."""
 PARALLEL = ("-n", str(PROCESSES), "--dist=worksteal")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from profiles import Profiles, begins
+from profiles import Profiles, beginnings
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTS = Profiles.read()
@@ -33,15 +33,19 @@ def test_each_entry_names_tests_that_exist() -> None:
     [("a", True), ("a/b.py", True), ("a/c.py", False), ("c/d/e.py", True), ("c/de.py", False)],
 )
 def test_only_files_that_can_hold_tests_to_run_alone_are_collected(path, is_expected) -> None:
-    lists = Profiles(alone=("a/b.py::test_it", "c/d"), slow={})
+    lists = Profiles(alone=frozenset({"a/b.py::test_it", "c/d"}), slow={})
     assert lists.may_hold_alone(path) == is_expected
 
 
 def test_no_entry_is_in_two_lists() -> None:
     for whole in LISTS.whole:
-        left_out = [entry for entry in LISTS.slow if begins(entry, whole) or begins(whole, entry)]
+        left_out = [
+            entry
+            for entry in LISTS.slow
+            if whole in beginnings(entry) or entry in beginnings(whole)
+        ]
         assert not left_out, f"the quick profile must run all of {whole}"
-    assert not LISTS.is_slow(f"{LISTS.whole[0]}::test_it[reference]")
+        assert not LISTS.is_slow(f"{whole}::test_it[reference]")
 
 
 def test_a_slow_parameter_is_a_whole_part_of_a_test_id() -> None:
@@ -94,8 +98,10 @@ def test_a_test_runs_in_one_call_of_one_profile() -> None:
 
 
 def test_an_entry_is_a_whole_part_of_a_node_id() -> None:
-    assert begins("tests/a.py::test_b[1]", "tests/a.py::test_b")
-    assert begins("tests/a.py::test_b[1]", "tests/a.py")
-    assert begins("tests/a.py::test_b", "tests")
-    assert not begins("tests/a.py::test_bc", "tests/a.py::test_b")
-    assert not begins("tests_of/a.py", "tests")
+    assert beginnings("tests/a.py::TestB::test_c[1-d]") == [
+        "tests/a.py::TestB::test_c[1-d]",
+        "tests",
+        "tests/a.py",
+        "tests/a.py::TestB",
+        "tests/a.py::TestB::test_c",
+    ]
