@@ -116,7 +116,7 @@ void Cores::call_back(Core& core, uint32_t index) noexcept {
 }
 
 // Checks the buffer to which each word of the payload points, because the kernel may have written
-// to it. A number that only looks like an address does no harm: its buffer is checked, too.
+// to it. If a word is a number that only looks like an address, the additional check does no harm.
 void Cores::check_buffers(Core& core, uint32_t index) noexcept {
   const size_t words = (core.payload_bytes - sizeof(pto_payload)) / sizeof(uint64_t);
   const uint64_t* args = pto_payload_args(core.payload);

@@ -11,8 +11,8 @@
 
 namespace pto::sim {
 
-// What the handler reads about a thread that runs kernels. The object must live longer than its
-// registration with set_crash_note().
+// The data that the handler reads about a thread that runs kernels. The object must live longer
+// than its registration with set_crash_note().
 struct CrashNote {
   const pto_activity_page* page = nullptr;
   pto_activity_slot* slot = nullptr;  // the slot of this thread in the activity page

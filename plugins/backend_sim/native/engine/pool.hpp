@@ -63,7 +63,7 @@ class Pool final : public Engine {
     uint32_t index = 0;
     std::atomic<uint32_t> sleeping{0};  // futex: 1 while parked
     // Only the worker itself accesses the members below.
-    pto_core_mask batch{};  // cores that it must run
+    pto_core_mask batch{};  // cores that the worker must run
     // cores of this worker's batches that it has shared, even if other workers have taken them
     pto_core_mask lent{};
     uint32_t again = 0;        // a bit for each scheduler that must be stepped in the next round

@@ -8,7 +8,7 @@
 
 struct RandomGraph {
   int tasks;
-  std::vector<std::pair<int, int>> edges;  // in the order in which the test adds them
+  std::vector<std::pair<int, int>> edges;  // in the order of the add_edge calls
   std::vector<int> core_types;
 
   // Makes a graph whose edges lead from lower to higher ids. Some edges occur twice, and some tasks

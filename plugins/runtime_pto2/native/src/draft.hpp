@@ -45,7 +45,7 @@ struct Draft {
 
   uint64_t heap_address = 0;
   uint32_t gap_shift = 0;  // determines the addresses of the outputs; see heap_memory.hpp
-  uint64_t heap_begin;     // virtual offset
+  uint64_t heap_begin;     // virtual offset in the heap ring
   uint64_t heap_end;
   pto_payload* payload = nullptr;
   uint32_t payload_length = 0;

@@ -24,7 +24,7 @@ struct RingSpace {
   // tasks before this number have retired, and their entries and payloads are free
   int64_t alive = 0;
   int64_t edges_alive = 0;  // the edges of tasks before this number are free
-  uint64_t heap_tail = 0;   // virtual offset
+  uint64_t heap_tail = 0;   // virtual offset in the heap ring; the memory before it is free
   uint64_t edges_tail = 0;
   HeapRing heap;
   HeapRing edges;

@@ -101,7 +101,7 @@ class Feeder {
     scheduler_.build_done();
   }
 
-  // Wait for free space, as an orchestrator does. Return false if the platform gave up.
+  // Wait for free space, as an orchestrator does. Return false if the platform's wait failed.
   template <class Look>
   bool wait_until(Look look) {
     while (!look()) {

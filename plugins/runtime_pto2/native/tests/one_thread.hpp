@@ -109,7 +109,7 @@ class OneThread {
 
   int32_t result = 0;  // return value of the orchestration
 
-  // What function 0 does, on both core types. By default it does nothing.
+  // The body of function 0 on both core types. By default it does nothing.
   Kernel kernel;
 
  private:

@@ -39,7 +39,7 @@ struct Fixture {
     sizes.blocks = 24;
   }
 
-  // Do what a submit does during planning.
+  // Make the changes that a submit makes during planning.
   bool submit(uint32_t index, uint32_t count = 1) {
     if (!planner->reserve_slots(index, count)) return false;
     TaskRing& ring = rings.ring[index];

@@ -29,8 +29,8 @@ struct TensorNode {
 };
 static_assert(sizeof(TensorNode) == 192, "three cache lines");
 
-// The function that receives usage errors: `what`, and the position of the call in the user's
-// program.
+// The function that receives usage errors. `what` is the text; `file` and `line` are the position
+// of the call in the user's program.
 using ReportError = void (*)(void* context, const char* what, const char* file, int32_t line);
 
 class TensorPool {
