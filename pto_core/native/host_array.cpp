@@ -42,7 +42,8 @@ constexpr const char* kSupported =
   refuse_in_place(describe, "is not C-contiguous", "a C-contiguous copy", advice);
 }
 
-// Check strides in elements (`unit` 1) or bytes; the strides of extents 0 and 1 are ignored.
+// Return whether the array is C-contiguous. Strides are in elements (`unit` 1) or in bytes. The
+// strides of dimensions with extent 0 or 1 are ignored.
 template <class Shape, class Stride>
 bool is_contiguous(int dimensions, const Shape* shape, const Stride* strides, int64_t unit) {
   if (!strides) return true;
@@ -144,7 +145,7 @@ bool HostArray::take_buffer(nb::handle object, const Describe& describe, Advice 
   return true;
 }
 
-// Request DLPack version 1, or version 0 if the exporter does not know the argument.
+// Request DLPack version 1, or version 0 if the exporter does not know the argument max_version.
 nb::object HostArray::take_capsule(nb::handle object, const Describe& describe) {
   nb::object method = nb::getattr(object, "__dlpack__");
   nb::dict keywords;
@@ -184,8 +185,8 @@ bool HostArray::take_dlpack(nb::handle object, const Describe& describe, Advice 
     hold_ = std::shared_ptr<void>(managed, give_back<dlpack::Managed>);
     tensor = &managed->tensor;
   } else {
-    raise_usage(describe() + ": __dlpack__() of " + type_text(object) + " gave " + shown(capsule) +
-                ", not a fresh DLPack capsule");
+    raise_usage(describe() + ": __dlpack__() of " + type_text(object) + " returned " +
+                shown(capsule) + ", which is not an unused DLPack capsule");
   }
   if (tensor->device_type != dlpack::kCpu) {
     refuse_in_place(
@@ -206,7 +207,7 @@ void HostArray::finish(nb::handle object, bool must_write, const Describe& descr
   bytes = bytes_of(code, shape);
   if (must_write && !writable) {
     raise_usage(describe() + " is read-only (" + type_text(object) +
-                ") but is an output; pass a writable array");
+                "), but it is an output; pass a writable array");
   }
 }
 

@@ -1,4 +1,4 @@
-// The memory of a user's array: NumPy, buffer protocol or DLPack, never copied.
+// The memory of a user's array (NumPy, buffer protocol or DLPack), without a copy.
 //
 // Use with the GIL held. The exporter's buffer stays exported while the HostArray lives.
 #pragma once
@@ -29,9 +29,9 @@ enum class Advice {
 
 class HostArray {
  public:
-  // Raise UsageError, with describe() at the start of the message, if `object` is not a
-  // C-contiguous array in host memory of a supported data type, or if it is read-only and
-  // `must_write` is set. `others`: the other accepted types, for the end of the message.
+  // Raise UsageError if `object` is not a C-contiguous array in host memory with a supported data
+  // type, or if it is read-only and `must_write` is set. The message starts with describe() and
+  // ends with `others`, the other accepted types.
   HostArray(nb::handle object, bool must_write, const Describe& describe, Advice advice,
             const std::string& others = "");
 
@@ -48,7 +48,7 @@ class HostArray {
   nb::object take_capsule(nb::handle object, const Describe& describe);
   void finish(nb::handle object, bool must_write, const Describe& describe);
 
-  std::shared_ptr<void> hold_;  // its destructor returns the memory to its owner
+  std::shared_ptr<void> hold_;  // keeps the memory; its destructor returns the memory to the owner
 };
 
 }  // namespace pto::core

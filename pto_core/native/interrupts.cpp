@@ -16,7 +16,8 @@ namespace {
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 constexpr int kCount = 3;
 
-// Only the main thread uses the following data, except the data that note() writes.
+// Only the main thread uses the following data, except the members that the signal handler note()
+// writes.
 int depth = 0;
 struct sigaction actions[kCount];
 bool is_replaced[kCount];
@@ -81,7 +82,7 @@ bool hold() {
 }
 
 void release() noexcept {
-  if (depth == 0 || --depth > 0) return;  // 0 in a fork of the process that has called hold()
+  if (depth == 0 || --depth > 0) return;  // depth is 0 in a process that was forked after hold()
   restore_actions();
   for (int i = 0; i < kCount; ++i) {
     if (!is_noted[i]) continue;

@@ -1,4 +1,4 @@
-// Defers signals while an operation must not stop half-way.
+// Defers signals while an operation must not be interrupted.
 //
 // Python runs signal handlers on the main thread, between any two byte codes, and their exceptions
 // interrupt the code there. Between hold() and release() on that thread, a SIGINT, SIGTERM or
@@ -7,16 +7,16 @@
 // their usual effect.
 //
 // Threads other than the main thread run no handlers; on them hold() returns false. Calls may nest.
-// A forked process has the signal actions of the program, and none of its recorded signals.
+// A forked process has the signal actions of the program, and no recorded signals.
 #pragma once
 
 namespace pto::core::interrupts {
 
 void prepare();  // called once by each module that uses this, when the module is initialised
 
-// Call with the GIL held. First runs the handlers of earlier signals; if one raises, throws
-// nanobind::python_error, and signals are not held. Returns whether release() must follow on this
-// thread.
+// Start to hold signals. Call with the GIL held. First the handlers of earlier signals run; if a
+// handler raises, this throws nanobind::python_error and holds nothing. Returns whether release()
+// must follow on this thread.
 bool hold();
 void release() noexcept;
 

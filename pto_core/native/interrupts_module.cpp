@@ -15,7 +15,7 @@ namespace interrupts = pto::core::interrupts;
 
 namespace {
 
-// Holds the interrupts while a Python block runs: a context manager.
+// A context manager that holds interrupts while its block runs.
 struct Interrupts {
   bool holds = false;
 };
@@ -32,11 +32,12 @@ int descriptor(const Interrupts& self) {
 NB_MODULE(_interrupts, module) {
   module.doc() = "The native half of pto_core.interrupts; not a public interface.";
   interrupts::prepare();
-  nb::class_<Interrupts>(module, "Interrupts",
-                         "Within the context a SIGINT, SIGTERM or SIGHUP is only recorded.\n\n"
-                         "At its end the handler of the signal runs: for SIGINT it raises "
-                         "KeyboardInterrupt. Signals that are ignored, or that end the process, "
-                         "are not affected. Outside the main thread the context has no effect.")
+  nb::class_<Interrupts>(
+      module, "Interrupts",
+      "Within the context a SIGINT, SIGTERM or SIGHUP is only recorded.\n\n"
+      "At the end of the context the handler of the signal runs: for SIGINT it raises "
+      "KeyboardInterrupt. Signals that are ignored, or that end the process, "
+      "are not affected. Outside the main thread the context has no effect.")
       .def(nb::init<>())
       .def(
           "__enter__",

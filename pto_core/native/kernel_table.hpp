@@ -1,4 +1,4 @@
-// The loaded kernels of a device. The key is the Python object from which a kernel was loaded.
+// The loaded kernels of a device, by the Python object from which each kernel was loaded.
 //
 // Use with the GIL held. A loaded kernel stays loaded, at a fixed address, until the device is
 // closed. A lost device keeps its kernels forever, because a thread may still run one of them.
@@ -22,9 +22,9 @@ namespace nb = nanobind;
 
 class Device;
 
-// The value for one argument of a Python kernel. It is a ScalarKind; or a View* (which is larger
-// than any ScalarKind), with the lowest bit set if the array is read-only; or 0 for a tensor, which
-// TensorData describes.
+// The description of one argument of a Python kernel. A scalar: its ScalarKind. An array: a View*
+// (larger than any ScalarKind), with the lowest bit set if the array is read-only. A tensor that
+// TensorData describes: 0.
 using ArgumentSpec = uintptr_t;
 using CallSignature = std::vector<ArgumentSpec>;
 
@@ -46,7 +46,7 @@ inline bool is_scalar(ArgumentSpec spec) {
   return spec != kTensorSpec && spec <= spec_of(ScalarKind::kFloat64);
 }
 
-// The values are those of pto_core.kernels.Direction.
+// The direction of a parameter, with the values of pto_core.kernels.Direction.
 enum class Direction : uint8_t {
   kUnspecified = 0,
   kIn = 1,
@@ -80,10 +80,12 @@ struct LoadedKernel {
   std::string name;
   int32_t core_type = 0;
   uint64_t address = 0;
-  bool is_declared = false;  // whether `declared` describes the arguments under a C++ orchestration
+  bool is_declared = false;  // whether `declared` describes the arguments that a C++ orchestration
+                             // passes
   CallSignature declared;
   TaskSignature task;
-  CallSignature scalars;          // the scalars of `task`, for a C++ orchestration with tensors
+  CallSignature scalars;          // the kinds of the scalars in `task`, for a C++ orchestration
+                                  // with tensors
   mutable bool was_kept = false;  // whether the user was warned that the kernel kept an array
 
   bool is_python() const { return function.is_valid(); }
@@ -106,7 +108,7 @@ class KernelTable {
 // Device.run, if a backend runs kernels inside calls of the orchestration.
 bool in_python_kernel();
 
-// The pto_kernel_callback of Python kernels; `context` is the LoadedKernel. It acquires the GIL.
+// The pto_kernel_callback of Python kernels. It acquires the GIL. `context` is the LoadedKernel.
 int32_t call_python_kernel(void* context, const pto_payload* payload, uint32_t core,
                            pto_error* error);
 

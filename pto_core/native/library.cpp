@@ -17,7 +17,7 @@ void* symbol_of(const std::string& path, const char* symbol) {
     const char* reason = dlerror();
     raise_error("PluginLoadError", "the native library " + path + " cannot be loaded: " +
                                        (reason ? reason : "unknown reason") +
-                                       "; reinstall the plugin it belongs to");
+                                       "; reinstall its plugin");
   }
   void* found = dlsym(library, symbol);
   if (!found) {
@@ -34,12 +34,13 @@ void* symbol_of(const std::string& path, const char* symbol) {
   fields["found"] = found;
   raise_error("PluginVersionError",
               "the native library " + path + " was built with " + what + " " +
-                  std::to_string(found) + ", this core needs " + std::to_string(wanted) +
+                  std::to_string(found) + ", but this core needs " + std::to_string(wanted) +
                   "; install a plugin and a ptorun-core that were built for each other",
               fields);
 }
 
-// Check the version first, because a table of another version may have another size.
+// Return the table if it has the right version and size. Check the version first, because a table
+// of another version may have another size.
 template <class Table>
 const Table* checked(const std::string& path, const Table* table, const char* kind) {
   if (table->abi_version != PTO_ABI_VERSION)
@@ -62,8 +63,9 @@ const pto_runtime_api* load_runtime_library(const std::string& path, const std::
   auto entry = reinterpret_cast<pto_runtime_entry_fn>(symbol_of(path, PTO_RUNTIME_ENTRY_SYMBOL));
   const pto_runtime_api* table = entry(variant.c_str());
   if (!table) {
-    raise_error("PluginLoadError", path + " has no runtime variant '" + variant +
-                                       "'; the plugin and its native library do not match");
+    raise_error("PluginLoadError",
+                path + " has no runtime variant '" + variant +
+                    "', so the plugin and its native library do not match; reinstall the plugin");
   }
   return checked(path, table, "a runtime table of size");
 }

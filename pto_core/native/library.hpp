@@ -1,5 +1,5 @@
-// Load backend and runtime libraries. They stay loaded until the process exits, because a thread of
-// a lost device may still run their code.
+// Loads backend and runtime libraries. A library stays loaded until the process exits, because a
+// thread of a lost device may still run its code.
 #pragma once
 
 #include <string>

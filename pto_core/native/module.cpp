@@ -15,7 +15,7 @@ namespace nb = nanobind;
 
 NB_MODULE(_native, module) {
   module.doc() = "The native half of pto_core.device; not a public interface.";
-  // A lost device is leaked on purpose: a thread may still run inside it.
+  // Disable the leak check: a lost device is leaked on purpose, because a thread may still use it.
   nb::set_leak_warnings(false);
   pto::core::import_numpy();
   module.attr("ABI_VERSION") = PTO_ABI_VERSION;

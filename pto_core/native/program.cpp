@@ -37,7 +37,8 @@ void make_program(Program* program, std::string name, std::vector<std::string> p
   program->entry = std::move(entry);
 }
 
-// An orchestration may refer, through its globals, to the device that keeps its program.
+// For the garbage collector: the global variables of an orchestration may refer to the device that
+// keeps this program.
 int traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<Program>(self)->function.ptr());
@@ -61,10 +62,11 @@ void bind_program(nb::module_& module) {
       .def("__init__", &make_program, nb::kw_only(), nb::arg("name"), nb::arg("parameters"),
            nb::arg("required"), nb::arg("maximum"), nb::arg("directions"), nb::arg("by_tensor"),
            nb::arg("function") = nb::none(), nb::arg("library") = 0, nb::arg("entry") = "",
-           "`directions` holds one pto_core.kernels.Direction per byte; `maximum` -1 means no "
+           "`directions`: each byte is a pto_core.kernels.Direction. `maximum`: -1 means no "
            "limit.")
       .def_ro("name", &Program::name, "The name of the orchestration.")
-      .def_prop_ro("is_python", &Program::is_python, "Whether the orchestration is a function.")
+      .def_prop_ro("is_python", &Program::is_python,
+                   "Whether the orchestration is a Python function.")
       .def(
           "add_child",
           [](Program& self, int32_t func_id, const Device& device, nb::handle callable) {

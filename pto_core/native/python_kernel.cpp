@@ -21,7 +21,7 @@ namespace {
 class ThreadState {
  public:
   ThreadState() {
-    if (PyGILState_GetThisThreadState()) return;  // whether Python created the thread
+    if (PyGILState_GetThisThreadState()) return;  // the thread already has a Python thread state
     state_ = or_park([] { return PyGILState_Ensure(); });
     saved_ = PyEval_SaveThread();
   }
@@ -38,7 +38,7 @@ class ThreadState {
   PyThreadState* saved_ = nullptr;
 };
 
-// The objects of one call. Slot 0 stays free for the callee, as vectorcall requires.
+// The argument objects of one call. Slot 0 stays free for the callee, as vectorcall permits.
 class CallArguments {
  public:
   explicit CallArguments(const pto_payload* payload)
@@ -49,9 +49,9 @@ class CallArguments {
   CallArguments(const CallArguments&) = delete;
   CallArguments& operator=(const CallArguments&) = delete;
 
-  // Build the arguments. `signature` describes the arguments that TensorData does not describe. It
-  // does not include the block numbers that a submit appends. Return false, with an exception set,
-  // on failure.
+  // Create the argument objects. `signature` describes the arguments that TensorData does not
+  // describe, without the block numbers that a submit appends. On failure return false, with an
+  // exception set.
   bool fill(const CallSignature* signature) {
     const auto* values = reinterpret_cast<const uint64_t*>(payload_ + 1);
     for (size_t i = 0; i < count_; ++i) {
@@ -64,8 +64,8 @@ class CallArguments {
     return true;
   }
 
-  // Called after the kernel has returned. If Python objects still reference device memory, keep
-  // that memory mapped.
+  // Called after the kernel has returned. If the program still holds an array over device memory,
+  // keep that memory mapped.
   void pin_kept(const LoadedKernel& kernel) {
     for (size_t i = 0; i < count_; ++i) {
       PyObject* object = objects_[i + 1];
@@ -86,8 +86,10 @@ class CallArguments {
   static PyObject* array_of_tensor(uint64_t address) {
     const auto* data = reinterpret_cast<const pto_tensor_data*>(address);
     if (data->ndims <= PTO_MAX_DIMS && data->dtype <= PTO_DTYPE_COMPLEX128) return array_of(*data);
-    PyErr_Format(PyExc_TypeError, "the orchestration passed a tensor of %u dimensions and type %u",
-                 data->ndims, data->dtype);
+    PyErr_Format(
+        PyExc_TypeError,
+        "the orchestration passed a tensor with %u dimensions and data type %u, which is not valid",
+        data->ndims, data->dtype);
     return nullptr;
   }
 
@@ -116,10 +118,11 @@ class CallArguments {
   PyObject* objects_[PTO_MAX_KERNEL_ARGS + 1] = {};
 };
 
-// If tasks have tensors, TensorData describes the arrays, and the signature only the kinds of the
-// scalars. Otherwise a Python orchestration describes all arguments in the cookie. A C++
-// orchestration cannot do that, so the declared signature of the kernel is used. Return false, with
-// an exception set, if there is none.
+// Find the description of the arguments. If tasks have tensors, TensorData describes the arrays,
+// and the signature only contains the kinds of the scalars. Otherwise a Python orchestration passes
+// the description of all arguments in the cookie. A C++ orchestration cannot do that, so the
+// declared signature of the kernel is used. Return false, with an exception set, if the kernel has
+// no signature.
 bool find_signature(const LoadedKernel& kernel, const pto_payload* payload,
                     const CallSignature** found) {
   const Run* run = kernel.device->current_run();
@@ -132,7 +135,8 @@ bool find_signature(const LoadedKernel& kernel, const pto_payload* payload,
   }
   *found = &kernel.declared;
   if (kernel.is_declared && kernel.declared.size() == payload->num_args) return true;
-  PyErr_Format(PyExc_TypeError, "the orchestration passed %u arguments, the signature declares %zu",
+  PyErr_Format(PyExc_TypeError,
+               "the orchestration passed %u arguments, but the signature declares %zu",
                payload->num_args, kernel.declared.size());
   return false;
 }
@@ -158,7 +162,7 @@ void refuse_returned(const LoadedKernel& kernel, PyObject* result) {
   });
 }
 
-// Return the exception of the kernel, or nothing if it succeeded.
+// Call the kernel. Return its exception, or nothing if it succeeded.
 nb::object call(const LoadedKernel& kernel, const pto_payload* payload) {
   const CallSignature* signature = nullptr;
   if (!find_signature(kernel, payload, &signature)) return take_exception();

@@ -29,7 +29,8 @@ void Run::leave_behind() {
   if (graph_) graph_->deactivate();
 }
 
-// An unexpected error, such as exhausted host memory, prevented execute() from ending the run.
+// End a run that execute() could not end because of an unexpected error, such as exhausted host
+// memory.
 void Run::end_early() {
   const nb::error_scope pending;
   try {
@@ -102,8 +103,8 @@ void Run::orchestrate() {
                                         orchestration_failure_.is_valid() ? -1 : 0);
 }
 
-// KeyboardInterrupt is passed on to the user. Any other exception that would end the process, such
-// as SystemExit, is a failure of the orchestration.
+// Store the exception of an orchestration. KeyboardInterrupt is passed on to the user. Any other
+// exception, even SystemExit, counts as a failure of the orchestration.
 void Run::keep_orchestration_failure(nb::object failure) {
   orchestration_failure_ = std::move(failure);
   if (PyObject_IsInstance(orchestration_failure_.ptr(), PyExc_KeyboardInterrupt)) {
@@ -114,7 +115,8 @@ void Run::keep_orchestration_failure(nb::object failure) {
   }
 }
 
-// As in C++, an orchestration fails if it returns a number other than zero.
+// Check the returned value. As in C++, an orchestration fails if it returns a number other than
+// zero.
 void Run::judge_result(nb::handle result) {
   if (result.is_none()) return;
   nb::object judge = nb::module_::import_("pto_core.errors.native").attr("from_result");
@@ -129,7 +131,7 @@ void Run::raise_latched(pto_status status) {
     const pto_error* error = device_.runtime_api()->last_error(device_.runtime());
     pto_error record = error && error->status != PTO_OK
                            ? *error
-                           : make_error(status, "the runtime refused a call without a reason");
+                           : make_error(status, "the runtime refused a call and gave no reason");
     error_ = record;
     latched_ = final_exception();
   }
@@ -137,7 +139,7 @@ void Run::raise_latched(pto_status status) {
 }
 
 void Run::keep_failure(uint64_t task, const nb::object& exception) {
-  // only the first error counts, and the runtime determines which one that is
+  // keep the exceptions of several kernels, because the runtime determines which error is the first
   constexpr size_t kKept = 64;
   if (failures_.size() < kKept) failures_.emplace_back(task, exception);
 }
@@ -153,7 +155,8 @@ void Run::finish() {
 void Run::conclude() {
   if (interruption_.is_valid()) raise_interruption();
   if (late_task_ || is_late_) {
-    // The exception of a call of rt contains the position of that call in the orchestration.
+    // Prefer the exception that a call of rt raised: it contains the position of that call in the
+    // orchestration.
     if (raised_late_.is_valid() && !stuck_task_) raise_exception(raised_late_);
     raise_timeout();
   }
@@ -186,7 +189,8 @@ void Run::raise_native_error() {
   raise_exception(exception);
 }
 
-// A call that failed during planning reported its deadlock before the advice was available.
+// Complete the exception of a deadlock. It was raised during planning, before the sufficient sizes
+// were known.
 void Run::complete_latched() {
   nb::object whole = final_exception();
   const nb::object traceback = nb::steal(PyException_GetTraceback(latched_.ptr()));

@@ -1,8 +1,9 @@
 // One run of a program on a device, from the arguments to the report.
 //
-// A Run lives as long as the call of Device::run. The GIL is held except during waits. If the
+// The object lives as long as the call of Device::run. The GIL is held except during waits. If the
 // device is lost, the object lives forever, because a thread that never returns may still read its
-// data. The first error wins. Afterwards the device is either ready for the next run or lost.
+// data. Only the first error is reported. After the run the device is either ready for the next run
+// or lost.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -35,10 +36,10 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  // The fields of pto_core.device.RunReport, in order.
+  // Execute the run. Return the fields of pto_core.device.RunReport, in order.
   nb::tuple execute();
-  // Called when the device is lost. This object stays alive, and the `rt` of the orchestration can
-  // no longer reach it.
+  // Called when the device is lost. This object stays alive, but the `rt` of the orchestration no
+  // longer refers to it.
   void leave_behind();
 
   Device& device() const { return device_; }
@@ -56,8 +57,8 @@ class Run {
   // end the run.
   void attend();
 
-  // Raise the error that the runtime has recorded or, if it has recorded none, an error for
-  // `status`. For failed submits.
+  // For a failed submit: raise the error that the runtime has recorded or, if it has recorded none,
+  // an error for `status`.
   [[noreturn]] void raise_latched(pto_status status);
   void keep_failure(uint64_t task, const nb::object& exception);
   void keep_temporary(std::shared_ptr<Buffer> buffer) { temporaries_.push_back(std::move(buffer)); }
@@ -100,10 +101,10 @@ class Run {
   pto_run run_{};  // the backend reads it, and the data that it references, until finish()
 
   nb::object graph_object_;
-  Graph* graph_ = nullptr;  // set for a Python orchestration
-  nb::object latched_;      // the exception that the submit path raised for a native error
-  nb::object orchestration_failure_;                       // the exception of the orchestration
-  nb::object interruption_;                                // the exception of a signal handler
+  Graph* graph_ = nullptr;            // set for a Python orchestration
+  nb::object latched_;                // the exception that a submit raised for a native error
+  nb::object orchestration_failure_;  // the exception of the orchestration
+  nb::object interruption_;           // the exception of a signal handler
   std::vector<std::pair<uint64_t, nb::object>> failures_;  // exceptions of Python kernels, by task
 
   uint64_t begin_ns_ = 0;

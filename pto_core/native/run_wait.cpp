@@ -1,4 +1,4 @@
-// Wait for a run in slices, so that signals and time limits are handled.
+// Waits for a run in slices, to handle signals and time limits between them.
 
 #include <algorithm>
 #include "clock.hpp"
@@ -10,7 +10,8 @@ namespace pto::core {
 namespace {
 
 constexpr uint64_t kSlice = 50'000'000;
-// The time that running kernels have to return after a stop. After this time, the device is lost.
+// After a stop, running kernels must return within this time (in nanoseconds); otherwise the device
+// is lost.
 constexpr uint64_t kPatience = 2'000'000'000;
 
 std::string seconds_text(double seconds) {
@@ -33,7 +34,7 @@ void Run::wait_until_over() {
   if (interruption_.is_valid() || is_late_ || late_task_) return drain();
   const uint64_t task_limit = task_limit_ns();
   uint64_t passed = now_ns() - begin_ns_;
-  // the limit passed before the wait, because a Python orchestration returned late
+  // a Python orchestration returned after the time limit
   if (passed >= limit_ns_) {
     is_late_ = true;
     stop("the time limit of the run has passed");
@@ -50,7 +51,8 @@ void Run::wait_until_over() {
     }
     passed = now_ns() - begin_ns_;
     const pto_activity_page* page = device_.backend()->activity(device_.handle());
-    if (task_limit != UINT64_MAX) late_task_ = watch_.look(page, begin_ns_ + passed, task_limit);
+    if (task_limit != UINT64_MAX)
+      late_task_ = watch_.find_late(page, begin_ns_ + passed, task_limit);
     if (late_task_ || passed >= limit_ns_) {
       is_late_ = !late_task_;
       stop("the time limit of the run has passed");
@@ -73,7 +75,7 @@ void Run::attend() {
     is_late_ = true;
     stop("the time limit of the run has passed");
   } else if (const uint64_t limit = task_limit_ns(); limit != UINT64_MAX) {
-    late_task_ = watch_.look(device_.backend()->activity(device_.handle()), now_ns(), limit);
+    late_task_ = watch_.find_late(device_.backend()->activity(device_.handle()), now_ns(), limit);
     if (late_task_) stop("the time limit of a task has passed");
   }
   PyGILState_Release(state);
@@ -142,7 +144,7 @@ void Run::raise_timeout() {
   if (!culprit || culprit->func_id < 0) {
     raise_error("RunTimeoutError",
                 "the run of '" + program_.name + "' took longer than its limit of " +
-                    seconds_text(limit) + " and was ended; raise timeout_s or reduce the work",
+                    seconds_text(limit) + " and was ended; increase timeout_s or reduce the work",
                 fields);
   }
   const std::string name = kernel_name(culprit->func_id);
@@ -152,8 +154,8 @@ void Run::raise_timeout() {
   fields["kernel"] = name;
   raise_error("TaskTimeoutError",
               describe(*culprit) + " did not return within " + seconds_text(limit) +
-                  (stuck_task_ ? "; the device is lost, close it and open another"
-                               : "; raise task_timeout_s or make the kernel shorter"),
+                  (stuck_task_ ? ", so the device is lost; close it and open another"
+                               : "; increase task_timeout_s or make the kernel shorter"),
               fields);
 }
 

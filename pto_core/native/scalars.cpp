@@ -19,7 +19,7 @@ Scalar of_integer(PyObject* object) {
   if (PyErr_Occurred()) {
     PyErr_Clear();
     raise_usage("the integer " + shown(object) +
-                " does not fit into 64 bits; scalars go from -2**63 to 2**64 - 1");
+                " does not fit into 64 bits; use an integer from -2**63 to 2**64 - 1");
   }
   return {large, ScalarKind::kUnsigned};
 }
@@ -69,7 +69,7 @@ std::optional<Scalar> of_memory(const void* memory, uint8_t code) {
   }
 }
 
-// ctypes and NumPy scalars are buffers without dimensions.
+// Convert a ctypes or NumPy scalar, which is a buffer without dimensions.
 std::optional<Scalar> of_buffer(PyObject* object) {
   Py_buffer buffer;
   if (PyObject_GetBuffer(object, &buffer, PyBUF_FORMAT | PyBUF_ND) != 0) {
@@ -104,7 +104,8 @@ std::optional<Scalar> scalar_of(nb::handle handle) {
 ScalarKind scalar_kind_of(uint8_t code) {
   const uint64_t zero[2] = {};
   auto scalar = of_memory(zero, code);
-  if (!scalar) raise_usage("data type code " + std::to_string(code) + " is not one of a scalar");
+  if (!scalar)
+    raise_usage("data type code " + std::to_string(code) + " is not the type of a scalar");
   return scalar->kind;
 }
 

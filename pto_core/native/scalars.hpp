@@ -18,8 +18,8 @@ struct Scalar {
   ScalarKind kind;
 };
 
-// Return nothing if `object` is not a scalar: arrays, None, strings, ... Raises UsageError for an
-// integer outside -2**63 .. 2**64 - 1.
+// Convert a number. Return nothing if `object` is not a scalar, for example an array, None or a
+// string. Raises UsageError for an integer outside -2**63 .. 2**64 - 1.
 std::optional<Scalar> scalar_of(nanobind::handle object);
 
 // Return the kind of a declared scalar with this data type code. Raises UsageError for complex

@@ -1,4 +1,4 @@
-// The submit path of runtimes that find the edges from the accesses of the tasks.
+// Submits for runtimes that derive the edges from the accesses of the tasks.
 #include "data_types.hpp"
 #include "device.hpp"
 #include "device_array.hpp"
@@ -15,7 +15,8 @@ int32_t cluster_id(nb::handle cluster) {
   const long long id = PyLong_Check(cluster.ptr()) ? PyLong_AsLongLong(cluster.ptr()) : -1;
   if (id >= 0 && id <= INT32_MAX) return static_cast<int32_t>(id);
   PyErr_Clear();
-  raise_usage("cluster is " + shown(cluster) + "; pass one that rt.allocate_cluster returned");
+  raise_usage("cluster is " + shown(cluster) +
+              "; pass a cluster that rt.allocate_cluster returned");
 }
 
 // The keywords of rt.submit and rt.submit_block.
@@ -41,7 +42,7 @@ struct Keywords {
         raise_usage("rt.submit" + std::string(is_block ? "_block" : "") + " has no keyword " +
                     shown(name) + "; " +
                     (is_block ? "block_dim, clusters and after" : "cluster and after") +
-                    " exist; pass the arguments of the task by position");
+                    " are the only keywords; pass the arguments of the task by position");
       }
     }
     if (is_block && block_dim == 0)

@@ -42,7 +42,7 @@ Scalar scalar_of_type(const LoadedKernel& kernel, size_t position, PyObject* num
   if (is_float && !wants_float) {
     raise_usage(
         parameter_text(kernel, position) + " is " + shown(number) +
-        ", its signature declares an integer; declare Scalar('float32') or Scalar('float64'), "
+        ", but its signature declares an integer; declare Scalar('float32') or Scalar('float64'), "
         "or pass an int");
   }
   if (!wants_float) return {scalar_of(number)->bits, kind};
@@ -57,7 +57,7 @@ Scalar scalar_of_type(const LoadedKernel& kernel, size_t position, PyObject* num
   return {bits, kind};
 }
 
-// An argument for which the call states the direction, for example In(a).
+// An argument whose direction the call states, for example In(a).
 struct Directed {
   PyObject* object;
   Direction direction;
@@ -94,7 +94,8 @@ bool TaskParameters::fits(size_t count) const {
   return count >= task.required && (task.takes_more || count <= task.parameters.size());
 }
 
-// A signature may list or omit the block numbers that a submit appends.
+// The arguments may match with or without the block numbers that a submit appends, because a
+// signature may list or omit them.
 void TaskParameters::check_count(size_t count, size_t appended) const {
   const TaskSignature& task = kernel_.task;
   if (count > PTO_MAX_KERNEL_ARGS) refuse(count, PTO_MAX_KERNEL_ARGS, " arguments");
@@ -105,8 +106,8 @@ void TaskParameters::check_count(size_t count, size_t appended) const {
                                                    : "";
   raise_usage("a task of kernel '" + kernel_.name + "' has " + std::to_string(count) +
               " arguments" + (appended ? " and the two numbers of its block" : "") +
-              ", its signature takes " + std::to_string(task.required) + more +
-              "; pass as many as it takes");
+              ", but its signature accepts " + std::to_string(task.required) + more +
+              "; pass as many arguments as it accepts");
 }
 
 void TaskParameters::refuse(size_t count, size_t limit, const char* what) const {
@@ -115,7 +116,7 @@ void TaskParameters::refuse(size_t count, size_t limit, const char* what) const 
   fields["limit"] = limit;
   raise_error("CapacityError",
               "a task of kernel '" + kernel_.name + "' has " + std::to_string(count) + what +
-                  ", a task takes at most " + std::to_string(limit) + "; pass fewer",
+                  ", but a task accepts at most " + std::to_string(limit) + "; pass fewer",
               fields);
 }
 
@@ -151,20 +152,22 @@ void TaskParameters::take_array(size_t position, DeviceArray& array, Direction d
   const uint32_t tag = tag_of(direction);
   pto_tensor_data& tensor = array.tensor();
   const bool is_odd = tag == PTO_TAG_SCALAR || array.is_read_only() || tensor.buffer.addr == 0;
-  if (is_odd) look_at_odd(position, array, direction, tag);
+  if (is_odd) check_unusual(position, array, direction, tag);
   params_[position].tag = tag;
   params_[position].value.tensor = &tensor;
   specs_[position] = kTensorSpec;
   ++tensors_;
 }
 
-// Refuses invalid arguments, and handles arguments that the submit allocates.
-void TaskParameters::look_at_odd(size_t position, DeviceArray& array, Direction direction,
-                                 uint32_t tag) {
+// Handle an unusual array argument: refuse an invalid array, and accept an array whose memory the
+// submit allocates.
+void TaskParameters::check_unusual(size_t position, DeviceArray& array, Direction direction,
+                                   uint32_t tag) {
   if (direction == Direction::kScalar) {
-    raise_usage(parameter_text(kernel_, position) +
-                " is a device array, its signature declares scalar; pass a number or change the "
-                "signature");
+    raise_usage(
+        parameter_text(kernel_, position) +
+        " is a device array, but its signature declares scalar; pass a number or change the "
+        "signature");
   }
   if (tag == PTO_TAG_SCALAR) {
     raise_usage(parameter_text(kernel_, position) +
@@ -172,15 +175,16 @@ void TaskParameters::look_at_odd(size_t position, DeviceArray& array, Direction 
                 "the parameter In, Out or InOut (a C++ kernel: signature=...), or pass In(array)");
   }
   if (array.is_read_only() && tag != PTO_TAG_INPUT && tag != PTO_TAG_NO_DEP) {
-    raise_usage(parameter_text(kernel_, position) +
-                " is written, but the run only reads that array: the orchestration declares it "
-                "In, or it is read-only on the host; declare it InOut or Out, pass a writable one, "
-                "or use an rt.tensor");
+    raise_usage(
+        parameter_text(kernel_, position) +
+        " is written by the task, but the run only reads this array: the orchestration declares it "
+        "In, or it is read-only on the host; declare it InOut or Out, pass a writable array, "
+        "or use an rt.tensor");
   }
   if (array.tensor().buffer.addr != 0) return;
   if (tag != PTO_TAG_OUTPUT) {
     raise_usage(parameter_text(kernel_, position) +
-                " is read before a task wrote it; submit it as Out first");
+                " is read by the task, but no earlier task has written it; submit it as Out first");
   }
   for (size_t i = 0; i < fresh_count_; ++i) {
     if (&fresh_[i]->buffer() != &array.buffer()) continue;
@@ -193,8 +197,9 @@ void TaskParameters::look_at_odd(size_t position, DeviceArray& array, Direction 
 void TaskParameters::take_scalar(size_t position, PyObject* object, Scalar scalar,
                                  Direction direction, int code) {
   if (direction != Direction::kScalar && direction != Direction::kUnspecified) {
-    raise_usage(parameter_text(kernel_, position) + " is " + shown(object) +
-                ", its signature declares an array; pass a device array or change the signature");
+    raise_usage(
+        parameter_text(kernel_, position) + " is " + shown(object) +
+        ", but its signature declares an array; pass a device array or change the signature");
   }
   if (code >= 0 && (PyLong_CheckExact(object) || PyFloat_CheckExact(object)))
     scalar = scalar_of_type(kernel_, position, object, code);

@@ -16,10 +16,12 @@ class TaskParameters {
   TaskParameters(const Device& device, const LoadedKernel& kernel)
       : device_(device), kernel_(kernel) {}
 
-  // `appended`: scalars that the runtime adds. Raises UsageError or CapacityError.
+  // Check and convert the arguments of a task. `appended`: the number of scalars that the runtime
+  // adds. Raises UsageError or CapacityError.
   void take(PyObject* const* arguments, size_t count, size_t appended);
 
-  // Called after a submit: store the memory that it has allocated in the arrays.
+  // Called after a submit: store the addresses of the memory that the submit has allocated in the
+  // arrays.
   void keep_allocations() {
     for (size_t i = 0; i < fresh_count_; ++i) fresh_[i]->keep_allocation();
   }
@@ -36,7 +38,7 @@ class TaskParameters {
   void take_one(size_t position, PyObject* object);
   void take_directed(size_t position, PyObject* object);
   void take_array(size_t position, DeviceArray& array, Direction direction);
-  void look_at_odd(size_t position, DeviceArray& array, Direction direction, uint32_t tag);
+  void check_unusual(size_t position, DeviceArray& array, Direction direction, uint32_t tag);
   void take_scalar(size_t position, PyObject* object, Scalar scalar, Direction direction, int code);
 
   const Device& device_;
@@ -47,7 +49,7 @@ class TaskParameters {
   size_t fresh_count_ = 0;
   pto_param params_[PTO_MAX_KERNEL_ARGS];
   ArgumentSpec specs_[PTO_MAX_KERNEL_ARGS];
-  DeviceArray* fresh_[PTO_MAX_KERNEL_ARGS];  // without memory before the submit
+  DeviceArray* fresh_[PTO_MAX_KERNEL_ARGS];  // arrays that had no memory before the submit
 };
 
 }  // namespace pto::core

@@ -37,8 +37,8 @@ std::vector<RunningTask> running_tasks(const pto_activity_page* page) {
   return running;
 }
 
-std::optional<RunningTask> TaskWatch::look(const pto_activity_page* page, uint64_t now_ns,
-                                           uint64_t limit_ns) {
+std::optional<RunningTask> TaskWatch::find_late(const pto_activity_page* page, uint64_t now_ns,
+                                                uint64_t limit_ns) {
   for (const RunningTask& task : running_tasks(page)) {
     Seen& seen = seen_[task.slot];
     if (seen.sequence != task.sequence) {

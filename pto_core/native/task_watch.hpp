@@ -1,4 +1,4 @@
-// Reads the activity page, which shows the kernels that run now and since when.
+// Reads the activity page, which contains the running kernels.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@ struct RunningTask {
   uint32_t slot;
 };
 
-// The name of a task in messages: "task 3", or "task 3 of ring 1" for runtimes that number tasks by
-// ring.
+// Return the name of a task in messages: "task 3", or "task 3 of ring 1" for runtimes that number
+// tasks by ring.
 std::string task_name(uint64_t task, uint32_t capabilities);
 
 // Return the kernels that are running now. Any thread may call this.
@@ -31,8 +31,8 @@ std::vector<RunningTask> running_tasks(const pto_activity_page* page);
 // that saw the task, so a task is never reported too early.
 class TaskWatch {
  public:
-  std::optional<RunningTask> look(const pto_activity_page* page, uint64_t now_ns,
-                                  uint64_t limit_ns);
+  std::optional<RunningTask> find_late(const pto_activity_page* page, uint64_t now_ns,
+                                       uint64_t limit_ns);
 
  private:
   struct Seen {

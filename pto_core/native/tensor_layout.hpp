@@ -1,8 +1,8 @@
 // Views of a buffer in the form of pto_tensor_data: a box of the buffer, and the order of its
 // dimensions.
 //
-// If an integer index removes a dimension, the data keep it with extent 1, so that the region is
-// still a box of the buffer's own shape. A bit in `dropped` hides the dimension from Python.
+// If an integer index removes a dimension, the data keeps the dimension with extent 1, so that the
+// region is still a box of the buffer's shape. A bit in `dropped` hides the dimension from Python.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ uint64_t stride_of(const pto_tensor_data& data, uint32_t dim);
 inline bool is_dropped(const pto_tensor_data& data, uint32_t dim) {
   return (data.dropped >> dim & 1) != 0;
 }
-// Return the dimensions that Python shows.
+// Return the extents of the dimensions that Python shows.
 Extents shown_shape(const pto_tensor_data& data);
 bool is_contiguous(const pto_tensor_data& data);
 
 void cut(pto_tensor_data& data, uint32_t dim, uint64_t first, uint64_t count);
 void drop(pto_tensor_data& data, uint32_t dim);
-// `axes`: the shown dimensions in their new order.
+// Permute the dimensions. `axes`: the shown dimensions in their new order.
 void permute(pto_tensor_data& data, const std::vector<uint32_t>& axes);
 // Reshape a contiguous view. The number of elements does not change.
 void give_shape(pto_tensor_data& data, const Extents& shape);

@@ -15,7 +15,7 @@ npy_intp extent_of(nb::handle extent, nb::handle shape) {
   if (value < 0) {
     raise_usage("shape " + shown(shape) +
                 " is not valid; use non-negative integers, as in (128, 128)" +
-                (value == -1 ? "; extents are not inferred" : ""));
+                (value == -1 ? ", because extents are not inferred" : ""));
   }
   return value;
 }
@@ -31,7 +31,7 @@ uint64_t bytes_of(uint8_t code, const std::vector<npy_intp>& shape) {
     if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes) ||
         bytes > static_cast<uint64_t>(INT64_MAX)) {
       raise_usage("an array with extents up to " + std::to_string(extent) +
-                  " would have more bytes than an address can count; use a smaller shape");
+                  " would exceed the address space; use a smaller shape");
     }
   }
   return bytes;

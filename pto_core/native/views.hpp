@@ -1,5 +1,5 @@
-// Shapes and data types. Each combination is stored once, so two arrays have the same View if and
-// only if both their shape and their data type are equal.
+// Views: combinations of a shape and a data type. Each combination is stored once, so two arrays
+// have the same View if and only if their shapes and their data types are equal.
 //
 // Used with the GIL held. Views live as long as their table.
 #pragma once
@@ -35,9 +35,11 @@ class ViewTable {
   std::map<std::pair<uint8_t, std::vector<npy_intp>>, std::unique_ptr<View>> views_;
 };
 
-// Return a shape from an int or a sequence of ints of the user. Raises UsageError.
+// Return the shape that the user passed as an int or a sequence of ints. Raises UsageError if it is
+// not valid.
 std::vector<npy_intp> shape_of_object(nanobind::handle shape);
-// Return the integers of a sequence, which may be negative. Raises UsageError.
+// Return the integers of a sequence. They may be negative. Raises UsageError if the object is not a
+// sequence of integers.
 std::vector<npy_intp> integers_of_object(nanobind::handle integers);
 
 nanobind::tuple shape_tuple(const View& view);

@@ -1,4 +1,5 @@
-// A sleeper is woken by every publication. A sleep lasts seconds here, so a lost wake-up is seen.
+// Tests that every publication wakes a sleeper. The sleeps are limited to many seconds, so a lost
+// wake-up makes a test fail.
 
 #include "pto/engine/bell.hpp"
 
@@ -23,7 +24,7 @@ constexpr int kRounds = 60000;
 #endif
 
 constexpr uint64_t kSecond = 1'000'000'000;
-// Sleep at once, and so long that only a ring can end the wait.
+// Sleep without spinning, and so long that only a ring can end the wait.
 constexpr WaitPolicy kSleepAtOnce{0, 0, 20 * kSecond};
 
 struct Side {
@@ -47,7 +48,7 @@ void idle_for_a_moment(std::minstd_rand& random) {
   for (unsigned i = random() % 300; i > 0; --i) pause_core();
 }
 
-// Waits for each count on `mine`, and answers on `theirs`.
+// One side of a ping-pong: wait for each count on `mine`, then publish the next count on `theirs`.
 void play(Side& mine, Side& theirs, bool begins, Publish publish) {
   std::minstd_rand random(begins ? 1 : 2);
   Waiter waiter(&mine.bell, nullptr, 1, kSleepAtOnce);

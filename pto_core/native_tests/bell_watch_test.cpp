@@ -1,5 +1,5 @@
-// No ring is lost by a waiter that polls the descriptor of a bell. A wait lasts seconds here, so a
-// lost ring is seen.
+// Tests that a waiter that polls the descriptor of a bell loses no ring. The waits are limited to
+// many seconds, so a lost ring makes a test fail.
 #include "remote/bell_watch.hpp"
 
 #include <poll.h>

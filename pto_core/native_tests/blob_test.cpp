@@ -1,4 +1,5 @@
-// The argument blob: decoding returns what was encoded, and random bytes at most raise an error.
+// Tests of the argument blob: decoding returns the encoded values, and random bytes cause an error
+// at worst.
 
 #include "arguments/blob.hpp"
 
@@ -17,7 +18,7 @@ using namespace pto::hierarchy;
 
 using Random = std::mt19937_64;
 
-// The memory has exactly the size of the blob, so that a sanitizer sees a read past the end.
+// Memory with exactly the size of the blob, so that a sanitizer reports a read past the end.
 class Bytes {
  public:
   explicit Bytes(size_t size) : words_((size + 7) / 8), size_(size) {}
@@ -58,7 +59,7 @@ TEST(what_is_written_is_read_back) {
   }
 }
 
-// Whether it was refused. A refusal has a message.
+// Return whether the decoder refuses the bytes. Require that a refusal has a message.
 bool is_refused(std::span<const std::byte> bytes) {
   try {
     const Blob blob = decode_blob(bytes);
@@ -84,7 +85,8 @@ TEST(random_bytes_only_raise) {
     Bytes bytes(random() % 300);
     for (size_t i = 0; i < bytes.all().size(); ++i)
       bytes.data()[i] = static_cast<std::byte>(random());
-    if (bytes.all().size() >= 8 && round % 2 == 0) {  // counts that are possible
+    if (bytes.all().size() >= 8 && round % 2 == 0) {  // write counts that are possible, to get
+                                                      // further in the decoder
       const int32_t counts[2] = {static_cast<int32_t>(random() % 8),
                                  static_cast<int32_t>(random() % 8)};
       std::memcpy(bytes.data(), counts, sizeof counts);

@@ -1,4 +1,5 @@
-// The child's end of a connection waits for frames, over a transport that never delivers one.
+// Tests how the child's end of a connection waits for frames, with a transport that never delivers
+// a frame.
 #include "child/child_end.hpp"
 
 #include <atomic>
@@ -8,7 +9,7 @@
 
 #include "check.hpp"
 
-// The number of times that the transport was asked for frames.
+// Counts the calls of receive().
 struct pto_child_end {
   int looks = 0;
 };

@@ -1,4 +1,4 @@
-// The proof of a deadlock by the driver depends on events, not on a clock.
+// Tests that the driver proves a deadlock by events, not by a clock.
 #include <thread>
 
 #include "check.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kRingBytes = 4096;
 
-// Counts how often memory was requested in vain since the last task ended.
+// Counts the failed requests for memory since the end of the last task.
 class WatchedEngine : public NativeEngine {
  public:
   WatchedEngine(const Configuration& configuration, std::atomic<int>* in_vain)
@@ -38,7 +38,7 @@ class World {
                 return std::make_unique<WatchedEngine>(configuration, &in_vain);
               }) {}
 
-  // Allocates more than a ring holds, in one scope; returns whether the deadlock was proven.
+  // Allocate more than a ring holds, in one scope. Return whether a deadlock was proven.
   bool allocates_too_much() {
     uint64_t address = 0;
     try {

@@ -1,4 +1,4 @@
-// The driver with the native engine; its children are threads of this process.
+// Tests of the driver with the native engine. The children are threads of this process.
 #include "driver/driver.hpp"
 
 #include <chrono>
@@ -202,7 +202,7 @@ TEST(a_fork_does_not_wait_for_a_thread_of_the_driver_that_has_ended) {
     while (!is_closed) std::this_thread::yield();
     return true;
   });
-  group.on_look = [&] {  // for example where it drops the last reference to a Worker
+  group.on_look = [&] {  // as in a host call that drops the last reference to a Worker
     if (group.driver->own_thread().is_own_thread()) {
       group.driver->close();
       is_closed = true;
@@ -299,7 +299,7 @@ TEST(a_child_that_dies_between_a_skip_and_its_answer_is_lost_and_nothing_else) {
   Task second(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
   const int64_t failing = submit(group, first, 0);
   const int64_t skipped = submit(group, second, 1);
-  CHECK(!group.driver->wait(skipped, 1'000'000));  // sent before its producer had ended
+  CHECK(!group.driver->wait(skipped, 1'000'000));  // it was sent before its producer had ended
   CHECK_EQUAL(statistics_of(group.driver->ask()->core).in_flight, uint64_t{2});
   may_end = true;
   CHECK(group.driver->wait(failing, UINT64_MAX));
@@ -314,7 +314,8 @@ TEST(a_child_that_dies_between_a_skip_and_its_answer_is_lost_and_nothing_else) {
   CHECK_EQUAL(group.driver->ask()->core.engine->poisonings().size(), size_t{1});
 }
 
-// A child that receives frames and answers none; the test marks the progress table for it.
+// A child that receives frames and answers none, like a relay. The test writes the progress table
+// in its place.
 struct Relay {
   ChildGroup group;
   std::vector<uint64_t> words;
@@ -400,11 +401,11 @@ TEST(a_time_limit_counts_from_the_start_that_a_relay_reports) {
   progress.pass_on(0, 3);
   CHECK(!is_late());  // none has begun
   progress.start_elsewhere(0, 1, now + kHourNs);
-  CHECK(!is_late());  // the other clock is ahead
+  CHECK(!is_late());  // the clock of the other host is ahead
   progress.start_elsewhere(0, 2, now - kHourNs);
   progress.complete(0, true);
   progress.complete(0, true);
-  CHECK(!is_late());  // it is over, and so is the first
+  CHECK(!is_late());  // this task and the first have ended
   progress.complete(0, true);
   CHECK(!is_late());  // never started here
   relay.group.kill(0, false);

@@ -1,8 +1,9 @@
-// The cost of a task in the hierarchy engine: one thread, and children that complete at once.
+// Measures the cost of a task in the hierarchy engine, with one thread and children that complete
+// at once.
 //
 // Prints nanoseconds of processor time for each task: the minimum and the median of several rounds.
-// Arguments: the number of tasks of a round, the number of rounds, and words of which the name of a
-// measurement must contain one.
+// Arguments: the number of tasks in a round, the number of rounds, and words. If words are passed,
+// only measurements run whose names contain one of the words.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -39,7 +40,7 @@ struct Times {
   double end = 0;
 };
 
-// Only the time of this thread counts, so other processes do not affect it.
+// Return the processor time of this thread, which other processes do not affect.
 double nanoseconds() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -140,7 +141,8 @@ void measure(const char* name, uint32_t children, Hazards hazards, int tasks, in
   std::printf("\n");
 }
 
-// Tasks with these tensors, whose addresses `move` sets for each task.
+// Return a function that submits tasks with these tensors. `move` sets the addresses of the tensors
+// for each task.
 Submitter with_tensors(std::vector<Tensor> tensors, std::function<void(Tensor*, int)> move) {
   return [=](NativeEngine& engine, Instructions& out) {
     return [&engine, &out, tensors, move](int task) mutable {
@@ -171,7 +173,7 @@ void measure_memory(const char* name, const Submitter& submitter) {
   const size_t before = resident_bytes();
   const auto submit = submitter(engine, out);
   for (int task = 0; task < kTasks; ++task) submit(task);
-  std::printf("%-34s %.0f bytes a waiting task\n", name,
+  std::printf("%-34s %.0f bytes for each waiting task\n", name,
               static_cast<double>(resident_bytes() - before) / kTasks);
 }
 
@@ -195,8 +197,9 @@ int main(int argc, char** argv) {
   const Tensor output{kUser, 4096, nullptr, Tag::kOutput};
   const Tensor inout{kUser, 4096, nullptr, Tag::kInout};
   const Hazards raw = Hazards::kRaw;
-  std::printf("nanoseconds of processor time a task, least/median of %d rounds of %d tasks\n",
-              rounds, tasks);
+  std::printf(
+      "nanoseconds of processor time for each task, minimum/median of %d rounds of %d tasks\n",
+      rounds, tasks);
   measure("nothing", 1, raw, tasks, rounds, with_tensors({}, same));
   measure("nothing, 4 children", 4, raw, tasks, rounds, with_tensors({}, same));
   measure("one input of its own", 1, raw, tasks, rounds, with_tensors({input}, own));

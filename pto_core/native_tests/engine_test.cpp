@@ -1,6 +1,6 @@
-// The hierarchy engine in runs of 100,000 tasks: no task is lost, the invariants hold, and no slot
-// stays alive. Other tests compare its decisions with the reference engine; this one is for
-// sanitizers.
+// Tests the hierarchy engine in runs of 100,000 tasks: no task is lost, the invariants hold, and no
+// slot stays alive. Other tests compare its decisions with the reference engine. This test also
+// runs with sanitizers.
 #include <cstdlib>
 #include <deque>
 #include <new>
@@ -20,7 +20,7 @@ uint64_t allocations = 0;
 }  // namespace
 
 // Counts allocations, to check that a warm engine allocates no memory. Not inlined, because the
-// compiler would otherwise report malloc with delete as a mistake.
+// compiler would otherwise warn about memory of malloc that is passed to delete.
 [[gnu::noinline]] void* operator new(size_t bytes) {
   ++allocations;
   void* memory = std::malloc(bytes);
@@ -185,7 +185,7 @@ class World {
     if (buffers_.back().size() > 8) buffers_.back().clear();
   }
 
-  // The only way to continue if open scopes hold a full ring.
+  // End all scopes. If open scopes hold a full ring, this is the only way to continue.
   void end_all_scopes() {
     while (buffers_.size() > 1) end_scope();
     begin_scope();
@@ -209,7 +209,7 @@ class World {
     follow();
   }
 
-  // False: the frame waits for its requirement.
+  // Run the oldest frame. Return false if the frame waits for its requirement.
   bool step(Child& child) {
     const Frame frame = child.queue.front();
     Outcome outcome = chance(0.02) ? Outcome::kFailed : Outcome::kSucceeded;
@@ -318,7 +318,7 @@ TEST(a_million_tasks_may_wait) {
   CHECK(out.back().what == Instruction::What::kRunFinished);
 }
 
-// Two children that complete every frame at once.
+// An engine with two children that complete every frame at once.
 class Prompt {
  public:
   explicit Prompt(NativeEngine& engine) : engine_(engine) {
@@ -326,7 +326,8 @@ class Prompt {
     for (int32_t child = 0; child < 2; ++child) engine_.child_ready(child, out_);
   }
 
-  // Tasks with a shared and an allocated tensor, some of them groups, each in a scope.
+  // Run tasks with a shared tensor and an allocated tensor, each in a scope of its own. Some tasks
+  // are groups.
   void run() {
     engine_.run_begin(Hazards::kFull, out_);
     for (int task = 0; task < 5'000; ++task) {
@@ -352,7 +353,8 @@ class Prompt {
     for (const Instruction& each : out_) {
       if (each.what == Instruction::What::kSend) sent[each.child] = each.count;
     }
-    // Frames complete in the order in which they were sent; a required frame is in the same batch.
+    // Complete all frames of a child in one report. A frame that one of them requires is in the
+    // same batch.
     for (int32_t child = 0; child < 2; ++child) {
       if (sent[child] == completed_[child]) continue;
       completed_[child] = sent[child];

@@ -76,7 +76,8 @@ struct Live {
   uint64_t units;
 };
 
-// Live ranges share no unit; a ring that refuses a range has no contiguous free space for it.
+// Require that live ranges share no unit, and that a ring refuses a range only if it has no
+// contiguous free space for the range.
 void random_ranges(uint64_t seed) {
   std::mt19937_64 random(seed);
   const uint64_t size = 1 + random() % 64;
@@ -98,7 +99,7 @@ void random_ranges(uint64_t seed) {
             other.range.position + other.units <= range.position);
     }
     live.push_back({range, units});
-    // independent of the freed ranges
+    // the place does not depend on which ranges were freed
     const HeapRing::Range same = idle.try_reserve(units, idle_tail);
     CHECK(same.fits && same.begin == range.begin && same.position == range.position);
     idle_tail = same.end;

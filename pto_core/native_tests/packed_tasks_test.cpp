@@ -1,5 +1,5 @@
-// Packed tasks: plain ones are found and counted, and no bytes from another host are read past
-// their end.
+// Tests of packed tasks: plain tasks are found and counted, and bytes from another host are never
+// read past their end.
 #include "remote/packed_tasks.hpp"
 
 #include <cstring>
@@ -59,7 +59,7 @@ TEST(plain_tasks_end_at_a_task_with_memory_or_a_wrong_requirement) {
   CHECK_EQUAL(plain_tasks(two, 0, 100).count, 0u);  // numbers start at 1
 }
 
-// Each text lies alone in memory, so that AddressSanitizer reports a read past its end.
+// Each input has its own allocation, so that AddressSanitizer reports a read past its end.
 TEST(random_and_truncated_bytes_are_read_only_within_their_length) {
   const std::string whole = packed_task(1, arguments(0)) + packed_task(2, "");
   std::minstd_rand random(1);

@@ -1,4 +1,5 @@
-// Children as threads, which wait for each other only through the progress table.
+// Tests of the progress table. The children are threads, which wait for each other only through the
+// table.
 
 #include "progress_table.hpp"
 
@@ -147,7 +148,7 @@ TEST(times_are_noted_when_they_are_wanted) {
   CHECK(progress->child(0).started_ns >= before);
 }
 
-// Sleep at once, and so long that only a ring can end the wait.
+// Sleep without spinning, and so long that only a ring can end the wait.
 constexpr engine::WaitPolicy kSleepAtOnce{0, 0, 20'000'000'000};
 
 Requirement wait_for(const ProgressTable& progress, int32_t child, uint64_t count, int32_t required,
@@ -188,8 +189,9 @@ TEST(a_chain_over_children_never_stops) {
 // Invariant: A child evaluates the requirements of its tasks as the parent does, no matter how far
 // the other child has advanced.
 //
-// One child runs far ahead, with failures; the other must evaluate every frame as the parent would.
-// The parent (the test) lets the first child continue only after it has set the skips.
+// One child runs far ahead, and some of its frames fail. The other child must evaluate the
+// requirement of every frame as the parent would. The parent (the test) lets the first child
+// continue only after it has set the skips.
 TEST(a_consumer_far_behind_judges_as_the_parent_would) {
   ProgressTableMemory progress(2);
   const auto fails = [](uint64_t count) { return count % 7 == 3; };
@@ -209,8 +211,8 @@ TEST(a_consumer_far_behind_judges_as_the_parent_would) {
       if (random() % 64 == 0) sched_yield();
     }
   });
-  // Frames of the consumer in flight: at most a window. The completions of the producer are
-  // reported, so it continues.
+  // At most a window of frames of the consumer is in flight. The parent handles the completions of
+  // the producer, then lets it continue.
   for (uint64_t told = 0; told < kFrames;) {
     const uint64_t done = progress->child(0).completed.load();
     const uint64_t in_reach = progress->child(1).completed.load() + kLargestWindow;

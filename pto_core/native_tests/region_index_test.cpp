@@ -14,7 +14,7 @@ struct Dim {
   uint64_t raw, low, extent;
 };
 
-// `dims`: slowest dimension first, as people write shapes.
+// `dims`: (raw, low, extent) of each dimension, the slowest first, as in a NumPy shape.
 Region box(uint64_t base, uint64_t element, std::initializer_list<Dim> dims) {
   uint64_t first = base;
   uint64_t stride = element;
@@ -101,7 +101,7 @@ TEST(boxes_of_different_shapes_overlap_by_hull) {
   CHECK(index.find(box(0, 4, {{4096, 64 * 63 + 8, 8}})).empty());
   CHECK(index.find(box(0, 4, {{4096, 0, 4096}})) == Ids{1});
   CHECK(!index.conservative);
-  CHECK(index.find(box(128, 4, {{16, 0, 16}})) == Ids{1});  // found by address computation
+  CHECK(index.find(box(128, 4, {{16, 0, 16}})) == Ids{1});  // only the byte hulls overlap
   CHECK(index.conservative);
 }
 
@@ -119,7 +119,8 @@ TEST(a_writer_covers_what_lies_in_it) {
   for (uint32_t tile = 0; tile < 16; ++tile) {
     index.write(box(0, 4, {{64, tile / 4 * 16, 16}, {64, tile % 4 * 16, 16}}), tile);
   }
-  index.write(box(0, 4, {{64, 0, 32}, {64, 0, 24}}), 16);  // all of two tiles, half of two others
+  index.write(box(0, 4, {{64, 0, 32}, {64, 0, 24}}), 16);  // covers two tiles and half of two other
+                                                           // tiles
   CHECK(index.policy.covered == 2);
   CHECK((index.find(box(0, 4, {{64, 0, 16}, {64, 0, 64}})) == Ids{1, 2, 3, 16}));
   index.write(Region::range(0, 64 * 64 * 4), 17);

@@ -20,7 +20,8 @@ using namespace pto::engine;
 
 constexpr uint64_t kMemory = uint64_t{1} << 33;  // address of the first byte
 constexpr uint64_t kBytes = 2048;
-constexpr uint64_t kHeap = 1024;  // the first bytes are a heap whose buffers end
+constexpr uint64_t kHeap = 1024;  // size of the first part, which is a heap whose buffers are freed
+                                  // and reused
 using Bytes = std::bitset<kBytes>;
 
 struct Buffer {
@@ -36,7 +37,7 @@ struct Buffer {
   }
 };
 
-// The data of the model about a view.
+// What the model knows about a view.
 struct View {
   // address, tag and shape, without dimensions of size 1; empty for a key
   std::vector<uint64_t> frame;
@@ -79,7 +80,7 @@ class Round {
   }
   ~Round() { index_.destroy(); }
 
-  // Return false, with a message, if the index and the model differ.
+  // Run random steps. If the index and the model differ, print a message and return false.
   bool run(int steps) {
     restart();
     for (int step = 0; step < steps; ++step) {
@@ -139,7 +140,7 @@ class Round {
     return buffer;
   }
 
-  // Another shape over the same memory, or over a part of it.
+  // Return a buffer with another shape over the memory of `buffer`, or over a part of it.
   Buffer inside(Buffer buffer) {
     const uint64_t end = buffer.at + buffer.bytes();
     if (one_in(2)) buffer.at += below(end - buffer.at);
@@ -149,7 +150,7 @@ class Round {
     return buffer;
   }
 
-  // A new heap buffer over ended ones.
+  // Allocate a heap buffer. First free the buffers that it overlaps.
   void allocate() {
     Buffer buffer{below(kHeap / 64) * 64, uint64_t{1} << below(4), 0, {}};
     buffer.raw = shape((kHeap - buffer.at) / buffer.element);
@@ -241,7 +242,7 @@ class Round {
     }
   }
 
-  // End the oldest, or random, values; some of them leave the index at once.
+  // Retire the oldest values, or random values, and erase some of them from the index.
   void die() {
     const bool oldest = one_in(2);
     const uint64_t until = known_.empty() ? 0 : below(known_.size());
@@ -256,7 +257,8 @@ class Round {
     }
   }
 
-  // A new view, an earlier view, or the bytes of one under the name of another buffer.
+  // Return a new view, an earlier view, or a view with the bytes of an earlier view in the buffer
+  // that owns them now.
   View next_view() {
     if (recent_.empty() || one_in(2)) {
       const Buffer& buffer = buffers_[below(buffers_.size())];
@@ -274,7 +276,7 @@ class Round {
 
   bool is_alive(int64_t tag) const { return tag == -1 || heaps_[static_cast<size_t>(tag)].alive; }
 
-  // Return the owner of these bytes.
+  // Return the tag of the buffer that owns these bytes.
   int64_t tag_at(uint64_t begin, uint64_t end) const {
     if (begin >= kHeap) return -1;
     for (size_t tag = 0; tag < heaps_.size(); ++tag) {
@@ -321,7 +323,7 @@ class Round {
       twice |= !found.emplace(id, conservative).second;
     });
     if (found == expected && !twice) return true;
-    story_ = "lookup found " + std::to_string(found.size()) + " and should have found " +
+    story_ = "a search found " + std::to_string(found.size()) + " values instead of " +
              std::to_string(expected.size()) + (twice ? ", one of them twice" : "");
     return false;
   }
@@ -341,7 +343,7 @@ class Round {
     return check_inside();
   }
 
-  // A value in a region that has none, which covers nothing.
+  // Add a value for the region if it has none. This removes no regions that the region covers.
   bool read(const View& view) {
     Policy policy{*this};
     bool is_new = false;
@@ -365,7 +367,7 @@ class Round {
       }
     }
     if (index_.live() == inside_.size()) return true;
-    story_ = "the index holds " + std::to_string(index_.live()) + " values and should hold " +
+    story_ = "the index holds " + std::to_string(index_.live()) + " values instead of " +
              std::to_string(inside_.size());
     return false;
   }

@@ -1,4 +1,4 @@
-// The end of a run that is interrupted, closed or failed meanwhile.
+// Tests of the end of a run that is interrupted, that fails, or whose driver is stopped.
 #include <stdexcept>
 
 #include "check.hpp"
@@ -18,7 +18,8 @@ TEST(a_run_that_is_over_before_the_driver_is_stopped_does_not_say_so) {
   bool is_stopped = false;
   group.on_take = [&] {
     if (group.driver->flags().is_running || is_stopped) return;
-    is_stopped = true;  // as another thread would, before the waiting thread continues
+    is_stopped = true;  // stops the driver, as another thread could, before the waiting thread
+                        // continues
     group.child(0).stop();
     group.driver->stop(group.driver->add_cause("closed"));
   };
@@ -129,7 +130,7 @@ TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
   wait_for(is_in_event);
   group.on_give_up = [&] {
     has_asked = true;
-  };  // waits for the role, and then, with the role, for the host
+  };  // the query waits for the role, and then, with the role, for the host
   statistics_of(group.driver->ask()->core);
   group.on_give_up = nullptr;
   CHECK(has_asked);

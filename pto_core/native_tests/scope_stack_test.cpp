@@ -60,20 +60,20 @@ TEST(tasks_of_a_scope_are_released_at_its_end) {
 TEST(the_last_ring_waits_for_its_outermost_scope_with_tasks) {
   Scopes scopes;
   for (int depth = 0; depth < 4; ++depth) scopes.begin();
-  scopes.begin();   // depth 4, while depth 3 has no task
+  scopes.begin();   // depth 4; depth 3 has no task yet
   scopes.submit();  // task 0
   scopes.stack.end();
   CHECK(scopes.released(3) == 1);
-  scopes.submit();  // task 1, of depth 3
+  scopes.submit();  // task 1 belongs to depth 3
   scopes.begin();
-  scopes.submit();  // task 2, of depth 4
+  scopes.submit();  // task 2 belongs to depth 4
   scopes.stack.end();
   CHECK(scopes.released(3) == 1);
   scopes.stack.end();
   CHECK(scopes.released(3) == 3);
 }
 
-// The definition, computed directly.
+// Computes the expected values directly from the definition.
 TEST(random_nesting_agrees_with_the_definition) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {

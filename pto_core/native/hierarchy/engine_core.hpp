@@ -14,8 +14,8 @@ struct TakenEngine {
   bool calls_python = false;  // whether a policy in Python chooses the children of its tasks
 };
 
-// Take the engine out of an EngineCore object, which is unusable afterwards. The result is empty
-// for other objects.
+// Take the engine out of an EngineCore object, which is unusable afterwards. For any other object
+// the result has no engine.
 TakenEngine take_engine(nanobind::handle core);
 
 }  // namespace pto::hierarchy

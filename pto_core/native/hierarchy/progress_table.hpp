@@ -1,14 +1,15 @@
-// The progress table of a Worker: the counts and outcomes of its children, in memory that all of
-// them and the parent share.
+// The progress table of a Worker: the counts and outcomes of its children, in memory that the
+// parent and all children share.
 //
 // The task frames of a child are numbered from 1. The numbers continue after a restart. For each
 // child the table contains the numbers of started and completed frames, the outcomes of the last
-// 1,024 frames, the processes to ring at the next completion, and the frames to skip. So children
-// can wait for each other without the parent.
+// 1,024 frames, the processes to ring at the next completion, and the frames to skip. With this
+// data children can wait for each other without the parent.
 //
 // Two counts show which frames have begun. `started` is for time limits: the last frame that began.
-// `may_have_begun` is for retries after the loss of a child that passes frames on to another host:
-// such a child learns late, or never, which frames began there. Other children do not use it.
+// `may_have_begun` is for retries after the loss of a child that passes frames on to another host,
+// because such a child learns late, or never, which frames have begun there. Other children do not
+// use `may_have_begun`.
 //
 // Invariants: a child that passes no frames on starts a frame only after it has completed all
 // frames before; counts never decrease; the outcome of frame n is written before completed becomes
@@ -29,17 +30,19 @@ namespace pto::hierarchy {
 
 constexpr uint64_t kOutcomesKept = 1024;
 constexpr uint64_t kLargestWindow = 256;  // maximum number of frames of one child in flight
-// An outcome is read only while no later frame can overwrite it.
+// Only the outcomes of this many last frames are read, because outcomes of older frames may be
+// overwritten at any time.
 constexpr uint64_t kOutcomesTrusted = kOutcomesKept - kLargestWindow;
 
-// Set by a child that is about to exit.
+// Why a child exits. The child sets it before it exits.
 enum class Ending : uint32_t { kNone = 0, kClosed = 1, kProtocol = 2, kError = 3 };
 
 struct alignas(64) ChildRecord {
   pto_bell bell;  // the doorbell on which this child sleeps
 
   // Written by the child.
-  alignas(64) std::atomic<uint64_t> started;  // lower than completed after a skip
+  alignas(64) std::atomic<uint64_t> started;  // the last frame that began; less than `completed`
+                                              // after a skip
   std::atomic<uint64_t> completed;
   std::atomic<uint64_t> may_have_begun;  // the last frame that may have begun on another host
   // time of the last start (CLOCK_MONOTONIC); written while wants_clock is set
@@ -53,7 +56,7 @@ struct alignas(64) ChildRecord {
   std::atomic<uint32_t> wants_clock;
 
   alignas(64) std::atomic<uint64_t> outcomes[kOutcomesKept / 64];  // bit 1: the frame succeeded
-  std::atomic<uint64_t> skips[kLargestWindow];  // number of a frame that must not be started
+  std::atomic<uint64_t> skips[kLargestWindow];  // numbers of frames that must not be started
 };
 
 struct ProgressTableHeader {
@@ -95,7 +98,7 @@ class ProgressTable {
     auto* records = reinterpret_cast<ChildRecord*>(memory_ + sizeof(ProgressTableHeader));
     return records[index];
   }
-  // Return the identity of a process for spinning while it waits; see pto/engine/bell.hpp.
+  // Return the number that identifies a child as holder of a spin place; see pto/engine/bell.hpp.
   static uint32_t spinner(int32_t child) { return static_cast<uint32_t>(child) + 2; }
   static constexpr uint32_t kParentSpinner = 1;
 
@@ -115,15 +118,15 @@ class ProgressTable {
     this->child(child).may_have_begun.store(count, std::memory_order_release);
   }
 
-  // For a child on another host: record that frame `count` began at `began_ns`, by the clock of
-  // this host. Calls may skip frames, and a frame may complete without such a call.
+  // For a child on another host: record that frame `count` began at `began_ns` of this host's
+  // clock. Calls may skip frames, and a frame may complete without such a call.
   void start_elsewhere(int32_t child, uint64_t count, uint64_t began_ns) const {
     ChildRecord& record = this->child(child);
     record.started_ns.store(began_ns, std::memory_order_relaxed);
     record.started.store(count, std::memory_order_release);
   }
 
-  // Complete a frame that was started, or one that is skipped without a start.
+  // Complete the next frame: a frame that was started, or a frame that is skipped.
   void complete(int32_t child, bool succeeded) const {
     ChildRecord& record = this->child(child);
     const uint64_t count = record.completed.load(std::memory_order_relaxed) + 1;
@@ -133,7 +136,7 @@ class ProgressTable {
   }
 
   // Return whether frame `count` of `child` may start. It requires that frame `required_count` of
-  // `required` succeeds. Once the result is not kPending, it does not become kPending again.
+  // `required` succeeds. After any other result than kPending, the result is final.
   Requirement requirement(int32_t child, uint64_t count, int32_t required,
                           uint64_t required_count) const {
     if (is_skipped(child, count)) return Requirement::kFailed;
@@ -141,8 +144,8 @@ class ProgressTable {
     if (other.completed.load(std::memory_order_seq_cst) < required_count)
       return Requirement::kPending;
     const bool succeeded = read_outcome(other, required_count);
-    // After so many more completed frames, the outcome read above may have been overwritten. But
-    // the child gets so far only after the parent has marked this frame as skipped if it must be.
+    // The outcome that was read may have been overwritten if this many more frames have completed.
+    // But then the parent has already marked this frame if it must be skipped.
     const uint64_t completed = other.completed.load(std::memory_order_seq_cst);
     if (completed - required_count > kOutcomesTrusted)
       return is_skipped(child, count) ? Requirement::kFailed : Requirement::kMet;

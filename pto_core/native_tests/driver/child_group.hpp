@@ -1,4 +1,4 @@
-// A driver with the native engine, and children that are threads, for tests.
+// A driver with the native engine for tests. The children are threads of the test process.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ using namespace pto::hierarchy;
 
 constexpr int kSoonMs = 30'000;  // limit for an expected event, on any loaded machine
 
-// Runs a task; false fails it with `message`.
+// Runs a task. Returns false to let the task fail with `message`.
 using Body = std::function<bool(int32_t child, const pto_frame& frame, const uint64_t* data,
                                 std::string* message)>;
 
@@ -29,24 +29,25 @@ class ThreadChild {
       : progress_(progress), index_(index), body_(std::move(body)) {}
   ~ThreadChild() { stop(); }
 
-  // The queues, which the driver must receive too.
+  // Start the child with these queues, which the driver must receive too.
   void start(Queues* queues) {
     end_ = static_cast<pto_child_end*>(queues);
     is_stopping_ = false;
     thread_ = std::thread([this] { loop(); });
   }
-  // Simulates a kill of the child; it takes effect at the end of a body at the latest.
+  // Simulate a kill of the child. It takes effect at the latest when the current body ends.
   void stop() {
     is_stopping_ = true;
     if (thread_.joinable()) thread_.join();
   }
   bool is_stopping() const { return is_stopping_; }
 
-  // dies after it marked a skip in the progress table, before it answers
+  // the child dies after it has marked a skip in the progress table and before it answers
   std::atomic<bool> dies_of_skip{false};
   std::atomic<bool> has_died{false};
-  std::atomic<bool> receives_only{false};  // like a relay whose other host is silent
-  std::atomic<bool> lies{false};           // reports a skip of a frame that requires nothing
+  std::atomic<bool> receives_only{false};  // receives frames but runs none, like a relay whose
+                                           // other host is silent
+  std::atomic<bool> lies{false};           // reports that it skipped a frame that requires nothing
 
  private:
   void loop() {
@@ -85,7 +86,7 @@ class ThreadChild {
     if (is_stopping_) return false;  // simulates a kill in the body
     progress_.complete(index_, succeeded);
     *ended += 1;
-    // A later answer may report the successes.
+    // Do not answer now: a later answer reports this success too.
     if (succeeded && *ended % 2 == 1 && has_more()) return true;
     const auto bytes = static_cast<uint32_t>(message.size());
     const uint16_t outcome = succeeded ? PTO_OUTCOME_SUCCEEDED : PTO_OUTCOME_FAILED;
@@ -121,7 +122,7 @@ class ThreadChild {
   std::thread thread_;
 };
 
-// Children of one kind, and the host, whose lock stands for the GIL.
+// A driver with children of one kind. It is also the host, whose lock stands for the GIL.
 class ChildGroup : public Host {
  public:
   using MakeEngine = std::function<std::unique_ptr<Engine>(const Configuration&)>;

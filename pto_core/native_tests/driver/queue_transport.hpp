@@ -19,14 +19,14 @@ struct Given {
   std::vector<char> data;
 };
 
-// Placed in the memory of a connection.
+// The two queues of a connection, placed in its memory.
 struct Queues {
   std::mutex mutex;
   std::deque<Packet> frames;
   std::deque<Given> answers;
   std::vector<Given> shown;  // items for the parent, valid until the next poll
   pto_connection connection;
-  bool is_closed = false;  // items that the child has received
+  bool is_closed = false;
 };
 
 struct pto_parent_end : Queues {};

@@ -46,7 +46,8 @@ inline uint64_t scalar_of(const uint64_t* data) {
   return data[6];
 }
 
-// word = 3 * word + scalar, so the final value shows the order of the tasks.
+// The body of a task: word = 3 * word + scalar, so the final value shows the order in which tasks
+// ran.
 inline bool fold(int32_t, const pto_frame&, const uint64_t* data, std::string*) {
   uint64_t* word = word_of(data);
   *word = *word * 3 + scalar_of(data);

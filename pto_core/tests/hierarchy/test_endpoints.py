@@ -128,14 +128,14 @@ def test_any_other_error_breaks_the_end_for_good(scripted, error):
 @pytest.mark.parametrize(
     ("call", "result", "message"),
     [
-        ("submit", 2, "says that it took 2"),
-        ("submit", -1, "says that it took -1"),
-        ("poll", [b"short"], "an answer of 5 bytes came"),
-        ("poll", [ANSWER.pack() + b"more"], "a head that cannot be"),
-        ("poll", [Answer(AnswerKind.REPLY, 1, data=bytes(4097)).pack()], "bytes came"),
+        ("submit", 2, "an impossible number: 2"),
+        ("submit", -1, "an impossible number: -1"),
+        ("poll", [b"short"], "an answer of 5 bytes arrived"),
+        ("poll", [ANSWER.pack() + b"more"], "an invalid head"),
+        ("poll", [Answer(AnswerKind.REPLY, 1, data=bytes(4097)).pack()], "bytes arrived"),
         ("poll", ["text"], "is not a bytes object"),
-        ("poll", [ANSWER.pack()] * 300, "gave too many"),
-        ("poll", [bytes(14) + b"\x09\x00"], "a head that cannot be"),
+        ("poll", [ANSWER.pack()] * 300, "returned too many"),
+        ("poll", [bytes(14) + b"\x09\x00"], "an invalid head"),
     ],
 )
 def test_a_result_that_cannot_be_breaks_the_parents_end(scripted, call, result, message):
@@ -148,9 +148,9 @@ def test_a_result_that_cannot_be_breaks_the_parents_end(scripted, call, result, 
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        ([b"short"], "a frame of 5 bytes came"),
-        ([FRAME.pack() + b"more"], "a head that cannot be"),
-        ([Frame(FrameKind.TASK, 1, bytes(4096)).pack()], "bytes came"),
+        ([b"short"], "a frame of 5 bytes arrived"),
+        ([FRAME.pack() + b"more"], "an invalid head"),
+        ([Frame(FrameKind.TASK, 1, bytes(4096)).pack()], "bytes arrived"),
         ([None], "is not a bytes object"),
     ],
 )
@@ -164,9 +164,9 @@ def test_a_frame_that_cannot_be_breaks_the_childs_end(scripted, result, message)
 
 def test_too_large_is_refused_without_a_call(scripted):
     transport, _, parent, child = scripted
-    with pytest.raises(ProtocolError, match="a frame of 4097 bytes is too large: at most 4096"):
+    with pytest.raises(ProtocolError, match="of 4097 bytes is too large; the limit is 4096"):
         parent.submit([Frame(FrameKind.TASK, 1, bytes(4033))])
-    with pytest.raises(ProtocolError, match="an answer of 4033 bytes is too large: at most 4032"):
+    with pytest.raises(ProtocolError, match="of 4033 bytes is too large; the limit is 4032"):
         child.answer(Answer(AnswerKind.COMPLETED, 1, Outcome.FAILED, bytes(4033)))
     assert transport.parent.calls == transport.child.calls == []
     assert parent.submit([FRAME]) == 1

@@ -55,14 +55,14 @@ def test_a_library_without_the_entry(tmp_path: Path) -> None:
 
 def test_another_abi_version(tmp_path: Path) -> None:
     path = library(tmp_path, BACKEND.format(version=7, size=168))
-    with pytest.raises(PluginVersionError, match="ABI version 7, this core needs 0") as caught:
+    with pytest.raises(PluginVersionError, match="ABI version 7, but this core needs 0") as caught:
         open_with(path)
     assert (caught.value.wanted, caught.value.found) == (_native.ABI_VERSION, 7)
 
 
 def test_another_table_size(tmp_path: Path) -> None:
     path = library(tmp_path, BACKEND.format(version=0, size=160))
-    with pytest.raises(PluginVersionError, match="size 160, this core needs 168") as caught:
+    with pytest.raises(PluginVersionError, match="size 160, but this core needs 168") as caught:
         open_with(path)
     assert (caught.value.wanted, caught.value.found) == (168, 160)
 

@@ -20,7 +20,7 @@ struct AnswerHead {
 };
 static_assert(sizeof(AnswerHead) == 16);
 
-// The result of a call that returned no answer.
+// Thrown to end the use of an end: the permanent status, and its message.
 struct Ended {
   int32_t status;
   std::string message;
@@ -49,7 +49,7 @@ nb::bytes joined(const void* head, size_t head_bytes, const void* data, size_t b
   return nb::steal<nb::bytes>(object);
 }
 
-// One end in Python and its state.
+// An end in Python, with the status and message of its failure.
 class PythonEnd {
  public:
   PythonEnd(nb::object end, pto_bell* other_bell, uint32_t queue_bytes)
@@ -57,7 +57,8 @@ class PythonEnd {
 
   const char* error() const { return error_.c_str(); }
 
-  // Run `call` with the GIL held. Return its result, or a description of its failure.
+  // Run `call` with the GIL held, and return its result. If it fails, or has failed before, return
+  // the status of the failure.
   template <class Call>
   int32_t run(Call call) {
     if (status_ != 0) return status_;
@@ -85,28 +86,29 @@ class PythonEnd {
   }
 
  protected:
-  // An error that affects only one call; the end stays usable.
+  // Fail one call because an item is too large. The end stays usable.
   int32_t refuse(const char* what, uint64_t bytes, uint64_t limit) {
-    error_ = std::string(what) + " of " + std::to_string(bytes) + " bytes is too large: at most " +
-             std::to_string(limit);
+    error_ = std::string(what) + " of " + std::to_string(bytes) +
+             " bytes is too large; the limit is " + std::to_string(limit);
     return PTO_ENDPOINT_PROTOCOL;
   }
 
-  // Return the result of `method` for up to `limit` items.
+  // Call `method`, which returns a list of up to `limit` items.
   nb::list items_of(const char* method, int32_t limit) {
     nb::list got(end_.attr(method)(limit));
     if (got.size() > static_cast<size_t>(limit))
-      break_off(std::string(method) + "() gave too many");
+      break_off(std::string(method) + "() returned too many items");
     return got;
   }
 
-  // Return the bytes of a received item: at least the head, at most the limit.
+  // Return a received item as bytes. Break off if it is shorter than its head or larger than the
+  // limit.
   nb::bytes whole(nb::handle item, size_t head_bytes, const char* what) const {
     if (!nb::isinstance<nb::bytes>(item)) break_off(std::string(what) + " is not a bytes object");
     nb::bytes packed = nb::borrow<nb::bytes>(item);
     const size_t most = queue_bytes_ - sizeof(pto_frame) + head_bytes;
     if (packed.size() < head_bytes || packed.size() > most)
-      break_off(std::string(what) + " of " + std::to_string(packed.size()) + " bytes came");
+      break_off(std::string(what) + " of " + std::to_string(packed.size()) + " bytes arrived");
     return packed;
   }
 
@@ -140,7 +142,7 @@ class PythonParent : public PythonEnd {
     }
     const auto taken = nb::cast<int64_t>(end_.attr("submit")(packed));
     if (taken < 0 || taken > static_cast<int64_t>(packed.size()))
-      break_off("submit() says that it took " + std::to_string(taken));
+      break_off("submit() returned an impossible number: " + std::to_string(taken));
     if (taken > 0) pto::engine::ring(other_bell_);
     return static_cast<int32_t>(taken);
   }
@@ -154,7 +156,7 @@ class PythonParent : public PythonEnd {
       std::memcpy(&head, packed.c_str(), sizeof head);
       if (head.bytes != packed.size() - sizeof head || head.kind > PTO_ANSWER_REPLY ||
           head.outcome > PTO_OUTCOME_SKIPPED)
-        break_off("an answer has a head that cannot be");
+        break_off("an answer has an invalid head");
       const void* data = head.bytes == 0 ? nullptr : packed.c_str() + sizeof head;
       answers[answers_.size()] = {head.number, data, head.bytes, head.kind, head.outcome};
       answers_.push_back(std::move(packed));
@@ -165,7 +167,7 @@ class PythonParent : public PythonEnd {
   void forget() { answers_.clear(); }
 
  private:
-  std::vector<nb::bytes> answers_;  // valid until the next poll
+  std::vector<nb::bytes> answers_;  // the last polled answers
 };
 
 class PythonChild : public PythonEnd {
@@ -213,7 +215,7 @@ class PythonChild : public PythonEnd {
       pto_frame head;
       std::memcpy(&head, packed.c_str(), sizeof head);
       if (head.bytes != packed.size() - sizeof head || head.kind > PTO_FRAME_CONTROL)
-        break_off("a frame has a head that cannot be");
+        break_off("a frame has an invalid head");
       held_.push_back(std::move(packed));
     }
     return 0;

@@ -1,10 +1,10 @@
-// The ends of a Python transport, adapted to the function table of a native one.
+// The ends of a Python transport, adapted to the function table of a native transport.
 //
-// An end takes the GIL for each call, keeps the Python object until it is closed, and rings the
-// other side's doorbell, which Python transports do not do. The exception EndpointClosedError of
-// the object becomes PTO_ENDPOINT_CLOSED; any other exception becomes PTO_ENDPOINT_PROTOCOL with
-// its message. The latter is permanent: the end is not called again. A frame that is too large only
-// fails its call.
+// An end acquires the GIL for each call, keeps the Python object until it is closed, and rings the
+// doorbell of the other side, because Python transports do not ring it. The exception
+// EndpointClosedError of the object becomes PTO_ENDPOINT_CLOSED; any other exception becomes
+// PTO_ENDPOINT_PROTOCOL with its message. The latter is permanent: the end is not called again. A
+// frame that is too large only fails its call.
 //
 // An exception of a signal handler inside a call is treated as an error of the end. In the parent,
 // the driver defers the handlers of SIGINT, SIGTERM and SIGHUP during a call.

@@ -1,4 +1,4 @@
-// Checks of a submit. Each throws and changes nothing.
+// Checks of a submit. A check throws if it finds an error, and changes nothing.
 #include <algorithm>
 #include <string>
 
@@ -91,7 +91,8 @@ void check_box(const Tensor& tensor) {
   refuse(text_of_box(*tensor.box) + " is not a view of its buffer");
 }
 
-// The keys of child memory are addresses with additional bits set; see locate().
+// Child memory is located by addresses with additional bits set (see locate()), so addresses must
+// not use these bits.
 void check_child_memory(const Core& core, const Tensor& tensor) {
   if (tensor.child < 0 || static_cast<uint32_t>(tensor.child) >= core.children.size()) {
     refuse("memory of child " + std::to_string(tensor.child) + "; there are children 0 to " +
@@ -124,8 +125,8 @@ void check_tensor(const Core& core, const Tensor& tensor) {
   if (tensor.box != nullptr) refuse("a view of a buffer that is not allocated yet");
 }
 
-// Return a value that is added to the addresses of one child's memory. No host memory has the
-// resulting addresses.
+// Return a value that is added to the addresses of one child's memory, so that they differ from the
+// addresses of host memory and of other children.
 constexpr uint64_t window_of(int32_t child) {
   if (child == kNone) return 0;
   return uint64_t{1} << 61 | static_cast<uint64_t>(child) * kChildMemoryEnd;

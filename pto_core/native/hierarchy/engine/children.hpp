@@ -20,7 +20,8 @@ struct InFlight {
   uint64_t required_count;
 };
 
-// Invariant: the frames in flight are the frames with numbers `completed` + 1 to `sent`.
+// A child, as the engine sees it. Invariant: the frames in flight have the numbers `completed` + 1
+// to `sent`.
 class Child {
  public:
   Child(int32_t number, const ChildConfiguration& configuration)
@@ -34,7 +35,7 @@ class Child {
   const Kind kind;
   const uint32_t window;
   ChildState state = ChildState::kExpected;
-  uint64_t reserved = 0;  // the pass in which the child was reserved for a group
+  uint64_t reserved = 0;  // number of the dispatch pass in which the child was reserved for a group
   uint32_t early = 0;     // number of frames in flight that have a requirement
   uint64_t sent = 0;
   uint64_t completed = 0;  // never decreases; frames lost with the child count as completed
@@ -45,7 +46,7 @@ class Child {
   InFlight& frame(uint64_t count) { return frames_[count & (frames_.size() - 1)]; }
   const InFlight& frame(uint64_t count) const { return frames_[count & (frames_.size() - 1)]; }
 
-  // Add a frame in flight. There must be free space.
+  // Add a frame in flight. Fewer frames than `window` must be in flight.
   uint64_t send(const InFlight& in_flight) {
     early += in_flight.required_child != kNone;
     frame(++sent) = in_flight;
@@ -60,7 +61,7 @@ class Child {
     return oldest;
   }
 
-  // Mark all frames in flight as lost; they stay readable until the next frame is sent.
+  // Mark all frames in flight as lost. Their data stays readable until the next frame is sent.
   void lose() {
     if (sent > completed) lost_.push_back({completed + 1, sent});
     completed = sent;
@@ -75,7 +76,8 @@ class Child {
     return false;
   }
 
-  // Return the cause if the frame exceeded its time limit, otherwise `otherwise`.
+  // Return the cause of the timeout if the frame exceeded its time limit, otherwise return
+  // `otherwise`.
   int64_t deadline(uint64_t count, int64_t otherwise) const {
     for (const Deadline& each : deadlines_) {
       if (each.count == count) return each.cause;
@@ -106,7 +108,7 @@ class Child {
     int64_t cause;
   };
 
-  std::vector<InFlight> frames_;  // the count is a power of 2
+  std::vector<InFlight> frames_;  // the number of elements is a power of 2
   std::vector<Range> lost_;       // the frames that were in flight at each loss
   std::vector<Deadline> deadlines_;
 };
@@ -122,7 +124,7 @@ class Children {
   }
 
   uint32_t size() const { return static_cast<uint32_t>(all_.size()); }
-  // Return a child by its number, which comes from the engine and is valid.
+  // Return a child by a number that comes from the engine, so it is valid.
   Child& operator[](int64_t number) { return all_[static_cast<uint64_t>(number)]; }
   const Child& operator[](int64_t number) const { return all_[static_cast<uint64_t>(number)]; }
   std::vector<Child>& all() { return all_; }
@@ -130,7 +132,7 @@ class Children {
   // Return the children that run tasks of this kind, in ascending order.
   const std::vector<Child*>& of_kind(uint8_t kind) const { return of_kind_[kind]; }
 
-  // Return a child by its number, which comes from a report and is checked.
+  // Return a child by a number that comes from a report, so it is checked.
   Child& reported(int32_t number) {
     if (number < 0 || static_cast<uint64_t>(number) >= all_.size()) {
       throw Refusal(Refusal::Kind::kProtocol, "child " + std::to_string(number) +

@@ -1,8 +1,8 @@
 // The data that the parts of the native engine share: the tables, and the instructions of the
 // current event.
 //
-// Each part has a .cpp and a header file. It has the same name as its part of the reference engine
-// in pto_core/hierarchy/engine/reference, which is its specification.
+// Each part has a .cpp file and a header. Its specification is the part with the same name of the
+// reference engine in pto_core/hierarchy/engine/reference.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct GroupMember {
   uint64_t count;
 };
 
-// The records of groups. The records of one group are consecutive. They are reused for groups of
-// the same size.
+// The records of the members of groups. The records of one group are consecutive, and are reused
+// for a later group of the same size.
 class GroupMembers {
  public:
   explicit GroupMembers(uint32_t largest) : free_(largest + 1) {}
@@ -54,7 +54,7 @@ class GroupMembers {
   std::vector<std::vector<int32_t>> free_;  // free records by group size
 };
 
-// Make an instruction for this task, with all other fields unset.
+// Return an instruction for this task, with all other fields unset.
 inline Instruction instruction(Instruction::What what, int64_t task) {
   Instruction made;
   made.what = what;
@@ -72,7 +72,8 @@ struct ScopeTasks {
   uint32_t last = kNoSlot;
 };
 
-// The state of an engine. Only the children and the rings survive the end of a run.
+// The state of an engine. Only the state of the children and the rings is kept after the end of a
+// run.
 struct Core {
   explicit Core(const Configuration& given);
   ~Core();
@@ -107,7 +108,8 @@ struct Core {
   uint64_t tasks = 0;                // number of tasks submitted in this run
   uint64_t key_count = 0;  // number of keys that were assigned to OUTPUT tensors of size 0
   uint64_t conservative_edges = 0;
-  std::unordered_map<int64_t, int64_t> roots;  // failures and poisonings of this run
+  std::unordered_map<int64_t, int64_t> roots;  // (task, root) of each failed or poisoned task of
+                                               // this run
   std::vector<std::pair<int64_t, int64_t>> failed;
   std::vector<std::pair<int64_t, int64_t>> poisoned;
 

@@ -25,12 +25,12 @@ bool Dispatcher::pass() {
   if (core_.queues.groups() > 0) has_sent = try_groups() || has_sent;
   while (core_.queues.singles() > 0 && try_oldest_single()) has_sent = true;
   while (core_.queues.early() > 0 && try_oldest_early()) has_sent = true;
-  // Only groups reserve children. Without groups, the loops above have sent all tasks that could be
-  // sent.
+  // Another pass is useful only if groups wait, because only groups reserve children. Otherwise the
+  // loops above have sent all tasks that can be sent.
   return has_sent && core_.queues.groups() > 0;
 }
 
-// Try to send each waiting group once, in the order of arrival over both kinds.
+// Try to send each waiting group once. The order is the order of arrival over both kinds of tasks.
 bool Dispatcher::try_groups() {
   const uint64_t end = core_.queues.next_arrival();
   uint32_t next[2];
@@ -118,8 +118,8 @@ uint32_t Dispatcher::count(Fits&& fits) const {
   return found;
 }
 
-// Choose the pinned children or, without pins, first the hinted children and then the least busy
-// ones.
+// Choose the pinned children. Without pins, choose the hinted children first, then the children
+// with the fewest frames.
 template <class Fits>
 void Dispatcher::choose(const Slot& slot, Fits&& fits) {
   if (slot.is_pinned) {

@@ -1,11 +1,12 @@
 // The dispatcher. It decides when a task is sent, and to which child.
 //
 // Groups are sent first, in the order in which they became ready. All members of a group are sent
-// in one step, so two groups have the same order in every child. A group that cannot be sent
+// in one step, so any two groups have the same order in all children. A group that cannot be sent
 // reserves its children: no single task and no later group is sent to a reserved child, so the
-// group waits for at most one completion of each child. If a group can neither be sent nor reserve
-// a child, although all of its children are READY, the dispatcher tries no later group of its kind.
-// Single tasks follow, then tasks that can be sent before their producer has finished.
+// group waits for at most one completion of each child. If all children of a group are READY, but
+// the group can neither be sent nor reserve a child, the dispatcher tries no later group of its
+// kind in this pass. Single tasks follow, then tasks that can be sent before their producer has
+// finished.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ class Dispatcher {
   // After this many groups in a row, a waiting single task is sent first.
   static constexpr uint32_t kGroupsInARow = 64;
 
-  // Return whether another pass may find more tasks to send.
+  // Try each queue once. Return whether another pass may find more tasks to send.
   bool pass();
   bool try_groups();
   bool try_group(uint32_t index);
@@ -44,7 +45,8 @@ class Dispatcher {
   template <class Fits>
   void choose(const Slot& slot, Fits&& fits);
 
-  // Return whether a task was sent, or failed because no child is left.
+  // Try to send a single task. Return whether it was sent, or failed because all its children are
+  // lost.
   bool try_oldest_single();
   bool try_single(uint32_t index);
   Child* pick(const Slot& slot);
@@ -60,7 +62,7 @@ class Dispatcher {
 
   bool is_reserved(const Child& child) const { return child.reserved == pass_; }
   bool takes(const Child& child) const { return child.has_room() && !is_reserved(child); }
-  // Remove a task that is READY or sent early from its queue.
+  // Remove a READY task, or a task that is sent early, from its queue, and change its state.
   void start(uint32_t index, StateEvent event);
   uint64_t send(uint32_t index, uint32_t member, Child& child, int32_t required_child,
                 uint64_t required_count);
@@ -71,7 +73,7 @@ class Dispatcher {
   Endings& endings_;
   const Policy policy_;
   uint64_t pass_ = 0;  // a child whose `reserved` has this value is reserved for a waiting group
-  bool is_closed_[2] = {};  // kinds of tasks for which no more groups are tried in this pass
+  bool is_closed_[2] = {};  // for each kind: whether no more groups are tried in this pass
   std::vector<Child*> allowed_;
   std::vector<Child*> chosen_;
   std::vector<Child*> others_;

@@ -48,8 +48,8 @@ void Endings::poison(uint32_t index) {
 
 void Endings::consider_early(uint32_t index) {
   Slot& slot = core_.slots[index];
-  // Neither task may be a group or have retries, and a failure of the producer must poison the
-  // consumer.
+  // A task is sent early only if neither it nor its producer is a group or has retries, and if a
+  // failure of the producer poisons it.
   if (slot.unfinished != 1 || slot.poisoning != 1 || slot.state != State::kPending) return;
   if (slot.members != 1 || slot.has_retries) return;
   Slot& producer = core_.slots[slot.unfinished_sum];
@@ -57,7 +57,7 @@ void Endings::consider_early(uint32_t index) {
   if (slot.poison != kNotPoisoned || core_.cancelled) return;
   if (slot.is_pinned) return core_.queues.add_early(index, slot.pin);
   if (slot.kind != producer.kind) return;
-  // Of the consumers without a pin, send only the first one early.
+  // Of several consumers without a pin, send only the first early.
   if (producer.follower != kNoSlot && producer.follower != index) return;
   producer.follower = index;
   core_.queues.add_early(index, producer.child);
@@ -80,8 +80,8 @@ void Endings::settle_one(uint32_t index) {
   }
 }
 
-// All members have ended. The completion of a task that was sent early may be reported before that
-// of its producer.
+// Called when all members have ended. If the task was sent early, the completion of its producer
+// may be reported later.
 void Endings::end_attempt(uint32_t index) {
   Slot& slot = core_.slots[index];
   if (slot.was_skipped) {
@@ -157,8 +157,8 @@ void Endings::end(uint32_t index, StateEvent event, Result result, int64_t cause
   last_finished_ = index;
 }
 
-// Work breadth first: a poisoned task notifies its consumers only after all tasks that ended before
-// it have notified theirs.
+// Notify the consumers of finished tasks, breadth first: a poisoned task notifies its consumers
+// only after all tasks that ended earlier have notified theirs.
 void Endings::tell_consumers() {
   while (first_finished_ != kNoSlot) {
     const uint32_t index = first_finished_;
@@ -202,7 +202,8 @@ void Endings::tell(const Edge& edge, const Slot& producer, uint32_t producer_ind
   }
 }
 
-// The tasks that this step consumes have finished, so no consumer needs a notification.
+// Drop the references that a finished task holds to its producers. A producer without references is
+// consumed. It has finished, so it has no consumers to notify.
 void Endings::drop_holds(Slot& slot) {
   uint32_t edge = slot.holds;
   slot.holds = kNoEdge;
@@ -222,7 +223,8 @@ void Endings::consume_if_unreferenced(uint32_t index) {
   if (!is_kept && (slot.consumer_count | slot.owner_count) == 0) consume(index);
 }
 
-// Outputs of a failed task stay in the map, so that tasks that read them are poisoned.
+// The outputs of a failed task stay in the region map, so that later tasks that read them are
+// poisoned.
 void Endings::consume(uint32_t index) {
   Slot& slot = core_.slots[index];
   core_.slots.move(slot, StateEvent::kRelease);

@@ -1,4 +1,5 @@
-// The changes of a task's state: ready, end, failure, poison, retry, consumption.
+// The changes of a task's state: when it becomes ready, ends, fails, is poisoned, is retried, or is
+// consumed.
 //
 // Invariant: after each call, every PENDING task has an unfinished producer. A poisoned task ends
 // only after all its producers have ended. So a task that waits for a poisoned task also runs after
@@ -17,14 +18,15 @@ class Endings {
  public:
   explicit Endings(Core& core) : core_(core) {}
 
-  // Choose the next state of a PENDING task, because it may no longer have to wait.
+  // Choose the next state of a PENDING task. Called when the task may no longer have to wait.
   void settle(uint32_t index);
   // Count a completed member. The last member ends the attempt.
   void member_ended(uint32_t index, Outcome outcome, int64_t cause);
-  // Count a group member that was lost before it began. If no member began, the attempt does not
-  // count as a retry; otherwise it has failed.
+  // Count a group member that was lost before it began. If no member of the group has begun, the
+  // attempt uses up no retry; otherwise it has failed.
   void member_never_began(uint32_t index, int64_t cause);
-  // Return a RUNNING task to PENDING if it must run again or never ran. End it if it is poisoned.
+  // Return a RUNNING task to PENDING because it must run again or never began. End the task if it
+  // is poisoned.
   void leave_child(uint32_t index);
   // End a task with its own failure.
   void fail(uint32_t index, int64_t cause);
@@ -32,9 +34,9 @@ class Endings {
   void poison(uint32_t index);
   // Queue the task for early sending if it may be sent before its only producer has finished.
   //
-  // Called whenever the condition may have become true: the task was submitted, waits again or has
-  // to run again; only one unfinished producer remains; or a producer was sent (then it is called
-  // for its consumers, in ascending order).
+  // Called whenever this may have become possible: the task was submitted or must run again, only
+  // one unfinished producer remains, or a producer was sent (then this is called for its consumers,
+  // in ascending order).
   void consider_early(uint32_t index);
   // Drop the scope's reference to the task.
   void leave_scope(uint32_t index);
@@ -54,7 +56,8 @@ class Endings {
   void consume(uint32_t index);
 
   Core& core_;
-  // Ended tasks that have not notified their consumers yet, oldest first, linked by Slot::next.
+  // the list of finished tasks that have not notified their consumers yet, oldest first, linked by
+  // Slot::next
   uint32_t first_finished_ = kNoSlot;
   uint32_t last_finished_ = kNoSlot;
 };

@@ -1,7 +1,7 @@
 // The heap rings. Each submit that allocates memory gets one slab; slabs are freed in order.
 //
-// pto/engine/heap_ring.hpp computes the position of a slab. Invariant: the slabs that are not free
-// are in `slabs_` from `oldest_` to `next_`, ascending by position.
+// pto/engine/heap_ring.hpp computes the position of a slab. Invariant: `slabs_` contains the slabs
+// that are not free at the indices from `oldest_` to before `next_`, ascending by position.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Heap {
   Heap(uint32_t number, const RingConfiguration& configuration)
       : number_(number), configuration_(configuration), ring_(configuration.size), slabs_(64) {}
 
-  // Return whether every slab is free.
+  // Start again with an empty ring. Every slab must be free.
   void restart() {
     ring_.restart(size());
     tail_ = 0;
@@ -39,7 +39,7 @@ class Heap {
   uint64_t held() const { return held_; }
   uint32_t number() const { return number_; }
 
-  // Throw if the request is larger than an empty ring.
+  // Throw if `bytes` bytes do not fit into the empty ring.
   void check_size(uint64_t bytes) const {
     if (ring_.can_ever_fit(bytes)) return;
     throw Refusal(Refusal::Kind::kCapacity,
@@ -95,7 +95,7 @@ class Heap {
     uint64_t place = first - first % size() + (begin - configuration_.address);
     if (place < first) place += size();
     uint32_t low = 0;
-    uint32_t high = next_ - oldest_;  // the slab ends before `high`
+    uint32_t high = next_ - oldest_;  // the slab that is searched has a lower index
     while (high - low > 1) {
       const uint32_t middle = (low + high) / 2;
       (slab(oldest_ + middle).begin <= place ? low : high) = middle;
@@ -125,7 +125,7 @@ class Heap {
   uint32_t number_;
   RingConfiguration configuration_;
   engine::HeapRing ring_;
-  std::vector<Slab> slabs_;  // the count is a power of 2
+  std::vector<Slab> slabs_;  // the number of elements is a power of 2
   uint32_t oldest_ = 0;
   uint32_t next_ = 0;
   uint64_t tail_ = 0;

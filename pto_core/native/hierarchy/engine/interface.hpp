@@ -1,5 +1,5 @@
-// The interface between engine and driver: events are passed in; results and instructions are
-// returned.
+// The interface of an engine for its driver. The driver passes events, and the engine returns
+// results and instructions.
 //
 // This is the C++ counterpart of pto_core.hierarchy.engine (interface.py, events.py,
 // instructions.py), which is the specification: the rules, texts and numbers are the same. An
@@ -17,15 +17,15 @@
 
 namespace pto::hierarchy {
 
-constexpr int64_t kNone = -1;  // stands for no task, no child, or no cause
+constexpr int64_t kNone = -1;  // means no task, no child, or no cause
 constexpr uint32_t kRings = 4;
 constexpr uint64_t kSlabBytes = 1024;
 constexpr uint32_t kMaxDims = 5;
 // An upper limit for addresses in the memory of a child.
 constexpr uint64_t kChildMemoryEnd = uint64_t{1} << 48;
 
-// Return the size of an output in its slab. If rounding up would overflow, return a size that is
-// larger than every ring.
+// Return the number of bytes that an output occupies in its slab. If rounding up would overflow,
+// return a number that is larger than any ring.
 constexpr uint64_t rounded(uint64_t bytes) {
   constexpr uint64_t kMost = ~uint64_t{0} - kSlabBytes;
   return ((bytes < kMost ? bytes : kMost) + kSlabBytes - 1) / kSlabBytes * kSlabBytes;
@@ -37,8 +37,8 @@ enum class Hazards : uint8_t { kRaw = 0, kFull = 1 };
 enum class Outcome : uint8_t { kSucceeded = 0, kFailed = 1, kSkipped = 2 };
 enum class Result : uint8_t { kCompleted = 0, kFailed = 1, kPoisoned = 2 };
 
-// The part of a buffer that a view selects in each dimension, the fastest dimension first, in
-// elements.
+// The part of a buffer that a view selects in each dimension. Numbers are in elements, and the
+// fastest dimension is first.
 struct Box {
   uint64_t base;  // address of the first byte of the buffer
   uint32_t element_bytes;
@@ -48,9 +48,9 @@ struct Box {
   uint64_t extent[kMaxDims];
 };
 
-// A range of bytes, or a box if `box` is not NULL. If `bytes` is 0, it is a key. An OUTPUT with
-// address 0 is allocated: the engine writes the address. Two children may have memory at the same
-// address; a tensor overlaps only tensors of the same memory.
+// A range of bytes, or a box if `box` is not NULL. If `bytes` is 0, it is a key. For an OUTPUT with
+// address 0 the engine allocates memory and writes the address. Several children may have memory at
+// the same address; a tensor overlaps only tensors with the same `child`.
 struct Tensor {
   uint64_t address;
   uint64_t bytes;
@@ -63,15 +63,17 @@ struct Member {
   std::span<Tensor> tensors;
 };
 
-// The reasons for which a task waits for a producer, as bits. No bit: the task overwrites memory
-// that the producer read or wrote.
+// The reasons why a task waits for a producer, as bits. Without a bit, the reason is that the task
+// overwrites memory that the producer read or wrote.
 enum Why : uint8_t {
   kOrders = 0,
-  kData = 1,      // the task reads an output of the producer, and keeps the producer's slot alive
+  kData = 1,      // the task reads an output of the producer, and holds a reference to the
+                  // producer's slot
   kExplicit = 2,  // the program requested the edge
-  // the regions certainly overlap; if the bit is not set, perhaps only their byte hulls do
+  // the regions certainly overlap; if it is not set, perhaps only their byte hulls overlap
   kCertain = 4,
-  kOwner = 8  // no edge: the task uses a buffer of the producer's slab; used only inside the engine
+  kOwner = 8  // not an edge: the task uses a buffer in the producer's slab; only used inside the
+              // engine
 };
 
 // The result of capturing the same submits: the edges and owners of the task, as distances counted
@@ -86,7 +88,7 @@ struct Known {
 };
 
 // A submit as the engine receives it, without callables and blobs. The engine copies the data that
-// it needs; the caller may free the rest afterwards.
+// it needs, so the caller may free the rest after the call.
 struct Submission {
   Kind kind = Kind::kNextLevel;
   bool is_hint = false;  // whether `pins` are only hints
@@ -95,8 +97,8 @@ struct Submission {
   std::span<const Member> members;
   std::span<const int32_t> pins;   // empty, or one child for each member
   std::span<const int64_t> after;  // explicit dependencies: earlier tasks of the run
-  // Set for a replay. Tensors are then neither looked up nor inserted. The caller may omit tensors,
-  // except those that are allocated and, with retries, INOUT ones.
+  // Set for a replay. Then the engine neither searches nor inserts tensors. The caller may omit all
+  // tensors except tensors to allocate and, for a task with retries, INOUT tensors.
   const Known* known = nullptr;
 };
 
@@ -174,7 +176,8 @@ struct Configuration {
   }
 };
 
-// An invalid call. It is converted to the error that the caller sees.
+// The exception for an invalid call. It is converted to an exception of the error tree for the
+// caller.
 class Refusal : public std::runtime_error {
  public:
   enum class Kind { kUsage, kCapacity, kProtocol, kInternal, kClosed };
@@ -182,7 +185,7 @@ class Refusal : public std::runtime_error {
   const Kind kind;
 };
 
-// The calls below append instructions to the vector. The caller clears the vector.
+// The calls below append instructions to `out`. The caller clears `out`.
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -198,8 +201,8 @@ class Engine {
   virtual void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                           Instructions& out) = 0;
   virtual void child_ready(int32_t child, Instructions& out) = 0;
-  // `started`: the last frame that had begun in the child. Only tasks of frames up to this one use
-  // up a retry.
+  // `started`: the last frame that had begun in the child. Only the tasks of frames up to `started`
+  // use up a retry.
   virtual void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
                           Instructions& out) = 0;
   virtual void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) = 0;

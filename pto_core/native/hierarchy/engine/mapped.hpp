@@ -1,8 +1,8 @@
 // Tables of the engine: elements with an index, in one mapping that grows without copying.
 //
-// Children do not inherit the memory, so a child that is started during a large run neither copies
-// nor keeps it. A child must not access it. A reference to an element is valid until the table
-// grows.
+// Forked children do not inherit the memory, so a child that is started during a large run does not
+// keep a copy of it. A child must not access the memory. A reference to an element is valid until
+// the table grows.
 //
 // Only one thread may use it.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace pto::hierarchy {
 
-// Elements start as zero.
+// A growing array of elements, which start as zero.
 template <class T>
 class MappedArray {
   static_assert(std::is_trivially_copyable_v<T>, "elements are moved as pages");
@@ -37,8 +37,8 @@ class MappedArray {
   const T& operator[](uint64_t index) const { return elements_[index]; }
   uint64_t capacity() const { return capacity_; }
 
-  // Reserve space for `count` elements. If memory is exhausted, throws std::bad_alloc and changes
-  // nothing.
+  // Ensure that there is space for `count` elements. If memory is exhausted, throw std::bad_alloc
+  // and change nothing.
   void reserve(uint64_t count) {
     if (count <= capacity_) return;
     uint64_t larger = capacity_;

@@ -24,7 +24,7 @@ struct NativeEngine::Parts {
   SubmissionPart submission;
   Dispatcher dispatcher;
   Reports reports;
-  // the last submit if it was blocked, for the deadlock proof; requested is 0 otherwise
+  // the last submit if it was blocked, for the deadlock proof; otherwise `requested` is 0
   Submitted blocked;
 };
 
@@ -120,8 +120,8 @@ void NativeEngine::deadline(int32_t child, uint64_t count, int64_t cause, Instru
   parts_->reports.deadline(child, count, cause);
 }
 
-// End the READY tasks. This may end and consume other tasks. Waiting tasks end when their producers
-// have ended.
+// End the READY tasks now, which may end and consume other tasks. PENDING tasks end when their
+// producers have ended.
 void NativeEngine::cancel(int64_t cause, Instructions& out) {
   begin_event(out);
   Core& core = parts_->core;

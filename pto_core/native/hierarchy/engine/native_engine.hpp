@@ -14,7 +14,8 @@ namespace pto::hierarchy {
 
 class NativeEngine : public Engine {
  public:
-  // Throws Refusal for an invalid configuration. An empty policy selects the least loaded child.
+  // Throws Refusal for an invalid configuration. An empty policy selects the child with the fewest
+  // frames in flight.
   explicit NativeEngine(const Configuration& configuration, Policy policy = {});
   ~NativeEngine() override;
 

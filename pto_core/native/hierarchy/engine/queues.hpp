@@ -1,9 +1,9 @@
-// The queues of tasks that are to be sent. Each queue keeps the order in which tasks entered it.
+// The queues of tasks that wait to be sent. A queue keeps the order in which tasks entered it.
 //
-// A queue has one list for each destination, so that a dispatch reads only tasks that can be sent.
-// `Slot::arrival` is the order over all lists. Invariants: a task is in a list of singles or groups
-// if and only if it is READY. A task in an early list is PENDING, waits for one producer, which is
-// RUNNING, and may be sent before that producer ends.
+// A queue has a list for each destination, so that the dispatcher reads only tasks that can be
+// sent. `Slot::arrival` is the position of a task in the order over all lists. Invariants: a task
+// is in a list of singles or groups if and only if it is READY. A task in an early list is PENDING
+// and waits for exactly one producer, which is RUNNING; it may be sent before this producer ends.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ class Queues {
   Queues(Slots& slots, uint32_t children)
       : slots_(slots), children_(children), lists_(kFirstPinned + 2 * children) {}
 
-  // The single tasks of a kind that may run on any child of that kind.
+  // Return the list of the single tasks of a kind that may run on any child of that kind.
   static constexpr uint16_t single_list(uint8_t kind) { return kFirstSingle + kind; }
   static constexpr uint16_t group_list(uint8_t kind) { return kFirstGroup + kind; }
   uint16_t pinned_list(int32_t child) const { return offset(kFirstPinned, child); }
-  // The tasks that may be sent early to this child.
+  // Return the list of the tasks that may be sent early to this child.
   uint16_t early_list(int32_t child) const { return offset(kFirstPinned + children_, child); }
 
   const List& list(uint16_t list) const { return lists_[list]; }
@@ -52,7 +52,7 @@ class Queues {
 
   void add_early(uint32_t index, int32_t child) { append(index, early_list(child)); }
 
-  // Remove a task because its state, or that of its producer, changes.
+  // Remove a task, if it is in a queue, because its state or the state of its producer changes.
   void remove(Slot& slot) {
     if (slot.list == 0) return;
     List& list = lists_[slot.list];
@@ -104,7 +104,7 @@ class Queues {
   std::vector<List> lists_;
   uint64_t arrivals_ = 0;
   uint64_t singles_ = 0;
-  uint64_t pinned_ = 0;  // number of single tasks
+  uint64_t pinned_ = 0;  // number of pinned single tasks
   uint64_t groups_ = 0;
   uint64_t early_ = 0;
 };

@@ -17,8 +17,8 @@ void unmap_pages(void*, void* memory, size_t bytes) {
   munmap(memory, bytes);
 }
 
-// Reserving address space costs nothing, and a table that is reserved in full at the start is never
-// copied to grow.
+// Create an index and grow it at once to a large capacity: this reserves only address space, and
+// the tables need not be copied later. If that fails, keep the usual capacity.
 template <class Index>
 void create(Index& index, engine::Memory& memory, uint32_t usual, uint32_t at_once,
             uint32_t* capacity) {
@@ -57,7 +57,8 @@ void RegionMap::restart(bool full_hazards) {
   if (full_hazards && !readers_) {
     create(readers_.emplace(), memory_, kUsual, kAtOnce, &reader_capacity_);
   }
-  // The readers were removed with their tasks; the outputs of failed tasks remain.
+  // The entries of readers were removed with their tasks. Only entries of failed tasks may remain
+  // among the writers.
   if (writers_.live() > 0) writers_.restart();
   failed_.clear();
   full_hazards_ = full_hazards;
@@ -147,7 +148,7 @@ void RegionMap::forget_all(const ReaderList& list) {
   }
 }
 
-// The entry stays; it is removed with its task.
+// Remove a reader from the list of its region. The caller removes its entry from the task.
 void RegionMap::release_reader(uint32_t index) {
   const Reader reader = pool_[index];
   if (reader.older != 0) pool_[reader.older].newer = reader.newer;

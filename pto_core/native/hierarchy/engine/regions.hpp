@@ -1,10 +1,10 @@
-// The tasks that wrote memory in this run and, under full hazards, those that read it since the
-// last write.
+// The region map. It contains, for each region of memory, the task that wrote it in this run and,
+// under full hazards, the tasks that have read it since.
 //
-// Each submit calls, in this order: find_*() for all tensors; reserve(); then insert_*() for all.
-// The entries of a task are linked from Slot::entries. They are removed when the task is consumed,
-// when a later writer covers them, or when a search finds them after their slab was freed. Outputs
-// of a failed task stay, so that their readers are poisoned.
+// Each submit first calls find_*() for all tensors, then reserve(), then insert_*() for all
+// tensors. The entries of a task form a list that starts at Slot::entries. An entry is removed when
+// its task is consumed, when a later writer covers it, or when a search finds it after its slab was
+// freed. The outputs of a failed task stay, so that later readers are poisoned.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace pto::hierarchy {
 // A tensor of a submit.
 struct Access {
   engine::Region region;
-  uint32_t owner;  // slot of the task that owns its slab; kNoSlot: none
+  uint32_t owner;  // slot of the task that owns the slab of the tensor; kNoSlot: none
   Tag tag;
   bool is_fresh;  // whether this submit allocates its memory
   engine::RegionPlace writers;
@@ -37,7 +37,7 @@ class Accesses {
   Access* end() { return all_.data() + count_; }
   Access& operator[](uint32_t at) { return all_[at]; }
 
-  // An access that has not been inserted yet.
+  // Add an access. The caller fills in its region and owner.
   Access& add(Tag tag, bool is_fresh) {
     if (count_ == all_.size()) all_.emplace_back();
     Access& access = all_[count_++];
@@ -57,7 +57,8 @@ class Accesses {
   uint32_t count_ = 0;
 };
 
-// A result of a search: a live task with its slot, or a failed task with the root of its failure.
+// A task that a search found: a live task with its slot, or a failed task with the root of its
+// failure.
 struct Found {
   int64_t number;
   uint32_t slot;
@@ -72,7 +73,7 @@ class RegionMap {
   // Clear the data of the previous run.
   void restart(bool full_hazards);
 
-  // Call visit(const Found&, bool is_certain) for each writer that overlaps.
+  // Call visit(const Found&, bool is_certain) for each writer whose region overlaps the access.
   template <class Visit>
   void find_writers(Access& access, Visit&& visit) {
     if (writers_.live() == 0) return;
@@ -82,7 +83,8 @@ class RegionMap {
         [&](const Entry& entry, bool is_conservative) { visit(found(entry), !is_conservative); });
   }
 
-  // Call visit() for each reader that overlaps. A reader may be visited several times.
+  // Call visit() for each reader whose region overlaps the access. A reader may be visited several
+  // times.
   template <class Visit>
   void find_readers(Access& access, Visit&& visit) {
     if (!full_hazards_ || readers_->live() == 0) return;
@@ -111,8 +113,8 @@ class RegionMap {
   uint64_t stray() const;
 
  private:
-  // A link is the node of a writer or, if kReaderLink is set, a reader in the pool; 0 ends the
-  // list.
+  // A link in the list of a task's entries. It is the node of a writer or, if kReaderLink is set,
+  // the index of a reader in the pool; 0 ends the list.
   using Link = uint32_t;
   static constexpr Link kReaderLink = 0x80000000u;
   // A bit in `task`. If it is set, the other bits are an index of failed_.
@@ -144,7 +146,7 @@ class RegionMap {
     engine::RegionState state(const Entry& entry) const { return map.state_of(entry); }
     void removed(const Entry& entry, engine::RegionRemoval) { map.unlink(entry); }
   };
-  // All readers of a region lie in the same slab.
+  // All readers of a region refer to the same slab, so the first reader determines the state.
   struct ReaderPolicy {
     RegionMap& map;
     engine::RegionState state(const ReaderList& list) const {
@@ -186,7 +188,7 @@ class RegionMap {
   pto_platform platform_;
   engine::Memory memory_;
   Writers writers_;
-  std::optional<Readers> readers_;  // whether a run has used full hazards
+  std::optional<Readers> readers_;  // exists if a run has used full hazards
   uint32_t writer_capacity_ = kUsual;
   uint32_t reader_capacity_ = kUsual;
   Pool<Reader, &Reader::older> pool_;

@@ -40,7 +40,7 @@ void Reports::check(const Child& child, uint64_t count, Outcome outcome) const {
            std::to_string(child.completed) + " have completed and " + std::to_string(child.sent) +
            " were sent");
   }
-  // A frame without a requirement can no longer be poisoned.
+  // Only frames with a requirement can be poisoned, so no other frames need this check.
   if (child.early == 0 && outcome != Outcome::kSkipped) return;
   for (uint64_t each = child.completed + 1; each <= count; ++each) {
     check_skip(child, each, each == count && outcome == Outcome::kSkipped);
@@ -96,8 +96,8 @@ void Reports::lost(int32_t number, int64_t cause, uint64_t started, bool returns
   child.forget_deadlines();
 }
 
-// A task that had not begun can always be sent again. A group can be sent again only if none of its
-// members had begun, because a group is never repeated in part.
+// A task that had not begun can always be sent again. A group can be sent again only if no member
+// had begun, because a group is never repeated in part.
 void Reports::member_lost(const InFlight& frame, int64_t cause, bool has_begun) {
   Slot& slot = core_.slots[frame.slot];
   const bool goes_again = core_.configuration.repeats_lost && !has_begun;

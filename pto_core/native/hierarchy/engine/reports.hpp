@@ -12,14 +12,14 @@ class Reports {
  public:
   Reports(Core& core, Endings& endings) : core_(core), endings_(endings) {}
 
-  // End the completed tasks. For an invalid report, throw and change nothing.
+  // Report the completion of frames up to `count`. For an invalid report, throw and change nothing.
   void completed(int32_t child, uint64_t count, Outcome outcome, int64_t cause);
   // Mark the child as ready for frames.
   void ready(int32_t child);
-  // End or repeat the tasks of the frames in flight, oldest first. Frames up to `started` had
-  // begun. For an invalid report, throw and change nothing.
+  // Report the loss of a child: end or repeat the tasks of its frames in flight, oldest first. The
+  // frames up to `started` had begun. For an invalid report, throw and change nothing.
   void lost(int32_t child, int64_t cause, uint64_t started, bool returns);
-  // Request the end of the child if that frame is still in flight.
+  // Report a timeout: request the end of the child if frame `count` is still in flight.
   void deadline(int32_t child, uint64_t count, int64_t cause);
 
  private:

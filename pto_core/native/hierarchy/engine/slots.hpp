@@ -1,8 +1,8 @@
 // Tasks, their slots, and the edges between them.
 //
 // The engine identifies a task by its slot; all other code uses its number. Numbers increase with
-// each submit and are never reused; slots are. Invariants: a free slot has number kNone; a task is
-// in Numbers if and only if its state is not FREE.
+// each submit and are never reused. Slots are reused. Invariants: a free slot has number kNone; a
+// task is in Numbers if and only if its state is not FREE.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ constexpr bool poisons(uint8_t why) {
   return (why & (kData | kExplicit)) != 0;
 }
 
-// An edge from a task to an earlier one. It is in the producer's list of consumers until the
-// producer finishes. If it has kData or kOwner, it is also in the task's own list of holds until
-// the task finishes.
+// An edge from a task to an earlier one. The edge is in the producer's list of consumers until the
+// producer finishes. An edge with kData or kOwner is also in the task's own list of holds until the
+// task finishes.
 struct Edge {
   uint32_t consumer;
   uint32_t producer;
@@ -35,10 +35,10 @@ struct Edge {
   uint32_t next_consumer;
   uint32_t next_hold;  // next edge in the consumer's list of holds
   uint8_t why;
-  bool is_waited_for;  // in the producer's list of consumers
+  bool is_waited_for;  // whether it is in the producer's list of consumers
 };
 
-// The structure takes two cache lines. Dispatches and completions use only the first.
+// The state of a task. It occupies two cache lines; dispatches and completions use only the first.
 struct alignas(64) Slot {
   int64_t number;  // kNone: the slot is free
   State state;
@@ -58,16 +58,16 @@ struct alignas(64) Slot {
   bool has_root : 1;  // whether the task has failed for good or was poisoned; `failure` is the root
   uint16_t members;   // number of members; 0: an allocation
   uint16_t ended;     // number of members of this attempt that have ended
-  uint16_t list;      // number of the queue that contains it; 0: none
+  uint16_t list;      // number of the queue list that contains it; 0: none
   int32_t child;      // child of a single task in this attempt; kNone: not sent
   uint64_t count;     // number of its frame in the child
   // number of unfinished producers, because of which it is PENDING or was sent early
   uint32_t unfinished;
   uint32_t poisoning;       // number of unfinished producers whose failure poisons it
-  uint32_t consumers;       // list of edges to its consumers, oldest first
+  uint32_t consumers;       // first edge to its consumers, oldest consumer first
   uint32_t last_consumer;   // newest edge of that list
-  uint32_t holds;           // list of the edges that it holds
-  uint32_t entries;         // list of its entries in the region map
+  uint32_t holds;           // first edge of its list of holds
+  uint32_t entries;         // first of its entries in the region map
   uint32_t consumer_count;  // number of references that consumers hold
   uint32_t owner_count;     // number of references that owners hold
   // XOR of the slots of its unfinished producers: if there is only one, the slot of this producer
@@ -78,14 +78,13 @@ struct alignas(64) Slot {
   uint32_t scope_next;  // next task of its scope
   uint32_t slab;        // slab in its ring
   int32_t attempts;     // remaining retries
-  // the failed task that poisons this task, while this task has not finished; otherwise
-  // kNotPoisoned
+  // the failed task that poisons this unfinished task; otherwise kNotPoisoned
   int64_t poison;
   int64_t failure;  // see has_failure and has_root
-  // child of the producer that finished last, or behind which the task was sent early
+  // child of the producer that finished last, or after which the task was sent early
   int32_t last_producer;
   int32_t pin;  // for a group the index of its first record, otherwise the pinned child or kNone
-  uint32_t follower;  // the unpinned consumer that may be sent early behind this attempt
+  uint32_t follower;  // the unpinned consumer that may be sent early in this attempt
 };
 static_assert(sizeof(Slot) == 128);
 
@@ -158,7 +157,7 @@ class Numbers {
   }
 
   std::vector<std::unique_ptr<Chunk>> chunks_;
-  // chunks to reuse; as many as any run has needed
+  // chunks to reuse
   std::vector<std::unique_ptr<Chunk>> spare_;
   int64_t first_ = 0;
 };
@@ -185,7 +184,7 @@ class Slots {
   uint32_t take() {
     const uint32_t index = pool_.take();
     Slot& slot = pool_[index];
-    const State state = slot.state;  // FREE unless the table contains an error
+    const State state = slot.state;  // FREE, unless the transition table is wrong
     slot = new_slot_;
     slot.state = state;
     slot.number = next_number_++;
@@ -195,7 +194,8 @@ class Slots {
     return index;
   }
 
-  // Throw kInternal, and change nothing, if the table has no row for this state and event.
+  // Change the state. If the table has no transition for this state and event, throw kInternal and
+  // change nothing.
   void move(Slot& slot, StateEvent event) {
     const uint8_t next =
         kTransitions.next[static_cast<uint8_t>(slot.state)][static_cast<uint8_t>(event)];
@@ -213,7 +213,8 @@ class Slots {
     --live_;
   }
 
-  // Call this while no task is alive. Later look-ups do not find numbers below next_number().
+  // Forget the tasks of the previous run. Call this while no task is alive. Later look-ups find no
+  // number below next_number().
   void restart() { numbers_.restart(next_number_); }
 
   const Numbers& numbers() const { return numbers_; }
@@ -230,7 +231,7 @@ class Slots {
                       std::to_string(slot.number));
   }
 
-  Slot new_slot_ = {};  // an initialised slot, because copying it is faster than clearing a slot
+  Slot new_slot_ = {};  // an initialised slot to copy, because this is faster than clearing a slot
   Pool<Slot, &Slot::next> pool_;
   Numbers numbers_;
   uint64_t live_ = 0;

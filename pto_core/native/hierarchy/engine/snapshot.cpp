@@ -9,7 +9,7 @@
 namespace pto::hierarchy {
 namespace {
 
-// The unfinished producers of each waiting task.
+// Return the unfinished producers of each waiting task.
 std::map<int64_t, std::vector<int64_t>> unfinished_of(const Core& core) {
   std::map<int64_t, std::vector<int64_t>> found;
   core.slots.numbers().for_each([&](uint32_t index) {

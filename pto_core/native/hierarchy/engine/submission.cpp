@@ -177,7 +177,7 @@ uint32_t SubmissionPart::owner_of(const engine::Region& region) {
   return kNoSlot;
 }
 
-// Return each producer once, ascending, with all reasons for which the task waits for it.
+// Keep each producer once, in ascending order, with all reasons why the task waits for it.
 void SubmissionPart::merge_producers() {
   const auto is_before = [](const Producer& one, const Producer& other) {
     return one.found.number < other.found.number;
@@ -243,7 +243,7 @@ void SubmissionPart::reserve() {
   if (!accesses_.empty()) core_.regions.reserve(accesses_.size());
 }
 
-// Take the slot and the slab in one step.
+// Take a slot, and a slab if `bytes` is not 0.
 uint32_t SubmissionPart::take(uint64_t bytes) {
   const uint32_t index = core_.slots.take();
   Slot& slot = core_.slots[index];
@@ -284,8 +284,8 @@ void SubmissionPart::describe(uint32_t index, const Submission& submission) {
   }
 }
 
-// Make the task wait for the producer, poison it, or keep the producer alive, depending on its
-// state.
+// Connect the task with a producer. Depending on the state of the producer, the task waits for it,
+// is poisoned, or keeps it alive.
 void SubmissionPart::link(uint32_t index, const Found& producer, uint8_t why) {
   Slot& slot = core_.slots[index];
   if (producer.root != kNotPoisoned && poisons(why)) {

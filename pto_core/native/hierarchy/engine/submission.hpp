@@ -1,7 +1,6 @@
 // Submits: checks, dependencies and allocations.
 //
-// All steps that can be refused, can block, or can run out of memory come before the first change
-// of state.
+// All steps that can be refused, block, or run out of memory come before the first change of state.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +17,10 @@ class SubmissionPart {
  public:
   SubmissionPart(Core& core, Endings& endings) : core_(core), endings_(endings) {}
 
-  // Accept a task, unless the ring of the scope has no free space.
+  // Accept a task. If the ring of the scope has no free space, change nothing.
   Submitted submit(const Submission& submission);
-  // Accept a buffer as a completed task, unless the ring of the scope has no free space.
+  // Accept a buffer, as a task that has completed. If the ring of the scope has no free space,
+  // change nothing.
   Submitted allocate(uint64_t bytes, uint64_t* address);
   // Return the edges and owners of the last submit, as task numbers, for a capture.
   void tell_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
@@ -35,8 +35,8 @@ class SubmissionPart {
   // Fill `accesses_`, `producers_` and `owners_`.
   void find(const Submission& submission);
   void find_overlaps(Access& access, uint8_t why);
-  // Use the captured edges instead of a search. Throws kUsage for a number that is not an earlier
-  // task of the run.
+  // Use the captured edges instead of a search. Throws kUsage for an edge to a task that is not an
+  // earlier task of the run.
   void take_known(const Known& known);
   // Add the edges that the program requests. Throws kUsage for a number that is not an earlier task
   // of the run.
@@ -51,10 +51,10 @@ class SubmissionPart {
   static uint64_t bytes_of(const Submission& submission);
   // Assign addresses from the slab at `address`.
   void place(uint32_t index, const Submission& submission, uint64_t address);
-  // Return a unique address for a tensor of size 0, which has none.
+  // Return a unique address for a tensor of size 0, which has no memory.
   uint64_t next_key();
   Submitted blocked(uint64_t bytes);
-  // Reserve memory for everything that a submit needs, except its slab.
+  // Reserve all memory that the tables need for this submit, so that later steps cannot fail.
   void reserve();
   uint32_t take(uint64_t bytes);
   void describe(uint32_t index, const Submission& submission);
@@ -72,7 +72,7 @@ class SubmissionPart {
   std::vector<uint32_t> owners_;
 };
 
-// Throw kUsage for a task that no child can run, or that is malformed.
+// Throw kUsage if the task is malformed, or if no child can run it.
 void check_submission(const Core& core, const Submission& submission);
 // Build the region of a tensor that has an address. Throws kUsage if the position or size of its
 // box differs from that of the tensor.

@@ -37,14 +37,16 @@ Expectations expectations_of(const Core& core) {
     const Slot& slot = core.slots[index];
     for (uint32_t at = slot.consumers; at != kNoEdge; at = core.edges[at].next_consumer) {
       const Edge& edge = core.edges[at];
-      require(edge.producer == index && edge.is_waited_for, name_of(slot) + " has its own edges");
+      require(edge.producer == index && edge.is_waited_for,
+              name_of(slot) + " is the producer of the edges in its list of consumers");
       ++found[edge.consumer].unfinished;
       found[edge.consumer].unfinished_sum ^= index;
       found[edge.consumer].poisoning += poisons(edge.why);
     }
     for (uint32_t at = slot.holds; at != kNoEdge; at = core.edges[at].next_hold) {
       const Edge& edge = core.edges[at];
-      require(edge.consumer == index, name_of(slot) + " has its own holds");
+      require(edge.consumer == index,
+              name_of(slot) + " is the consumer of the edges in its list of holds");
       ++((edge.why & kOwner) != 0 ? found[edge.producer].owner : found[edge.producer].consumer);
     }
   });
@@ -65,41 +67,50 @@ void validate_task(const Slot& slot, const Expected& expected) {
   const State state = slot.state;
   require(state != State::kFree && state != State::kConsumed, name + " is alive");
   const bool has_finished = state == State::kCompleted || state == State::kFailed;
-  require(slot.is_unfinished != has_finished, name + " has SELF until then");
-  require(slot.is_in_scope == (expected.scope == 1), name + " is in its scope");
-  require(slot.consumer_count == expected.consumer, name + " has its CONSUMER references");
-  require(slot.owner_count == expected.owner, name + " has its OWNER references");
-  require(slot.unfinished == expected.unfinished, name + " waits for its producers");
-  require(slot.unfinished_sum == expected.unfinished_sum, name + " knows whom it waits for");
-  require(slot.poisoning == expected.poisoning, name + " knows who may poison it");
+  require(slot.is_unfinished != has_finished,
+          name + " holds a reference to itself only until it has finished");
+  require(slot.is_in_scope == (expected.scope == 1),
+          name + " is in one scope if its scope holds a reference");
+  require(slot.consumer_count == expected.consumer,
+          name + " counts the references of its consumers");
+  require(slot.owner_count == expected.owner, name + " counts the references of owners");
+  require(slot.unfinished == expected.unfinished, name + " counts its unfinished producers");
+  require(slot.unfinished_sum == expected.unfinished_sum,
+          name + " has the XOR of its unfinished producers");
+  require(slot.poisoning == expected.poisoning, name + " counts the producers that can poison it");
   require((state == State::kPending) <= (slot.unfinished > 0),
           name + " has an unfinished producer if it is PENDING");
   require((state == State::kReady) <= (slot.unfinished == 0),
-          name + " is READY with unfinished producers, or not READY without");
-  require(state != State::kReady || slot.poison == kNotPoisoned, name + " is not poisoned");
+          name + " has no unfinished producer if it is READY");
+  require(state != State::kReady || slot.poison == kNotPoisoned,
+          name + " is not poisoned if it is READY");
   const uint32_t frames = state == State::kRunning ? slot.members - slot.ended : 0u;
-  require(expected.frames == frames, name + " has its frames in flight");
+  require(expected.frames == frames,
+          name + " has a frame in flight for each member that has not ended");
   if (has_finished) {
     require(slot.consumers == kNoEdge && slot.holds == kNoEdge,
-            name + " has notified all other tasks");
+            name + " has no edges left after it has finished");
   }
 }
 
 void validate_queue(const Core& core, const Slot& slot) {
   const std::string name = name_of(slot);
-  if (slot.list == 0) return require(slot.state != State::kReady, name + " is queued");
+  if (slot.list == 0)
+    return require(slot.state != State::kReady, name + " is in a queue if it is READY");
   if (!core.queues.is_early(slot.list)) {
-    return require(slot.state == State::kReady, name + " is queued while READY");
+    return require(slot.state == State::kReady, name + " is in a queue only if it is READY");
   }
-  require(slot.state == State::kPending && slot.unfinished == 1, name + " waits for one");
+  require(slot.state == State::kPending && slot.unfinished == 1,
+          name + " is PENDING and waits for one producer if it is in an early list");
   const Slot& producer = core.slots[slot.unfinished_sum];
-  require(producer.state == State::kRunning, name + " waits for one that runs");
+  require(producer.state == State::kRunning,
+          name + " waits for a RUNNING producer if it is in an early list");
 }
 
 void validate_memory(const Core& core) {
   for (const Heap& ring : core.rings) {
     const std::string name = "ring " + std::to_string(ring.number());
-    require(ring.used() <= ring.size(), name + " uses at most its size");
+    require(ring.used() <= ring.size(), name + " uses at most as many bytes as it has");
     uint64_t end = 0;
     uint64_t held = 0;
     ring.for_each([&](const Slab& slab) {
@@ -109,7 +120,8 @@ void validate_memory(const Core& core) {
       const Slot& slot = core.slots[slab.slot];
       const bool is_live =
           slot.number != kNone && slot.slab_ring == ring.number() && &ring.slab(slot.slab) == &slab;
-      require(slab.is_released || is_live, "a slab of " + name + " has its task");
+      require(slab.is_released || is_live,
+              "a slab of " + name + " belongs to a live task until it is released");
     });
     require(held == ring.held(), name + " counts the bytes of its slabs");
   }
@@ -125,7 +137,7 @@ void validate(const Core& core) {
     validate_task(core.slots[index], expected[index]);
     validate_queue(core, core.slots[index]);
   });
-  require(live == core.slots.live(), "tasks are counted");
+  require(live == core.slots.live(), "the number of live tasks is counted");
   for (const Child& child : core.children.all()) {
     const std::string name = "child " + std::to_string(child.number);
     require(child.in_flight() <= child.window, name + " has its window");

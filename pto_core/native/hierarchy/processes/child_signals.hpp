@@ -9,8 +9,9 @@ namespace pto::hierarchy {
 std::string block_signals();
 void restore_signals(const std::string& saved);
 
-// Reset the signal handlers that a forked child has inherited. Handled signals get their default
-// effect; ignored ones stay ignored. Crash handlers stay, because they report the crash.
+// Reset the signal handlers that a forked child has inherited. Signals with a handler get their
+// default action, and ignored signals stay ignored. Crash handlers are kept, because they report
+// crashes.
 void reset_signals();
 
 }  // namespace pto::hierarchy

@@ -22,7 +22,8 @@ void* watch(void* argument) {
   return nullptr;
 }
 
-// Threads that existed before this call keep receiving all signals.
+// Blocks all signals of this thread, so that a thread started meanwhile blocks them too and other
+// threads receive them.
 class BlockedSignals {
  public:
   BlockedSignals() {

@@ -7,8 +7,8 @@ namespace pto::hierarchy {
 // process with SIGKILL. It also detects a parent that died earlier. Call this once, at the start of
 // a child. The descriptor stays open as long as the process lives. Throws std::system_error.
 //
-// A death signal (PR_SET_PDEATHSIG) would be sent when the thread that forked ends, not when its
-// process ends.
+// PR_SET_PDEATHSIG is not suitable: it sends its signal when the thread that forked ends, not when
+// its process ends.
 void watch_parent(int parent);
 
 }  // namespace pto::hierarchy

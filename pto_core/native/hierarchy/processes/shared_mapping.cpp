@@ -28,8 +28,8 @@ namespace {
 constexpr int kProtection = PROT_READ | PROT_WRITE;
 constexpr int kFlags = MAP_SHARED | MAP_NORESERVE;
 constexpr int kReservedFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-// Free addresses between the program's heap and the libraries, on x86-64 and AArch64 with 47 bits
-// or more.
+// The addresses between the program's heap and its libraries, which are usually free, on x86-64 and
+// on AArch64 with at least 47 address bits.
 constexpr uint64_t kHintsBegin = 0x1000'0000'0000;
 constexpr uint64_t kHintsEnd = 0x5000'0000'0000;
 constexpr uint64_t kHintStep = uint64_t{1} << 34;
@@ -48,7 +48,7 @@ uint64_t up_to_page(uint64_t value) {
   return (value + page_bytes() - 1) & ~(page_bytes() - 1);
 }
 
-// Hardened kernels refuse executable memory files; older kernels do not know the flag.
+// Hardened kernels refuse a file without MFD_NOEXEC_SEAL, and older kernels do not know this flag.
 int create_file(uint64_t bytes) {
   int file = memfd_create("pto-worker", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
   if (file < 0 && errno == EINVAL) file = memfd_create("pto-worker", MFD_CLOEXEC);
@@ -94,7 +94,8 @@ SharedMapping::SharedMapping(int descriptor, uint64_t bytes, uint64_t address)
   memory_ = mmap(wanted, bytes, kProtection, kFlags | MAP_FIXED_NOREPLACE, descriptor, 0);
   if (memory_ == MAP_FAILED) fail("mmap at a given address");
   if (memory_ == wanted) return;
-  munmap(memory_, bytes);  // the kernel does not support a fixed address and treated it as a hint
+  munmap(memory_, bytes);  // an old kernel does not know MAP_FIXED_NOREPLACE and used the address
+                           // as a hint
   errno = EEXIST;
   fail("mmap at a given address");
 }

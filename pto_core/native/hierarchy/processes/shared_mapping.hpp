@@ -1,7 +1,7 @@
 // Memory that a process shares with its children: one unnamed file, mapped once.
 //
-// Sparse: pages are allocated when they are written, and freed by zero(). The file has no name that
-// could outlive its processes. Forked children have the mapping at the same address; a spawned
+// Pages are allocated when they are first written, and freed by zero(). The file has no name, so it
+// does not outlive its processes. Forked children have the mapping at the same address; a spawned
 // child attaches it there, or fails. The mapping lives until its owner destroys it. A forked
 // process never unmaps or zeroes an inherited mapping.
 //
@@ -14,8 +14,9 @@ namespace pto::hierarchy {
 
 class SharedMapping {
  public:
-  // Create a mapping, rounded up to whole pages. Its address is one that other programs do not use,
-  // so that spawned processes at any depth find it free. Throws std::system_error.
+  // Create a mapping, rounded up to whole pages. Its address is chosen so that it is probably free
+  // in other programs too, because spawned processes must attach the mapping there. Throws
+  // std::system_error.
   explicit SharedMapping(uint64_t bytes);
   // Map `descriptor` exactly at `address`; the caller still owns the descriptor. Throws
   // std::system_error, with EEXIST if the address is in use.
@@ -42,8 +43,8 @@ class SharedMapping {
   int owner_ = 0;  // the process that created the mapping
 };
 
-// Reserved addresses without memory. No other mapping of the process gets them. Each access is a
-// fault.
+// A range of reserved addresses without memory. No other mapping of the process uses them, and each
+// access is a fault.
 class AddressReservation {
  public:
   // Reserve whole pages at an address that is free in other programs too, as for SharedMapping.

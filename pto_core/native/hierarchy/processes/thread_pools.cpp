@@ -10,8 +10,8 @@
 namespace pto::hierarchy {
 namespace {
 
-// The names of two functions of a library in one of its builds. `get` is NULL if the function is
-// not needed.
+// The names of the functions that set and return the number of threads, in one build of a library.
+// `get` is NULL if it is not needed.
 struct Functions {
   const char* set;
   const char* get;
@@ -89,14 +89,14 @@ void add_pools(const std::string& path, const Family& family, std::vector<Pool>*
     }
     pools->push_back(pool);
   }
-  dlclose(library);  // the library stays loaded, because other code has loaded it
+  dlclose(library);  // only drops this reference: other code keeps the library loaded
 }
 
 bool tell(const Pool& pool, int threads) {
   if (pool.get && pool.get() <= threads) return false;
-  // After a fork, OpenBLAS has no thread pool until it needs one. Its own function would first
-  // start a pool with a thread for each core, even if only one of them is used. So this code only
-  // sets the number.
+  // After a fork, OpenBLAS has no thread pool until it needs one. The function of OpenBLAS would
+  // first start a pool with a thread for each core, even if only one thread is used. So this code
+  // only sets the number.
   if (pool.has_threads && pool.count && *pool.has_threads == 0) {
     *pool.count = threads;
   } else {

@@ -13,12 +13,12 @@ struct ThreadPools {
   bool blis;
 };
 
-// Find the loaded libraries, unless no library was loaded since the last search. Called in the
-// parent, so that no child has to search.
+// Find the loaded libraries with thread pools. Does nothing if no library was loaded since the last
+// search. Called in the parent, so that children need not search.
 void find_thread_pools();
 
-// Set the number of threads of each loaded library in `pools`. This has the same effect as setting
-// its environment variable before loading. Return the number of libraries that were configured.
+// Set the number of threads of each loaded library in `pools`, like the library's environment
+// variable does at loading. Return the number of libraries that were changed.
 int limit_thread_pools(const ThreadPools& pools, int threads);
 
 }  // namespace pto::hierarchy
