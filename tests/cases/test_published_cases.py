@@ -24,7 +24,7 @@ STATIC = "cxx=g++ -static-libstdc++"
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("-c", "6ebaf77"), "-c has no effect: the tile library is used as it is in PTO_ISA_ROOT"),
+        (("-c", "6ebaf77"), "-c has no effect: the tile library in PTO_ISA_ROOT is used"),
         (("--enable-profiling",), "--enable-profiling has no effect: .* -v or --json shows them"),
         (("--build",), "--build has no effect: changed sources are always rebuilt"),
     ],

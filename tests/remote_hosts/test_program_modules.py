@@ -83,7 +83,7 @@ def test_modules_are_sent_for_one_session(
 
 
 def test_ship_needs_a_host_and_a_list_of_names() -> None:
-    with pytest.raises(UsageError, match="ship without a host"):
+    with pytest.raises(UsageError, match="ship was passed without host"):
         Worker(level=3, ship=["json"])
     with pytest.raises(UsageError, match="pass a list of the names"):
         Worker(level=3, host="tcp://h:1", ship="json")

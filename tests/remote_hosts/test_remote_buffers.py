@@ -301,7 +301,7 @@ def test_wrong_uses_are_refused(agent: Agent) -> None:
             another.remote_free(buffer)
         with pytest.raises(UsageError, match="is no buffer of this Worker"):
             worker.remote_free(None)  # type: ignore[arg-type]
-        with pytest.raises(UsageError, match="remote_malloc in a graph that is captured"):
+        with pytest.raises(UsageError, match="remote_malloc was called during a capture"):
             worker.capture(lambda o, a, c: worker.remote_malloc(4, there))
     with pytest.raises(WorkerClosedError):
         worker.remote_free(buffer)

@@ -430,7 +430,7 @@ def test_a_remote_worker_is_started_by_its_parent_only(agent: Agent) -> None:
 
 
 def test_arguments_that_cannot_be_sent_are_refused() -> None:
-    with pytest.raises(UsageError, match="keys without a host"):
+    with pytest.raises(UsageError, match="keys was passed without host"):
         Worker(level=3, keys="./keys")
     with pytest.raises(UsageError, match="policy of a remote Worker"):
         Worker(level=3, host="tcp://h:1", policy=lambda *given: 0)

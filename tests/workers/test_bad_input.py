@@ -123,7 +123,7 @@ def test_a_handle_of_the_wrong_kind(make) -> None:
 
 
 def test_a_chip_callable_where_there_is_no_chip(world) -> None:
-    with pytest.raises(UsageError, match="on_chip is for chips, and this Worker has none"):
+    with pytest.raises(UsageError, match="on_chip is for chips, but this Worker has none"):
         world.worker.register(ChipCallable(on_chip))
     refused(
         world,
@@ -399,7 +399,7 @@ def test_adding_workers(make) -> None:
         w4.add_worker(closed)
     with pytest.raises(UsageError, match="is not a Worker"):
         w4.add_worker("w3")
-    with pytest.raises(UsageError, match="level 4 under one of level 4"):
+    with pytest.raises(UsageError, match="level 4 cannot be a child of a Worker of level 4"):
         w4.add_worker(make(level=4))
     w3 = make(num_sub_workers=1)
     assert w4.add_worker(w3) == 0
@@ -413,14 +413,14 @@ def test_adding_workers(make) -> None:
         w4.add_worker(with_arrays)
     del array
     w4.init()
-    with pytest.raises(UsageError, match=r"add_worker after init\(\)"):
+    with pytest.raises(UsageError, match=r"add_worker was called after init\(\)"):
         w4.add_worker(make(num_sub_workers=1))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"level": 4, "device_ids": [0]}, "level 4, which has none"),
+        ({"level": 4, "device_ids": [0]}, "to a Worker of level 4; chips"),
         ({"level": 2}, "level 3"),
         ({"level": "3"}, "level '3'"),
         ({"level": 3, "num_sub_workers": -1}, "num_sub_workers is -1"),

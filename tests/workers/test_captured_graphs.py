@@ -502,5 +502,5 @@ def test_chips_replay(make: Any) -> None:
     for array in (first, second, second):
         worker.replay(captured, given((array, INOUT)))
     assert [int(array[5]) for array in (first, second)] == [3, 6]
-    with pytest.raises(UsageError, match="malloc in a graph that is captured"):
+    with pytest.raises(UsageError, match="malloc was called during a capture"):
         worker.capture(lambda orch, args, cfg: worker.malloc(64))

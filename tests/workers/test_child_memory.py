@@ -461,7 +461,7 @@ def test_a_task_that_waited_fails_where_its_chip_has_lost_the_memory(
         assert await_count_in_run(worker, "deaths", 1) == 1
         gate.open()
 
-    with pytest.raises(TaskFailedError, match="is in no memory of this chip"):
+    with pytest.raises(TaskFailedError, match="is not in memory of this chip"):
         worker.run(graph)
     assert worker.statistics()["restarts"] == 1
 

@@ -182,13 +182,13 @@ def test_a_worker_that_was_added_belongs_to_the_one_above(make: Any) -> None:
     pod, host = make(level=4), make(num_sub_workers=1)
     pod.add_worker(host)
     host.register(wait_long)
-    with pytest.raises(UsageError, match="call shared_array of that one"):
+    with pytest.raises(UsageError, match="call shared_array of the parent Worker"):
         host.shared_array(8)
     with pytest.raises(UsageError, match=r"call init\(\) on the parent Worker"):
         host.init()
     pod.init()
     for call in (host.init, lambda: host.register(wait_long)):
-        with pytest.raises(UsageError, match="runs in a process of its own"):
+        with pytest.raises(UsageError, match="of its parent Worker has started"):
             call()
 
 

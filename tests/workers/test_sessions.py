@@ -243,7 +243,7 @@ def test_weights_stay_on_the_chip(make) -> None:
     np.testing.assert_array_equal(back, weights)
     with pytest.raises(UsageError, match="from is not contiguous; pass a contiguous copy of it"):
         worker.copy_to(address, weights[::2])
-    with pytest.raises(UsageError, match="pass one that is, and copy its content to this array"):
+    with pytest.raises(UsageError, match="pass such an array, and copy its content to this array"):
         worker.copy_from(back[::2], address)
     worker.free(address)
     with pytest.raises(ControlError, match="was freed"):

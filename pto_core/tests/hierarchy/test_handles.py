@@ -138,7 +138,7 @@ def test_children_refuse_another_version_of_a_function(
     assert delivery is not None
     assert delivery.materialise() is work
     define(main_module, "def work(): return 2")
-    with pytest.raises(NotImportableError, match="__main__:work has other code here"):
+    with pytest.raises(NotImportableError, match="__main__:work differs here from the code"):
         delivery.materialise()
     assert materialised([delivery, by_code(work)])() == 1
 

@@ -59,7 +59,7 @@ class ChildState:
     failure: PtoError | None = None
     finished: bool = False
     seed: int | None = None
-    """The current seed of a sweep."""
+    """The current seed of a sweep over seeds."""
     tasks_ran: bool = True
     """Whether a task has started since the run began; True if the backend does not report it."""
 
@@ -143,7 +143,7 @@ def seed_note(job: Job, case: str, seed: int) -> str:
 
 
 def death_error(state: ChildState, code: int, running: Sequence[RunningKernel]) -> PtoError:
-    """Return the error of a child that exited with ``code`` while ``running`` kernels ran."""
+    """Return the error of a child that exited with ``code``; ``running``: the kernels that ran."""
     # If the backend recorded which thread received the signal, only the kernel of that thread is a
     # suspect.
     suspects = [kernel for kernel in running if kernel.signal] or running

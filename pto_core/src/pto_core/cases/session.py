@@ -232,7 +232,7 @@ class _Case:
 
 @contextlib.contextmanager
 def _as_pto_errors() -> Iterator[None]:
-    """Convert errors to PtoErrors with a note: the traceback of the user's Python code."""
+    """Convert exceptions to PtoErrors, with the traceback of the user's Python code as a note."""
     try:
         yield
     except UsageError:

@@ -120,7 +120,7 @@ class _Sources:
             if entry.key in known:
                 settings[entry.key] = read_setting(known[entry.key], entry)
             elif not (tolerant and "." in entry.key):
-                _pass_over(entry, known, shared=entry in shared)
+                _ignore_or_refuse(entry, known, shared=entry in shared)
         return settings
 
     def warnings(self, known: Mapping[str, Option]) -> list[str]:
@@ -185,7 +185,7 @@ def _table(options: Iterable[Option]) -> dict[str, Option]:
     return table
 
 
-def _pass_over(entry: Entry, known: Mapping[str, Option], *, shared: bool) -> None:
+def _ignore_or_refuse(entry: Entry, known: Mapping[str, Option], *, shared: bool) -> None:
     """Ignore a key of a plugin that is not chosen if it is in a shared source; otherwise raise."""
     others = _options_of_all_plugins() if "." in entry.key else {}
     if entry.key not in others:

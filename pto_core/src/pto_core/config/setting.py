@@ -77,7 +77,7 @@ def unknown_setting(key: str, known: Iterable[str], origin: str, why: str = "") 
 
 
 def given(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Drop the keys whose value is None: the caller did not set them."""
+    """Return the values without keys whose value is None, because None means "not set"."""
     return {key: value for key, value in (values or {}).items() if value is not None}
 
 

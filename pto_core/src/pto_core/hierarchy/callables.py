@@ -74,7 +74,8 @@ class Callables:
                 registry.add(made)
                 if life.is_new:
                     break
-                # the Worker has begun to start and may have missed the callable
+                # The Worker has begun to start, and its children may not have received the
+                # callable.
                 registry.discard(made)
             else:
                 self._deliver(made)
@@ -85,7 +86,8 @@ class Callables:
 
     def _deliver(self, made: Registration) -> None:
         registry = self._node.registry
-        # The workers of two registrations of a remote callable may differ.
+        # If all children have the callable already, deliver nothing. A remote callable is always
+        # delivered, because each registration may name other workers.
         is_known = made.workers is None and registry.has(made.identity.digest)
         registry.add(made)
         try:
@@ -99,7 +101,7 @@ class Callables:
         is_for_chips = made.identity.space == CallableSpace.LOCAL_CHIP
         if is_for_chips and not self._node.settings.device_ids:
             raise UsageError(
-                f"{made.identity.name} is for chips, and this Worker has none: pass device_ids to "
+                f"{made.identity.name} is for chips, but this Worker has none: pass device_ids to "
                 "a Worker of level 3 and register it there",
                 name="target",
                 value=made.target,

@@ -154,7 +154,7 @@ class ChildGroup:
             undoing.pop_all()
 
     def connect(self, child: int) -> ChildConnection:
-        """Make the connection of a child before its start."""
+        """Create the connection of a child before its start."""
         memory = self.memory
         return self.opener.connect(
             self.specs[child].path,
@@ -227,7 +227,8 @@ class ChildGroup:
         self.memory.reset_connection(child)
         connection = self.connect(child)
         try:
-            # the plan may contain more callables than the child needs
+            # Read the digests before the plan, so that no callable is missed: a callable that is
+            # registered in between is delivered twice.
             known = self.registry.digests(child, self.specs[child].space)
             self.processes.replace(child, self.plan(child, connection))
         except BaseException:
@@ -238,13 +239,13 @@ class ChildGroup:
     def finish_restart(self, child: int, replacement: Replacement) -> None:
         """Connect a new process that is ready; deliver callables that were registered meanwhile."""
         self.attach(child, replacement.connection)
-        # The child is attached, so it receives all later registrations.
+        # Registrations from now on reach the child, because it is attached. Send those made before.
         for late in self.registry.since(replacement.known, child, self.specs[child].space):
             self.control.send(child, "callable", late.identity.digest, late.deliveries())
         self.driver.child_ready(child)
 
     def completed_by(self, child: int) -> int:
-        """Return the number of tasks that a child has ended, also in its earlier processes."""
+        """Return the number of tasks that have ended in a child, also in its earlier processes."""
         return int(_hierarchy.progress_table_record(self.memory.progress_table, child)["completed"])
 
     def deliver(self, registration: Registration) -> None:
@@ -300,7 +301,7 @@ class ChildGroup:
         return _hierarchy.progress_table_child_bell(self.memory.progress_table, child)
 
     def _open_bells(self) -> tuple[int, ...]:
-        """Open the descriptors of relays, which also wait for sockets. Any child may ring them."""
+        """Return descriptors that ring the doorbells of relays, which also wait for sockets."""
         return tuple(
             _hierarchy.open_bell_descriptor(self._bell(child))
             for child, spec in enumerate(self.specs)
@@ -334,7 +335,7 @@ def make_engine(
 
 
 def close_driver(driver: Driver) -> None:
-    """Close a driver. If the garbage collector runs inside one of its calls, use another thread."""
+    """Close a driver. If this thread is inside one of its calls, another thread closes it."""
     try:
         driver.close()
     except UsageError:

@@ -22,7 +22,7 @@ class ChildMemory:
         self._children = children
 
     def malloc(self, child: int, nbytes: int) -> int:
-        """Allocate memory. Raises ControlError, whose cause is the error of the device."""
+        """Allocate memory on a chip. Raises ControlError; its cause is the error of the device."""
         self._check(child)
         if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:
             raise UsageError(f"malloc of {nbytes!r} bytes; pass a positive number", name="nbytes")
@@ -31,7 +31,7 @@ class ChildMemory:
         return address
 
     def free(self, child: int, address: int) -> None:
-        """Free memory; raise UsageError while a task that names it has not ended."""
+        """Free memory; raise UsageError while a task that names the memory has not ended."""
         self._check(child)
         driver = self._children.driver
         task = driver.child_memory_user(child, address)
@@ -88,7 +88,7 @@ def bytes_of(array: object, *, writable: bool) -> np.ndarray[tuple[int], np.dtyp
     if not found.flags.c_contiguous or (writable and not found.flags.writeable):
         if writable:
             raise UsageError(
-                "the array to copy to is not contiguous and writable; pass one that is, and copy "
+                "the array to copy to is not contiguous and writable; pass such an array, and copy "
                 "its content to this array"
             )
         raise UsageError("the array to copy from is not contiguous; pass a contiguous copy of it")

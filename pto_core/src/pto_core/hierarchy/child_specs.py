@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 class ChildSpec:
     """One child: a chip has a ``device``, a Worker has a ``worker``, a SUB child has neither.
 
-    ``remote``: the sessions of a Worker on another host, whose relay is the child.
-    ``receives_use``: ``pto_tensor.use`` states the use of each tensor in the frames of the child.
-    ``fence``: reports when work of the child is over that continues after the exit of its process.
+    ``remote``: for a Worker on another host, its sessions; the child process is then a relay.
+    ``receives_use``: whether frames for the child state the use of each tensor in
+    ``pto_tensor.use``. ``fence``: reports the end of the child's work that continues after the exit
+    of its process.
     """
 
     path: str
@@ -77,7 +78,8 @@ def _of_worker(worker: NestedWorker, path: str, method: StartMethod) -> ChildSpe
     kind, space = Kind.NEXT_LEVEL, CallableSpace.LOCAL_PYTHON
     if worker.settings.host is None:
         return ChildSpec(path, kind, space, worker=worker, start_method=method)
-    from pto_core.remote.remote_child import RemoteChild  # local Workers start without it
+    # imported only if needed, so that local Workers start faster
+    from pto_core.remote.remote_child import RemoteChild
 
     remote = RemoteChild(worker, path)
     return ChildSpec(

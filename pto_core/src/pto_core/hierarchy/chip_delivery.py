@@ -58,7 +58,7 @@ class ChipParts:
 
     @classmethod
     def unpack(cls, content: bytes) -> ChipParts:
-        """Return the parts from the bytes that a process of this host made."""
+        """Return the parts from the result of :meth:`pack` in another process of this host."""
         found = pickle.loads(content)
         assert isinstance(found, cls)
         return found
@@ -111,7 +111,7 @@ def _function(function: Callable[..., Any], serialise: bool) -> Part:
     except Exception as error:
         raise UsageError(
             f"{getattr(function, '__qualname__', function)} cannot be serialised: {error}; change "
-            "what it refers to, or register the ChipCallable before init() with "
+            "the objects that it uses, or register the ChipCallable before init() with "
             "start_method='fork'",
             name="target",
             value=function,

@@ -42,7 +42,7 @@ class Control:
         return reply
 
     def require(self, child: int, operation: str, *arguments: Any) -> None:
-        """Send a request to a child; raise ControlError if it refuses, not if it has exited."""
+        """Send a request to a child; raise ControlError if it refuses. Its exit is no error."""
         (reply,) = self.ask_all([child], operation, *arguments)
         if isinstance(reply, ControlError):
             raise reply
@@ -55,7 +55,7 @@ class Control:
         return [self._reply(child, number, operation) for child, number in sent]
 
     def deliver(self, registration: Registration, children: Sequence[int]) -> None:
-        """Deliver a callable to every child. If one fails, remove it again and raise its error.
+        """Deliver a callable to every child. If one refuses, remove it from all; raise the error.
 
         Children that cannot import the function receive its code. A child that was restarted
         meanwhile has the callable already.

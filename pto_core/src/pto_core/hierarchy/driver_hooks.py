@@ -94,7 +94,7 @@ class DriverHooks:
             self._kill(group, child, lambda ended: ended.broken_error(message))
 
     def grant(self, ring: int, nbytes: int) -> int:
-        """Let a heap ring use its first ``nbytes``. Raises CapacityError if memory is short."""
+        """Permit a heap ring to use its first ``nbytes`` bytes. Raises CapacityError."""
         group = self._group()
         assert group is not None
         return group.memory.grant(ring, nbytes)
@@ -133,7 +133,9 @@ class DriverHooks:
         """
         group, lock = self._group(), fork_lock()
         if group is None:
-            raise WorkerClosedError("the Worker of this task was deleted; keep it, and close it")
+            raise WorkerClosedError(
+                "the Worker of this task was deleted; keep a reference to it until you close it"
+            )
         if not self._is_due(group):
             return
         try:
@@ -150,7 +152,7 @@ class DriverHooks:
                 lock.release()
 
     def _is_due(self, group: DrivenChildren) -> bool:
-        """Return whether there is an exit or a restart to handle, without taking a lock."""
+        """Return whether an exit or a restart must be handled. Takes no lock."""
         is_failed = group.placement is not None and group.placement.is_cancel_due
         return is_failed or self._restarts.is_pending or group.processes.have_exited()
 

@@ -1,7 +1,7 @@
 """Connections to children over any transport, native or in Python.
 
-The end of a connection consists of two addresses: its own and that of its function table. The
-native driver and the native loop of a child call this table, so they do not depend on the
+An end of a connection consists of two addresses: that of the end and that of its function table.
+The native driver and the native loop of a child call this table, so they do not depend on the
 transport.
 """
 
@@ -19,7 +19,7 @@ from pto_core.interfaces import (
     PythonTransport,
 )
 
-# A Python transport needs no shared memory, but a mapping must not be empty.
+# The size for a Python transport, which needs no shared memory: a mapping must not be empty.
 _PYTHON_MEMORY_BYTES = 4096
 
 

@@ -14,14 +14,16 @@ from dataclasses import dataclass
 
 _CAUSES_MAX = 20
 
-# Used to truncate a failure: a character takes up to 4 bytes; the class name and pickle need few.
+# Used to truncate a failure to a number of bytes: a character takes up to 4 bytes. The class name
+# is truncated too.
 _CHARACTER_BYTES = 4
 _LONGEST_NAME = 100
 _PICKLE_BYTES = 500
 _CUT = "[...]"
 
-# An exception or one of its causes: the name of its class, its message, and its pickle. Each has a
-# pickle of its own, so that a process can read the names of classes that it must not import.
+# An exception or one of its causes: the name of its class, its message, and its pickle. Each
+# exception is pickled separately, so that a process can read the class names without unpickling,
+# which would import the classes.
 Link = tuple[str, str, bytes | None]
 
 
@@ -52,7 +54,7 @@ class Failure:
 
     @classmethod
     def unpack(cls, content: bytes) -> Failure:
-        """Return the failure of these bytes. The exception is None if unpickling fails here."""
+        """Return the failure from its bytes; its exception is None if unpickling fails here."""
         type_name, message, text, links = pickle.loads(content)
         return cls(type_name, message, text, _unpickled(links or ()))
 
@@ -85,7 +87,7 @@ def _links(exception: BaseException | None) -> list[Link]:
 
 
 def _pickled(exception: BaseException) -> bytes | None:
-    """Return the pickle of an exception; None if it cannot be unpickled, or not pickled."""
+    """Return the pickle of an exception; None if it cannot be pickled and unpickled."""
     try:
         content = pickle.dumps(exception)
         pickle.loads(content)

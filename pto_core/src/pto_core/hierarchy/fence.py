@@ -26,5 +26,5 @@ class Fence(Protocol):
     def is_over(self) -> bool:
         """Return whether no work of the child continues; called every 50 ms until it is true.
 
-        The fence has a time limit of its own, after which it is over in any case.
+        The fence has its own time limit, after which this method returns true in any case.
         """

@@ -18,7 +18,7 @@ _MASK = 2**64 - 1
 
 @dataclass(frozen=True)
 class GraphTask:
-    """A graph function as a session submits it, like a :class:`pto_core.Task`.
+    """A graph function that a session can submit in the same way as a :class:`pto_core.Task`.
 
     Its parameters have no directions, so each array is read and written.
     """
@@ -30,8 +30,8 @@ class GraphTask:
         """Return the arguments of a submit, or None, and the arrays that the task writes.
 
         The function receives the arrays as ``args.tensor(0)`` and so on, and the integers as
-        ``args.scalar(0)`` and so on. A TaskArgs is the only value; it states the use of each array.
-        Raises UsageError for other numbers.
+        ``args.scalar(0)`` and so on. A TaskArgs must be the only value; it states the use of each
+        array. Raises UsageError for a number that is not an integer.
         """
         if len(values) == 1 and isinstance(values[0], TaskArgs):
             return values[0], ()
@@ -43,7 +43,7 @@ class GraphTask:
             elif isinstance(value, numbers.Number):
                 raise UsageError(
                     f"argument {index} of the graph function {self.name} is {value!r}; a graph "
-                    "function receives arrays and integers, so pass it in an array",
+                    "function receives arrays and integers only; pass this value in an array",
                     name=self.name,
                     value=value,
                 )

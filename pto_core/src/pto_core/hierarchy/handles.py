@@ -1,9 +1,9 @@
 """The identity of a callable: a digest of 32 bytes, a kind and a namespace.
 
 The digest of a function with an import path is computed from the path and the code, so it is equal
-on every host. The digest of a function that travels by code is computed from its bytes, that of an
-inherited function from its name and registration number, and that of a ChipCallable from its
-content.
+on every host. The digest of a function that travels by code is computed from its bytes, the digest
+of an inherited function from its name and registration number, and the digest of a ChipCallable
+from its content.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _registrations = itertools.count()
 class Delivery:
     """A way in which a child obtains a callable that it did not inherit. The object can be pickled.
 
-    ``fingerprint``: of the code in the parent; the child may import another version. None: the
-    parent does not know the code, so that of the child is used. ``imports``: the modules that may
-    define an imported object; None means every module.
+    ``fingerprint``: the fingerprint of the code in the parent, because the child may import another
+    version. If it is None, the parent does not know the code, and the child uses its own version.
+    ``imports``: the modules that may define an imported object; None means every module.
     """
 
     way: Literal["import", "serialised", "chip"]
@@ -126,8 +126,8 @@ def by_code(target: object) -> Delivery:
         return Delivery("serialised", serialised(target))
     except Exception as error:
         raise UsageError(
-            f"{name_of(target)} cannot be serialised: {error}; change what it refers to, or, with "
-            "start_method='fork', register it before init() without serialise=True",
+            f"{name_of(target)} cannot be serialised: {error}; change the objects that it "
+            "uses, or, with start_method='fork', register it before init() without serialise=True",
             name="target",
             value=target,
         ) from error

@@ -73,7 +73,7 @@ class LifeCycle:
         self._above = None
 
     def check_open(self) -> None:
-        """Raise WorkerClosedError after close(), and UsageError in a fork of its process."""
+        """Raise WorkerClosedError after close(), and UsageError in a forked process."""
         if self.state in (State.CLOSING, State.CLOSED):
             raise WorkerClosedError(f"this Worker is {self.state.value}; create another one")
         if self.state is not State.NEW and self._process != os.getpid():
@@ -92,8 +92,8 @@ class LifeCycle:
         if above is not None and above.settled(call) is not State.NEW:
             self.check_open()
             raise UsageError(
-                f"{call}() of a Worker that runs in a process of its own, which init() of the "
-                "Worker above it has started; call it before that init()"
+                f"{call}() was called on a Worker that init() of its parent Worker has started in "
+                "another process; call it before that init()"
             )
         while True:
             self.check_open()
@@ -138,8 +138,8 @@ class LifeCycle:
     def await_closed(self) -> None:
         """Wait until another thread has closed the Worker.
 
-        The closing thread itself returns at once: it calls this method only in a signal handler
-        that has interrupted it.
+        If the calling thread itself closes the Worker, it returns at once: it can be here only in a
+        signal handler that interrupted close().
         """
         is_here = self._process == os.getpid() and self._thread != threading.get_ident()
         while is_here and self.state is not State.CLOSED:
@@ -148,8 +148,8 @@ class LifeCycle:
     def _nap(self, call: str) -> None:
         if self._thread == threading.get_ident():
             raise UsageError(
-                f"{call}() inside init() of the same Worker, as in a signal handler; call "
-                "it when init() has returned"
+                f"{call}() was called inside init() of the same Worker, as in a signal "
+                "handler; call it when init() has returned"
             )
         refuse_inside()
         time.sleep(_NAP_S)
@@ -172,7 +172,7 @@ class Exclusive:
     def entered(self, call: str) -> Iterator[None]:
         """Take the lock for ``call``. Raises UsageError if this thread has the lock already."""
         if not self._lock.acquire(blocking=False):
-            refuse_inside()  # the owner of the lock may be waiting for that call
+            refuse_inside()  # the owner of the lock may be waiting for the end of such a call
             self._lock.acquire()
         try:
             if self._is_taken:

@@ -55,7 +55,7 @@ class MemoryCalls:
         return self._remote_memory("remote_malloc").malloc(nbytes, worker)
 
     def remote_free(self, buffer: RemoteBuffer) -> None:
-        """Free a remote buffer. For a lost one, this does nothing.
+        """Free a remote buffer. For a lost buffer, this does nothing.
 
         Raises UsageError while a task that names it has not ended.
         """
@@ -81,10 +81,11 @@ class MemoryCalls:
     def remote_copy(self, target: RemoteTensorRef, source: RemoteTensorRef) -> None:
         """Copy the bytes of one remote tensor to another one, on the same or on another host.
 
-        Between two hosts, the bytes travel directly, not through this one: the host of ``source``
-        connects to the host of ``target``, at the name by which this Worker reaches it. Both must
-        have the same number of bytes. Raises as :meth:`remote_copy_to` does, and ControlError if a
-        host refuses or cannot reach the other one; then the content of ``target`` is undefined.
+        Between two other hosts, the bytes travel directly, not through this host: the host of
+        ``source`` connects to the host of ``target``, at the name by which this Worker reaches it.
+        Both must have the same number of bytes. Raises as :meth:`remote_copy_to` does, and
+        ControlError if a host refuses or cannot reach the other one; then the content of ``target``
+        is undefined.
         """
         self._remote_memory("remote_copy").copy(target, source)
 
@@ -101,5 +102,7 @@ class MemoryCalls:
     def _children(self, call: str) -> ChildGroup:
         runs = self._node.runs
         if runs is not None and runs.is_capturing:
-            raise UsageError(f"{call} in a graph that is captured; call it before or after")
+            raise UsageError(
+                f"{call} was called during a capture; call it before or after the capture"
+            )
         return self._node.started_children()

@@ -26,7 +26,7 @@ class Placement:
         self.is_cancel_due = False
 
     def __call__(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int:
-        """Return the child that the policy picks."""
+        """Return the child that the policy picks; after a failure, that of the default policy."""
         if not self._has_failed:
             picked = self._pick(candidates, preferred)
             if picked is not None:

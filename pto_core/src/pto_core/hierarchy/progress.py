@@ -27,7 +27,7 @@ class Progress:
 Listener = Callable[[Progress], None]
 Source = Callable[[], Progress]
 
-# The streams for standard output and error that a bar has replaced while it is shown.
+# For each bar that is shown: the standard output and error streams that it has replaced.
 _behind_bars: dict[TerminalBar, tuple[TextIO, TextIO]] = {}
 
 

@@ -28,19 +28,19 @@ class Registration:
     workers: tuple[int, ...] | None = None
 
     def is_for(self, child: int, space: CallableSpace) -> bool:
-        """Return whether a child, which runs callables of a namespace, has this one."""
+        """Return whether a child whose namespace is ``space`` can run this callable."""
         if self.workers is not None:
             return child in self.workers
         return self.identity.space == space
 
     def deliveries(self) -> tuple[Delivery, ...]:
-        """Return the deliveries for a child that did not inherit it, in the order of attempts."""
+        """Return the deliveries for a child that did not inherit the callable, in order of use."""
         first = self.identity.delivery
         if first is None or first.way == "serialised" or self.workers is not None:
             return () if first is None else (first,)
         try:
             return first, by_code(self.target)
-        except UsageError:  # the import may work
+        except UsageError:  # the code cannot be serialised, but the import may work
             return (first,)
 
 
@@ -81,7 +81,7 @@ class Registry:
         is_local = known.space != CallableSpace.REMOTE_TASK_DISPATCHER
         is_import = is_local and known.kind == CallableKind.PYTHON_IMPORT
         if is_import and self._has_other(known.digest, target):
-            # another function had this import path at that time
+            # a different function was registered under this import path
             known = unimported(target, inherits=inherits)
         handle = self.live.make(
             known.digest, known.kind, known.space, known.name, os.urandom(_IDENTITY_BYTES)
@@ -130,7 +130,7 @@ class Registry:
         return [one for one in found if one.identity.digest not in known]
 
     def of_child(self, child: int, space: CallableSpace) -> list[Registration]:
-        """Return the registrations for a child, which runs callables of a namespace."""
+        """Return the registrations for a child whose namespace is ``space``."""
         return [one for one in self.registrations() if one.is_for(child, space)]
 
     def handle_of(self, target: object) -> CallableHandle | None:

@@ -1,4 +1,4 @@
-"""Restart lost children; track the state of each child and of its replacement process."""
+"""Restart lost children, and track the state of each child and of its new process."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Child:
     state: ChildState = ChildState.ALIVE
     loss: _Loss | None = None  # set only in the state FENCED
     replacement: Replacement | None = None  # set only in the state STARTING
-    quick_exits: int = 0  # number of consecutive exits without a task that ended between them
+    quick_exits: int = 0  # number of exits since a task last ended in the child
     completed: int = 0  # number of tasks that had ended at the last exit
 
 
@@ -125,7 +125,7 @@ class Restarts:
         child.fence.begin(ended)
 
     def advance(self, group: Children) -> None:
-        """Advance each restart as far as possible without waiting."""
+        """Advance each restart and fence as far as possible without waiting."""
         for number in list(self._pending):
             try:
                 self._advance(group, number)

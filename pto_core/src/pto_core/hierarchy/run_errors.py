@@ -163,7 +163,7 @@ def poisoned_error(place: TaskPlace, root: TaskPlace | None, cause: PtoError | N
 
 
 def poisoned_task(place: TaskPlace, root: int | None) -> PoisonedTask:
-    """Return the entry that describes a task's error in the error of its run."""
+    """Return the entry for a task that did not run, for the error of its run."""
     return PoisonedTask(place.task, place.callable, place.file, place.line, root)
 
 

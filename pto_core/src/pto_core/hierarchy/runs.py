@@ -1,4 +1,4 @@
-"""Execute the runs of a Worker: call a graph function, wait for its tasks, raise one error."""
+"""Execute runs of a Worker: call a graph function, wait for its tasks, raise one error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DEFAULT = CallConfig()
 
 
 class Block(RunScope):
-    """The owner of the run of a graph function or of a replay."""
+    """The scope that owns the run of a graph function or of a replay."""
 
     def __init__(self, runs: Runs) -> None:
         super().__init__()

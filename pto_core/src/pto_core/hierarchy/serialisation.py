@@ -157,7 +157,9 @@ def imported_version(path: str, expected: bytes, permitted: Sequence[str] | None
             f"{path} cannot be imported here: {type(error).__name__}: {error}", name=path
         ) from error
     if fingerprint(found) != expected:
-        raise NotImportableError(f"{path} has other code here than in the parent", name=path)
+        raise NotImportableError(
+            f"the code of {path} differs here from the code in the parent", name=path
+        )
     return found
 
 
@@ -212,7 +214,7 @@ def _module_by_value(value: Any) -> str | None:
 
 
 def _attributes(found: Any, path: str) -> Iterator[Any]:
-    """Yield the value of each name in a path of attributes; the last one is that of the path."""
+    """Yield the value of each name in a path of attributes, up to the value of the whole path."""
     for name in path.split("."):
         found = getattr(found, name)
         yield found

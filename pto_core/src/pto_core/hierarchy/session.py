@@ -93,7 +93,7 @@ class Session(RunScope):
         return self
 
     def _leave(self, error: BaseException | None) -> None:
-        """End the run for ``__exit__``, which ends it directly if this call is interrupted."""
+        """End the run. If this call is interrupted, ``__exit__`` ends the run directly."""
         runs, self._runs = self._runs, None
         try:
             if runs is not None:
@@ -236,11 +236,11 @@ class Session(RunScope):
     ) -> TaskHandle:
         """Submit a task and return its handle.
 
-        The task runs after the tasks whose outputs it reads, the tasks that use memory it
-        overwrites, and the tasks in ``after``. ``worker``: the child that runs it; with ``hint``,
-        the child that is preferred if it has free space; by default, any idle child. ``retries``:
-        how often the task may run again; this overrides ``@task``. ``timeout_s``: the time limit in
-        the child. A graph function of a child Worker receives ``args.tensor(i)`` and
+        The task runs after the tasks whose outputs it reads, after the tasks that use memory that
+        it overwrites, and after the tasks in ``after``. ``worker``: the child that runs it; with
+        ``hint``, the child that is preferred if it has free space; by default, any idle child.
+        ``retries``: how often the task may run again; this overrides ``@task``. ``timeout_s``: the
+        time limit in the child. A graph function of a child Worker receives ``args.tensor(i)`` and
         ``args.scalar(i)``; it reads and writes each array. Raises UsageError.
         """
         orch = self.orchestrator
@@ -278,7 +278,7 @@ class Session(RunScope):
         """
         orch = self.orchestrator
         if not members:
-            raise UsageError("a group without members; pass the arguments of at least one")
+            raise UsageError("a group without members; pass the arguments of at least one member")
         handle, target = self._typed(task)
         is_sub = isinstance(target, Task)
         submit = orch.submit_sub_group if is_sub else orch.submit_next_level_group
@@ -321,7 +321,7 @@ class Session(RunScope):
     def _typed(
         self, task: Submittable | TypedTask[...]
     ) -> tuple[CallableHandle, Task[...] | ChipTask | GraphTask]:
-        """Return handle and target of a task, which adds the arguments."""
+        """Return the handle of a task, and the object that converts its arguments."""
         handle, target = self._callables.submittable(task)
         if isinstance(target, Task):
             return handle, target

@@ -18,13 +18,13 @@ _LEVEL_NAMES = {3: "host", 4: "pod", 5: "supernode", 6: "cluster"}
 _MODES = ("process",)
 _CHILDREN_MAX = 1024
 
-# Warnings that this process has shown.
+# Warnings that this process has shown; each is shown only once.
 _warned: set[str] = set()
 
 
 @dataclass(frozen=True)
 class RemoteHost:
-    """Another host: the address of its agent, and the folder of keys; None: without keys.
+    """Another host: the address of its agent, and the folder of the key set, or None.
 
     ``ship``: the top-level modules of the program that are sent to it.
     """
@@ -48,7 +48,7 @@ class WorkerSettings:
     given: Mapping[str, Any] = field(default_factory=dict)
     """The settings that the program passed, unchecked; a remote Worker is built from them."""
     host: RemoteHost | None = None
-    """The other host that runs the Worker; None: this one."""
+    """The other host that runs the Worker; None for this host."""
     has_config: bool = False
     """Whether the program passed a Config, which cannot be sent to another host."""
 
@@ -120,7 +120,7 @@ def _record(
 
 
 def _transport(name: str) -> NativeTransport | PythonTransport:
-    """Load a transport for local children, whose arguments are addresses."""
+    """Load the transport; raise UsageError if it does not support addresses as arguments."""
     transport = plugins.load_transport(name)
     if "same_addresses" not in transport.capabilities:
         raise UsageError(
@@ -136,7 +136,7 @@ def _transport(name: str) -> NativeTransport | PythonTransport:
 def _check_level(level: object) -> None:
     if isinstance(level, bool) or not isinstance(level, int) or level < LEAST_LEVEL:
         raise UsageError(
-            f"level {level!r}: a Worker has level {LEAST_LEVEL} (host) or higher; "
+            f"level {level!r} is not valid: a Worker has level {LEAST_LEVEL} (host) or higher; "
             "a chip by itself (level 2) is opened with open_device",
             name="level",
             value=level,
@@ -148,8 +148,8 @@ def _check_mode(child_mode: object) -> None:
     word = getattr(child_mode, "name", child_mode)
     if not isinstance(word, str) or word.lower() not in _MODES:
         raise UsageError(
-            f"child_mode {child_mode!r}: children run in processes of their own; threads would "
-            "share the interpreter, and its crash; leave child_mode out, or pass 'PROCESS'",
+            f"child_mode {child_mode!r}: children run in processes of their own; a crash of "
+            "a thread would end the whole program; omit child_mode, or pass 'PROCESS'",
             name="child_mode",
             value=child_mode,
             expected="PROCESS",
@@ -179,7 +179,7 @@ def _devices(level: int, device_ids: Iterable[int]) -> tuple[int, ...]:
         )
     if devices and level != _CHIP_LEVEL:
         raise UsageError(
-            f"device_ids for a Worker of level {level}, which has none: chips belong to level "
+            f"device_ids was passed to a Worker of level {level}; chips belong to level "
             f"{_CHIP_LEVEL}; pass them to a Worker(level={_CHIP_LEVEL}) and add that with "
             "add_worker",
             name="device_ids",

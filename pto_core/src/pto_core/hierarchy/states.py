@@ -73,11 +73,11 @@ TRANSITIONS: Transitions = {
 STATE_MEANINGS = {
     State.FREE: "the slot holds no task",
     State.PENDING: "waits for producers that have not finished",
-    State.READY: "waits for a child with free space; a group for one child for each member",
-    State.RUNNING: "sent to its children; sent early, it may still wait for its requirement there",
+    State.READY: "waits for a child with free space; a group needs one for each member",
+    State.RUNNING: "sent to its children; if sent early, it may wait there for its requirement",
     State.COMPLETED: "all its members have succeeded, or it is an allocation",
-    State.FAILED: "a member has failed, or a producer: then it is poisoned and did not run",
-    State.CONSUMED: "the last reference was dropped; its slab is freed after all older ones",
+    State.FAILED: "a member has failed, or the task was poisoned and did not run",
+    State.CONSUMED: "the last reference was dropped; its slab is freed after all older slabs",
 }
 
 EVENT_MEANINGS = {

@@ -27,7 +27,8 @@ _TAGS = {
     Direction.NO_DEP: TensorArgType.NO_DEP,
 }
 
-# The kind of each argument is encoded in four bits; sixteen kinds fit one additional scalar.
+# The kind of each argument is encoded in four bits, so one additional scalar of 64 bits holds the
+# kinds of sixteen arguments.
 _TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL = range(5)
 _PER_SCALAR = 16
 _MASK = 2**64 - 1
@@ -56,7 +57,7 @@ class Task(Generic[Parameters]):
         self.name = str(getattr(function, "__qualname__", function))
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
-        """Call the function here. As in a child, raise UsageError if it returns a value."""
+        """Call the function in this process; raise UsageError if it returns a value."""
         self._refuse_value(self._checked(*args, **kwargs))
 
     def __repr__(self) -> str:
@@ -200,7 +201,7 @@ def _packed(layout: Sequence[int]) -> list[int]:
 
 
 def _layout(args: TaskArgsView) -> list[int] | None:
-    """Return the kind of each argument, or None if a session has not made the arguments.
+    """Return the kind of each argument, or None if the arguments do not come from a session.
 
     The last ceil(n/16) scalars hold the kinds of n arguments.
     """

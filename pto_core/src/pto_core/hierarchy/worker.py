@@ -44,9 +44,10 @@ class Worker(MemoryCalls):
     ``policy`` picks a child for a task without a pin: it is a function, see
     :data:`pto_core.interfaces.Policy`, or the name of a plugin.
 
-    Use it as a context manager, or call :meth:`close`. Any thread may call the methods. Only one
-    run, session or capture can be open at a time. While one thread starts the Worker, other calls
-    wait. Workers are independent of each other. Raises UsageError, ConfigError or PluginError.
+    Use the Worker as a context manager, or call :meth:`close`. Any thread may call the methods.
+    Only one run, session or capture can be open at a time. While one thread starts the Worker,
+    other calls wait. Workers are independent of each other. Raises UsageError, ConfigError or
+    PluginError.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Worker(MemoryCalls):
         """The name in errors: ``"L4"``, or ``"L4/host0"`` in the process of that child."""
         return self._node.path
 
-    # ---- before it starts, or whenever ----
+    # ---- before the start, or at any time ----
 
     def register(
         self, target: object, *, serialise: bool = False, workers: Iterable[int] | None = None
@@ -120,9 +121,9 @@ class Worker(MemoryCalls):
         self._callables.unregister(handle)
 
     def add_worker(self, worker: Worker) -> int:
-        """Add a Worker that has not been started as a child; return its child id.
+        """Add ``worker``, which must not have been started, as a child; return its child id.
 
-        It is started in the process of the child. Raises UsageError.
+        The Worker is started in the process of the child. Raises UsageError.
         """
         if not isinstance(worker, Worker):
             raise UsageError(f"{worker!r} is not a Worker", name="worker", value=worker)
@@ -179,7 +180,7 @@ class Worker(MemoryCalls):
     ) -> None:
         """Call ``graph(orch, args, config)`` and wait for the tasks that it submitted.
 
-        ``args``: a TaskArgs, which the function receives as a view; None is an empty one.
+        ``args``: a TaskArgs, which the function receives as a view; None means no arguments.
         ``hazards``: ``"raw"`` or ``"full"``. Raises the exception of the graph function, otherwise
         one error for the first task that failed: TaskFailedError or ChildDiedError. The Worker is
         usable afterwards.
@@ -237,8 +238,9 @@ class Worker(MemoryCalls):
     def close(self) -> None:
         """End the children and invalidate all handles; a second call does nothing.
 
-        During :meth:`init` it cancels the start. If another thread starts or closes the Worker,
-        this call waits until that thread has ended the children. A signal handler may call it.
+        During :meth:`init`, this call cancels the start. If another thread starts or closes the
+        Worker, this call waits until that thread has ended the children. A signal handler may call
+        this method.
         """
         self._node.close()
 
@@ -270,7 +272,7 @@ def _remote_host(
         for name, given in (("keys", keys is not None), ("ship", bool(modules))):
             if given:
                 raise UsageError(
-                    f"{name} without a host; pass host='tcp://HOST:PORT', too", name=name
+                    f"{name} was passed without host; pass host='tcp://HOST:PORT', too", name=name
                 )
         return None
     for name, value in (("policy", policy), ("config", config)):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pto_core.kernels import CallConfig
 
 _Found = TypeVar("_Found")
-_ADDED_LATE = "add_worker after init(); add all children before the Worker starts"
+_ADDED_LATE = "add_worker was called after init(); add all children before the Worker starts"
 _CANCELLED = (
     "close() was called during init(); the start was cancelled and no child is left; create "
     "another Worker"
@@ -78,7 +78,9 @@ class WorkerNode:
             self._check_addable(node, self.life.settled("add_worker"))
             if not node.life.add_to(self.life):
                 node.life.check_open()
-                raise UsageError("another thread started or added the Worker; create another one")
+                raise UsageError(
+                    "another thread started or added this Worker meanwhile; create another Worker"
+                )
             self._nested.append(node)
             if not self.life.is_new:
                 self._nested.remove(node)
@@ -96,7 +98,7 @@ class WorkerNode:
                 )
             if self.settings.host is not None:
                 raise UsageError(
-                    f"this Worker runs on another host ({self.settings.host.address}), as a child "
+                    f"this Worker is for another host ({self.settings.host.address}), as a child "
                     "of a Worker here; add it with add_worker to a Worker of a higher level",
                     name="host",
                 )
@@ -104,7 +106,7 @@ class WorkerNode:
             self._start()
 
     def start_as_child(self, path: str) -> None:
-        """Start the children, in the process of the Worker; ``path`` names it in messages."""
+        """Start the Worker's children, in its process; ``path`` is its name in messages."""
         self.path = path
         self._arena = None
         self.life, self.changes = LifeCycle(), Exclusive()
@@ -138,8 +140,8 @@ class WorkerNode:
             self.life.check_open()
             if self.life.is_child:
                 raise UsageError(
-                    "shared_array of a Worker that was added to another one, which would not see "
-                    "the array; call shared_array of that one"
+                    "shared_array was called on a child of another Worker, which would not see the "
+                    "array; call shared_array of the parent Worker"
                 )
             if self._arena is None:
                 self._arena = SharedArena(Budget(self.settings.config["shared_memory_limit"]))
@@ -214,8 +216,8 @@ class WorkerNode:
             raise UsageError("the Worker to be added is a child already; create another one")
         if node.level >= self.level:
             raise UsageError(
-                f"a Worker of level {node.level} under one of level {self.level}; "
-                "a child is of a lower level",
+                f"a Worker of level {node.level} cannot be a child of a Worker of level "
+                f"{self.level}; a child must have a lower level",
                 name="worker",
                 value=node.level,
             )

@@ -14,9 +14,9 @@ _PLAIN = (int, float, complex, str, bytes, type(None))
 _numbers = itertools.count()
 # The weak references have no callback. A callback would run during the destruction of a callable,
 # and if a signal handler raised an exception there, the exception would be lost. Instead, dead
-# references are removed when more than `_many` exist.
+# references are removed when more than `_forget_limit` exist.
 _registrations: dict[ref[Callable[..., Any]], int] = {}
-_many = 64
+_forget_limit = 64
 
 
 def digest_of(*parts: str | bytes) -> bytes:
@@ -57,7 +57,7 @@ def function_digest(function: Callable[..., Any]) -> bytes:
 
 def _registration(function: Callable[..., Any]) -> int:
     """Return a number that is unique to the callable in this process."""
-    if len(_registrations) >= _many:
+    if len(_registrations) >= _forget_limit:
         _forget_gone()
     try:
         return _registrations.setdefault(ref(function), next(_numbers))
@@ -66,11 +66,11 @@ def _registration(function: Callable[..., Any]) -> int:
 
 
 def _forget_gone() -> None:
-    global _many
+    global _forget_limit
     for known in list(_registrations):
         if known() is None:
             _registrations.pop(known, None)
-    _many = max(_many, 2 * len(_registrations))
+    _forget_limit = max(_forget_limit, 2 * len(_registrations))
 
 
 def code_digest(code: CodeType) -> bytes:

@@ -68,7 +68,8 @@ class Builder:
     def files_read(self, request: BuildRequest, compilers: Sequence[Compiler]) -> list[Path]:
         """Return the files that a build reads, without headers in folders of the system.
 
-        A path is not normalised: it may go up from a folder that is a link. Raises CompileError.
+        Paths are not normalised, because ``..`` after a symbolic link has another meaning. Raises
+        CompileError.
         """
         return self._first_result(lambda one: self._files_read_by(request, one), compilers)
 

@@ -191,7 +191,8 @@ class Toolchain:
     def files_read(self, request: BuildRequest) -> list[Path]:
         """Return the files that a build reads, without headers in folders of the system.
 
-        A path is not normalised: it may go up from a folder that is a link. Raises CompileError.
+        Paths are not normalised, because ``..`` after a symbolic link has another meaning. Raises
+        CompileError.
         """
         cache_dir = self._prepared_cache()
         compilers = self._all_compilers_for(request)

@@ -162,7 +162,7 @@ def test_a_child_that_somebody_else_waited_for_is_not_a_riddle(processes) -> Non
     os.waitpid(pid, 0)
     (found,) = until_gone(processes)
     assert (found.exit_code, found.signal) == (None, None)
-    assert "something else in this process waited for it" in found.description
+    assert "other code in this process collected it" in found.description
 
 
 def test_a_program_that_ignores_sigchld_loses_no_child() -> None:

@@ -60,7 +60,7 @@ class _Chip:
         }
 
     def run(self, chip: Any, args: TaskArgsView | None, config: CallConfig | None) -> None:
-        """Run one task; copy its arrays in and out as its ChipCallable's signature requires."""
+        """Run one task; its arrays are copied as the signature of its ChipCallable requires."""
         values = [] if args is None else self._values(chip, args)
         self._device.run(chip, *values, config=config)
 
@@ -85,7 +85,7 @@ class _Chip:
                 return array.view(offset, tensor.shape, tensor.dtype.numpy)
         raise UsageError(
             f"a tensor with child_memory has {tensor.nbytes} bytes at {tensor.address:#x}, which "
-            "is in no memory of this chip; use an address that malloc returned for this child and "
+            "is not in memory of this chip; use an address that malloc returned for this child and "
             "that was not freed",
             name="child_memory",
             value=tensor.address,

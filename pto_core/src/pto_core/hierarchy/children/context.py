@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class ChildContext:
     """The number of a child in its Worker, its shared memory, its connection and its callables.
 
-    ``progress_table``: the address of the progress table. ``inherited``: the objects that a forked
-    child inherits, by digest. ``deliveries``: the ways in which a spawned child obtains the
+    ``progress_table``: the address of the progress table. ``inherited``: the callables that a
+    forked child inherits, by digest. ``deliveries``: the ways in which a spawned child obtains the
     callables.
     """
 

@@ -88,7 +88,7 @@ class _Service:
         try:
             operation, arguments = pickle.loads(request)
             if operation not in self._operations:
-                raise ProtocolError(f"this child cannot do {operation!r}")
+                raise ProtocolError(f"this child does not support the request {operation!r}")
             return pickle.dumps((True, self._operations[operation](*arguments)))
         except BaseException as error:  # noqa: BLE001 - the parent receives it
             return pickle.dumps((False, Failure.of(error).pack()))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NestedWorker(Protocol):
-    """A Worker that was added to another Worker, as its parent and its own process use it."""
+    """A Worker that is a child: the part that its parent and its own process use."""
 
     @property
     def level(self) -> int:
@@ -38,14 +38,14 @@ class NestedWorker(Protocol):
 
     @property
     def nested(self) -> Sequence[NestedWorker]:
-        """The Workers that were added to it."""
+        """The Workers that were added to this Worker."""
 
     @property
     def spawns(self) -> bool:
         """Whether the Worker, or a Worker at any depth below it, spawns its children."""
 
     def start_as_child(self, path: str) -> None:
-        """Start the children, in the process of the Worker; ``path`` names it in messages."""
+        """Start the Worker's children, in its process; ``path`` is its name in messages."""
 
     def run_graph(self, graph: Any, args: Any, config: CallConfig | None) -> None:
         """Run a graph function and wait for its tasks."""

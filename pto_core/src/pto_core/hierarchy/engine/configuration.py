@@ -22,7 +22,7 @@ class ChildConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class RingConfiguration:
-    """A heap ring, whose memory the engine never uses. Sizes are multiples of ``SLAB_BYTES``."""
+    """A heap ring. The engine never accesses its memory. Sizes are multiples of ``SLAB_BYTES``."""
 
     address: int
     size: int

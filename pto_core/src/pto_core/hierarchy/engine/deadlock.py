@@ -24,7 +24,7 @@ class Deadlock:
 
     @property
     def needed(self) -> int:
-        """A lower bound for a sufficient ring size, because the end of a ring may stay unused."""
+        """A lower bound of the ring size that suffices: the end of a ring may also stay unused."""
         return max(self.held + self.requested, self.size + SLAB_BYTES)
 
     def error(self) -> DeadlockError:

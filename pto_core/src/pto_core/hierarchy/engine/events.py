@@ -24,7 +24,7 @@ class Kind(IntEnum):
 
 
 class Tag(IntEnum):
-    """The access of a task to a tensor. Only the submit uses the tag."""
+    """The access of a task to a tensor. The tag is used only when the task is submitted."""
 
     INPUT = 0
     OUTPUT = 1
@@ -91,10 +91,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Dependencies found by a capture of the same submits. A distance counts submits backwards."""
+    """The dependencies that a capture found. A distance is a number of submits before the task."""
 
     producers: tuple[tuple[int, int], ...] = ()
-    """For each producer of the task, its distance and the reasons as bits of an edge."""
+    """For each producer of the task: its distance, and the bits of the ``Edge`` to it."""
     owners: tuple[int, ...] = ()
     """The distances of the tasks that own the buffers of its tensors."""
 
@@ -119,9 +119,9 @@ class Submit:
     the pins are only hints. ``retries``: how often the task may run again after a failure or the
     loss of its child; a value above 0 declares that repeating the task is safe. ``timeout_ms``: 0
     means no limit; the driver measures the time. ``after``: earlier tasks of the run for which the
-    task waits too; the failure of one of them poisons it. ``known``: set in a replay. The tensors
-    of a replayed task are neither looked up nor inserted, so the caller may omit them, except
-    tensors that are allocated and, with retries, INOUT tensors.
+    task waits too; if one of them fails, this task is poisoned. ``known``: set in a replay. The
+    tensors of a replayed task are neither looked up nor inserted, so the caller may omit them,
+    except tensors that are allocated and, with retries, INOUT tensors.
     """
 
     kind: Kind

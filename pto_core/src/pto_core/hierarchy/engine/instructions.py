@@ -18,7 +18,7 @@ class Result(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The number of the new task, and the addresses of its allocated outputs, in order."""
+    """The submit succeeded: the number of the task, and the addresses of its allocated outputs."""
 
     task: int
     addresses: tuple[int, ...] = ()
@@ -55,7 +55,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class SaveRegions:
-    """Save a copy of the task's INOUT regions before it is sent, because it may run again."""
+    """Save a copy of the task's INOUT regions before the task is sent, because it has retries."""
 
     task: int
 
@@ -93,7 +93,7 @@ class RoomFreed:
 
 @dataclass(frozen=True, slots=True)
 class EndChild:
-    """Kill the child, because a task exceeded its time limit, and report the loss of the child."""
+    """Kill the child, because a task exceeded its time limit; then report the child's loss."""
 
     child: int
     cause: int

@@ -1,7 +1,7 @@
 """The native engine. It handles the same events as the reference engine, in the same way.
 
-The driver of a Worker is native too. It takes the native part of this object and calls it without
-Python. Tests and drivers in Python use the methods of this object.
+The driver of a Worker is native too. The driver receives the native part of this object and calls
+it without Python. Tests and drivers in Python use the methods of this object.
 """
 
 from __future__ import annotations
@@ -111,7 +111,9 @@ class NativeEngine:
                 event.after,
             )
         except TypeError:
-            check_submit_sizes(event)  # larger than any valid number
+            # A number does not fit the native type, so it is invalid. This check raises the
+            # UsageError.
+            check_submit_sizes(event)
             raise
         allocated = tuple(
             address

@@ -137,11 +137,11 @@ class SharedArena:
                 f"process {self._process}; make the array there and pass it as an argument"
             )
         if self._is_closed:
-            raise UsageError("shared_array was called after close; make the array before it")
+            raise UsageError("shared_array was called after close; create arrays before close")
 
 
 def _default_capacity(budget: Budget) -> int:
-    """Return the limit, or the machine's memory size; reserved addresses use no memory."""
+    """Return the limit of the budget, or the memory size of the machine."""
     if budget.limit is not None:
         return max(budget.limit, _ALIGNMENT)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -10,7 +10,7 @@ _STRICT_OVERCOMMIT = "2"
 
 @dataclass(frozen=True)
 class Availability:
-    """The number of bytes that can be used; ``limited_by`` names what limits it, for messages."""
+    """The number of bytes that can be used; ``limited_by`` names the limit in messages."""
 
     nbytes: int
     limited_by: str

@@ -34,7 +34,7 @@ class Budget:
         self.limit = limit
         self.allocated = 0
         self._measure = measure
-        # mappings in which memory is allocated; a destroyed mapping uses none
+        # the existing mappings in which memory is allocated
         self._backings: list[ref[Backing]] = []
 
     def add_backing(self, backing: Backing) -> None:
@@ -43,7 +43,7 @@ class Budget:
         self._backings = [*known, ref(backing)]
 
     def take(self, nbytes: int, what: str) -> None:
-        """Count ``nbytes`` as allocated. The CapacityError contains ``what``, the purpose."""
+        """Count ``nbytes`` as allocated; ``what``: the purpose, for the CapacityError."""
         left, reason = self._left()
         if nbytes > left:
             raise CapacityError(

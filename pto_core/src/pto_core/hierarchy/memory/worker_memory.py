@@ -70,7 +70,7 @@ class WorkerMemory:
         return [(self._mapping.address + offset, nbytes) for offset, nbytes in parts]
 
     def grant(self, ring: int, nbytes: int) -> int:
-        """Let a heap ring use its first ``nbytes``; return the number of bytes that it may use now.
+        """Permit a heap ring to use its first ``nbytes``; return how many it may use now.
 
         The driver calls this method before a ring uses more memory than it may use. Raises
         CapacityError if there is too little memory; the granted size is unchanged in this case.
@@ -83,7 +83,7 @@ class WorkerMemory:
         try:
             self.arena.budget.take(wanted - granted, f"heap ring {ring}")
         except CapacityError:
-            # there is no memory for a large step, so take only the bytes that are needed now
+            # not enough memory to grant more in advance, so grant only the bytes needed now
             wanted = nbytes
             self.arena.budget.take(wanted - granted, f"heap ring {ring}")
         self._granted[ring] = wanted

@@ -22,7 +22,7 @@ _SLICE_S = 0.05  # seconds between two checks whether the start was cancelled
 
 @dataclass
 class Starting:
-    """A child that is starting. ``failure`` is set if it failed but may be started again."""
+    """A child that is starting. If ``failure`` is set, it failed but may be started again."""
 
     process: ChildProcess
     reports: ReportReader
@@ -111,7 +111,7 @@ def await_ready(
         poller.register(one.process.pidfd, select.POLLIN)
     while waiting:
         if interrupts.signal is not None:
-            raise AbortedError("interrupted while children were started; none is left")
+            raise AbortedError("interrupted while children were started; all of them were ended")
         check_not_cancelled(is_cancelled)
         deadline = min(one.begun for one in waiting) + timeout_s
         left = deadline - time.monotonic()
@@ -128,7 +128,7 @@ def await_ready(
 def check_not_cancelled(is_cancelled: Callable[[], bool]) -> None:
     """Raise AbortedError if the start of the children was cancelled."""
     if is_cancelled():
-        raise AbortedError("the start of children was cancelled; none is left")
+        raise AbortedError("the start of children was cancelled; all of them were ended")
 
 
 def _follow(one: Starting, descriptor: int, poller: select.poll) -> None:

@@ -39,7 +39,7 @@ class ChildExit:
             return f"was ended by {name}{reason}"
         if self.exit_code is not None:
             return f"ended by itself with code {self.exit_code}"
-        return "ended; how is not known, because something else in this process waited for it"
+        return "ended; its exit code is unknown, because other code in this process collected it"
 
     def died_error(self) -> ChildDiedError:
         """Return the error for a child whose process has ended."""

@@ -89,8 +89,8 @@ class ChildProcesses:
         All children are started before this method waits for the first one. Raises ChildStartError,
         which names the child; CapacityError if the system refuses a process; UsageError for a plan
         that cannot be pickled for a spawned process; the exception of a signal handler, such as
-        KeyboardInterrupt; AbortedError soon after ``is_cancelled()`` is true. After an error no
-        child is left.
+        KeyboardInterrupt; AbortedError soon after ``is_cancelled()`` is true. After an error, no
+        child is left running.
         """
         bodies = self._bodies(plans)
         if not self._finalizer.alive:

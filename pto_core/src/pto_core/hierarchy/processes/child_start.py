@@ -40,7 +40,7 @@ class ChildStart:
         os.close(self._descriptor)
 
     def failed(self, error: BaseException) -> None:
-        """Report the error because of which the child cannot start."""
+        """Report the error that prevents the child from starting."""
         with contextlib.suppress(OSError):  # the parent may have exited
             send_report(self._descriptor, "failed", Failure.of(error).pack())
 
@@ -88,7 +88,7 @@ def after_fork(others: Iterable[int], kept: Iterable[int]) -> None:
 
 
 def flush_output() -> None:
-    """Flush printed text, which a fork would duplicate and ``os._exit`` would lose."""
+    """Flush printed text. Otherwise a fork would duplicate it, and ``os._exit`` would lose it."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()

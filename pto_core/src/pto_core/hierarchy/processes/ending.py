@@ -13,7 +13,7 @@ _KILL_GRACE_S = 5.0  # seconds; a system call that cannot be interrupted may del
 
 
 def end_all(children: Iterable[ChildProcess], grace_s: float, interrupts: Interrupts) -> None:
-    """Wait for children that were asked to close; end those that still run after ``grace_s``.
+    """Wait for children that were asked to close; after ``grace_s``, end the remaining ones.
 
     The remaining children receive SIGTERM, then SIGKILL. A signal to this process ends the first
     wait.

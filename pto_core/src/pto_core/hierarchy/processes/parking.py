@@ -15,7 +15,7 @@ from weakref import ref
 
 
 class Parkable(Protocol):
-    """An object with its own thread, or an object that several threads call."""
+    """An object that has its own thread, or that several threads call."""
 
     def park(self) -> None:
         """Wait until the object's thread is at a safe point, and keep it there; calls may nest."""
@@ -49,7 +49,7 @@ class ForkLock:
 
     def __enter__(self) -> ForkLock:
         if not self._lock.acquire(blocking=False):
-            refuse_inside()  # the owner of the lock may be waiting for that call
+            refuse_inside()  # the owner of the lock may be waiting for the end of such a call
             self._lock.acquire()
         return self
 

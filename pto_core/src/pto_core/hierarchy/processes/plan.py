@@ -17,8 +17,8 @@ StartMethod = Literal["fork", "spawn"]
 class ChildPlan:
     """The name and body of a child, and the memory that it shares.
 
-    ``path`` names the child in messages (``"L4/host0"``). ``body`` runs in the child, calls
-    ``start.ready(value)`` once, and returns when the child ends. A spawned child receives ``body``
+    ``path`` names the child in messages (``"L4/host0"``). ``body`` runs in the child and calls
+    ``start.ready(value)`` once. When it returns, the child exits. A spawned child receives ``body``
     pickled, and attaches ``mappings`` at the addresses that they have in this process.
     ``passes_on``: the child will spawn children that need the mappings too. ``descriptors``: other
     descriptors that a spawned child inherits under the same numbers, as a forked child does.

@@ -29,7 +29,7 @@ _COMMAND = (
     "import sys; sys.path[:] = {path!r}; "
     "from pto_core.hierarchy.processes.spawning import main; main()"
 )
-_MFD_NOEXEC_SEAL = 0x8  # hardened kernels refuse executable memory files
+_MFD_NOEXEC_SEAL = 0x8  # some kernels create memory files only with this flag
 
 
 class _Job(NamedTuple):
@@ -56,15 +56,15 @@ def pickled_body(plan: ChildPlan) -> bytes:
         return bytes(cloudpickle.dumps(plan.body))
     except Exception as error:
         raise UsageError(
-            f"{plan.path} cannot be started with start_method='spawn': {error}; remove what does "
-            "not pickle from its settings and callables, or use start_method='fork'",
+            f"{plan.path} cannot be started with start_method='spawn': {error}; remove objects "
+            "that cannot be pickled from its settings and callables, or use start_method='fork'",
             name="start_method",
             value="spawn",
         ) from error
 
 
 def spawn_child(plan: ChildPlan, parent: int, body: bytes) -> tuple[int, ReportReader]:
-    """Start a child with its pickled ``body``; see :func:`fork_child` for the rest."""
+    """Start a child with its pickled ``body``; otherwise like :func:`fork_child`."""
     flush_output()
     mappings = places_for(plan)
     with parked():

@@ -1,4 +1,4 @@
-"""Limit numerical libraries to one thread in each child, unless the user has set a number.
+"""Limit numerical libraries to one thread per child, unless the user has set another number.
 
 Otherwise each child would have a thread for every core of the machine, and the children would
 compete for the cores. Libraries read the environment variables when they are loaded. If the parent

@@ -34,7 +34,7 @@ class InFlight:
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """A child. Invariant: ``frames`` are the frames ``completed`` + 1 to ``sent``, in order."""
+    """A child. Invariant: ``frames`` are those with the numbers ``completed`` + 1 to ``sent``."""
 
     number: int
     configuration: ChildConfiguration
@@ -46,7 +46,7 @@ class Child:
     cause: int = NONE
     """The cause of the child's last loss."""
     lost: list[range] = field(default_factory=list)
-    """For each lost child, the numbers of its frames that were in flight."""
+    """For each loss of the child: the numbers of the frames that were in flight."""
 
     @property
     def has_room(self) -> bool:

@@ -15,7 +15,7 @@ from pto_core.hierarchy.states import Transitions
 
 
 class Core:
-    """The state of an engine. After a run, only children and rings remain."""
+    """The state of an engine. After a run, only the children and the rings keep their state."""
 
     def __init__(self, configuration: Configuration, transitions: Transitions) -> None:
         self.configuration = configuration
@@ -26,7 +26,7 @@ class Core:
         self.queues = Queues()
         self.instructions: list[Instruction] = []
         self.freed_rings: set[int] = set()
-        """The rings whose tail moved during this event."""
+        """The rings in which the current event freed memory."""
         self.is_running = False
         """Whether a run is open: from its start to the end of its last task."""
         self.restart(Hazards.RAW)
@@ -44,8 +44,7 @@ class Core:
         """The number of keys assigned to OUTPUT tensors of size 0."""
         self.conservative_edges = 0
         self.roots: dict[int, int] = {}
-        """The tasks that failed in this run, even consumed ones; they are the roots of poison.
-        """
+        """The tasks that failed in this run, even consumed ones; they are the roots of poison."""
         self.failed: list[tuple[int, int]] = []
         self.poisoned: list[tuple[int, int]] = []
         for ring in self.rings:

@@ -35,7 +35,7 @@ class Dispatcher:
         self._reserved: set[int] = set()
         """The children that are reserved for a waiting group in this pass."""
         self._closed: set[Kind] = set()
-        """The kinds of tasks of which no more groups are sent in this pass."""
+        """The kinds of tasks whose groups are not sent any more in this pass."""
 
     def dispatch(self) -> None:
         """Send tasks until no more can be sent."""
@@ -68,7 +68,7 @@ class Dispatcher:
         return has_sent
 
     def _can_change_any(self) -> bool:
-        """Return whether a child accepts a task, or is lost, so that tasks for it fail."""
+        """Return whether a dispatch can change anything: a child has free space or is lost."""
         return any(
             child.state is ChildState.LOST
             or (child.has_room and child.number not in self._reserved)
@@ -166,7 +166,7 @@ class Dispatcher:
         return self._core.children.of_kind(spec.kind)
 
     def _fails_for_lack(self, task: Task, allowed: list[Child], needed: int) -> bool:
-        """Fail a task if too few children are left for it; its cause is that of the first loss."""
+        """Fail a task if too few children are left for it; the cause is the first loss."""
         lost = [child for child in allowed if child.state is ChildState.LOST]
         if len(allowed) - len(lost) >= needed:
             return False

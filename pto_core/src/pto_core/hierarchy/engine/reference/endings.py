@@ -14,8 +14,8 @@ from pto_core.hierarchy.states import Reference, State, StateEvent
 class Endings:
     """Invariant: after each call, every PENDING task has an unfinished producer.
 
-    A poisoned task ends only after all its producers have ended. A task that waits for it is
-    therefore also ordered after them, and may have no edge to them.
+    A poisoned task ends only after all its producers have ended. Therefore a task that waits for
+    the poisoned task also starts after these producers, and needs no edges to them.
     """
 
     def __init__(self, core: Core) -> None:
@@ -24,9 +24,9 @@ class Endings:
         """Ended tasks whose consumers were not notified yet, oldest first."""
 
     def settle(self, task: Task) -> None:
-        """Choose the next state of a PENDING task, because its reason to wait may have ended."""
+        """Choose the next state of a PENDING task, which may not have to wait any more."""
         self._settle(task)
-        self._tell_consumers()
+        self._notify_consumers()
 
     def member_ended(self, task: Task, outcome: Outcome, cause: int) -> None:
         """Count a completed member. The last one ends the attempt."""
@@ -36,24 +36,25 @@ class Endings:
     def member_never_began(self, task: Task, cause: int) -> None:
         """Count a group member that was lost before it began.
 
-        If no member began, the attempt does not count as a retry; otherwise it has failed.
+        If no member of the attempt began, the attempt does not use a retry; otherwise the attempt
+        has failed.
         """
         self._count_member(task, Outcome.FAILED, cause)
 
     def leave_child(self, task: Task) -> None:
-        """Return a RUNNING task to PENDING if it must run again; end it if it is poisoned."""
+        """Return a RUNNING task to PENDING, because it must run again; if poisoned, end it."""
         self._leave_child(task)
-        self._tell_consumers()
+        self._notify_consumers()
 
     def fail(self, task: Task, cause: int) -> None:
         """End a task with its own failure."""
         self._fail(task, cause)
-        self._tell_consumers()
+        self._notify_consumers()
 
     def poison(self, task: Task) -> None:
         """End a task because a producer failed or the run was cancelled."""
         self._poison(task)
-        self._tell_consumers()
+        self._notify_consumers()
 
     def consider_early(self, task: Task) -> None:
         """Queue the task for early sending if it may be sent before its only producer has finished.
@@ -75,7 +76,7 @@ class Endings:
         core.queues.early.append(task.number)
 
     def _may_follow(self, task: Task) -> bool:
-        """Neither task may be a group or have retries, and the edge must poison the consumer."""
+        """Return whether the task may be sent early: no groups, no retries, a poisoning edge."""
         core = self._core
         if core.slots.state(task) is not State.PENDING or len(task.unfinished) != 1:
             return False
@@ -108,10 +109,10 @@ class Endings:
         task.was_skipped = task.was_skipped or outcome is Outcome.SKIPPED
         if task.ended == task.members:
             self._end_attempt(task)
-        self._tell_consumers()
+        self._notify_consumers()
 
     def _end_attempt(self, task: Task) -> None:
-        """End a task whose members have all ended. It may be reported before its producer."""
+        """End a task whose members have all ended. Its producer may be reported later."""
         if task.was_skipped:
             self._leave_child(task)
         elif task.unfinished:
@@ -171,19 +172,19 @@ class Endings:
             core.instructions.append(DropRegions(task.number))
         self._finished.append(task)
 
-    def _tell_consumers(self) -> None:
-        """Work breadth first: a poisoned consumer notifies its consumers after all earlier ones."""
+    def _notify_consumers(self) -> None:
+        """Notify the consumers of ended tasks, breadth first: a task that ends here comes last."""
         while self._finished:
             task = self._finished.popleft()
             consumers, task.consumers = task.consumers, []
             for number in consumers:
-                self._tell(self._core.slots.tasks[number], task)
+                self._notify(self._core.slots.tasks[number], task)
             for number, reference in task.holds:
                 self.drop(self._core.slots.tasks[number], reference)
             task.holds = []
             self.drop(task, Reference.SELF)
 
-    def _tell(self, task: Task, producer: Task) -> None:
+    def _notify(self, task: Task, producer: Task) -> None:
         task.unfinished.remove(producer.number)
         self._core.queues.remove(task.number)
         root = self._core.roots.get(producer.number)
@@ -204,7 +205,7 @@ class Endings:
             self._consume(task)
 
     def _consume(self, task: Task) -> None:
-        """Free slot and slab. Outputs of a failed task remain known, to poison their readers."""
+        """Free slot and slab. Outputs of a failed task stay known, so that they poison readers."""
         core = self._core
         has_failed = core.slots.state(task) is State.FAILED
         core.slots.move(task, StateEvent.RELEASE)

@@ -126,7 +126,7 @@ class ReferenceEngine:
             self._endings.drop(self._core.slots.tasks[number], Reference.SCOPE)
 
     def _cancel(self, cause: int) -> None:
-        """Poison the READY tasks, which may end more of them. PENDING tasks end later."""
+        """Poison the READY tasks. This may end tasks that wait for them; other tasks end later."""
         core = self._core
         core.cancelled = cause
         core.queues.early.clear()

@@ -65,7 +65,7 @@ class HeapRing:
         self.head = 0
 
     def begin_of(self, nbytes: int) -> int | None:
-        """Return the offset at which a new slab would begin, or None without enough free space."""
+        """Return the offset at which a new slab would begin; None if free space is missing."""
         if nbytes > self.size:
             raise CapacityError(
                 f"a submit needs {nbytes} bytes of heap ring {self.number}, which has "
@@ -88,7 +88,7 @@ class HeapRing:
         return slab
 
     def release(self, slab: Slab) -> bool:
-        """Free the slab once all older slabs are free. Return whether the tail moved."""
+        """Free the slab once all older slabs are free. Return whether this call freed memory."""
         slab.is_released = True
         has_moved = False
         while self.slabs and self.slabs[0].is_released:

@@ -1,4 +1,4 @@
-"""The queues of tasks to send. Each keeps the order in which tasks entered it.
+"""The queues of tasks to send. Each queue is in the order in which tasks entered it.
 
 Invariants: a task is in ``singles`` or ``groups`` if and only if it is READY. A task in ``early``
 is PENDING, waits for one producer, which is RUNNING, and may be sent before that producer ends.
@@ -23,7 +23,7 @@ class Queues:
         (self.groups if is_group else self.singles).append(task)
 
     def remove(self, task: int) -> None:
-        """Remove a task because its state, or that of its producer, changes."""
+        """Remove a task, because its state or the state of its producer changes."""
         for queue in (self.singles, self.groups, self.early):
             if task in queue:
                 queue.remove(task)

@@ -120,7 +120,7 @@ def _normalised(
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """An entry: a task writes the region, or reads it."""
+    """An entry of the index: a region that a task writes or reads."""
 
     region: Region
     task: int

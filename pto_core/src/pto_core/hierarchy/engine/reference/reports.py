@@ -117,7 +117,7 @@ class Reports:
             self._endings.member_ended(task, Outcome.FAILED, cause)
 
     def deadline(self, event: Deadline) -> None:
-        """Request to kill the child if the frame that exceeded its limit is still in flight."""
+        """Add ``EndChild`` if the frame that exceeded its time limit is still in flight."""
         child = self._core.children[event.child]
         if not 0 < event.count <= child.sent:
             raise ProtocolError(

@@ -26,7 +26,7 @@ class Scopes:
         self.open.append([])
 
     def enter(self, task: int) -> None:
-        """Add the task to the innermost scope."""
+        """Add the task to the innermost scope, which keeps the task alive."""
         self.open[-1].append(task)
 
     def end(self) -> list[int]:

@@ -1,8 +1,7 @@
 """Tasks, their slots, and their reference counts.
 
 Tasks are numbered in the order of submits. Numbers are never reused, but slots are. Invariant: a
-task is in :attr:`Slots.tasks` if and only if its state is not FREE; the same holds for having a
-reference.
+task is in :attr:`Slots.tasks`, and has a reference, if and only if its state is not FREE.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Task:
     producers: dict[int, Edge] = field(default_factory=dict)
     """All producers that were found at the submit, finished or not."""
     unfinished: set[int] = field(default_factory=set)
-    """The unfinished producers: the task is PENDING because of them, or was sent before them."""
+    """The unfinished producers. The task waits for them, or was sent before its producer ended."""
     consumers: list[int] = field(default_factory=list)
     """The tasks that wait for this task, in ascending order; empty after it has finished."""
     holds: list[tuple[int, Reference]] = field(default_factory=list)
@@ -64,7 +63,7 @@ class Task:
     failure: int | None = None
     """The cause of the first member that failed in this attempt."""
     has_begun: bool = False
-    """Whether a member is known to have begun in this attempt; final after the attempt's end."""
+    """Whether a member of this attempt is known to have begun; final when the attempt ends."""
     was_skipped: bool = False
     poison: int | None = None
     """The failed task that poisons this task, which is still in a child."""

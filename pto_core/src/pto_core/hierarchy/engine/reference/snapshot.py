@@ -13,7 +13,7 @@ from pto_core.interfaces.scheduler import Snapshot
 
 
 def snapshot_of(core: Core) -> Snapshot:
-    """Make a snapshot; it does not change afterwards."""
+    """Return a snapshot. It does not change when the engine changes."""
     return {
         "run": {
             "is_running": core.is_running,

@@ -1,6 +1,6 @@
 """Handle submits: checks, dependencies, and allocations.
 
-All steps that can be refused or blocked come before the first change of state.
+All checks that can refuse or block a submit come before the first change of state.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Draft:
     keys: int = 0
     """The number of allocated tensors of size 0."""
     placed: int = 0
-    """The number of bytes of the reservation that are already in use."""
+    """The number of bytes of the reservation that are already assigned to tensors."""
 
 
 class Submission:
@@ -99,7 +99,7 @@ class Submission:
         task.entries.append(self._core.regions.add(region, task.number, is_writer=True))
 
     def _draft(self, spec: Submit | None, nbytes: int) -> Draft | None:
-        """Find edges, owners and free space; without free space, add ``Blocked``, return None."""
+        """Find edges, owners and free space. If space is missing, add ``Blocked``; return None."""
         core = self._core
         ring = core.rings[core.scopes.ring]
         draft = Draft(nbytes, 0)
@@ -193,7 +193,7 @@ class Submission:
         return self._core.slots.tasks[slab.task].references[Reference.SCOPE] > 0
 
     def _place(self, draft: Draft, tensor: Tensor) -> int:
-        """Return the tensor's address, from the reservation if it has none."""
+        """Return the tensor's address; if it has none, assign an address in the reservation."""
         if not is_allocated(tensor):
             return tensor.address
         core = self._core
@@ -208,7 +208,7 @@ class Submission:
         return address
 
     def _take(self, spec: Submit | None, draft: Draft) -> Task:
-        """Take the slot and the slab, and add the answer ``Submitted``."""
+        """Take the slot and the slab, and return the task; add the instruction ``Submitted``."""
         core = self._core
         task = core.slots.take(spec)
         if draft.nbytes:

@@ -89,7 +89,7 @@ class Stream:
         return bool(self.ends())
 
     def ends(self) -> list[int]:
-        """Return the start of the first part and the end of each part; empty while incomplete."""
+        """Return the offsets where parts of the next message begin or end; empty until complete."""
         if len(self.received) < HEAD.size:
             return []
         mark, count = HEAD.unpack_from(self.received)
@@ -209,7 +209,7 @@ class ListeningEnd(End):
             return False
 
     def polled(self) -> list[tuple[socket.socket, bool]]:
-        """List the sockets; the listening socket is one of them."""
+        """List the sockets that wait() polls, including the listening socket."""
         return [(self.server, False), *super().polled()]
 
     def send(self, peer: Peer, parts: Sequence[Buffer]) -> bool:
