@@ -61,7 +61,7 @@ bool is_count_expected(PTO2Runtime& runtime, const Config& config, int num_args)
   std::snprintf(
       text, sizeof text,
       "the orchestration expects %d arguments (expected_arg_count of "
-      "aicpu_orchestration_config) but got %d; each tensor and each scalar in the list of "
+      "aicpu_orchestration_config) but was given %d; each tensor and each scalar in the list of "
       "the case is one argument",
       static_cast<int>(config.expected_arg_count), num_args);
   runtime.calls->fail(runtime.instance, text, "", 0);
