@@ -117,7 +117,7 @@ TEST(one_bell_serves_many_ringers_and_sleepers) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(a_wait_comes_back_when_nothing_happens) {
+TEST(a_wait_ends_after_its_time_limit) {
   pto_bell bell{};
   const uint64_t begin = monotonic_ns();
   CHECK(!Waiter(&bell, nullptr, 1).wait([] { return false; }));
@@ -125,7 +125,7 @@ TEST(a_wait_comes_back_when_nothing_happens) {
   CHECK(passed >= 50'000'000 && passed < 10 * kSecond);
 }
 
-TEST(a_ring_costs_a_call_only_once_until_somebody_sleeps_again) {
+TEST(a_ring_without_a_new_sleeper_makes_no_system_call) {
   pto_bell bell{};
   ring_published(&bell);
   CHECK_EQUAL(bell.rung, 0u);
@@ -139,7 +139,7 @@ TEST(a_ring_costs_a_call_only_once_until_somebody_sleeps_again) {
   CHECK_EQUAL(bell.rung, 2u);
 }
 
-TEST(a_ring_for_nothing_ends_no_wait) {
+TEST(a_ring_without_a_publication_ends_no_wait) {
   pto_bell bell{};
   std::atomic<bool> is_done{false};
   std::thread ringer([&] {
@@ -153,14 +153,14 @@ TEST(a_ring_for_nothing_ends_no_wait) {
   ringer.join();
 }
 
-TEST(a_waiter_announces_itself_before_it_looks_a_last_time) {
+TEST(a_waiter_announces_itself_before_its_last_check) {
   pto_bell bell{};
   bool is_announced = false;
   Waiter waiter(&bell, nullptr, 1, kSleepAtOnce);
   CHECK(waiter.wait([&] { return is_announced; }, [&] { is_announced = true; }));
 }
 
-TEST(places_to_spin_are_limited_and_given_back) {
+TEST(spin_places_are_limited_and_freed) {
   SpinPlaces places{};
   places.set_limit(1);
   CHECK(places.take(1) == -1);
@@ -176,7 +176,7 @@ TEST(places_to_spin_are_limited_and_given_back) {
   CHECK(places.limit == SpinPlaces::kPlaces);
 }
 
-TEST(a_spin_gives_its_place_back) {
+TEST(a_spin_frees_its_place) {
   SpinPlaces places{};
   places.set_limit(2);
   pto_bell bell{};

@@ -44,7 +44,7 @@ bool is_same(const pto_tensor& a, const pto_tensor& b) {
   return std::memcmp(&a, &b, sizeof a) == 0;
 }
 
-TEST(what_is_written_is_read_back) {
+TEST(encoded_blobs_are_decoded) {
   Random random(1);
   for (int round = 0; round < 2000; ++round) {
     std::vector<pto_tensor> tensors(random() % 20);
@@ -79,7 +79,7 @@ bool is_refused(std::span<const std::byte> bytes) {
 
 // Invariant: Frames and arguments may contain any bytes: an invalid length or index is refused with
 // a protocol error before use.
-TEST(random_bytes_only_raise) {
+TEST(random_bytes_cause_at_most_a_refusal) {
   Random random(2);
   for (int round = 0; round < 200000; ++round) {
     Bytes bytes(random() % 300);
@@ -95,7 +95,7 @@ TEST(random_bytes_only_raise) {
   }
 }
 
-TEST(a_changed_blob_is_refused_or_still_counts) {
+TEST(a_changed_blob_is_refused_or_valid) {
   Random random(3);
   int refused = 0;
   for (int round = 0; round < 100000; ++round) {
@@ -115,7 +115,7 @@ void refuses(const pto_tensor& tensor) {
   CHECK(is_refused(bytes.all()));
 }
 
-TEST(tensors_that_cannot_be_are_refused) {
+TEST(impossible_tensors_are_refused) {
   Random random(4);
   pto_tensor good{};
   good.ndims = 2;
@@ -149,7 +149,7 @@ TEST(an_empty_dimension_hides_the_others) {
   CHECK_EQUAL(bytes, 0u);
 }
 
-TEST(every_length_but_the_right_one_is_refused) {
+TEST(every_wrong_length_is_refused) {
   const pto_tensor tensors[2] = {};
   const uint64_t scalars[3] = {};
   Bytes whole(blob_bytes(2, 3) + 16);

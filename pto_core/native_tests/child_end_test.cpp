@@ -11,7 +11,7 @@
 
 // Counts the calls of receive().
 struct pto_child_end {
-  int looks = 0;
+  int receives = 0;
 };
 
 namespace {
@@ -19,7 +19,7 @@ namespace {
 using namespace pto::hierarchy;
 
 int32_t receive(pto_child_end* end, pto_frame_view*, int32_t) {
-  end->looks += 1;
+  end->receives += 1;
   return 0;
 }
 
@@ -44,17 +44,17 @@ struct IdleChild {
   ChildEnd end{api, &raw, progress, 0, false};
 };
 
-TEST(who_waited_in_vain_sleeps_at_once) {
-  constexpr int kLooksOfASleep = 3;
+TEST(a_wait_after_an_idle_wait_sleeps_at_once) {
+  constexpr int kReceivesOfASleep = 3;
   constexpr int kWaits = 4;
   IdleChild child;
   CHECK(!child.end.wait_for_frames());
-  child.raw.looks = 0;
+  child.raw.receives = 0;
   for (int i = 0; i < kWaits; ++i) CHECK(!child.end.wait_for_frames());
-  CHECK_EQUAL(child.raw.looks, kWaits * kLooksOfASleep);
+  CHECK_EQUAL(child.raw.receives, kWaits * kReceivesOfASleep);
 }
 
-TEST(a_ring_brings_back_who_waits_though_there_is_nothing_to_see) {
+TEST(a_ring_ends_a_wait_even_without_a_frame) {
   IdleChild child;
   std::atomic<bool> is_over{false};
   std::thread ringing([&] {

@@ -56,7 +56,7 @@ class World {
 
 }  // namespace
 
-TEST(where_nothing_runs_the_first_vain_attempt_is_the_proof) {
+TEST(without_running_tasks_the_first_failed_attempt_is_the_proof) {
   World world([](int32_t, const pto_frame&, const uint64_t*, std::string*) { return true; });
   world.group.driver->run_begin(Hazards::kRaw);
   CHECK(world.allocates_too_much());
@@ -68,7 +68,7 @@ TEST(where_nothing_runs_the_first_vain_attempt_is_the_proof) {
 // the first attempt after the end of the last task.
 //
 // A running task may free the requested memory; when the last task has ended, no task can.
-TEST(a_task_that_runs_is_waited_for_and_its_end_is_the_proof) {
+TEST(the_end_of_the_last_running_task_is_the_proof) {
   std::atomic<bool> is_open{false};
   World world([&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     is_open.wait(false);

@@ -43,7 +43,7 @@ TEST(many_chains_give_the_sequential_answer) {
   for (size_t i = 0; i < words.size(); ++i) CHECK_EQUAL(words[i], expected[i]);
 }
 
-TEST(a_failure_poisons_what_follows_and_names_its_cause) {
+TEST(a_failure_poisons_its_consumers_and_has_a_cause) {
   std::vector<uint64_t> words(8);
   ChildGroup group(2, 16, [](int32_t, const pto_frame&, const uint64_t* data, std::string* text) {
     *word_of(data) += 1;
@@ -73,7 +73,7 @@ TEST(a_failure_poisons_what_follows_and_names_its_cause) {
 
 // Invariant: No task is lost with its child: answers and progress marks count, and the other tasks
 // fail or run again, after their changed regions were restored.
-TEST(a_child_that_is_lost_again_and_again_loses_no_task) {
+TEST(repeated_losses_of_a_child_lose_no_task) {
   std::vector<uint64_t> words(16), expected(16);
   ChildGroup group(3, 16, fold, true);
   std::mt19937 random(2);
@@ -95,7 +95,7 @@ TEST(a_child_that_is_lost_again_and_again_loses_no_task) {
 
 // Invariant: One thread at a time drives a Worker. No thread waits for the driver role, or sleeps,
 // with the GIL.
-TEST(the_thread_of_the_driver_goes_on_while_the_program_does_something_else) {
+TEST(the_drivers_thread_drives_while_the_program_does_other_work) {
   std::vector<uint64_t> words(4);
   std::atomic<int> ran = 0;
   ChildGroup group(2, 16, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
@@ -123,7 +123,7 @@ TEST(the_thread_of_the_driver_goes_on_while_the_program_does_something_else) {
   }
 }
 
-TEST(the_thread_of_the_driver_goes_on_after_a_pause_in_which_it_fell_asleep) {
+TEST(the_drivers_thread_drives_again_after_a_sleep) {
   std::atomic<int> ran = 0;
   ChildGroup group(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     ran += 1;
@@ -259,7 +259,7 @@ TEST(a_task_past_its_deadline_ends_its_child_and_runs_again) {
   CHECK_EQUAL(group.driver->ask()->core.engine->failures().size(), size_t{0});
 }
 
-TEST(a_replay_that_stops_in_a_scope_ends_and_its_graph_is_let_go_of) {
+TEST(a_replay_that_stops_in_a_scope_ends_and_releases_its_graph) {
   ChildGroup group(1, 4, fold, false, 4096);
   auto graph = std::make_shared<CapturedGraph>();
   graph->bases = {0};
@@ -286,7 +286,7 @@ TEST(a_replay_that_stops_in_a_scope_ends_and_its_graph_is_let_go_of) {
   group.driver->run_end();
 }
 
-TEST(a_child_that_dies_between_a_skip_and_its_answer_is_lost_and_nothing_else) {
+TEST(a_child_that_dies_between_skip_and_answer_loses_no_other_task) {
   std::atomic<bool> may_end = false;
   ChildGroup group(2, 4, [&](int32_t child, const pto_frame&, const uint64_t*, std::string*) {
     while (child == 0 && !may_end) std::this_thread::yield();
@@ -358,7 +358,7 @@ struct Relay {
 
 // Invariant: Frames that a lost child had passed on to another host count as begun, and those that
 // it had only received do not.
-TEST(frames_that_were_passed_on_count_as_begun_and_others_run_elsewhere) {
+TEST(frames_passed_on_count_as_begun_and_others_run_on_another_child) {
   Relay relay(5);
   relay.group.driver->run_begin(Hazards::kRaw);
   relay.submit_to_relay(0, 0);
@@ -430,7 +430,7 @@ TEST(a_task_that_began_too_long_ago_on_the_other_host_ends_the_relay) {
 
 // Invariant: Only a child that sends an invalid answer is ended for it, and the exit of a child is
 // never attributed to its successor.
-TEST(what_cannot_be_ends_the_child_that_says_it_and_no_wait) {
+TEST(an_impossible_report_ends_only_the_child_that_sent_it) {
   ChildGroup group(2, 4, fold);
   std::vector<uint64_t> words(2);
   group.child(0).lies = true;
@@ -466,7 +466,7 @@ TEST(the_exit_of_a_child_that_was_restarted_meanwhile_is_not_requested) {
 }
 
 // Invariant: While tasks of a run are alive, the driver checks its children every 50 ms.
-TEST(children_are_looked_after_while_the_program_only_submits) {
+TEST(children_are_checked_while_the_program_only_submits) {
   ChildGroup group(1, 4, fold);
   std::vector<uint64_t> words(1);
   group.driver->run_begin(Hazards::kRaw);
@@ -478,7 +478,7 @@ TEST(children_are_looked_after_while_the_program_only_submits) {
   group.driver->run_end();
 }
 
-TEST(who_only_asks_does_not_keep_the_driver_from_its_work) {
+TEST(queries_do_not_keep_the_drivers_thread_from_driving) {
   std::atomic<int> ran = 0;
   ChildGroup group(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     ran += 1;
@@ -502,7 +502,7 @@ TEST(who_only_asks_does_not_keep_the_driver_from_its_work) {
 
 // Invariant: Closing ends an open run: waiters return, later submits and waits are refused, and
 // memory is freed when no thread is in the driver.
-TEST(a_driver_that_is_stopped_lets_everybody_go_and_nobody_in) {
+TEST(a_stopped_driver_ends_all_waits_and_refuses_new_calls) {
   std::atomic<bool> may_end = false;
   ChildGroup group(2, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     while (!may_end) std::this_thread::yield();
@@ -547,7 +547,7 @@ TEST(a_driver_that_is_stopped_lets_everybody_go_and_nobody_in) {
   CHECK_EQUAL(came_back.load(), 1);
 }
 
-TEST(causes_go_with_their_runs_but_for_those_that_later_tasks_fail_for) {
+TEST(causes_are_dropped_with_their_runs_unless_later_tasks_need_them) {
   ChildGroup group(2, 4, fold);
   std::vector<uint64_t> words(1);
   group.kill(0, false);
@@ -569,7 +569,7 @@ TEST(causes_go_with_their_runs_but_for_those_that_later_tasks_fail_for) {
 }
 
 // Invariant: Control frames keep their order among the tasks of a child.
-TEST(control_frames_keep_their_place_and_are_answered) {
+TEST(control_frames_keep_their_order_and_are_answered) {
   std::vector<uint64_t> words(1);
   ChildGroup group(1, 8, fold);
   group.driver->run_begin(Hazards::kRaw);

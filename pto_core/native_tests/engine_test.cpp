@@ -293,7 +293,7 @@ TEST(a_run_of_100000_tasks_under_full_hazards_with_lost_children) {
   world.run(kTasks, Hazards::kFull, 0.003);
 }
 
-TEST(many_short_runs_use_what_the_runs_before_left) {
+TEST(many_short_runs_reuse_the_memory_of_earlier_runs) {
   World world(3, 5, 7, uint64_t{1} << 20);
   for (int run = 0; run < 300; ++run) {
     world.run(60, run % 3 == 0 ? Hazards::kRaw : Hazards::kFull, run % 5 == 0 ? 0.01 : 0);
@@ -377,7 +377,7 @@ TEST(a_warm_engine_allocates_nothing) {
   CHECK_EQUAL(allocations, before);
 }
 
-TEST(every_pair_of_state_and_event_moves_as_the_table_says_or_changes_nothing) {
+TEST(every_event_follows_the_transition_table_or_changes_nothing) {
   for (uint8_t state = 0; state < kStates; ++state) {
     for (uint8_t event = 0; event < kStateEvents; ++event) {
       Slots slots;

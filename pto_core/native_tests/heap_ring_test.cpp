@@ -29,7 +29,7 @@ TEST(a_range_never_straddles_the_end) {
   CHECK(range.fits && range.position == 0 && range.begin == 100 && range.end == 140);
 }
 
-TEST(what_was_skipped_is_free_again_with_what_lay_before_it) {
+TEST(skipped_units_are_freed_with_the_range_before_them) {
   HeapRing ring(100);
   CHECK(ring.try_reserve(60, 0).end == 60);
   CHECK(ring.try_reserve(60, 60).begin == 100);  // skips [60, 100)
@@ -38,7 +38,7 @@ TEST(what_was_skipped_is_free_again_with_what_lay_before_it) {
   CHECK(!ring.try_reserve(1, 60).fits);
 }
 
-TEST(an_empty_ring_takes_a_range_of_its_size_wherever_the_head_is) {
+TEST(an_empty_ring_accepts_a_range_of_its_size_at_any_head) {
   HeapRing ring(100);
   CHECK(ring.try_reserve(30, 0).fits);
   CHECK(ring.used(30) == 0);
@@ -56,14 +56,14 @@ TEST(a_refused_reservation_changes_nothing) {
   CHECK(ring.try_reserve(30, 0).position == 70);
 }
 
-TEST(an_empty_range_needs_no_room) {
+TEST(an_empty_range_needs_no_free_space) {
   HeapRing ring(8);
   CHECK(ring.try_reserve(8, 0).fits);
   const HeapRing::Range range = ring.try_reserve(0, 0);
   CHECK(range.fits && range.begin == 8 && range.end == 8);
 }
 
-TEST(unusable_units_are_never_given_out) {
+TEST(unusable_units_are_never_reserved) {
   HeapRing pool(16, 1);
   CHECK(pool.capacity() == 15);
   CHECK(pool.try_reserve(15, 0).position == 1);
@@ -110,7 +110,7 @@ void random_ranges(uint64_t seed) {
   }
 }
 
-TEST(random_ranges_never_overlap_and_lie_where_their_sizes_say) {
+TEST(random_ranges_never_overlap_and_their_places_depend_on_sizes_only) {
   for (uint64_t seed = 1; seed <= 500; ++seed) random_ranges(seed);
 }
 

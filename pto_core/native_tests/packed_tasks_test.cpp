@@ -33,7 +33,7 @@ std::string packed_task(uint64_t number, const std::string& blob, uint64_t requi
   return packed;
 }
 
-TEST(a_task_is_read_as_it_was_packed) {
+TEST(a_packed_task_is_unpacked) {
   const std::string blob = arguments(0, 24);
   const std::string packed = packed_task(9, blob);
   PackedTask task;

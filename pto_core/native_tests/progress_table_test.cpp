@@ -67,7 +67,7 @@ TEST(a_skipped_frame_is_completed_without_a_start) {
   CHECK(progress->child(0).started == 2 && progress->child(0).completed == 1);
 }
 
-TEST(frames_that_leave_this_host_may_have_begun) {
+TEST(frames_sent_to_another_host_may_have_begun) {
   ProgressTableMemory progress(2);
   progress->pass_on(1, 3);
   CHECK(progress->child(1).may_have_begun == 3 && progress->child(1).started == 0);
@@ -81,7 +81,7 @@ TEST(frames_that_leave_this_host_may_have_begun) {
   CHECK(progress->child(1).may_have_begun == 5 && progress->child(1).started == 6);
 }
 
-TEST(children_that_pass_nothing_on_leave_may_have_begun_alone) {
+TEST(children_that_pass_no_frames_on_do_not_write_may_have_begun) {
   ProgressTableMemory progress(1);
   run_frame(*progress, 0);
   progress->complete(0, false);
@@ -107,7 +107,7 @@ TEST(a_skip_ends_the_wait_for_one_frame_only) {
   CHECK(progress->requirement(0, 7 + kLargestWindow, 1, 1) == Requirement::kPending);
 }
 
-TEST(an_outcome_that_is_gone_was_a_success_unless_the_parent_said_skip) {
+TEST(an_overwritten_outcome_was_a_success_unless_the_parent_set_a_skip) {
   ProgressTableMemory progress(2);
   run_frame(*progress, 1, false);
   while (progress->child(1).completed <= kOutcomesTrusted) run_frame(*progress, 1);
@@ -120,7 +120,7 @@ TEST(an_outcome_that_is_gone_was_a_success_unless_the_parent_said_skip) {
 
 // Invariant: Task frames of a child are counted from 1, over all its connections. Tasks that a lost
 // child had not completed count as failed.
-TEST(what_a_lost_child_had_not_done_has_failed) {
+TEST(uncompleted_frames_of_a_lost_child_have_failed) {
   ProgressTableMemory progress(2);
   run_frame(*progress, 1);
   progress->start(1);  // the child dies in this frame
@@ -138,7 +138,7 @@ TEST(what_a_lost_child_had_not_done_has_failed) {
   CHECK(progress->requirement(0, 1, 1, 6) == Requirement::kMet);
 }
 
-TEST(times_are_noted_when_they_are_wanted) {
+TEST(start_times_are_recorded_if_requested) {
   ProgressTableMemory progress(1);
   run_frame(*progress, 0);
   CHECK(progress->child(0).started_ns == 0);
@@ -165,7 +165,7 @@ Requirement wait_for(const ProgressTable& progress, int32_t child, uint64_t coun
 }
 
 // A chain that alternates between children: every frame requires the previous one.
-TEST(a_chain_over_children_never_stops) {
+TEST(a_chain_that_alternates_between_children_never_stalls) {
   constexpr int32_t kChildren = 3;
   ProgressTableMemory progress(kChildren);
   std::vector<uint64_t> values(1, 0);  // only the thread whose turn it is accesses it
@@ -192,7 +192,7 @@ TEST(a_chain_over_children_never_stops) {
 // One child runs far ahead, and some of its frames fail. The other child must evaluate the
 // requirement of every frame as the parent would. The parent (the test) lets the first child
 // continue only after it has set the skips.
-TEST(a_consumer_far_behind_judges_as_the_parent_would) {
+TEST(a_consumer_far_behind_evaluates_as_the_parent_does) {
   ProgressTableMemory progress(2);
   const auto fails = [](uint64_t count) { return count % 7 == 3; };
   std::atomic<uint64_t> limit{kLargestWindow};
@@ -228,7 +228,7 @@ TEST(a_consumer_far_behind_judges_as_the_parent_would) {
 }
 
 // The parent sets the skip while the child is about to sleep.
-TEST(a_skip_wakes_who_waits_for_what_never_comes) {
+TEST(a_skip_wakes_a_child_that_waits_for_a_lost_frame) {
   ProgressTableMemory progress(2);
   std::thread child([&] {
     for (uint64_t count = 1; count <= kFrames / 4; ++count) {

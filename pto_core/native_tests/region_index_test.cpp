@@ -114,7 +114,7 @@ TEST(keys_meet_equal_keys_only) {
   CHECK(index.find(Region::range(4000, 200)) == Ids{2});
 }
 
-TEST(a_writer_covers_what_lies_in_it) {
+TEST(a_writer_covers_the_regions_inside_it) {
   Index index;
   for (uint32_t tile = 0; tile < 16; ++tile) {
     index.write(box(0, 4, {{64, tile / 4 * 16, 16}, {64, tile % 4 * 16, 16}}), tile);
@@ -128,7 +128,7 @@ TEST(a_writer_covers_what_lies_in_it) {
   CHECK(index.find(box(0, 4, {{64, 0, 16}, {64, 0, 16}})) == Ids{17});
 }
 
-TEST(what_is_not_live_goes_when_it_is_met) {
+TEST(dead_values_are_removed_when_a_search_finds_them) {
   Index index;
   for (uint32_t id = 0; id < 8; ++id) index.write(box(0, 4, {{64, id * 8, 8}}), id);
   index.policy.alive_from = 4;
@@ -157,7 +157,7 @@ TEST(restart_forgets) {
   }
 }
 
-TEST(every_shape_there_is_in_a_small_index) {
+TEST(all_shapes_in_a_small_index) {
   Index index(1000);
   uint32_t id = 0;
   for (uint64_t extent = 1; extent <= 40; ++extent) {
@@ -171,7 +171,7 @@ TEST(every_shape_there_is_in_a_small_index) {
 }
 
 // The cost of a look-up, counted in steps, does not depend on the number of regions.
-TEST(a_lookup_looks_at_few_cells_among_many_regions) {
+TEST(a_lookup_reads_few_cells_among_many_regions) {
   Index index(20000);
   const auto tile = [](uint64_t at) {
     return box(0, 4, {{4096, at / 128 * 32, 32}, {4096, at % 128 * 32, 32}});

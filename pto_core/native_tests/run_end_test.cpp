@@ -5,7 +5,7 @@
 #include "driver/child_group.hpp"
 #include "driver/tasks.hpp"
 
-TEST(a_run_that_is_over_before_the_driver_is_stopped_does_not_say_so) {
+TEST(a_run_that_is_over_before_the_stop_reports_no_stop) {
   std::atomic<bool> may_end = false;
   ChildGroup group(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     while (!may_end) std::this_thread::yield();
@@ -29,7 +29,7 @@ TEST(a_run_that_is_over_before_the_driver_is_stopped_does_not_say_so) {
   CHECK(group.driver->ask()->core.engine->failures().empty());
 }
 
-TEST(an_interrupted_run_is_over_however_late_the_end_of_a_child_is_told) {
+TEST(an_interrupted_run_ends_even_if_a_child_exit_is_reported_late) {
   ChildGroup group(1, 4, fold);
   group.child(0).stop();  // frames that are sent to it stay in flight
   std::vector<uint64_t> words(1);
@@ -53,7 +53,7 @@ TEST(an_interrupted_run_is_over_however_late_the_end_of_a_child_is_told) {
   CHECK(!group.driver->flags().is_running);
 }
 
-TEST(a_failure_that_nobody_waited_for_goes_with_its_run) {
+TEST(an_unreported_failure_is_dropped_with_its_run) {
   std::atomic<bool> has_failed = false;
   ChildGroup group(1, 4, [&](int32_t, const pto_frame&, const uint64_t*, std::string*) {
     while (!has_failed) std::this_thread::yield();
@@ -143,7 +143,7 @@ TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
   }
 }
 
-TEST(a_run_that_is_stopped_while_its_end_is_waited_for_says_so) {
+TEST(a_run_that_is_stopped_during_its_end_reports_the_stop) {
   std::atomic<bool> is_looked = false;
   ChildGroup group(1, 4, fold);
   group.child(0).stop();  // frames that are sent to it stay in flight
