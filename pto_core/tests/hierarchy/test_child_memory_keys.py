@@ -64,7 +64,7 @@ def test_memory_of_a_child_at_an_address_of_a_heap_ring_has_no_owner() -> None:
 @pytest.mark.parametrize(
     ("tensor", "message"),
     [
-        (Tensor(X, 8, Tag.INPUT, child=2), "memory of child 2; there are children 0 to 1"),
+        (Tensor(X, 8, Tag.INPUT, child=2), "memory of child 2, which does not exist; use 0 to 1"),
         (Tensor((1 << 48) - 4, 8, Tag.INPUT, child=0), "child 0 that ends at 0x1000000000004"),
         (Tensor(0, 8, Tag.OUTPUT, child=1), "OUTPUT tensor of a child's memory without"),
     ],

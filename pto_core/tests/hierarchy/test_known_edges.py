@@ -193,10 +193,10 @@ def test_edges_to_anything_but_earlier_tasks_are_refused() -> None:
     engine.handle(RunBegin())
     engine.handle(Submit(SUB))
     for known, message in (
-        (Known(((2, 1),)), "the task 2 submits before it, which is none of this run"),
+        (Known(((2, 1),)), "the task 2 submits before it, which does not belong to this run"),
         (Known(((0, 1),)), "the task 0 submits before it"),
         (Known((), (5,)), "the task 5 submits before it"),
-        (Known((), (1,)), "which has none in an open scope"),
+        (Known((), (1,)), "which has no buffer in an open scope"),
     ):
         with pytest.raises(UsageError, match=message):
             engine.handle(Submit(SUB, (Member((Tensor(0, 8, Tag.OUTPUT),)),), known=known))

@@ -267,10 +267,10 @@ def test_a_submit_names_earlier_tasks_of_its_run_alone(producer):
     [
         ({"members": ()}, "without members"),
         ({"members": (Member(),) * 3}, "3 members for 2 SUB children"),
-        ({"kind": Kind.NEXT_LEVEL}, "for NEXT_LEVEL children, and there are none; .*device_ids"),
+        ({"kind": Kind.NEXT_LEVEL}, "for NEXT_LEVEL children, but there are none; .*device_ids"),
         ({"pins": (7,)}, "worker 7 is not a SUB child"),
-        ({"pins": (0, 1)}, "2 workers named for 1 members"),
-        ({"members": (Member(),) * 2, "pins": (1, 1)}, "name one twice"),
+        ({"pins": (0, 1)}, "2 workers were passed for 1 members"),
+        ({"members": (Member(),) * 2, "pins": (1, 1)}, "contain a child twice"),
         ({"retries": -1}, "pass 0 or more"),
         ({"members": (Member((Tensor(0, 4, Tag.INPUT),)),)}, "only OUTPUT is allocated"),
         ({"members": (Member((Tensor(1, -4, Tag.INPUT),)),)}, "are not a tensor"),

@@ -36,8 +36,8 @@ void check_pins(const Core& core, const Submission& submission) {
   const std::span<const int32_t> pins = submission.pins;
   if (pins.empty()) return;
   if (pins.size() != submission.members.size()) {
-    refuse(std::to_string(pins.size()) + " workers named for " +
-           std::to_string(submission.members.size()) + " members; name one for each");
+    refuse(std::to_string(pins.size()) + " workers were passed for " +
+           std::to_string(submission.members.size()) + " members; pass one for each member");
   }
   for (size_t at = 0; at < pins.size(); ++at) {
     const int32_t pin = pins[at];
@@ -47,13 +47,13 @@ void check_pins(const Core& core, const Submission& submission) {
     const uint8_t kind = static_cast<uint8_t>(submission.kind);
     for (const Child* child : core.children.of_kind(kind)) there.push_back(child->number);
     refuse("worker " + std::to_string(pin) + " is not a " + kKindNames[kind] +
-           " child; there are " + list_of(there));
+           " child; use one of " + list_of(there));
   }
   for (size_t at = 1; at < pins.size(); ++at) {
     if (std::find(pins.begin(), pins.begin() + static_cast<ptrdiff_t>(at), pins[at]) !=
         pins.begin() + static_cast<ptrdiff_t>(at)) {
       refuse("workers " + list_of(pins) +
-             " name one twice; the members of a group run on distinct ones");
+             " contain a child twice; the members of a group need different children");
     }
   }
 }
@@ -95,7 +95,7 @@ void check_box(const Tensor& tensor) {
 // not use these bits.
 void check_child_memory(const Core& core, const Tensor& tensor) {
   if (tensor.child < 0 || static_cast<uint32_t>(tensor.child) >= core.children.size()) {
-    refuse("memory of child " + std::to_string(tensor.child) + "; there are children 0 to " +
+    refuse("memory of child " + std::to_string(tensor.child) + ", which does not exist; use 0 to " +
            std::to_string(core.children.size() - 1));
   }
   if (is_allocated(tensor)) refuse("an OUTPUT tensor of a child's memory without an address");
@@ -138,14 +138,14 @@ void check_submission(const Core& core, const Submission& submission) {
   const size_t count = submission.members.size();
   const uint8_t kind = static_cast<uint8_t>(submission.kind);
   const size_t children = core.children.of_kind(kind).size();
-  if (count < 1) refuse("a task without members; pass arguments for at least one");
+  if (count < 1) refuse("a task without members; pass arguments for at least one member");
   if (children == 0) {
-    refuse(std::string("a task for ") + kKindNames[kind] + " children, and there are none; " +
+    refuse(std::string("a task for ") + kKindNames[kind] + " children, but there are none; " +
            kMore[kind]);
   }
   if (count > children) {
     refuse("a group of " + std::to_string(count) + " members for " + std::to_string(children) +
-           " " + kKindNames[kind] + " children; make it smaller or add children");
+           " " + kKindNames[kind] + " children; use a smaller group or add children");
   }
   if (submission.retries < 0) {
     refuse("retries " + std::to_string(submission.retries) + ", timeout " +

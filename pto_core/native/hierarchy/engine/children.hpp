@@ -136,7 +136,8 @@ class Children {
   Child& reported(int32_t number) {
     if (number < 0 || static_cast<uint64_t>(number) >= all_.size()) {
       throw Refusal(Refusal::Kind::kProtocol, "child " + std::to_string(number) +
-                                                  " is not one of " + std::to_string(all_.size()));
+                                                  " does not exist; there are " +
+                                                  std::to_string(all_.size()) + " children");
     }
     return all_[static_cast<uint64_t>(number)];
   }

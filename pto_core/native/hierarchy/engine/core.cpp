@@ -16,7 +16,7 @@ const Configuration& checked(const Configuration& configuration) {
   for (const RingConfiguration& ring : configuration.rings) {
     if (ring.size < kSlabBytes || ring.size % kSlabBytes || ring.address % kSlabBytes) {
       refuse("a heap ring of " + std::to_string(ring.size) +
-             " bytes; heap_ring_size is a multiple of 1024, at least 1024");
+             " bytes; heap_ring_size must be a multiple of 1024, at least 1024");
     }
   }
   for (const ChildConfiguration& child : configuration.children) {

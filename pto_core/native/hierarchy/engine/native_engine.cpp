@@ -37,7 +37,8 @@ void NativeEngine::run_begin(Hazards hazards, Instructions& out) {
   begin_event(out);
   Core& core = parts_->core;
   if (core.is_running) {
-    throw Refusal(Refusal::Kind::kUsage, "a run begins while another is under way; end that first");
+    throw Refusal(Refusal::Kind::kUsage,
+                  "a run begins while another is under way; end the other run first");
   }
   core.restart(hazards);
   core.begin_scope();
@@ -84,7 +85,7 @@ void NativeEngine::scope_end(Instructions& out) {
   begin_event(out);
   check_open("scope");
   if (parts_->core.depth() == 0) {
-    throw Refusal(Refusal::Kind::kUsage, "no scope is open; the outermost ends with the run");
+    throw Refusal(Refusal::Kind::kUsage, "no scope is open; the outermost scope ends with the run");
   }
   end_scope();
   end_event();

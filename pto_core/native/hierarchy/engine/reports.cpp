@@ -115,7 +115,7 @@ void Reports::deadline(int32_t number, uint64_t count, int64_t cause) {
   Child& child = core_.children.reported(number);
   if (count < 1 || count > child.sent) {
     refuse("a deadline for frame " + std::to_string(count) + " of " + name_of(child) +
-           ", which was sent " + std::to_string(child.sent));
+           ", but only " + std::to_string(child.sent) + " frames were sent to it");
   }
   if (count <= child.completed || !child.add_deadline(count, cause)) return;
   Instruction end = instruction(Instruction::What::kEndChild, kNone);

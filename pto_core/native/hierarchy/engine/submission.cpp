@@ -113,7 +113,7 @@ void SubmissionPart::take_known(const Known& known) {
   const auto earlier = [&](uint32_t distance) {
     if (distance >= 1 && distance <= core_.tasks) return number - distance;
     refuse("task " + std::to_string(number) + " cannot wait for the task " +
-           std::to_string(distance) + " submits before it, which is none of this run");
+           std::to_string(distance) + " submits before it, which does not belong to this run");
   };
   for (const Known::Producer& each : known.producers) {
     producers_.push_back(producer_of(earlier(each.distance), each.why));
@@ -123,7 +123,7 @@ void SubmissionPart::take_known(const Known& known) {
     const bool owns = slot != kNoSlot && core_.slots[slot].slab_ring != kNoRing;
     if (!owns || !core_.slots[slot].is_in_scope) {
       refuse("task " + std::to_string(number) + " names a buffer of task " +
-             std::to_string(number - distance) + ", which has none in an open scope");
+             std::to_string(number - distance) + ", which has no buffer in an open scope");
     }
     owners_.push_back(slot);
   }

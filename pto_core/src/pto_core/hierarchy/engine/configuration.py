@@ -47,8 +47,8 @@ class Configuration:
         for ring in self.rings:
             if ring.size < SLAB_BYTES or ring.size % SLAB_BYTES or ring.address % SLAB_BYTES:
                 raise UsageError(
-                    f"a heap ring of {ring.size} bytes at {ring.address:#x}; heap_ring_size is a "
-                    f"multiple of {SLAB_BYTES}, at least {SLAB_BYTES}",
+                    f"a heap ring of {ring.size} bytes at {ring.address:#x}; heap_ring_size must "
+                    f"be a multiple of {SLAB_BYTES}, at least {SLAB_BYTES}",
                     name="heap_ring_size",
                     value=ring.size,
                 )

@@ -26,15 +26,17 @@ def check_submit(core: Core, spec: Submit) -> None:
     children = core.children.of_kind(spec.kind)
     count = len(spec.members)
     if count < 1:
-        raise UsageError("a task without members; pass arguments for at least one", name="members")
+        raise UsageError(
+            "a task without members; pass arguments for at least one member", name="members"
+        )
     if not children:
         raise UsageError(
-            f"a task for {spec.kind.name} children, and there are none; {_MORE[spec.kind]}"
+            f"a task for {spec.kind.name} children, but there are none; {_MORE[spec.kind]}"
         )
     if count > len(children):
         raise UsageError(
             f"a group of {count} members for {len(children)} {spec.kind.name} children; "
-            "make it smaller or add children",
+            "use a smaller group or add children",
             name="members",
             value=count,
             expected=len(children),
@@ -67,20 +69,22 @@ def _check_pins(spec: Submit, children: set[int]) -> None:
         return
     if len(spec.pins) != len(spec.members):
         raise UsageError(
-            f"{len(spec.pins)} workers named for {len(spec.members)} members; name one for each",
+            f"{len(spec.pins)} workers were passed for {len(spec.members)} members; "
+            "pass one for each member",
             name="workers",
             value=spec.pins,
         )
     strangers = [pin for pin in spec.pins if pin not in children]
     if strangers:
         raise UsageError(
-            f"worker {strangers[0]} is not a {spec.kind.name} child; there are {sorted(children)}",
+            f"worker {strangers[0]} is not a {spec.kind.name} child; use one of {sorted(children)}",
             name="workers",
             value=strangers[0],
         )
     if len(set(spec.pins)) < len(spec.pins):
         raise UsageError(
-            f"workers {list(spec.pins)} name one twice; the members of a group run on distinct ones"
+            f"workers {list(spec.pins)} contain a child twice; the members of a group need "
+            "different children"
         )
 
 
@@ -88,7 +92,7 @@ def _check_child_memory(core: Core, tensor: Tensor) -> None:
     count = len(core.children.all)
     if not 0 <= tensor.child < count:
         raise UsageError(
-            f"memory of child {tensor.child}; there are children 0 to {count - 1}",
+            f"memory of child {tensor.child}, which does not exist; use 0 to {count - 1}",
             name="child",
             value=tensor.child,
         )

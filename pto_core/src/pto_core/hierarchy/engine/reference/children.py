@@ -86,7 +86,9 @@ class Children:
 
     def __getitem__(self, number: int) -> Child:
         if not 0 <= number < len(self.all):
-            raise ProtocolError(f"child {number} is not one of {len(self.all)}", child=number)
+            raise ProtocolError(
+                f"child {number} does not exist; there are {len(self.all)} children", child=number
+            )
         return self.all[number]
 
     def of_kind(self, kind: int) -> list[Child]:

@@ -97,7 +97,9 @@ class ReferenceEngine:
         match event:
             case RunBegin(hazards):
                 if core.is_running:
-                    raise UsageError("a run begins while another is under way; end that first")
+                    raise UsageError(
+                        "a run begins while another is under way; end the other run first"
+                    )
                 core.restart(hazards)
                 core.is_running = True
                 core.scopes.begin()
@@ -107,7 +109,7 @@ class ReferenceEngine:
             case ScopeEnd():
                 check_open(core, "scope")
                 if core.scopes.depth == 0:
-                    raise UsageError("no scope is open; the outermost ends with the run")
+                    raise UsageError("no scope is open; the outermost scope ends with the run")
                 self._end_scope()
             case RunEnd():
                 check_open(core, "the end of a run")

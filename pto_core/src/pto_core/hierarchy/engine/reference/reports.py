@@ -121,8 +121,8 @@ class Reports:
         child = self._core.children[event.child]
         if not 0 < event.count <= child.sent:
             raise ProtocolError(
-                f"a deadline for frame {event.count} of child {event.child}, which was sent "
-                f"{child.sent}",
+                f"a deadline for frame {event.count} of child {event.child}, but only "
+                f"{child.sent} frames were sent to it",
                 child=event.child,
             )
         for frame in child.frames:

@@ -138,7 +138,7 @@ class Submission:
             if not 1 <= distance <= self._core.tasks:
                 raise UsageError(
                     f"task {number} cannot wait for the task {distance} submits before it, which "
-                    "is none of this run"
+                    "does not belong to this run"
                 )
         for distance, why in known.producers:
             edge = draft.edges.get(number - distance, Edge.ORDERS)
@@ -148,8 +148,8 @@ class Submission:
             slab = None if owner is None else owner.slab
             if slab is None or not self._is_in_open_scope(slab):
                 raise UsageError(
-                    f"task {number} names a buffer of task {number - distance}, which has none in "
-                    "an open scope"
+                    f"task {number} names a buffer of task {number - distance}, which has no "
+                    "buffer in an open scope"
                 )
             draft.owners.add(number - distance)
 
