@@ -38,7 +38,7 @@ Expectations expectations_of(const Core& core) {
     for (uint32_t at = slot.consumers; at != kNoEdge; at = core.edges[at].next_consumer) {
       const Edge& edge = core.edges[at];
       require(edge.producer == index && edge.is_waited_for,
-              name_of(slot) + " is the producer of the edges in its list of consumers");
+              name_of(slot) + " has an edge of another producer in its list of consumers");
       ++found[edge.consumer].unfinished;
       found[edge.consumer].unfinished_sum ^= index;
       found[edge.consumer].poisoning += poisons(edge.why);
@@ -46,7 +46,7 @@ Expectations expectations_of(const Core& core) {
     for (uint32_t at = slot.holds; at != kNoEdge; at = core.edges[at].next_hold) {
       const Edge& edge = core.edges[at];
       require(edge.consumer == index,
-              name_of(slot) + " is the consumer of the edges in its list of holds");
+              name_of(slot) + " has an edge of another consumer in its list of holds");
       ++((edge.why & kOwner) != 0 ? found[edge.producer].owner : found[edge.producer].consumer);
     }
   });
@@ -65,65 +65,65 @@ Expectations expectations_of(const Core& core) {
 void validate_task(const Slot& slot, const Expected& expected) {
   const std::string name = name_of(slot);
   const State state = slot.state;
-  require(state != State::kFree && state != State::kConsumed, name + " is alive");
+  require(state != State::kFree && state != State::kConsumed, name + " is not alive");
   const bool has_finished = state == State::kCompleted || state == State::kFailed;
   require(slot.is_unfinished != has_finished,
-          name + " holds a reference to itself only until it has finished");
+          name + ": its reference to itself contradicts its state");
   require(slot.is_in_scope == (expected.scope == 1),
-          name + " is in one scope if its scope holds a reference");
+          name + ": the reference of its scope contradicts the scopes");
   require(slot.consumer_count == expected.consumer,
-          name + " counts the references of its consumers");
-  require(slot.owner_count == expected.owner, name + " counts the references of owners");
-  require(slot.unfinished == expected.unfinished, name + " counts its unfinished producers");
+          name + " has a wrong number of references of consumers");
+  require(slot.owner_count == expected.owner, name + " has a wrong number of references of owners");
+  require(slot.unfinished == expected.unfinished,
+          name + " has a wrong number of unfinished producers");
   require(slot.unfinished_sum == expected.unfinished_sum,
-          name + " has the XOR of its unfinished producers");
-  require(slot.poisoning == expected.poisoning, name + " counts the producers that can poison it");
+          name + " has a wrong XOR of its unfinished producers");
+  require(slot.poisoning == expected.poisoning,
+          name + " has a wrong number of producers that can poison it");
   require((state == State::kPending) <= (slot.unfinished > 0),
-          name + " has an unfinished producer if it is PENDING");
+          name + " is PENDING without an unfinished producer");
   require((state == State::kReady) <= (slot.unfinished == 0),
-          name + " has no unfinished producer if it is READY");
-  require(state != State::kReady || slot.poison == kNotPoisoned,
-          name + " is not poisoned if it is READY");
+          name + " is READY with an unfinished producer");
+  require(state != State::kReady || slot.poison == kNotPoisoned, name + " is READY and poisoned");
   const uint32_t frames = state == State::kRunning ? slot.members - slot.ended : 0u;
-  require(expected.frames == frames,
-          name + " has a frame in flight for each member that has not ended");
+  require(expected.frames == frames, name + " has a wrong number of frames in flight");
   if (has_finished) {
     require(slot.consumers == kNoEdge && slot.holds == kNoEdge,
-            name + " has no edges left after it has finished");
+            name + " has finished and still has edges");
   }
 }
 
 void validate_queue(const Core& core, const Slot& slot) {
   const std::string name = name_of(slot);
   if (slot.list == 0)
-    return require(slot.state != State::kReady, name + " is in a queue if it is READY");
+    return require(slot.state != State::kReady, name + " is READY and in no queue");
   if (!core.queues.is_early(slot.list)) {
-    return require(slot.state == State::kReady, name + " is in a queue only if it is READY");
+    return require(slot.state == State::kReady, name + " is in a queue and not READY");
   }
   require(slot.state == State::kPending && slot.unfinished == 1,
-          name + " is PENDING and waits for one producer if it is in an early list");
+          name + " is in an early list, but is not PENDING with one producer");
   const Slot& producer = core.slots[slot.unfinished_sum];
   require(producer.state == State::kRunning,
-          name + " waits for a RUNNING producer if it is in an early list");
+          name + " is in an early list, but its producer is not RUNNING");
 }
 
 void validate_memory(const Core& core) {
   for (const Heap& ring : core.rings) {
     const std::string name = "ring " + std::to_string(ring.number());
-    require(ring.used() <= ring.size(), name + " uses at most as many bytes as it has");
+    require(ring.used() <= ring.size(), name + " uses more bytes than its size");
     uint64_t end = 0;
     uint64_t held = 0;
     ring.for_each([&](const Slab& slab) {
-      require(slab.begin >= end, "slabs of " + name + " do not overlap");
+      require(slab.begin >= end, "slabs of " + name + " overlap");
       end = slab.end;
       held += slab.end - slab.begin;
       const Slot& slot = core.slots[slab.slot];
       const bool is_live =
           slot.number != kNone && slot.slab_ring == ring.number() && &ring.slab(slot.slab) == &slab;
       require(slab.is_released || is_live,
-              "a slab of " + name + " belongs to a live task until it is released");
+              "a slab of " + name + " is not released and belongs to no live task");
     });
-    require(held == ring.held(), name + " counts the bytes of its slabs");
+    require(held == ring.held(), name + " has a wrong number of bytes in slabs");
   }
 }
 
@@ -137,10 +137,10 @@ void validate(const Core& core) {
     validate_task(core.slots[index], expected[index]);
     validate_queue(core, core.slots[index]);
   });
-  require(live == core.slots.live(), "the number of live tasks is counted");
+  require(live == core.slots.live(), "the number of live tasks is wrong");
   for (const Child& child : core.children.all()) {
     const std::string name = "child " + std::to_string(child.number);
-    require(child.in_flight() <= child.window, name + " has its window");
+    require(child.in_flight() <= child.window, name + " exceeds its window");
   }
   validate_memory(core);
 }
