@@ -179,7 +179,7 @@ def test_groups_that_passed_no_single_task_do_not_count():
     [
         (0, 3, None, "2 were sent"),
         (0, 0, None, "reports frame 0"),
-        (5, 1, None, "child 5 is not one"),
+        (5, 1, None, "child 5 does not exist"),
         (0, 1, SKIPPED, "requirement None has not failed"),
         (1, 1, None, "0 were sent"),
     ],
