@@ -1,7 +1,7 @@
-"""Figures of a Worker on another host beside the same Worker as a local child.
+"""Measure a Worker on another host, and compare it with the same Worker as a local child.
 
-The agent runs on this machine, over the link ``zmq`` on the loopback interface. Bare pyzmq runs
-beside it; the group ``links`` compares the link alone with it.
+The agent runs on this machine, over the link ``zmq`` on the loopback interface. Bare pyzmq is
+measured too, as a lower bound; the group ``links`` compares the link alone with it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PEER = "bare pyzmq and two parked local children"
 
 
 def figures(effort: Effort) -> Iterator[Figure]:
-    """Measure starts, trips, rates and copies, with and without CURVE."""
+    """Measure start times, round trips, task rates and copies, with and without CURVE keys."""
     with tempfile.TemporaryDirectory() as folder:
         keys = Path(folder) / "keys"
         new_keys(keys, plugins.load_link("zmq"))
@@ -205,7 +205,7 @@ def _ratio(
 
 
 def _sessions(effort: Effort, address: str, keys: Path | None, suffix: str) -> Figure:
-    """Run equal tasks in many sessions; each task notes its time in an array of its session."""
+    """Return how much later the last of many sessions completes equal work than the median one."""
     count, tasks = effort.size(SESSIONS), effort.size(SESSION_TASKS)
     with Worker(level=4, child_start_timeout_s=600) as worker:
         step = worker.register(_note_time)
@@ -250,7 +250,7 @@ def _nothing(orch: Any, args: Any, config: Any) -> None:
 
 @dataclass
 class _Pair:
-    """A Worker with a remote and a local child, and an array for both."""
+    """A Worker with one remote and one local child, and an array that both can use."""
 
     is_secure: bool
     worker: Worker
@@ -262,7 +262,7 @@ class _Pair:
     @classmethod
     @contextmanager
     def open(cls, address: str, keys: Path | None) -> Iterator[_Pair]:
-        """Start both children, without children of their own."""
+        """Start both children, which have no children of their own."""
         with Worker(level=4, child_window=WINDOW) as worker:
             step = worker.register(_nothing)
             far = worker.add_worker(Worker(level=3, host=address, keys=keys))
@@ -286,7 +286,7 @@ class _Pair:
         return percentile(times, 0.5) * 1e6
 
     def rate(self, child: int, count: int) -> float:
-        """Return the tasks in a second of a run with ``count`` tasks."""
+        """Return the tasks per second of a run with ``count`` tasks."""
 
         def graph(orch: Any, args: Any, config: Any) -> None:
             for _ in range(count):
@@ -295,7 +295,7 @@ class _Pair:
         return count / self._seconds(graph)
 
     def small_us(self, child: int, count: int) -> float:
-        """Return the time of a task with a small array of its own, in a run with many of them."""
+        """Return the time per task in a run with many tasks, each with a small array of its own."""
         parts = self.array.reshape(-1, SMALL_BYTES)
 
         def graph(orch: Any, args: Any, config: Any) -> None:
@@ -307,7 +307,7 @@ class _Pair:
         return self._seconds(graph) / count * 1e6
 
     def push(self) -> float:
-        """Return the seconds of a remote task that reads the array."""
+        """Return the seconds that a remote task takes to read the array."""
 
         def graph(orch: Any, args: Any, config: Any) -> None:
             made = TaskArgs()
@@ -322,7 +322,7 @@ class _Pair:
         return self.push()
 
     def read(self) -> float:
-        """Return the seconds of one pass over the array."""
+        """Return the seconds that one local pass over the array takes."""
         words = self.array.view(np.uint64)
         begin = time.perf_counter()
         np.bitwise_xor.reduce(words)

@@ -109,7 +109,7 @@ def test_a_large_part_is_not_copied_twice() -> None:
     assert isinstance(head, bytes)
     assert isinstance(part, memoryview)
     place = bytearray(1 << 20)
-    place[:] = part  # a view outlives its link
+    place[:] = part  # the received view stays valid after its link is closed
     assert place == bytes(1 << 20)
 
 
@@ -150,7 +150,7 @@ def test_the_problem_states_what_to_do() -> None:
             assert made.listener.address in link.problem
             time.sleep(0.05)
             made.step(0)
-            # the end of the connection does not hide the reason for it
+            # the end of the connection must not replace the reason for it
             assert words in link.problem
 
 

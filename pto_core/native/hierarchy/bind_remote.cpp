@@ -129,13 +129,13 @@ void bind_child_port(nb::module_& module) {
           },
           nb::arg("count"), nb::arg("required_child"), nb::arg("required_count"),
           "Return 0 for a requirement that is pending, 1 if it is met, 2 if it failed.")
-      .def_prop_ro("completed", &ChildPort::completed, "The frames that have ended.")
+      .def_prop_ro("completed", &ChildPort::completed, "The number of frames that have ended.")
       .def("left", &ChildPort::left, nb::arg("count"),
-           "State that frames up to `count` have left for the other host.")
+           "Record that frames up to `count` were sent to the other host.")
       .def("started", &ChildPort::started, nb::arg("count"), nb::arg("age_ns"),
-           "State that a frame started `age_ns` ago.")
+           "Record the newest frame that runs; it started `age_ns` ago.")
       .def("ended", &ChildPort::ended, nb::arg("succeeded"), nb::arg("count") = 1,
-           "State that the next `count` frames have ended.")
+           "Record that the next `count` frames have ended, with one outcome.")
       .def(
           "answer",
           [](const ChildPort& port, uint64_t count, uint16_t outcome, const nb::bytes& data) {

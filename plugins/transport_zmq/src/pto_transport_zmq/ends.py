@@ -1,4 +1,4 @@
-"""Both ends of a link.
+"""The two ends of a link: the listener, and the link that connects to it.
 
 The I/O thread of ZeroMQ leaves commands for a socket: a message arrived, space appeared, a
 connection ended. It then makes a descriptor of the socket readable. Any call to the socket may
@@ -31,7 +31,7 @@ from pto_core.interfaces import (
 from pto_transport_zmq import keys, sockets
 
 _VIEW_BYTES = 1 << 16
-"""From this size a received part is a view of ZeroMQ's memory, and a sent part is not copied."""
+"""Parts of at least this size are not copied: a received part is a view of ZeroMQ's memory."""
 _KEY_OF_SENDER = "User-Id"
 # The values as int: pyzmq converts an enum at each call, which takes longer than the call itself.
 _DONT_WAIT = int(zmq.DONTWAIT)
@@ -62,7 +62,7 @@ _REDIAL_S = 0.3
 
 
 class End:
-    """The members of both ends: a socket, a second one for events, and their context."""
+    """The base of both ends: a socket, a second socket for events, and their context."""
 
     def __init__(self, address: str, kind: int, limits: LinkLimits) -> None:
         self._limits = limits
@@ -74,8 +74,8 @@ class End:
         self.side_descriptor: int | None = None
         self._is_closed = False
         self._was_refused = self._has_space = self._has_news = False
-        # Whether a message is complete. False remains true until the descriptor is readable; None:
-        # the socket was used since its state was read.
+        # Whether a complete message can be received. False stays valid until the descriptor becomes
+        # readable. None: unknown, because the socket was used since its state was read.
         self._is_readable: bool | None = None
         self.redial_s = math.inf
         self.descriptor = _descriptor(self._socket)
@@ -85,17 +85,18 @@ class End:
     def serve_side(self) -> None:
         """Handle all events that arrived at the socket for events.
 
-        Its descriptor announces the next event only after this: each end calls it when it opens.
+        The descriptor of that socket reports further events only after this call. So each end also
+        calls it when it opens.
         """
 
     def poller(self, numbers: tuple[int, ...]) -> select.poll:
-        """Return an object that polls these descriptors; it is kept for the next call."""
+        """Return a poll object for these descriptors; the last one is cached."""
         if self._poller[0] != numbers:
             self._poller = numbers, poller(numbers)
         return self._poller[1]
 
     def is_ready(self) -> bool:
-        """Return whether the caller may continue, and forget refusals that are reported."""
+        """Return whether a message, space or news is available; reset what was reported."""
         self.require_open()
         self._note_commands()
         ready = self._has_message() or self._has_space or self._has_news
@@ -138,12 +139,12 @@ class End:
         return bool(self._is_readable)
 
     def _note_commands(self) -> None:
-        """Record that space may have appeared, before a call processes the report of it."""
+        """Record that there may be free space, before another call consumes the report."""
         if self._was_refused and not self._has_space:
             self._has_space = bool(self._commands.poll(0))
 
     def _send(self, parts: Sequence[Buffer]) -> bool:
-        """Send all parts of one message. Only the first one can be refused for lack of space."""
+        """Send all parts of one message. Only the first part can be refused for lack of space."""
         self._is_readable = self._is_readable or None
         last = len(parts) - 1
         try:
@@ -168,12 +169,12 @@ class End:
         self._is_readable = None
         try:
             frame = self._socket.recv(_DONT_WAIT, copy=False)
-        except zmq.Again:  # its connection has ended
+        except zmq.Again:  # the connection of the message has ended
             return None
         frames = [frame]
         while frame.more:
             frame = self._socket.recv(_DONT_WAIT, copy=False)
-            if len(frames) > PARTS_LIMIT + 1:  # the receiver drops this message
+            if len(frames) > PARTS_LIMIT + 1:  # the caller drops a message with so many parts
                 frames.pop()
             frames.append(frame)
         return frames
@@ -251,7 +252,7 @@ class ZmqListener(End):
         return None
 
     def serve_side(self) -> None:
-        """Answer the requests of libzmq for the keys of new connections."""
+        """Answer libzmq, which asks whether the keys of new connections are allowed."""
         while self._side is not None:
             try:
                 request = self._side.recv_multipart(_DONT_WAIT)
@@ -302,13 +303,13 @@ class ZmqLink(End):
 
     @property
     def problem(self) -> str:
-        """The reason for which there is no connection."""
+        """The reason why there is no connection; empty while there is one."""
         self.require_open()
         self._serve_arrived()
         return self._problem
 
     def send(self, parts: Sequence[Buffer]) -> bool:
-        """Send, if there is a connection."""
+        """Send a message. Return False without a connection, or if there is no space."""
         self.require_open()
         check_message(parts, self._limits)
         self._note_commands()
@@ -322,7 +323,7 @@ class ZmqLink(End):
         return None
 
     def serve_side(self) -> None:
-        """Count connections, and note why there is none."""
+        """Handle connection events: count connections, and record the reason if there is none."""
         while self._side is not None:
             try:
                 message = parse_monitor_message(self._side.recv_multipart(_DONT_WAIT))
@@ -331,7 +332,7 @@ class ZmqLink(End):
             self._handle(zmq.Event(message["event"]))
 
     def is_ready(self) -> bool:
-        """Dial again if it is time, and return whether the caller may continue."""
+        """Dial again if the delay is over, and return whether the caller may continue."""
         if self.redial_s < math.inf and time.monotonic() >= self.redial_s:
             self._dial()
         return super().is_ready()
@@ -347,7 +348,7 @@ class ZmqLink(End):
         elif event in _PROBLEMS:
             self._is_connected, self._has_news = False, True
             is_end = event in (zmq.Event.DISCONNECTED, zmq.Event.CLOSED)
-            if not (is_end and self._is_refused):  # a failed handshake is the better reason
+            if not (is_end and self._is_refused):  # the failed handshake before it explains more
                 self._problem = _PROBLEMS[event].format(address=self._address, key=self._key)
             self._is_refused = not is_end
         if event in _FINAL:
@@ -356,7 +357,7 @@ class ZmqLink(End):
     def _dial(self) -> None:
         self.redial_s = math.inf
         self._is_readable = None
-        with contextlib.suppress(zmq.ZMQError):  # there was none
+        with contextlib.suppress(zmq.ZMQError):  # there was no connection to end
             self._socket.disconnect(self._address)
         try:
             self._socket.connect(self._address)

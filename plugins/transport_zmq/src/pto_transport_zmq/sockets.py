@@ -1,7 +1,7 @@
-"""Open contexts and sockets with the options of a link, and refuse them after a fork.
+"""Open contexts and sockets with the options of a link, but not in a forked process.
 
-Each end has a context of its own: closing the end ends its threads, and the traffic of one end does
-not wait for the encryption of another.
+Each end has a context of its own. So closing an end stops only its own threads, and the messages of
+one end do not wait while another one encrypts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pto_core.errors import LinkError
 from pto_core.interfaces import KeyPair, LinkLimits
 
 HANDSHAKE_MS = 5000
-"""A connection that has not completed its handshake by then is closed."""
+"""A connection whose handshake takes longer is closed."""
 _HEARTBEAT_MS = 1000
 _HEARTBEAT_TIMEOUT_MS = 5000
 _RECONNECT_MS = 20
@@ -50,7 +50,7 @@ def open_context(address: str) -> zmq.Context[Socket]:
 
 
 def close_context(context: zmq.Context[Socket]) -> None:
-    """End a context whose sockets are closed; it waits for their ``linger``."""
+    """Terminate a context whose sockets are closed; wait until their ``linger`` has passed."""
     context.term()
     _open.discard(context)
     if not _open:
@@ -80,7 +80,7 @@ def configure(socket: Socket, limits: LinkLimits, address: str) -> None:
 
 
 def configure_listener(socket: Socket, credentials: KeyPair | None) -> None:
-    """Set the options of a listener: its keys, and to refuse messages instead of dropping them."""
+    """Set the keys of a listener, and refuse messages that it would otherwise drop."""
     socket.router_mandatory = True
     socket.backlog = _BACKLOG
     if credentials is not None:
@@ -90,9 +90,10 @@ def configure_listener(socket: Socket, credentials: KeyPair | None) -> None:
 
 
 def configure_link(socket: Socket, credentials: KeyPair | None, server_key: str | None) -> None:
-    """Set the options of a link: its keys, and to reconnect soon.
+    """Set the keys of a link and short intervals between attempts to reconnect.
 
-    With the option ``immediate`` ZeroMQ would drop received messages when their connection ends.
+    The option ``immediate`` stays off: with it, ZeroMQ would drop received messages when their
+    connection ends.
     """
     socket.reconnect_ivl = _RECONNECT_MS
     socket.reconnect_ivl_max = _RECONNECT_MAX_MS
@@ -106,7 +107,8 @@ def configure_link(socket: Socket, credentials: KeyPair | None, server_key: str 
 def _end_zero_copy_thread() -> None:
     """End the thread in which pyzmq releases buffers that were sent without a copy.
 
-    It starts again with the next such message. Buffers of other users of pyzmq keep it alive.
+    pyzmq starts it again for the next such message. The thread continues while another user of
+    pyzmq has such buffers.
     """
     until = time.monotonic() + _RELEASE_S
     while zero_copy.refs and time.monotonic() < until:

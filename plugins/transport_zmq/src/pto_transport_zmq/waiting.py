@@ -36,5 +36,5 @@ def wait(ends: Sequence[End], timeout_s: float | None, descriptors: Collection[i
 
 
 def _milliseconds(rest_s: float) -> int | None:
-    """Return a time for ``poll``, rounded up so that the last wait does not spin."""
+    """Return milliseconds for ``poll``, rounded up so that the last wait is not a busy loop."""
     return None if rest_s == math.inf else math.ceil(max(rest_s, 0.0) * 1000)

@@ -72,7 +72,7 @@ Requirement ChildPort::requirement(uint64_t count, int32_t required_child,
   const Requirement found = judge();
   if (found != Requirement::kPending) return found;
   progress_.want_ring(child_, required_child);
-  return judge();  // it may have completed before the request
+  return judge();  // check again: the frame may have completed before want_ring
 }
 
 uint64_t ChildPort::completed() const {

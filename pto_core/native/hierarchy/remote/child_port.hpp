@@ -48,7 +48,7 @@ class ChildPort {
   // Return whether a frame may start. If it may not yet, the completion that it waits for rings the
   // doorbell.
   Requirement requirement(uint64_t count, int32_t required_child, uint64_t required_count) const;
-  // Return whether a completed frame of this child succeeded.
+  // Return the number of frames of this child that have completed.
   uint64_t completed() const;
 
   // Record that frames up to `count` were sent to the other host.
@@ -76,8 +76,8 @@ class ChildPort {
   pto_child_end* end_;
   const ProgressTable progress_;
   const int32_t child_;
-  const uint64_t base_;  // frames counted in the table before this connection
-  uint64_t count_;       // number in the table of the last frame that was received
+  const uint64_t base_;  // frames that the table counted before this connection
+  uint64_t count_;       // number of the last received frame in the table
 };
 
 }  // namespace pto::hierarchy

@@ -43,16 +43,16 @@ bool has_no_tensors(std::string_view arguments);
 // Append a task without requirement and pieces.
 void pack_task(const pto_frame& frame, std::string_view arguments, std::string& packed);
 
-// Read the task at the begin of `packed`. Return false if it is incomplete.
+// Read the task at the beginning of `packed`. Return false if it is incomplete.
 bool read_task(std::string_view packed, PackedTask& task);
 
-// The number of plain tasks at the begin of some bytes, and their length.
+// The number of plain tasks at the beginning of some bytes, and their length in bytes.
 struct PlainTasks {
   uint64_t count = 0;
   size_t size = 0;
 };
 
-// Count the plain tasks at the begin of `packed`, at most `limit`; the first one has the number
+// Count the plain tasks at the beginning of `packed`, at most `limit`; the first one has the number
 // `number`. A task that requires itself or a later one is not plain.
 PlainTasks plain_tasks(std::string_view packed, uint64_t number, uint64_t limit);
 

@@ -1,7 +1,7 @@
 """Buffers on other hosts, as the program and its Worker see them.
 
-Their addresses are reserved in the process of the Worker, where no memory is behind them. So the
-engine orders tasks on parts of a buffer as on any other memory.
+The process of the Worker reserves their addresses, without memory. So the engine can order tasks on
+parts of a buffer as it does for any other memory.
 """
 
 from __future__ import annotations
@@ -160,18 +160,19 @@ _Bytes = npt.NDArray[np.uint8]
 
 @dataclass
 class _Staging:
-    """The shared memory through which copies of one child go. ``lock`` guards ``memory``."""
+    """The shared memory for copies to and from one child. ``lock`` guards ``memory``."""
 
     lock: Lock = field(default_factory=Lock)
     memory: _Bytes | None = None
 
 
 class BufferTable:
-    """The live buffers of one Worker, and the addresses of all. Any thread may call.
+    """The live buffers of one Worker, and their addresses. Any thread may call the methods.
 
-    Tasks name a buffer by its address. So each allocation continues after the last one: arguments
-    and captured graphs that name a freed or lost buffer are refused, until all addresses have been
-    used once. Addresses of lost buffers are not used again during a run.
+    Tasks name a buffer by its address, so an address is not used again soon: each allocation
+    continues after the last one. Until all addresses have been used once, arguments and captured
+    graphs that name a freed or lost buffer are refused. Addresses of lost buffers are not used
+    again during a run.
     """
 
     def __init__(self, driver: Driver, arena: SharedArena, nbytes: int) -> None:
@@ -183,13 +184,14 @@ class BufferTable:
         self._live: set[RemoteBuffer] = set()
         self._lost: set[RemoteBuffer] = set()
         self._staging: dict[int, _Staging] = {}
-        self._interrupted: list[_Bytes] = []  # memory of copies whose reply was not awaited
+        # memory of interrupted copies, which the relay may still use
+        self._interrupted: list[_Bytes] = []
         self._lock = Lock()
         self.is_closed = False
 
     @property
     def place(self) -> tuple[int, int]:
-        """Address and bytes of the reserved addresses."""
+        """The first reserved address, and the number of reserved bytes."""
         return self._reserved.address, self._reserved.nbytes
 
     def take(self, worker: int, path: str, nbytes: int) -> RemoteBuffer:
@@ -215,24 +217,24 @@ class BufferTable:
         return RemoteBuffer(self, worker, path, self._reserved.address + offset, nbytes)
 
     def add(self, buffer: RemoteBuffer) -> None:
-        """Add a buffer that its host has allocated: tasks may name it."""
+        """Add a buffer that its host has allocated; from now on, tasks may name it."""
         with self._lock:
             self._driver.add_child_memory(buffer.worker, buffer.address, buffer.nbytes)
             self._live.add(buffer)
 
     def remove(self, buffer: RemoteBuffer) -> None:
-        """End the use of a live buffer by tasks."""
+        """Remove a live buffer: tasks may no longer name it."""
         with self._lock:
             self._driver.remove_child_memory(buffer.worker, buffer.address)
             self._live.discard(buffer)
 
     def give_back(self, buffer: RemoteBuffer) -> None:
-        """Free the addresses of a buffer that its host does not have."""
+        """Free the addresses of a buffer that no longer exists on its host."""
         with self._lock:
             self._give_back(buffer)
 
     def cancel(self, buffer: RemoteBuffer) -> None:
-        """Free the addresses of a buffer that was not added, so that no task has named them."""
+        """Free the addresses of a buffer that was never added, so no task can have named them."""
         with self._lock:
             self._give_back(buffer)
             start = buffer.address - self._reserved.address
@@ -270,7 +272,7 @@ class BufferTable:
 
     @contextmanager
     def staging(self, worker: int) -> Iterator[_Bytes]:
-        """Enter with the shared memory for copies of a child; one thread at a time has it.
+        """Lock and yield the shared memory for copies of a child.
 
         The relay may still use the memory of an interrupted copy. So that memory exists until the
         Worker is closed, and the next copy gets other memory.

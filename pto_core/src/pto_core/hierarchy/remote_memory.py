@@ -37,7 +37,7 @@ class RemoteMemory:
         self._children = children
 
     def malloc(self, nbytes: int, child: int) -> RemoteBuffer:
-        """Allocate a buffer of zeros; raise ControlError, or CapacityError for its addresses."""
+        """Allocate a zeroed buffer; raise ControlError, or CapacityError for addresses."""
         children = self._children
         known = [index for index, spec in enumerate(children.specs) if spec.remote is not None]
         if isinstance(child, bool) or child not in known:
@@ -77,7 +77,8 @@ class RemoteMemory:
                 value=buffer.address,
             )
         table.remove(buffer)
-        with contextlib.suppress(BufferLostError):  # its host has freed it with the session
+        # the host freed the buffer when its session ended
+        with contextlib.suppress(BufferLostError):
             self._ask(buffer, "free_buffer", buffer.address)
         table.give_back(buffer)
 
@@ -139,10 +140,11 @@ class RemoteMemory:
             self._ask(source.buffer, "send_buffer", source.address, nbytes, token, to.key, place)
         except BaseException as error:
             # Otherwise the source could continue to write to the target.
-            with contextlib.suppress(PtoError):  # without its child, the target has no memory
+            # after a loss of the child, the target has no memory
+            with contextlib.suppress(PtoError):
                 self._ask(target.buffer, "cancel_receive", token)
             if isinstance(error, ControlError):
-                self._table().check(target.buffer)  # if its child was lost, that is a better error
+                self._table().check(target.buffer)  # the loss of the child, if any, explains more
             raise
 
     def _peer(self, tensor: RemoteTensorRef) -> HostPeer:

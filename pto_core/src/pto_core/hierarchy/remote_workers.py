@@ -33,7 +33,8 @@ class RemoteCallable:
 class RemoteWorkerSpec:
     """A Worker of level 3 on another host, for ``Worker.add_remote_worker``.
 
-    The members are the arguments of ``Worker``: ``address`` is that of the agent (``host``).
+    The members have the meaning of arguments of ``Worker``; ``address`` is its ``host``, the
+    address of the agent.
     """
 
     address: str

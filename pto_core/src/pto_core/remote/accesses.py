@@ -18,7 +18,7 @@ from pto_core.remote.address_space import Range
 
 _COUNTS = struct.Struct("<ii")
 _TENSOR = struct.Struct("<Q5IIBBB5x")
-_FLAG_OFFSET = 33  # of child_memory in a tensor
+_FLAG_OFFSET = 33  # offset of the flag child_memory in a tensor
 _SCALAR_BYTES = 8
 _DIMENSIONS_MAX = 5
 _TAG_MASK = 7
@@ -39,7 +39,8 @@ class Access(NamedTuple):
     def needs_content(self) -> bool:
         """Whether the memory must have its content before the task starts.
 
-        A task may write only a part of an output that was not allocated for it.
+        That includes an output that was not allocated for the task, because the task may write only
+        a part of it.
         """
         return not self.is_new
 
@@ -76,9 +77,10 @@ def tensor_count(blob: bytes | memoryview) -> int:
 
 
 def buffer_tensors(blob: bytes | memoryview) -> Iterator[tuple[int, Range]]:
-    """Yield the tensors of a blob in remote buffers: the offset of the flag, and the place.
+    """Yield each tensor of a blob in a remote buffer: the offset of its flag, and its range.
 
-    :func:`accesses_of` has accepted the blob. A tensor without elements has the place of one byte.
+    The flag is ``child_memory``. :func:`accesses_of` has accepted the blob. The range of a tensor
+    without elements has one byte.
     """
     for index in range(tensor_count(blob)):
         offset = _COUNTS.size + index * _TENSOR.size

@@ -42,7 +42,7 @@ from pto_core.remote.gateway import GatewayPlan
 from pto_core.remote.rights import Needs, Rights
 from pto_core.remote.session_host import SessionHost, read_report, send_plan
 
-_KILL_S = 1.0  # after the request to end
+_KILL_S = 1.0  # between the request to end a session and its kill
 _TURN_S = 0.2
 
 
@@ -57,7 +57,8 @@ class _Session:
     port: int = 0
     failure: Refused | None = None
     ending: float | None = None  # when its end was requested
-    waiting: list[tuple[Peer, bytes]] = field(default_factory=list)  # clients of Open
+    # to be answered when the start is over
+    waiting: list[tuple[Peer, bytes]] = field(default_factory=list)
 
 
 class Agent:
@@ -166,7 +167,7 @@ class Agent:
         return None
 
     def _check_versions(self, request: Open) -> None:
-        """Refuse another version of the core, and functions by code of another Python version."""
+        """Refuse another version of the core, and code of functions from another Python version."""
         if request.core_version != self._core_version:
             raise UsageError(
                 f"the parent's host has ptorun-core {request.core_version}, this host "

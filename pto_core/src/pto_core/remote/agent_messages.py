@@ -33,9 +33,9 @@ _Session = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 class Open(Record, frozen=True, tag="open"):
     """Start a session: a gateway and the Worker of the blueprint.
 
-    ``memory``: bytes that the shadow may hold. ``buffer_memory``: bytes of buffers. ``tasks``:
-    tasks that may be in flight. ``modules``: sources that the Worker can import. ``uses``: modules
-    of its functions, to compare.
+    ``memory``: the most bytes of shadow memory. ``buffer_memory``: the most bytes of remote
+    buffers. ``tasks``: the most tasks in flight. ``modules``: sources that the Worker can import.
+    ``uses``: modules that its functions use, to compare with those of the host.
     """
 
     session: _Session
@@ -65,14 +65,14 @@ class End(Record, frozen=True, tag="end"):
 
 
 class AwaitEnd(Record, frozen=True, tag="await_end"):
-    """Reply when no process of the session exists any more; the request does not end it."""
+    """Wait until no process of the session exists. The request itself does not end the session."""
 
     session: _Session
     epoch: Natural
 
 
 class GetStatus(Record, frozen=True, tag="status"):
-    """Describe the agent."""
+    """Request a description of the agent."""
 
 
 class Drain(Record, frozen=True, tag="drain"):

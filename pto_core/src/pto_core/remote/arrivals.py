@@ -1,7 +1,8 @@
-"""Bulk messages in the order of their frames.
+"""Apply bulk messages in the order of their frames.
 
-Control and bulk messages travel separately. A piece of a frame must not be applied before the
-smaller pieces of earlier frames, which travel with the frames.
+Small pieces of memory travel with their frame in the control channel, large ones in the bulk
+channel. The channels have no common order, but a large piece must not be applied before the small
+pieces of earlier frames.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Step = Callable[[], None]
 class Arrivals:
     """Runs the steps of a frame once all earlier frames are complete; keeps steps of later ones.
 
-    Memory is bounded by the credits of the bulk channel: a step that waits holds its credit.
+    The credits of the bulk channel limit the memory: a step that waits holds its credit.
     """
 
     def __init__(self) -> None:
@@ -23,7 +24,7 @@ class Arrivals:
         self._kept: deque[tuple[int, Step]] = deque()
 
     def add(self, frame: int, step: Step) -> None:
-        """Run or keep a step of a frame; frames are added in order."""
+        """Run a step of a frame, or keep it. Steps of earlier frames are added first."""
         if frame <= self._current:
             step()
         else:

@@ -54,7 +54,7 @@ class CallableRecord(Record, frozen=True):
 
 
 class Blueprint(Record, frozen=True):
-    """A Worker that was not started. Its handles refer to it by ``identity``."""
+    """The description of a Worker that was not started. Its handles name it by ``identity``."""
 
     level: Natural
     device_ids: Annotated[list[Natural], msgspec.Meta(max_length=CHILDREN_MAX)]
@@ -169,7 +169,7 @@ def deliveries_of(registration: Registration) -> tuple[Delivery, ...]:
         imported = Delivery("import", path, fingerprint(target))
     try:
         return imported, by_code(target)
-    except UsageError:  # the import may succeed
+    except UsageError:  # no error: the import may succeed
         return (imported,)
 
 
@@ -182,7 +182,7 @@ def _record(registration: Registration, chips: ChipSender | None) -> CallableRec
         int(identity.kind),
         int(identity.space),
         identity.name,
-        # The deliveries of a chip callable without functions are equal.
+        # Drop repetitions: deliveries of a chip callable without functions are equal.
         [one for one, _ in itertools.groupby(sent)],
     )
 

@@ -47,7 +47,7 @@ class _Answer:
     number: int
     reply: AnyReply
     pieces: Iterator[Range] = field(default_factory=lambda: iter(()))
-    piece: Range | None = None  # was not sent, because there was no space
+    piece: Range | None = None  # could not be sent yet for lack of space
     after_bulk: int = 0
 
 
@@ -97,7 +97,7 @@ class BufferGateway:
         return bool(self._copies)
 
     def handle(self, number: int, request: BufferRequest, now: int) -> None:
-        """Perform a request; its reply follows."""
+        """Perform a request; :meth:`step` sends the reply."""
         try:
             for address, nbytes in request.places():
                 self._live.check(Range(address, address + nbytes))
@@ -153,7 +153,7 @@ class BufferGateway:
             self._answers.popleft()
 
     def opened(self, blob: bytes) -> bytes:
-        """Return the arguments of a task for the Worker: buffers are shared memory here.
+        """Return the arguments of a task for the Worker, to which buffers are shared memory.
 
         Raises ProtocolError for a tensor in no buffer.
         """

@@ -46,7 +46,7 @@ class BufferRanges:
             )
 
     def check_tensors(self, blob: bytes) -> None:
-        """Raise BufferLostError unless each tensor of a task in a buffer is in a live one."""
+        """Raise BufferLostError if a tensor of a task is in a remote buffer that is not live."""
         for _, place in buffer_tensors(blob):
             self.check(place)
 

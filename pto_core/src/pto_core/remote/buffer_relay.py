@@ -1,7 +1,8 @@
 """The remote buffers of a child on the parent's host: requests, and the content of copies.
 
-A copy goes through shared memory of the parent. The relay sends it to the other host in bulk
-messages, or writes there what arrives. The parent uses the memory again after the reply.
+A copy goes through shared memory of the parent. For a write, the relay sends the content of that
+memory to the other host in bulk messages. For a read, it writes the content that arrives to that
+memory. The parent uses the memory again after the reply.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _COPIES = ("read_buffer", "write_buffer")  # their last argument is the address 
 
 
 class Sending(Protocol):
-    """The part of a session that sends."""
+    """The methods of a session that send."""
 
     def send(self, kind: int, parts: list[Part], after_bulk: int = 0) -> int | None:
         """Queue a control message; return its number, or None if there is no space."""
@@ -46,7 +47,7 @@ class Sending(Protocol):
 
 @dataclass
 class _Reading:
-    """A part of a buffer that arrives: its place, the memory for it, and the bytes so far."""
+    """A part of a buffer that is arriving: its place, the memory for it, the bytes received."""
 
     place: Range
     target: int
@@ -63,13 +64,13 @@ class BufferRelay:
         self._home = home
         self._session = session
         self.live = BufferRanges()
-        self._allocations: dict[int, Range] = {}  # requested, by the number of the request
+        self._allocations: dict[int, Range] = {}  # requested buffers, by the number of the request
         self._readings: dict[int, _Reading] = {}
         self._next = 0  # the address from which the content of a write has to be sent
         self._after_bulk = 0
 
     def send(self, number: int, operation: str, arguments: Sequence[Any]) -> bool:
-        """Send a request; return False if the same call has to be repeated when there is space.
+        """Send a request; return False if there is no space and the call must be repeated.
 
         Raises BufferLostError for a part of no live buffer, and UsageError.
         """

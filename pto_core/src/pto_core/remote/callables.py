@@ -41,9 +41,9 @@ FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=PATH_MAX)]
 
 
 class ImportedFunction(Record, frozen=True, tag="import"):
-    """A function by ``module:qualname``, with the fingerprint of the parent's code, if it has it.
+    """A function by ``module:qualname``; ``fingerprint``: of the parent's code, if it has it.
 
-    Without a fingerprint, the code of the other host is used, whatever it is.
+    Without a fingerprint, the other host uses its own code without a comparison.
     """
 
     path: Text
@@ -51,7 +51,7 @@ class ImportedFunction(Record, frozen=True, tag="import"):
 
 
 class SerialisedFunction(Record, frozen=True, tag="serialised"):
-    """A function by its code, which is a pickle: reading it runs code."""
+    """A function by its code, as a pickle. To unpickle it runs code."""
 
     code: Code
 
@@ -210,7 +210,7 @@ def _check_names(part: SourcePart) -> None:
 
 
 def check_names(files: Collection[str], folders: Collection[str] = ()) -> None:
-    """Refuse names of files and folders that cannot be written below one folder: ProtocolError."""
+    """Raise ProtocolError for names of files and folders that cannot be written below a folder."""
     for name in (*files, *folders):
         _check_name(name)
     inner = {str(folder) for name in (*files, *folders) for folder in _above(name)}
@@ -226,7 +226,7 @@ def check_names(files: Collection[str], folders: Collection[str] = ()) -> None:
 
 
 def _check_name(name: str) -> None:
-    """Refuse the name of a file that is not a relative path below a folder: ProtocolError."""
+    """Raise ProtocolError if the name of a file is not a relative path below a folder."""
     is_relative = name == str(PurePosixPath(name)) and not name.startswith("/")
     parts = name.split("/")
     is_short = len(parts) <= _PARTS_MAX and all(len(one.encode()) <= _PART_MAX for one in parts)

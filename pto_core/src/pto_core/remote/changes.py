@@ -48,7 +48,7 @@ def changes(before: bytes | memoryview, after: memoryview) -> bytes:
 
 
 def whole(content: memoryview) -> bytes:
-    """Return the message with all bytes of a piece, as for memory allocated for the task."""
+    """Return the message with all bytes of a piece; used for memory allocated for the task."""
     return b"W" + content.tobytes()
 
 

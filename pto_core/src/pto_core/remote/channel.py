@@ -55,7 +55,7 @@ class Channel:
         self._epoch = epoch
         self._heartbeat_ns = heartbeat_ns
         self._peer_clock_ns = 0
-        self._stated = (0, 0, 0)  # of our last head: delivered messages and bytes, credits
+        self._stated = (0, 0, 0)  # in our last head: delivered messages and bytes, credits
         self._is_head_due = False
         self._is_replay_due = False
         self._requested = (_NO_GAP, 0)  # the gap of the last request for a replay, and its time

@@ -40,7 +40,7 @@ class SessionFence:
     def __init__(self) -> None:
         self.name: RemoteSessionName | None = None
         self._program: subprocess.Popen[bytes] | None = None
-        self._until = 0.0  # the end of the lease, if the program fails
+        self._until = 0.0  # when the lease ends, for the case that the program fails
 
     def begin(self, ended: ChildExit) -> None:
         """Start the program that ends the session, if its relay has not done so."""

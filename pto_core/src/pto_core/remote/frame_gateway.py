@@ -57,15 +57,15 @@ from pto_core.toolchain.source_folders import SourceFolders
 
 _NO_TENSORS = bytes(4)
 _EMPTY_CALLABLE = bytes(32)
-_REPORT_NS = 50_000_000  # between two reports of a start
-_ENDS_MAX = 64  # in one message; fewer than FRAMES_MAX, because of their results
+_REPORT_NS = 50_000_000  # the shortest time between two reports of a start
+_ENDS_MAX = 64  # in one message; fewer than FRAMES_MAX, because the message also has their results
 
 Permit = Callable[[Request], Request]
 
 
 @dataclass
 class _Task:
-    """A frame that waits for the Worker. ``is_begun``: its earlier content was copied."""
+    """A frame that waits for the Worker. ``is_begun``: the content before it was copied."""
 
     frame: TaskFrame
     accesses: list[Access]
@@ -74,7 +74,7 @@ class _Task:
 
 @dataclass
 class _Plain:
-    """Tasks that wait for the Worker and use no memory; those before ``offset`` were sent."""
+    """Tasks without memory that wait for the Worker; those before ``offset`` were passed on."""
 
     tasks: PlainTasks
     sent: int = 0
@@ -102,7 +102,7 @@ class _Ended:
 
 
 class FrameGateway:
-    """Passes frames to the Worker, and their ends back. One thread; no call blocks.
+    """Passes frames to the Worker, and their ends to the relay. One thread; no call blocks.
 
     ``permit`` returns the permitted part of a request, or raises an exception of the error tree.
     Files of callables are written to ``folders``. ``tasks``: the most tasks in flight; None: no
@@ -177,7 +177,7 @@ class FrameGateway:
         self._poll()
         self._submit_all()
         self._send_ended()
-        self._submit_all()  # frames that waited for results to be sent
+        self._submit_all()  # for frames that waited until results were sent
         self._send_replies()
         self._buffers.step(now)
         self._report_start(now)
@@ -310,7 +310,7 @@ class FrameGateway:
             self._ended.append(_Ended(frame, results, is_plain))
 
     def _end_flying(self, number: int) -> _Flying:
-        """Remove the oldest frames up to ``number`` that are together in the queue."""
+        """Remove and return the oldest entry, but only its frames up to ``number``."""
         first, last, is_plain = self._flying.popleft()
         if last > number:
             self._flying.appendleft(_Flying(number + 1, last, is_plain))
@@ -353,7 +353,7 @@ class FrameGateway:
                     ended.inline.append(result)
                     continue
                 ended.packed = pack_changes(number, result)
-            if not self._send_batch():  # the ends before it do not wait for its results
+            if not self._send_batch():  # the ends of earlier frames must not wait for these results
                 return False
             sent = self._session.send_bulk(MessageKind.CHANGES, ended.packed)
             if sent is None:

@@ -91,12 +91,12 @@ class _InFlight(NamedTuple):
     place: int
     number: int
     frames: int = 1
-    is_plain: bool = True  # no memory is admitted for it
+    is_plain: bool = True  # the frames use no memory
     failure: bytes = b""
 
 
 class FrameRelay:
-    """Passes frames on, and their ends back. One thread; no call blocks.
+    """Passes frames to the other host, and their ends to the parent. One thread; no call blocks.
 
     ``child``: the child's index in the progress table. ``largest_answer``: bytes of data in the
     largest answer. ``inline_bytes``: the largest piece that travels with its frame.
@@ -123,10 +123,10 @@ class FrameRelay:
         self._batch: list[bytes] = []  # packed tasks; their numbers end at _left
         self._batch_count = self._batch_bytes = 0
         self._batch_after = 0
-        self._left = 0  # number of the last frame in the batch or before
-        self._last_left = 0  # count of that frame
+        self._left = 0  # number of the last frame that was added to the batch
+        self._last_left = 0  # place of that frame in the progress table
         self._sent = 0  # number of the last frame that was admitted
-        self._is_blocked = False  # the next frame is admitted after the end of another one
+        self._is_blocked = False  # the next frame waits until another one has ended
         self._in_flight: deque[_InFlight] = deque()
         self._answers: deque[tuple[int, Outcome, bytes]] = deque()
         self._replies: deque[tuple[int, bytes]] = deque()
@@ -242,7 +242,7 @@ class FrameRelay:
         return True
 
     def _number_of(self, place: int) -> int:
-        """Return the number of a frame in flight; 0 for another frame."""
+        """Return the number of the frame at ``place``; 0 if it is not in flight or ended here."""
         for one in reversed(self._in_flight):
             if one.place <= place < one.place + one.frames:
                 return one.number and one.number + place - one.place
@@ -256,7 +256,7 @@ class FrameRelay:
     def _send_content(self, departing: _Departing) -> bool:
         is_large = any(one.nbytes > self._inline_bytes for one in departing.stale)
         is_bulk = is_large or departing.packed is not None
-        if is_bulk and not self._send_batch():  # the frames before it do not wait for its content
+        if is_bulk and not self._send_batch():  # earlier frames must not wait for this content
             return False
         while departing.packed or departing.stale:
             if departing.packed is None:
@@ -340,7 +340,7 @@ class FrameRelay:
         self._end_skipped()
 
     def _end_first(self, frame: EndedFrame) -> int:
-        """End the oldest frames in flight as far as ``frame`` states; return their number."""
+        """End the oldest frames in flight, at most up to ``frame``; return how many."""
         self._is_blocked = False
         place, number, count, is_plain, _ = self._in_flight.popleft()
         ended = min(count, frame.number + 1 - number)
@@ -363,7 +363,7 @@ class FrameRelay:
         return ended
 
     def _end_skipped(self) -> None:
-        """End the frames in front that were skipped here."""
+        """End the oldest frames, as long as they were skipped here."""
         while self._in_flight and self._in_flight[0].number == 0:
             self._port.ended(False)
             ended = self._in_flight.popleft()
@@ -395,7 +395,7 @@ class FrameRelay:
         answers = self._answers
         while answers:
             while len(answers) > 1 and answers[0][1] is Outcome.SUCCEEDED:
-                answers.popleft()  # the next answer covers it
+                answers.popleft()  # the answer behind it also reports this success
             if not self._port.answer(*answers[0]):
                 return
             answers.popleft()

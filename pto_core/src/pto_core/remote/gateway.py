@@ -1,8 +1,8 @@
 """The gateway: the process on the remote host between the session and the Worker.
 
-It maps the shadow memory, forks the Worker's process, and only then opens sockets, because threads
-of a link and forks do not mix. It owns the sockets and sends the heartbeats, so user code that
-holds the interpreter lock cannot stop them.
+It maps the shadow memory, forks the Worker's process, and only then opens sockets, because it is
+unsafe to fork when a link has started threads. It owns the sockets and sends the heartbeats, so
+user code that holds the interpreter lock cannot stop them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from pto_core.remote.used_modules import UsedModule
 from pto_core.toolchain.source_folders import SourceFolders
 
 _FRAME_BYTES = 128
-_WAIT_S = 0.05  # while frames are in the Worker
-_GRACE_S = 0.2  # for a Worker that was asked to close; ENDING_NS is the limit
+_WAIT_S = 0.05  # the longest wait while frames are in the Worker
+_GRACE_S = 0.2  # for the exit of a Worker that was asked to close; at most ENDING_NS is allowed
 _MADV_REMOVE = 9
 _MEMORY_CHECK_NS = 100_000_000
 _BLOCK_BYTES = 512  # the unit of st_blocks
@@ -60,11 +60,12 @@ class AddressInUseError(FileExistsError):
 class GatewayPlan:
     """A session to serve, as the agent has checked it.
 
-    ``ranges``: address and bytes of the memory that the parent's Worker shares. ``buffers``: of the
-    addresses of buffers. ``bind``: the address to listen on, with port 0. ``memory``: the most
-    bytes of shadow memory; ``buffer_memory``: of buffers; ``tasks``: the most tasks in flight;
-    None: no limit. ``modules``: sources by file name. ``uses``: modules that the Worker compares
-    with those of this host. ``python``: the version on the parent's host.
+    ``ranges``: address and bytes of each memory that the parent's Worker shares. ``buffers``: the
+    first address and the bytes of the addresses for buffers. ``bind``: the address to listen on,
+    with port 0. ``memory``: the most bytes of shadow memory; ``buffer_memory``: of buffers;
+    ``tasks``: the most tasks in flight; None: no limit. ``modules``: sources by file name.
+    ``uses``: modules that the Worker compares with those of this host. ``python``: the version on
+    the parent's host.
     """
 
     session: bytes
@@ -91,7 +92,7 @@ class GatewayPlan:
     uses: tuple[UsedModule, ...]
 
     def permitted_request(self, request: Request) -> Request:
-        """Return a request as its rights permit it; raise RightsError.
+        """Return the permitted part of a request; raise RightsError if there is none.
 
         Raises UsageError for a function by code of another Python version.
         """
@@ -112,7 +113,7 @@ class Gateway:
         self._plan = plan
         self._agent = agent
         self._outputs = {descriptor: OutputLines(descriptor) for descriptor in outputs}
-        self._memory_check = 0  # the time of the next one
+        self._memory_check = 0  # the time of the next check
         self._shadow_files = [_mapped_file(*one) for one in plan.ranges]
         self._buffer_file = _mapped_file(*plan.buffers)
         space = AddressSpace.mapped(plan.ranges)
@@ -266,7 +267,7 @@ class Gateway:
 
     def _forward(self, text: bytes) -> None:
         if text:
-            self._session.send(MessageKind.OUTPUT, [text])  # lost if there is no space
+            self._session.send(MessageKind.OUTPUT, [text])  # the text is lost if there is no space
 
     def _finish(self, reason: str) -> None:
         """End the Worker, then confirm the end to the relay."""

@@ -37,9 +37,11 @@ class Greetings:
         self._body = identity.pack()
         self._session = session
         self._epoch = epoch
-        self._hello_due_ns: dict[int, int] = {}  # relay: by channel, until WELCOME arrives
+        # relay: time of the next HELLO by channel, until WELCOME arrives
+        self._hello_due_ns: dict[int, int] = {}
         self._welcome_due: set[int] = set()  # gateway: channels
-        self._refusals: dict[int, tuple[bytes, int, str]] = {}  # session, epoch, text by channel
+        # by channel: session, epoch and text
+        self._refusals: dict[int, tuple[bytes, int, str]] = {}
         self._established: set[int] = set()
 
     @property
@@ -120,7 +122,7 @@ class Greetings:
             raise ProtocolError(" ".join(found))
         self.peer = peer
         if self._hello_due_ns.pop(head.channel, None) is None:
-            return False  # a duplicate, or from a connection that was cut
+            return False  # a duplicate, or of a connection that was cut
         self._established.add(head.channel)
         return True
 

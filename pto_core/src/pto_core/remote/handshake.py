@@ -121,7 +121,7 @@ def mismatches(relay: Identity, gateway: Identity) -> list[str]:
 
 
 def other_version(side: Side, peer_version: int) -> str:
-    """Describe the protocol version of a peer that differs from the version of this side."""
+    """Return the error text for a peer with another protocol version."""
     pair = (VERSION, peer_version) if side is Side.RELAY else (peer_version, VERSION)
     return (
         _mismatch("protocol version", *pair)
@@ -130,7 +130,7 @@ def other_version(side: Side, peer_version: int) -> str:
 
 
 def other_session(epochs: tuple[int, int] | None) -> str:
-    """Describe a HELLO of another session, or of the epochs of the relay and the gateway."""
+    """Return the error text for a HELLO of another session, or of another epoch."""
     if epochs is None:
         return "The session differs: the gateway at this address serves another session."
     return _mismatch("epoch of the session", *epochs) + " Only the newest epoch may connect."

@@ -83,7 +83,7 @@ class _Block:
         self.digests[piece] = digest
 
     def forget(self, place: Range) -> int:
-        """Forget the pieces that overlap a place; return the index of the next piece."""
+        """Forget the pieces that overlap a place; return the index for a piece at this place."""
         first = bisect_left(self._pieces, place)
         if first and self._pieces[first - 1].end > place.start:
             first -= 1
@@ -107,9 +107,11 @@ class HomeMemory:
         self._quota_blocks = max(quota // PIECE_BYTES, 1)
         self._known: dict[int, _Block] = {}
         self._frames: dict[int, _InFlight] = {}
-        self._allocated: dict[int, list[Range]] = {}  # by the frames in flight that allocate
-        self._blocks: OrderedDict[int, None] = OrderedDict()  # with content, oldest use first
-        self._uses: Counter[int] = Counter()  # frames in flight by block
+        # memory that frames in flight allocate, by frame
+        self._allocated: dict[int, list[Range]] = {}
+        # blocks with content in the shadow, least recently used first
+        self._blocks: OrderedDict[int, None] = OrderedDict()
+        self._uses: Counter[int] = Counter()  # the number of frames in flight that use a block
 
     def admit(self, frame: int, accesses: Sequence[Access]) -> Admission | None:
         """Return the steps before a frame, which is in flight from now on.
@@ -152,10 +154,10 @@ class HomeMemory:
         return Push(piece, content)
 
     def write(self, frame: int, result: Result) -> None:
-        """Write a result of a frame in flight that has succeeded on the other host.
+        """Write one result of a frame in flight, which has succeeded on the other host.
 
-        Raises ProtocolError for a result that is not a piece of a range that the frame may write,
-        and for invalid changes.
+        Raises ProtocolError if the result is not one of the pieces that the frame may write, or if
+        its changes are malformed.
         """
         place = result.place
         if frame not in self._frames or place not in self._frames[frame].pieces():
@@ -171,7 +173,7 @@ class HomeMemory:
         self._end(frame)
 
     def drop(self, frame: int) -> None:
-        """End a frame that failed or was skipped: its outputs are unknown in the shadow."""
+        """End a frame that failed or was skipped; forget what the shadow has of its outputs."""
         for piece in self._end(frame).pieces():
             self._forget(piece)
 
@@ -201,7 +203,7 @@ class HomeMemory:
         return None if block is None else block.digests.get(piece)
 
     def _is_zero(self, piece: Range) -> bool:
-        """Return whether a piece is zero here and in the shadow, which has not used its block."""
+        """Return whether a piece is zero here and in the shadow, where its block is unused."""
         content = self._space.memory(piece)
         if piece.start // PIECE_BYTES in self._blocks or any(content[:_PROBE_BYTES]):
             return False
@@ -248,7 +250,7 @@ class HomeMemory:
 
 
 def digest_of(content: bytes | memoryview) -> bytes:
-    """Return the XXH3 digest of 16 bytes (https://xxhash.com)."""
+    """Return the XXH3 digest of some content; it has 16 bytes (https://xxhash.com)."""
     return xxhash.xxh3_128_digest(content)
 
 

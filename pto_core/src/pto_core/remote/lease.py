@@ -32,7 +32,7 @@ from pto_core.errors import UsageError
 MILLISECOND: Final = 1_000_000
 SECOND: Final = 1000 * MILLISECOND
 DRIFT_PARTS: Final = 100
-"""The bound on the drift of each clock, as one part in this many: 1 %."""
+"""The bound on the drift of each clock: one part in this number, 1 %."""
 ENDING_NS: Final = 500 * MILLISECOND
 """The time that a gateway needs to detect the end of its session and to end its processes."""
 SHORTEST_NS: Final = 10 * MILLISECOND
@@ -44,7 +44,7 @@ class Lease:
     """The times of a session, all in nanoseconds of the local clock."""
 
     duration_ns: int = 3 * SECOND
-    """A connection that is cut and returns within this time loses nothing."""
+    """If a connection is cut and restored within this time, no message is lost."""
 
     def __post_init__(self) -> None:
         if not SHORTEST_NS <= self.duration_ns <= LONGEST_NS:
@@ -80,6 +80,6 @@ class Lease:
     def silence_ns(self) -> int:
         """A session ends if the bulk channel is silent for this long.
 
-        This is longer than the lease: 32 chunks that wait in a slow link delay heartbeats.
+        It is longer than the lease, because 32 chunks that wait in a slow link delay heartbeats.
         """
         return 10 * self.duration_ns

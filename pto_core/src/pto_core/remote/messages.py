@@ -30,7 +30,7 @@ FRAMES_MAX = 256
 """The largest number of frames, or of ends of frames, in one message."""
 
 _COUNT = struct.Struct("<I")
-_TASKS = struct.Struct("<QI")  # number of the first frame, and of frames
+_TASKS = struct.Struct("<QI")  # number of the first frame, count of frames
 # TaskHead in native/hierarchy/remote/packed_tasks.hpp
 _TASK = struct.Struct("<QQII32sHH4x")  # task, required, config, bytes of data, ..., pieces
 _PUSH = struct.Struct("<QI")  # address and bytes
@@ -38,7 +38,7 @@ _ENDED = struct.Struct("<QIHHI")  # number, count, outcome, results, bytes of th
 _RESULT = struct.Struct("<QII16s")  # address and bytes of the piece, bytes of changes, digest
 _CONTENT = struct.Struct("<QQI")  # number of the frame, address and bytes
 _CHANGES = struct.Struct("<QQI16s")  # number of the frame, address and bytes, digest
-_EVICTED = struct.Struct("<QI")  # number of the frame and of blocks
+_EVICTED = struct.Struct("<QI")  # number of the frame, count of blocks
 _STARTED = struct.Struct("<QQ")  # number of the frame, and its age in nanoseconds
 _NUMBER = struct.Struct("<Q")
 _OUTCOMES = frozenset(Outcome)
@@ -88,9 +88,10 @@ class PlainTasks(NamedTuple):
 
 
 class EndedFrame(NamedTuple):
-    """The end of a frame; ``failure`` is a typed failure where the outcome is FAILED.
+    """The end of a frame; ``failure``: the packed failure if the outcome is FAILED.
 
-    ``frames``: the number of frames up to ``number`` that succeeded without results, with this one.
+    ``frames``: the number of consecutive frames that the record ends, of which ``number`` is the
+    last. Those before the last one have succeeded without results.
     """
 
     number: int
@@ -249,7 +250,7 @@ def unpack_evicted(body: Sequence[Part]) -> tuple[int, list[int]]:
 
 
 def pack_numbered(number: int, content: bytes) -> list[Part]:
-    """Return the body of a request or reply, which has the number of its frame."""
+    """Return the body of a request or reply: its number, then the content."""
     return [_NUMBER.pack(number), content]
 
 
@@ -276,7 +277,7 @@ def unpack_started(body: Sequence[Part]) -> tuple[int, int]:
 def _split(
     body: Sequence[Part], layout: struct.Struct, what: str
 ) -> tuple[tuple[Any, ...], memoryview]:
-    """Return the values at the begin of a body, and the rest; copy nothing if it has two parts."""
+    """Return the values at the start of a body, and the rest; copy nothing if it has two parts."""
     if len(body) == 2 and len(body[0]) == layout.size:
         return layout.unpack(body[0]), memoryview(body[1])
     reader = _Reader(body, what)
@@ -308,5 +309,5 @@ def _result(reader: _Reader) -> Result:
 
 def _place(address: int, nbytes: int) -> Range:
     if not 1 <= nbytes <= PIECE_BYTES:
-        raise ProtocolError(f"a piece has {nbytes} bytes; 1 to {PIECE_BYTES} are possible")
+        raise ProtocolError(f"a piece has {nbytes} bytes; 1 to {PIECE_BYTES} are allowed")
     return Range(address, address + nbytes)

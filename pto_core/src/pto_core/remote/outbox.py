@@ -42,7 +42,7 @@ class Outbox:
         self._credits = 0  # the newest number that may be transmitted
         self._waiting: deque[Entry] = deque()
         self._unacknowledged: deque[Entry] = deque()
-        self._kept_bytes = 0  # in the bodies of both lists
+        self._kept_bytes = 0  # bytes in the bodies of both lists
 
     @property
     def kept_bytes(self) -> int:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 LINE_BYTES_MAX = 1 << 16
 _READ_BYTES = 1 << 16
-_READS_MAX = 16  # for the text in a pipe, which holds 64 KiB by default
+_READS_MAX = 16  # enough for all text in a pipe, which holds 64 KiB by default
 
 
 class OutputLines:
-    """Reads one stream that the processes of a session write to; one pipe for each stream.
+    """Reads one stream that the processes of a session write to. Each stream has its own pipe.
 
     A line longer than ``LINE_BYTES_MAX`` is returned in parts, each as a line.
     """
@@ -22,7 +22,7 @@ class OutputLines:
         self._incomplete = b""
 
     def read(self) -> bytes:
-        """Return the whole lines that have arrived since the last call; it does not wait."""
+        """Return the whole lines that have arrived since the last call, without waiting."""
         self._incomplete += self._arrived()
         end = self._incomplete.rfind(b"\n") + 1
         lines, self._incomplete = self._incomplete[:end], self._incomplete[end:]
@@ -31,7 +31,7 @@ class OutputLines:
         return lines
 
     def read_all(self) -> Iterator[bytes]:
-        """Yield the text that has arrived; an incomplete line ends the last item.
+        """Yield all text that has arrived; an incomplete last line counts as a line.
 
         It reads at most 1 MiB, because a process can print without a pause.
         """

@@ -12,9 +12,9 @@ _FINISH_S = 1.0
 class OutputWriter:
     """Writes text to a descriptor in a thread; its methods never wait for the descriptor.
 
-    A stopped terminal and a pipe without a reader accept no text. Above ``most_bytes`` of text that
-    is not written, further text is dropped, and a line says how many lines were. Text that the
-    descriptor refuses is lost. ``descriptor``: None if the stream is closed. ``path``: for the
+    A stopped terminal and a pipe that is not read accept no text. If more than ``most_bytes`` of
+    text wait, further text is dropped, and a line reports the number of dropped lines. Text that
+    the descriptor refuses is lost. ``descriptor``: None if the stream is closed. ``path``: for the
     line about dropped text.
     """
 
@@ -26,14 +26,14 @@ class OutputWriter:
         self._most_bytes = most_bytes
         self._changed = threading.Condition()
         self._pending: list[bytes] = []
-        self._pending_bytes = 0  # also of the text that the thread writes now
-        self._dropped = 0  # lines, since the last line about them
+        self._pending_bytes = 0  # includes the text that the thread writes now
+        self._dropped = 0  # lines dropped since the last line about them
         self._is_over = False
         if descriptor is not None:
             threading.Thread(target=self._run, name="pto output", daemon=True).start()
 
     def write(self, text: str) -> None:
-        """Queue whole lines, or drop them."""
+        """Queue the text, which must be whole lines; drop it if too much text waits."""
         if self._descriptor is None or self._is_over:
             return
         content = text.encode()

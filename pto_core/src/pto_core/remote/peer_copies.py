@@ -2,8 +2,8 @@
 
 The gateway of the target listens for one peer, whose public key and random token come from the
 parent. The gateway of the source dials it. Between them is a session like that between relay and
-gateway, with the token as its name: so a copy survives cuts within the lease, and a token is valid
-once. The source is the side of the relay.
+gateway, with the token as its name. So a copy survives cuts within the lease, and a token is valid
+once. The source has the role of the relay.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class _Incoming:
     def _write(self, body: Sequence[Part]) -> None:
         _, (piece, content) = unpack_content(body)
         if piece.start != self.arrived or piece.end > self.place.nbytes:
-            raise ProtocolError(f"the source of a copy sent {piece.nbytes} bytes in a wrong place")
+            raise ProtocolError(f"the source of a copy sent {piece.nbytes} bytes at a wrong offset")
         start = self.place.start + self.arrived
         self.space.memory(Range(start, start + piece.nbytes))[:] = content
         self.arrived = piece.end
@@ -181,7 +181,7 @@ class _Outgoing:
     space: AddressSpace
     address: str
     reply: Reply | None
-    """Gets the result once; None afterwards."""
+    """Called once with the result; None afterwards."""
 
     def __post_init__(self) -> None:
         self._pieces: Iterator[Range] = pieces_of(self.place)
@@ -203,7 +203,7 @@ class _Outgoing:
             self._report(to_refusal(Failure.of(self._error())))
 
     def is_over(self, now: int) -> bool:
-        """Return whether the target knows the end, or cannot be reached any more."""
+        """Return whether the target has received the end, or cannot be reached any more."""
         return self.session.advance(now) is State.OVER
 
     def close(self, now: int) -> None:
