@@ -124,7 +124,7 @@ def test_settings_take_one_value_or_four(key: str, text: str, value: object) -> 
         ("pto2.task_window", "3", "a power of two, at least 4"),
         ("pto2.task_window", "100", "a power of two, at least 4"),
         ("pto2.task_window", "many", "a power of two, at least 4"),
-        ("pto2.task_window", "16,16", "one value, or 4 with commas between"),
+        ("pto2.task_window", "16,16", "one value, or 4 values separated by commas"),
         ("pto2.heap", "1023", "at least 1024"),
         ("pto2.heap", "-1", "a size in bytes such as"),
         ("pto2.dep_pool", "4", "from 16"),

@@ -48,7 +48,7 @@ def test_values_that_are_taken(parser, text, value):
         (parse.number(0), "-1", "a number, at least 0"),
         (parse.number(), "nan", "a number"),
         (parse.optional(parse.integer()), "x", "a whole number, or none"),
-        (parse.several(parse.integer(), 4), "1,2", "one value, or 4 with commas between"),
+        (parse.several(parse.integer(), 4), "1,2", "one value, or 4 values separated by commas"),
     ],
 )
 def test_values_that_are_refused(parser, text, expected):

@@ -187,11 +187,11 @@ def test_each_process_abandons_the_others_end():
 @pytest.mark.parametrize(
     ("kind", "packed", "message"),
     [
-        (Frame, b"x" * 63, "63 bytes are not a complete frame: its head has 64"),
+        (Frame, b"x" * 63, "63 bytes are not a complete frame: its head alone has 64 bytes"),
         (Frame, Frame(FrameKind.TASK, 1).pack() + b"x", "declares 0 bytes of data, but has 1"),
-        (Frame, bytes(60) + b"\x07\x00\x00\x00", "no frame has the framekind 7"),
+        (Frame, bytes(60) + b"\x07\x00\x00\x00", "the frame has an invalid FrameKind: 7"),
         (Answer, b"x" * 15, "15 bytes are not a complete answer"),
-        (Answer, bytes(14) + b"\x03\x00", "no answer has the outcome 3"),
+        (Answer, bytes(14) + b"\x03\x00", "the answer has an invalid Outcome: 3"),
     ],
 )
 def test_packed_bytes_that_cannot_be(kind, packed, message):

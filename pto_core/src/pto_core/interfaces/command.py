@@ -22,7 +22,7 @@ import argparse
 from typing import Protocol
 
 RESERVED_COMMANDS = ("run", "plugins", "doctor", "config", "keys", "agent", "new")
-"""The names of the core's own commands; a plugin cannot take one."""
+"""The names of the core's own commands, which a plugin cannot use."""
 
 
 class Command(Protocol):
@@ -35,4 +35,4 @@ class Command(Protocol):
         """
 
     def run(self, namespace: argparse.Namespace) -> int:
-        """Execute the command and return the exit code; a raised PtoError has its own exit code."""
+        """Run the command and return its exit code; a raised PtoError supplies the code instead."""

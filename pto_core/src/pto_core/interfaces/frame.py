@@ -105,7 +105,7 @@ class Answer:
 def _check_length(what: str, packed: bytes, head: struct.Struct) -> None:
     if len(packed) < head.size:
         raise ProtocolError(
-            f"{len(packed)} bytes are not a complete {what}: its head has {head.size}"
+            f"{len(packed)} bytes are not a complete {what}: its head alone has {head.size} bytes"
         )
 
 
@@ -118,4 +118,4 @@ def _check_data(what: str, packed: bytes, head: struct.Struct, size: int) -> Non
 
 def _check_member(what: str, value: int, members: type[IntEnum]) -> None:
     if value not in {int(member) for member in members}:
-        raise ProtocolError(f"no {what} has the {members.__name__.lower()} {value}")
+        raise ProtocolError(f"the {what} has an invalid {members.__name__}: {value}")

@@ -1,6 +1,6 @@
-"""The link interface: it moves messages between hosts, and states which key the other side has.
+"""The link interface: a link moves messages between hosts, and reports the key of the other side.
 
-One side listens, and serves many peers. The others dial. A complete link over TCP, in plain
+One side listens and serves many peers; the others dial. A complete link over TCP, in plain
 Python::
 
     import select
@@ -71,7 +71,7 @@ Python::
             return Message(self.peer, parts)
 
         def fill(self) -> bool:
-            '''Read until one message is complete, and no further: TCP stops the sender.'''
+            '''Read until one message is complete, and no further, so that TCP slows the sender.'''
             while not self.ends() and self.is_open:
                 try:
                     data = self.connection.recv(1 << 18)
@@ -85,7 +85,7 @@ Python::
             return bool(self.ends())
 
         def ends(self) -> list[int]:
-            '''Return where the parts of the next message end; nothing before all have arrived.'''
+            '''Return the offset of the end of each part; [] until all parts have arrived.'''
             if len(self.received) < HEAD.size:
                 return []
             mark, count = HEAD.unpack_from(self.received)
@@ -106,7 +106,7 @@ Python::
             return []
 
         def step(self) -> bool:
-            '''Move bytes in both directions; return whether the caller can go on.'''
+            '''Move bytes in both directions; return whether the caller may send or receive.'''
             self.flush()
             has_space = self.was_full and len(self.queue) < self.limits.queue_messages
             self.was_full = self.was_full and not has_space
@@ -118,7 +118,7 @@ Python::
             self.connection.close()
 
     class End:
-        '''What both ends have: streams, and one call for each thing that wait() does.'''
+        '''The common part of both ends: the streams, and the steps that wait() performs.'''
 
         def __init__(self, address: str, limits: LinkLimits) -> None:
             self.address, self.limits, self.is_closed = address, limits, False
@@ -129,7 +129,7 @@ Python::
             self.streams[peer] = Stream(connection, peer, self.limits)
 
         def connect(self) -> bool:
-            '''Accept or dial; return whether there is a new connection that counts.'''
+            '''Accept or dial; return whether this end dialled a new connection.'''
             return False
 
         def receive(self) -> Message | None:
@@ -168,7 +168,7 @@ Python::
                 stream.close()
 
     class TcpListener(End):
-        '''It accepts connections; each is a peer.'''
+        '''The end that accepts connections. Each connection is a peer.'''
 
         def __init__(self, address: str, limits: LinkLimits) -> None:
             host, port = split_address(address)
@@ -205,7 +205,7 @@ Python::
             self.server.close()
 
     class TcpLink(End):
-        '''It dials, and dials again after a cut.'''
+        '''The end that dials, and dials again after each cut.'''
 
         def __init__(self, address: str, limits: LinkLimits) -> None:
             self.host_and_port = split_address(address)
@@ -368,7 +368,7 @@ class Message(NamedTuple):
     """A received message and its sender.
 
     The parts belong to the receiver. A large part is a view of memory that the link allocated for
-    this message, so it is copied once, to the place that its head names:
+    this message, so the receiver copies the part only once, to its destination:
     ``place[:] = message.parts[1]``.
     """
 
@@ -377,7 +377,7 @@ class Message(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """The ends that may continue, and the readable descriptors, both in the caller's order."""
+    """The ends that may send or receive, and the readable descriptors, in the caller's order."""
 
     ends: list[Any]
     descriptors: list[int]
@@ -389,11 +389,11 @@ class Link(Protocol):
 
     @property
     def peer(self) -> Peer:
-        """The listener. Its ``key`` is the one that ``dial`` received."""
+        """The listener. Its ``key`` is the ``server_key`` that was passed to ``dial``."""
 
     @property
     def connections(self) -> int:
-        """The number of connections that were completed, including their keys, since ``dial``.
+        """The number of connections since ``dial``; with keys, only those whose keys were verified.
 
         A higher number than before means that the connection was cut, and that messages may be
         lost.
@@ -404,12 +404,12 @@ class Link(Protocol):
         """The reason why there is no connection; empty if there is one, or no reason is known."""
 
     def send(self, parts: Sequence[Buffer]) -> bool:
-        """Take one message; return False if there is no free space or no connection.
+        """Accept one message; return False if there is no free space or no connection.
 
-        Never blocks. A link may send from the memory of large parts without a copy: their bytes
-        must not change until the other side has acknowledged the message in the protocol above, or
-        the link is closed. Raises :class:`~pto_core.errors.UsageError` as :func:`check_message`
-        does.
+        Never blocks. A link may send from the memory of large parts without a copy. So their bytes
+        must not change until the protocol above the link has received the acknowledgement of the
+        message, or the link is closed. Raises :class:`~pto_core.errors.UsageError` as
+        :func:`check_message` does.
         """
 
     def receive(self) -> Message | None:
@@ -427,8 +427,8 @@ class Link(Protocol):
 class Listener(Protocol):
     """The end that listens. Each message names its peer; peers have their own queues.
 
-    A peer becomes known by its first message. Messages of an earlier connection of the same key may
-    still arrive after the first ones of a later connection.
+    The listener reports a new peer with the first message of that peer. Messages of an earlier
+    connection with the same key may still arrive after the first messages of a later connection.
     """
 
     @property
@@ -436,13 +436,13 @@ class Listener(Protocol):
         """The address for ``dial``, with the chosen port if the given one was 0."""
 
     def allow(self, keys: Collection[str]) -> None:
-        """Replace the public keys that may connect, also for the connections that exist.
+        """Replace the set of public keys that may connect; this also affects existing connections.
 
-        Messages of other peers are dropped from then on.
+        Messages of peers with other keys are dropped from then on.
         """
 
     def send(self, peer: Peer, parts: Sequence[Buffer]) -> bool:
-        """Take one message for ``peer``; return False if its queue has no free space.
+        """Accept one message for ``peer``; return False if the peer's queue has no free space.
 
         Returns True for a peer whose connection is cut: the message is lost. See :meth:`Link.send`.
         """
@@ -459,7 +459,7 @@ class LinkPlugin(Plugin, Protocol):
     """Opens links.
 
     Capabilities: ``encrypted``: messages are encrypted in transit. ``peer_keys``: each side proves
-    that it has the secret of its public key before any of its messages arrives.
+    that it has the secret of its public key before any of its messages is delivered.
     """
 
     def key_pair(self) -> KeyPair:
@@ -479,10 +479,10 @@ class LinkPlugin(Plugin, Protocol):
     ) -> Listener:
         """Listen on ``address``; with ``credentials`` only the public keys ``allowed`` may connect.
 
-        Port 0 chooses a free port. Without credentials every program that reaches the address may
-        send, so this raises :class:`~pto_core.errors.UsageError` for an address that other machines
-        can reach, unless ``insecure`` is true. Raises :class:`~pto_core.errors.LinkError` if the
-        address cannot be used.
+        Port 0 chooses a free port. Without credentials, every program that reaches the address may
+        send. So this method then raises :class:`~pto_core.errors.UsageError` for an address that
+        other machines can reach, unless ``insecure`` is true. Raises
+        :class:`~pto_core.errors.LinkError` if the address cannot be used.
         """
 
     def dial(
@@ -494,7 +494,7 @@ class LinkPlugin(Plugin, Protocol):
         limits: LinkLimits = ...,
         insecure: bool = False,
     ) -> Link:
-        """Connect to a listener that has the public key ``server_key``, in the background.
+        """Connect in the background to the listener with the public key ``server_key``.
 
         Returns at once, even if nothing listens there yet. Without ``credentials`` and
         ``server_key`` the rule of :meth:`listen` for addresses holds.
@@ -511,9 +511,10 @@ class LinkPlugin(Plugin, Protocol):
         An end may continue if a message has arrived, if free space appeared after a ``send`` that
         returned False, or if the number of connections grew. A link may also report an end without
         such a reason; ``receive`` then returns None, and a repeated ``send`` returns False. All
-        ``ends`` are of this plugin. They do their work, such as the exchange of keys, in this call,
-        so the program calls it again and again. ``timeout_s``: None means no limit, 0 returns at
-        once. A descriptor that is closed, or whose other side has closed, counts as readable.
+        ``ends`` must belong to this plugin. The ends do their work, such as the exchange of keys,
+        in this call, so the program must call it repeatedly. ``timeout_s``: None means no limit, 0
+        returns at once. A descriptor that is closed, or whose other side has closed, counts as
+        readable.
         """
 
 

@@ -1,7 +1,7 @@
 """Parsers for the settings that the core and its plugins declare.
 
 Each parser takes a text and returns a value. For an invalid text it raises ``ValueError`` with a
-phrase that follows the word "expected". A call creates a parser with bounds::
+phrase that follows the word "expected". Some functions return a parser, here one with bounds::
 
     Option("mychip.queues", 4, parse.integer(minimum=1, maximum=64), "submission queues per device")
 
@@ -24,7 +24,7 @@ _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def text(value: str) -> str:
-    """Return any text that is not empty."""
+    """Return the text unchanged; refuse an empty text."""
     if not value.strip():
         raise ValueError("a text that is not empty")
     return value
@@ -72,7 +72,7 @@ def optional(inner: Callable[[str], _Value]) -> Callable[[str], _Value | None]:
 
 
 def several(inner: Callable[[str], _Value], count: int) -> Callable[[str], tuple[_Value, ...]]:
-    """Return a parser for ``count`` values with commas; a single value stands for all of them."""
+    """Return a parser for ``count`` values separated by commas; one value stands for all."""
     return partial(_several, inner=inner, count=count)
 
 
@@ -124,6 +124,6 @@ def _optional(value: str, *, inner: Callable[[str], _Value]) -> _Value | None:
 def _several(value: str, *, inner: Callable[[str], _Value], count: int) -> tuple[_Value, ...]:
     parts = value.split(",")
     if len(parts) not in (1, count):
-        raise ValueError(f"one value, or {count} with commas between")
+        raise ValueError(f"one value, or {count} values separated by commas")
     values = tuple(inner(part.strip()) for part in parts)
     return values * count if len(values) == 1 else values

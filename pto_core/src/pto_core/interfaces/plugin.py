@@ -43,7 +43,7 @@ class Plugin(Protocol):
 
     @property
     def name(self) -> str:
-        """The selection name; equal to the name of the plugin's first entry point."""
+        """The name by which users select the plugin; equal to the name of its first entry point."""
 
     @property
     def api_version(self) -> int:
@@ -54,7 +54,7 @@ class Plugin(Protocol):
         """The capabilities of the plugin; its family defines their names."""
 
     def health(self) -> Health:
-        """Return whether the plugin is usable on this machine. Never raises; takes below 1 s."""
+        """Return whether the plugin is usable on this machine, within 1 s. Never raises."""
 
 
 @dataclass(frozen=True)

@@ -97,10 +97,10 @@ class Connection:
     """The parameters of one connection of a Python transport.
 
     ``child``: the path of the child, for messages (``"L4/worker0/chip1"``). ``queue_frames``: the
-    number of frames, each with 64 bytes of data, that the queue must hold: sent and not received
-    yet. ``queue_bytes``: the total size of that many frames with heads, which the queue must also
-    hold. It is also the size of the largest frame, and at most the transport's ``frame_limit``. The
-    data of an answer are at least 64 bytes smaller than this.
+    number of frames, each with 64 bytes of data, that must fit in the queue at once.
+    ``queue_bytes``: the total size, with heads, of ``queue_frames`` frames that must also fit in
+    the queue at once. It is also the size of the largest frame, and at most the transport's
+    ``frame_limit``. The data of an answer are at least 64 bytes smaller than this.
     """
 
     child: str
@@ -111,12 +111,12 @@ class Connection:
 class Endpoint(Protocol):
     """The Worker's end of the connection to one child.
 
-    Only one thread at a time uses it, but the thread may change. A frame is one ``bytes``: its
-    head, a ``pto_frame`` of ``pto/abi/endpoint.h``, and its data. An answer has the same form; see
-    :mod:`pto_core.interfaces.frame`. Tasks and control requests are frames of different kinds, so a
-    transport does not need to interpret them. The core rings the doorbells of a Python transport.
-    It polls before it sleeps, and again after at most 50 ms, so an endpoint may finish work of an
-    earlier call in a later one.
+    Only one thread at a time uses it, but the thread may change. A frame is one ``bytes`` object:
+    its head, a ``pto_frame`` of ``pto/abi/endpoint.h``, and its data. An answer has the same form;
+    see :mod:`pto_core.interfaces.frame`. Tasks and control requests are frames of different kinds,
+    so a transport does not need to interpret them. The core rings the doorbells of a Python
+    transport. It polls before it sleeps, and again after at most 50 ms, so an endpoint may finish
+    work of an earlier call in a later one.
     """
 
     def submit(self, frames: Sequence[bytes]) -> int:
@@ -133,8 +133,8 @@ class Endpoint(Protocol):
 
         Never blocks. Answers that the child sent before it closed or died still arrive. After them,
         raises :class:`~pto_core.errors.EndpointClosedError` if the transport can detect the end.
-        Raises :class:`~pto_core.errors.ProtocolError` with a reason for bytes that no child's end
-        sends, and for every later call.
+        Raises :class:`~pto_core.errors.ProtocolError` with a reason if it finds bytes that no
+        child's end sends; every later call then raises this error again.
         """
 
     def close(self) -> None:

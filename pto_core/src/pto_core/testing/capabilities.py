@@ -18,14 +18,14 @@ def contract_test(check: Callable[[Any], None], *requires: str) -> Callable[[Any
     def test(self: Any) -> None:
         check(self.subject)
 
-    # The docstring of a partial is that of its function.
+    # For a partial object, use the docstring of the wrapped function.
     test.__doc__ = getattr(check, "func", check).__doc__
     setattr(test, _ATTRIBUTE, requires)
     return test
 
 
 def withdraw_unclaimed(contract: type, claimed: frozenset[str]) -> None:
-    """Hide the tests of ``contract`` that require a capability outside ``claimed``."""
+    """Hide the tests of ``contract`` whose requirements ``claimed`` does not meet."""
     for name in dir(contract):
         needed: tuple[str, ...] = getattr(getattr(contract, name), _ATTRIBUTE, ())
         if not all(_holds(capability, claimed) for capability in needed):

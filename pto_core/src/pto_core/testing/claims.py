@@ -21,7 +21,7 @@ CAPABILITY_FLAGS = {
     "checking": abi.BackendFlag.CHECKING,
     "callbacks": abi.BackendFlag.CALLBACKS,
 }
-"""The capability of the plugin, and the corresponding bit of its library."""
+"""For each capability that a plugin may claim, the flag in its library's table."""
 
 _SEEDS = 16
 _FRESH_PROCESS_LIMIT_S = 60
@@ -41,9 +41,11 @@ def check_table(backend: BackendSubject) -> None:
 
 
 def check_claims_agree(backend: BackendSubject) -> None:
-    """Require that the plugin names exactly the capabilities that its library's bits state."""
+    """Require that the plugin claims exactly the capabilities whose flags its library has set."""
     unknown = sorted(set(backend.plugin.capabilities) - set(CAPABILITY_FLAGS))
-    expect(not unknown, f"unknown capabilities: {unknown}; there are {sorted(CAPABILITY_FLAGS)}")
+    expect(
+        not unknown, f"unknown capabilities: {unknown}; expected some of {sorted(CAPABILITY_FLAGS)}"
+    )
     for capability, flag in CAPABILITY_FLAGS.items():
         named, has = capability in backend.plugin.capabilities, bool(backend.native.flags & flag)
         expect(
@@ -93,7 +95,9 @@ def check_lost_device(backend: BackendSubject) -> None:
         try:
             device.start([kernel])
         except StatusError as refusal:
-            expect(refusal.status == abi.Status.LOST, f"start() of a lost device said {refusal}")
+            expect(
+                refusal.status == abi.Status.LOST, f"start() of a lost device returned {refusal}"
+            )
         else:
             expect(False, "start() on a lost device was accepted")
 
@@ -118,12 +122,12 @@ def check_callbacks(backend: BackendSubject, tasks: int = 50) -> None:
             wanted = [(journal.dispatched[task], task * 11)]
             expect(
                 seen.get(task) == wanted,
-                f"(core, argument) of task {task}'s calls: {seen.get(task)}, expected {wanted}",
+                f"task {task} was called with (core, argument) {seen.get(task)}, expected {wanted}",
             )
 
 
 def check_kernel_faults(backend: BackendSubject) -> None:
-    """Require that a failing kernel ends the run with KERNEL, its error text, task and core.
+    """Require that a failing kernel ends the run with KERNEL and the kernel's text, task and core.
 
     The next run on the device works.
     """
@@ -152,7 +156,7 @@ def check_kernel_faults(backend: BackendSubject) -> None:
 
 
 def check_shape_is_deterministic(backend: BackendSubject) -> None:
-    """Require that a device in deterministic mode reports so, and no device in another mode."""
+    """Require that a device reports ``is_deterministic`` in deterministic mode, and only then."""
     given: tuple[tuple[dict[str, Any], int], ...] = (({"mode": "deterministic"}, 1), ({}, 0))
     for options, expected in given:
         with backend.open(**options) as device:
@@ -184,7 +188,7 @@ def check_seed_repeats_trace(backend: BackendSubject) -> None:
     expect(first, "the run report of deterministic mode has no trace hash")
     for _ in range(3):
         again = trace_hash(backend, 7)
-        expect(again == first, f"seed 7 gave the trace {first:#x}, then {again:#x}")
+        expect(again == first, f"seed 7 produced the trace {first:#x}, then {again:#x}")
     answer = subprocess.run(
         [sys.executable, "-m", "pto_core.testing.trace", backend.name, "7"],
         capture_output=True,
@@ -195,7 +199,7 @@ def check_seed_repeats_trace(backend: BackendSubject) -> None:
     expect(answer.returncode == 0, f"seed 7 in a fresh process: {answer.stderr}")
     expect(
         int(answer.stdout) == first,
-        f"seed 7 gave the trace {first:#x} here and {int(answer.stdout):#x} in a fresh process",
+        f"seed 7 produced the trace {first:#x} here and {int(answer.stdout):#x} in a fresh process",
     )
 
 
@@ -204,12 +208,12 @@ def check_seeds_differ(backend: BackendSubject) -> None:
     hashes = {trace_hash(backend, seed) for seed in range(_SEEDS)}
     expect(
         4 * len(hashes) >= 3 * _SEEDS,
-        f"{_SEEDS} seeds gave {len(hashes)} different traces: the seed chooses too little",
+        f"{_SEEDS} seeds produced only {len(hashes)} different traces: the seed has little effect",
     )
 
 
 def check_red_zones(backend: BackendSubject) -> None:
-    """Require that a checked kernel that writes past its buffer ends the run with ADDRESS."""
+    """Require that a checked run ends with ADDRESS if a kernel writes past its buffer."""
     probe = Probe()
     with backend.open(check=1) as device:
         kernels = backend.load_recorders(device)
@@ -226,8 +230,8 @@ def check_red_zones(backend: BackendSubject) -> None:
 def check_wrong_values_are_refused(backend: BackendSubject) -> None:
     """Require that the checks refuse freed memory and accept live buffers.
 
-    ``check_value`` also accepts numbers; ``check_range`` does not, and refuses ranges outside a
-    buffer.
+    ``check_value`` also accepts values that are not addresses. ``check_range`` refuses such values,
+    and ranges that are not inside one buffer.
     """
     answers: dict[str, int] = {}
     values: dict[str, int] = {}
@@ -236,7 +240,7 @@ def check_wrong_values_are_refused(backend: BackendSubject) -> None:
 
     def ask(platform: abi.Platform) -> None:
         if not platform.checking:
-            raise ContractError("the platform table does not say that it checks")
+            raise ContractError("platform.checking is 0 for a device opened with check=1")
         for name, value in values.items():
             answers[name] = platform.check_value(platform.self, value, abi.Error())
         for name, (address, count) in ranges.items():
@@ -253,6 +257,6 @@ def check_wrong_values_are_refused(backend: BackendSubject) -> None:
         outcome, journal = run_probe(device, probe, [], [])
         expect(outcome.status == abi.Status.OK, "; ".join(journal.violations))
     wanted = dict.fromkeys(values, int(abi.Status.OK)) | {"freed": int(abi.Status.ADDRESS)}
-    expect(answers == wanted, f"check_value answered {answers}, expected {wanted}")
+    expect(answers == wanted, f"check_value returned {answers}, expected {wanted}")
     wanted = dict.fromkeys(spans, int(abi.Status.ADDRESS)) | dict.fromkeys(("whole", "end"), 0)
-    expect(spans == wanted, f"check_range answered {spans}, expected {wanted}")
+    expect(spans == wanted, f"check_range returned {spans}, expected {wanted}")

@@ -59,7 +59,7 @@ def check_completions_are_reported_once(backend: BackendSubject) -> None:
             expect(
                 sorted(journal.completed) == sorted(journal.dispatched.items()),
                 f"{len(journal.dispatched)} tasks were dispatched, "
-                f"{len(journal.completed)} completions reported, not the same ones",
+                f"{len(journal.completed)} completions reported; they differ",
             )
 
 
@@ -147,10 +147,13 @@ def check_counters(backend: BackendSubject) -> None:
         expect(
             moved == (len(sizes), sum(sizes), 1, sizes[0]),
             f"copies in, bytes in, copies out, bytes out: {moved}, "
-            f"made were {(len(sizes), sum(sizes), 1, sizes[0])}",
+            f"expected {(len(sizes), sum(sizes), 1, sizes[0])}",
         )
         expect(report.peak_bytes >= max(sizes), f"peak_bytes is {report.peak_bytes}")
-        expect(0 < report.run_ns <= wall_ns, f"run_ns is {report.run_ns} of {wall_ns} ns")
+        expect(
+            0 < report.run_ns <= wall_ns,
+            f"run_ns is {report.run_ns}; the caller measured {wall_ns} ns",
+        )
 
 
 def check_memory_of_a_run(backend: BackendSubject) -> None:
@@ -160,14 +163,17 @@ def check_memory_of_a_run(backend: BackendSubject) -> None:
     def allocate(platform: abi.Platform) -> None:
         address = ctypes.c_uint64()
         status = platform.allocate(platform.self, 1 << 20, ctypes.byref(address))
-        expect(status == abi.Status.OK, f"allocate in run {len(seen)} gave {status}")
-        expect(address.value % abi.ALIGNMENT == 0, f"{address.value:#x} is not aligned")
+        expect(status == abi.Status.OK, f"allocate in run {len(seen)} returned {status}")
+        expect(address.value % abi.ALIGNMENT == 0, f"address {address.value:#x} is not aligned")
         seen.append(address.value)
         reserved = platform.reserve(platform.self, 100_000)
-        expect(reserved and reserved % 4096 == 0, f"reserve() gave {reserved}, no whole page")
+        expect(
+            reserved and reserved % 4096 == 0,
+            f"reserve() returned {reserved}, not a page's address",
+        )
         content = ctypes.string_at(reserved, 100_000)
         platform.release(platform.self, reserved, 100_000)
-        expect(not any(content), "reserve() gave memory that is not zeroed")
+        expect(not any(content), "reserve() returned memory that is not zeroed")
         first = platform.now(platform.self)
         expect(platform.now(platform.self) >= first, "now() went backwards")
 
@@ -188,7 +194,7 @@ def check_unknown_options_are_refused(backend: BackendSubject) -> None:
     except StatusError as refusal:
         expect(
             refusal.status == abi.Status.USAGE and "no_such_option" in refusal.message,
-            f"open(no_such_option=1) answered {refusal}; expected USAGE and the option's name",
+            f"open(no_such_option=1) returned {refusal}; expected USAGE and the option's name",
         )
     else:
         device.close()
@@ -208,10 +214,10 @@ def check_missing_files_are_load_errors(backend: BackendSubject) -> None:
             except StatusError as refusal:
                 expect(
                     refusal.status == abi.Status.LOAD and str(missing) in refusal.message,
-                    f"{name} of a missing file answered {refusal}; expected LOAD and the path",
+                    f"{name} of a missing file returned {refusal}; expected LOAD and the path",
                 )
             else:
-                expect(False, f"{name} of a missing file answered OK")
+                expect(False, f"{name} of a missing file returned OK")
         backend.load_recorders(device)
 
 
@@ -234,7 +240,9 @@ def check_abort(backend: BackendSubject) -> None:
         )
         log.clear()
         expect_all_right(*run_probe(device, probe, kernels, recorder_work(log, kernels, 60)))
-        expect(all(log.read()["runs"] == 1), "the run after an aborted one skips tasks")
+        expect(
+            all(log.read()["runs"] == 1), "the run after an aborted run did not run each task once"
+        )
 
 
 def check_many_runs(backend: BackendSubject, runs: int = 100) -> None:
@@ -248,13 +256,14 @@ def check_many_runs(backend: BackendSubject, runs: int = 100) -> None:
             outcome, journal = run_probe(device, probe, kernels, recorder_work(log, kernels, 6))
             expect_all_right(outcome, journal)
             expect(
-                outcome.report.tasks == 6, f"run {run} of 6 tasks reports {outcome.report.tasks}"
+                outcome.report.tasks == 6,
+                f"run {run} had 6 tasks but reports {outcome.report.tasks}",
             )
         expect(all(log.read()["runs"] == runs), f"not every task ran {runs} times in {runs} runs")
 
 
 def check_activity_names_the_kernel(backend: BackendSubject) -> None:
-    """Require one odd slot of the activity page during a kernel, with task, core and func_id."""
+    """Require one odd slot of the activity page during a kernel: its task, core and func_id."""
     probe = Probe()
     with backend.open() as device:
         kernel = device.load_kernel(5, abi.Core.AIV, backend.kernel("gate", abi.Core.AIV))
@@ -282,7 +291,7 @@ def check_activity_names_the_kernel(backend: BackendSubject) -> None:
             running == [(77, 5, core)],
             f"running (task, func_id, core): {running}, expected {[(77, 5, core)]}",
         )
-        expect(not _running(page), f"after the run the page still says {_running(page)}")
+        expect(not _running(page), f"after the run the page still shows {_running(page)}")
 
 
 def _running(page: abi.ActivityPage) -> list[tuple[int, int, int]]:

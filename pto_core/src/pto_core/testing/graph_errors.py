@@ -59,7 +59,9 @@ def check_cycle(runtime: RuntimeSubject) -> None:
             session.publish(task)
 
     outcome = _run_wrong(runtime, build, (abi.Status.CYCLE,))
-    expect(outcome.error.task in ids[1:4], f"{outcome.error.task} is not on the cycle {ids[1:4]}")
+    expect(
+        outcome.error.task in ids[1:4], f"task {outcome.error.task} is not on the cycle {ids[1:4]}"
+    )
 
 
 def check_self_edge(runtime: RuntimeSubject) -> None:
@@ -82,7 +84,10 @@ def check_unknown_task(runtime: RuntimeSubject) -> None:
             session.add_edge(missing, task)
 
         outcome = _run_wrong(runtime, build, (abi.Status.USAGE,))
-        expect(str(missing) in outcome.message, f"{missing} is not named: {outcome.message}")
+        expect(
+            str(missing) in outcome.message,
+            f"the message does not name task {missing}: {outcome.message}",
+        )
 
 
 def check_unknown_kernel(runtime: RuntimeSubject) -> None:
@@ -90,19 +95,19 @@ def check_unknown_kernel(runtime: RuntimeSubject) -> None:
 
     def build(session: Session, log: RecorderLog) -> None:
         task = session.submit(_NO_SUCH_KERNEL, log.arguments(0))
-        expect(task == -1, f"submit of an unknown func_id gave task {task}, not -1")
+        expect(task == -1, f"submit of an unknown func_id returned task {task}, not -1")
 
     outcome = _run_wrong(runtime, build, (abi.Status.USAGE,))
-    expect(str(_NO_SUCH_KERNEL) in outcome.message, f"the id is not named: {outcome.message}")
+    expect(str(_NO_SUCH_KERNEL) in outcome.message, f"no func_id in the message: {outcome.message}")
 
 
 def check_too_many_arguments(runtime: RuntimeSubject) -> None:
-    """Require CAPACITY with both numbers for a task with one argument more than ``max_args``."""
+    """Require CAPACITY, with value and limit, for a task with ``max_args`` + 1 arguments."""
     most = runtime.native.table.max_args
 
     def build(session: Session, log: RecorderLog) -> None:
         task = session.submit(RECORDER_AIV, log.arguments(0, [0] * (most - 3)))
-        expect(task == -1, f"submit with {most + 1} arguments gave task {task}, not -1")
+        expect(task == -1, f"submit with {most + 1} arguments returned task {task}, not -1")
 
     outcome = _run_wrong(runtime, build, (abi.Status.CAPACITY,))
     numbers = (outcome.error.value, outcome.error.limit)
@@ -110,14 +115,14 @@ def check_too_many_arguments(runtime: RuntimeSubject) -> None:
 
 
 def check_orchestration_failure(runtime: RuntimeSubject) -> None:
-    """Require that a run whose caller ends the graph with 3 fails with ORCHESTRATION and code 3."""
+    """Require ORCHESTRATION with the value 3 if the caller ends the graph with the result 3."""
     outcome = _run_wrong(
         runtime,
         lambda session, log: _submit(session, log, 3),
         (abi.Status.ORCHESTRATION,),
         result=3,
     )
-    expect(outcome.error.value == 3, f"the error's value is {outcome.error.value}, returned was 3")
+    expect(outcome.error.value == 3, f"the error's value is {outcome.error.value}, expected 3")
 
 
 def check_first_error_wins(runtime: RuntimeSubject) -> None:
@@ -126,11 +131,13 @@ def check_first_error_wins(runtime: RuntimeSubject) -> None:
     def build(session: Session, log: RecorderLog) -> None:
         session.submit(_NO_SUCH_KERNEL, log.arguments(0))
         task = session.submit(RECORDER_AIV, log.arguments(0))
-        expect(task == -1, f"a submit after the first error gave task {task}, not -1")
+        expect(task == -1, f"a submit after the first error returned task {task}, not -1")
         session.add_edge(_NO_SUCH_TASK, _NO_SUCH_TASK)
 
     outcome = _run_wrong(runtime, build, (abi.Status.USAGE,), result=3)
-    expect(str(_NO_SUCH_KERNEL) in outcome.message, f"not the first error: {outcome.message}")
+    expect(
+        str(_NO_SUCH_KERNEL) in outcome.message, f"this is not the first error: {outcome.message}"
+    )
 
 
 def check_unpublished_work(runtime: RuntimeSubject) -> None:
@@ -144,7 +151,7 @@ def check_unpublished_work(runtime: RuntimeSubject) -> None:
         outcome = session.end()
         expect(
             outcome.status == abi.Status.UNPUBLISHED and outcome.message,
-            f"task {kept} was not published, the run ended with {outcome.status.name}",
+            f"task {kept} was not published, but the run ended with {outcome.status.name}",
         )
         expect(log.read()["runs"][1] == 0, f"task {kept} ran although it was not published")
         run_and_verify(session, graphs.diamond())
@@ -211,7 +218,7 @@ def check_unknown_options_are_refused(runtime: RuntimeSubject) -> None:
         except StatusError as refusal:
             expect(
                 refusal.status == abi.Status.USAGE and "no_such_option" in refusal.message,
-                f"create(no_such_option=1) answered {refusal}; expected USAGE and its name",
+                f"create(no_such_option=1) returned {refusal}; expected USAGE and its name",
             )
         else:
             expect(False, "create(no_such_option=1) was accepted")
@@ -226,5 +233,5 @@ def check_unsupported_scopes(runtime: RuntimeSubject) -> None:
         session.end()
         expect(
             status == abi.Status.UNSUPPORTED,
-            f"scope_begin answered {abi.Status(status).name}, not UNSUPPORTED",
+            f"scope_begin returned {abi.Status(status).name}, not UNSUPPORTED",
         )

@@ -13,7 +13,7 @@ from pto_core.testing.failure import expect
 
 @dataclass(frozen=True)
 class Graph:
-    """``edges[i]`` = (from, to): indices of tasks in the order of submits; ``from`` < ``to``."""
+    """A task graph. Each edge is a pair (from, to) of task indices, with ``from`` < ``to``."""
 
     name: str
     tasks: int
@@ -34,7 +34,7 @@ class Graph:
         late = np.flatnonzero(records["start"][ends[:, 1]] < records["end"][ends[:, 0]])
         expect(
             late.size == 0,
-            f"{self.name}: {late.size} of {len(self.edges)} edges were not kept; task "
+            f"{self.name}: {late.size} of {len(self.edges)} dependencies were violated: task "
             f"{self.edges[late[0]][1] if late.size else 0} began before task "
             f"{self.edges[late[0]][0] if late.size else 0} had ended",
         )

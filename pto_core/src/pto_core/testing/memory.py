@@ -60,7 +60,7 @@ def check_addresses_are_aligned(backend: BackendSubject) -> None:
             address = device.allocate(size)
             expect(
                 address and address % abi.ALIGNMENT == 0,
-                f"allocate({size}) gave {address:#x}, not a multiple of {abi.ALIGNMENT}",
+                f"allocate({size}) returned {address:#x}, not a multiple of {abi.ALIGNMENT}",
             )
 
 
@@ -75,7 +75,7 @@ def check_buffers_do_not_overlap(backend: BackendSubject, seed: int | None = Non
                 del live[victim]
             size = numbers.randrange(1, 5000)
             address = device.allocate(size)
-            expect(address not in live, f"allocate({size}) gave the live address {address:#x}")
+            expect(address not in live, f"allocate({size}) returned the live address {address:#x}")
             live[address] = numbers.randbytes(size)
             device.copy_in(address, live[address])
         for address, content in live.items():
@@ -140,7 +140,10 @@ def check_exhausted_memory_is_an_error(backend: BackendSubject) -> None:
             expect(False, "allocate(2**60) answered OK")
         address = device.allocate(16)
         device.copy_in(address, b"0123456789abcdef")
-        expect(device.copy_out(address, 16) == b"0123456789abcdef", "the device does not work on")
+        expect(
+            device.copy_out(address, 16) == b"0123456789abcdef",
+            "the device lost data after a failed allocation",
+        )
 
 
 def check_leaks_are_reported(backend: BackendSubject) -> None:
@@ -151,13 +154,13 @@ def check_leaks_are_reported(backend: BackendSubject) -> None:
     leaks = device.close()
     expect(
         leaks.buffers == 2 and leaks.bytes >= sum(kept.values()),
-        f"2 buffers of {sum(kept.values())} bytes were left, close() reports "
+        f"2 buffers of {sum(kept.values())} bytes were not freed, but close() reports "
         f"{leaks.buffers} of {leaks.bytes} bytes",
     )
     expect(
         leaks.first_address in kept and leaks.first_bytes >= kept[leaks.first_address],
         f"the first leak is reported as {leaks.first_bytes} bytes at {leaks.first_address:#x}, "
-        f"which was never allocated so",
+        f"but no such buffer was allocated",
     )
 
 

@@ -86,7 +86,7 @@ class NativeRuntime:
         self._library = ctypes.CDLL(str(library))
         self.pointer = self.entry(variant)
         if not self.pointer:
-            raise ContractError(f"{library.name}: pto_runtime_entry({variant!r}) gave NULL")
+            raise ContractError(f"{library.name}: pto_runtime_entry({variant!r}) returned NULL")
         self.table: abi.RuntimeApi = self.pointer.contents
         self.flags = abi.RuntimeFlag(self.table.capabilities)
 
@@ -242,7 +242,7 @@ class NativeDevice:
         deadline = time.monotonic() + limit_s
         while (status := self._table.wait(self._handle, _WAIT_SLICE_NS)) != abi.Status.OK:
             if status != abi.Status.PENDING:
-                raise ContractError(f"wait() answered {abi.Status(status).name}; OK or PENDING")
+                raise ContractError(f"wait() returned {abi.Status(status).name}, not OK or PENDING")
             if time.monotonic() > deadline:
                 self.abort(abi.Status.TIMEOUT, lost=True)
                 raise ContractError(f"the run did not end within {limit_s} s")
@@ -264,6 +264,6 @@ class NativeDevice:
         """Return the activity page."""
         page = self._table.activity(self._handle)
         if not page:
-            raise ContractError("activity() gave NULL, not a page; who claims 'threads' has one")
+            raise ContractError("activity() returned NULL, but 'threads' requires an activity page")
         named: abi.ActivityPage = page.contents
         return named

@@ -24,7 +24,7 @@ CAPABILITY_FLAGS = {
     "publish": abi.RuntimeFlag.PUBLISH,
     "scopes": abi.RuntimeFlag.SCOPES,
 }
-"""The capability of the plugin, and the matching bit of its library."""
+"""For each capability that a plugin may claim, the flag in its library's table."""
 
 _STATISTIC_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _STATISTICS = 64
@@ -43,7 +43,7 @@ def run_and_verify(
     graph.verify(log.read())
     expect(
         outcome.report.tasks == graph.tasks,
-        f"{graph.name}: the report says {outcome.report.tasks} of {graph.tasks} tasks",
+        f"{graph.name}: the report counts {outcome.report.tasks} of {graph.tasks} tasks",
     )
     log.free()
     return outcome
@@ -56,14 +56,14 @@ def check_graph(runtime: RuntimeSubject, graph: Graph) -> None:
 
 
 def check_random_graphs(runtime: RuntimeSubject, count: int = 20, seed: int | None = None) -> None:
-    """Require the same for random graphs, which run one after the other on one device."""
+    """Require that random graphs run correctly (:func:`check_graph`), all of them on one device."""
     with random_numbers(seed) as numbers, Session(runtime) as session:
         for _ in range(count):
             run_and_verify(session, graphs.random_graph(numbers, numbers.randrange(1, 300)))
 
 
 def check_every_shape(runtime: RuntimeSubject, seed: int | None = None) -> None:
-    """Require the same result for every ``block_dim`` with every ``aicpu_thread_num``."""
+    """Require that a graph runs correctly with every ``block_dim`` and ``aicpu_thread_num``."""
     with random_numbers(seed) as numbers, Session(runtime) as session:
         graph = graphs.random_graph(numbers, 60)
         for block_dim in range(session.device.shape.blocks + 1):
@@ -177,11 +177,11 @@ def check_deterministic_runs(
                 with Session(runtime, mode="deterministic", seed=chosen) as session:
                     report = run_and_verify(session, graph, block_dim=3).report
                     hashes.add(int(report.trace_hash))
-            expect(len(hashes) == 1, f"sim seed {chosen} gave the traces {sorted(hashes)}")
+            expect(len(hashes) == 1, f"sim seed {chosen} produced the traces {sorted(hashes)}")
 
 
 def check_checked_runs(runtime: RuntimeSubject) -> None:
-    """Require that a checked run refuses freed memory at submit with ADDRESS."""
+    """Require that a submit with freed memory fails with ADDRESS in a checked run."""
     with Session(runtime, check=1) as session:
         run_and_verify(session, graphs.hourglass(20))
         log = RecorderLog(session.device, 1)
@@ -196,31 +196,33 @@ def check_checked_runs(runtime: RuntimeSubject) -> None:
         outcome = session.end()
         expect(
             (task, outcome.status) == (-1, abi.Status.ADDRESS),
-            f"submit with a freed address gave task {task}, the run {outcome.status.name}; "
+            f"submit with a freed address returned {task}, the run {outcome.status.name}; "
             "expected -1 and ADDRESS",
         )
         run_and_verify(session, graphs.diamond())
 
 
 def check_statistics(runtime: RuntimeSubject) -> None:
-    """Require that counters after a run have distinct names in snake case, and a description."""
+    """Require counters with distinct names in snake case, and a text of explain(), after a run."""
     table = runtime.native.table
     with Session(runtime) as session:
         run_and_verify(session, graphs.diamond())
         counters = (abi.Statistic * _STATISTICS)()
         count = table.statistics(session.device.runtime_handle, counters, _STATISTICS)
         names = [counter.name.decode() for counter in counters[:count]]
-        expect(names, "statistics() gives no counter")
+        expect(names, "statistics() returns no counters")
         expect(len(set(names)) == len(names), f"counters have the same name: {names}")
         bad = [name for name in names if not _STATISTIC_NAME.fullmatch(name)]
         expect(not bad, f"counter names that are not snake case: {bad}")
         again = table.statistics(session.device.runtime_handle, counters, 1)
-        expect(again == count, f"statistics() says {count} counters, with space for one {again}")
+        expect(
+            again == count, f"statistics() returns {count}, but {again} with space for one counter"
+        )
         text = ctypes.create_string_buffer(4096)
         length = table.explain(session.device.runtime_handle, text, len(text))
         expect(
             0 < length <= len(text) and len(text.value) in (length, length - 1),
-            f"explain() says it wrote {length} bytes; there are {len(text.value)}",
+            f"explain() returned {length}, but it wrote {len(text.value)} bytes",
         )
 
 
@@ -242,14 +244,16 @@ def check_table(runtime: RuntimeSubject) -> None:
         f"max_tasks is {table.max_tasks}, less than {MANY_TASKS}",
     )
     unknown = runtime.native.entry("no_such_variant")
-    expect(not unknown, "pto_runtime_entry('no_such_variant') gave a table, not NULL")
+    expect(not unknown, "pto_runtime_entry('no_such_variant') returned a table, not NULL")
 
 
 def check_claims_agree(runtime: RuntimeSubject) -> None:
-    """Require that the plugin names exactly the capabilities in its library's bits."""
+    """Require that the plugin claims exactly the capabilities whose flags its library has set."""
     known = {*CAPABILITY_FLAGS, "inferred_edges"}
     unknown = sorted(set(runtime.plugin.capabilities) - known)
-    expect(not unknown, f"unknown capabilities: {unknown}; there are {sorted(known)}")
+    expect(not unknown, f"unknown capabilities: {unknown}; expected some of {sorted(known)}")
     for capability, flag in CAPABILITY_FLAGS.items():
         named, has = capability in runtime.plugin.capabilities, bool(runtime.native.flags & flag)
-        expect(named == has, f"{capability!r}: the plugin says {named}, its library's table {has}")
+        expect(
+            named == has, f"{capability!r}: claimed by the plugin: {named}, by its library: {has}"
+        )

@@ -131,7 +131,7 @@ class Probe:
         return table
 
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Store an exception of this kit, because ctypes would drop it."""
+        """Return ``function``, wrapped to record its exceptions, because ctypes would drop them."""
 
         @functools.wraps(function)
         def call(*arguments: Any) -> Any:
@@ -189,7 +189,7 @@ class Probe:
             task = self._in_flight.pop(core, None)
             if task is None:
                 self.journal.violations.append(
-                    f"poll({thread}) reported core {core}, which had nothing to do"
+                    f"poll({thread}) reported core {core}, which had no task"
                 )
             else:
                 self.journal.completed.append((task, core))
@@ -231,8 +231,8 @@ class Probe:
 
     def _stalled(self, _handle: int) -> int:
         self.journal.violations.append(
-            f"the backend says that nothing can go on, with cores {sorted(self._in_flight)} busy "
-            f"and {sum(map(len, self._queues.values()))} tasks waiting"
+            f"the backend reported a stall although cores {sorted(self._in_flight)} are busy "
+            f"and {sum(map(len, self._queues.values()))} tasks wait"
         )
         self._latch(abi.Status.DEADLOCK)
         return abi.Step.ERROR

@@ -48,7 +48,7 @@ def _values_of(task: int) -> list[int]:
 
 
 def expect_all_right(outcome: Outcome, journal: Journal) -> None:
-    """Raise unless the run has succeeded without a violation."""
+    """Raise ContractError unless the run succeeded and the probe recorded no violation."""
     expect(not journal.violations, "; ".join(journal.violations))
     expect(
         outcome.status == abi.Status.OK,

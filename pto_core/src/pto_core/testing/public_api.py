@@ -59,8 +59,8 @@ def check_graph(runtime: RuntimeSubject) -> None:
     target = np.zeros(64, dtype=np.float32)
     with pto_core.open_device(runtime.backend.name, runtime=runtime.name) as device:
         report = device.run(graph, source, target)
-    expect(np.array_equal(target, source * 8), f"the diamond of {source} gave {target}")
-    expect(report.tasks == 4, f"the report of a diamond says {report.tasks} tasks")
+    expect(np.array_equal(target, source * 8), f"the diamond of {source} returned {target}")
+    expect(report.tasks == 4, f"the report of a diamond counts {report.tasks} tasks")
 
 
 def check_errors(runtime: RuntimeSubject) -> None:
@@ -103,7 +103,10 @@ def check_errors(runtime: RuntimeSubject) -> None:
             else:
                 expect(False, f"{wrong.__name__}: no {wanted.__name__}")
             report = device.run(right)
-            expect(report.tasks == 1, f"after {wanted.__name__}: {report.tasks} of 1 tasks ran")
+            expect(
+                report.tasks == 1,
+                f"the run after {wanted.__name__} ran {report.tasks} tasks, expected 1",
+            )
 
 
 def _any_runtime() -> str:

@@ -12,7 +12,7 @@ from pto_core.testing.failure import ContractError
 
 @contextmanager
 def random_numbers(seed: int | None) -> Iterator[random.Random]:
-    """Return a random generator. The message of a check that fails in the block has the seed.
+    """Provide a random generator; add its seed to the message of a check that fails in the block.
 
     If ``seed`` is None, a new seed is chosen.
     """

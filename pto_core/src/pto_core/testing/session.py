@@ -59,7 +59,7 @@ class Session:
         core_type: int = -1,
         cluster: int | None = None,
     ) -> int:
-        """Submit a task, its scalars first. Set the addresses of tensors that are allocated."""
+        """Submit a task, scalars before tensors; set the addresses of allocated tensors."""
         params = (abi.Param * max(len(scalars) + len(tensors), 1))()
         for param, scalar in zip(params, scalars, strict=False):
             param.tag = abi.Tag.SCALAR
@@ -112,7 +112,7 @@ class Session:
         return ids
 
     def _submit_keys(self, producers: list[list[int]], log: RecorderLog) -> list[int]:
-        """Submit tasks that write a key of their own and read the keys of their producers.
+        """Submit tasks, each of which writes its own key and reads the keys of its producers.
 
         A scope keeps the slots of its tasks in use, so each scope has only a few tasks.
         """

@@ -64,12 +64,12 @@ def check_allocated_buffers_are_apart(runtime: RuntimeSubject, seed: int | None 
         expect(outcome.status == abi.Status.OK, f"the run ended with {outcome.message}")
         found.sort()
         for address, _ in found:
-            expect(address != 0, "an OUTPUT without an address got none")
+            expect(address != 0, "no memory was allocated for an OUTPUT")
             expect(address % _SLAB_BYTES == 0, f"address {address:#x} is not a multiple of 1024")
         for (address, size_bytes), (following, _) in pairwise(found):
             expect(
                 address + size_bytes <= following,
-                f"the buffer of {size_bytes} bytes at {address:#x} reaches into {following:#x}",
+                f"the buffer of {size_bytes} bytes at {address:#x} overlaps that at {following:#x}",
             )
 
 
@@ -145,7 +145,7 @@ def check_clusters(runtime: RuntimeSubject, rounds: int = 50) -> None:
         clusters = []
         for _ in range(rounds):
             cluster = table.allocate_cluster(handle, None, 0)
-            expect(0 <= cluster < blocks, f"cluster {cluster} is none of 0 to {blocks - 1}")
+            expect(0 <= cluster < blocks, f"cluster {cluster} is not one of 0 to {blocks - 1}")
             for func_id in (0, 1, 1):
                 clusters.append(cluster)
                 session.submit_tensors(func_id, (), [len(clusters)], cluster=cluster)
@@ -157,5 +157,5 @@ def check_clusters(runtime: RuntimeSubject, rounds: int = 50) -> None:
             mine = (cluster,), (blocks + 2 * cluster, blocks + 2 * cluster + 1)
             expect(
                 core in (mine[0] if number % 3 == 1 else mine[1]),
-                f"task {number} of cluster {cluster} ran on core {core}, not on one of its own",
+                f"task {number} of cluster {cluster} ran on core {core} of another cluster",
             )

@@ -54,7 +54,10 @@ def _expect_shape(topology: abi.Topology, blocks: int, threads: int) -> None:
         for core in topology.thread_cores[thread].cores():
             expect(core not in owners, f"{asked}core {core} belongs to two scheduler threads")
             owners[core] = thread
-    expect(sorted(owners) == list(range(3 * blocks)), f"{asked}owned cores are {sorted(owners)}")
+    expect(
+        sorted(owners) == list(range(3 * blocks)),
+        f"{asked}the scheduler threads own the cores {sorted(owners)}",
+    )
     for block in range(blocks):
         cluster = (block, blocks + 2 * block, blocks + 2 * block + 1)
         expect(
@@ -75,7 +78,7 @@ def check_impossible_shapes_are_refused(backend: BackendSubject) -> None:
             except StatusError as refusal:
                 expect(
                     refusal.status in (abi.Status.USAGE, abi.Status.CAPACITY) and refusal.message,
-                    f"block_dim, aicpu_thread_num = {shape} answered {refusal}; expected USAGE",
+                    f"block_dim, aicpu_thread_num = {shape} returned {refusal}; expected USAGE",
                 )
             else:
                 device.orchestration_done()

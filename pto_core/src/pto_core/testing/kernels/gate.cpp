@@ -1,4 +1,5 @@
-// Report the start of the kernel, then occupy the core until the gate opens or the time is over.
+// Report the start of the kernel, then occupy the core until the gate opens or the time limit
+// expires.
 //
 // args: 0 = the gate (word 0: entered, word 1: opened), 1 = the limit in milliseconds.
 #include <chrono>

@@ -22,13 +22,13 @@ _CUTS = 8
 _REOPENINGS = 5
 _LINGERING = 12
 _GRACE_S = 2.0
-_LARGE = 2 << 20  # so many messages that they do not fit in the system's queues
+_LARGE = 2 << 20  # the size of a message; a few of them exceed the system's queues
 
 
 def check_close(subject: LinkSubject) -> None:
-    """Require that ``close`` sends accepted messages if it may linger, and ends every call.
+    """Require that ``close`` sends the accepted messages if ``linger_s`` allows it.
 
-    A second ``close`` is allowed; every other call raises ``LinkError``.
+    Afterwards, a second ``close`` is allowed, and every other call raises ``LinkError``.
     """
 
     def body() -> None:
@@ -46,7 +46,9 @@ def check_close(subject: LinkSubject) -> None:
             link.close()
             for call in (link.receive, lambda: link.send([b"x"])):
                 _expect_closed(call)
-            expect(world.listener.send(peer, [b"x"]), "a peer that is gone has a full queue")
+            expect(
+                world.listener.send(peer, [b"x"]), "send() to a disconnected peer returned False"
+            )
             world.answer(other_peer, [b"last"])
             listener, world.listener = world.listener, world.listen()
             listener.close(linger_s=5.0)
@@ -63,7 +65,7 @@ def _expect_closed(call: Callable[[], object]) -> None:
         call()
     except LinkError:
         return
-    raise ContractError("a call to a closed end raises no LinkError")
+    raise ContractError("a call on a closed end raises no LinkError")
 
 
 def check_close_while_sending(subject: LinkSubject) -> None:
@@ -129,10 +131,10 @@ def check_killed_peer(subject: LinkSubject) -> None:
 
 
 def check_reconnection(subject: LinkSubject) -> None:
-    """Require that a link that is cut connects again by itself, and counts its connections.
+    """Require that a cut link connects again by itself and counts its connections.
 
-    The listener sees another peer with the same key. Messages between two cuts arrive complete and
-    in order.
+    After each new connection, the listener sees a new peer with the same key. Messages sent between
+    two cuts arrive complete and in order.
     """
 
     def body() -> None:
@@ -149,7 +151,10 @@ def check_reconnection(subject: LinkSubject) -> None:
                 before, peer = peer, _new_peer(world, link, peer)
                 expect(peer.key == before.key, "the key changed with the connection")
                 world.expect_exchange(link, "after a cut")
-            expect(world.listener.send(peer, [b"to the living"]), "the new peer takes no message")
+            expect(
+                world.listener.send(peer, [b"to the living"]),
+                "send() to the new peer returned False",
+            )
             same(world.receive(link), [b"to the living"], "the message to the new peer")
             world.expect_exchange(other, "beside cuts")
 
@@ -164,7 +169,7 @@ def _expect_reconnected(world: World, link: Link, connections: int) -> None:
     while link.connections == connections or not was_reported:
         expect(
             time.monotonic() - start < processes.LIMIT_S,
-            "a link does not connect again, or wait is silent",
+            "the link did not connect again, or wait() did not report it",
         )
         was_reported = link in world.plugin.wait(ends, 1.0).ends or was_reported
         while world.listener.receive() is not None:
@@ -177,7 +182,7 @@ def _new_peer(world: World, link: Link, before: Peer) -> Peer:
     while True:
         message = world.receive(world.listener)
         if list(map(bytes, message.parts)) == mark:
-            expect(message.peer != before, "a new connection has the name of the old one")
+            expect(message.peer != before, "a new connection has the same Peer as the old one")
             return message.peer
 
 
@@ -199,7 +204,10 @@ def check_listener_restarts(subject: LinkSubject) -> None:
                 expect(link.problem == "", f"a connected link has the problem {link.problem!r}")
                 world.listener.close()
                 connections = link.connections
-            expect(link.connections == connections, "a connection to a closed listener counts")
+            expect(
+                link.connections == connections,
+                "the link counted a connection to a closed listener",
+            )
 
     apart(body)
 
@@ -215,7 +223,7 @@ def _expect_problem(world: World, link: Link, address: str) -> None:
 
 
 def check_addresses(subject: LinkSubject) -> None:
-    """Require errors for unusable addresses, and for open addresses without keys."""
+    """Require errors for unusable addresses, and for public addresses without keys."""
 
     def body() -> None:
         plugin, keys = subject.plugin, subject.key_pair()
@@ -225,11 +233,11 @@ def check_addresses(subject: LinkSubject) -> None:
             _expect(UsageError, partial(plugin.dial, wrong, keys, key), wrong)
         listener = plugin.listen(subject.address, keys)
         text = _expect(LinkError, lambda: plugin.listen(listener.address, keys), "a used address")
-        expect(listener.address in text, f"{text!r} does not name {listener.address}")
+        expect(listener.address in text, f"the error {text!r} does not name {listener.address}")
         listener.close()
         for call in (plugin.listen, plugin.dial):
             text = _expect(UsageError, partial(call, subject.open_address), "no keys")
-            expect("insecure" in text, f"{text!r} does not say what permits it")
+            expect("insecure" in text, f"the error {text!r} does not name the option insecure")
         plugin.listen(subject.open_address, insecure=True).close()
         plugin.dial(subject.open_address.replace(":0", ":9"), insecure=True).close()
 
@@ -257,7 +265,7 @@ def check_nothing_is_left(subject: LinkSubject) -> None:
             time.sleep(0.01)  # the system lists a joined thread for a moment longer
         expect(
             after == before,
-            f"{_REOPENINGS} closed links left descriptors, threads: {before} before, {after} after",
+            f"{_REOPENINGS} closed links left descriptors or threads: {before} before, {after} now",
         )
         names = [thread.name for thread in threading.enumerate()]
         expect(len(names) == 1, f"Python threads are left: {names}")

@@ -38,7 +38,7 @@ class Faults:
     message is accepted, and lost. ``duplicate``: it is sent twice. ``reorder``: it is sent after
     one to three later messages, or at the next ``wait``. ``cut``: the connection is cut after the
     message. ``cut_after``: the numbers of messages, counted from 0 on each link, after which a cut
-    is certain. Only links cut, because one cut affects both directions.
+    is certain. Only links cut connections, not listeners, because one cut affects both directions.
     """
 
     seed: int = 0
@@ -92,11 +92,11 @@ class _Disturbance:
         return True, fate.is_cut
 
     def release(self) -> None:
-        """Send the messages that were held back; messages without free space wait longer."""
+        """Send the messages that were held back; keep those for which there is no free space."""
         self._held = [(0, send) for _, send in self._held if not send()]
 
     def forget(self) -> None:
-        """Lose the messages that were held back, because their connection is cut."""
+        """Drop the messages that were held back, because their connection is cut."""
         self._held.clear()
 
     def _age(self) -> None:
@@ -133,7 +133,7 @@ class FaultyLink:
 
     @property
     def connections(self) -> int:
-        """The number of connections, over all cuts."""
+        """The number of connections since ``dial``, including those after cuts."""
         return self._earlier_connections + self.inner.connections
 
     @property
@@ -160,7 +160,7 @@ class FaultyLink:
         return self.inner.receive()
 
     def close(self, linger_s: float = 0.0) -> None:
-        """Close the link inside."""
+        """Close the wrapped link."""
         self.disturbance.forget()
         self.inner.close(linger_s)
 
@@ -190,7 +190,7 @@ class FaultyListener:
         return self.inner.receive()
 
     def close(self, linger_s: float = 0.0) -> None:
-        """Close the listener inside."""
+        """Close the wrapped listener."""
         self.disturbance.forget()
         self.inner.close(linger_s)
 
@@ -218,7 +218,7 @@ class FaultyLinks:
         credentials: KeyPair | None = None,
         allowed: Collection[str] = (),
         *,
-        limits: LinkLimits = LinkLimits(),  # noqa: B008 - it cannot be changed
+        limits: LinkLimits = LinkLimits(),  # noqa: B008 - it is immutable
         insecure: bool = False,
     ) -> FaultyListener:
         """Listen."""
@@ -231,7 +231,7 @@ class FaultyLinks:
         credentials: KeyPair | None = None,
         server_key: str | None = None,
         *,
-        limits: LinkLimits = LinkLimits(),  # noqa: B008 - it cannot be changed
+        limits: LinkLimits = LinkLimits(),  # noqa: B008 - it is immutable
         insecure: bool = False,
     ) -> FaultyLink:
         """Dial."""

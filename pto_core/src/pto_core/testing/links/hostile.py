@@ -61,7 +61,7 @@ def check_half_open_connections(subject: LinkSubject) -> None:
             passed = time.monotonic() - start
             expect(
                 passed < processes.LIMIT_S,
-                f"beside {len(silent)} half-open connections six exchanges took {passed:.1f} s",
+                f"six exchanges took {passed:.1f} s while {len(silent)} connections were half open",
             )
 
     apart(body)
@@ -91,7 +91,9 @@ def check_giant_length(subject: LinkSubject) -> None:
 
             world.until(was_cut, "cutting a connection with a giant length")
             grown = _resident_bytes() - before
-            expect(grown < _GROWTH_BYTES, f"a giant length allocated {grown >> 20} MiB")
+            expect(
+                grown < _GROWTH_BYTES, f"the receiver of a giant length allocated {grown >> 20} MiB"
+            )
             world.expect_exchange(link, "after a giant length")
 
     apart(body)
@@ -128,7 +130,7 @@ def check_oversized_parts(subject: LinkSubject) -> None:
                     f"{_GIANT.part_bytes >> 20} MiB; its limit for a part is "
                     f"{LIMITS.part_bytes >> 20} MiB",
                 )
-                world.expect_exchange(world.dial(), "beside parts over the limit")
+                world.expect_exchange(world.dial(), "after parts over the limit")
                 sender.join()
 
     apart(body)

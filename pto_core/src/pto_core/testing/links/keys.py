@@ -16,7 +16,7 @@ _FORGED = "a client with the public key of another"
 
 
 def check_without_keys(subject: LinkSubject) -> None:
-    """Require that a link without ``peer_keys`` refuses keys, and names peers without a key."""
+    """Require that a link without ``peer_keys`` refuses keys, and that its peers have no keys."""
 
     def body() -> None:
         plugin, keys = subject.plugin, KeyPair("public", "secret")
@@ -32,7 +32,7 @@ def check_without_keys(subject: LinkSubject) -> None:
             raise ContractError("a link without keys accepts keys")
         with subject.world() as world:
             _, peer = world.connect()
-            expect(peer.key is None, f"a link without keys names the key {peer.key!r}")
+            expect(peer.key is None, f"a peer without keys has the key {peer.key!r}")
 
     apart(body)
 
@@ -45,11 +45,11 @@ def check_key_pairs(subject: LinkSubject) -> None:
     for pair in pairs:
         is_plain = pair.public.isascii() and pair.public.isprintable()
         expect(is_plain, "a public key is not plain text")
-        expect(pair.secret not in repr(pair), "the text of a pair shows its secret")
+        expect(pair.secret not in repr(pair), "repr() of a key pair shows the secret key")
 
 
 def check_peer_keys(subject: LinkSubject) -> None:
-    """Require that a message names the key of its sender, and the link that of its listener."""
+    """Require that a message has its sender's key, and ``link.peer`` the listener's key."""
 
     def body() -> None:
         with subject.world() as world:
@@ -57,10 +57,19 @@ def check_peer_keys(subject: LinkSubject) -> None:
             world.listener.allow([str(world.client_key), other.public])
             for keys in (world.client_keys, other, world.client_keys):
                 link, peer = world.connect(credentials=keys)
-                expect(keys is not None and peer.key == keys.public, f"the peer's key: {peer.key}")
-                expect(link.peer.key == world.server_key, f"the listener's key: {link.peer.key}")
+                expect(
+                    keys is not None and peer.key == keys.public,
+                    f"the listener reports the peer key {peer.key}",
+                )
+                expect(
+                    link.peer.key == world.server_key,
+                    f"the link reports the listener key {link.peer.key}",
+                )
                 world.answer(peer, [b"x"])
-                expect(world.receive(link).peer.key == world.server_key, "an answer has no key")
+                expect(
+                    world.receive(link).peer.key == world.server_key,
+                    "an answer does not have the listener's key",
+                )
 
     apart(body)
 
@@ -85,10 +94,12 @@ def check_wrong_keys(subject: LinkSubject) -> None:
                 try:
                     wrong = world.dial(**changes)
                 except UsageError:
-                    expect(what == _FORGED, f"{what}: dial refuses it, and the listener must")
+                    expect(
+                        what == _FORGED, f"{what}: dial() refused it; the listener must refuse it"
+                    )
                     continue
                 world.expect_silence(wrong, _SILENCE_S, what)
-                world.until(partial(_has_problem, wrong), f"{what}: problem is empty")
+                world.until(partial(_has_problem, wrong), f"{what}: waiting for link.problem")
                 wrong.close()
                 world.links.remove(wrong)
             world.expect_exchange(right, "beside wrong keys")
@@ -103,7 +114,7 @@ def _has_problem(link: Link) -> bool:
 
 
 def _check_listener_without_keys(subject: LinkSubject) -> None:
-    """A link with keys must not talk to a listener without keys: that would be a downgrade."""
+    """Require that a link with keys does not connect to a listener without keys (a downgrade)."""
     with subject.world(with_keys=False) as world:
         keys, server = subject.plugin.key_pair(), subject.plugin.key_pair()
         link = world.dial(credentials=keys, server_key=server.public)
@@ -163,7 +174,7 @@ def _expect_silenced(world: World, link: Link) -> None:
 
 
 def check_traffic_is_encrypted(subject: LinkSubject) -> None:
-    """Require that the transmitted bytes contain no readable part and no key."""
+    """Require that the transmitted bytes contain no part in plain text and no secret key."""
 
     def body() -> None:
         with subject.world() as world:
@@ -176,10 +187,13 @@ def check_traffic_is_encrypted(subject: LinkSubject) -> None:
                     world.answer(peer, [secret * copies])
                     world.receive(link)
                 seen = bytes(proxy.recorded)
-            expect(len(seen) > 100_000, f"the proxy saw {len(seen)} bytes only")
+            expect(len(seen) > 100_000, f"the proxy forwarded only {len(seen)} bytes")
             for text in (secret[:16], b"head" + secret[:4]):
-                expect(text not in seen, "a plain text was on the way")
+                expect(text not in seen, "the forwarded bytes contain a plain text")
             for pair in (world.client_keys, world.server_keys):
-                expect(pair and pair.secret.encode() not in seen, "a secret key was on the way")
+                expect(
+                    pair and pair.secret.encode() not in seen,
+                    "the forwarded bytes contain a secret key",
+                )
 
     apart(body)

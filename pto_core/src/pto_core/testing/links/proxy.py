@@ -1,4 +1,4 @@
-"""A proxy between a link and its listener that a test controls."""
+"""A proxy between a link and its listener. A test controls the proxy."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Proxy:
         self.connections += 1
 
     def _move(self, side: socket.socket) -> None:
-        """Forward one chunk. A full target stops the proxy, as a full network would."""
+        """Forward one chunk. A full target blocks the proxy, like a full network, for up to 1 s."""
         other = self._sides[side]
         try:
             data = side.recv(_CHUNK)

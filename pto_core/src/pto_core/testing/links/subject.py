@@ -1,4 +1,4 @@
-"""A link under test, by name, and a small setup with a listener and its peers."""
+"""The link under test, loaded by name, and a setup with a listener and its peers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LinkSubject:
 
 
 class World:
-    """A listener, the keys of both sides, and links to it, which one thread drives."""
+    """A listener, links to it, and the keys of both sides. One thread drives all ends."""
 
     def __init__(self, subject: LinkSubject, limits: LinkLimits, with_keys: bool) -> None:
         self.subject, self.plugin, self.limits = subject, subject.plugin, limits
@@ -86,7 +86,7 @@ class World:
         )
 
     def dial(self, address: str | None = None, **changes: Any) -> Link:
-        """Dial the listener; ``changes`` replace arguments."""
+        """Dial the listener; ``changes`` replace default arguments of ``dial``."""
         arguments = {
             "address": address or self.listener.address,
             "credentials": self.client_keys,
@@ -98,7 +98,7 @@ class World:
         return link
 
     def connect(self, address: str | None = None, **changes: Any) -> tuple[Link, Peer]:
-        """Dial, and return the link with the listener's name for it."""
+        """Dial; return the link, and the :class:`Peer` that the listener reports for it."""
         link = self.dial(address, **changes)
         return link, self.introduce(link)
 
@@ -107,11 +107,11 @@ class World:
         hello = f"hello {len(self.links)} {link.connections}".encode()
         self.send(link, [hello])
         while list(map(bytes, (message := self.receive(self.listener)).parts)) != [hello]:
-            pass  # a message of a link that was closed
+            pass  # ignore messages of closed links
         return message.peer
 
     def step(self, timeout_s: float = STEP_S) -> None:
-        """Let every end work."""
+        """Call ``wait`` once, in which every end does its pending work."""
         self.plugin.wait([self.listener, *self.links], timeout_s)
 
     def until(self, condition: Callable[[], object], what: str) -> None:
@@ -154,7 +154,7 @@ class World:
             pass
 
     def expect_silence(self, link: Link, duration_s: float, what: str) -> None:
-        """Require that the link connects to nothing and that no message arrives."""
+        """Require that the link does not connect and that no message arrives."""
         until = time.monotonic() + duration_s
         while time.monotonic() < until:
             link.send([b"not for you"])

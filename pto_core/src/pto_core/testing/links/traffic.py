@@ -16,7 +16,7 @@ from pto_core.testing.transports.processes import apart
 
 _MESSAGES = 400
 _PEERS = 20
-_FAIR = 200  # the message of another peer may not have arrived yet
+_FAIR = 200  # more than 1, because the message of the other peer may arrive late
 _QUEUE = LinkLimits(queue_messages=4, part_bytes=1 << 20)
 _SYSTEM_QUEUE_BYTES = 24 << 20
 """The bytes that the system may buffer outside the queues of both ends: the socket buffers."""
@@ -26,9 +26,9 @@ def same(message: Message, sent: Sequence[Buffer], what: str) -> None:
     """Raise unless ``message`` has the parts that were sent."""
     sizes = [len(part) for part in message.parts]
     wanted = [len(part) for part in sent]
-    expect(sizes == wanted, f"{what} came with parts of {sizes} bytes instead of {wanted}")
+    expect(sizes == wanted, f"{what} arrived with parts of {sizes} bytes instead of {wanted}")
     for number, (part, original) in enumerate(zip(message.parts, sent, strict=True)):
-        expect(bytes(part) == bytes(original), f"part {number} of {what} has other bytes")
+        expect(bytes(part) == bytes(original), f"part {number} of {what} arrived with other bytes")
 
 
 def check_messages_arrive_whole(subject: LinkSubject) -> None:
@@ -46,7 +46,7 @@ def check_messages_arrive_whole(subject: LinkSubject) -> None:
             for parts in messages:
                 world.send(link, parts)
                 got = world.receive(world.listener)
-                expect(got.peer == peer, f"a message names {got.peer}, its peer is {peer}")
+                expect(got.peer == peer, f"a message has the peer {got.peer}, expected {peer}")
                 same(got, parts, "a message to the listener")
                 world.answer(peer, parts)
                 same(world.receive(link), parts, "a message to the link")
@@ -106,7 +106,7 @@ class Stream:
 
 
 def check_full_queue(subject: LinkSubject) -> None:
-    """Require that a queue is full after a limited number of messages, and that none is lost.
+    """Require that a queue accepts a limited number of messages and loses none.
 
     When the other side has received messages, ``wait`` reports the sender, and ``send`` succeeds.
     """
@@ -180,25 +180,29 @@ def check_refused_messages(subject: LinkSubject) -> None:
                         send(parts)
                     except UsageError:
                         continue
-                    raise ContractError(f"a message of {len(parts)} parts beyond the limits passed")
+                    raise ContractError(
+                        f"a message of {len(parts)} parts over a limit raised no error"
+                    )
             world.expect_exchange(link, "after refused messages")
 
     apart(body)
 
 
 def check_peers_are_apart(subject: LinkSubject) -> None:
-    """Require that each of many peers has its own name, and receives only its own messages."""
+    """Require that each of many peers has its own ``Peer``, and receives only its own messages."""
 
     def body() -> None:
         with subject.world() as world:
             pairs = [world.connect() for _ in range(_PEERS)]
-            expect(len({peer for _, peer in pairs}) == _PEERS, "two connections have one name")
+            expect(len({peer for _, peer in pairs}) == _PEERS, "two connections have the same Peer")
             for number, (link, _) in enumerate(pairs):
                 world.send(link, [b"from", bytes([number])])
             for _ in pairs:
                 message = world.receive(world.listener)
                 number = bytes(message.parts[1])[0]
-                expect(message.peer == pairs[number][1], f"message of peer {number} names another")
+                expect(
+                    message.peer == pairs[number][1], f"a message of peer {number} has another Peer"
+                )
             for number, (_, peer) in enumerate(pairs):
                 world.answer(peer, [b"to", bytes([number])])
             for number, (link, _) in enumerate(pairs):
@@ -208,9 +212,10 @@ def check_peers_are_apart(subject: LinkSubject) -> None:
 
 
 def check_peers_do_not_stop_each_other(subject: LinkSubject) -> None:
-    """Require that a peer that does not receive, or that sends without end, does not block others.
+    """Require that a peer that does not receive, or sends without end, does not block other peers.
 
-    The listener's queue for a peer that does not receive is full; another peer still gets answers.
+    The listener's queue for the peer that does not receive becomes full; another peer still gets
+    answers.
     """
 
     def body() -> None:
@@ -226,7 +231,9 @@ def check_peers_do_not_stop_each_other(subject: LinkSubject) -> None:
                     lambda: not world.listener.send(quiet_peer, [bulk]), "filling a peer's queue"
                 )
                 world.answer(other_peer, [bytes([number])])
-                same(world.receive(other), [bytes([number])], "an answer beside a full queue")
+                same(
+                    world.receive(other), [bytes([number])], "an answer while another queue is full"
+                )
             _expect_share(world, loud, other)
             quiet.close()
 
@@ -234,7 +241,7 @@ def check_peers_do_not_stop_each_other(subject: LinkSubject) -> None:
 
 
 def _expect_share(world: World, loud: Link, other: Link) -> None:
-    """Let one peer send as much as it can; a message of another peer must arrive soon."""
+    """Let one peer send as much as it can; require that a message of another peer arrives soon."""
     queued = 4 * _QUEUE.queue_messages
     for turn in range(5):
         for _ in range(queued):
@@ -247,4 +254,6 @@ def _expect_share(world: World, loud: Link, other: Link) -> None:
         while bytes(world.receive(world.listener).parts[0]) != b"other":
             before += 1
             loud.send([b"loud"])
-            expect(before < _FAIR, f"turn {turn}: a message waited for {before} of another peer")
+            expect(
+                before < _FAIR, f"turn {turn}: a message arrived after {before} of the loud peer"
+            )

@@ -30,7 +30,7 @@ def check_wait_for_descriptors(subject: LinkSubject) -> None:
             os.write(second[1], b"x")
             ready = world.plugin.wait(ends, _LATE_S, [first[0], second[0]])
             expect(ready.descriptors == [second[0]], f"readable: {ready.descriptors}")
-            expect(not ready.ends, "an idle end is reported beside a descriptor")
+            expect(not ready.ends, "an idle end is reported together with a descriptor")
             ready = world.plugin.wait([], 0, [second[0]])
             expect(ready.descriptors == [second[0]], "a readable descriptor is not reported again")
             os.read(second[0], 1)
@@ -72,7 +72,7 @@ def check_wait_wakes_at_once(subject: LinkSubject) -> None:
 
 
 def _expect_connection(world: World) -> None:
-    """Dial before there is a listener; call only ``wait`` and ``send``."""
+    """Require that ``wait`` and ``send`` alone connect to a listener that starts after ``dial``."""
     link = world.dial(address := _unused_address(world))
     for _ in range(10):
         world.plugin.wait([link], 0.01)
@@ -85,7 +85,7 @@ def _expect_connection(world: World) -> None:
 
 
 def _expect_trips(world: World) -> None:
-    """Answer many messages one by one; none of them may wait for a time limit."""
+    """Exchange many messages one by one; require that none of them waits for a time limit."""
     link, peer = world.links[0], world.receive(world.links[0]).peer
     peer = world.introduce(link)
     start = time.monotonic()
@@ -123,7 +123,7 @@ def check_wait_sleeps(subject: LinkSubject) -> None:
 
 
 def check_idle_calls_return(subject: LinkSubject) -> None:
-    """Require that only ``wait`` waits for messages, for free space, or for a connection."""
+    """Require that ``send`` and ``receive`` never block, even with full queues."""
 
     def body() -> None:
         with subject.world() as world:
@@ -148,7 +148,7 @@ def _unused_address(world: World) -> str:
 
 
 def _settle(world: World) -> None:
-    """Let the ends complete the pending work of their connections."""
+    """Call ``wait`` until the ends have completed the pending work of their connections."""
     until = time.monotonic() + 0.2
     while time.monotonic() < until:
         world.step()

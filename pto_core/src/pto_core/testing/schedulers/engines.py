@@ -90,7 +90,7 @@ def check_lost_children(scheduler: SchedulerSubject, seed: int | None = None) ->
 
 
 def check_raw_hazards(scheduler: SchedulerSubject, seed: int | None = None) -> None:
-    """Require under raw hazards that a task runs after the earlier writers of what it reads."""
+    """Require under raw hazards that a task runs after earlier writers of the tiles it reads."""
     with random_numbers(seed) as numbers:
         for _ in range(_RUNS):
             world = scheduler.run(numbers, Hazards.RAW, numbers.choice([CALM, ROUGH]))
@@ -117,10 +117,12 @@ def check_deadlocks(scheduler: SchedulerSubject, seed: int | None = None) -> Non
             if proof is None:
                 continue
             found += 1
-            expect(proof.size == 6 * 1024, f"the ring has {6 * 1024} bytes: {proof}")
+            expect(
+                proof.size == 6 * 1024, f"the proof has a size other than {6 * 1024} bytes: {proof}"
+            )
             expect(proof.held + proof.requested > 0 and proof.needed > proof.size, f"{proof}")
-            expect(proof.oldest_task in world.plans, f"there is no such task: {proof}")
-            expect(proof.open_scope >= 0, f"no open scope holds the slab: {proof}")
+            expect(proof.oldest_task in world.plans, f"the proof names an unknown task: {proof}")
+            expect(proof.open_scope >= 0, f"the proof names no open scope: {proof}")
         expect(found, f"none of {2 * _RUNS} programs on small rings had a proof of a deadlock")
 
 
@@ -166,13 +168,16 @@ def check_policy_is_used(scheduler: SchedulerSubject, seed: int | None = None) -
         engine.handle(_SUB)
     sent = [each for each in engine.handle(Dispatch()) if type(each).__name__ == "Send"]
     children = [getattr(each, "child", None) for each in sent]
-    expect(children == [2, 2, 1, 1, 0, 0], f"the policy picks the last child; sent to {children}")
+    expect(
+        children == [2, 2, 1, 1, 0, 0],
+        f"the tasks were sent to {children}, not to the last candidate",
+    )
     expect(len(asked) == len(sent), f"{len(asked)} calls of the policy for {len(sent)} tasks")
     for candidates, _ in asked:
         numbers = [child for child, _ in candidates]
         expect(
             numbers == sorted(set(numbers)) and all(0 <= load < window for _, load in candidates),
-            f"the policy was given {candidates}, with a window of {window} frames",
+            f"the policy received {candidates}, with a window of {window} frames",
         )
 
 
@@ -205,8 +210,8 @@ def _refuse(engine: Scheduler, event: Event, error: type[PtoError]) -> None:
     try:
         answer = engine.handle(event)
     except error:
-        expect(engine.snapshot() == before, f"the refused {event} changed the engine")
+        expect(engine.snapshot() == before, f"the engine refused {event} but changed")
     except Exception as other:
         raise ContractError(f"{event} raised {other!r}, expected {error.__name__}") from other
     else:
-        raise ContractError(f"{event} gave {answer}, expected {error.__name__}")
+        raise ContractError(f"{event} returned {answer}, expected {error.__name__}")

@@ -34,7 +34,7 @@ class View:
 
 @dataclass(frozen=True)
 class Plan:
-    """A task; if it has no members, an allocation of ``tiles`` as ``buffer``."""
+    """A task. Without members, it is an allocation of ``tiles`` tiles as ``buffer``."""
 
     number: int
     kind: Kind = Kind.SUB
@@ -45,7 +45,7 @@ class Plan:
     failures: int = 0
     """The number of attempts of the task that fail."""
     after: tuple[int, ...] = ()
-    """The tasks that it waits for by an explicit edge."""
+    """The tasks from which this task has explicit edges."""
     buffer: int = -1
     tiles: int = 0
 

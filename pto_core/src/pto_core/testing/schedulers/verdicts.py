@@ -1,4 +1,4 @@
-"""Compare a run that has ended with the edges and values that its program must have."""
+"""Compare a finished run with the edges and values that its program is expected to produce."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ def expect_end(world: World) -> None:
     """Require that each task has ended once, and that the engine has no task at the end."""
     run = _finished(world)
     count = len(world.plans)
-    expect(run.tasks == count, f"{run.tasks} tasks are counted, {count} were submitted")
+    expect(run.tasks == count, f"the run counts {run.tasks} tasks, but {count} were submitted")
     ended = set(world.results)
     expected = {number for number, plan in world.plans.items() if plan.members}
-    expect(ended == expected, f"tasks without an end, or unknown: {sorted(ended ^ expected)}")
+    expect(ended == expected, f"tasks that did not end, or are unknown: {sorted(ended ^ expected)}")
     for numbers, result in ((run.failed, Result.FAILED), (run.poisoned, Result.POISONED)):
         listed = {task for task, _ in numbers}
         told = {number for number, found in world.results.items() if found is result}
-        expect(listed == told, f"{result.name}: the run lists {listed}, the tasks said {told}")
+        expect(listed == told, f"{result.name}: the run lists {listed}, the engine reported {told}")
     snapshot = world.engine.snapshot()
     expect(snapshot["tasks"] == {}, f"tasks are left after the run: {snapshot['tasks']}")
     expect(snapshot["scopes"] == [], f"scopes are left after the run: {snapshot['scopes']}")
     used = [ring["used"] for ring in snapshot["rings"]]
     expect(not any(used), f"bytes are left in the heap rings: {used}")
-    expect(not world.saved, f"copies of regions are left, of the tasks {sorted(world.saved)}")
+    expect(not world.saved, f"saved regions of the tasks {sorted(world.saved)} are left")
 
 
 def expect_poison(world: World) -> None:
@@ -35,7 +35,9 @@ def expect_poison(world: World) -> None:
     failed = {task for task, _ in run.failed}
     poisoned = {task for task, _ in run.poisoned}
     expected = world.edges.poisoned(_plans(world), failed)
-    expect(poisoned == expected, f"of {failed} were poisoned {poisoned}, expected {expected}")
+    expect(
+        poisoned == expected, f"the failures of {failed} poisoned {poisoned}, expected {expected}"
+    )
     for task, root in run.poisoned:
         expect(root in failed, f"task {task} was poisoned by {root}, which did not fail")
 
@@ -49,10 +51,13 @@ def expect_values(world: World) -> None:
         if plan.members and plan.number not in spoiled:
             found = world.seen[plan.number]
             values = tuple(found.get(member) for member in range(len(plan.members)))
-            expect(values == seen[plan.number], f"task {plan.number} read other values")
+            expect(
+                values == seen[plan.number],
+                f"task {plan.number} read other values than a sequential run",
+            )
     for cell, content in memory.items():
         if cell[0] < world.program.user_buffers and content is not None:
-            expect(world.read(cell) == content, f"tile {cell} has another value after the run")
+            expect(world.read(cell) == content, f"tile {cell} has a wrong value after the run")
 
 
 def expect_retries(world: World) -> None:

@@ -138,7 +138,7 @@ class World:
         """Run the program to its end. A submit that is in a deadlock ends it early."""
         self.tell(RunBegin(self.program.hazards))
         depth = 0
-        # The part of the submitted work that is done before the next submit.
+        # The probability of one more step of the children before the next submit.
         eagerness = self.numbers.choice([0.2, 0.6, 0.95])
         for step in self.program.steps:
             while self.numbers.random() < eagerness:
@@ -172,7 +172,7 @@ class World:
                 simulated = self.children[child]
                 expect(simulated.is_alive, f"task {task} is sent to child {child}, which is lost")
                 expected = len(simulated.outcomes) + len(simulated.queue) + 1
-                expect(count == expected, f"{instruction}: it is frame {expected} of the child")
+                expect(count == expected, f"{instruction}: this is frame {expected} of the child")
                 expect(task in self.plans, f"{instruction}: there is no such task")
                 self._expect_place(instruction)
                 if instruction.member == 0:
@@ -190,7 +190,7 @@ class World:
                 self.results[task] = result
                 self.ended.add(task)
             case EndChild(child, cause):
-                self._expect_child(child, f"child {child} is to be ended")
+                self._expect_child(child, f"the engine ends child {child}")
                 self.doomed[child] = cause
             case RunFinished():
                 self.finished = instruction
@@ -210,7 +210,7 @@ class World:
         )
         if plan.pins and not plan.is_hint:
             pin = plan.pins[sent.member]
-            expect(pin == sent.child, f"{sent}: it is pinned to child {pin}")
+            expect(pin == sent.child, f"{sent}: the task is pinned to child {pin}")
 
     def read(self, cell: Cell) -> object:
         """Return the value of a tile."""
@@ -235,10 +235,10 @@ class World:
             if self.deadlock is not None:
                 expect(
                     not any(child.queue for child in self.children),
-                    f"a deadlock is stated while children have frames: {self.deadlock}",
+                    f"the engine reports a deadlock while children have frames: {self.deadlock}",
                 )
                 return False
-            expect(self.advance(), f"{answer[0]} for ever, and the engine proves no deadlock")
+            expect(self.advance(), f"{answer[0]} cannot end, but the engine proves no deadlock")
         submitted = answer[0]
         if not isinstance(submitted, Submitted) or submitted.task != plan.number:
             raise ContractError(f"the answer to the submit of task {plan.number} is {submitted}")
@@ -376,7 +376,7 @@ class World:
         child.inputs = None
 
     def _spoil(self, frame: Send) -> None:
-        """Write invalid values, because a failed member may do so."""
+        """Write invalid values to the outputs of a frame, because a failed member may do so."""
         member = self.plans[frame.task].members[frame.member]
         for cell, _ in written(0, 0, member, ()):
             self.memory[self._at(cell)] = ("spoiled", frame.task)

@@ -22,12 +22,15 @@ def check_table(subject: TransportSubject) -> None:
         return  # the core, not the plugin, provides the table of a Python transport
     table = load_table(plugin)
     assert table is not None  # checked when the library was loaded
-    expect(table.name == plugin.name.encode(), f"the table calls itself {table.name!r}")
+    expect(table.name == plugin.name.encode(), f"the table has the name {table.name!r}")
     bits = abi.TransportFlag(table.capabilities)
     claimed = {(flag.name or "").lower() for flag in abi.TransportFlag if flag in bits}
     stated = set(plugin.capabilities)
     expect(claimed == stated, f"the table claims {claimed}, the plugin {stated}")
-    expect(load_table(plugin, "no such transport") is None, "a table is given for any name")
+    expect(
+        load_table(plugin, "no such transport") is None,
+        "the library returns a table for an unknown name",
+    )
 
 
 def check_memory_needed(subject: TransportSubject) -> None:
@@ -42,13 +45,16 @@ def check_memory_needed(subject: TransportSubject) -> None:
                 child.receive()
                 child.answer(Answer(AnswerKind.REPLY, number, data=b"x" * (number % 3000)))
                 parent.poll()
-            expect(link.margins_are_clean(), f"bytes outside of {link.memory_bytes} were written")
+            expect(
+                link.margins_are_clean(),
+                f"bytes outside of the {link.memory_bytes} bytes were written",
+            )
 
     apart(body)
 
 
 def check_bells(subject: TransportSubject) -> None:
-    """Require that each write rings the doorbell of the other side, if it sleeps, and no other."""
+    """Require that each write rings the doorbell of the other side, and no other doorbell."""
 
     def body() -> None:
         link = subject.link()
@@ -72,4 +78,6 @@ def _expect_rung(link: Link, side: str, act: Callable[[], int]) -> None:
     expect(act(), "an idle queue is full")
     for name, bell in bells.items():
         rung = bell.rung != before[name]
-        expect(rung == (name == side), f"the {name}'s bell {'rang' if rung else 'did not ring'}")
+        expect(
+            rung == (name == side), f"the {name}'s doorbell {'rang' if rung else 'did not ring'}"
+        )

@@ -78,7 +78,7 @@ def _close_child(link: Link, submits_first: bool, limit: int) -> None:
         while len(got) < len(answers):
             polled = parent.poll(limit)
             got += polled
-            progress.look(polled)
+            progress.check(polled)
         for answer, given in zip(got, answers, strict=True):
             same(answer, given, "answer before closing")
         _expect_closed_poll(parent)
@@ -93,7 +93,7 @@ def _expect_closed_submit(parent: ParentFace) -> None:
             parent.submit([frame(4)])
         except EndpointClosedError:
             return
-        progress.look(False)
+        progress.check(False)
 
 
 def _expect_closed_poll(parent: ParentFace) -> None:
@@ -103,13 +103,14 @@ def _expect_closed_poll(parent: ParentFace) -> None:
             expect(not parent.poll(), "an answer arrived that was never sent")
         except EndpointClosedError:
             return
-        progress.look(False)
+        progress.check(False)
 
 
 def check_killed_child(subject: TransportSubject) -> None:
     """Require that the parent receives a prefix of the answers of a child that is killed.
 
-    No partial answer arrives, and no error except the close. The next connection is like new.
+    No partial answer arrives, and no error except the close. The next connection has no data of the
+    killed one.
     """
     with random_numbers(None) as numbers:
         link = subject.link(Capacity(16, 8192))
@@ -138,16 +139,16 @@ def _kill_one(link: Link, numbers: random.Random) -> None:
     with running(body) as process:
         parent = link.open_parent()
         progress = Progress("talking to a child that will be killed")
-        told = sent = 0
-        while told < kill_after:
+        last = sent = 0
+        while last < kill_after:
             taken = parent.submit([frame(sent + 1, (sent + 1) * 37 % capacity)])
             sent += taken
-            before = told
-            told = _check_told(parent, told)
-            progress.look(taken or told > before)
+            before = last
+            last = _check_answers(parent, last)
+            progress.check(taken or last > before)
         process.kill()
         process.discard()
-        _drain(parent, told)
+        _drain(parent, last)
         parent.close()
 
 
@@ -159,21 +160,21 @@ def _ending(number: int) -> Answer:
     )
 
 
-def _check_told(parent: ParentFace, told: int) -> int:
+def _check_answers(parent: ParentFace, last: int) -> int:
     for got in parent.poll():
-        expect(got.number > told, f"frame {got.number} ended after {told}")
-        merged = range(told + 1, got.number)
-        expect(all(is_success(_ending(n)) for n in merged), f"{got.number} tells a failure away")
+        expect(got.number > last, f"the answer to frame {got.number} came after that to {last}")
+        merged = range(last + 1, got.number)
+        expect(all(is_success(_ending(n)) for n in merged), f"answer {got.number} hides a failure")
         same(got, _ending(got.number), "answer")
-        told = got.number
-    return told
+        last = got.number
+    return last
 
 
-def _drain(parent: ParentFace, told: int) -> None:
+def _drain(parent: ParentFace, last: int) -> None:
     """Read the answers of a killed child until none arrive or the connection is closed."""
     try:
         for _ in range(200):
-            told = _check_told(parent, told)
+            last = _check_answers(parent, last)
     except EndpointClosedError:
         return
 
@@ -197,7 +198,7 @@ def check_link_is_new(link: Link) -> None:
 
 
 def check_connection_is_made_again(subject: TransportSubject) -> None:
-    """Require that a new connection works in memory of an earlier one that was zeroed."""
+    """Require that a new connection works in the zeroed memory of an earlier connection."""
     link = subject.link()
     for _ in range(5):
         check_link_is_new(link)
@@ -234,7 +235,7 @@ def check_nothing_is_left(subject: TransportSubject) -> None:
         after = _resources()
         expect(
             after == before,
-            f"20 connections that were closed left descriptors, threads: {before} before, {after}",
+            f"20 closed connections left descriptors or threads: {before} before, {after} now",
         )
         expect(threading.active_count() == 1, "a transport has a Python thread")
 

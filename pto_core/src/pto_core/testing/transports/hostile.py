@@ -72,5 +72,6 @@ def _call(numbers: random.Random, parent: ParentFace, child: ChildFace, number: 
 def _expect_small(sizes: list[int]) -> None:
     largest = max(sizes, default=0)
     expect(
-        largest <= _CAPACITY.largest_data, f"{largest} bytes of data came: more than there may be"
+        largest <= _CAPACITY.largest_data,
+        f"{largest} bytes of data were returned, more than the limit",
     )

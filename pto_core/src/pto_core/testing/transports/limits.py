@@ -1,4 +1,4 @@
-"""Check the limits of queues: the promised amount fits, more waits, and too much is refused."""
+"""Check queue limits: the requested amount fits, a full queue refuses, and large frames raise."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def check_full_queue_takes_fewer(subject: TransportSubject) -> None:
         expect(parent.submit([frame(sent + 1, size)]) == 0, "a full queue accepted a frame")
         for number in range(1, sent + 1):
             same(receive_one(child), frame(number, size), "frame")
-        expect(not child.show(), "a frame that was not taken arrived")
+        expect(not child.show(), "a frame arrived that submit() had refused")
         taken = 0
         progress = Progress("submitting to a queue that is empty again")
         while not taken:
             taken = parent.submit([frame(sent + 1, size)])
-            progress.look(taken)
+            progress.check(taken)
         same(receive_one(child), frame(sent + 1, size), "frame")
 
     apart(body)
@@ -75,14 +75,17 @@ def check_full_answers_are_refused(subject: TransportSubject) -> None:
         given = 0
         while child.answer(_reply(given, link.capacity.largest_data)):
             given += 1
-            expect(given * 4096 < _UNBOUNDED_BYTES, f"{given} answers were given without a poll")
+            expect(
+                given * 4096 < _UNBOUNDED_BYTES,
+                f"answer() accepted {given} answers without a poll: no limit",
+            )
         for number in range(given):
             same(poll_one(parent), _reply(number, link.capacity.largest_data), "answer")
         parent.poll()
         progress = Progress("answering after the parent polled")
         while not child.answer(_reply(given, link.capacity.largest_data)):
             parent.poll()
-            progress.look(False)
+            progress.check(False)
         same(poll_one(parent), _reply(given, link.capacity.largest_data), "answer")
 
     apart(body)
@@ -109,9 +112,15 @@ def check_largest_frame(subject: TransportSubject) -> None:
             )
             same(receive_one(child), good, "frame")
             for number in (4, 5):
-                expect(parent.submit([frame(number, largest)]) == 1, f"{queue_bytes} do not fit")
+                expect(
+                    parent.submit([frame(number, largest)]) == 1,
+                    f"a frame of {queue_bytes} bytes does not fit",
+                )
                 same(receive_one(child), frame(number, largest), "frame")
-                expect(child.answer(_reply(number, largest)), f"an answer of {largest} is refused")
+                expect(
+                    child.answer(_reply(number, largest)),
+                    f"an answer of {largest} bytes is refused",
+                )
                 same(poll_one(parent), _reply(number, largest), "answer")
 
     apart(body)
@@ -122,7 +131,7 @@ def _expect_refused(parent: ParentFace, large: Frame) -> None:
         taken = parent.submit([large])
     except ProtocolError:
         return
-    raise ContractError(f"submit() gave {taken} for a frame that is too large, and no error")
+    raise ContractError(f"submit() returned {taken} for a frame that is too large, and no error")
 
 
 def _expect_refused_answer(child: ChildFace, large: Answer) -> None:
@@ -130,4 +139,4 @@ def _expect_refused_answer(child: ChildFace, large: Answer) -> None:
         given = child.answer(large)
     except ProtocolError:
         return
-    raise ContractError(f"answer() gave {given} for an answer that is too large, and no error")
+    raise ContractError(f"answer() returned {given} for an answer that is too large, and no error")

@@ -48,7 +48,7 @@ class _Face:
             text = (message or b"").decode(errors="replace")
             expect(text, f"{call} returned an error without a message")
             raise ProtocolError(f"{call}: {text}")
-        expect(0 <= status <= most, f"{call} gave {status} for {most}")
+        expect(0 <= status <= most, f"{call} returned {status}, expected 0 to {most}")
         return status
 
 
@@ -134,13 +134,13 @@ class ChildFace(_Face):
 
 
 class Link:
-    """One connection in its own memory; ends are opened where they are used."""
+    """One connection in its own memory. Each end is opened in the process that uses it."""
 
     def __init__(self, transport: NativeTransport | PythonTransport, capacity: Capacity) -> None:
         self.capacity = capacity
         self._opener = Opener(transport, capacity.queue_frames, capacity.queue_bytes)
         self.memory_bytes = self._opener.memory_bytes
-        expect(self.memory_bytes >= 1, "memory_needed() gives 0; expected at least one byte")
+        expect(self.memory_bytes >= 1, "memory_needed() returned 0; expected at least 1")
         # Layout: doorbells, a page before the memory, the memory, and a page after it. Nothing may
         # write to the two pages.
         self._mapping = mmap.mmap(-1, 2 * abi.PAGE + self.memory_bytes + abi.PAGE)
@@ -190,7 +190,7 @@ class Link:
         return not any(before) and not any(behind)
 
     def spoil(self, at: int, noise: bytes) -> None:
-        """Write to the memory of the connection."""
+        """Overwrite the connection's memory from offset ``at``, to simulate corruption."""
         noise = noise[: self.memory_bytes - at]
         ctypes.memmove(self.memory + at, noise, len(noise))
 
@@ -210,7 +210,7 @@ def _frame(view: abi.FrameView) -> Frame:
     try:
         return Frame.unpack(packed)
     except ProtocolError as error:
-        raise ContractError(f"receive() shows a frame that no parent sends: {error}") from error
+        raise ContractError(f"receive() returned a frame that no parent sends: {error}") from error
 
 
 def _answer(shown: abi.Answer) -> Answer:

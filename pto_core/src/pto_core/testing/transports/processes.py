@@ -137,8 +137,8 @@ class Progress:
         """Record progress."""
         self._since = time.monotonic()
 
-    def look(self, moved: object) -> None:
-        """Return at once after progress; otherwise yield. Raises ContractError after a limit."""
+    def check(self, moved: object) -> None:
+        """Record progress if ``moved``; otherwise yield; raise ContractError after ``LIMIT_S``."""
         if moved:
             self.moved()
             return
@@ -146,5 +146,5 @@ class Progress:
         if waited > _PATIENCE_S:
             for child in _beside:
                 child.tell_failure()
-        expect(waited < LIMIT_S, f"{self._what}: nothing moved for {LIMIT_S:.0f} s")
+        expect(waited < LIMIT_S, f"{self._what}: no progress for {LIMIT_S:.0f} s")
         time.sleep(0 if waited < 0.01 else 0.001)

@@ -1,4 +1,4 @@
-"""A transport under test, found by name, and two ways to use its ends."""
+"""The transport under test, loaded by name, and two manners of using its ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEAST_DATA = 1024
 
 @dataclass(frozen=True)
 class Manner:
-    """The way in which the ends of a link are used.
+    """A manner in which tests use the two ends of a link: normal or clogged.
 
     Normal: the queue is large, and every call reaches the transport. Clogged: the queue has the
     smallest size, some calls are refused before they reach the transport, and polls are late and
@@ -32,7 +32,7 @@ class Manner:
     is_clogged: bool = False
 
     def submit(self, numbers: random.Random, end: ParentFace, frames: list[Frame]) -> int:
-        """Submit ``frames``. If clogged, submit at most two of them, or none."""
+        """Submit ``frames``. If clogged, submit only the first one or two, or none."""
         if not self.is_clogged:
             return end.submit(frames)
         return end.submit(frames[: numbers.randint(1, 2)]) if numbers.random() < 0.5 else 0
@@ -94,7 +94,7 @@ class TransportSubject:
         return Link(self.plugin, capacity or self.normal.capacity)
 
     def spoil(self, link: Link, towards: str, noise: bytes, at: int) -> None:
-        """Write ``noise`` to the input of the end ``towards``."""
+        """Write invalid bytes to the end ``towards`` (``"parent"`` or ``"child"``), as input."""
         if isinstance(self.plugin, NativeTransport):
             link.spoil(at, noise)
             return
@@ -111,4 +111,4 @@ class TransportSubject:
             else:
                 self.spoil_answers(child, noise)
         except (OSError, ProtocolError):
-            return  # the socket has no free space
+            return  # the socket is full, or the transport refused the bytes

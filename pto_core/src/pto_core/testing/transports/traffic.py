@@ -45,7 +45,7 @@ def same(got: Frame | Answer, sent: Frame | Answer, what: str) -> None:
         f"{name} {getattr(got, name)!r:.40} instead of {getattr(sent, name)!r:.40}"
         for name in different
     )
-    expect(False, f"{what} {sent.number} came with {shown}")
+    expect(False, f"{what} {sent.number} arrived with {shown}")
 
 
 def check_frames_arrive_whole(subject: TransportSubject) -> None:
@@ -73,13 +73,13 @@ def check_frames_stay_until_taken(subject: TransportSubject) -> None:
         link = subject.link()
         parent, child = link.open_both()
         sent = [frame(number, number * 5) for number in range(1, 9)]
-        expect(parent.submit(sent[:4]) == 4, "4 frames do not fit in a queue for 64")
+        expect(parent.submit(sent[:4]) == 4, "4 frames do not fit in a queue for 64 frames")
         for end in (1, 4, 2):
             shown = _awaited(partial(child.show, end), end)
             for got, one in zip(shown, sent[:end], strict=True):
                 same(got, one, "frame shown again")
         views = _awaited(lambda: child.show(4), 4)
-        expect(parent.submit(sent[4:]) == 4, "4 more frames do not fit in a queue for 64")
+        expect(parent.submit(sent[4:]) == 4, "4 more frames do not fit in a queue for 64 frames")
         for got, one in zip(views, sent[:4], strict=True):
             same(got, one, "frame")
         child.take(3)
@@ -110,11 +110,11 @@ def _submit_all(link: Link, manner: Manner, numbers: random.Random, sizes: list[
         batch = range(sent, min(sent + numbers.randint(1, 16), len(sizes)))
         taken = manner.submit(numbers, parent, [frame(n + 1, sizes[n]) for n in batch])
         sent += taken
-        progress.look(taken)
+        progress.check(taken)
     done: list[Answer] = []
     while not done:  # the child has taken all frames
         done = parent.poll()
-        progress.look(done)
+        progress.check(done)
     same(done[0], Answer(AnswerKind.REPLY, 7, data=b"all"), "reply")
     parent.close()
 
@@ -129,10 +129,10 @@ def _take_all(link: Link, manner: Manner, seed: int, sizes: list[int]) -> None:
         for got in frames:
             same(got, frame(received + 1, sizes[received]), "frame")
             received += 1
-        progress.look(frames)
+        progress.check(frames)
     expect(not child.show(), "a frame arrived that was never submitted")
     while not child.answer(Answer(AnswerKind.REPLY, 7, data=b"all")):
-        progress.look(False)
+        progress.check(False)
     await_closed(child)
     child.close()
 
@@ -142,14 +142,14 @@ def await_closed(child: ChildFace) -> None:
     progress = Progress("waiting for the parent to close")
     while True:
         try:
-            progress.look(child.receive())
+            progress.check(child.receive())
         except EndpointClosedError:
             return
 
 
 @dataclass
 class _Story:
-    """The answers of a child, computed from numbers that both sides know."""
+    """The answers that a child sends; both sides compute them from the same random numbers."""
 
     answers: list[Answer]
     tasks: int
@@ -196,9 +196,9 @@ def _answer_all(link: Link, manner: Manner, seed: int, story: _Story) -> None:
         while answer.kind is AnswerKind.COMPLETED and received < answer.number:
             taken = len(manner.receive(numbers, child))
             received += taken
-            progress.look(taken)
+            progress.check(taken)
         while not manner.answer(numbers, child, answer):
-            progress.look(False)
+            progress.check(False)
         progress.moved()
     await_closed(child)
     child.close()
@@ -219,13 +219,13 @@ def _poll_all(link: Link, manner: Manner, numbers: random.Random, story: _Story)
             _drop_merged(awaited, got)
             expect(awaited, f"an answer arrived that was never sent: {got!r:.100}")
             same(got, awaited.pop(0), "answer")
-        progress.look(taken or answers)
-    expect(not parent.poll(), "an answer came twice")
+        progress.check(taken or answers)
+    expect(not parent.poll(), "an answer arrived twice")
     parent.close()
 
 
 def _drop_merged(awaited: list[Answer], got: Answer) -> None:
-    """Drop the successes that ``got`` reports with its number."""
+    """Remove from ``awaited`` the earlier successes that ``got`` reports by its higher number."""
     if got.kind is AnswerKind.COMPLETED:
         while awaited and is_success(awaited[0]) and awaited[0].number < got.number:
             awaited.pop(0)
@@ -280,5 +280,5 @@ def poll_one(parent: ParentFace) -> Answer:
 def _awaited(look: Callable[[], list[_Seen]], count: int) -> list[_Seen]:
     progress = Progress(f"waiting for {count}")
     while len(found := look()) < count:
-        progress.look(False)
+        progress.check(False)
     return found
