@@ -45,10 +45,10 @@ NO_LINKS: Any = None  # for sessions that copy nothing to other hosts
 class Sides:
     """Relay and gateway of one session, with the memory of both hosts."""
 
-    def __init__(self, seed: int = 0, limit: int | None = None) -> None:
+    def __init__(self, seed: int = 0, limit: int | None = None, nbytes: int = NBYTES) -> None:
         chance = random.Random(seed)
         self.home = np.frombuffer(bytearray(chance.randbytes(NBYTES)), np.uint8)
-        self.far = np.zeros(NBYTES, np.uint8)
+        self.far = np.zeros(nbytes, np.uint8)
         self.to_host, self.to_home = Way(chance), Way(chance)
         home = AddressSpace([(HOME, memoryview(self.home))])
         far = AddressSpace([(FAR, memoryview(self.far))])
@@ -57,7 +57,7 @@ class Sides:
         self.session = out
         self.relay = BufferRelay(home, out)
         peers = PeerCopies(NO_LINKS, far)
-        measured = Availability(NBYTES - 8192, "a test")
+        measured = Availability(nbytes - 8192, "a test")
         self.gateway = BufferGateway(far, self.release, back, peers, limit, lambda: measured)
         self.replies: dict[int, Any] = {}
         self.number = 0
@@ -157,8 +157,8 @@ def test_a_copy_on_one_host_ends_when_its_buffer_is_freed() -> None:
     assert np.array_equal(sides.far[5000:6000], sides.home[:1000])
     sides.gateway.handle(90, CopyBuffer(FAR + 9000, FAR, 1000), 0)
     sides.gateway.handle(91, FreeBuffer(FAR), 0)
-    assert not sides.gateway.is_copying
     sides.gateway.step(0)
+    assert not sides.gateway.has_work
     while (message := sides.to_home.deliver()) is not None:
         sides.receive(message)
     assert isinstance(sides.replies[90][1].exception, BufferLostError)

@@ -243,7 +243,7 @@ class WorkerSide:
 class Host:
     """A remote host with its relay."""
 
-    def __init__(self, world: World, child: int, quota: int) -> None:
+    def __init__(self, world: World, child: int, quota: int, pieces_per_step: int) -> None:
         self.world = world
         self.to_host, self.to_home = Way(world.chance), Way(world.chance)
         self.parent_side = ParentSide(world, child)
@@ -256,7 +256,7 @@ class Host:
         self.relay = FrameRelay(
             self.parent_side,
             child,
-            HomeMemory(world.home.space, quota),
+            HomeMemory(world.home.space, quota, pieces_per_step),
             to_host,
             BufferRelay(world.home.space, to_host),
             1000,
@@ -264,7 +264,7 @@ class Host:
         )
         self.gateway = FrameGateway(
             self.worker_side,
-            ShadowMemory(memory.space, memory.release),
+            ShadowMemory(memory.space, memory.release, pieces_per_step),
             to_home,
             BufferGateway(memory.space, memory.release, to_home, PeerCopies(None, memory.space)),
             lambda request: request,
@@ -291,13 +291,13 @@ class Host:
 class World:
     """A parent with two remote children, which runs a program in a random order of steps."""
 
-    def __init__(self, chance: random.Random, quota: int) -> None:
+    def __init__(self, chance: random.Random, quota: int, pieces_per_step: int = 16) -> None:
         self.chance = chance
         self.home = Bytes()
         self.program: list[Task] = []
         self.plain = 0  # frames without memory that reach a Worker
         self.early = 0  # frames that are in a Worker before the frames that they require
-        self.hosts = [Host(self, child, quota) for child in range(2)]
+        self.hosts = [Host(self, child, quota, pieces_per_step) for child in range(2)]
 
     def run(self, program: list[Task]) -> None:
         self.program = program
@@ -356,7 +356,8 @@ def test_random_programs_give_the_sequential_result(part: int) -> None:
         seed = part * 1000 + number
         chance = random.Random(seed)
         places = random_places(chance)
-        world, expected = World(chance, chance.choice([1, 2, 3]) * PIECE_BYTES), Bytes()
+        quota, pieces_per_step = chance.choice([1, 2, 3]) * PIECE_BYTES, chance.choice([1, 2, 16])
+        world, expected = World(chance, quota, pieces_per_step), Bytes()
         for _ in range(3):
             program = random_program(chance, places)
             run_in_sequence(program, expected)

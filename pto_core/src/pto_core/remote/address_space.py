@@ -11,6 +11,8 @@ from pto_core.errors import ProtocolError
 
 PIECE_BYTES = 1 << 20
 """Ranges are divided at multiples of this number; no transfer has more bytes."""
+PIECES_PER_STEP = 16
+"""A gateway copies, compares or frees at most so many pieces before it sends heartbeats again."""
 
 
 class Range(NamedTuple):

@@ -12,7 +12,7 @@ from pto_core.errors import BufferLostError, CapacityError, ProtocolError, Usage
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.memory import Availability, available
 from pto_core.remote.accesses import buffer_tensors
-from pto_core.remote.address_space import AddressSpace, Range, pieces_of
+from pto_core.remote.address_space import PIECES_PER_STEP, AddressSpace, Range, pieces_of
 from pto_core.remote.buffer_ranges import BufferRanges
 from pto_core.remote.buffer_relay import Sending
 from pto_core.remote.home_memory import Push
@@ -37,7 +37,6 @@ from pto_core.remote.wire import Part
 
 Measure = Callable[[], Availability]
 _PAGE = mmap.PAGESIZE
-_PIECES_PER_STEP = 16
 
 
 @dataclass
@@ -52,16 +51,16 @@ class _Answer:
 
 
 @dataclass
-class _LocalCopy:
-    """A copy on this host: the pieces of the target, and the distance to the source."""
+class _Work:
+    """A copy on this host, or the release of memory: what to do with each of the pieces.
+
+    ``places``: the memory that it uses.
+    """
 
     number: int
-    target: Range
-    source: Range
-
-    def __post_init__(self) -> None:
-        self.pieces = pieces_of(self.target)
-        self.distance = self.source.start - self.target.start
+    places: Sequence[Range]
+    pieces: Iterator[Range]
+    perform: Callable[[Range], None]
 
 
 class BufferGateway:
@@ -89,12 +88,12 @@ class BufferGateway:
         self._measure = measure
         self._live = BufferRanges()
         self._answers: deque[_Answer] = deque()
-        self._copies: deque[_LocalCopy] = deque()
+        self._work: deque[_Work] = deque()
 
     @property
-    def is_copying(self) -> bool:
-        """Whether a copy between buffers of this host is not complete."""
-        return bool(self._copies)
+    def has_work(self) -> bool:
+        """Whether a copy on this host, or a release of memory, is not complete."""
+        return bool(self._work)
 
     def handle(self, number: int, request: BufferRequest, now: int) -> None:
         """Perform a request; :meth:`step` sends the reply."""
@@ -107,8 +106,9 @@ class BufferGateway:
 
     def _perform(self, number: int, request: BufferRequest, now: int) -> None:
         if isinstance(request, CopyBuffer):
-            target, source = (Range(one, one + nbytes) for one, nbytes in request.places())
-            self._copies.append(_LocalCopy(number, target, source))
+            self._copy(number, *(Range(one, one + nbytes) for one, nbytes in request.places()))
+        elif isinstance(request, FreeBuffer):
+            self._free(number, request.address, now)
         elif isinstance(request, SendBuffer):
 
             def reply(result: AnyReply) -> None:
@@ -120,9 +120,6 @@ class BufferGateway:
             self._answers.append(self._answer_of(number, request, now))
 
     def _answer_of(self, number: int, request: BufferRequest, now: int) -> _Answer:
-        if isinstance(request, FreeBuffer):
-            self._free(request.address, now)
-            return _Answer(number, to_reply(None))
         if isinstance(request, CancelReceive):
             self.peers.cancel(request.token, now)
             return _Answer(number, to_reply(None))
@@ -145,10 +142,10 @@ class BufferGateway:
         self._session.consumed(1)
 
     def step(self, now: int) -> None:
-        """Send the content and the replies, as far as there is space; continue copies."""
+        """Send the content and the replies, as far as there is space; continue the work."""
         self.peers.step(now)
-        if self._copies and self._continue(self._copies[0]):
-            self._answers.append(_Answer(self._copies.popleft().number, to_reply(None)))
+        if self._work and self._continue(self._work[0]):
+            self._answers.append(_Answer(self._work.popleft().number, to_reply(None)))
         while self._answers and self._send(self._answers[0]):
             self._answers.popleft()
 
@@ -171,7 +168,8 @@ class BufferGateway:
 
     def _allocate(self, place: Range) -> None:
         self._space.memory(place)
-        if self._live.overlaps(place):
+        in_use = (one for work in self._work for one in work.places)
+        if self._live.overlaps(place) or any(one.overlaps(place) for one in in_use):
             raise UsageError(f"there is a buffer at {place.start:#x} already", name="address")
         free = self._measure()
         nbytes = _pages(place).nbytes
@@ -197,27 +195,38 @@ class BufferGateway:
         text = f"a remote buffer of {place.nbytes} bytes, in whole pages {pages}: {reason}"
         return CapacityError(text, name="nbytes", value=place.nbytes, limit=left)
 
-    def _continue(self, copy: _LocalCopy) -> bool:
-        """Copy some pieces; return whether the copy is complete."""
-        pieces = list(itertools.islice(copy.pieces, _PIECES_PER_STEP))
+    def _continue(self, work: _Work) -> bool:
+        """Perform a part of the work; return whether it is complete."""
+        pieces = list(itertools.islice(work.pieces, PIECES_PER_STEP))
         for piece in pieces:
-            source = Range(piece.start + copy.distance, piece.end + copy.distance)
-            self._space.memory(piece)[:] = self._space.memory(source)
-        return len(pieces) < _PIECES_PER_STEP
+            work.perform(piece)
+        return len(pieces) < PIECES_PER_STEP
 
-    def _free(self, address: int, now: int) -> None:
+    def _copy(self, number: int, target: Range, source: Range) -> None:
+        distance = source.start - target.start
+
+        def perform(piece: Range) -> None:
+            content = self._space.memory(Range(piece.start + distance, piece.end + distance))
+            self._space.memory(piece)[:] = content
+
+        self._work.append(_Work(number, (target, source), pieces_of(target), perform))
+
+    def _free(self, number: int, address: int, now: int) -> None:
         place = self._live.remove(address)
-        if place is not None:
-            self.peers.free(place, now)
-            self._end_copies(place)
-            self._release(Range(place.start, _pages(place).end))
+        if place is None:
+            self._answers.append(_Answer(number, to_reply(None)))
+            return
+        self.peers.free(place, now)
+        self._end_copies(place)
+        pages = Range(place.start, _pages(place).end)
+        self._work.append(_Work(number, (pages,), pieces_of(pages), self._release))
 
     def _end_copies(self, freed: Range) -> None:
-        for copy in list(self._copies):
-            if freed.overlaps(copy.target) or freed.overlaps(copy.source):
-                self._copies.remove(copy)
+        for work in list(self._work):
+            if any(place.overlaps(freed) for place in work.places):
+                self._work.remove(work)
                 error = BufferLostError("a buffer of a copy was freed", address=freed.start)
-                self._answers.append(_Answer(copy.number, to_refusal(Failure.of(error))))
+                self._answers.append(_Answer(work.number, to_refusal(Failure.of(error))))
 
     def _send(self, answer: _Answer) -> bool:
         while (piece := answer.piece or next(answer.pieces, None)) is not None:

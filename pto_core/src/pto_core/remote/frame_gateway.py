@@ -137,6 +137,7 @@ class FrameGateway:
         self._waiting: deque[_Task | _Plain | tuple[int, bytes]] = deque()
         self._flying: deque[_Flying] = deque()  # in the Worker, oldest first
         self._ended: deque[_Ended] = deque()
+        self._pieces_left = 1  # that the current step may still compare
         self._batch: list[EndedFrame] = []
         self._batch_after = 0
         self._replies: deque[tuple[int, bytes]] = deque()
@@ -146,6 +147,11 @@ class FrameGateway:
     def is_busy(self) -> bool:
         """Whether a frame is in the Worker."""
         return bool(self._flying)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the next step can continue at once: a step copies and compares few pieces."""
+        return self._shadow.is_copying or self._buffers.has_work or not self._pieces_left
 
     @property
     def has_answers(self) -> bool:
@@ -174,6 +180,7 @@ class FrameGateway:
 
     def step(self, now: int) -> None:
         """Move frames as far as possible; raise ProtocolError if the Worker broke a rule."""
+        self._pieces_left = self._shadow.pieces_per_step
         self._poll()
         self._submit_all()
         self._send_ended()
@@ -340,18 +347,21 @@ class FrameGateway:
         self._send_batch()
 
     def _send_results(self, ended: _Ended) -> bool:
-        """Send the large results of a frame; return False if there is no space."""
+        """Send large results of a frame; return False if some are left for a later step."""
         if ended.results is None:
             return True
         number = ended.frame.number
         while True:
             if ended.packed is None:
+                if not self._pieces_left:
+                    return False
                 result = next(ended.results, None)
                 if result is None:
                     return True
                 if result.place.nbytes <= self._inline_bytes:
                     ended.inline.append(result)
                     continue
+                self._pieces_left -= 1
                 ended.packed = pack_changes(number, result)
             if not self._send_batch():  # the ends of earlier frames must not wait for these results
                 return False

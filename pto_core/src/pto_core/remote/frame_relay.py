@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from pto_core.errors import BufferLostError, ProtocolError
 from pto_core.hierarchy.failures import Failure
 from pto_core.interfaces.frame import FrameKind, Outcome
 from pto_core.remote.accesses import Access, accesses_of, tensor_count
-from pto_core.remote.address_space import Range
+from pto_core.remote.address_space import PIECES_PER_STEP, Range
 from pto_core.remote.arrivals import Arrivals
 from pto_core.remote.buffer_relay import BUFFER_OPERATIONS, BufferRelay, Sending
 from pto_core.remote.failures import failure_from_bytes
@@ -66,15 +67,23 @@ class _Received(NamedTuple):
 
 @dataclass
 class _Departing:
-    """A frame whose content is being sent. ``packed``: a bulk message that waits for space."""
+    """A frame whose content is being sent. ``bulk``: the messages that are packed already."""
 
     received: _Received
     number: int
     required: int
     stale: deque[Range]
-    packed: tuple[MessageKind, list[Part]] | None = None
+    bulk: deque[tuple[MessageKind, list[Part]]] = field(default_factory=deque)
     pushes: list[Push] = field(default_factory=list)
     after_bulk: int = 0
+
+
+class _Beginning(NamedTuple):
+    """A frame whose memory is compared. ``required``: the number of a frame in flight, or 0."""
+
+    received: _Received
+    required: int
+    accesses: Sequence[Access]
 
 
 class _Plain(NamedTuple):
@@ -119,6 +128,7 @@ class FrameRelay:
         self._largest_answer = largest_answer
         self._inline_bytes = inline_bytes
         self._waiting: deque[_Received | _Plain] = deque()
+        self._beginning: _Beginning | None = None  # the first one in _waiting
         self._departing: _Departing | None = None
         self._batch: list[bytes] = []  # packed tasks; their numbers end at _left
         self._batch_count = self._batch_bytes = 0
@@ -139,15 +149,16 @@ class FrameRelay:
         return not (self._waiting or self._departing or self._in_flight or self._answers)
 
     def step(self) -> bool:
-        """Move frames as far as possible; return whether the parent's queue may have more.
+        """Move frames as far as possible; return whether the next step can continue at once.
 
+        The parent's queue may have more, or more memory has to be compared.
         Raises EndpointClosedError when the parent has closed, and ProtocolError.
         """
         self._answer()
         has_more = self._receive()
         self._forward()
         self._answer()
-        return has_more
+        return has_more or self._home.is_hashing
 
     def handle(self, message: Message) -> None:
         """Handle a message of the gateway; raise ProtocolError."""
@@ -203,6 +214,10 @@ class FrameRelay:
     def _begin(self, received: _Received) -> bool:
         if self._is_blocked:
             return False
+        return self._check(received) if self._beginning is None else self._admit(self._beginning)
+
+    def _check(self, received: _Received) -> bool:
+        """Check the requirement and the buffers of a frame; return False if it must wait."""
         required, count = received.required_child, received.required_count
         number = self._number_of(count) if required == self._child else 0
         if required >= 0 and not number:
@@ -217,18 +232,26 @@ class FrameRelay:
             accesses = accesses_of(received.data)
             if len(accesses) < tensor_count(received.data) and not self._has_buffers(received):
                 return True
-        admission = self._home.admit(self._sent + 1, accesses)
+        self._beginning = _Beginning(received, number, accesses)
+        return True
+
+    def _admit(self, beginning: _Beginning) -> bool:
+        """Compare the memory of a frame; return False if it must wait, or if some is left."""
+        admission = self._home.admit(self._sent + 1, beginning.accesses)
+        if admission is None and self._home.is_hashing:
+            return False
+        self._beginning = None
         if admission is None:
             self._is_blocked = True
             return False
         self._waiting.popleft()
         self._sent += 1
-        departing = _Departing(received, self._sent, number, deque(admission.stale))
-        if admission.evicted:
-            departing.packed = (
-                MessageKind.EVICTED,
-                pack_evicted(self._sent, admission.evicted),
-            )
+        departing = _Departing(
+            beginning.received, self._sent, beginning.required, deque(admission.stale)
+        )
+        for start in range(0, len(admission.evicted), PIECES_PER_STEP):
+            blocks = admission.evicted[start : start + PIECES_PER_STEP]
+            departing.bulk.append((MessageKind.EVICTED, pack_evicted(self._sent, blocks)))
         self._departing = departing
         return True
 
@@ -255,20 +278,21 @@ class FrameRelay:
 
     def _send_content(self, departing: _Departing) -> bool:
         is_large = any(one.nbytes > self._inline_bytes for one in departing.stale)
-        is_bulk = is_large or departing.packed is not None
-        if is_bulk and not self._send_batch():  # earlier frames must not wait for this content
+        # Earlier frames must not wait for this content.
+        if (is_large or departing.bulk) and not self._send_batch():
             return False
-        while departing.packed or departing.stale:
-            if departing.packed is None:
+        while departing.bulk or departing.stale:
+            if not departing.bulk:
                 push = self._home.content(departing.stale.popleft())
                 if push.place.nbytes <= self._inline_bytes:
                     departing.pushes.append(push)
                     continue
-                departing.packed = MessageKind.CONTENT, pack_content(departing.number, push)
-            sent = self._session.send_bulk(*departing.packed)
+                departing.bulk.append((MessageKind.CONTENT, pack_content(departing.number, push)))
+            sent = self._session.send_bulk(*departing.bulk[0])
             if sent is None:
                 return False
-            departing.packed, departing.after_bulk = None, sent
+            departing.bulk.popleft()
+            departing.after_bulk = sent
         self._leave(departing)
         return True
 

@@ -132,14 +132,14 @@ class Gateway:
         buffers = AddressSpace.mapped([plan.buffers])
         links = PeerLinks(plugin, plan.bind, plan.credentials, identity, plan.insecure)
         self._peers = PeerCopies(links, buffers)
-        self._buffers = BufferGateway(
+        buffer_gateway = BufferGateway(
             buffers, _release, self._session, self._peers, plan.buffer_memory
         )
         self._frames = FrameGateway(
             self._port,
             shadow,
             self._session,
-            self._buffers,
+            buffer_gateway,
             plan.permitted_request,
             SourceFolders(load_core()["cache_dir"]),
             tasks=plan.tasks,
@@ -225,8 +225,10 @@ class Gateway:
             deadline_ns = self._session.deadline_ns
             timeout_s = 1.0 if deadline_ns is None else max(deadline_ns - now_ns(), 0) / 1e9
         ends = self._peers.ends
-        if ends or self._buffers.is_copying:
-            timeout_s = min(timeout_s, 0.0 if self._buffers.is_copying else _WAIT_S)
+        if self._frames.has_work:
+            timeout_s = 0.0
+        elif ends:
+            timeout_s = min(timeout_s, _WAIT_S)
         process = self._processes[0]
         watched = [self._watch.descriptor, self._agent.fileno(), *self._outputs]
         pidfd = process.pidfd if process.is_alive else -1

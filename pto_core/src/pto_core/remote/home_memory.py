@@ -19,6 +19,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 import xxhash
@@ -28,6 +29,8 @@ from pto_core.remote.accesses import Access
 from pto_core.remote.address_space import PIECE_BYTES, AddressSpace, Range, pieces_of
 from pto_core.remote.changes import apply_changes
 
+HASHES_PER_STEP = 64
+"""A relay hashes at most so many pieces before it sends heartbeats again."""
 _PROBE_BYTES = 16
 
 
@@ -70,6 +73,15 @@ class _InFlight:
 
 
 @dataclass
+class _Admitting:
+    """A frame whose pieces are compared: those that are left, and the stale ones so far."""
+
+    in_flight: _InFlight
+    left: Iterator[Range]
+    stale: list[Range] = field(default_factory=list)
+
+
+@dataclass
 class _Block:
     """The digests of pieces inside one block; the pieces do not overlap."""
 
@@ -100,51 +112,51 @@ class HomeMemory:
 
     ``quota``: bytes of the shadow; blocks of 1 MiB that no frame in flight uses are evicted above
     it, the least recently used first. Only a frame that alone needs more exceeds it.
+    ``hashes_per_step``: the most pieces that one call of :meth:`admit` hashes.
     """
 
-    def __init__(self, space: AddressSpace, quota: int) -> None:
+    def __init__(
+        self, space: AddressSpace, quota: int, hashes_per_step: int = HASHES_PER_STEP
+    ) -> None:
         self._space = space
+        self._hashes_per_step = hashes_per_step
         self._quota_blocks = max(quota // PIECE_BYTES, 1)
         self._known: dict[int, _Block] = {}
         self._frames: dict[int, _InFlight] = {}
+        self._admitting: _Admitting | None = None
         # memory that frames in flight allocate, by frame
         self._allocated: dict[int, list[Range]] = {}
         # blocks with content in the shadow, least recently used first
         self._blocks: OrderedDict[int, None] = OrderedDict()
         self._uses: Counter[int] = Counter()  # the number of frames in flight that use a block
 
+    @property
+    def is_hashing(self) -> bool:
+        """Whether :meth:`admit` has to be called again to compare more pieces of a frame."""
+        return self._admitting is not None
+
     def admit(self, frame: int, accesses: Sequence[Access]) -> Admission | None:
         """Return the steps before a frame, which is in flight from now on.
 
-        Returns None if a piece has to be sent that an earlier frame in flight may write, or if the
-        frames in flight would need more memory than the quota: the frame waits until an earlier one
-        has ended. Raises ProtocolError for memory that is not shared.
+        While :attr:`is_hashing`, it returns None: repeat the call with the same arguments; earlier
+        frames may end in between. Otherwise None means that a piece has to be sent that an earlier
+        frame in flight may write, or that the frames in flight would need more memory than the
+        quota: the frame waits until an earlier one has ended. Raises ProtocolError for memory that
+        is not shared.
         """
-        in_flight = _InFlight([access for access in accesses if access.is_written])
-        for access in accesses:
-            self._space.memory(access.place)
-            in_flight.blocks.update(_blocks(access.place))
-        added = sum(block not in self._uses for block in in_flight.blocks)
-        if self._frames and added and len(self._uses) + added > self._quota_blocks:
+        admitting = self._admitting or self._first_step(accesses)
+        self._admitting = None
+        if admitting is None:
             return None
-        stale: list[Range] = []
-        for access in accesses:
-            for piece in self._wanted(access):
-                known = self._known_digest(piece)
-                if known is None and self._is_zero(piece):
-                    continue
-                if known is not None and known == digest_of(self._space.memory(piece)):
-                    continue
-                if self._is_written_in_flight(piece):
-                    return None
-                stale.append(piece)
-        self._frames[frame] = in_flight
-        allocated = [access.place for access in in_flight.written if access.is_new]
-        if allocated:
-            self._allocated[frame] = allocated
-        self._use(in_flight.blocks)
-        evicted = self._evict()
-        return Admission(evicted, list(dict.fromkeys(stale)))
+        pieces = list(islice(admitting.left, self._hashes_per_step))
+        stale = [piece for piece in pieces if not self._is_known(piece)]
+        if any(map(self._is_written_in_flight, stale)):
+            return None
+        admitting.stale += stale
+        if len(pieces) == self._hashes_per_step:
+            self._admitting = admitting
+            return None
+        return self._admitted(frame, admitting)
 
     def content(self, piece: Range) -> Push:
         """Return a stale piece of the frame that was admitted last, with its content."""
@@ -177,6 +189,25 @@ class HomeMemory:
         for piece in self._end(frame).pieces():
             self._forget(piece)
 
+    def _first_step(self, accesses: Sequence[Access]) -> _Admitting | None:
+        """Return a frame whose pieces can be compared; None if it exceeds the quota now."""
+        in_flight = _InFlight([access for access in accesses if access.is_written])
+        for access in accesses:
+            self._space.memory(access.place)
+            in_flight.blocks.update(_blocks(access.place))
+        added = sum(block not in self._uses for block in in_flight.blocks)
+        if self._frames and added and len(self._uses) + added > self._quota_blocks:
+            return None
+        return _Admitting(in_flight, (one for access in accesses for one in self._wanted(access)))
+
+    def _admitted(self, frame: int, admitting: _Admitting) -> Admission:
+        in_flight = self._frames[frame] = admitting.in_flight
+        allocated = [access.place for access in in_flight.written if access.is_new]
+        if allocated:
+            self._allocated[frame] = allocated
+        self._use(in_flight.blocks)
+        return Admission(self._evict(), list(dict.fromkeys(admitting.stale)))
+
     def _wanted(self, access: Access) -> Iterator[Range]:
         """Yield the pieces of an access that must equal home memory.
 
@@ -201,6 +232,13 @@ class HomeMemory:
     def _known_digest(self, piece: Range) -> bytes | None:
         block = self._known.get(piece.start // PIECE_BYTES)
         return None if block is None else block.digests.get(piece)
+
+    def _is_known(self, piece: Range) -> bool:
+        """Return whether the shadow has the content of a piece."""
+        known = self._known_digest(piece)
+        if known is None:
+            return self._is_zero(piece)
+        return known == digest_of(self._space.memory(piece))
 
     def _is_zero(self, piece: Range) -> bool:
         """Return whether a piece is zero here and in the shadow, where its block is unused."""

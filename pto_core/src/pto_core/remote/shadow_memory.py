@@ -6,11 +6,19 @@ Results stay here until the frame has succeeded: home memory does not change bef
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 
 from pto_core.remote.accesses import Access
-from pto_core.remote.address_space import PIECE_BYTES, AddressSpace, Range, pieces_of
+from pto_core.remote.address_space import (
+    PIECE_BYTES,
+    PIECES_PER_STEP,
+    AddressSpace,
+    Range,
+    pieces_of,
+)
 from pto_core.remote.changes import changes, whole
 from pto_core.remote.home_memory import Push, Result, digest_of
 
@@ -23,16 +31,37 @@ class _Written:
     before: bytes | None
 
 
+@dataclass
+class _Frame:
+    """A frame in flight: what it may write, and the pieces of it that were copied."""
+
+    written: Sequence[Access]
+    pieces: deque[_Written] = field(default_factory=deque)
+
+
 class ShadowMemory:
     """Holds the content of frames in flight. One thread.
 
     ``release``: frees the memory of a range of whole pages, which reads as zeros afterwards.
+    ``pieces_per_step``: the most pieces that one call of :meth:`begin` copies.
     """
 
-    def __init__(self, space: AddressSpace, release: Callable[[Range], None]) -> None:
+    def __init__(
+        self,
+        space: AddressSpace,
+        release: Callable[[Range], None],
+        pieces_per_step: int = PIECES_PER_STEP,
+    ) -> None:
+        self.pieces_per_step = pieces_per_step
         self._space = space
         self._release = release
-        self._frames: dict[int, list[_Written]] = {}
+        self._frames: dict[int, _Frame] = {}
+        self._copies: Iterator[_Written] | None = None  # of the newest frame, not all made
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether :meth:`begin` has to be called again to prepare the newest frame."""
+        return self._copies is not None
 
     def write(self, push: Push) -> None:
         """Write content that arrived; raise ProtocolError if its range is not mapped."""
@@ -43,31 +72,46 @@ class ShadowMemory:
         self._release(Range(block * PIECE_BYTES, (block + 1) * PIECE_BYTES))
 
     def begin(self, frame: int, accesses: Sequence[Access]) -> bool:
-        """Prepare a frame; its content has been written.
+        """Copy what a frame may write; its content has been written. Return whether all is copied.
 
-        Returns False if an earlier frame in flight may write the same bytes: the frame waits until
-        that one has ended. Raises ProtocolError for memory that is not mapped.
+        While :attr:`is_copying`, repeat the call with the same arguments. Otherwise, after False,
+        an earlier frame in flight may write the same bytes: repeat the call when that one has
+        ended. Raises ProtocolError for memory that is not mapped.
         """
-        for access in accesses:
-            self._space.memory(access.place)
-        written = [access for access in accesses if access.is_written]
-        if any(self._is_written_in_flight(access.place) for access in written):
+        if self._copies is None:
+            for access in accesses:
+                self._space.memory(access.place)
+            written = [access for access in accesses if access.is_written]
+            if any(self._is_written_in_flight(access.place) for access in written):
+                return False
+            self._frames[frame] = _Frame(written)
+            self._copies = self._copied(written)
+        copied = list(islice(self._copies, self.pieces_per_step))
+        self._frames[frame].pieces += copied
+        if len(copied) == self.pieces_per_step:
             return False
-        self._frames[frame] = [
-            _Written(piece, None if access.is_new else self._space.memory(piece).tobytes())
-            for access in written
-            for piece in pieces_of(access.place)
-        ]
+        self._copies = None
         return True
 
     def results(self, frame: int) -> Iterator[Result]:
-        """Yield the result of each piece that a frame may have written and that succeeded."""
-        for written in self._frames[frame]:
-            yield self._result(written)
+        """Yield the result of each piece that a frame may have written and that succeeded.
+
+        The copy of a piece is freed with its result.
+        """
+        pieces = self._frames[frame].pieces
+        while pieces:
+            yield self._result(pieces.popleft())
 
     def end(self, frame: int) -> None:
         """End a frame that has failed, was skipped, or whose results were sent."""
         del self._frames[frame]
+
+    def _copied(self, written: Sequence[Access]) -> Iterator[_Written]:
+        for access in written:
+            for piece in pieces_of(access.place):
+                yield _Written(
+                    piece, None if access.is_new else self._space.memory(piece).tobytes()
+                )
 
     def _result(self, written: _Written) -> Result:
         content = self._space.memory(written.place)
@@ -75,4 +119,6 @@ class ShadowMemory:
         return Result(written.place, changed, digest_of(content))
 
     def _is_written_in_flight(self, place: Range) -> bool:
-        return any(one.place.overlaps(place) for frame in self._frames.values() for one in frame)
+        return any(
+            one.place.overlaps(place) for frame in self._frames.values() for one in frame.written
+        )
