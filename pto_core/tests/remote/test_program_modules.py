@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,7 @@ from pto_core.remote import used_modules as used_modules_file
 from pto_core.remote.program_modules import (
     SOURCES_BYTES_MAX,
     module_sources,
+    modules_folder,
     remove_modules,
     use_modules,
     write_modules,
@@ -68,26 +70,37 @@ def test_modules_that_cannot_travel_are_refused(folder: Path) -> None:
         module_sources(["large"])
 
 
-def test_sources_are_written_to_a_private_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = write_modules({"pack/__init__.py": b"A = 1"})
-    try:
-        assert made.stat().st_mode & 0o777 == 0o700
-        monkeypatch.setattr(sys, "path", list(sys.path))
-        use_modules(str(made), ["pack_of_a_program"])
-        assert sys.path[0] == str(made)
-        with pytest.raises(UsageError, match="the module json in ship= is in use by the agent"):
-            use_modules(str(made), ["json"])
-    finally:
-        remove_modules(os.getpid())
-    assert not made.exists()
+def test_sources_are_written_to_a_private_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made, other = modules_folder(), modules_folder()
+    for one in (made, other):  # the other one is of an agent with the same process ids
+        write_modules(one, {"pack/__init__.py": b"A = 1"})
+        assert Path(one).stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    use_modules(made, ["pack_of_a_program"])
+    assert sys.path[0] == made
+    with pytest.raises(UsageError, match="the module json in ship= is in use by the agent"):
+        use_modules(made, ["json"])
+    remove_modules(made)
+    assert list(tmp_path.iterdir()) == [Path(other)]
+    remove_modules(made)  # nothing is left to remove
+    with pytest.raises(FileExistsError):
+        write_modules(other, {})
+
+
+def test_sources_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
+    folder = str(tmp_path / "modules")
     for name in ("../evil.py", "/evil.py", "a/../../evil.py"):
         with pytest.raises(ProtocolError, match="is not a relative path below a folder"):
-            write_modules({name: b""})
+            write_modules(folder, {name: b""})
     with pytest.raises(ProtocolError, match="'a' is a file and a folder"):
-        write_modules({"a": b"", "a/b.py": b""})
+        write_modules(folder, {"a": b"", "a/b.py": b""})
     half = bytes(SOURCES_BYTES_MAX // 2)
     with pytest.raises(ProtocolError, match=f"have {SOURCES_BYTES_MAX + 1} bytes; the limit is"):
-        write_modules({"a.py": half, "b.py": half, "c.py": b"#"})
+        write_modules(folder, {"a.py": half, "b.py": half, "c.py": b"#"})
+    assert not os.path.exists(folder)
 
 
 def test_sources_need_the_right_for_python_code() -> None:

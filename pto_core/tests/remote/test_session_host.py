@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import socket
 import tempfile
@@ -57,16 +58,16 @@ def test_only_an_address_in_use_starts_another_interpreter(monkeypatch: pytest.M
     monkeypatch.setattr(session_host, "Gateway", made)
     monkeypatch.setattr(os, "execv", lambda *command: commands.append(command))
     with pytest.raises(FileExistsError, match="a file of a module exists"):
-        session_host._made(None, ours, [], theirs.fileno(), 3)
+        session_host._made(None, ours, [], "", theirs.fileno(), 3)
     assert commands == []
     used = SharedMapping(4096)
     with pytest.raises(gateway.AddressInUseError, match="are in use in the gateway") as info:
         gateway._mapped_file(used.address, used.nbytes)
     error = info.value
     with pytest.raises(gateway.AddressInUseError):
-        session_host._made(None, ours, [], theirs.fileno(), 0)
+        session_host._made(None, ours, [], "", theirs.fileno(), 0)
     with pytest.raises(AssertionError):  # execv, which does not return, is replaced
-        session_host._made(None, ours, [], theirs.fileno(), 3)
+        session_host._made(None, ours, [], "", theirs.fileno(), 3)
     assert len(commands) == 1
     ours.close()
     theirs.close()
@@ -76,7 +77,10 @@ def test_the_modules_of_gateways_are_removed_when_the_serving_process_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def serve(plan_file: int, agent: int, tries: int) -> NoReturn:
-        write_modules({"part.py": b""})
+        os.lseek(plan_file, 0, os.SEEK_SET)
+        with os.fdopen(plan_file, "rb") as opened:
+            _, folder = pickle.load(opened)
+        write_modules(folder, {"part.py": b""})
         os.write(agent, b"ready")
         while True:
             signal.pause()

@@ -265,7 +265,7 @@ class Agent:
         for name, session in self._sessions.items():
             if session.ending is not None and time.monotonic() - session.ending > _KILL_S:
                 session.ending = time.monotonic()
-                self._host.sendall(pickle.dumps(("kill", name)))
+                self._host.sendall(pickle.dumps(("kill", name, "")))
 
     def _status(self, rights: Rights) -> Status:
         return Status(

@@ -107,9 +107,12 @@ class Gateway:
     ``agent``: a socket to the agent. Its other end is closed when the agent has ended the session
     or has exited. It is inherited by all processes of the session, so the agent knows when the last
     one has exited. ``outputs``: pipes with the text that the processes print, one for each stream.
+    ``folder``: the path of the folder for modules, which the caller removes.
     """
 
-    def __init__(self, plan: GatewayPlan, agent: socket.socket, outputs: Sequence[int]) -> None:
+    def __init__(
+        self, plan: GatewayPlan, agent: socket.socket, outputs: Sequence[int], folder: str
+    ) -> None:
         self._plan = plan
         self._agent = agent
         self._outputs = {descriptor: OutputLines(descriptor) for descriptor in outputs}
@@ -118,7 +121,7 @@ class Gateway:
         self._buffer_file = _mapped_file(*plan.buffers)
         space = AddressSpace.mapped(plan.ranges)
         self._processes = ChildProcesses(timeout_s=plan.start_timeout_s)
-        self._port = self._start_worker()
+        self._port = self._start_worker(folder)
         keep_freed_chunks()
         self._watch = BellWatch(self._port.bell)
         plugin = plugins.load_link(plan.link)
@@ -146,7 +149,7 @@ class Gateway:
             imports=plan.rights.imports,
         )
 
-    def _start_worker(self) -> ParentPort:
+    def _start_worker(self, folder: str) -> ParentPort:
         plan = self._plan
         transport = plugins.load_transport("shm")
         opener = Opener(transport, plan.queue_bytes // _FRAME_BYTES, plan.queue_bytes)
@@ -162,7 +165,7 @@ class Gateway:
             child_bell=_hierarchy.progress_table_child_bell(table, 0),
         )
         context = ChildContext(0, table, connection)
-        modules = ProgramModules.written(plan.modules, plan.uses)
+        modules = ProgramModules.written(folder, plan.modules, plan.uses)
         body = RemoteWorkerBody(context, plan.blueprint, plan.callables, modules, plan.rights)
         keep(
             (file, nbytes, address)

@@ -7,7 +7,6 @@ is removed when the session has ended.
 
 from __future__ import annotations
 
-import glob
 import importlib
 import importlib.util
 import os
@@ -27,7 +26,7 @@ from pto_core.remote.callables import FileName, check_names
 FILES_MAX = 2**12
 SOURCES_BYTES_MAX = 2**24
 _SUFFIX = ".py"
-_PREFIX = "pto-modules"
+_PREFIX = "pto-modules-"
 
 ModuleSources = Annotated[
     dict[FileName, Annotated[bytes, msgspec.Meta(max_length=SOURCES_BYTES_MAX)]],
@@ -103,11 +102,20 @@ def top_levels(sources: Iterable[str]) -> list[str]:
     return sorted({name.partition("/")[0].removesuffix(_SUFFIX) for name in sources})
 
 
-def write_modules(sources: Mapping[str, bytes]) -> Path:
-    """Write modules to a new private folder of this process; return the folder.
+def modules_folder() -> str:
+    """Return the path of a folder for the modules of one session; it does not exist.
 
-    :func:`remove_modules` removes it. Raises ProtocolError for names that cannot be written there,
-    and for more bytes than the limit, and OSError.
+    Its name is random: agents in other namespaces may use the same folder for temporary files, and
+    the same process ids.
+    """
+    return os.path.join(tempfile.gettempdir(), _PREFIX + os.urandom(16).hex())
+
+
+def write_modules(folder: str, sources: Mapping[str, bytes]) -> None:
+    """Write modules to a new private folder.
+
+    Raises ProtocolError for names that cannot be written there, and for more bytes than the limit,
+    and OSError.
     """
     check_names(sources)
     nbytes = sum(map(len, sources.values()))
@@ -115,19 +123,16 @@ def write_modules(sources: Mapping[str, bytes]) -> Path:
         raise ProtocolError(
             f"the modules from another host have {nbytes} bytes; the limit is {SOURCES_BYTES_MAX}"
         )
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}-{os.getpid()}-"))
+    os.mkdir(folder, 0o700)
     for name, content in sources.items():
-        file = folder / name
+        file = Path(folder, name)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
-    return folder
 
 
-def remove_modules(pid: int) -> None:
-    """Remove the folders that a process of this user wrote."""
-    pattern = os.path.join(glob.escape(tempfile.gettempdir()), f"{_PREFIX}-{pid}-*")
-    for folder in glob.glob(pattern):
-        shutil.rmtree(folder, ignore_errors=True)
+def remove_modules(folder: str) -> None:
+    """Remove the folder of a session, if it exists."""
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def use_modules(folder: str, names: Sequence[str]) -> None:

@@ -29,10 +29,13 @@ class ProgramModules:
     uses: Sequence[UsedModule]
 
     @classmethod
-    def written(cls, sources: Mapping[str, bytes], uses: Sequence[UsedModule]) -> ProgramModules:
-        """Write the sources to a folder of this process."""
-        folder = str(write_modules(sources)) if sources else None
-        return cls(folder, top_levels(sources), uses)
+    def written(
+        cls, folder: str, sources: Mapping[str, bytes], uses: Sequence[UsedModule]
+    ) -> ProgramModules:
+        """Write the sources to a new folder, if there are any."""
+        if sources:
+            write_modules(folder, sources)
+        return cls(folder if sources else None, top_levels(sources), uses)
 
     def prepare(self) -> None:
         """Make the modules importable and compare the others; raise UsageError."""

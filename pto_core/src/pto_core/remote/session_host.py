@@ -21,7 +21,7 @@ from pto_core.errors import ProtocolError
 from pto_core.hierarchy.failures import Failure
 from pto_core.remote.failures import failure_to_bytes
 from pto_core.remote.gateway import AddressInUseError, Gateway, GatewayPlan
-from pto_core.remote.program_modules import remove_modules
+from pto_core.remote.program_modules import modules_folder, remove_modules
 
 _MESSAGE_BYTES = 1 << 16
 _REAP_S = 0.5
@@ -37,7 +37,8 @@ class SessionHost:
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
-        self._gateways: dict[int, bytes] = {}  # session by process, until its exit was collected
+        # Session and folder of modules by process, until its exit was collected.
+        self._gateways: dict[int, tuple[bytes, str]] = {}
 
     def run(self) -> None:
         """Serve until the other process closes its end; then kill all gateways."""
@@ -52,14 +53,14 @@ class SessionHost:
                 break
             self._handle(message, files)
         self._kill(self._gateways)
-        for pid in self._gateways:
+        for pid, (_, folder) in self._gateways.items():
             os.waitpid(pid, 0)
-            remove_modules(pid)
+            remove_modules(folder)
 
     def _handle(self, message: bytes, files: list[int]) -> None:
-        operation, name = pickle.loads(message)
+        operation, name, folder = pickle.loads(message)
         if operation == "kill":
-            self._kill(pid for pid, session in self._gateways.items() if session == name)
+            self._kill(pid for pid, (session, _) in self._gateways.items() if session == name)
         elif operation == "start":
             plan_file, agent = files
             pid = os.fork()
@@ -68,7 +69,7 @@ class SessionHost:
                 serve_plan(plan_file, agent, tries=_TRIES)
             for descriptor in files:
                 os.close(descriptor)
-            self._gateways[pid] = name
+            self._gateways[pid] = name, folder
 
     def _kill(self, pids: Iterable[int]) -> None:
         for pid in pids:
@@ -77,20 +78,21 @@ class SessionHost:
     def _reap(self) -> None:
         for pid in list(self._gateways):
             if os.waitpid(pid, os.WNOHANG)[0]:
-                del self._gateways[pid]
-                remove_modules(pid)  # it was perhaps killed
+                _, folder = self._gateways.pop(pid)
+                remove_modules(folder)  # the gateway was perhaps killed
 
 
 def serve_plan(plan_file: int, agent: int, tries: int) -> NoReturn:
     """Run the gateway of a plan in this process, and exit."""
     code = 1
+    folder = ""
     channel = socket.socket(fileno=agent)
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         os.lseek(plan_file, 0, os.SEEK_SET)
         with os.fdopen(os.dup(plan_file), "rb") as opened:
-            plan: GatewayPlan = pickle.load(opened)
-        gateway = _made(plan, channel, _captured_streams(), plan_file, tries)
+            plan, folder = pickle.load(opened)
+        gateway = _made(plan, channel, _captured_streams(), folder, plan_file, tries)
         channel.sendall(pickle.dumps(("ready", gateway.address)))
         gateway.serve()
         code = 0
@@ -99,7 +101,7 @@ def serve_plan(plan_file: int, agent: int, tries: int) -> NoReturn:
             channel.sendall(pickle.dumps(("failed", failure_to_bytes(Failure.of(error)))))
         traceback.print_exc()
     finally:
-        remove_modules(os.getpid())
+        remove_modules(folder)
         os._exit(code)
 
 
@@ -115,11 +117,16 @@ def _captured_streams() -> list[int]:
 
 
 def _made(
-    plan: GatewayPlan, channel: socket.socket, outputs: list[int], plan_file: int, tries: int
+    plan: GatewayPlan,
+    channel: socket.socket,
+    outputs: list[int],
+    folder: str,
+    plan_file: int,
+    tries: int,
 ) -> Gateway:
     """Return the gateway. If its addresses are in use here, continue in a new interpreter."""
     try:
-        return Gateway(plan, channel, outputs)
+        return Gateway(plan, channel, outputs, folder)
     except AddressInUseError:
         if tries == 0:
             raise
@@ -141,10 +148,12 @@ def send_plan(requests: socket.socket, name: bytes, plan: GatewayPlan) -> socket
     """Ask the session host to start a gateway; return the agent's end of its socket."""
     ours, theirs = socket.socketpair()
     file = os.memfd_create("pto-plan", os.MFD_CLOEXEC)
+    folder = modules_folder()
     try:
         with os.fdopen(file, "wb", closefd=False) as opened:
-            pickle.dump(plan, opened)
-        socket.send_fds(requests, [pickle.dumps(("start", name))], [file, theirs.fileno()])
+            pickle.dump((plan, folder), opened)
+        message = pickle.dumps(("start", name, folder))
+        socket.send_fds(requests, [message], [file, theirs.fileno()])
     finally:
         theirs.close()
         os.close(file)
