@@ -81,3 +81,10 @@ def test_set_needs_a_key_and_a_value(tmp_path, text):
 
 def test_set_keeps_further_equals_signs(tmp_path):
     assert load(set_=["cxx=g++ -DX=1"], cwd=tmp_path, environ={})["cxx"] == "g++ -DX=1"
+
+
+def test_the_memory_of_another_host_holds_at_least_one_piece(tmp_path):
+    with pytest.raises(ConfigError, match=r"= '1023K' .*: expected a size in bytes, at least 1M"):
+        load(set_=["remote_memory_limit=1023K"], cwd=tmp_path, environ={})
+    loaded = load(set_=["remote_memory_limit=1M"], cwd=tmp_path, environ={})
+    assert loaded["remote_memory_limit"] == 2**20

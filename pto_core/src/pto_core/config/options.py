@@ -75,6 +75,13 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
     )
 
 
+def _piece_or_more(value: str) -> int:
+    nbytes = size_bytes(value)
+    if nbytes < 2**20:
+        raise ValueError("a size in bytes, at least 1M")
+    return nbytes
+
+
 def _remote_options() -> tuple[Option, ...]:
     """List the settings of Workers on other hosts."""
     return (
@@ -101,7 +108,7 @@ def _remote_options() -> tuple[Option, ...]:
         Option(
             "remote_memory_limit",
             2**32,
-            size_bytes,
+            _piece_or_more,
             "maximum number of bytes of shared memory that another host stores",
         ),
     )

@@ -110,8 +110,8 @@ class _Block:
 class HomeMemory:
     """Decides which bytes travel to the shadow, and writes those that come back. One thread.
 
-    ``quota``: bytes of the shadow; blocks of 1 MiB that no frame in flight uses are evicted above
-    it, the least recently used first. Only a frame that alone needs more exceeds it.
+    ``quota``: bytes of the shadow, at least 1 MiB; blocks of 1 MiB that no frame in flight uses are
+    evicted above it, the least recently used first. Only a frame that alone needs more exceeds it.
     ``hashes_per_step``: the most pieces that one call of :meth:`admit` hashes.
     """
 
@@ -120,7 +120,7 @@ class HomeMemory:
     ) -> None:
         self._space = space
         self._hashes_per_step = hashes_per_step
-        self._quota_blocks = max(quota // PIECE_BYTES, 1)
+        self._quota_blocks = quota // PIECE_BYTES
         self._known: dict[int, _Block] = {}
         self._frames: dict[int, _InFlight] = {}
         self._admitting: _Admitting | None = None
