@@ -32,7 +32,7 @@ from pto_core.plugins import load_link
 from pto_core.remote.address_space import AddressSpace, Range
 from pto_core.remote.clock import now_ns
 from pto_core.remote.handshake import Identity
-from pto_core.remote.peer_copies import COPIES_MAX, PeerCopies, PeerLinks
+from pto_core.remote.peer_copies import COPIES_MAX, PeerCopies, PeerCopy, PeerLinks
 from pto_core.remote.requests import AnyReply, result_of
 
 MIB = 1 << 20
@@ -129,6 +129,20 @@ def test_parts_are_copied_in_all_directions(hosts: list[Agent]) -> None:
                 assert np.array_equal(content(worker, buffer), one)
     for agent in hosts:
         agent.await_no_session()
+
+
+def test_hosts_with_different_leases_copy(hosts: list[Agent]) -> None:
+    with Worker(level=4) as worker:
+        children = [
+            worker.add_worker(one.worker(num_sub_workers=0, remote_lease_s=lease_s))
+            for one, lease_s in zip(hosts, (3, 4.5), strict=True)
+        ]
+        source, target = (worker.remote_malloc(MIB, child) for child in children)
+        for to, by in ((target, source), (source, target)):
+            sent = random_bytes(MIB)
+            worker.remote_copy_to(by, sent)
+            worker.remote_copy(whole(to), whole(by))
+            assert np.array_equal(content(worker, to), sent)
 
 
 def test_wrong_copies_are_refused(hosts: list[Agent]) -> None:
@@ -228,6 +242,10 @@ def test_an_interrupted_copy_writes_nothing_more(hosts: list[Agent]) -> None:
 _KILL_SOON = "import os, sys, time; time.sleep(0.5); os.kill(int(sys.argv[1]), 9)"
 
 
+def copy_of(nbytes: int, token: bytes, peer: KeyPair) -> PeerCopy:
+    return PeerCopy(Range(0, nbytes), token, 10**9, peer.public)
+
+
 class Ends:
     """The copies of two gateways in this process."""
 
@@ -249,13 +267,12 @@ class Ends:
         self.plugin = plugin
 
     def expect(self, nbytes: int, token: bytes = bytes(16)) -> str:
-        port = self.target.receive(Range(0, nbytes), token, self.pairs[0].public, now_ns())
+        port = self.target.receive(copy_of(nbytes, token, self.pairs[0]), now_ns())
         return with_port(self.address, port)
 
     def send(self, by: PeerCopies, nbytes: int, address: str, token: bytes = bytes(16)) -> Any:
         """Return the failure of a copy, or None."""
-        key = self.pairs[1].public
-        by.send(Range(0, nbytes), token, address, key, now_ns(), self.replies.append)
+        by.send(copy_of(nbytes, token, self.pairs[1]), address, now_ns(), self.replies.append)
         while not self.replies:
             self.step(by)
         is_done, failure = result_of(self.replies.pop())
@@ -331,9 +348,8 @@ def test_a_freed_buffer_receives_nothing(ends: Ends) -> None:
 
 def test_a_copy_that_is_cancelled_writes_nothing_more(ends: Ends) -> None:
     address = ends.expect(3 * MIB)
-    ends.source.send(
-        Range(0, 3 * MIB), bytes(16), address, ends.pairs[1].public, now_ns(), ends.replies.append
-    )
+    copy = copy_of(3 * MIB, bytes(16), ends.pairs[1])
+    ends.source.send(copy, address, now_ns(), ends.replies.append)
     while not ends.memory[1].any():
         ends.step(ends.source)
     ends.target.cancel(bytes([1] * 16), now_ns())  # another copy

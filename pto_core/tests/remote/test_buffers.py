@@ -312,16 +312,16 @@ def test_the_bytes_of_requests() -> None:
         assert encoded(to_request(name, arguments)) == packed
     token, key = b"\xa5token\xc4\x10" + bytes(16), b"\xa3key"
     copied = b"\xa6target" + number + b"\xa6source\x07" + nbytes
-    received = address + number + nbytes + token + key
+    received = address + number + nbytes + token + b"\xa8lease_ns\x07" + key
     between: dict[str, tuple[tuple[Any, ...], bytes]] = {
         "copy_buffer": ((ADDRESS, 7, 10), b"\x84" + operation + b"\xabcopy_buffer" + copied),
         "receive_buffer": (
-            (ADDRESS, 10, bytes(16), None),
-            b"\x85" + operation + b"\xaereceive_buffer" + received + b"\xc0",
+            (ADDRESS, 10, bytes(16), 7, None),
+            b"\x86" + operation + b"\xaereceive_buffer" + received + b"\xc0",
         ),
         "send_buffer": (
-            (ADDRESS, 10, bytes(16), "k", "h"),
-            b"\x86" + operation + b"\xabsend_buffer" + received + b"\xa1k\xa4host\xa1h",
+            (ADDRESS, 10, bytes(16), 7, "k", "h"),
+            b"\x87" + operation + b"\xabsend_buffer" + received + b"\xa1k\xa4host\xa1h",
         ),
         "cancel_receive": ((bytes(16),), b"\x82" + operation + b"\xaecancel_receive" + token),
     }

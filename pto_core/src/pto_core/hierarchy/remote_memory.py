@@ -135,9 +135,10 @@ class RemoteMemory:
         token = os.urandom(_TOKEN_BYTES)
         nbytes = target.nbytes
         try:
-            port = self._ask(target.buffer, "receive_buffer", target.address, nbytes, token, by.key)
+            common = nbytes, token, max(to.lease_ns, by.lease_ns)
+            port = self._ask(target.buffer, "receive_buffer", target.address, *common, by.key)
             place = with_port(to.address, port)
-            self._ask(source.buffer, "send_buffer", source.address, nbytes, token, to.key, place)
+            self._ask(source.buffer, "send_buffer", source.address, *common, to.key, place)
         except BaseException as error:
             # Otherwise the source could continue to write to the target.
             # after a loss of the child, the target has no memory

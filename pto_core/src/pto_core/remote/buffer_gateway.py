@@ -17,7 +17,7 @@ from pto_core.remote.buffer_ranges import BufferRanges
 from pto_core.remote.buffer_relay import Sending
 from pto_core.remote.home_memory import Push
 from pto_core.remote.messages import MessageKind, pack_content, pack_numbered, unpack_content
-from pto_core.remote.peer_copies import PeerCopies
+from pto_core.remote.peer_copies import PeerCopies, PeerCopy
 from pto_core.remote.requests import (
     AllocateBuffer,
     AnyReply,
@@ -115,7 +115,8 @@ class BufferGateway:
                 self._answers.append(_Answer(number, result))
 
             place = Range(request.address, request.address + request.nbytes)
-            self.peers.send(place, request.token, request.host, request.key, now, reply)
+            copy = PeerCopy(place, request.token, request.lease_ns, request.key)
+            self.peers.send(copy, request.host, now, reply)
         else:
             self._answers.append(self._answer_of(number, request, now))
 
@@ -128,7 +129,8 @@ class BufferGateway:
         if isinstance(request, AllocateBuffer):
             self._allocate(place)
         if isinstance(request, ReceiveBuffer):
-            port = self.peers.receive(place, request.token, request.key, now)
+            copy = PeerCopy(place, request.token, request.lease_ns, request.key)
+            port = self.peers.receive(copy, now)
             return _Answer(number, to_reply(port))
         if isinstance(request, ReadBuffer):
             return _Answer(number, to_reply(None), pieces_of(place))

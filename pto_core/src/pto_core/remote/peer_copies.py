@@ -9,7 +9,7 @@ once. The source has the role of the relay.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pto_core.errors import CapacityError, LinkError, ProtocolError, PtoError
@@ -43,6 +43,19 @@ class PeerLinks:
     is_insecure: bool
 
 
+@dataclass(frozen=True)
+class PeerCopy:
+    """One copy, in the same words at both hosts; ``place`` is the range of this one.
+
+    ``lease_ns``: of the session between the two. ``key``: the public key of the other host.
+    """
+
+    place: Range
+    token: bytes
+    lease_ns: int
+    key: str | None
+
+
 class PeerCopies:
     """The copies of one gateway from and to other hosts. One thread; no call blocks.
 
@@ -59,32 +72,38 @@ class PeerCopies:
         """The ends of links to wait for."""
         return [end for copy in self._copies for end in copy.ends]
 
-    def receive(self, place: Range, token: bytes, key: str | None, now: int) -> int:
-        """Listen for the content of a range from the peer with this key; return the port."""
+    def receive(self, copy: PeerCopy, now: int) -> int:
+        """Listen for the content of a range; return the port."""
         self._check_count()
         links = self._links
-        keys: Collection[str] = () if key is None else (key,)
+        session = self._session(Side.GATEWAY, copy, now)
+        keys: Collection[str] = () if copy.key is None else (copy.key,)
         listener = links.plugin.listen(
             links.bind, links.credentials, keys, insecure=links.is_insecure
         )
-        session = RemoteSession(Side.GATEWAY, links.identity, token, _EPOCH, now)
         end = AcceptedSession(links.plugin, listener, session)
-        self._copies.append(_Incoming(session, end, [listener], place, self._space, token))
+        self._copies.append(
+            _Incoming(session, end, [listener], copy.place, self._space, copy.token)
+        )
         return split_address(listener.address)[1]
 
-    def send(
-        self, place: Range, token: bytes, address: str, key: str | None, now: int, reply: Reply
-    ) -> None:
-        """Send the content of a range to a gateway with this key; ``reply`` gets the result."""
+    def send(self, copy: PeerCopy, address: str, now: int, reply: Reply) -> None:
+        """Send the content of a range to another gateway; ``reply`` gets the result."""
         self._check_count()
+        session = self._session(Side.RELAY, copy, now)
         links, dialled = self._links, []
         for _ in range(2):  # one link for each channel
             dialled.append(
-                links.plugin.dial(address, links.credentials, key, insecure=links.is_insecure)
+                links.plugin.dial(address, links.credentials, copy.key, insecure=links.is_insecure)
             )
-        session = RemoteSession(Side.RELAY, links.identity, token, _EPOCH, now)
         end = DialledSession(links.plugin, dialled, session)
-        self._copies.append(_Outgoing(session, end, dialled, place, self._space, address, reply))
+        self._copies.append(
+            _Outgoing(session, end, dialled, copy.place, self._space, address, reply)
+        )
+
+    def _session(self, side: Side, copy: PeerCopy, now: int) -> RemoteSession:
+        identity = replace(self._links.identity, lease_ns=copy.lease_ns)
+        return RemoteSession(side, identity, copy.token, _EPOCH, now)
 
     def _check_count(self) -> None:
         if len(self._copies) >= COPIES_MAX:

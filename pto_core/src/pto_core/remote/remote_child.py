@@ -32,11 +32,12 @@ _SECOND_NS = 1_000_000_000
 
 
 class HostPeer(NamedTuple):
-    """A host as others reach it: the address of its agent, its link, and its public key."""
+    """A host as others reach it: the address of its agent, its link, public key and lease."""
 
     address: str
     link: str
     key: str | None
+    lease_ns: int
 
 
 class RemoteChild:
@@ -82,7 +83,7 @@ class RemoteChild:
             path=self._path,
             core_version=VERSION,
             python=sys.version_info[:2],
-            lease_ns=round(config["remote_lease_s"] * _SECOND_NS),
+            lease_ns=self._lease_ns,
             blueprint=blueprint_of(self._worker),
             callables=shipped(registrations),
             ranges=list(ranges),
@@ -123,7 +124,12 @@ class RemoteChild:
         host, link = settings.host, settings.config["link"]
         assert host is not None
         keys = None if host.keys is None else public_key(Path(host.keys), AGENT, link)
-        return HostPeer(host.address, link, keys)
+        return HostPeer(host.address, link, keys, self._lease_ns)
+
+    @property
+    def _lease_ns(self) -> int:
+        lease_s: float = self._worker.settings.config["remote_lease_s"]
+        return round(lease_s * _SECOND_NS)
 
     def exit_error(self, ended: ChildExit) -> PtoError:
         """Return the error of a relay that has exited."""

@@ -199,6 +199,7 @@ class ReceiveBuffer(BufferRequest, frozen=True, tag="receive_buffer"):
     address: Natural
     nbytes: Natural
     token: Token
+    lease_ns: Natural
     key: Name | None
 
     def places(self) -> list[tuple[int, int]]:
@@ -212,6 +213,7 @@ class SendBuffer(BufferRequest, frozen=True, tag="send_buffer"):
     address: Natural
     nbytes: Natural
     token: Token
+    lease_ns: Natural
     key: Name | None
     host: Name
 
