@@ -137,11 +137,6 @@ class World:
         self._blocked = set(senders)
         for side in senders:
             self._connection[side] += 1
-        if not is_silent:
-            for side, host in self.hosts.items():
-                for channel in ChannelNumber:
-                    host.session.disconnected(channel, host.clock(self.now))
-                self._pump(side)
         self.at(length_ns, lambda: self._restore(is_silent=is_silent))
 
     @property

@@ -83,7 +83,7 @@ def test_send_says_that_there_is_no_space(pair, channel, body, count):
 
 def test_messages_without_space_on_a_link_that_is_cut(pair):
     """A cut does not lift the limits: messages that wait for the link count too."""
-    pair.relay.disconnected(CONTROL, pair.now)
+    pair.relay.reconnected(CONTROL, pair.now)
     for _ in range(LIMITS[CONTROL].messages):
         pair.relay.send(KIND, [b"x"])
     assert pair.relay.send(KIND, [b"x"]) is None
@@ -173,7 +173,6 @@ def test_what_was_lost_at_a_cut_arrives_directly_after_the_greeting(pair):
     assert len(pair.gateway.outgoing(CONTROL, pair.now)) == 1  # and it is lost
     transmit(pair, 1)  # it is lost too
     for session in (pair.relay, pair.gateway):
-        session.disconnected(CONTROL, pair.now)
         session.reconnected(CONTROL, pair.now)
     to_relay, to_gateway = pair.exchange()
     assert (bodies(to_relay), bodies(to_gateway)) == ([b"completion"], [b"0"])

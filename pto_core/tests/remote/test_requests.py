@@ -38,10 +38,8 @@ REQUESTS: list[tuple[str, tuple[Any, ...]]] = [
     ("callable", (DIGEST, [IMPORT, CODE])),
     ("forget", (DIGEST,)),
     ("close", ()),
-    ("malloc", (4096,)),
-    ("free", (2**64 - 1,)),
-    ("copy_to", (2**63, 2**47, 4096)),
-    ("copy_from", (2**47, 2**63, 4096)),
+    ("free_buffer", (2**64 - 1,)),
+    ("write_buffer", (2**63, 4096)),
     ("modules", ([UsedModule("numpy", "step", "2.1"), UsedModule("pack", "step", None, OTHER)],)),
 ]
 
@@ -61,11 +59,12 @@ def test_a_request_arrives_with_its_arguments(
     ("operation", "arguments", "reason"),
     [
         ("format", (), "'format' cannot be sent"),
-        ("malloc", (-1,), r"\$.nbytes"),
-        ("malloc", ("4",), r"\$.nbytes"),
-        ("malloc", (2**64,), "malloc"),
-        ("malloc", (), "nbytes"),
-        ("malloc", (object(),), "malloc"),
+        ("malloc", (4096,), "'malloc' cannot be sent"),
+        ("free_buffer", (-1,), r"\$.address"),
+        ("free_buffer", ("4",), r"\$.address"),
+        ("free_buffer", (2**64,), "free_buffer"),
+        ("free_buffer", (), "address"),
+        ("free_buffer", (object(),), "free_buffer"),
         ("forget", (b"short",), r"\$.digest"),
         ("config", (0, bytes(5000)), r"\$.packed"),
         ("callable", (DIGEST, []), r"\$.deliveries"),
@@ -87,10 +86,10 @@ def test_a_request_that_cannot_be_sent_is_refused(
 @pytest.mark.parametrize(
     ("message", "field"),
     [
-        ({"operation": "malloc", "nbytes": -1}, r"\$.nbytes"),
-        ({"operation": "malloc", "nbytes": 1.5}, r"\$.nbytes"),
-        ({"operation": "malloc", "nbytes": 1, "more": 2}, "`more`"),
-        ({"operation": "malloc"}, "`nbytes`"),
+        ({"operation": "free_buffer", "address": -1}, r"\$.address"),
+        ({"operation": "free_buffer", "address": 1.5}, r"\$.address"),
+        ({"operation": "free_buffer", "address": 1, "more": 2}, "`more`"),
+        ({"operation": "free_buffer"}, "`address`"),
         ({"operation": "exec", "code": "1"}, r"\$.operation"),
         ({"operation": "forget", "digest": bytes(31)}, r"\$.digest"),
         (
@@ -115,7 +114,7 @@ CONTENTS = [encoded(to_request(*one)) for one in REQUESTS]
 
 @given(
     st.binary()
-    | st.just(pickle.dumps(("malloc", (1,))))
+    | st.just(pickle.dumps(("free_buffer", (1,))))
     | st.tuples(st.sampled_from(CONTENTS), st.integers(0), st.integers(0, 255)).map(
         lambda change: (
             change[0][: change[1] % len(change[0])]

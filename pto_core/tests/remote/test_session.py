@@ -203,23 +203,11 @@ def test_both_sides_know_each_other(pair):
 
 
 def test_a_relay_repeats_its_greeting_until_it_is_welcome(pair):
-    pair.relay.disconnected(CONTROL, pair.now)
     hello(pair.relay, pair.now)
     assert pair.relay.outgoing(CONTROL, pair.now) == []
     pair.now += pair.relay.lease.heartbeat_ns
     (again,) = pair.relay.outgoing(CONTROL, pair.now)
     assert unpack(again).kind == Kind.HELLO
-
-
-def test_a_welcome_of_a_connection_that_was_cut_opens_nothing(pair):
-    pair.relay.disconnected(CONTROL, pair.now)
-    greeting = hello(pair.relay, pair.now)
-    pair.gateway.received(CONTROL, greeting, pair.now)
-    (welcome, *_) = pair.gateway.outgoing(CONTROL, pair.now)
-    pair.relay.disconnected(CONTROL, pair.now)
-    pair.relay.received(CONTROL, welcome, pair.now)
-    pair.relay.send(KIND, [b"x"])
-    assert pair.relay.outgoing(CONTROL, pair.now) == []
 
 
 def test_the_gateway_is_over_at_the_end_of_its_lease(pair):

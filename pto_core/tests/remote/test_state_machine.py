@@ -76,12 +76,10 @@ class LossyLink(RuleBasedStateMachine):
             self.transmit(side, channel, LIMITS[CONTROL].messages)
             self.arrive_all(side, channel)
 
-    @rule(channel=CHANNELS, loses=st.booleans())
-    def cut(self, channel, loses):
+    @rule(channel=CHANNELS)
+    def cut(self, channel):
         for side in Side:
-            self.session(side).disconnected(channel, self.pair.now)
-            if loses:
-                self.flying[side, channel].clear()
+            self.flying[side, channel].clear()
 
     @rule(channel=CHANNELS)
     def reconnect(self, channel):

@@ -67,12 +67,6 @@ class Greetings:
         """Send HELLO until WELCOME arrives."""
         self._hello_due_ns[channel] = now
 
-    def disconnect(self, channel: int) -> None:
-        """Send no greeting in this channel."""
-        self._hello_due_ns.pop(channel, None)
-        self._welcome_due.discard(channel)
-        self._refusals.pop(channel, None)
-
     def due(self, channel: int, now: int, heartbeat_ns: int) -> tuple[Kind, bytes] | None:
         """Return kind and body of the HELLO or WELCOME to send now, if there is one."""
         if channel in self._welcome_due:
@@ -122,7 +116,7 @@ class Greetings:
             raise ProtocolError(" ".join(found))
         self.peer = peer
         if self._hello_due_ns.pop(head.channel, None) is None:
-            return False  # a duplicate, or of a connection that was cut
+            return False  # a duplicate
         self._established.add(head.channel)
         return True
 

@@ -98,34 +98,6 @@ class Close(Request, frozen=True, tag="close"):
     """Exit after the tasks that were received."""
 
 
-class Malloc(Request, frozen=True, tag="malloc"):
-    """Allocate memory of a chip; the reply is its address."""
-
-    nbytes: Natural
-
-
-class Free(Request, frozen=True, tag="free"):
-    """Free memory of a chip."""
-
-    address: Natural
-
-
-class CopyTo(Request, frozen=True, tag="copy_to"):
-    """Copy from shared memory at ``source`` to memory of a chip."""
-
-    address: Natural
-    source: Natural
-    nbytes: Natural
-
-
-class CopyFrom(Request, frozen=True, tag="copy_from"):
-    """Copy from memory of a chip to shared memory at ``target``."""
-
-    target: Natural
-    address: Natural
-    nbytes: Natural
-
-
 class CompareModules(Request, frozen=True, tag="modules"):
     """Compare modules with those of the other host; the gateway answers it."""
 
@@ -233,10 +205,6 @@ AnyRequest = (
     | Deliver
     | Forget
     | Close
-    | Malloc
-    | Free
-    | CopyTo
-    | CopyFrom
     | CompareModules
     | AllocateBuffer
     | FreeBuffer

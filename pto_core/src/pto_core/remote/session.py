@@ -111,12 +111,6 @@ class RemoteSession:
         """Grant credits for ``count`` delivered bulk messages whose memory was freed."""
         self.bulk.inbox.consumed(count)
 
-    def disconnected(self, channel: ChannelNumber, now: int) -> None:
-        """Transmit nothing in this channel until the next greeting."""
-        self.advance(now)
-        self._channel(channel).disconnected()
-        self._greetings.disconnect(channel)
-
     def reconnected(self, channel: ChannelNumber, now: int) -> None:
         """Greet on a new connection, including the first. A gateway only waits for the greeting.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from pto_core.errors import ProtocolError
@@ -82,13 +83,7 @@ class DialledSession:
     def flush(self, now: int) -> None:
         """See :class:`SessionEnd`."""
         for channel, link in self._links.items():
-            unsent = self._unsent[channel]
-            while True:
-                if not unsent:
-                    unsent += self._session.outgoing(channel, now, _BURST)
-                if not unsent or not link.send(unsent[0]):
-                    break
-                unsent.popleft()
+            _flush(self._session, channel, self._unsent[channel], link.send, now)
 
     def wait(
         self, timeout_s: float, descriptors: Collection[int], others: Sequence[Any] = ()
@@ -139,13 +134,8 @@ class AcceptedSession:
     def flush(self, now: int) -> None:
         """See :class:`SessionEnd`."""
         for channel, peer in self._peers.items():
-            unsent = self._unsent[channel]
-            while True:
-                if not unsent:
-                    unsent += self._session.outgoing(channel, now, _BURST)
-                if not unsent or not self._listener.send(peer, unsent[0]):
-                    break
-                unsent.popleft()
+            send = partial(self._listener.send, peer)
+            _flush(self._session, channel, self._unsent[channel], send, now)
 
     def wait(
         self, timeout_s: float, descriptors: Collection[int], others: Sequence[Any] = ()
@@ -158,3 +148,19 @@ class AcceptedSession:
     def close(self) -> None:
         """See :class:`SessionEnd`."""
         self._listener.close(linger_s=0.2)
+
+
+def _flush(
+    session: RemoteSession,
+    channel: ChannelNumber,
+    unsent: deque[list[Part]],
+    send: Callable[[list[Part]], bool],
+    now: int,
+) -> None:
+    """Transmit the messages of a channel until ``send`` has no space; keep the rest."""
+    while True:
+        if not unsent:
+            unsent += session.outgoing(channel, now, _BURST)
+        if not unsent or not send(unsent[0]):
+            return
+        unsent.popleft()
