@@ -22,13 +22,25 @@ from pto_core.errors import (
     ChildDiedError,
     ChildStartError,
     ControlError,
+    LinkError,
     ProtocolError,
     PtoError,
     RightsError,
     UsageError,
 )
 from pto_core.remote import remote_child
-from pto_core.remote.agent_messages import Drain, Open, Refused, Stop
+from pto_core.remote.agent_messages import (
+    AwaitEnd,
+    Drain,
+    End,
+    Ended,
+    Open,
+    Opened,
+    Refused,
+    Reply,
+    Request,
+    Stop,
+)
 from pto_core.remote.blueprint import Blueprint, CallableRecord
 from pto_core.remote.callables import SerialisedFunction
 from pto_core.remote.failures import failure_from_record
@@ -37,11 +49,17 @@ from pto_core.remote.relay import AgentAddress, Contact
 from pto_core.remote.rights import read_rights
 from pto_core.version import VERSION
 
+EMPTY = Blueprint(3, [], 1, {}, bytes(16), [], [])
 HERE = (sys.version_info.major, sys.version_info.minor)
 
 
-def refusal(agent: Agent, **changed: Any) -> PtoError:
-    """Return the error with which an agent refuses a start."""
+def ask(agent: Agent, request: Request, timeout_s: float = 10) -> Reply:
+    contact = Contact.of(AgentAddress(agent.address, str(agent.keys), agent.link, False))
+    return contact.ask(request, timeout_s)
+
+
+def start(agent: Agent, **changed: Any) -> Reply:
+    """Return the reply to a start of a Worker with a function by code."""
     by_code = CallableRecord(
         bytes(16),
         bytes(32),
@@ -67,8 +85,15 @@ def refusal(agent: Agent, **changed: Any) -> PtoError:
         "buffer_memory": 4096,
         "tasks": 64,
     }
-    contact = Contact.of(AgentAddress(agent.address, str(agent.keys), agent.link, False))
-    reply = contact.ask(Open(**{**members, **changed}), 10)
+    return ask(agent, Open(**{**members, **changed}))
+
+
+def refusal(agent: Agent, **changed: Any) -> PtoError:
+    """Return the error with which an agent refuses a start."""
+    return error_in(start(agent, **changed))
+
+
+def error_in(reply: Reply) -> PtoError:
     assert isinstance(reply, Refused)
     error = failure_from_record(reply.failure).exception
     assert isinstance(error, PtoError)
@@ -102,11 +127,34 @@ def test_code_of_another_python_version_is_refused_after_the_start(
 
 
 def test_modules_that_cannot_be_written_are_refused(agent: Agent) -> None:
-    empty = Blueprint(3, [], 1, {}, bytes(16), [], [])
-    error = refusal(agent, blueprint=empty, modules={"a": b"", "a/b.py": b""})
+    error = refusal(agent, blueprint=EMPTY, modules={"a": b"", "a/b.py": b""})
     assert isinstance(error, ProtocolError)
     assert "'a' is a file and a folder" in str(error)
     agent.await_no_session()
+
+
+def test_a_late_start_of_an_older_epoch_ends_nothing(agent: Agent) -> None:
+    assert isinstance(start(agent, epoch=2, blueprint=EMPTY), Opened)
+    started = agent.processes()
+    assert "epoch 1 of the session is over" in str(refusal(agent, epoch=1, blueprint=EMPTY))
+    assert isinstance(start(agent, epoch=2, blueprint=EMPTY), Opened)
+    assert agent.processes() == started
+
+
+# Invariant: An agent confirms the end of a session only if it has started the session: the gateway
+# of an earlier agent may still run.
+def test_an_agent_confirms_the_end_of_sessions_that_it_has_started(agent: Agent) -> None:
+    name = bytes(16)
+    for request in (End(name, 2), AwaitEnd(name, 2)):
+        with pytest.raises(LinkError, match="did not answer within 1 s"):
+            ask(agent, request, 1)
+    assert isinstance(start(agent, epoch=2, blueprint=EMPTY), Opened)
+    assert isinstance(ask(agent, AwaitEnd(name, 1)), Ended)
+    assert isinstance(ask(agent, End(name, 2)), Ended)
+    assert agent.processes() == []
+    assert isinstance(ask(agent, AwaitEnd(name, 2)), Ended)
+    with pytest.raises(LinkError, match="did not answer within 1 s"):
+        ask(agent, AwaitEnd(name, 3), 1)
 
 
 def allow_list(folder: Path, keys: Path, **rights: Any) -> Path:
@@ -126,17 +174,16 @@ def test_rights_of_a_client_are_checked_before_anything_is_read(keys: Path, tmp_
         error = refusal(agent, blueprint=Blueprint(3, [], 9, {}, bytes(16), [], []))
         assert isinstance(error, CapacityError)
         assert "client ann would have 11 processes on this host; its limit is 4" in str(error)
-        empty = Blueprint(3, [], 1, {}, bytes(16), [], [])
-        error = refusal(agent, blueprint=empty, memory=2**30 - 4095)
+        error = refusal(agent, blueprint=EMPTY, memory=2**30 - 4095)
         assert isinstance(error, CapacityError)
         assert (
             "1073741825 bytes of shadow memory and buffers on this host; its limit is 1073741824"
             in (str(error))
         )
-        error = refusal(agent, blueprint=empty, tasks=65)
+        error = refusal(agent, blueprint=EMPTY, tasks=65)
         assert isinstance(error, CapacityError)
         assert "65 tasks in flight on this host; its limit is 64" in str(error)
-        error = refusal(agent, blueprint=empty, modules={"pack.py": b""})
+        error = refusal(agent, blueprint=EMPTY, modules={"pack.py": b""})
         assert isinstance(error, RightsError)
         assert "pack has Python code, which this host does not accept from client ann" in str(error)
         assert agent.processes() == []
@@ -167,11 +214,8 @@ def test_only_a_client_with_rights_administrates_and_chooses_programs(
 ) -> None:
     file = allow_list(tmp_path, keys)
     with running_agent(tmp_path, "zmq", keys, "--allow", str(file)) as agent:
-        contact = Contact.of(AgentAddress(agent.address, str(agent.keys), agent.link, False))
         for request, action in ((Drain(), "drain"), (Stop(), "stop")):
-            reply = contact.ask(request, 10)
-            assert isinstance(reply, Refused)
-            error = failure_from_record(reply.failure).exception
+            error = error_in(ask(agent, request))
             assert isinstance(error, RightsError)
             assert f"client ann may not {action} this agent; set admin = true there" in str(error)
         with Worker(level=4) as worker:

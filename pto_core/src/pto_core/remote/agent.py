@@ -21,6 +21,7 @@ from pto_core.hierarchy.failures import Failure
 from pto_core.interfaces import KeyPair, LinkPlugin, Listener, Message, Peer, split_address
 from pto_core.remote.agent_messages import (
     AwaitEnd,
+    AwaitOpened,
     Done,
     End,
     Ended,
@@ -32,6 +33,7 @@ from pto_core.remote.agent_messages import (
     SessionStatus,
     Status,
     Stop,
+    Unknown,
     decode_request,
     pack,
     unpack,
@@ -44,6 +46,7 @@ from pto_core.remote.session_host import SessionHost, read_report, send_plan
 
 _KILL_S = 1.0  # between the request to end a session and its kill
 _TURN_S = 0.2
+_ENDS_MAX = 4096
 
 
 @dataclass
@@ -58,7 +61,26 @@ class _Session:
     failure: Refused | None = None
     ending: float | None = None  # when its end was requested
     # to be answered when the start is over
-    waiting: list[tuple[Peer, bytes]] = field(default_factory=list)
+    waiting: set[tuple[Peer, bytes]] = field(default_factory=set)
+
+
+class EndedSessions:
+    """The newest epoch that is over, for the sessions that ended last. ``most``: their number."""
+
+    def __init__(self, most: int = _ENDS_MAX) -> None:
+        self._most = most
+        self._epochs: dict[bytes, int] = {}  # the newest end last
+
+    def add(self, name: bytes, epoch: int) -> None:
+        """Note the end of an epoch; forget the oldest end above the number."""
+        self._epochs.pop(name, None)
+        self._epochs[name] = epoch
+        if len(self._epochs) > self._most:
+            del self._epochs[next(iter(self._epochs))]
+
+    def newest(self, name: bytes) -> int:
+        """Return the newest epoch of a session that is over; 0: none is known."""
+        return self._epochs.get(name, 0)
 
 
 class Agent:
@@ -83,7 +105,7 @@ class Agent:
         self._host = host
         self._core_version = core_version
         self._sessions: dict[bytes, _Session] = {}
-        self._over: dict[bytes, int] = {}  # the newest epoch that is over, by session
+        self._over = EndedSessions()
         self._is_draining = False
         self.is_stopped = False
 
@@ -132,6 +154,8 @@ class Agent:
         if isinstance(request, AwaitEnd):
             # The client repeats the request until the session is over.
             return Ended() if self._is_over(request) else None
+        if isinstance(request, AwaitOpened):
+            return self._await_opened(request, peer, number)
         if isinstance(request, GetStatus):
             return self._status(rights)
         rights.check_admin("stop" if isinstance(request, Stop) else "drain")
@@ -145,12 +169,9 @@ class Agent:
     def _open(self, request: Open, rights: Rights, peer: Peer, number: bytes) -> Reply | None:
         known = self._sessions.get(request.session)
         if known is not None and known.request.epoch == request.epoch:
-            if known.ending is not None:
-                return _refused(UsageError("the session was ended during its start"))
-            if known.port or known.failure:
-                return known.failure or Opened(known.port)
-            known.waiting.append((peer, number))
-            return None
+            return _opened(known, peer, number)
+        if self._newest(request.session) >= request.epoch:
+            raise UsageError(f"epoch {request.epoch} of the session is over")
         if known is not None:  # an earlier epoch; the client repeats the request until it is over
             self._end(request.session)
             return None
@@ -159,12 +180,20 @@ class Agent:
                 "this agent accepts no sessions any more, because it was asked to drain; start "
                 "another one, or use another host"
             )
-        if self._over.get(request.session, 0) >= request.epoch:
-            raise UsageError(f"epoch {request.epoch} of the session is over")
-        session = self._start(request, rights)
-        session.waiting.append((peer, number))
-        self._sessions[request.session] = session
-        return None
+        session = self._sessions[request.session] = self._start(request, rights)
+        return _opened(session, peer, number)
+
+    def _await_opened(self, request: AwaitOpened, peer: Peer, number: bytes) -> Reply | None:
+        known = self._sessions.get(request.session)
+        if known is None:
+            return Unknown()
+        is_same = known.request.epoch == request.epoch
+        return _opened(known, peer, number) if is_same else None
+
+    def _newest(self, name: bytes) -> int:
+        """Return the newest epoch of a session that this agent has started; 0: none."""
+        known = self._sessions.get(name)
+        return self._over.newest(name) if known is None else known.request.epoch
 
     def _check_versions(self, request: Open) -> None:
         """Refuse another version of the core, and code of functions from another Python version."""
@@ -235,7 +264,7 @@ class Agent:
         """Forget a session whose processes have all exited."""
         session = self._sessions.pop(name)
         session.channel.close()
-        self._over[name] = session.request.epoch
+        self._over.add(name, session.request.epoch)
         reason = UsageError("the session was ended during its start, or its gateway was killed")
         self._tell(session, session.failure or _refused(reason))
 
@@ -246,14 +275,22 @@ class Agent:
 
     def _end_epoch(self, request: End) -> Reply | None:
         if self._is_over(request):
-            self._over[request.session] = max(request.epoch, self._over.get(request.session, 0))
             return Ended()
-        self._end(request.session)
+        known = self._sessions.get(request.session)
+        if known is not None and known.request.epoch <= request.epoch:
+            self._end(request.session)
         return None  # the client repeats the request until the session is over
 
     def _is_over(self, request: End | AwaitEnd) -> bool:
+        """Return whether this agent has started the session, and none of its processes exists.
+
+        The gateway of an agent that is gone may still end its processes. So the end of a session
+        that this agent does not know is not confirmed: the client waits for the lease.
+        """
         known = self._sessions.get(request.session)
-        return known is None or known.request.epoch > request.epoch
+        if known is not None and known.request.epoch <= request.epoch:
+            return False
+        return self._newest(request.session) >= request.epoch
 
     def _end(self, name: bytes) -> None:
         session = self._sessions[name]
@@ -289,6 +326,16 @@ class Agent:
 def _needs(request: Open) -> Needs:
     memory = request.memory + request.buffer_memory
     return Needs(request.blueprint.process_count + 1, memory, request.tasks)
+
+
+def _opened(session: _Session, peer: Peer, number: bytes) -> Reply | None:
+    """Return the reply to the client of a session; None if it follows later."""
+    if session.ending is not None:
+        return _refused(UsageError("the session was ended during its start"))
+    if session.port or session.failure:
+        return session.failure or Opened(session.port)
+    session.waiting.add((peer, number))
+    return None
 
 
 def _refused(error: BaseException) -> Refused:

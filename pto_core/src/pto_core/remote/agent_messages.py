@@ -1,7 +1,8 @@
 """The requests to an agent and its replies.
 
 A message has the number of the request, then a record in parts of at most 1 MiB. A client repeats a
-request until the reply arrives, so the agent answers a repeated request in the same way.
+request until the reply arrives, so the agent answers a repeated request in the same way. It repeats
+``Open`` by the short ``AwaitOpened``.
 """
 
 from __future__ import annotations
@@ -57,6 +58,13 @@ class Open(Record, frozen=True, tag="open"):
     uses: Annotated[list[UsedModule], msgspec.Meta(max_length=USED_MAX)] = []  # noqa: RUF012
 
 
+class AwaitOpened(Record, frozen=True, tag="await_opened"):
+    """Reply as to ``Open``, whose content is large; the request does not start a session."""
+
+    session: _Session
+    epoch: Natural
+
+
 class End(Record, frozen=True, tag="end"):
     """End a session, and all its earlier epochs."""
 
@@ -65,7 +73,10 @@ class End(Record, frozen=True, tag="end"):
 
 
 class AwaitEnd(Record, frozen=True, tag="await_end"):
-    """Wait until no process of the session exists. The request itself does not end the session."""
+    """Wait until no process of the session exists. The request itself does not end the session.
+
+    There is no reply to this request, and to ``End``, for a session that the agent did not start.
+    """
 
     session: _Session
     epoch: Natural
@@ -87,6 +98,10 @@ class Opened(Record, frozen=True, tag="opened"):
     """The session listens at this port of the agent's host."""
 
     port: Natural
+
+
+class Unknown(Record, frozen=True, tag="unknown"):
+    """There is no such session; the client sends ``Open`` again."""
 
 
 class Refused(Record, frozen=True, tag="refused"):
@@ -122,8 +137,8 @@ class Done(Record, frozen=True, tag="done"):
     """The agent has performed the request."""
 
 
-Request = Open | End | AwaitEnd | GetStatus | Drain | Stop
-Reply = Opened | Refused | Ended | Status | Done
+Request = Open | AwaitOpened | End | AwaitEnd | GetStatus | Drain | Stop
+Reply = Opened | Unknown | Refused | Ended | Status | Done
 _Kind = TypeVar("_Kind")
 
 decode_request = decoder(Request, "request to an agent", BLUEPRINT_BYTES_MAX)
@@ -145,23 +160,41 @@ def unpack(parts: Sequence[Part]) -> tuple[bytes, bytes]:
 
 
 class Question:
-    """A request that is repeated until the reply has arrived. No call blocks."""
+    """A request that is repeated until the reply has arrived. No call blocks.
+
+    The content of ``Open`` can have many MiB. It is sent once on each connection; ``AwaitOpened``
+    repeats it.
+    """
 
     def __init__(self, link: Link, request: Request) -> None:
         self.link = link
         self._number = os.urandom(_NUMBER_BYTES)
-        self._parts = pack(self._number, request)
+        self._request = self._repeated = pack(self._number, request)
+        if isinstance(request, Open):
+            repeated = AwaitOpened(request.session, request.epoch)
+            self._repeated = pack(self._number, repeated)
+        self._connection = 0  # the last one on which the request was sent
         self._repeat = 0.0
 
     def reply(self) -> Reply | None:
         """Return the reply, or None before it arrives. Raises ProtocolError for an invalid one."""
-        if time.monotonic() >= self._repeat and self.link.send(self._parts):
-            self._repeat = time.monotonic() + _REPEAT_S
         while (message := self.link.receive()) is not None:
             number, content = unpack(message.parts)
             if number == self._number:
-                return decode_reply(content)
+                reply = decode_reply(content)
+                if not isinstance(reply, Unknown):
+                    return reply
+                self._connection = 0
+        self._send()
         return None
+
+    def _send(self) -> None:
+        connection, now = self.link.connections, time.monotonic()
+        is_new = connection != self._connection
+        if (is_new or now >= self._repeat) and self.link.send(
+            self._request if is_new else self._repeated
+        ):
+            self._connection, self._repeat = connection, now + _REPEAT_S
 
 
 def ask(plugin: LinkPlugin, link: Link, address: str, request: Request, timeout_s: float) -> Reply:
