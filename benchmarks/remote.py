@@ -205,7 +205,7 @@ def _ratio(
 
 
 def _sessions(effort: Effort, address: str, keys: Path | None, suffix: str) -> Figure:
-    """Return how much later the last of many sessions completes equal work than the median one."""
+    """Compare the slowest of many sessions that have equal work with the median session."""
     count, tasks = effort.size(SESSIONS), effort.size(SESSION_TASKS)
     with Worker(level=4, child_start_timeout_s=600) as worker:
         step = worker.register(_note_time)

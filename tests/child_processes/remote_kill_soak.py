@@ -1,4 +1,4 @@
-"""A soak test of children on other hosts, with random kills on both sides and random cuts.
+"""A soak test of children on other hosts: random kills on both sides, and random cuts.
 
 usage: remote_kill_soak.py SECONDS [SEED]
 
@@ -55,7 +55,7 @@ class Host:
         self.folder, self.network = folder, network
         self.keys = folder / "keys"
         new_keys(self.keys, load_link("zmq"))
-        self.temporary = folder / "tmp"  # of all processes, by TMPDIR
+        self.temporary = folder / "tmp"  # TMPDIR of all processes of the host
         self._stack = contextlib.ExitStack()
         self.agent = self._started("tcp://127.0.0.1:0")
         self.idle = self.resources()
@@ -73,7 +73,7 @@ class Host:
         return len(self.agent.processes()), descriptors, set(os.listdir(self.temporary))
 
     def kill_agent(self, *, server: bool) -> None:
-        """Kill one of its two processes; all others must end. Then start it again."""
+        """Kill one of the agent's two processes; all others must end. Then start it again."""
         everyone = [self.agent.main(), *self.agent.main().children(recursive=True)]
         (self.agent.server() if server else everyone[0]).kill()
         await_end(everyone)
@@ -113,7 +113,7 @@ class RemoteObserver(Observer):
                 deaths = 1
         elif act == "agent":
             self.host.kill_agent(server=self.chosen.random() < 0.5)
-            deaths = 3  # of all remote children
+            deaths = 3  # at most one for each remote child
         elif act == "cut":
             self.host.network.cut()
         else:
@@ -146,7 +146,7 @@ class RemoteObserver(Observer):
 
 @contextlib.contextmanager
 def other_host() -> Iterator[Host]:
-    """Start an agent and a network, for processes that this process forks."""
+    """Start an agent and a network for the processes that this process forks."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         for part in ("tmp", "logs", "links"):
@@ -186,7 +186,7 @@ def copy_keys(keys: Path, folder: Path) -> None:
 def remote_soak(
     seconds: float, seed: int, workers: int = WORKERS_OF_A_PROCESS
 ) -> tuple[Counter[str], list[str]]:
-    """Return a summary and the faults, as :func:`kill_soak.soak`."""
+    """Return a summary and the faults, like :func:`kill_soak.soak`."""
     with other_host() as host:
         folder = host.folder
         place = Place(host.agent.address, str(folder / "client"), NAME, str(folder / "logs"))

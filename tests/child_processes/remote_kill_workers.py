@@ -1,6 +1,7 @@
 """Random Workers with children on other hosts, which run random graphs under kills and cuts.
 
-Tasks append a line to a file when they begin and when they end, because hosts share no counters.
+Tasks append a line to a file when they begin and when they end, because hosts cannot share
+counters.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TAGS = {1: TensorArgType.OUTPUT, 2: TensorArgType.INPUT, 3: TensorArgType.INOUT}
 
 @dataclass(frozen=True)
 class Place:
-    """Where remote children are, and a folder for the files of tasks."""
+    """The address of remote children, and a folder for the files of tasks."""
 
     address: str
     keys: str
@@ -40,7 +41,7 @@ class Place:
 
 
 def counted_work(log: str) -> Callable[[Any], None]:
-    """Return the task of a SUB child; it appends its starts and ends to a file."""
+    """Return the task of a SUB child, which appends its starts and ends to a file."""
 
     def note(word: str, number: int, member: int) -> None:
         file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -69,9 +70,9 @@ def counted_work(log: str) -> Callable[[Any], None]:
 
 
 def host_graph(leaves: list[Any]) -> Callable[..., None]:
-    """Return the task of a child Worker; it submits one task to its own SUB child.
+    """Return the task of a child Worker, which submits one task to its own SUB child.
 
-    ``leaves``: the handles of all hosts, of which each host accepts only its own one.
+    ``leaves``: the handles of all hosts. A host accepts only its own handle.
     """
 
     def on_host(orch: Any, args: Any, config: Any) -> None:
@@ -102,11 +103,11 @@ class RemoteTrial(Trial):
         self.log.touch()
 
     def may_begin_poisoned(self, kills: int) -> bool:
-        """A lost host may have run a task after another one whose success is lost with it."""
+        """A host that is lost may have run a task whose producer was then reported as lost."""
         return kills > 0
 
     def is_loss(self, error: Any) -> bool:
-        """A child whose start failed is given up."""
+        """The trial ends for a child whose start failed."""
         return super().is_loss(error) or "ChildStartError" in str(error)
 
     def counts(self) -> tuple[Any, Any]:
@@ -120,7 +121,7 @@ class RemoteTrial(Trial):
 
 @dataclass(frozen=True)
 class RemoteShape:
-    """The properties of a Worker, determined by a seed. ``are_remote``: one for each child."""
+    """The properties of a Worker, chosen by a seed. ``are_remote``: one entry for each child."""
 
     are_remote: list[bool]
     subs: int
@@ -141,7 +142,7 @@ class RemoteShape:
 
     @property
     def limits(self) -> Limits:
-        # A frame that left for another host may have begun there.
+        # A frame that was sent to another host may have begun there.
         window = self.settings["child_window"]
         is_final = self.settings.get("on_worker_death") == "reroute"
         return Limits(window, window, is_final, has_hosts=True)
@@ -185,7 +186,7 @@ def live_remotely(place: Place, seed: int, talk: Talk) -> None:
 
 
 def warm_up_remotely(place: Place) -> None:
-    """Create resources that live as long as the process before the first comparison."""
+    """Create all resources that stay until the process ends, before the first comparison."""
     shape = RemoteShape([True, False], 1, {"heap_ring_size": HEAP_RINGS[0]}, 0)
     worker, _ = worker_of(shape, place, Path(place.folder) / "unused")
     with worker:

@@ -42,14 +42,14 @@ def agent(keys: Path, tmp_path: Path) -> Iterator[Agent]:
 
 @pytest.fixture
 def open_agent(tcp_link: str, tmp_path: Path) -> Iterator[Agent]:
-    """Run an agent over the link of the interface's example, without keys."""
+    """Run an agent over the TCP link of the interface's example, without keys."""
     with running_agent(tmp_path, tcp_link, None) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def networked_keys(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Install the link ``networked``; return the client's keys of the key set for this link."""
+    """Install the link ``networked``; return the key set of the client for this link."""
     folder = tmp_path_factory.mktemp("networked")
     tcp_links.install(folder, NAME, MODULE)
     sys.path.append(str(folder))
@@ -65,7 +65,7 @@ def networked_keys(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def network(
     networked_keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Network]:
-    """Run a network for Workers with the link ``networked``."""
+    """Run a network that tests control, for Workers with the link ``networked``."""
     with running_network(tmp_path / "network", records=True) as made:
         monkeypatch.setenv(VARIABLE, made.place)
         yield made

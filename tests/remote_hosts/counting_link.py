@@ -1,6 +1,6 @@
-"""The link zmq that records its traffic: PTO_TEST_TRAFFIC is the file.
+"""A link that is zmq and records its traffic in the file PTO_TEST_TRAFFIC.
 
-Each line has the process and the bytes of one message that it sent or received.
+Each line has the process id and the bytes of one message that the process sent or received.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Counted:
 
 
 class CountingZmq:
-    """A plugin with its own name around the link zmq."""
+    """A plugin around the link zmq, with a name of its own."""
 
     def __init__(self) -> None:
         self.inner = load_link("zmq")

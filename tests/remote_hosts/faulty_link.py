@@ -1,4 +1,4 @@
-"""The link zmq with faults: PTO_TEST_FAULTS has the arguments of ``Faults`` as JSON."""
+"""A link that is zmq with faults. PTO_TEST_FAULTS: the arguments of ``Faults`` as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VARIABLE = "PTO_TEST_FAULTS"
 
 
 class FaultyZmq(FaultyLinks):
-    """A plugin with its own name around the link zmq."""
+    """A plugin around the link zmq, with a name of its own."""
 
     def __init__(self) -> None:
         super().__init__(load_link("zmq"), Faults(**json.loads(os.environ.get(VARIABLE, "{}"))))

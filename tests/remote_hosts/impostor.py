@@ -2,8 +2,9 @@
 
 usage: impostor.py KEYS KIND BOMB
 
-It prints its address, accepts sessions, and answers with a pickle that appends to the file BOMB:
-to the request for a session (KIND is 0), or in a message of that kind when a session is open.
+It prints its address, accepts sessions, and sends a pickle that appends to the file BOMB when it is
+loaded. If KIND is 0, the pickle is the answer to the request for a session; otherwise, a message of
+that kind in the open session.
 """
 
 from __future__ import annotations

@@ -25,8 +25,9 @@ from pto_core.plugins import load_link
 from pto_core.remote.keys import new_keys
 
 WINDOW = 1000
-"""The number of tasks between two waits of the program."""
-SIZES = (16, 64, 4096)  # in bytes; all travel inside the messages of their tasks
+"""The number of tasks that are submitted before the program waits for them."""
+# bytes of the arrays; all are small enough to travel in the messages of their tasks
+SIZES = (16, 64, 4096)
 
 
 def count(orch: Any, args: Any, config: Any) -> None:
@@ -37,7 +38,7 @@ def count(orch: Any, args: Any, config: Any) -> None:
 def memory_after_steps(
     agent: Agent, tasks: int, steps: int
 ) -> Iterator[tuple[int, dict[str, int]]]:
-    """Run tasks in a session; yield after each step their number, and the bytes by process."""
+    """Run tasks in a session; yield the number of tasks and bytes by process after each step."""
     with Worker(level=4) as worker:
         step = worker.register(count)
         there = worker.add_worker(agent.worker(num_sub_workers=0))

@@ -1,7 +1,7 @@
-"""Hosts in network, mount, IPC and PID namespaces of their own, each joined to this one by a veth.
+"""Hosts with their own network, mount, IPC and PID namespaces, each joined to this one by a veth.
 
-A process holds the namespaces of a host. When it ends, the kernel ends all processes in them and
-removes the veth.
+A process keeps the namespaces of a host alive. When it ends, the kernel ends all processes in them
+and removes the veth.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNSHARE = ["unshare", *(f"--{kind}" for kind in KINDS), "--fork", "--kill-child"
 
 
 def missing_permission() -> str:
-    """Return why this machine cannot make such hosts; empty if it can."""
+    """Return why this machine cannot create such hosts; empty if it can."""
     veth = f"pto{os.getpid()}p"
     for command in (
         [*UNSHARE, "true"],
@@ -56,14 +56,14 @@ class NamespaceHost:
 
 @contextmanager
 def running_host(number: int) -> Iterator[NamespaceHost]:
-    """Make a host with its veth, and remove both at the end. ``number``: from 0 to 3."""
+    """Create a host with its veth, and remove both at the end. ``number``: from 0 to 3."""
     near = f"pto{os.getpid()}n{number}"
     process = subprocess.Popen([*UNSHARE, "sleep", "infinity"])
     try:
         unshare = psutil.Process(process.pid)
         wait_until(lambda: unshare.children() and unshare.children()[0].name() == "sleep")
         holder = unshare.children()[0].pid
-        # The network for benchmarks, RFC 2544; different in each process of the tests.
+        # Addresses of the range for benchmarks (RFC 2544); each process of the tests has its own.
         own = os.getpid()
         network = f"198.{18 + (own >> 14 & 1)}.{own >> 6 & 255}"
         last = (own & 15) * 16 + number * 4

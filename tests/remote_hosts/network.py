@@ -1,8 +1,9 @@
 """A network between relays and agents that a test controls: TCP proxies in a separate process.
 
-The link ``networked`` is the link zmq; each ``dial`` asks the network for a proxy of its address.
-The proxies know the boundaries of ZeroMQ's messages, so that a fault can hit one exact message.
-Without keys, a message is one of the protocol. With keys, each part counts as a message.
+The link ``networked`` is the link zmq, but each ``dial`` asks the network for a proxy of its
+address. The proxies know the boundaries of ZeroMQ's messages, so that a fault can hit one exact
+message. Without keys, a message is one message of the protocol. With keys, each part counts as a
+message.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from pto_transport_zmq.ends import ZmqLink
 NAME = "networked"
 VARIABLE = "PTO_TEST_NETWORK"
 MODULE = "from network import NetworkedLinks\n\nplugin = NetworkedLinks()\n"
-GREETING_BYTES = 64  # of ZMTP 3; https://rfc.zeromq.org/spec/23/
-MORE, LONG, COMMAND = 1, 2, 4  # flags of a frame of ZMTP
+GREETING_BYTES = 64  # the greeting of ZMTP 3; https://rfc.zeromq.org/spec/23/
+MORE, LONG, COMMAND = 1, 2, 4  # flags of a ZMTP frame
 CHUNK_BYTES = 1 << 18
 QUEUE_BYTES = 1 << 22
 DELAY_S = 0.1
@@ -58,13 +59,13 @@ def ask(place: str, **request: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Network:
-    """The test's view of the network. ``folder`` contains the recorded bytes of each connection."""
+    """Controls the network in a test. ``folder`` has the recorded bytes of each connection."""
 
     place: str
     folder: Path
 
     def stall(self, is_stalled: bool = True) -> None:
-        """Forward nothing; connections stay open, as behind a network that is down."""
+        """Forward nothing. Connections stay open, as if a network behind them is down."""
         ask(self.place, do="stall", on=is_stalled)
 
     def cut(self) -> None:
@@ -94,7 +95,7 @@ class Network:
 
 @contextmanager
 def running_network(folder: Path, *, records: bool = False) -> Iterator[Network]:
-    """Start the process of the proxies, and end it at the end."""
+    """Start the process of the proxies, and stop it at the end."""
     folder.mkdir(parents=True)
     place = str(folder / "control")
     command = [sys.executable, __file__, place, str(int(records))]
@@ -112,7 +113,7 @@ def running_network(folder: Path, *, records: bool = False) -> Iterator[Network]
 
 @dataclass(eq=False)
 class _Stream:
-    """One direction of a connection: ``arrived`` has no complete message, ``ready`` is sent."""
+    """One direction of a connection. ``arrived``: incomplete messages; ``ready``: to be sent."""
 
     source: socket.socket
     target: socket.socket
@@ -191,7 +192,7 @@ class _Proxies:
 
     def _answer(self) -> None:
         control, _ = self._control.accept()
-        with control, contextlib.suppress(OSError):  # a process that was killed meanwhile
+        with control, contextlib.suppress(OSError):  # the process that asked may have been killed
             request = control.recv(1 << 16)
             if request:
                 control.send(json.dumps(self._perform(**json.loads(request))).encode())
@@ -253,7 +254,7 @@ class _Proxies:
         self._send(stream)
 
     def _pass(self, stream: _Stream, unit: bytes, is_message: bool) -> bool:
-        """Forward a unit with its fault; return False if its connection was closed."""
+        """Forward a unit and apply its fault; return False if its connection was closed."""
         self._counts["messages"] += is_message
         self._messages += is_message
         kind = self._faults.pop(self._messages, "") if is_message else ""
@@ -282,7 +283,7 @@ class _Proxies:
             self._close(stream)
 
     def _close(self, stream: _Stream, *, is_reset: bool = False) -> None:
-        """Close both directions of a connection; without a reset, send the rest if possible."""
+        """Close both directions of a connection. Without a reset, try to send the rest before."""
         if stream not in self._streams:
             return
         ends = {stream.source, stream.target}

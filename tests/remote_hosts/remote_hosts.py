@@ -25,7 +25,7 @@ START_S = 60.0
 class Agent:
     """A running agent. ``link``: the link that it uses; ``keys``: the folder of its key set.
 
-    ``process`` is the agent, or a program that waits for it.
+    ``process`` is the agent, or the program that started it in namespaces.
     """
 
     address: str
@@ -59,7 +59,7 @@ class Agent:
         return min(self.main().children(), key=lambda one: one.create_time())
 
     def await_no_session(self) -> None:
-        """Wait until no process of a session is left."""
+        """Wait until no process of any session is left."""
         wait_until(lambda: not [one for one in self.processes() if is_running(one)])
 
 
@@ -106,7 +106,7 @@ def running_agent(
 
 
 def main_of(process: subprocess.Popen[str]) -> psutil.Process:
-    """Return the agent that a process is, or that it has started in namespaces."""
+    """Return the agent: the process itself, or the one that it has started in namespaces."""
     found = psutil.Process(process.pid)
     return found.children()[0] if found.name() == "nsenter" else found
 
@@ -128,7 +128,7 @@ def is_running(process: psutil.Process) -> bool:
 
 
 def on_sub(leaf: Any) -> Callable[..., None]:
-    """Return a graph function that passes its tensors to a SUB task; it writes the last one."""
+    """Return a graph function that passes its tensors to a SUB task, which writes the last one."""
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         inner = TaskArgs()
@@ -142,7 +142,7 @@ def on_sub(leaf: Any) -> Callable[..., None]:
 
 
 def task_args(*tensors: Any, out: TensorArgType = TensorArgType.OUTPUT_EXISTING) -> TaskArgs:
-    """Return arguments whose last tensor is written."""
+    """Return task arguments; the last tensor has the tag ``out``, the others are inputs."""
     made = TaskArgs()
     for tensor in tensors[:-1]:
         made.add_tensor(tensor, TensorArgType.INPUT)
@@ -165,7 +165,7 @@ def add(args: Any) -> None:
 
 
 def counted(worker: Worker, count: int = 1024) -> np.ndarray[Any, Any]:
-    """Return a shared array with the numbers from 0."""
+    """Return a shared array with the numbers 0, 1, 2 and so on."""
     made = worker.shared_array((count,))
     made[:] = np.arange(count)
     return made

@@ -89,7 +89,7 @@ def start(agent: Agent, **changed: Any) -> Reply:
 
 
 def refusal(agent: Agent, **changed: Any) -> PtoError:
-    """Return the error with which an agent refuses a start."""
+    """Return the error with which an agent refuses a changed request for a start."""
     return error_in(start(agent, **changed))
 
 
@@ -236,7 +236,7 @@ def test_memory_above_the_quota_ends_the_session(keys: Path, tmp_path: Path) -> 
         parts = worker.shared_array((20, 1 << 20), "uint8")
 
         def small(orch: Any, args: Any, config: Any) -> None:
-            for part in parts:  # more in all than the quota
+            for part in parts:  # together more than the quota
                 orch.submit_next_level(step, task_args(part), worker=0)
 
         def large(orch: Any, args: Any, config: Any) -> None:
@@ -283,7 +283,7 @@ def test_an_invalid_list_of_clients_is_refused(tmp_path: Path, text: str) -> Non
 
 
 def own_address() -> str:
-    """Return an address of this machine that is not of its loopback interface."""
+    """Return an address of this machine outside its loopback interface."""
     addresses = (one for found in psutil.net_if_addrs().values() for one in found)
     outer = [
         one.address

@@ -1,4 +1,4 @@
-"""Strangers at the addresses of an agent and of its sessions: nothing runs, and others go on."""
+"""Strangers at the addresses of an agent and its sessions: no code runs, no client is disturbed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pto_core.remote.messages import MessageKind
 from pto_core.testing.random_seed import random_numbers
 
 HALF_OPEN = 10_000
-SOURCES = 4  # addresses of this machine, so that ports suffice
+SOURCES = 4  # source addresses, because one address has too few ports
 MANY, FEW = 12_000, 500  # descriptors
 GROWTH_BYTES = 96 << 20
 TEXT = b"No stranger on the way may read this sentence. "
@@ -60,7 +60,7 @@ def session(agent: Agent, **settings: Any) -> Iterator[Any]:
 
 @contextmanager
 def descriptors(most: int) -> Iterator[None]:
-    """Change the limit of descriptors of this process and of processes that it starts."""
+    """Change the limit of descriptors for this process and for the processes that it starts."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, max(most, before[1])))
     try:
@@ -88,7 +88,7 @@ def connection(port: int, number: int) -> socket.socket:
 
 @pytest.mark.parametrize("limit", [MANY, FEW])
 def test_half_open_connections_disturb_nobody(keys: Path, tmp_path: Path, limit: int) -> None:
-    """The agent has descriptors for all of them, or it reaches its limit."""
+    """The agent has enough descriptors for all connections, or it reaches its limit."""
     with ExitStack() as stack:
         with descriptors(limit):
             agent = stack.enter_context(running_agent(tmp_path, "zmq", keys))
@@ -111,14 +111,14 @@ def test_half_open_connections_disturb_nobody(keys: Path, tmp_path: Path, limit:
 
 @contextmanager
 def half_open(ports: list[int], run: Callable[[], None]) -> Iterator[None]:
-    """Open connections that never complete their handshake, and run a task now and then."""
+    """Open connections that never complete their handshake; run a task after every 500th."""
     with ExitStack() as stack, random_numbers(None) as numbers:
         begun = [b"", GREETING[:10], GREETING, GIANT, b"GET / HTTP/1.1\r\n\r\n"]
         for number in range(HALF_OPEN):
             made = stack.enter_context(connection(ports[number % len(ports)], number))
             text = [*begun, numbers.randbytes(numbers.randint(1, 200))][number % 6]
             made.setblocking(False)
-            with suppress(OSError):  # the agent has cut it
+            with suppress(OSError):  # the agent may have closed the connection
                 made.send(text)
             if number % 500 == 0:
                 run()
@@ -126,7 +126,7 @@ def half_open(ports: list[int], run: Callable[[], None]) -> Iterator[None]:
 
 
 def secretive(word: str) -> Callable[..., None]:
-    """Return a graph function that reads, writes, prints and raises the text."""
+    """Return a graph function that reads, writes, prints and raises a text."""
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         args.tensor(1)[:] = args.tensor(0)
@@ -158,7 +158,7 @@ def whisper(agent: Agent, **settings: Any) -> None:
 def test_the_traffic_of_a_session_has_no_plain_content(
     keys: Path, networked_keys: Path, network: Network, tmp_path: Path, has_keys: bool
 ) -> None:
-    """Without keys the same traffic shows the text: the recording works."""
+    """Control without keys: the recorded traffic has the text, so the recording works."""
     with running_agent(tmp_path, "zmq", keys if has_keys else None) as agent:
         whisper(agent, link=NAME, keys=networked_keys if has_keys else None)
     for direction in ("to_host", "to_parent"):
@@ -179,7 +179,7 @@ def replay(made: socket.socket, stream: bytes) -> None:
     made.sendall(stream[GREETING_BYTES:first])
     _, size = receive(made, 2)
     receive(made, size)
-    with suppress(OSError):  # the agent has cut it
+    with suppress(OSError):  # the agent may have closed the connection
         made.sendall(stream[first:])
 
 
@@ -196,7 +196,7 @@ def receive(made: socket.socket, count: int) -> bytes:
 def test_a_replayed_connection_starts_nothing(
     keys: Path, networked_keys: Path, network: Network, tmp_path: Path, has_keys: bool
 ) -> None:
-    """Without keys the same bytes start a session at another agent: the replay works."""
+    """Control without keys: the same bytes start a session at another agent."""
     given = keys if has_keys else None
     with ExitStack() as stack:
         agents = []
@@ -204,7 +204,7 @@ def test_a_replayed_connection_starts_nothing(
             (tmp_path / name).mkdir()
             agents.append(stack.enter_context(running_agent(tmp_path / name, "zmq", given)))
         with session(agents[0], link=NAME, keys=networked_keys if has_keys else None):
-            streams = network.recorded("to_host")  # before the request to end the session
+            streams = network.recorded("to_host")  # recorded before the request to end the session
         for number, stream in enumerate(streams):
             for agent in agents:
                 port = split_address(agent.address)[1]
@@ -242,7 +242,7 @@ def test_a_network_cannot_remove_the_keys(
 
 
 def bomb_at(file: Path) -> type[Exception]:
-    """Return an exception whose unpickling appends the number of its process to a file."""
+    """Return an exception whose unpickling appends a process id to a file."""
 
     class Bomb(Exception):
         def __reduce__(self) -> Any:
@@ -255,7 +255,7 @@ def bomb_at(file: Path) -> type[Exception]:
 def test_an_exception_of_a_host_runs_nothing_elsewhere(
     agent: Agent, tmp_path: Path, is_remote: bool
 ) -> None:
-    """The process that raises it may unpickle it. A parent unpickles that of a local child."""
+    """Only the process that raises it may unpickle it, or the parent of a local child."""
     file = tmp_path / "exploded"
     bomb = bomb_at(file)
 
@@ -286,7 +286,7 @@ def test_an_exception_of_a_host_runs_nothing_elsewhere(
 def test_a_hostile_host_runs_nothing_in_its_parent(
     agent: Agent, keys: Path, tmp_path: Path, kind: str
 ) -> None:
-    """Its bytes are refused by the decoders of the protocol, and end its own session only."""
+    """The protocol's decoders refuse the hostile bytes; only the hostile host's session ends."""
     file = tmp_path / "exploded"
     number = 0 if kind == "agent" else int(MessageKind[kind])
     command = [sys.executable, impostor.__file__, str(keys), str(number), str(file)]

@@ -26,7 +26,7 @@ INPUT, INOUT = TensorArgType.INPUT, TensorArgType.INOUT
 
 
 def mix(orch: Any, args: Any, config: Any) -> None:
-    """Change the last array by the others."""
+    """Change the last array by the values of the others."""
     arrays = [args.tensor(index) for index in range(args.tensor_count)]
     mixed(arrays[:-1], arrays[-1], args.scalar(0))
 
@@ -185,7 +185,7 @@ def test_a_child_that_is_lost_in_a_copy_is_an_error(agent: Agent, victim: str) -
         there = worker.add_worker(remote)
         buffer = worker.remote_malloc(64 * MIB, there)
         gateway, process = sorted(agent.processes(), key=lambda one: one.create_time())
-        gateway.suspend()  # the copy begins, and cannot end
+        gateway.suspend()  # so that the copy begins, but cannot end before the kill
         killed = process if victim == "worker" else gateway
         psutil.Popen([sys.executable, "-c", _KILL, str(killed.pid), str(gateway.pid)])
         with pytest.raises(BufferLostError, match=r"^L4/host0: the remote buffer of 67108864 byt"):

@@ -1,4 +1,4 @@
-"""Copies between buffers of two hosts travel directly, and only between the hosts that may."""
+"""Copies between buffers of two hosts travel directly, and only between permitted hosts."""
 
 from __future__ import annotations
 
@@ -199,17 +199,17 @@ def test_a_host_that_is_lost_in_a_copy_is_an_error(hosts: list[Agent], lost: str
         source, target = (worker.remote_malloc(8 * MIB, child) for child in children)
         killed = hosts[0 if lost == "source" else 1]
         gateway = min(killed.processes(), key=lambda one: one.create_time())
-        gateway.suspend()  # the copy begins, and cannot end
+        gateway.suspend()  # so that the copy begins, but cannot end before the kill
         psutil.Popen([sys.executable, "-c", _KILL_SOON, str(gateway.pid)])
         with pytest.raises((BufferLostError, ControlError)):
             worker.remote_copy(whole(target), whole(source))
         assert not is_running(gateway)
         kept = target if lost == "source" else source
-        assert not content(worker, kept).any()  # its host still works
+        assert not content(worker, kept).any()  # the other host still works
 
 
 class InterruptError(Exception):
-    """A signal handler raises it."""
+    """The exception that the signal handler raises."""
 
 
 def test_an_interrupted_copy_writes_nothing_more(hosts: list[Agent]) -> None:
@@ -224,7 +224,7 @@ def test_an_interrupted_copy_writes_nothing_more(hosts: list[Agent]) -> None:
         worker.remote_copy_to(source, np.full(nbytes, 1, np.uint8))
         gateway = min(hosts[0].processes(), key=lambda one: one.create_time())
         before = signal.signal(signal.SIGALRM, interrupt)
-        gateway.suspend()  # the copy cannot end before the interrupt
+        gateway.suspend()  # so that the copy cannot end before the interrupt
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.3)
             with pytest.raises(InterruptError):
@@ -234,7 +234,8 @@ def test_an_interrupted_copy_writes_nothing_more(hosts: list[Agent]) -> None:
         finally:
             signal.signal(signal.SIGALRM, before)
             gateway.resume()
-        worker.remote_copy(whole(other), whole(source))  # the interrupted copy would be earlier
+        # when it is complete, the interrupted copy would have been complete, too
+        worker.remote_copy(whole(other), whole(source))
         assert (content(worker, other) == 1).all()
         assert np.array_equal(content(worker, target), sent)
 
@@ -247,7 +248,7 @@ def copy_of(nbytes: int, token: bytes, peer: KeyPair) -> PeerCopy:
 
 
 class Ends:
-    """The copies of two gateways in this process."""
+    """The :class:`PeerCopies` of two gateways in this process."""
 
     def __init__(self, nbytes: int = 3 * MIB) -> None:
         plugin = load_link("zmq")

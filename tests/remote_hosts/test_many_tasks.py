@@ -1,4 +1,4 @@
-"""Many tasks on another host need no more memory than some."""
+"""The memory of all processes does not grow with the number of tasks on another host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults at each message of a run: each task runs once, and the result is that of a local child."""
+"""Faults at each message of a run: each task runs once, and the result equals a local child's."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from remote_hosts import Agent, counted, running_agent, task_args, write_line
 from pto_core import DataType, Worker
 
 TASKS = 4
-SMALL, LARGE = 100, 300_000  # inside the message of the task, and in pieces of 1 MiB
+# LARGE tensors travel in pieces of up to 1 MiB, SMALL ones in the messages of their tasks
+SMALL, LARGE = 100, 300_000
 LEAST_MESSAGES = 8
-LEASE_S = 6  # a lost greeting is repeated after a tenth of it
+LEASE_S = 6  # seconds; a lost greeting is repeated after a tenth of it
 
 
 class Program:
-    """A chain of tasks that appends a line for each start, on a remote and a local child."""
+    """A chain of tasks on a remote and a local child; each start of a task appends a line."""
 
     def __init__(self, worker: Worker, remote: Worker, log: Path) -> None:
         self.worker, self.log = worker, log
@@ -59,7 +60,7 @@ class Program:
         return self.y.copy()
 
     def compare(self) -> None:
-        """Require the same result of both children."""
+        """Require that both children have the same result."""
         self.runs += 1
         there, here = self.result_on(self.remote), self.result_on(self.local)
         assert np.array_equal(there, here)
@@ -76,7 +77,7 @@ def program(agent: Agent, log: Path) -> Iterator[Program]:
 
 @pytest.fixture
 def plain_agent(tmp_path: Path) -> Iterator[Agent]:
-    """Run an agent without keys, so that messages have boundaries on the way."""
+    """Run an agent without keys, so that the network can see the boundaries of messages."""
     with running_agent(tmp_path, "zmq", None) as made:
         yield made
 
@@ -102,7 +103,7 @@ def test_a_fault_at_each_message_of_a_run(
 def test_a_fault_at_each_message_of_a_start(
     kind: str, plain_agent: Agent, network: Network, tmp_path: Path
 ) -> None:
-    """The requests to the agent, and the greetings of the session."""
+    """The faults hit the requests to the agent and the greetings of the session."""
     message, applied = 0, True
     while applied or message < LEAST_MESSAGES:
         message += 1

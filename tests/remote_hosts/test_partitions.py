@@ -1,6 +1,6 @@
 """Networks that are down for less and for more than the lease.
 
-Each test runs over proxies, and between namespaces of their own where the machine permits them.
+Each test runs over proxies, and, where the machine permits them, between hosts in namespaces.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INOUT = TensorArgType.INOUT
 
 @dataclass(frozen=True)
 class Line:
-    """An agent, and its connection, which a test interrupts."""
+    """An agent, and a connection to it that a test can interrupt."""
 
     agent: Agent
     settings: dict[str, Any]
@@ -57,7 +57,7 @@ def line(request: pytest.FixtureRequest, keys: Path, tmp_path: Path) -> Iterator
 def require_namespaces() -> None:
     """Report the test as not run if the machine does not permit namespaces.
 
-    It is not a skip, which `.ci/run` refuses: no change of the checkout could make it run.
+    This is not a skip, which `.ci/run` refuses, because no change of the checkout can permit them.
     """
     reason = namespaces.missing_permission()
     if reason:
@@ -152,12 +152,13 @@ def test_a_cut_shorter_than_the_lease_loses_and_repeats_nothing(line: Line, tmp_
         assert worker.statistics()["deaths"] == 0
 
 
-# Invariant: A task of a lost session runs elsewhere only after all processes of the session ended.
+# Invariant: A task of a lost session runs elsewhere only after all processes of the session have
+# ended.
 @pytest.mark.parametrize("ends_meanwhile", [False, True])
 def test_a_task_is_rerouted_after_the_old_session_has_ended(
     line: Line, tmp_path: Path, ends_meanwhile: bool
 ) -> None:
-    """The first task runs, or ends, while the network is down. It writes 1, the second writes 2."""
+    """The first attempt runs, or ends, while the network is down. It writes 1, the next adds 2."""
     parent, begun, may_end = os.getpid(), tmp_path / "begun", tmp_path / "may_end"
 
     def step(orch: Any, args: Any, config: Any) -> None:
@@ -199,7 +200,7 @@ def test_a_task_is_rerouted_after_the_old_session_has_ended(
         line.interrupt(False)
         assert (tmp_path / "left").read_text() == "[]"
         assert taken_s > LEASE_S
-        time.sleep(0.2)  # for late completions, which the network delivers now
+        time.sleep(0.2)  # time for late completions, which the network delivers now
         assert (y == 42).all()
         assert worker.statistics()["deaths"] == 1
     line.agent.await_no_session()

@@ -1,4 +1,4 @@
-"""Modules of a program on another host: sent with ``ship=``, or compared with those there."""
+"""Modules of a program on another host: sent with ``ship=``, or compared with the host's."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_modules_are_sent_for_one_session(
     old, new = write_pack(tmp_path / "there", 1), write_pack(tmp_path / "here", 2)
     with monkeypatch.context() as there:
         there.syspath_prepend(old)
-        temporary = tmp_path / "temporary"  # other sessions of this machine use another one
+        temporary = tmp_path / "temporary"  # a TMPDIR that no other session of this machine uses
         temporary.mkdir()
         there.setenv("TMPDIR", str(temporary))
         starting = running_agent(tmp_path, "zmq", keys)

@@ -37,7 +37,7 @@ number = 5
 
 @pytest.fixture
 def host(keys: Path, tmp_path: Path) -> Iterator[Agent]:
-    """Run an agent whose host has a module that the parent's host lacks."""
+    """Run an agent on a host with a module that the parent's host lacks."""
     (tmp_path / f"{MODULE}.py").write_text(SOURCE)
     with running_agent(tmp_path, "zmq", keys) as made:
         yield made
@@ -78,7 +78,8 @@ def test_a_remote_callable_runs_on_its_workers_only(host: Agent, is_late: bool) 
                     orch.submit_next_level(*handles_and_args, **options)
 
             orch.submit_next_level(fill, filled(y, value=3), worker=first)
-            orch.submit_next_level(only, filled(z, value=4))  # it has one worker
+            # without worker=, because it is registered with one worker
+            orch.submit_next_level(only, filled(z, value=4))
             message = "'fill' is registered with the workers 0, 1 only, and "
             refused(message + "worker= is missing", fill, filled(y, value=1))
             for child in (third, local):

@@ -1,7 +1,7 @@
-"""Random programs on local and remote children together have the result of sequential execution.
+"""Random programs on local and remote children together have the sequential result.
 
-The programs are those of the tests with kills: rows of a shared array, allocations in scopes,
-groups, explicit dependencies, pins, hints, retries, and tasks that fail.
+The programs are those of the kill tests: rows of a shared array, allocations in scopes, groups,
+explicit dependencies, pins, hints, retries, and tasks that fail.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PROGRAMS = 10
 
 
 class Quiet(Talk):
-    """Reports to no observer, so that nothing is killed."""
+    """A :class:`Talk` without an observer, so that no process is killed."""
 
     def __init__(self) -> None:
         pass

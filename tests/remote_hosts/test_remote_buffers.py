@@ -1,4 +1,4 @@
-"""Buffers on other hosts: their content, order, loss, and what is refused."""
+"""Buffers on other hosts: their content, order and loss, and the calls that are refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MIB = 1 << 20
 
 
 def remote_args(*tensors: Any, out: TensorArgType = EXISTING) -> RemoteTaskArgs:
-    """Return arguments whose last tensor is written."""
+    """Return task arguments; the last tensor has the tag ``out``, the others are inputs."""
     made = RemoteTaskArgs()
     for tensor in tensors[:-1]:
         made.add_tensor(tensor, INPUT)
@@ -68,7 +68,8 @@ def test_tasks_use_buffers_whose_bytes_stay_on_their_host(agent: Agent) -> None:
         worker.remote_copy_to(buffer, np.arange(count, dtype=np.float32))
 
         def graph(orch: Any, args: Any, config: Any) -> None:
-            orch.submit_next_level(twice, remote_args(parts[0], parts[1]))  # pinned to its host
+            # without worker=: the buffers determine the host
+            orch.submit_next_level(twice, remote_args(parts[0], parts[1]))
             orch.submit_next_level(total, remote_args(parts[0], parts[1], parts[2]), worker=there)
             orch.submit_next_level(twice, remote_args(parts[2], y), worker=there)
 
@@ -96,7 +97,7 @@ def test_the_parent_has_no_memory_at_the_addresses_of_buffers(agent: Agent) -> N
 
 
 def test_parts_of_a_buffer_order_tasks(agent: Agent) -> None:
-    """Half a buffer is written by many tasks of a chain; the other half stays unordered to it."""
+    """Chains of tasks write both halves of a buffer; the chains are not ordered to each other."""
     remote = agent.worker(num_sub_workers=0)
 
     def append(orch: Any, args: Any, config: Any) -> None:
@@ -126,7 +127,7 @@ def test_parts_of_a_buffer_order_tasks(agent: Agent) -> None:
 
 
 def test_other_submits_take_buffers(agent: Agent) -> None:
-    """Many tasks in one call, and typed submits of a session."""
+    """The other calls that submit: many tasks in one call, and the typed submits of a session."""
 
     def fill(orch: Any, args: Any, config: Any) -> None:
         args.tensor(0)[:] += args.scalar(0)
@@ -173,7 +174,7 @@ def test_a_large_copy_takes_bounded_memory(agent: Agent) -> None:
 
 
 class InterruptError(Exception):
-    """A signal handler raises it."""
+    """The exception that the signal handler raises."""
 
 
 @contextmanager
@@ -193,7 +194,7 @@ def interrupted() -> Iterator[None]:
 
 
 def test_an_interrupted_copy_does_not_change_the_next_one(agent: Agent) -> None:
-    """Its content may arrive later, while the next copy runs."""
+    """The content of the interrupted copy may arrive while the next copy runs."""
     nbytes = 8 * MIB
     with Worker(level=4) as worker:
         there = worker.add_worker(agent.worker(num_sub_workers=0))
@@ -204,7 +205,7 @@ def test_an_interrupted_copy_does_not_change_the_next_one(agent: Agent) -> None:
         gateway.suspend()
         with interrupted():
             worker.remote_copy_from(found, first)
-        for _ in range(4):  # the credits are used up, so that the next content is sent later
+        for _ in range(4):  # use up the credits, so that the content of the next copy is sent late
             with interrupted():
                 worker.remote_copy_to(first, ones)
         resume = threading.Timer(0.3, gateway.resume)
@@ -218,13 +219,14 @@ def test_an_interrupted_copy_does_not_change_the_next_one(agent: Agent) -> None:
 
 
 def _private_bytes(process: psutil.Process) -> int:
-    """Return the memory of a process, without that of files such as the buffer itself."""
+    """Return the memory of a process without its files, such as the memory of buffers."""
     memory = process.memory_info()
     return int(memory.rss - memory.shared)
 
 
 def test_freed_memory_returns_to_its_host_and_reads_as_zeros(agent: Agent) -> None:
-    with Worker(level=4, remote_buffer_bytes=100 * MIB) as worker:  # both use the same addresses
+    # too few addresses for two buffers, so the second one gets those of the first
+    with Worker(level=4, remote_buffer_bytes=100 * MIB) as worker:
         there = worker.add_worker(agent.worker(num_sub_workers=0))
         worker.init()
         first = worker.remote_malloc(64 * MIB + 5, there)
@@ -406,13 +408,13 @@ def test_the_use_of_a_lost_buffer_is_an_error_that_names_it(agent: Agent) -> Non
 # Invariant: A task that names a remote buffer runs with its content, or fails. After the loss of
 # the buffer it never runs with other content.
 def test_a_task_that_was_submitted_before_the_loss_fails_in_the_new_session(agent: Agent) -> None:
-    """Its memory does not exist there, so it must not run with other content."""
+    """The new session does not have the buffer, so the task must not run with other content."""
     remote = agent.worker(num_sub_workers=0)
 
     def fill(orch: Any, args: Any, config: Any) -> None:
         args.tensor(args.tensor_count - 1)[:] = 5
 
-    addresses = 64 * MIB  # so few that they are used again
+    addresses = 64 * MIB  # few, so that they would soon be used again
     with Worker(level=4, on_worker_death="restart", remote_buffer_bytes=addresses) as worker:
         kill, step = worker.register(fatal), worker.register(fill)
         there = worker.add_worker(remote)
@@ -424,7 +426,8 @@ def test_a_task_that_was_submitted_before_the_loss_fails_in_the_new_session(agen
             dead = orch.submit_next_level(kill, task_args(y), worker=there)
             orch.submit_next_level(step, args, retries=2)
             dead.wait()
-            # The addresses of a lost buffer are not used again while its tasks may be pending.
+            # The addresses of a lost buffer are not used again while tasks that name it may be
+            # pending.
             others = [worker.remote_malloc(nbytes, there) for nbytes in (40 * MIB, 20 * MIB)]
             assert buffer.address not in [other.address for other in others]
             with pytest.raises(CapacityError):

@@ -1,4 +1,4 @@
-"""A Worker on another host behaves like any other child: results, order, failures, and its end."""
+"""A Worker on another host behaves like any other child: results, order, failures, and exit."""
 
 from __future__ import annotations
 
@@ -191,9 +191,10 @@ def test_a_stream_that_is_not_read_does_not_stop_a_remote_child(agent: Agent) ->
                 worker.run(
                     lambda o, a, c, s=step: o.submit_next_level(s, task_args(x, y), worker=there)
                 )
-                time.sleep(1.0)  # the text has arrived
+                time.sleep(1.0)  # so that the text has arrived
             assert (y == 2 * x).all()
-            assert len(os.read(read_end, 1 << 16)) > 1 << 15  # the pipe was full
+            # most of the pipe is full, so the relay could not write all text
+            assert len(os.read(read_end, 1 << 16)) > 1 << 15
     finally:
         os.dup2(saved, 2)
         for descriptor in (saved, read_end, write_end):
@@ -233,7 +234,7 @@ def test_functions_are_registered_while_it_runs(agent: Agent) -> None:
 
 def kill_in_task(agent: Agent, victim: str, **settings: Any) -> tuple[Worker, Any]:
     """Start a Worker whose remote task kills a process of its session once."""
-    # A gateway reports the exit of its Worker, and an agent the exit of a gateway.
+    # The gateway reports the exit of its Worker, and the agent reports the exit of a gateway.
     remote = agent.worker(num_sub_workers=1, remote_lease_s=300)
 
     def kill(orch: Any, args: Any, config: Any) -> None:
@@ -286,12 +287,12 @@ def test_a_restart_waits_for_an_agent_that_is_away(keys: Path, tmp_path: Path) -
             agent.process.kill()
 
         def start_again() -> None:
-            time.sleep(7)  # longer than a first start waits
+            time.sleep(7)  # longer than the first start of a child would wait for the agent
             agents.enter_context(running_agent(tmp_path, "zmq", keys, "--bind", agent.address))
 
         starting = threading.Thread(target=start_again)
         starting.start()
-        with contextlib.suppress(ChildDiedError):  # if the loss shows in this run
+        with contextlib.suppress(ChildDiedError):  # the loss may be detected in this run
             worker.run(lambda o, a, c: o.submit_next_level(step, task_args(y), worker=0))
         worker.run(lambda o, a, c: o.submit_next_level(step, task_args(y), worker=0))
         starting.join()
@@ -348,7 +349,7 @@ def test_tasks_of_a_lost_host_run_on_another_one(agent: Agent) -> None:
             orch.submit_next_level(step, task_args(y, out=INOUT), retries=5, hint=0)
 
         with pytest.raises(ChildDiedError):
-            worker.run(graph)  # it kills every child that runs it
+            worker.run(graph)  # the task kills every child that runs it
         assert (y == 0).all()
 
 

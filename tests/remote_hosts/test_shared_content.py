@@ -1,4 +1,4 @@
-"""The content of shared arrays: what travels, and that no byte of any writer is lost."""
+"""The content of shared arrays: which bytes travel, and that no written byte is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remote_hosts import Agent, task_args
 from pto_core import Worker
 
 MIB = 1 << 20
-SLACK = 200_000  # heads, heartbeats, and the encryption of both
+SLACK = 200_000  # bytes of heads, heartbeats and encryption
 
 
 def sum_of(orch: Any, args: Any, config: Any) -> None:
@@ -21,7 +21,7 @@ def sum_of(orch: Any, args: Any, config: Any) -> None:
 
 
 def fill(orch: Any, args: Any, config: Any) -> None:
-    """Write a value to each second element of the last tensor, from a given one on."""
+    """Write a value to the last tensor: to each element at distance ``step`` from ``first`` on."""
     step, first, value = (args.scalar(i) for i in range(3))
     args.tensor(args.tensor_count - 1)[first::step] = value
 
@@ -96,7 +96,7 @@ def test_two_hosts_and_the_program_write_neighbouring_bytes_of_one_piece(agent: 
 
 
 def test_two_hosts_write_halves_of_one_buffer(agent: Agent) -> None:
-    """First the two halves, then interleaved bytes of the whole, which both name."""
+    """First, each host writes its half. Then both tasks name the whole and write other bytes."""
     with Worker(level=4) as worker:
         step = worker.register(fill)
         hosts = [worker.add_worker(agent.worker(num_sub_workers=0)) for _ in range(2)]
@@ -122,7 +122,7 @@ def test_two_hosts_write_halves_of_one_buffer(agent: Agent) -> None:
 
 
 def test_a_value_that_equals_a_stale_one_is_written(agent: Agent) -> None:
-    """The shadow has the value of an earlier run; home memory has another one since then."""
+    """The shadow still has the value of an earlier run, but home memory has changed since then."""
     with Worker(level=4) as worker:
         total, step = worker.register(sum_of), worker.register(fill)
         hosts = [worker.add_worker(agent.worker(num_sub_workers=0)) for _ in range(2)]
@@ -142,10 +142,11 @@ def test_a_value_that_equals_a_stale_one_is_written(agent: Agent) -> None:
         assert y.tolist() == [5, 9] * 2500
 
         def overwrite(orch: Any, args: Any, config: Any) -> None:
-            """The second host has never seen the 8 of the first one."""
+            """The second host has never received the value 8, which the first host writes."""
             first = orch.submit_next_level(step, fill_args(y, 1, 0, 8), worker=hosts[0])
             second = fill_args(y, 2, 1, 5)
-            second.add_dep(first)  # OUTPUT_EXISTING waits for no task
+            # needed, because OUTPUT_EXISTING adds no dependency on the first task
+            second.add_dep(first)
             orch.submit_next_level(step, second, worker=hosts[1])
 
         worker.run(overwrite)
@@ -179,4 +180,5 @@ def test_ranges_that_no_task_uses_are_freed_above_the_quota(agent: Agent) -> Non
                 worker.run(lambda o, a, c, made=made: o.submit_next_level(step, made, worker=there))
                 largest = max(largest, shadow_bytes())
         assert y.tolist() == [MIB * block for block in range(blocks)]
-        assert largest <= quota + 4 * MIB  # the pieces of the task in flight, and other arrays
+        # the rest: pieces of the task in flight, and other arrays
+        assert largest <= quota + 4 * MIB

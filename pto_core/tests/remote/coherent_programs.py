@@ -14,11 +14,11 @@ from pto_core.remote.address_space import PIECE_BYTES, AddressSpace, Range
 
 INPUT, OUTPUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
 EXISTING, NO_DEP = TensorArgType.OUTPUT_EXISTING, TensorArgType.NO_DEP
-BASE = 7 * PIECE_BYTES - 600  # ranges cross a boundary of pieces
+BASE = 7 * PIECE_BYTES - 600  # so that ranges cross a boundary of pieces
 SIZE = 1200
 PARTS = [slice(0, None, 2), slice(1, None, 2), slice(0, 9), slice(9, None), slice(3, 200, 7)]
 HOME = -1
-"""The place of tasks that run at home: local children, and the program itself."""
+"""The host of tasks that run in home memory: local children, and the program itself."""
 
 
 class Bytes:
@@ -112,7 +112,7 @@ def random_program(chance: random.Random, places: list[Range]) -> list[Task]:
         task = Task(number, host, accesses, masks, fails, chance.random() < 0.3)
         add_dependencies(task, program)
         program.append(task)
-    # A task that reads without a dependency may read any value, so it must not write.
+    # The value that a task reads without a dependency is not determined, so it must not write.
     for task in program:
         if any(access.tag is NO_DEP for access in task.accesses):
             task.accesses = [a._replace(tag=NO_DEP, is_new=False) for a in task.accesses]

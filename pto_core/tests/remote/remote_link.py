@@ -28,7 +28,7 @@ Wire = list[bytes]
 
 @dataclass
 class Chances:
-    """The behaviour of the link; probabilities are those of one message or one cut."""
+    """The behaviour of the link. A probability applies to one message or to one cut."""
 
     duplicate: float = 0.0
     reorder: float = 0.0
@@ -76,10 +76,10 @@ class World:
         self.random = random.Random(seed)
         self.chances = chances
         self.now = 0
-        self._blocked: set[Side] = set()  # the sides whose messages are lost
+        self._blocked: set[Side] = set()  # the sides whose messages are lost now
         self.transmitted = 0
         self.cut_at: dict[int, tuple[int, bool]] = {}
-        """Cuts by the number of the message whose transmission they follow: length, silent."""
+        """Cuts (length, whether silent) by the number of the message after which they happen."""
         self.ended_at_ns: int | None = None
         """The time at which the gateway's processes ended."""
         self.confirms = True
@@ -131,7 +131,7 @@ class World:
     def cut(
         self, length_ns: int, *, is_silent: bool, senders: tuple[Side, ...] = tuple(Side)
     ) -> None:
-        """Lose the messages in flight from ``senders``, and restore the link after a time."""
+        """Drop the messages in flight from ``senders``, and restore the link after a time."""
         if self._blocked:
             return
         self._blocked = set(senders)
@@ -154,7 +154,7 @@ class World:
         return all(host.over_at_ns is not None for host in self.hosts.values())
 
     def check(self) -> None:
-        """Require that the received messages are the first of the sent ones, in order."""
+        """Require that the received messages are a prefix of the sent ones."""
         for side, host in self.hosts.items():
             other = self.hosts[side.peer]
             for channel in ChannelNumber:
@@ -185,7 +185,7 @@ class World:
             self._connect()
 
     def _pump(self, side: Side) -> None:
-        """Transmit the pending messages of a side, and plan its next wake-up."""
+        """Transmit the pending messages of a side, and schedule its next wake-up."""
         host = self.hosts[side]
         now = host.clock(self.now)
         for channel in ChannelNumber:

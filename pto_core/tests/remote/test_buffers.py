@@ -39,7 +39,7 @@ from pto_core.remote.values import encoded
 HOME, FAR = 1 << 40, 1 << 44
 NBYTES = 5 * PIECE_BYTES
 ADDRESS = FAR + 4096
-NO_LINKS: Any = None  # for sessions that copy nothing to other hosts
+NO_LINKS: Any = None  # none, because these sessions copy nothing to other hosts
 
 
 class Sides:
@@ -146,7 +146,7 @@ def test_a_freed_buffer_reads_as_zeros_to_its_last_page() -> None:
     sides.ask("allocate_buffer", ADDRESS, 8000)
     assert not sides.far[4096 : 4096 + 8192].any()
     sides.ask("free_buffer", ADDRESS)
-    sides.ask("free_buffer", ADDRESS)  # nothing is left to free
+    sides.ask("free_buffer", ADDRESS)  # the second free has no effect
 
 
 def test_a_copy_on_one_host_ends_when_its_buffer_is_freed() -> None:
@@ -254,7 +254,7 @@ def test_the_worker_receives_a_buffer_as_shared_memory() -> None:
 
 
 class Port:
-    """The parent's side of a relay, with one frame."""
+    """A stand-in for the port to the parent, which has one frame."""
 
     def __init__(self, data: bytes) -> None:
         self.frames = deque([(FrameKind.TASK, 1, 3, bytes(32), 0, 1, -1, 0, data)])
@@ -297,7 +297,7 @@ def test_a_task_of_a_lost_buffer_fails_before_it_is_sent(is_live: bool) -> None:
 
 
 def test_the_bytes_of_requests() -> None:
-    """A map of MessagePack with the operation first, then the members by name."""
+    """A request is a MessagePack map: the operation first, then the members by name."""
     operation, address = b"\xa9operation", b"\xa7address"
     number = b"\xcf" + ADDRESS.to_bytes(8, "big")
     nbytes = b"\xa6nbytes\x0a"

@@ -1,4 +1,4 @@
-"""Chip callables arrive on another host by content, and their files stay in their folder."""
+"""Chip callables arrive on another host by content; their files stay in one folder."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_nothing_is_transmitted_before_the_greeting():
     assert pair.relay.outgoing(CONTROL, pair.now) == []
     _, to_gateway = pair.open().wait(HEARTBEAT_NS)
     assert pair.gateway.control.inbox.delivered == 1
-    assert to_gateway == []  # it was delivered by open()
+    assert to_gateway == []  # open() has delivered the message
 
 
 def test_a_message_before_the_greeting_is_not_delivered(pair):
@@ -107,13 +107,14 @@ def test_bulk_messages_wait_for_credits(pair):
     for _ in range(window):
         pair.relay.send_bulk(KIND, [CHUNK])
     assert len(pair.exchange()[1]) == window
-    for _ in range(window):  # they were acknowledged, but are not consumed
+    for _ in range(window):  # acknowledged, but not consumed, so they use up the credits
         assert pair.relay.send_bulk(KIND, [CHUNK])
     assert pair.exchange()[1] == []
     pair.gateway.consumed(window // 4)
     assert len(pair.exchange()[1]) == window // 4
     pair.gateway.consumed(1)
-    assert pair.exchange()[1] == []  # one credit does not justify a message
+    # a single credit is not announced at once, but with the next heartbeat
+    assert pair.exchange()[1] == []
     assert len(pair.wait(HEARTBEAT_NS)[1]) == 1
 
 
@@ -157,7 +158,7 @@ def test_held_messages_are_bounded(pair):
 
 
 def test_messages_that_are_held_count_as_long_as_they_are_held(pair):
-    """The receiver's memory has a limit, so the sender stops before it."""
+    """The memory of the receiver is limited, so the sender must stop first."""
     body = bytes(16 * MIB)
     for _ in range(4):
         assert pair.relay.send(KIND, [body], after_bulk=1)
@@ -170,8 +171,8 @@ def test_messages_that_are_held_count_as_long_as_they_are_held(pair):
 
 def test_what_was_lost_at_a_cut_arrives_directly_after_the_greeting(pair):
     pair.gateway.send(KIND, [b"completion"])
-    assert len(pair.gateway.outgoing(CONTROL, pair.now)) == 1  # and it is lost
-    transmit(pair, 1)  # it is lost too
+    assert len(pair.gateway.outgoing(CONTROL, pair.now)) == 1  # this message is lost
+    transmit(pair, 1)  # lost, too
     for session in (pair.relay, pair.gateway):
         session.reconnected(CONTROL, pair.now)
     to_relay, to_gateway = pair.exchange()
@@ -197,7 +198,7 @@ def test_a_duplicate_is_dropped_and_acknowledged_again(pair):
 def test_a_gap_requests_one_replay_per_heartbeat(pair):
     _, second, third = transmit(pair, 3)
     assert pair.gateway.received(CONTROL, second, pair.now) == []
-    assert kinds(pair.gateway.outgoing(CONTROL, pair.now)) == [Kind.REPLAY]  # and it is lost
+    assert kinds(pair.gateway.outgoing(CONTROL, pair.now)) == [Kind.REPLAY]  # this request is lost
     pair.now += HEARTBEAT_NS - 1
     assert pair.gateway.received(CONTROL, third, pair.now) == []
     assert pair.gateway.outgoing(CONTROL, pair.now) == []
@@ -272,7 +273,7 @@ def test_a_peer_that_breaks_a_rule_is_refused(pair, change, reason):
 
 
 def test_numbers_have_64_bits(pair):
-    """The sequence numbers last for 500,000 years at a million messages a second."""
+    """64 bits suffice for 500,000 years at a million messages per second."""
     newest = 2**63
     for channel in (pair.relay.control, pair.gateway.control):
         channel.outbox.last_sequence = channel.outbox.transmitted = newest

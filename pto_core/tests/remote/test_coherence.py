@@ -1,4 +1,4 @@
-"""Home and shadow memory: random programs on two remote hosts equal the sequential program."""
+"""Home and shadow memory: a random program on two remote hosts has the sequential result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pto_core.remote.shadow_memory import ShadowMemory
 
 
 class Host:
-    """A remote host: home memory of the relay, connection, shadow of the gateway, and Worker."""
+    """A remote host: the relay's home memory, the connection, the gateway's shadow, the Worker."""
 
     def __init__(self, home: Bytes, quota: int) -> None:
         self.memory = Bytes()
@@ -138,7 +138,7 @@ def test_random_programs_give_the_sequential_result(part: int) -> None:
         chance = random.Random(seed)
         places = random_places(chance)
         world, expected = World(chance, chance.choice([1, 2, 3]) * PIECE_BYTES), Bytes()
-        # a run reads the content that failed tasks of the previous run have left
+        # several runs, because a run reads what failed tasks of the run before have left
         for _ in range(3):
             program = random_program(chance, places)
             run_in_sequence(program, expected)

@@ -114,7 +114,7 @@ def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def packed_by_child(error: BaseException, cause: BaseException | None = None) -> bytes:
     try:
         raise error from cause
-    except BaseException as caught:  # noqa: BLE001 - whatever was given
+    except BaseException as caught:  # noqa: BLE001 - the test accepts every exception
         return Failure.of(caught).pack()
 
 
@@ -162,7 +162,7 @@ def test_a_packed_failure_that_was_cut_is_relayed_as_text(most_bytes: int) -> No
 
 
 def test_a_failure_that_the_child_could_not_describe_is_relayed_as_text() -> None:
-    """The loop of a child packs such a failure itself, with None for the exception."""
+    """The loop of a child packs such a failure with None as the exception."""
     failure = relayed(pickle.dumps(("ValueError", "", "", None)))
     assert (failure.type_name, failure.exception) == ("ValueError", None)
 

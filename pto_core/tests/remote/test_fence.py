@@ -11,7 +11,7 @@ from pto_core.remote.relay import SESSION_OVER, AgentAddress
 
 
 def fence() -> SessionFence:
-    """Return a fence whose program fails at once."""
+    """Return a fence whose program, which ends the session, fails at once."""
     made = SessionFence()
     agent = AgentAddress("tcp://127.0.0.1:9", None, "no_such_link", False)
     made.name = RemoteSessionName(agent, bytes(16), 1, SECOND)

@@ -42,7 +42,7 @@ from pto_core.remote.messages import (
 from pto_core.remote.peer_copies import PeerCopies
 from pto_core.remote.shadow_memory import ShadowMemory
 
-QUEUE = 3  # frames in a queue, and messages without an acknowledgement
+QUEUE = 3  # the most frames in a queue, and the most messages without an acknowledgement
 INLINE_BYTES = 100
 PENDING, MET, FAILED = range(3)
 
@@ -66,7 +66,7 @@ def blob_of(task: Task) -> bytes:
 class Way:
     """One direction of a session: two channels that delay messages.
 
-    A control message waits for the bulk messages that it names.
+    A control message waits for the bulk messages that it requires.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -100,7 +100,7 @@ class Way:
 
 
 class Sending:
-    """One side of a session: it sends messages, and grants credits for received ones."""
+    """One side of a session: it sends messages, and grants credits for those it received."""
 
     def __init__(self, out: Way, back: Way) -> None:
         self.send, self.send_bulk, self._back = out.send, out.send_bulk, back
@@ -116,7 +116,7 @@ class ParentSide:
     def __init__(self, world: World, child: int) -> None:
         self.world, self.child = world, child
         self.queue: deque[tuple] = deque()
-        self.tasks: list[Task] = []  # by count - 1
+        self.tasks: list[Task] = []  # the frame with count n has index n - 1
         self.outcomes: list[bool] = []
         self.answered = self.may_have_begun = 0
 
@@ -134,7 +134,7 @@ class ParentSide:
         return True
 
     def receive_plain(self, _: int) -> tuple[int, int, bytes, bool]:
-        """Return the tasks at the begin of the queue that use no memory."""
+        """Return the tasks at the start of the queue that use no memory."""
         count = len(self.tasks) - len(self.queue) + 1
         packed = []
         while self.queue and self.queue[0][6] < 0 and self.queue[0][-1][:4] == bytes(4):
@@ -295,8 +295,8 @@ class World:
         self.chance = chance
         self.home = Bytes()
         self.program: list[Task] = []
-        self.plain = 0  # frames without memory that reach a Worker
-        self.early = 0  # frames that are in a Worker before the frames that they require
+        self.plain = 0  # number of frames without memory that reached a Worker
+        self.early = 0  # number of frames that reached a Worker before the frames that they require
         self.hosts = [Host(self, child, quota, pieces_per_step) for child in range(2)]
 
     def run(self, program: list[Task]) -> None:
@@ -326,12 +326,12 @@ class World:
                 self.done.add(task.number)
 
     def submit(self, queue: deque[Task]) -> None:
-        """Send a task whose dependencies are met, except at most one, which was sent before."""
+        """Send a task whose dependencies are met; one may be pending if its task was sent."""
         if not queue:
             return
         task = queue[0]
         left = task.after - self.done
-        if task.after & self.failed:  # the parent sends no poisoned task
+        if task.after & self.failed:  # the parent never sends a poisoned task
             if not left:
                 queue.popleft()
                 self.failed.add(task.number)
@@ -391,7 +391,7 @@ def test_a_frame_that_waits_for_an_earlier_write_starts_in_the_step_that_ends_it
 
 
 class CountedMemory(HomeMemory):
-    """Home memory that counts the frames that it was asked to admit."""
+    """Home memory that counts how many frames it was asked to admit."""
 
     asked = 0
 

@@ -18,7 +18,7 @@ TURNS_MAX = 100
 
 
 class Line:
-    """The connection of the gateway. The relay reads LOST and ends the session."""
+    """A stand-in for the connection of the gateway, whose relay ends the session after LOST."""
 
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
@@ -40,7 +40,7 @@ class Line:
 
 
 class Frames:
-    """Answers that the Worker sent before its exit."""
+    """A stand-in for the frames, with answers that the Worker sent before its exit."""
 
     def __init__(self, pair: Pair, answers: int) -> None:
         self.pair = pair

@@ -1,4 +1,4 @@
-"""Identities: the properties in which two hosts must match, and the message if they do not."""
+"""Identities: the properties in which two hosts must match, and the message for a mismatch."""
 
 from __future__ import annotations
 

@@ -154,19 +154,20 @@ def test_memory_that_was_never_written_is_not_sent() -> None:
     rig.content[0] = 1
     assert rig.pushed(at(0, 8)) == [Range(BASE, BASE + 8)]
     frame, _, _ = rig.admit(at(0, 2 * PIECE_BYTES, INOUT))
-    rig.home.drop(frame)  # the shadow is not zero any more
+    rig.home.drop(frame)  # afterwards the shadow may have content that is not zero
     rig.content[:] = 0
     assert rig.pushed(at(0, 8)) == [Range(BASE, BASE + 8)]
     assert rig.pushed(at(2 * PIECE_BYTES, 2 * PIECE_BYTES)) == []
-    assert rig.pushed(at(0, 8)) == []  # the shadow has evicted the block: it is zero again
+    assert rig.pushed(at(0, 8)) == []  # the block was evicted, so the shadow is zero again
 
 
 def test_a_frame_waits_if_the_frames_in_flight_would_exceed_the_quota() -> None:
     rig = Rig(quota=2 * PIECE_BYTES)
-    large, pushes, _ = rig.admit(at(0, 3 * PIECE_BYTES))  # alone, it may exceed the quota
+    # larger than the quota: permitted, because it is the only frame
+    large, pushes, _ = rig.admit(at(0, 3 * PIECE_BYTES))
     assert pushes is not None
     small, pushes, _ = rig.admit(at(0, 8))
-    assert pushes is not None  # it needs no more memory
+    assert pushes is not None  # it uses a block of the first frame, so it needs no more memory
     rig.home.finish(small)
     assert rig.admit(at(3 * PIECE_BYTES, 8))[1] is None
     rig.home.finish(large)

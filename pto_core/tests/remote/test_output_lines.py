@@ -1,4 +1,4 @@
-"""The printed text of a session is assembled to whole lines."""
+"""The printed text of a session is assembled into whole lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pto_core.remote.output_lines import LINE_BYTES_MAX, OutputLines, prefixed
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[OutputLines, int]]:
-    """Return the lines of a pipe, and its end for writing."""
+    """Return the reader of a pipe, and the end for writing."""
     read_end, write_end = os.pipe()
     yield OutputLines(read_end), write_end
     os.close(read_end)

@@ -13,7 +13,7 @@ WAIT_S = 30.0
 def test_a_pipe_that_is_not_read_drops_lines_and_says_how_many() -> None:
     read_end, write_end = os.pipe()
     writer = OutputWriter(write_end, "L4/host0", most_bytes=1 << 20)
-    count = 30_000  # of 100 bytes; the pipe and the writer hold fewer
+    count = 30_000  # lines of 100 bytes: more than the pipe and the writer hold
     for _ in range(count):
         writer.write(LINE)
     writer.finish(0.01)

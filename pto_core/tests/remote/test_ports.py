@@ -132,7 +132,7 @@ def test_a_full_queue_is_reported_and_accepts_frames_again(pair: Pair) -> None:
         answered += 1
     assert 0 < answered < 1000
     assert len(pair.parent.poll()) == answered
-    assert pair.parent.poll() == []  # the answers of the last poll are released
+    assert pair.parent.poll() == []  # this poll releases the space of the answers
     assert pair.child.answer(answered + 1, Outcome.FAILED, bytes(200))
 
 
@@ -157,7 +157,7 @@ def test_the_counts_of_a_frame_are_published(pair: Pair) -> None:
     record = pair.record()
     assert record["may_have_begun"] == 4
     assert record["started"] == 2
-    pair.child.started(1, age_ns=0)  # an older report changes nothing
+    pair.child.started(1, age_ns=0)  # a report of an older frame changes nothing
     assert pair.record()["started"] == 2
     assert pair.parent.started == 2
     assert 5_000_000_000 <= pair.parent.started_age_ns < 60_000_000_000
@@ -211,7 +211,7 @@ def test_a_watch_is_readable_after_a_ring_if_it_was_armed(pair: Pair, watch: Bel
     for number in range(20):
         watch.arm()
         assert not is_readable(watch, 0)
-        pair.task(number)  # rings the child's bell
+        pair.task(number)  # rings the doorbell of the child
         assert is_readable(watch, 30)
         pair.child.receive(64)
 

@@ -1,4 +1,4 @@
-"""The sources of modules that travel, and the comparison of modules that do not."""
+"""The sources of modules that are sent, and the comparison of modules that are not sent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pto_core.remote.used_modules import UsedModule, check_used, used_modules
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return a folder on ``sys.path``; its modules are forgotten at the end."""
+    """Return a folder on ``sys.path``; unload its modules at the end."""
     known = set(sys.modules)
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path

@@ -1,4 +1,4 @@
-"""Control requests and replies arrive on another host unchanged, and nothing else arrives."""
+"""Control requests and replies arrive on another host unchanged; invalid bytes are refused."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_programs_and_folders_of_the_host_need_a_right() -> None:
     with pytest.raises(RightsError, match="the setting pto_isa_root"):
         Rights("ann", "k").check_settings(load_core({"pto_isa_root": "/tmp/other"}))
     Rights("ann", "k", host_settings=True).check_settings(config)
-    own = load_core(environ={"CXX": "clang++", "HOME": "/"})  # the choice of the host
+    own = load_core(environ={"CXX": "clang++", "HOME": "/"})  # settings of the host itself
     Rights("ann", "k").check_settings(own)
 
 

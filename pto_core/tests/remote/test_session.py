@@ -102,7 +102,8 @@ def test_the_greeting_of_another_session_or_epoch_is_refused(pair, change, text)
     assert head.kind == Kind.REFUSED
     assert {name: getattr(head, name) for name in change} == change
     assert text in refused[1].decode()
-    assert pair.relay.received(CONTROL, refused, pair.now) == []  # it has another name
+    # the refusal names another session or epoch, so it is ignored
+    assert pair.relay.received(CONTROL, refused, pair.now) == []
     assert pair.relay.state is State.OPEN
 
 
@@ -262,7 +263,7 @@ def test_a_relay_repeats_its_end_until_the_gateway_confirms(pair):
     assert pair.relay.deadline_ns == pair.now
     pair.gateway.confirm_end(pair.now)
     (ended,) = pair.gateway.outgoing(CONTROL, pair.now)
-    assert unpack(ended).kind == Kind.ENDED  # and it is lost
+    assert unpack(ended).kind == Kind.ENDED  # this message is lost
     assert pair.gateway.outgoing(CONTROL, pair.now) == []
     pair.exchange()
     assert pair.relay.state is State.OVER
@@ -291,16 +292,16 @@ def test_a_silent_bulk_channel_ends_the_session_in_the_end(pair):
         assert pair.gateway.state is pair.relay.state is State.OPEN
         pair.now += LEASE_NS // 20
         for source, target in ((pair.relay, pair.gateway), (pair.gateway, pair.relay)):
-            source.outgoing(BULK, pair.now)  # and all of them are lost
+            source.outgoing(BULK, pair.now)  # all bulk messages are lost
             for message in source.outgoing(CONTROL, pair.now):
                 target.received(CONTROL, message, pair.now)
     assert pair.gateway.advance(pair.now) is State.OVER
     assert "bulk channel has carried nothing for 30 s" in pair.gateway.reason
-    assert pair.relay.state is State.ENDING  # only control messages prove the gateway's end
+    assert pair.relay.state is State.ENDING  # only a control message can prove the gateway's end
 
 
 def test_the_owner_is_not_woken_without_a_reason(pair):
-    """After the work of a deadline is done, the next deadline is later."""
+    """After the owner has served a deadline, the next deadline is later."""
     for _ in range(200):
         for session in (pair.relay, pair.gateway):
             deadline_ns = session.deadline_ns

@@ -23,10 +23,11 @@ WAIT_S = 30
 
 
 def test_the_gateways_of_all_epochs_of_a_session_are_reaped() -> None:
-    """The second epoch starts before the exit of the first gateway was noticed."""
+    """The second epoch starts before the exit of the first gateway is noticed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     name = bytes(16)
-    channels = [send_plan(ours, name, None) for _ in range(2)]  # an invalid plan: it exits at once
+    # None is an invalid plan, so the gateway exits at once
+    channels = [send_plan(ours, name, None) for _ in range(2)]
     pid = os.fork()
     if pid == 0:
         ours.close()
@@ -47,7 +48,7 @@ def test_the_gateways_of_all_epochs_of_a_session_are_reaped() -> None:
 
 
 def test_only_an_address_in_use_starts_another_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that exists in the folder of the modules does not."""
+    """FileExistsError for the folder of the modules must not start one."""
     ours, theirs = socket.socketpair()
     commands: list[object] = []
     error = FileExistsError("a file of a module exists")
@@ -66,7 +67,8 @@ def test_only_an_address_in_use_starts_another_interpreter(monkeypatch: pytest.M
     error = info.value
     with pytest.raises(gateway.AddressInUseError):
         session_host._made(None, ours, [], "", theirs.fileno(), 0)
-    with pytest.raises(AssertionError):  # execv, which does not return, is replaced
+    # the replaced execv returns, so the assertion behind it fails
+    with pytest.raises(AssertionError):
         session_host._made(None, ours, [], "", theirs.fileno(), 3)
     assert len(commands) == 1
     ours.close()
@@ -101,5 +103,5 @@ def test_the_modules_of_gateways_are_removed_when_the_serving_process_is_gone(
     ours.close()
     assert os.waitpid(pid, 0)[1] == 0
     assert list(tmp_path.iterdir()) == []
-    assert channel.recv(16) == b""  # the gateway has exited
+    assert channel.recv(16) == b""  # end of file: the gateway has exited
     channel.close()

@@ -1,4 +1,4 @@
-"""Two sessions over simulated links: each message once and in order, or a known end."""
+"""Two sessions over simulated links: each message arrives once and in order, or both sides end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def seeds(pytestconfig: pytest.Config) -> list[int]:
 
 
 def chances_of(seed: int, cut_ns: tuple[int, int], drift: float = 0.0) -> Chances:
-    """Choose the behaviour of a link; some links are perfect in some respect."""
+    """Choose the behaviour of a link at random; each fault may be absent."""
     choose = random.Random(seed)
     return Chances(
         duplicate=choose.choice((0, 0.05, 0.3)),
@@ -38,7 +38,7 @@ def chances_of(seed: int, cut_ns: tuple[int, int], drift: float = 0.0) -> Chance
 
 
 def run(seed: int, chances: Chances, *, gap_ns: int) -> World:
-    """Run an exchange with cuts; ``gap_ns`` separates the end of a cut from the next one."""
+    """Run an exchange with cuts; ``gap_ns`` is the time from the end of a cut to the next cut."""
     world = World(seed, chances)
     begin_ns = 0
     for _ in range(chances.cuts):
@@ -51,7 +51,7 @@ def run(seed: int, chances: Chances, *, gap_ns: int) -> World:
     return world
 
 
-# Invariant: A connection that is cut and returns within the lease loses and repeats no message.
+# Invariant: If a connection is cut and restored within the lease, no message is lost or repeated.
 def test_cuts_within_the_lease_lose_and_repeat_nothing(seeds):
     for seed in seeds:
         print("seed", seed)
@@ -62,7 +62,7 @@ def test_cuts_within_the_lease_lose_and_repeat_nothing(seeds):
 
 
 def test_a_cut_as_long_as_the_lease_is_survived(seeds):
-    """The link reports the cut and its end. Each direction takes up to 60 ms."""
+    """The link reports the cut and its end. A message travels for up to 60 ms."""
     for seed in seeds:
         print("seed", seed)
         world = World(seed, Chances(delay_ns=60 * MILLISECOND))
@@ -77,7 +77,7 @@ def test_a_cut_as_long_as_the_lease_is_survived(seeds):
         assert world.is_complete
 
 
-# Invariant: After a cut that is longer than the lease, both sides are over, and none delivers
+# Invariant: After a cut that is longer than the lease, both sides are over, and neither delivers
 # another message.
 def test_long_cuts_end_both_sides_and_nothing_is_delivered_afterwards(seeds):
     ended = 0

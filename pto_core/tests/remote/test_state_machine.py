@@ -1,4 +1,4 @@
-"""Hypothesis drives two sessions: any order of transmissions, losses, cuts and ticks."""
+"""Hypothesis drives two sessions: transmissions, losses, cuts and ticks in any order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PLACES = st.integers(0, 2**16)
 
 
 class LossyLink(RuleBasedStateMachine):
-    """A link whose messages the rules carry, repeat and lose, in any order."""
+    """Two sessions and a link whose messages the rules deliver, repeat and lose in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class LossyLink(RuleBasedStateMachine):
                 assert 0 <= inbox.accepted - inbox.delivered <= inbox.limits.messages
 
     def one_in_flight(self, place: int):
-        """Yield the sender and channel, list and index of one message, if there is one."""
+        """Yield the sender and channel, the list and index of one message, if one is in flight."""
         busy = [(end, flying) for end, flying in self.flying.items() if flying]
         if busy:
             end, flying = busy[place % len(busy)]
@@ -130,7 +130,7 @@ class LossyLink(RuleBasedStateMachine):
                 assert len(self.received[side, BULK]) >= self.after[side][len(received) - 1]
 
     def teardown(self) -> None:
-        """Repair the link: then everything arrives, or both sides are over."""
+        """Repair the link, then require that everything arrives or both sides are over."""
         for channel in ChannelNumber:
             self.reconnect(channel)
         for _ in range(100):

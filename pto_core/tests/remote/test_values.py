@@ -1,4 +1,4 @@
-"""Values and exceptions arrive on another host unchanged, and nothing else arrives."""
+"""Values and exceptions arrive on another host unchanged; invalid bytes are refused."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def arrived(exception: BaseException) -> BaseException:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Compare with types, because True equals 1, and a PoisonedTask equals a tuple."""
+    """Compare values and their types, because True equals 1, and a PoisonedTask equals a tuple."""
     if type(one) is not type(other):
         return False
     if isinstance(one, list | tuple):
@@ -275,7 +275,7 @@ class MyUsageError(UsageError):
 def test_any_other_exception_arrives_as_a_remote_error(error: BaseException) -> None:
     try:
         raise error
-    except BaseException as caught:  # noqa: BLE001 - whatever was given
+    except BaseException as caught:  # noqa: BLE001 - the test accepts every exception
         again = arrived(caught)
     assert type(again) is RemoteError
     assert again.type_name == type(error).__qualname__

@@ -136,7 +136,7 @@ def remove_modules(folder: str) -> None:
 
 
 def use_modules(folder: str, names: Sequence[str]) -> None:
-    """Make the modules in a folder importable, before all others of these names."""
+    """Make the modules in a folder importable, before all other modules of these names."""
     loaded = [name for name in names if name in sys.modules]
     if loaded:
         raise UsageError(

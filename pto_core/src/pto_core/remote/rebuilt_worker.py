@@ -22,7 +22,7 @@ from pto_core.toolchain.source_folders import SourceFolders
 
 @dataclass(frozen=True)
 class ProgramModules:
-    """The modules that were sent, in ``folder``, and those to compare with this host's."""
+    """The modules that were sent, in ``folder``, and the modules to compare with this host's."""
 
     folder: str | None
     names: Sequence[str]
@@ -38,7 +38,7 @@ class ProgramModules:
         return cls(folder if sources else None, top_levels(sources), uses)
 
     def prepare(self) -> None:
-        """Make the modules importable and compare the others; raise UsageError."""
+        """Make the sent modules importable and compare the others; raise UsageError."""
         if self.folder is not None:
             use_modules(self.folder, self.names)
         check_used(self.uses)

@@ -1,7 +1,7 @@
 """The relay: the child process on the parent's host that stands for a remote Worker.
 
-It is a new interpreter, because threads of a link and forks do not mix. The parent sees a local
-child: the relay receives its frames and answers them.
+It is a new interpreter, because it is unsafe to fork when a link has started threads. For the
+parent, the relay is a local child: it receives frames and answers them.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from pto_core.hierarchy.processes import ChildStart
 
 SESSION_OVER = 75
-"""The exit code of a relay whose session is over: no process of it is left on the other host."""
+"""The exit code of a relay whose session is over: the other host has no process of it."""
 REASON_BYTES = 4096
 """The size of the memory for the reason of an exit."""
 _LENGTH = struct.Struct("<I")
 _CONNECT_S = 5.0
 _HEAD_BYTES = 64
-_WAIT_S = 0.05  # while a frame waits, or a reply of the agent
+_WAIT_S = 0.05  # the longest wait while a frame or a reply of the agent is pending
 _END_WAIT_S = 0.005
 _SILENT_HEARTBEATS = 3
 
@@ -68,7 +68,7 @@ _SILENT_HEARTBEATS = 3
 class RelayBody:
     """The body of the relay process; it can be pickled.
 
-    ``request`` opens the session. ``ranges`` of the parent's memory are mapped when the body runs.
+    ``request`` opens the session. The body maps the ranges of the parent's memory when it runs.
     ``reason``: the address of :data:`REASON_BYTES` of shared memory for the reason of an exit.
     """
 
@@ -79,7 +79,7 @@ class RelayBody:
     reason: int
 
     def __call__(self, start: ChildStart) -> None:
-        """Open the session and pass frames on until the parent closes."""
+        """Open the session, then pass frames on until the parent closes the connection."""
         start.doing(f"connecting to the agent at {self.agent.address}")
         agent = Contact.of(self.agent)
         relay = _Relay(self, agent, _opened(agent, self.request))
@@ -91,7 +91,8 @@ class RelayBody:
         except PtoError as error:
             relay.leave(str(error))
             self.write_reason(str(error))
-            if not start.is_ready:  # the parent then shows the last step, and not the reason
+            # before READY, the parent shows the last step instead of the reason
+            if not start.is_ready:
                 start.doing(f"connecting to the session: {error}")
             flush_and_exit(SESSION_OVER)
 
@@ -105,7 +106,7 @@ class RelayBody:
 
 
 def flush_and_exit(code: int) -> NoReturn:
-    """Exit at once: the parent sees the exit before the closed connection."""
+    """Exit at once, so that the parent sees the exit before the closed connection."""
     flush_output()
     os._exit(code)
 
@@ -114,7 +115,7 @@ def flush_and_exit(code: int) -> NoReturn:
 class AgentAddress:
     """The address of an agent, the folder of keys, and the name of the link.
 
-    ``is_insecure``: whether the agent may be on another machine although there are no keys.
+    ``is_insecure``: whether an agent on another machine is allowed without keys.
     """
 
     address: str
@@ -145,7 +146,7 @@ class Contact:
         return cls(plugin, agent.address, credentials, server_key, agent.is_insecure)
 
     def dial(self, port: int | None = None) -> Link:
-        """Dial the agent, or a session at another port of its host."""
+        """Dial the agent, or a session, which listens at another port of the same host."""
         address = self.address if port is None else with_port(self.address, port)
         return self.plugin.dial(
             address, self.credentials, self.server_key, insecure=self.is_insecure
@@ -173,7 +174,7 @@ def _opened(agent: Contact, request: Open) -> Sequence[Link]:
 
 
 class _Relay:
-    """One session on the parent's host. One thread."""
+    """One session on the parent's host. Used by one thread."""
 
     def __init__(self, body: RelayBody, agent: Contact, links: Sequence[Link]) -> None:
         context, request = body.context, body.request
@@ -206,7 +207,7 @@ class _Relay:
         self._question: Question | None = None
 
     def connect(self, start: ChildStart) -> None:
-        """Wait until the Worker accepts tasks, then report it to the parent."""
+        """Wait until the Worker accepts tasks, then report to the parent that it is ready."""
         start.doing(f"connecting to the session at {self._address}")
         while not self._is_ready:
             self._turn()
@@ -226,10 +227,10 @@ class _Relay:
             self._end.wait(0.0 if has_more else self._timeout_s(now), watched)
 
     def leave(self, reason: str) -> None:
-        """End the session; return when it is over on the other host."""
+        """End the session; return when no process of it runs on the other host."""
         session = self._session
         session.close(reason, now_ns())
-        # The agent confirms the end of a gateway that was killed.
+        # A gateway that was killed cannot confirm its end, but the agent can.
         question = Question(self._agent.dial(), End(self._request.session, self._request.epoch))
         while session.advance(now_ns()) < State.OVER:
             self._end.receive(now_ns())
@@ -257,7 +258,7 @@ class _Relay:
     def _check_cut(self, now: int) -> None:
         """While the other host is silent, ask its agent whether the session is over there.
 
-        An agent knows at once that a gateway was killed; otherwise the lease would have to pass.
+        So a killed gateway is noticed at once, and not only after the lease.
         """
         session = self._session
         silence_ns = now - session.control.heard_ns
@@ -269,7 +270,8 @@ class _Relay:
         if self._question is None:
             request = AwaitEnd(self._request.session, self._request.epoch)
             self._question = Question(self._agent.dial(), request)
-        self._agent.plugin.wait([self._question.link], 0.0)  # the link works in this call
+        # sends and receives for this link, without waiting
+        self._agent.plugin.wait([self._question.link], 0.0)
         if isinstance(self._question.reply(), Ended):
             session.close("its gateway has exited", now)
             session.confirm_end(now)

@@ -1,4 +1,4 @@
-"""A remote Worker as its parent's process sees it: sessions, the relay's body, and its exit."""
+"""A remote Worker for the process of its parent: sessions, the relay's body, and its exit."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ class RemoteChild:
     ) -> RelayBody:
         """Return the body of the next relay.
 
-        ``registrations``: its callables. ``ranges``: address and bytes of the shared memory.
-        ``buffers``: those of the addresses of buffers. ``reason``: the address of ``reason_bytes``
-        of it. ``window``: the most tasks in flight. Raises UsageError for a Worker that cannot be
-        sent.
+        ``registrations``: the callables of the child. ``ranges``: address and bytes of each shared
+        memory. ``buffers``: the first address and the bytes of the addresses for buffers.
+        ``reason``: the address of ``reason_bytes`` of shared memory. ``window``: the most tasks in
+        flight. Raises UsageError for a Worker that cannot be sent.
         """
         settings = self._worker.settings
         config = settings.config
@@ -103,7 +103,7 @@ class RemoteChild:
         return RelayBody(context, agent, request, config["remote_memory_limit"], reason)
 
     def used_by(self, registration: Registration) -> list[UsedModule]:
-        """Return the modules of a callable to compare with those of the other host."""
+        """Return the modules that a callable uses, to compare them with those of the other host."""
         assert self._worker.settings.host is not None
         if registration.workers is not None:
             return []  # its code is on the other host only
@@ -112,7 +112,7 @@ class RemoteChild:
     def _targets(self, from_above: Iterable[Registration]) -> list[object]:
         """Return the callables of the Worker and those that its parent registered for it.
 
-        Those of the other host have no code here.
+        Callables that exist only on the other host are left out.
         """
         below = (one.registry.registrations() for one in _all_below(self._worker))
         found = itertools.chain(from_above, *below)
@@ -132,7 +132,7 @@ class RemoteChild:
         return round(lease_s * _SECOND_NS)
 
     def exit_error(self, ended: ChildExit) -> PtoError:
-        """Return the error of a relay that has exited."""
+        """Return the error that explains the exit of a relay."""
         reason = read_reason(self._reason) if ended.exit_code == SESSION_OVER else ""
         if not reason:
             return ended.died_error()

@@ -61,7 +61,7 @@ class Request(Record, frozen=True, tag_field="operation"):
     def arguments(
         self, folders: SourceFolders, imports: tuple[str, ...] | None = None
     ) -> tuple[Any, ...]:
-        """Return the arguments, as the child accepts them; files are written to ``folders``.
+        """Return the arguments in the form for the child; files are written to ``folders``.
 
         ``imports``: the modules that may define imported functions; None means every module.
         """
@@ -95,11 +95,11 @@ class Forget(Request, frozen=True, tag="forget"):
 
 
 class Close(Request, frozen=True, tag="close"):
-    """Exit after the tasks that were received."""
+    """Exit after all tasks that were received before."""
 
 
 class CompareModules(Request, frozen=True, tag="modules"):
-    """Compare modules with those of the other host; the gateway answers it."""
+    """Compare modules with those of the other host. The gateway answers the request."""
 
     uses: Annotated[list[UsedModule], msgspec.Meta(max_length=USED_MAX)]
 
@@ -111,12 +111,12 @@ class BufferRequest(Request, frozen=True, tag_field="operation"):
     """A request about remote buffers, which the gateway answers itself."""
 
     def places(self) -> list[tuple[int, int]]:
-        """Return address and bytes of the parts of live buffers that it names."""
+        """Return address and bytes of each part of a live buffer that the request names."""
         return []
 
 
 class AllocateBuffer(BufferRequest, frozen=True, tag="allocate_buffer"):
-    """Allocate a buffer of zeros at an address of the reserved range."""
+    """Allocate a zeroed buffer at an address of the reserved range."""
 
     address: Natural
     nbytes: _Bytes
@@ -129,7 +129,7 @@ class FreeBuffer(BufferRequest, frozen=True, tag="free_buffer"):
 
 
 class WriteBuffer(BufferRequest, frozen=True, tag="write_buffer"):
-    """Confirm a part of a buffer, whose content has arrived in bulk messages."""
+    """Confirm that the content of a part of a buffer has arrived in bulk messages."""
 
     address: Natural
     nbytes: Natural
@@ -140,7 +140,7 @@ class WriteBuffer(BufferRequest, frozen=True, tag="write_buffer"):
 
 
 class ReadBuffer(BufferRequest, frozen=True, tag="read_buffer"):
-    """Send a part of a buffer in bulk messages, then the reply."""
+    """Send a part of a buffer in bulk messages, and then the reply."""
 
     address: Natural
     nbytes: Natural
@@ -151,7 +151,7 @@ class ReadBuffer(BufferRequest, frozen=True, tag="read_buffer"):
 
 
 class CopyBuffer(BufferRequest, frozen=True, tag="copy_buffer"):
-    """Copy between two parts of buffers on this host, which do not overlap."""
+    """Copy between two parts of buffers on this host. The parts do not overlap."""
 
     target: Natural
     source: Natural
@@ -163,9 +163,9 @@ class CopyBuffer(BufferRequest, frozen=True, tag="copy_buffer"):
 
 
 class ReceiveBuffer(BufferRequest, frozen=True, tag="receive_buffer"):
-    """Listen for a copy to a part of a buffer; the reply is the port.
+    """Listen for the content of a part of a buffer; the reply is the port.
 
-    Only the host with the public key may send it, and only with the token.
+    Only the host with the public key may send the content, and only with the token.
     """
 
     address: Natural
@@ -180,7 +180,7 @@ class ReceiveBuffer(BufferRequest, frozen=True, tag="receive_buffer"):
 
 
 class SendBuffer(BufferRequest, frozen=True, tag="send_buffer"):
-    """Send a part of a buffer to the host that listens at ``host``; the reply follows its end."""
+    """Send a part of a buffer to the host that listens at ``host``; reply when that has ended."""
 
     address: Natural
     nbytes: Natural
@@ -195,7 +195,7 @@ class SendBuffer(BufferRequest, frozen=True, tag="send_buffer"):
 
 
 class CancelReceive(BufferRequest, frozen=True, tag="cancel_receive"):
-    """End the copy with this token to this host. After the reply it writes nothing more."""
+    """Cancel the copy with this token to this host. After the reply, it writes nothing more."""
 
     token: Token
 
@@ -240,7 +240,7 @@ def to_request(
     if kind is Deliver:
         digest, deliveries = arguments
         sent = (to_sent(one, chips) for one in deliveries)
-        # The deliveries of a chip callable without functions are equal.
+        # Drop repetitions: deliveries of a chip callable without functions are equal.
         arguments = digest, [one for one, _ in itertools.groupby(sent)]
     try:
         request: Request = decode_request(encoded(kind(*arguments)))

@@ -51,13 +51,14 @@ _QUOTAS = (
 class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The rights of one client key.
 
-    ``processes``, ``memory``, ``tasks``: the most that all its sessions may have, see
-    :class:`Needs`; None means no limit. ``python_code``: whether Python functions and modules may
-    arrive by code. ``native_code``: whether C++ sources and libraries may arrive. ``imports``: the
-    modules that may define imported functions, with their submodules; None means every module.
-    ``host_copies``: whether the host may connect to hosts that the client names, and listen for
-    them. ``host_settings``: whether it may choose programs and folders of this host. ``admin``:
-    whether it may drain and stop the agent, and see the sessions of others.
+    ``processes``, ``memory``, ``tasks``: the most that all sessions of the client may have
+    together, see :class:`Needs`; None means no limit. ``python_code``: whether Python functions and
+    modules may arrive by code. ``native_code``: whether C++ sources and libraries may arrive.
+    ``imports``: the modules that may define imported functions, with their submodules; None means
+    every module. ``host_copies``: whether this host may connect to hosts that the client names, and
+    listen for them. ``host_settings``: whether the client may choose programs and folders of this
+    host. ``admin``: whether the client may drain and stop the agent, and see the sessions of other
+    clients.
     """
 
     name: str
@@ -74,7 +75,7 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def of_owner(cls, name: str, key: str) -> Rights:
-        """Return all rights."""
+        """Return the rights of the owner of a host, which are all rights."""
         return cls(name, key, host_settings=True, admin=True)
 
     def check_quotas(self, wanted: Needs, used: Needs) -> None:
@@ -101,7 +102,7 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
 
     def check_settings(self, config: Config) -> None:
-        """Raise RightsError for a setting of the client that chooses a program or folder here."""
+        """Raise RightsError if a setting chooses a program or folder here without the right."""
         chosen = [one.key for one in config.settings() if one.option.is_of_host and one.is_argument]
         if chosen and not self.host_settings:
             raise RightsError(
@@ -180,7 +181,7 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_rights(file: Path) -> list[Rights]:
     """Return the clients of a file; raise ConfigError, and UsageError for a key of two clients.
 
-    The file has a table ``[[client]]`` for each, with ``name``, ``key`` and the members of
+    The file has a table ``[[client]]`` for each client, with ``name``, ``key`` and the members of
     :class:`Rights` that differ from the defaults.
     """
     try:

@@ -58,7 +58,7 @@ class State(IntEnum):
     OVER = 3
 
 
-_ENDING: Final = State.ENDING  # a member of an enum is found slowly
+_ENDING: Final = State.ENDING  # constants, because access to a member of an enum is slow
 _OVER: Final = State.OVER
 
 
@@ -66,7 +66,7 @@ class RemoteSession:
     """One side of a session.
 
     ``session`` is the random name of the remote child, ``epoch`` counts its starts. Messages of
-    another session or epoch change nothing.
+    another session or epoch are ignored.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class RemoteSession:
         self.bulk.inbox.consumed(count)
 
     def reconnected(self, channel: ChannelNumber, now: int) -> None:
-        """Greet on a new connection, including the first. A gateway only waits for the greeting.
+        """Greet on a new connection, also on the first one. A gateway waits for the greeting.
 
-        A relay sends HELLO and transmits other messages after the answer.
+        A relay sends HELLO. It transmits other messages after WELCOME.
         """
         self.advance(now)
         if self.side is Side.RELAY:
@@ -173,9 +173,9 @@ class RemoteSession:
         return self.state
 
     def close(self, reason: str, now: int) -> None:
-        """End the session. Queued messages are lost; let the layers above agree on the end first.
+        """End the session. Queued messages are lost: the upper layers must agree on the end before.
 
-        A relay requests the end of the gateway; a gateway is over at once.
+        A relay requests the end of the gateway. A gateway is ``OVER`` at once.
         """
         if self.advance(now) < State.ENDING:
             self._end(reason, now)
@@ -183,8 +183,8 @@ class RemoteSession:
     def confirm_end(self, now: int) -> None:
         """Confirm that all processes of the gateway have ended.
 
-        At the gateway, call this after the end, when the processes are gone; the relay is informed.
-        At the relay, call this for a confirmation that did not arrive over the session.
+        At the gateway, call this when the session is over and its processes have ended; the relay
+        is informed. At the relay, call this for a confirmation that arrived outside the session.
         """
         if self.side is Side.RELAY:
             self._over("the remote host has ended the session")
@@ -196,7 +196,7 @@ class RemoteSession:
 
     @property
     def deadline_ns(self) -> int | None:
-        """The time at which to call :meth:`outgoing` although nothing arrived; None: never."""
+        """The time at which to call :meth:`outgoing` even if no message arrived; None: never."""
         times = []
         if self.state < _OVER:
             times.append(self._renewed_ns() + self._limit_ns)
@@ -260,7 +260,7 @@ class RemoteSession:
             self.state = State.OPEN
 
     def _received_after_end(self, message: Sequence[Part], now: int) -> None:
-        """Answer a relay that does not know about the end; accept the answer of a gateway."""
+        """Answer a relay that does not know about the end, or accept the answer of a gateway."""
         if self.side is Side.GATEWAY:
             if self._is_confirmed:
                 self._farewell_due_ns = now

@@ -13,7 +13,7 @@ from pto_core.remote.inbox import Message
 from pto_core.remote.session import RemoteSession
 from pto_core.remote.wire import ChannelNumber, Part, unpack
 
-_BURST = 16  # messages of one channel between two turns of the other one
+_BURST = 16  # the most messages of one channel before the other channel is served
 _CHANNELS = (ChannelNumber.CONTROL, ChannelNumber.BULK)
 
 
@@ -23,7 +23,7 @@ class SessionEnd(Protocol):
     def receive(self, now: int) -> list[Message]:
         """Return the messages that are delivered now; raise ProtocolError.
 
-        Only connections that the last :meth:`wait` reported are read.
+        Reads only those connections that the last :meth:`wait` reported.
         """
 
     def flush(self, now: int) -> None:
@@ -34,7 +34,7 @@ class SessionEnd(Protocol):
     ) -> list[int]:
         """Wait for messages, space or a descriptor; return the readable descriptors.
 
-        ``others``: more ends of links of this plugin to wait for.
+        ``others``: further ends of links of the same plugin to wait for.
         """
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class SessionEnd(Protocol):
 
 
 class DialledSession:
-    """The relay's side. It dials once for each channel."""
+    """The relay's side. It has one connection for each channel."""
 
     def __init__(self, plugin: LinkPlugin, links: Sequence[Link], session: RemoteSession) -> None:
         self._plugin = plugin
@@ -71,13 +71,13 @@ class DialledSession:
                 if message is None:
                     break
                 delivered += self._session.received(channel, message.parts, now)
-                if channel is ChannelNumber.CONTROL:  # its messages are batches already
+                if channel is ChannelNumber.CONTROL:  # each control message is a batch already
                     break
         return delivered
 
     @property
     def is_cut(self) -> bool:
-        """Whether a connection was cut and has not returned."""
+        """Whether a connection was cut and is not restored."""
         return bool(self._cut)
 
     def flush(self, now: int) -> None:
@@ -122,7 +122,7 @@ class AcceptedSession:
             try:
                 channel = ChannelNumber(unpack(message.parts).channel)
             except (ProtocolError, ValueError):
-                channel = ChannelNumber.CONTROL  # the session answers it, or ignores it
+                channel = ChannelNumber.CONTROL  # the session answers or ignores the message
             if self._peers.get(channel) != message.peer:
                 self._peers[channel] = message.peer
                 self._unsent[channel].clear()

@@ -1,8 +1,8 @@
 """The process of an agent that forks gateways.
 
-It has one thread and opens no socket of a link, so a fork is safe. It has imported the modules that
-a Worker needs, so a session starts quickly. The other process of the agent, which serves clients,
-sends it a plan with one end of a socket pair for each session.
+It has one thread and opens no socket of a link, so a fork is safe. It has already imported the
+modules that a Worker needs, so a session starts quickly. The other process of the agent, which
+serves clients, sends it a plan with one end of a socket pair for each session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COMMAND = (
 
 
 class SessionHost:
-    """Forks a gateway for each plan that arrives, until the serving process is gone."""
+    """Forks a gateway for each plan that arrives, until the serving process has exited."""
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
@@ -106,7 +106,7 @@ def serve_plan(plan_file: int, agent: int, tries: int) -> NoReturn:
 
 
 def _captured_streams() -> list[int]:
-    """Replace standard output and error by pipes; return their ends for reading."""
+    """Redirect standard output and error to pipes; return the ends of the pipes for reading."""
     read_ends = []
     for stream in (1, 2):
         read_end, write_end = os.pipe()
@@ -134,7 +134,8 @@ def _made(
         os.set_inheritable(descriptor, True)
     command = _COMMAND.format(path=sys.path)
     numbers = [str(plan_file), str(channel.fileno()), str(tries - 1)]
-    os.execv(sys.executable, [sys.executable, "-P", "-c", command, *numbers])  # does not return
+    # replaces this process
+    os.execv(sys.executable, [sys.executable, "-P", "-c", command, *numbers])
     raise AssertionError
 
 

@@ -1,7 +1,7 @@
-"""The memory of a remote host at the addresses of the parent's host, as its gateway uses it.
+"""The memory of a remote host at the addresses of the parent's host, as used by its gateway.
 
 The gateway writes the content that arrives before a frame, and collects the results after it.
-Results stay here until the frame has succeeded: home memory does not change before.
+Results stay here until the frame has succeeded; home memory is not changed before.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class ShadowMemory:
         return True
 
     def results(self, frame: int) -> Iterator[Result]:
-        """Yield the result of each piece that a frame may have written and that succeeded.
+        """Yield the result of each piece that a frame, which has succeeded, may have written.
 
         The copy of a piece is freed with its result.
         """

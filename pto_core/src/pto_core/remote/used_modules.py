@@ -1,7 +1,7 @@
 """The modules that the functions of a program use, compared between two hosts.
 
-A function reaches the other host by its import path or by its code; the modules that it uses are
-always imported there. So the start of a session compares them:
+A function reaches the other host by its import path or by its code, but the other host always
+imports the modules that the function uses. So the start of a session compares these modules:
 
 - *Libraries*, which are modules of installed distributions: their versions must have the same first
   number. Versions that begin with 0 must also have the same second number.
@@ -58,7 +58,7 @@ class UsedModule(Record, frozen=True):
 
 
 def used_modules(targets: Iterable[object], shipped: Collection[str]) -> list[UsedModule]:
-    """Return the modules that callables use. ``shipped``: top-level modules that are sent."""
+    """Return the modules that callables use. ``shipped``: the top-level modules that are sent."""
     users: dict[str, str] = {}
     pending = [(name, _title(one)) for one in targets for name in _modules_of_target(one)]
     found: dict[str, UsedModule] = {}
@@ -130,7 +130,7 @@ def _values_used(function: FunctionType) -> Iterator[tuple[str, Any]]:
             if name in function.__globals__:
                 yield name, function.__globals__[name]
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with contextlib.suppress(ValueError):  # the variable has no value yet
+        with contextlib.suppress(ValueError):  # the closure variable has no value yet
             yield f"closure {name}", cell.cell_contents
     for index, value in enumerate(function.__defaults__ or ()):
         yield f"default {index}", value
@@ -153,7 +153,7 @@ def _imports(code: CodeType) -> Iterator[str]:
 
 
 def _modules_of_values(values: dict[str, Any]) -> set[str]:
-    """Return the modules among values, and those in which values are defined."""
+    """Return the modules among values, and the modules in which values are defined."""
     names = (
         value.__name__ if isinstance(value, ModuleType) else _module_of(value)
         for value in values.values()
@@ -185,7 +185,7 @@ def check_used(modules: Iterable[UsedModule]) -> None:
 
 
 def _problem(module: UsedModule) -> str:
-    """Describe the difference of a module on this host; empty if there is none."""
+    """Describe how a module differs on this host; return an empty text if it does not."""
     spec = _spec(module.name)
     if module.digest is None:
         return _library_problem(module, is_installed=spec is not None)
@@ -218,7 +218,7 @@ def _library_problem(module: UsedModule, *, is_installed: bool) -> str:
 
 
 def _leading(version: str) -> tuple[str, ...]:
-    """Return the numbers of a version that must be equal."""
+    """Return the numbers of a version that must be equal on both hosts."""
     match = _RELEASE.match(version)
     if match is None:
         return (version,)
@@ -259,5 +259,5 @@ def _version(top: str) -> str:
 
 @functools.cache
 def _distributions() -> Mapping[str, list[str]]:
-    """Return the distributions of each top-level module. This reads all metadata, so once."""
+    """Return the distributions of each top-level module; cached, because it reads all metadata."""
     return metadata.packages_distributions()

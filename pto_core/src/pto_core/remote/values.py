@@ -1,8 +1,8 @@
 """The typed form of values and exceptions between hosts.
 
-A message is MessagePack whose types and lengths msgspec checks. Decoding it makes plain values and
-exceptions of a fixed table (:mod:`pto_core.remote.exception_table`). It imports nothing and calls
-nothing else, whatever the bytes are. It raises only ProtocolError.
+A message is MessagePack whose types and lengths msgspec checks. Decoding a message creates only
+plain values and exceptions of a fixed table (:mod:`pto_core.remote.exception_table`). Whatever the
+bytes are, decoding imports nothing, calls nothing else, and raises only ProtocolError.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ExceptionRecord(Record, frozen=True):
     """One exception of a chain.
 
     ``arguments``: those of a built-in exception, or None. ``fields``: those of an error of pto, or
-    None. Without either, the receiver makes a RemoteError, as for a type that it does not know.
+    None. If both are None, the receiver makes a RemoteError, as it does for an unknown type.
     """
 
     type_name: Name
@@ -140,7 +140,7 @@ def decoder(kind: Any, what: str, most_bytes: int) -> Callable[[bytes], Any]:
 
 
 def to_value(value: object) -> Value:
-    """Return the form of a plain value; raise UsageError for any other object, or a long one."""
+    """Return the form of a plain value; raise UsageError if it is not plain or too long."""
     return _to_value(value, 0)
 
 
@@ -340,7 +340,7 @@ def _cut(value: object) -> object:
 
 
 def _arguments(exception: BaseException) -> tuple[object, ...]:
-    """Return the arguments that construct the exception; ``args`` lacks the files of an OSError."""
+    """Return the arguments that construct the exception: ``args`` lacks the files of an OSError."""
     if not isinstance(exception, OSError) or not isinstance(
         exception.filename, str | bytes | PurePath
     ):

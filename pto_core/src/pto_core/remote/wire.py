@@ -25,7 +25,7 @@ MAX_PARTS: Final = 1024
 MAX_TEXT_BYTES: Final = 4096
 """The largest number of bytes of a text for the user."""
 FIRST_FREE_KIND: Final = 16
-"""The smallest kind that the layers above may use; they own all kinds up to ``MAX_KIND``."""
+"""The smallest kind for the upper layers; they own all kinds up to ``MAX_KIND``."""
 MAX_KIND: Final = 0xFFFF
 MIB: Final = 1 << 20
 
@@ -38,7 +38,7 @@ HEAD_BYTES: Final = _HEAD.size
 
 
 CHUNK_BYTES: Final = MIB + MIB // 8 + 4096
-"""The longest body of a bulk message: 1 MiB, a bit for each byte of it, and a head."""
+"""The longest body of a bulk message: 1 MiB, one bit for each of its bytes, and a head."""
 
 
 class Kind(IntEnum):
@@ -66,7 +66,7 @@ class Limits(NamedTuple):
     messages: int
     """The largest number of messages that are sent and not acknowledged, and of free credits."""
     bytes: int
-    """The largest number of bytes in the bodies of these messages."""
+    """The largest number of bytes in the bodies of the messages that are not acknowledged."""
 
 
 class ChannelNumber(IntEnum):
