@@ -41,7 +41,7 @@ def make(engine: str) -> Iterator[MakeWorker]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Compare children and descriptors of this process before and after."""
+    """Require that a test leaves no child process and no open descriptor."""
     before = open_descriptors()
     yield
     assert psutil.Process().children(recursive=True) == []
@@ -52,6 +52,6 @@ def open_descriptors() -> int:
     """Count the descriptors, except those of shared memory that the test may still use."""
     count = 0
     for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the descriptor that lists the folder
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of this listing
             count += "memfd:" not in os.readlink(descriptor)
     return count

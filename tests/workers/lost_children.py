@@ -13,7 +13,7 @@ from pto_core import Worker
 
 LIMIT_S = 20
 CHECK_INTERVAL_S = 0.06
-"""A run that begins 50 ms after the last one, or later, checks all children."""
+"""A run checks all children if the last run began at least 50 ms before."""
 
 
 def child_pids() -> list[int]:
@@ -30,7 +30,7 @@ def kill(pid: int) -> None:
 
 
 def await_count(worker: Worker, name: str, wanted: int) -> int:
-    """Wait until a counter has reached a value, or a limit has passed. No run is open."""
+    """Return a counter once it reaches a value, or at a time limit. For use between runs."""
     limit = time.monotonic() + LIMIT_S
     while (found := int(worker.statistics()[name])) < wanted and time.monotonic() < limit:
         check_children(worker)
@@ -39,7 +39,7 @@ def await_count(worker: Worker, name: str, wanted: int) -> int:
 
 
 def await_count_in_run(worker: Worker, name: str, wanted: int) -> int:
-    """Wait in the same way while a run is open."""
+    """Do the same as :func:`await_count`, while a run is open."""
     limit = time.monotonic() + LIMIT_S
     while (found := int(worker.statistics()[name])) < wanted and time.monotonic() < limit:
         time.sleep(0.001)
@@ -47,7 +47,7 @@ def await_count_in_run(worker: Worker, name: str, wanted: int) -> int:
 
 
 def check_children(worker: Worker) -> None:
-    """Let a Worker detect exits and advance restarts, which happens at the start of a run."""
+    """Run an empty session, whose start detects exits of children and advances restarts."""
     with worker.session():
         pass
 

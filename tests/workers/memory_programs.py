@@ -1,7 +1,7 @@
 """Random graphs over arguments, constants and buffers of the heap rings, in nested scopes.
 
-The expected result is that of running one task after the other, also with "raw" hazards: a region
-is overwritten only if the task reads the previous value and no other task has read it.
+The expected result is that of a sequential run. To make this hold under "raw" hazards too, a task
+overwrites a region only if it reads the previous value and no other task has read it.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ ARGUMENTS, CONSTANTS = 20, 2
 STEPS = 100
 DEPTH = 3
 BUFFERS = 3
-"""The size of a scope's buffers, so small that the live buffers fit in any heap ring."""
+"""The largest number of buffers of a scope, so small that the live buffers fit in any heap ring."""
 RING_BYTES = 1 << 12
 
 
 @dataclass
 class Step:
-    """A task with its members, the start (1) or end (-1) of a scope, or a buffer."""
+    """A task with its members, the start (1) or end (-1) of a scope, or a new buffer."""
 
     members: list[Member] = field(default_factory=list)
     scope: int = 0
     buffer: int = -1
     is_output: bool = False
-    """The task allocates the buffer, as an output without an address."""
+    """Whether the buffer is allocated by a task, as an output without an address."""
     retries: int = 0
 
 
 @dataclass
 class Place:
-    """The use of one piece of memory by a program so far."""
+    """A piece of memory, and how the program has used it so far."""
 
     number: int
     is_written: bool = True
     is_read: bool = False
 
     def use(self, chosen: random.Random, hazards: str) -> Any:
-        """Choose how the next task uses the memory."""
+        """Choose the tag with which the next task uses the memory."""
         if not self.is_written:
             tag = OUT
         elif hazards == "full":
@@ -109,7 +109,8 @@ class Programmer:
     def _places(self) -> list[Place]:
         """Return all buffers in random order, mostly with those of the innermost scope at the end.
 
-        So the most used buffers have a short life, and scopes depend little on earlier scopes.
+        The program takes buffers from the end, so most of its buffers have a short life, and scopes
+        depend little on earlier scopes.
         """
         *outer, inner = self._scopes
         rest = [place for scope in outer for place in scope]
@@ -133,7 +134,7 @@ def work_at_leisure(args: Any) -> None:
 
 
 def new_tensor() -> ContinuousTensor:
-    """Return a buffer that its task allocates."""
+    """Return a tensor without an address; the task that has it as output allocates its buffer."""
     return ContinuousTensor.from_pointer(0, (WORDS,), DataType.INT64)
 
 

@@ -19,11 +19,11 @@ PAD = slice(34, 40)  # in a tensor
 example: dict[str, Any] = {}
 exec(packets.source(), example)
 recorded: dict[str, list[Frame]] = {}
-"""The task frames that each child was sent, by the path of the child."""
+"""The task frames that were sent to each child, by the path of the child."""
 
 
 class RecordingParent(example["PacketParent"]):  # type: ignore[misc]
-    """The parent's end of the example, which also records the frames that it sends."""
+    """The parent's end of the example transport, which also records the frames that it sends."""
 
     child = ""
 
@@ -37,7 +37,7 @@ class RecordingParent(example["PacketParent"]):  # type: ignore[misc]
 
 
 class RecordingTransport(example["PacketTransport"]):  # type: ignore[misc]
-    """The transport of the example, with recording ends in the parent."""
+    """The transport of the interface's example, with recording ends in the parent."""
 
     name = NAME
 
@@ -62,7 +62,7 @@ def install(folder: Path) -> None:
 
 
 def pads_of(frame: Frame) -> list[bytes]:
-    """Return the six bytes behind ``child_memory`` of each tensor of a task frame."""
+    """Return the six bytes after ``child_memory`` in each tensor of a task frame."""
     if not frame.data:
         return []  # a task without arguments
     (count,) = struct.unpack_from("=i", frame.data)

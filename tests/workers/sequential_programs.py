@@ -20,13 +20,13 @@ ARRAYS = 7
 WORDS = 64
 PRIME = 1_000_003
 DIES = 2
-"""How a task fails: its child exits, or (1) it raises an exception."""
+"""How a task fails: 2, its child dies; 1, it raises an exception; 0, it succeeds."""
 
 IN, OUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
 
 
 def work(args: Any) -> None:
-    """Fail, exit, or write to every output a number that depends on the inputs and the task."""
+    """Fail, die, or write to every output a number that depends on the inputs and the task."""
     number, fails, writes = (args.scalar(i) for i in range(3))
     if fails == DIES:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -36,7 +36,10 @@ def work(args: Any) -> None:
 
 
 def compute(number: int, writes: int, arrays: list[Any]) -> None:
-    """`writes` has one bit for each written array, and two for arrays that are also read."""
+    """Write to each output a number that depends on the inputs.
+
+    Bit 2i of `writes`: array i is written. Bit 2i + 1: the task also reads it.
+    """
     value = number
     for index, array in enumerate(arrays):
         if not writes >> 2 * index & 1 or writes >> 2 * index & 2:

@@ -8,7 +8,7 @@ from pto_core import TaskArgs, TensorArgType
 
 
 def given(*tensors: tuple[Any, TensorArgType], scalars: tuple[int, ...] = ()) -> TaskArgs:
-    """Create arguments from tensors, each with its tag, and from scalars."""
+    """Create task arguments from pairs of a tensor and its tag, and from scalars."""
     args = TaskArgs()
     for tensor, tag in tensors:
         args.add_tensor(tensor, tag)

@@ -12,7 +12,7 @@ from pto_core import CallConfig, TensorArgType
 from pto_core.errors import ChildDiedError
 
 DEATHS = 8
-"""More deaths in a row than a child without a completed task may have."""
+"""A number above the limit of deaths in a row of a child that completes no task."""
 OUT = TensorArgType.OUTPUT
 
 
@@ -42,7 +42,7 @@ def test_a_child_that_works_between_its_deaths_is_restarted_each_time(make) -> N
 
 
 def test_a_restarted_child_gets_the_configurations_that_were_sent_to_the_one_before(make) -> None:
-    """A child receives each CallConfig once; its successor has none of them."""
+    """A child receives each CallConfig once, so a new child must receive them again."""
     top = make(level=4)
     host = make(level=3, num_sub_workers=1)
     seen = top.shared_array(4, "int64")

@@ -61,7 +61,7 @@ def run(main: Any) -> Any:
 
 
 def gated(worker: Any, count: int) -> tuple[Any, Any]:
-    """Return a closed gate, and rows to write."""
+    """Return an array that is a closed gate (0), and rows to which tasks write."""
     return worker.shared_array(1), worker.shared_array((count, 8))
 
 
@@ -69,13 +69,13 @@ def event_descriptors() -> int:
     """Return the number of open eventfds of this process."""
     count = 0
     for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the descriptor that lists the folder
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of this listing
             count += os.readlink(descriptor) == "anon_inode:[eventfd]"
     return count
 
 
 async def pause() -> None:
-    """Let every coroutine run until it waits."""
+    """Yield to the event loop, so that every coroutine runs until it waits."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -297,7 +297,7 @@ def test_a_worker_has_one_descriptor_for_all_awaits(make) -> None:
 
 
 def test_many_awaits_cost_no_more_than_their_tasks(make) -> None:
-    """Every end wakes only one coroutine, not all that wait."""
+    """The end of each task wakes only its own coroutine, not all that wait."""
     worker = make(num_sub_workers=1)
     rows = worker.shared_array((3000, 1))
 

@@ -180,7 +180,7 @@ def test_tensors_of_many_tasks_that_are_not_in_shared_memory(world) -> None:
 
 
 def test_a_pointer_that_is_invalid_in_the_child_is_named(world) -> None:
-    """A submit accepts it, because it may be a key that only orders tasks."""
+    """A submit accepts the pointer, because it may be a key that only orders tasks."""
     private = np.zeros(8)
     args = TaskArgs()
     args.add_tensor(
@@ -282,7 +282,7 @@ def test_a_tensor_that_would_be_resized_in_flight(world) -> None:
 
 
 def test_a_tensor_stays_while_a_task_needs_it(world) -> None:
-    """The program drops its array at once; the memory must not be allocated again."""
+    """The program drops its reference at once; the memory must live as long as tasks need it."""
     results = world.worker.shared_array((200, 1000))
 
     def graph(orch, _, cfg) -> None:

@@ -27,7 +27,7 @@ def write(value: int, out: Out) -> None:
         (lambda candidates, preferred: None, "policy picked None"),
     ],
 )
-def test_a_policy_that_is_of_no_use_ends_its_run(make, policy, message) -> None:
+def test_a_policy_that_fails_ends_its_run(make, policy, message) -> None:
     worker = make(num_sub_workers=2, policy=policy)
     rows = worker.shared_array((20, 8))
     for _ in range(2):

@@ -61,7 +61,7 @@ def touch(args: Any) -> None:
 
 
 def touch_after_a_failure(args: Any) -> None:
-    """Fail once for each odd number in the second array, after changing the first."""
+    """Change the first array. If the second has an odd number, make it even and fail."""
     args.tensor(0)[:] += 1
     if args.tensor(1)[0] % 2:
         args.tensor(1)[0] += 1
@@ -135,7 +135,7 @@ def test_a_replay_of_any_graph_has_the_sequential_result(
         steps = program(random.Random(seed), children, failures)
         first[:] = seed
         graph = worker.capture(submits(handle, steps, seed), all_of(first), hazards="full")
-        assert (first == seed).all(), "a capture runs nothing"
+        assert (first == seed).all(), "a capture must not run tasks"
         for memory in (first, second, second):
             check_replay(worker, graph, memory, steps, seed)
 
@@ -350,7 +350,7 @@ def test_a_failure_names_the_line_in_the_captured_function(make: Any) -> None:
 
 
 def refusals(worker: Any, handle: Any, row: Any) -> dict[str, Any]:
-    """Return functions that cannot be captured, by the message of the refusal."""
+    """Return functions that cannot be captured; each key is the message of the refusal."""
     earlier: list[Any] = []
 
     def of_a_run(orch: Any, args: Any, config: Any) -> None:
@@ -386,7 +386,7 @@ def refusals(worker: Any, handle: Any, row: Any) -> dict[str, Any]:
     }
 
 
-# Invariant: A capture runs nothing, and refuses at the call what it cannot keep.
+# Invariant: A capture runs no task. It refuses a call that it cannot record, at the call.
 def test_what_cannot_be_captured_is_refused_at_the_call(make: Any) -> None:
     worker = make(num_sub_workers=1)
     handle = worker.register(touch)

@@ -54,7 +54,7 @@ def plus_ten(rt: Any, x: In, out: Out) -> None:
 
 
 class Gate:
-    """Holds tasks back, in any process."""
+    """A gate at which tasks in any process wait until it is opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -101,7 +101,7 @@ class Chips:
         return made
 
     def apart(self) -> tuple[ContinuousTensor, ContinuousTensor]:
-        """Return memory of chip 0 and of chip 1, of which no address is live on both chips."""
+        """Return memory of chip 0 and of chip 1; each address is live on only one chip."""
         first, same, second = self.memory(0), self.memory(1), self.memory(1)
         assert first.address == same.address != second.address
         self.worker.free(same.address, worker=1)
@@ -125,10 +125,11 @@ def on_chip(address: int, count: int = WORDS) -> ContinuousTensor:
 def test_a_task_of_one_chip_does_not_hide_the_writer_on_another(
     chips: Chips, gate: Gate, hazards: str, is_replayed: bool
 ) -> None:
-    """A reader on chip 0 waits for the late writer there, although chip 1 wrote in between.
+    """A reader on chip 0 waits for a late writer on chip 0, although chip 1 wrote in between.
 
-    The gate is opened by a task on chip 0 behind the reader; if the reader does not wait, it runs
-    first. The writer waits for two tasks, so that it is not sent to chip 0 before they have ended.
+    A task on chip 0, submitted after the reader, opens the gate. If the reader does not wait for
+    the writer, it runs before that task. The writer waits for two tasks, so that it is not sent to
+    chip 0 before they have ended.
     """
     worker = chips.worker
 
@@ -354,7 +355,7 @@ def test_memory_is_freed_while_another_chip_uses_its_address(chips: Chips, gate:
 def test_memory_is_not_freed_while_the_last_of_many_tasks_uses_it(
     chips: Chips, gate: Gate, tmp_path: Path
 ) -> None:
-    """Later tasks that name the memory end first, because they do not run."""
+    """Later tasks that name the memory are poisoned, so they end before the first task ends."""
     worker, begun = chips.worker, Gate(tmp_path / "begun")
     count = 600  # the driver removes records of ended tasks in blocks of 512
 
@@ -470,7 +471,7 @@ def test_a_task_that_waited_fails_where_its_chip_has_lost_the_memory(
 
 
 def test_copies_of_many_pieces_arrive_whole_in_both_directions(chips: Chips) -> None:
-    """A copy goes through a buffer of a few MiB, one piece at a time."""
+    """Copies use a buffer of a few MiB, one piece at a time."""
     numbers = np.random.default_rng(1)
     sent = numbers.integers(0, 256, 9 * 2**20 + 5, np.uint8)
     address = chips.worker.malloc(sent.nbytes + 7, worker=1)

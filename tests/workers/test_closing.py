@@ -47,7 +47,7 @@ class Elsewhere:
     def _run(self) -> None:
         try:
             self._act()
-        except BaseException as error:  # noqa: BLE001 - the test looks at it
+        except BaseException as error:  # noqa: BLE001 - the test checks it
             self.error = error
 
     def await_blocked(self) -> None:
@@ -181,7 +181,7 @@ def test_a_connection_found_broken_after_a_close_ended_the_child(make: Any, monk
 
 
 def test_tasks_that_a_close_ends_fail_for_the_close_not_for_an_exit(make: Any, monkeypatch) -> None:
-    """Another thread checks the children while the close ends them."""
+    """Another thread checks the children while close() ends them."""
     worker = make(num_sub_workers=1)
     handle = worker.register(wait_long)
     x = worker.shared_array(4)

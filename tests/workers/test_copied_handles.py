@@ -106,7 +106,7 @@ def test_copies_and_captures_of_a_dead_handle_are_refused(make: Any, copied: Any
 
 
 def test_a_task_that_was_submitted_before_does_not_keep_its_handle_alive(make: Any) -> None:
-    """The driver caches handles by object; the end of a registration empties the cache."""
+    """The driver caches handles by object; the end of a registration must empty the cache."""
     worker = make(num_sub_workers=1)
     handle = worker.register(add_one)
     row = worker.shared_array(8)
@@ -162,7 +162,7 @@ def test_a_handle_cannot_be_changed_or_made_by_hand(make: Any) -> None:
 
 
 def test_an_altered_pickle_of_a_handle_is_identified_by_its_registration(make: Any) -> None:
-    """The other members are only information; they do not determine the callable."""
+    """The other members of a handle are only information; they do not determine the callable."""
     worker = make(num_sub_workers=1)
     handle, other = worker.register(add_one), worker.register(add_two)
     row = worker.shared_array(8)
@@ -187,7 +187,7 @@ def test_an_altered_pickle_of_a_handle_is_identified_by_its_registration(make: A
 
 
 def test_workers_of_forked_processes_have_other_identities(make: Any) -> None:
-    """With a counter, two processes could use the same number."""
+    """An identity must not be a counter, which could have the same value in two processes."""
     mine = make(num_sub_workers=1).register(add_one)
     read_end, write_end = os.pipe()
     child = os.fork()
@@ -222,7 +222,7 @@ def test_a_handle_of_another_program_is_refused(make: Any) -> None:
 
 
 leaf_of: list[Any] = []
-"""The handles of the Worker below, which the child process inherits."""
+"""The handles of the nested Worker in the test below, which its process inherits."""
 
 
 def submit_leaf(orch: Any, args: Any, config: Any) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 LIMIT_S = 60
 
-# The driver's own thread is inside poll(), in Python, and waits for the role, which the program
-# has.
+# A program in which the driver's own thread is inside poll(), in Python, and waits for the driver
+# role, which the main thread owns.
 CONTENDED = """
 import threading, time
 from pto_core import In, InOut, Worker, task

@@ -1,7 +1,7 @@
 """Edges without a tensor: `after` of a submit, and `TaskArgs.add_dep` before it."""
 
 # Invariant of this file: A task waits for the tasks that its submit names (`after`,
-# `TaskArgs.add_dep`), in captures, too.
+# `TaskArgs.add_dep`), also in a captured graph.
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def add_first_to_second(args: Any) -> None:
 
 
 def given(*arrays: Any) -> TaskArgs:
-    """Return arguments whose tensors order nothing."""
+    """Return arguments with these arrays, tagged NO_DEP so that they add no edges."""
     args = TaskArgs()
     for array in arrays:
         args.add_tensor(array, TensorArgType.NO_DEP)
@@ -66,7 +66,7 @@ def look(seen: Any, target: Any) -> Callable[[], None]:
 
 
 def started(make: Any) -> tuple[Worker, Any, Any]:
-    """Return a Worker, rows, and a task handle: the second row becomes 1 + the first."""
+    """Return a Worker, rows, and the handle of a task: second row = first row + 1."""
     worker = make(num_sub_workers=3)
     rows = worker.shared_array((4, 8))
     handle = worker.register(look(rows[0], rows[1]))
@@ -106,7 +106,7 @@ def test_a_task_waits_for_the_tasks_in_its_arguments(make, pipe) -> None:
         parts.add_dep(group)
         s.orchestrator.submit_sub_many(adding, parts)
         assert not any(one.wait(0.01) for one in (last, group))
-        # The submit has removed the edges, so the same arguments now wait for nothing.
+        # The submit has removed the edges from the arguments, so a second submit waits for nothing.
         assert s.orchestrator.submit_sub(plain, alone).wait(LIMIT_S)
         assert not held.done
         os.write(pipe[1], b"!")
@@ -121,7 +121,7 @@ def test_a_failure_poisons_along_explicit_edges(make) -> None:
         failed = s.submit(fail, rows[0])
         last = s.orchestrator.submit_sub(handle, after=[failed])
         assert isinstance(last.exception(LIMIT_S), TaskPoisonedError)
-        # The producer has failed before this submit.
+        # Here the producer has failed before the consumer is submitted.
         args = TaskArgs()
         args.add_dep(failed)
         late = s.orchestrator.submit_sub(handle, args)

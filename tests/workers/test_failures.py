@@ -164,7 +164,7 @@ def test_what_a_graph_raises_is_raised_and_what_was_not_sent_does_not_run(make) 
 def test_a_child_that_dies_is_named_and_replaced(
     make, task_, signal_, code, message, policy
 ) -> None:
-    """Check the error and its delay: the fastest attempt counts, because a machine may be busy."""
+    """Check the error and its delay, which is that of the fastest attempt on a busy machine."""
     took_s = []
     for _ in range(3):
         worker = make(num_sub_workers=2, on_worker_death=policy)
@@ -176,7 +176,7 @@ def test_a_child_that_dies_is_named_and_replaced(
 
 
 def seconds_of_a_death(worker: Any, task_: Any, how: tuple[Any, Any], message: str) -> float:
-    """Return the time until a run has failed in which a child dies; check the error."""
+    """Run a task that kills its child. Check the error; return the seconds until the run failed."""
     rows = worker.shared_array((3, 8))
     worker.init()
     began = time.monotonic()
@@ -199,7 +199,7 @@ def seconds_of_a_death(worker: Any, task_: Any, how: tuple[Any, Any], message: s
 
 
 def test_a_hung_child_is_ended_at_its_deadline(make) -> None:
-    """No attempt may end too early. The fastest must not be late: a machine may be busy."""
+    """No attempt may end too early. A busy machine may delay all but the fastest."""
     took_s = []
     for _ in range(3):
         worker = make(num_sub_workers=2)
@@ -210,7 +210,7 @@ def test_a_hung_child_is_ended_at_its_deadline(make) -> None:
 
 
 def seconds_of_a_hung_child(worker: Any) -> float:
-    """Return the time until a run has failed in which a task hangs; require the right error."""
+    """Run a task that hangs. Check the error, and return the seconds until the run failed."""
     rows = worker.shared_array((3, 8))
     worker.init()
     began = time.monotonic()
@@ -226,7 +226,7 @@ def seconds_of_a_hung_child(worker: Any) -> float:
 
 
 def test_the_time_of_a_task_in_a_queue_counts_from_its_begin(make) -> None:
-    """Another task with a time limit ends on another child meanwhile."""
+    """Meanwhile, another task with a time limit ends on another child."""
     worker = make(num_sub_workers=2)
     rows = worker.shared_array((3, 8))
 
@@ -272,7 +272,7 @@ def test_a_task_that_is_safe_to_repeat_survives_its_child(make, tmp_path, policy
 
     handle = worker.register(die_once)
     worker.run(lambda orch, args, cfg: submit_inout(orch, handle, x, retries=1))
-    assert (x == 6).all(), "what the dead child wrote was put back"
+    assert (x == 6).all(), "the changes of the dead child must be undone"
     wanted = 1 if policy == "restart" else 0
     assert await_count(worker, "restarts", wanted) == wanted
     counts = worker.statistics()
@@ -313,7 +313,7 @@ def test_a_failing_task_runs_again_up_to_its_retries(make, tmp_path) -> None:
 
     worker.run(lambda orch, args, cfg: submit_inout(orch, handle, x, retries=2))
     assert marker.read_text() == "xxx"
-    assert (x == 6).all(), "what a failed try wrote is put back"
+    assert (x == 6).all(), "the changes of a failed attempt must be undone"
     marker.write_text("")
     with pytest.raises(TaskFailedError, match="not yet"):
         worker.run(lambda orch, args, cfg: submit_inout(orch, handle, x, retries=1))
@@ -355,7 +355,7 @@ def test_a_run_after_a_pause_fails_for_no_child_that_died_in_it(make, killed) ->
 
 
 def test_a_check_of_the_children_does_not_wait_for_a_fork(make) -> None:
-    """The forking thread may wait for the driver's own thread, which also makes such checks."""
+    """The forking thread may wait for the driver's own thread, which also makes these checks."""
     worker = make(num_sub_workers=1)
     worker.init()
     (child,) = psutil.Process().children()
@@ -390,7 +390,7 @@ def test_a_handle_reports_the_error_after_its_worker_was_deleted(engine) -> None
 
 
 def wait_until_dead(pid: int) -> None:
-    """Leave it to the Worker to collect the exit status."""
+    """Wait until a process is dead, but leave its exit status to the Worker."""
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 

@@ -1,4 +1,4 @@
-"""The loss of a child with a fence is reported only when the fence is over."""
+"""The loss of a child with a fence is reported only when its fence is over."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MakeFenced = Callable[..., Worker]
 
 
 class Fence:
-    """A fence that is over when the test requests it, at the latest after its limit."""
+    """A fence that the test ends; without that, it ends after its limit."""
 
     def __init__(self) -> None:
         self.limit_s = float(LIMIT_S)
@@ -72,8 +72,8 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 @task
-def run_once_told(reading: int, runs: OutExisting, out: Out) -> None:
-    """Count the start; the first run waits until its child is killed."""
+def run_until_killed(reading: int, runs: OutExisting, out: Out) -> None:
+    """Count the starts of this task; the first start waits until its child is killed."""
     runs[0] += 1
     if runs[0] == 1:
         os.read(reading, 1)
@@ -86,20 +86,20 @@ def write(value: int, out: Out) -> None:
 
 
 class Program:
-    """A task in the child with the fence; kills the child when the task has started."""
+    """A task for the child with the fence; submit() kills the child once the task has started."""
 
     def __init__(self, worker: Worker, pipe: tuple[int, int], **options: Any) -> None:
         self.worker, self.reading, self.options = worker, pipe[0], options
         self.runs, self.out = (worker.shared_array(1, "int64") for _ in range(2))
-        worker.register(run_once_told)
+        worker.register(run_until_killed)
         worker.register(write)
         worker.init()
         self.pids = child_pids()
 
     def submit(self, session: Any) -> Any:
-        """Submit the task, and kill its child."""
+        """Submit the task, wait for its start, and kill its child."""
         handle = session.submit(
-            run_once_told,
+            run_until_killed,
             self.reading,
             self.runs,
             self.out,
@@ -116,7 +116,7 @@ class Program:
         return handle
 
     def check_unreported(self, handle: Any) -> None:
-        """Check that nothing follows the exit while the fence is not over."""
+        """Check that the exit has no effect while the fence is not over."""
         assert not handle.done
         counts = self.worker.statistics()
         assert (counts["deaths"], counts["restarts"], counts["fenced"]) == (1, 0, 1)
@@ -124,8 +124,8 @@ class Program:
         assert child_pids() == [self.pids[PLAIN]]
 
 
-# Invariant: The loss of a child with a fence is reported when the fence is over, not earlier: no
-# task runs again and no process follows before that.
+# Invariant: The loss of a child with a fence is reported when the fence is over, not earlier.
+# Before that, no task runs again and no new process starts.
 @pytest.mark.parametrize("policy", ["fail", "restart", "reroute"])
 def test_the_loss_is_reported_when_the_fence_is_over(
     fenced: MakeFenced, fence: Fence, pipe: tuple[int, int], policy: str
@@ -182,7 +182,7 @@ def test_ctrl_c_ends_the_run_when_the_fence_is_over(
         program.submit(session)
         os.kill(os.getpid(), signal.SIGINT)
     assert time.monotonic() - begun < LIMIT_S
-    assert program.runs[0] == 1, "a cancelled task does not run again"
+    assert program.runs[0] == 1, "a cancelled task must not run again"
     with worker.session() as session:
         session.submit(write, 5, program.out, worker=FENCED)
     assert program.out[0] == 5

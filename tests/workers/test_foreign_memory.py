@@ -98,7 +98,7 @@ def test_what_was_mapped_after_the_start_is_refused_at_the_submit(make, way: Way
 
 
 class Mapping:
-    """Shared memory that is unmapped, after which other shared memory is mapped at its address."""
+    """Shared memory that can be replaced by other shared memory at the same address."""
 
     def __init__(self) -> None:
         self.address = self._map(None, 0)

@@ -20,19 +20,19 @@ from pto_core.errors import ChildDiedError
 
 CHILDREN, WINDOW = 4, 8
 OVERLAPPING = 3
-"""The number of groups in flight, so that groups also wait for each other."""
+"""The number of groups in flight; more than one, so that groups also wait for each other."""
 SOON = 100
-"""The dispatches to its children within which the next group in turn starts, once it is ready.
+"""The limit of dispatches to a group's children from its turn, once it is ready, to its start.
 
-They include the CHILDREN * WINDOW dispatches that were made before.
+They include up to CHILDREN * WINDOW frames that were in flight before.
 
-Other children also receive tasks meanwhile. Their number depends on the operating system, which may
+Dispatches to other children do not count. Their number depends on the operating system, which may
 stop one of the group's children for any length of time.
 """
 BACKLOG = 2000
 """The minimum number of single tasks that wait for a child whenever a group is submitted."""
 REMEMBERED = 1 << 16
-"""The start is recorded for this many of the last tasks."""
+"""The number of the last tasks whose start is recorded."""
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ class Starts:
         return made
 
     def passed(self, since_ns: int, members: range, singles: list[int]) -> int:
-        """Count the single tasks that its children began between the group's turn and its start."""
+        """Count the single tasks that a group's children began between its turn and its start."""
         places = np.array(singles) % REMEMBERED
         at, pid = self.at[places], self.pid[places]
         return sum(
@@ -81,7 +81,7 @@ class Starts:
 
 
 class Stream:
-    """Keeps single tasks waiting, in an open run."""
+    """Submits single tasks in an open run, so that some of them always wait for a child."""
 
     def __init__(self, worker: Any, orch: Any, starts: Starts) -> None:
         self._worker, self._orch, self._starts = worker, orch, starts
@@ -98,7 +98,7 @@ class Stream:
 
 
 class Group(NamedTuple):
-    """A submitted group: its children, and whether they were alive at the submit."""
+    """A submitted group, its children, and whether all of them were alive at the submit."""
 
     handle: Any
     pins: list[int]
@@ -120,11 +120,11 @@ def submit_group(
 def run_groups(
     worker: Any, starts: Starts, count: int, passed: list[int], kill_at: int | None = None
 ) -> None:
-    """Record for each group that could run how many single tasks ran before it."""
+    """Submit groups; for each that could run, record how many single tasks ran before it."""
     chosen = random.Random(count)
     dead: set[int] = set()
     in_flight: deque[Group] = deque()
-    others_until_ns = 0  # at the latest, the time when the last of the earlier groups was sent
+    others_until_ns = 0  # an upper bound of the time when the last earlier group was sent
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         stream = Stream(worker, orch, starts)
@@ -185,7 +185,7 @@ def rest(args: Any) -> None:
 
 
 def test_a_parent_whose_groups_wait_rests_meanwhile(make) -> None:
-    """The processor time must be close to zero; a busy machine does not increase it.
+    """The processor time of the parent must be close to zero; a busy machine does not increase it.
 
     A parent that spins would use as much processor time as the machine allows.
     """
@@ -205,4 +205,4 @@ def test_a_parent_whose_groups_wait_rests_meanwhile(make) -> None:
     worker.run(graph)
     wall_s, used_s = time.monotonic() - begin_s, time.process_time() - used_s
     assert wall_s > 300 * 5e-3 / CHILDREN
-    assert used_s < wall_s / 4, f"{used_s:.3f} of {wall_s:.3f} s"
+    assert used_s < wall_s / 4, f"{used_s:.3f} s of processor time in {wall_s:.3f} s"

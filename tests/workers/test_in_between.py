@@ -42,7 +42,7 @@ def block_dim(orch: Any, args: Any, config: CallConfig) -> None:
 
 @pytest.mark.parametrize("engine", ["native"])  # the other thread needs the GIL for a submit
 def test_a_run_that_ends_in_a_submit_has_its_task(make: Any) -> None:
-    """The submitting thread does not get the GIL before the other thread has ended the run."""
+    """The run ends while the submitting thread waits for the GIL."""
     worker = make(num_sub_workers=1, snapshot_limit=1 << 13, on_worker_death="restart")
     for _ in range(20):
         if submits_while_its_run_ends(worker):
@@ -50,12 +50,12 @@ def test_a_run_that_ends_in_a_submit_has_its_task(make: Any) -> None:
 
 
 def submits_while_its_run_ends(worker: Worker) -> bool:
-    """Return whether the run ended while the submit waited for the GIL."""
+    """Submit on a thread and end the run; return whether the submit was waiting for the GIL."""
     told, x = worker.shared_array(1, "int64"), worker.shared_array(1 << 10, "int64")
     handles: list[Any] = []
 
     def submit() -> None:
-        with contextlib.suppress(UsageError):  # too late for the run
+        with contextlib.suppress(UsageError):  # the run has ended
             handles.append(session.submit(add_when, told, x, retries=1))
 
     submitting = threading.Thread(target=submit)
@@ -83,7 +83,7 @@ def submits_while_its_run_ends(worker: Worker) -> bool:
 
 
 def spin_until(is_met: Any, limit_s: float = 0.3) -> None:
-    """Wait without releasing the GIL."""
+    """Wait in a busy loop, which does not release the GIL on request."""
     until = time.monotonic() + limit_s
     while not is_met() and time.monotonic() < until:
         pass
@@ -190,7 +190,7 @@ def test_a_policy_that_would_wait_for_itself_is_refused_and_its_worker_is_open(
 
 
 def test_a_policy_call_that_would_deadlock_with_a_fork_is_refused(make: Any) -> None:
-    """A forking thread may wait for the driver of this policy."""
+    """The thread that forks may wait for the driver, and the policy runs inside the driver."""
     other = make(num_sub_workers=1)
     forking, asked = threading.Event(), threading.Event()
     refused: list[str] = []

@@ -1,4 +1,4 @@
-"""Ctrl-C while an engine, a policy or another part of a run is Python; runs without owners."""
+"""Ctrl-C while Python code of an engine, policy or run is executed; runs whose owner is gone."""
 
 # Invariant of this file: No handler of SIGINT, SIGTERM or SIGHUP runs inside an event of an engine
 # or inside a policy. It runs after the event or policy has returned.
@@ -40,7 +40,7 @@ def one_run(worker: Any, rows: Any) -> None:
 
 
 def interrupt_once(monkeypatch: pytest.MonkeyPatch, kind: str) -> list[bool]:
-    """Raise SIGINT after the first such event; return whether the reference engine completed it."""
+    """Raise SIGINT at the first event of a kind; the result shows whether its handling ended."""
     engine = hierarchy.engine.ReferenceEngine
     handle = engine.handle
     met: list[bool] = []
@@ -89,7 +89,7 @@ def test_an_interrupt_inside_an_event_is_raised_behind_it(make, monkeypatch, kin
 
 @pytest.mark.parametrize("engine", ["reference"])
 def test_what_a_task_reads_stays_where_its_submit_is_interrupted(make, monkeypatch) -> None:
-    """Only the submit references the array, which would be zeroed with its last reference."""
+    """The submit has the only reference to the array. Without a reference, its memory is zeroed."""
     worker = make(num_sub_workers=1)
     worker.register(copy)
     worker.init()

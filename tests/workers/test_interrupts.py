@@ -56,7 +56,7 @@ def interrupted_in(worker: Any, body: Any) -> float:
             with worker.session() as s:
                 another = body(s)
                 if another is not None:
-                    after.callback(another.join)  # so that the signal arrives at this line
+                    after.callback(another.join)  # so that the signal arrives in this call
                 began = time.monotonic()
                 raise KeyboardInterrupt
         finally:
@@ -67,7 +67,7 @@ def interrupted_in(worker: Any, body: Any) -> float:
 def test_an_interrupt_in_the_block_waits_briefly_for_running_tasks(make) -> None:
     worker = make(num_sub_workers=1)
     rows = worker.shared_array((2, 8))
-    worker.register(write)  # a child that hangs could not receive it
+    worker.register(write)  # now, because a child that hangs receives no callable
 
     def submit(s: Any) -> None:
         s.submit(hang, rows[0])
@@ -80,7 +80,7 @@ def test_an_interrupt_in_the_block_waits_briefly_for_running_tasks(make) -> None
 
 
 def test_another_interrupt_cuts_that_time_short(make) -> None:
-    """The fastest of several attempts counts, because a busy machine may be slow."""
+    """Only the fastest of several attempts is checked, because a machine may be busy."""
     worker = make(num_sub_workers=4, on_worker_death="reroute")
     out = worker.shared_array(8)
 
@@ -126,7 +126,7 @@ def test_an_interrupt_while_a_run_is_abandoned_leaves_no_run_open(make, monkeypa
 def test_an_interrupt_just_before_the_end_leaves_no_run_open(
     make, monkeypatch, owner, what, how, raised
 ) -> None:
-    """The exception is the one that the program's handler raises."""
+    """The run raises the exception of the program's signal handler."""
 
     def interrupt(*args: Any, **keywords: Any) -> None:
         raise raised
@@ -188,7 +188,7 @@ def interrupt(*args: Any, **keywords: Any) -> None:
 
 
 def is_running(worker: Any) -> bool:
-    """Return whether a run is open: then no handle can be unregistered."""
+    """Return whether a run is open. Unregistering a handle fails in this case."""
     handle = worker.register("math:sqrt")
     try:
         worker.unregister(handle)

@@ -61,12 +61,12 @@ print(is_mapped(), threads())
 """
 
 
-# Invariant: A Worker that is not closed ends with its last reference, on any thread: children,
-# threads and mappings.
+# Invariant: If a Worker is not closed, its children, threads and mappings end with its last
+# reference, on any thread.
 @pytest.mark.parametrize("run", ["ended", "open"])
 @pytest.mark.parametrize("reference", ["held", "free"])
 def test_an_instance_travels_with_its_class(engine, run, reference) -> None:
-    """``held``: the driver's own thread has the last reference, during a poll."""
+    """``held``: the driver's own thread owns the last reference, during a poll."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, engine, run, reference],
         capture_output=True,

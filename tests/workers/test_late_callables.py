@@ -1,4 +1,4 @@
-"""Callables that are registered while children run: all children have one, or none."""
+"""Callables that are registered while children run: either all children receive one, or none."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_chip_callable_reaches_chips_that_run(make) -> None:
 
 
 def leave_a_note(orch: Any, args: Any, config: Any) -> None:
-    """A graph function that runs tasks on the children of its Worker and records where it ran."""
+    """A graph function that records its process and submits a task to a child of its Worker."""
     note = args.tensor(0)
     note[0] = os.getpid()
     with orch.scope():
@@ -57,7 +57,7 @@ def leave_a_note(orch: Any, args: Any, config: Any) -> None:
 
 
 leaf_of: list[Any] = []
-"""The handle that the hosts inherit; the graph function is registered later under its name."""
+"""The handle that the host inherits; graph functions, registered later, find it by this name."""
 
 
 def test_a_graph_function_reaches_hosts_that_run(make, monkeypatch) -> None:
@@ -216,7 +216,7 @@ def edited(tmp_path, monkeypatch) -> Any:
 def test_a_function_that_was_edited_after_the_start_runs_as_it_is_now(
     make, edited, is_known: bool
 ) -> None:
-    """The children have imported the first version; constants and helper functions count too."""
+    """The children have imported the first version; edits also change constants and helpers."""
     worker = make(num_sub_workers=2)
     row, handles = worker.shared_array(4), []
     module = edited(1)
@@ -267,7 +267,7 @@ def test_a_function_of_a_module_that_children_cannot_import_travels_by_code(
 
 
 def test_a_function_that_children_can_import_shares_the_state_of_its_module(make) -> None:
-    """The function's module exists in the child, even if the module could not be serialised."""
+    """The child imports the function's module, so the module need not be serialised."""
     worker = make(num_sub_workers=1)
     worker.init()
     handle, row = worker.register(count), worker.shared_array(4)

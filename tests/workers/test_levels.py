@@ -127,7 +127,7 @@ def moved(of: Any, to: Any) -> TaskArgs:
 
 
 class Rings:
-    """L4 with rings of 16 MiB over L3 with rings of 1 MiB; the allocations exceed both sizes."""
+    """Rings of 16 MiB at level 4 above rings of 1 MiB at level 3; graphs allocate more."""
 
     def __init__(self, make: Any) -> None:
         self.w4, w3 = make(level=4), make(num_sub_workers=1, heap_ring_size=MIB)
@@ -142,7 +142,7 @@ class Rings:
 
     def _host(self, orch: Any, args: Any, cfg: Any) -> None:
         whole, total = args.tensor(0), args.tensor(1)
-        assert whole.nbytes > MIB, "the rings here could not hold it"
+        assert whole.nbytes > MIB, "the array must not fit in the rings of this host"
         for _ in range(6):
             if args.scalar(0):
                 with orch.scope():
@@ -151,7 +151,7 @@ class Rings:
                 self._allocate_and_collect(orch, total)
 
     def run(self, *, scopes: bool) -> Any:
-        """Let the host collect six parts of half its ring. The level above does so ten times."""
+        """Let the host collect six parts, each of half its ring; repeat ten times if ``scopes``."""
         total = self.w4.shared_array(16, "uint8")
 
         def graph(orch: Any, args: Any, cfg: Any) -> None:

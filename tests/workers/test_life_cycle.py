@@ -33,7 +33,7 @@ def wait_long(args: Any) -> None:
 
 @contextmanager
 def handler(act: Callable[[], object]) -> Iterator[None]:
-    """Call ``act`` at SIGUSR1, once."""
+    """Install a handler of SIGUSR1 that calls ``act`` once."""
     left = [act]
     before = signal.signal(signal.SIGUSR1, lambda number, frame: left and left.pop()())
     try:
@@ -43,7 +43,7 @@ def handler(act: Callable[[], object]) -> Iterator[None]:
 
 
 class StopChildren:
-    """Stops new children at their fork while it is active, and then calls ``then``."""
+    """While ``active`` is set, new children stop at their fork, and the parent calls ``active``."""
 
     active: Callable[[], None] | None = None
 
@@ -63,7 +63,7 @@ os.register_at_fork(after_in_parent=at_fork_in_parent, after_in_child=at_fork_in
 
 @pytest.fixture
 def children_stop() -> Iterator[None]:
-    """Send this process a signal as soon as it has forked a child, which does not become ready."""
+    """Signal this process as soon as it has forked a child; the child does not become ready."""
     StopChildren.active = lambda: signal.raise_signal(signal.SIGUSR1)
     yield
     StopChildren.active = None
@@ -121,7 +121,7 @@ def test_a_handler_of_a_signal_closes_a_worker_in_a_run(make: Any) -> None:
 
 
 def at_once(count: int, act: Callable[[], Any]) -> list[Any]:
-    """Call ``act`` on several threads; return the result or the exception of each."""
+    """Call ``act`` on several threads at once; return the result or exception of each."""
     results: list[Any] = []
     ready = threading.Barrier(count)
 
@@ -220,5 +220,5 @@ def test_each_event_follows_the_table_or_changes_nothing(event: str, state: Stat
     life.state = state
     is_done = act(life)
     assert life.state is moves.get(state, state)
-    # The thread that starts the Worker ends the children after close() has cancelled the start.
+    # A close() during the start only cancels it; the starting thread then ends the children.
     assert is_done == (state in moves and (event, state) != ("begin_close", State.STARTING))

@@ -35,7 +35,7 @@ def write_when_told(entrance: int, out: Out) -> None:
 
 
 class Stopped:
-    """Children that know all tasks and receive no frame until they are killed."""
+    """Children that are stopped, so that they receive no frame before they are killed."""
 
     def __init__(self, worker: Any, *numbers: int) -> None:
         for each in (write, add_one, write_when_told):

@@ -20,7 +20,7 @@ WAITING = 200_000
 BYTES_A_TASK_MAX = 350
 MIB, GIB = 1 << 20, 1 << 30
 
-# Runs in a separate process, because memory freed by other tests would hide allocations.
+# A program for a separate process: memory that other tests freed would hide allocations.
 WAITING_TASKS = f"""
 import json, os, time
 from pto_core import ContinuousTensor, TaskArgs, TensorArgType, Worker
@@ -77,11 +77,11 @@ def measured() -> dict[str, int]:
 
 def test_many_waiting_tasks_take_little_each(measured) -> None:
     each = measured["taken"] / WAITING
-    assert 64 < each <= BYTES_A_TASK_MAX, f"{each:.0f} bytes a waiting task"
+    assert 64 < each <= BYTES_A_TASK_MAX, f"each waiting task uses {each:.0f} bytes"
 
 
 def test_a_worker_with_default_settings_takes_little_memory(measured) -> None:
-    """Four heap rings of 1 GiB are reserved, and no page of them is used yet."""
+    """The four heap rings of 1 GiB are reserved, but no page of them is in use yet."""
     assert measured["started"] < 8 * MIB
 
 
@@ -101,14 +101,14 @@ def test_heap_rings_are_of_1_gib_and_take_memory_where_they_are_used(tmp_path: P
         worker.run(graph)
     before, after = resident
     assert before < 32 * MIB
-    assert after - before < 8 * MIB, "of 64 MiB, one page was touched"
+    assert after - before < 8 * MIB, "a task that touches one page must not use all 64 MiB"
 
 
 def resident_bytes_of_rings() -> int:
     """Return the memory in use of the only mapping that has the size of four heap rings."""
     found = []
     for descriptor in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the descriptor that lists the folder
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of this listing
             status = descriptor.stat()
             if "memfd:" in os.readlink(descriptor) and 4 * GIB <= status.st_size < 5 * GIB:
                 found.append(512 * status.st_blocks)
@@ -121,12 +121,12 @@ def touch_the_first(args: Any) -> None:
 
 
 def which(orch: Any, args: Any, config: CallConfig) -> None:
-    """Record the object that the number of the configuration selects in this child."""
+    """Record which object the child has for this configuration."""
     args.tensors[0].numpy()[0] = id(config)
 
 
 def test_equal_configurations_are_one(make) -> None:
-    """A child has one object for each number, so equal configurations had one number."""
+    """A child has one object for each configuration number, so equal objects show equal numbers."""
     pod = make(level=4)
     pod.add_worker(make(level=3, num_sub_workers=1))
     told = pod.register(which)

@@ -1,4 +1,4 @@
-"""One Worker with forked and spawned children: each keeps its start method in a restart."""
+"""A Worker with both forked and spawned children. A child keeps its start method when restarted."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from pto_core.hierarchy import child_group
 
 METHODS = ("fork", "spawn", "fork")
 FORKED, SPAWNED = 0, 1  # numbers of children
-PID, IS_SPAWNED, MAPPINGS = range(3)  # what a child reports
+PID, IS_SPAWNED, MAPPINGS = range(3)  # the indices of a child's report
 
 MakeMixed = Callable[..., Worker]
 
 
 @pytest.fixture
 def mixed(make, monkeypatch: pytest.MonkeyPatch) -> MakeMixed:
-    """Make a Worker whose children have the methods above."""
+    """Make a Worker whose children have the start methods in ``METHODS``."""
     real = child_group.child_specs
 
     def specs(*arguments: Any) -> list[Any]:
@@ -83,7 +83,7 @@ def test_callables_that_only_forked_children_have_run_there(mixed: MakeMixed) ->
     assert rows.tolist() == [[number]] * 2
 
 
-# Invariant: Memory that only forked children have is accepted where the task runs on one of them.
+# Invariant: Memory that only forked children have is accepted for a task that runs on one of them.
 def test_inherited_memory_goes_to_forked_children_only(mixed: MakeMixed) -> None:
     worker = mixed()
     memory = mmap.mmap(-1, mmap.PAGESIZE)

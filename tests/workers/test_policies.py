@@ -20,7 +20,7 @@ def who(out: Out) -> None:
 
 @task
 def who_waits(gate: In, out: Out) -> None:
-    """Report the process at once, and wait until the gate opens."""
+    """Report the process of this task at once, and wait until the gate opens."""
     out[:] = os.getpid()
     deadline = time.monotonic() + PATIENCE_S
     while not gate[0] and time.monotonic() < deadline:
@@ -61,7 +61,7 @@ def test_a_policy_picks_among_those_with_room(make) -> None:
 
     worker = make(num_sub_workers=CHILDREN, policy=policy, child_window=2)
     known = pids(worker)
-    assert asked == [], "pins leave nothing to choose"
+    assert asked == [], "no policy call is needed for pins"
     gate, out = worker.shared_array((1,), "int64"), worker.shared_array((40,), "int64")
     with worker.session() as s:
         for index in range(6):
@@ -71,7 +71,7 @@ def test_a_policy_picks_among_those_with_room(make) -> None:
         await_all(out[0:6:2])
         gate[0] = 1
     used = [known.index(pid) for pid in out]
-    assert used[:6] == [2, 2, 1, 1, 0, 0], "the last one, until its window of 2 is full"
+    assert used[:6] == [2, 2, 1, 1, 0, 0], "each choice must hold until the child's window is full"
     for candidates, _ in asked:
         numbers = [child for child, _ in candidates]
         assert numbers == sorted(set(numbers))
@@ -90,7 +90,7 @@ def test_a_policy_receives_the_child_of_the_last_producer(make) -> None:
     gate, out = worker.shared_array((2, 1), "int64")
     with worker.session() as s:
         s.submit(who_waits, gate, out, worker=2)
-        # the tensor only orders the task, so the task is not sent before its producer has ended
+        # the tensor only adds an edge, so this task is not sent before its producer has ended
         s.submit(who, out)
         gate[0] = 1
     assert wishes == [2]
@@ -107,7 +107,9 @@ def test_a_hint_is_followed_if_the_child_has_free_space_and_delays_nothing(make)
         await_all(out)
         gate[0] = 1
     assert known.index(out[0]) == 1
-    assert {known.index(pid) for pid in out[1:]} == {0, 2}, "its window is full; others are idle"
+    assert {known.index(pid) for pid in out[1:]} == {0, 2}, (
+        "idle children must run what does not fit in the window"
+    )
     with worker.session() as s:
         for index in range(3):
             s.submit(who, out[index : index + 1], worker=1)

@@ -34,7 +34,7 @@ def fail(out: Out) -> None:
 
 
 class Terminal:
-    """A pty whose other end is read continuously, so that no writer waits.
+    """A pty whose controlling end is read continuously, so that no writer blocks.
 
     As a context manager, it replaces standard error.
     """
@@ -48,7 +48,7 @@ class Terminal:
         self._reader.start()
 
     def _read(self) -> None:
-        """Children inherit the other end, which may therefore outlive its file."""
+        """Read until close(); children may have inherited the other end and keep it open."""
         while True:
             is_last = self._is_over.is_set()
             ready, _, _ = select.select([self._reading], [], [], 0 if is_last else 0.01)
@@ -74,7 +74,7 @@ class Terminal:
             time.sleep(1e-3)
 
     def end_with(self, text: str) -> str:
-        """Write a last line; return all output up to it, which the kernel delivers with a delay."""
+        """Write a last line, wait until it has arrived, and return all output."""
         self.file.write(text + "\n")
         self.await_text(text)
         self.close()
@@ -89,7 +89,7 @@ class Terminal:
 
 
 def screen(text: str) -> list[str]:
-    """Return the lines that a terminal shows at the end."""
+    """Return the lines that a terminal shows after it has received this text."""
     lines, row, at, column = [""], 0, 0, 0
     for control in CONTROL.finditer(text + "\r"):
         written = text[at : control.start()]
@@ -115,7 +115,7 @@ def screen(text: str) -> list[str]:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    """Return a terminal without special settings."""
+    """Provide a terminal, without variables of the environment that change its output."""
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "LINES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
@@ -131,7 +131,7 @@ def engine() -> str:
 
 
 def check_is_cleared(terminal: Terminal) -> None:
-    """Output after the run begins on an empty line, and the cursor is visible again."""
+    """Check that later output begins on an empty line, and that the cursor is visible again."""
     text = terminal.end_with("what follows")
     assert screen(text) == ["what follows"], text
     assert text.count(HIDDEN) == text.count(SHOWN) == 1

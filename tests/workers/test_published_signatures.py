@@ -69,7 +69,7 @@ WITH_HINT = [name for name in ORCHESTRATOR if name.startswith("submit")]
 def written(text: str) -> inspect.Signature:
     """Return the signature for the text of a parameter list."""
     names: dict[str, Callable[..., Any]] = {}
-    exec(f"def function{text}: ...", names)  # used by the texts above
+    exec(f"def function{text}: ...", names)  # the parameter lists above use these names
     return inspect.signature(names["function"])
 
 
@@ -84,20 +84,22 @@ def stubbed(kind: str, name: str) -> inspect.Signature:
 
 
 def broken_promises(given: inspect.Signature, promised: inspect.Signature) -> list[str]:
-    """Return the parameters of ``promised`` that ``given`` does not have."""
+    """List the differences that break calls written for ``promised``."""
     found = []
     by_place = [p for p in given.parameters.values() if p.kind is not p.KEYWORD_ONLY]
     expected = [p for p in promised.parameters.values() if p.kind is not p.KEYWORD_ONLY]
     by_place = [p for p in by_place if p.kind is not p.VAR_KEYWORD]
     if [_bare(p) for p in by_place] != [_bare(p) for p in expected]:
-        found.append(f"by place it takes {[str(p) for p in by_place]}")
+        found.append(f"its positional parameters are {[str(p) for p in by_place]}")
     for one in promised.parameters.values():
         other = given.parameters.get(one.name)
         if one.kind is one.KEYWORD_ONLY and (other is None or _bare(other) != _bare(one)):
             found.append(f"{one.name} is {other}")
     extra = [p for name, p in given.parameters.items() if name not in promised.parameters]
     found += [
-        f"{p} must be given" for p in extra if p.kind is p.KEYWORD_ONLY and p.default is p.empty
+        f"{p} is a required argument"
+        for p in extra
+        if p.kind is p.KEYWORD_ONLY and p.default is p.empty
     ]
     return found
 

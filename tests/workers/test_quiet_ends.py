@@ -1,6 +1,7 @@
-"""No Python code runs when an object of a Worker is destroyed: an interrupt there would be dropped.
+"""No Python code runs when an object of a Worker is destroyed.
 
-CPython prints the exception of a weak-reference callback or a ``__del__``, and continues.
+Otherwise Ctrl-C could be lost there: CPython prints the exception of a weak-reference callback or a
+``__del__``, and continues.
 """
 
 # Invariant of this file: Destruction of a Worker's objects runs no Python code, and its weak
@@ -26,7 +27,7 @@ def write(value: int, out: Out) -> None:
 
 
 def calls_of(act: Callable[[], object]) -> list[tuple[CodeType, CodeType]]:
-    """Call ``act``; return the Python functions that were called during the call, with callers."""
+    """Call ``act``; return each Python function that was called meanwhile, with its caller."""
     found: list[tuple[CodeType, CodeType]] = []
 
     def note(frame: FrameType, event: str, arg: object) -> None:
@@ -45,9 +46,10 @@ def calls_of(act: Callable[[], object]) -> list[tuple[CodeType, CodeType]]:
 
 
 def is_callback(code: CodeType, caller: CodeType) -> bool:
-    """Return whether a function runs when an object is destroyed; ``close`` is excluded."""
+    """Return whether a function is a ``__del__`` or weak-reference callback of an object."""
     if Path(code.co_filename).name not in ("weakref.py", "_weakrefset.py"):
-        # importlib.metadata tries to open each missing entry of sys.path as a zip file.
+        # The destructor of zipfile is ignored: importlib.metadata tries each missing entry of
+        # sys.path as a zip file.
         return code.co_name == "__del__" and Path(code.co_filename).name != "zipfile.py"
     if code.co_name == "__call__":
         return Path(caller.co_filename).name != "contextlib.py"
@@ -63,7 +65,7 @@ def whole_life(engine: str) -> None:
 
 
 def test_no_python_runs_while_a_worker_is_closed_and_destroyed(engine) -> None:
-    whole_life(engine)  # modules that are imported for the first time
+    whole_life(engine)  # import all modules before the calls are recorded
     calls = calls_of(lambda: whole_life(engine))
     assert [code for code, caller in calls if is_callback(code, caller)] == []
 

@@ -1,4 +1,4 @@
-"""Errors beside or during a replay are reported, and the Worker remains usable."""
+"""Errors outside and during a replay are reported, and the Worker remains usable."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read(args: Any) -> None:
 
 
 def tell_and_wait(args: Any) -> None:
-    """Set the first word, and wait for the second."""
+    """Set the first flag, and wait until the second flag is set."""
     flags = args.tensor(0)
     flags[0] = 1
     soon = time.monotonic() + SOON_S
@@ -45,7 +45,7 @@ def until(is_so: Any) -> None:
 
 
 def check_goes_on(worker: Any, handle: Any) -> None:
-    """A run, and a replay, of one task each."""
+    """Check that a run and a replay of one task each still work."""
     row = worker.shared_array((4,), "int64")
 
     def graph(orch: Any, args: Any, config: Any) -> None:
@@ -129,7 +129,7 @@ def test_memory_that_encloses_an_argument_is_not_captured(make: Any) -> None:
 
 @pytest.fixture
 def replaying(make: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Return a Worker in the middle of the submits of a replay, its orchestrator, and a handle."""
+    """Provide a Worker in the middle of a replay's submits, the orchestrator, and a handle."""
     worker = make(num_sub_workers=1, heap_ring_size=1 << 14)
     gate, handle = worker.register(tell_and_wait), worker.register(touch)
     flags = worker.shared_array((2,), "int64")
@@ -162,7 +162,7 @@ def replaying(make: Any) -> Iterator[tuple[Any, Any, Any]]:
     assert ended == [True]
 
 
-def test_nobody_adds_to_a_run_while_a_replay_does(replaying: Any) -> None:
+def test_no_other_call_adds_to_a_run_during_a_replay(replaying: Any) -> None:
     worker, orch, handle = replaying
     row = worker.shared_array((4,), "int64")
     for submit in (
@@ -187,7 +187,7 @@ def test_a_replay_that_comes_second_leaves_the_run_of_another_thread_alone(
     with monkeypatch.context() as patch:
 
         def none_yet(self: Runs) -> bool:
-            """Report that no run is open, and let another thread begin one."""
+            """Let another session begin after this check, which finds no open run."""
             patch.undo()
             other.__enter__()
             return False

@@ -21,7 +21,7 @@ def tell_process(args: Any) -> None:
 
 
 def meet(args: Any) -> None:
-    """Record this process, and wait until all members have done so."""
+    """Record the process of this member, and wait until all members have done so."""
     found = args.tensor(0)
     found[args.scalar(0)] = os.getpid()
     limit = time.monotonic() + PATIENCE_S
@@ -88,8 +88,10 @@ def test_a_hint_is_replayed_and_delays_nothing(make: Any) -> None:
     for _ in range(3):
         found[:] = 0
         worker.replay(captured, given((found, INOUT)))
-        assert known.index(found[0]) == 1, "it had free space"
-        assert {known.index(pid) for pid in found[1:]} == {0, 2}, "then it had none"
+        assert known.index(found[0]) == 1, "child 1 had free space for the first task"
+        assert {known.index(pid) for pid in found[1:]} == {0, 2}, (
+            "child 1 had no free space for the others"
+        )
 
 
 def test_the_wishes_of_a_group_are_replayed(make: Any) -> None:
@@ -127,7 +129,7 @@ def test_the_policy_chooses_in_a_replay(make: Any) -> None:
             orch.submit_sub(handle, given((args.tensors[0], INOUT)))
 
     captured = worker.capture(graph, given((found, INOUT)))
-    assert asked == [], "pins leave nothing to choose, and a capture runs nothing"
+    assert asked == [], "no policy call is needed for pins or a capture"
     for replays in range(1, 4):
         found[:] = 0
         worker.replay(captured, given((found, INOUT)))

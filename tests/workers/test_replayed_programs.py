@@ -36,7 +36,7 @@ def all_of(rows: Any) -> TaskArgs:
 
 
 def begin(rows: Any, seed: int) -> Any:
-    """Fill the arrays with the initial values of each program."""
+    """Fill the arrays with the initial values for a seed, and return a copy of them."""
     rows[:] = np.arange(len(rows) * WORDS).reshape(rows.shape) * 7 + seed % 1000
     return rows.copy()
 

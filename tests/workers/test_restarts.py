@@ -37,7 +37,7 @@ def hang(out: Out) -> None:
 
 
 class Gate:
-    """Holds back each child that is started from now on, before its body runs."""
+    """A gate at which each child that is started from now on waits, before its body runs."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._reading, self._writing = os.pipe()
@@ -89,11 +89,11 @@ def test_answers_deadlines_and_deaths_are_seen_while_a_child_starts(make, gate) 
     worker.init()
     entrance = gate()
     kill(child_pids()[0])
-    still_works(worker)  # on the other one
+    still_works(worker)  # on the other child
     with pytest.raises(ChildHungError), worker.session() as s:
         s.submit(hang, out, timeout_s=0.1)
     assert worker.statistics()["deaths"] == 2
-    assert worker.statistics()["restarts"] == 0, "both stand at the gate"
+    assert worker.statistics()["restarts"] == 0, "both new children must wait at the gate"
     entrance.let_in(2)
     assert await_count(worker, "restarts", 2) == 2
     still_works(worker)
@@ -126,7 +126,7 @@ def test_a_child_that_never_becomes_ready_is_given_up_with_its_error(make, gate)
 
 
 def kill_starting(worker: Any) -> None:
-    """Kill the only child, and let the Worker start another one."""
+    """Kill the only child, and check the children until the Worker has started another one."""
     (pid,) = child_pids()
     kill(pid)
     limit = time.monotonic() + PATIENCE_S
@@ -200,7 +200,7 @@ def test_closing_kills_a_child_that_is_starting_at_once(make, gate, monkeypatch)
     check_children(worker)
     worker.close()
     (child,) = started
-    assert child.exit.signal == signal.SIGKILL, "it got no time to end by itself"
+    assert child.exit.signal == signal.SIGKILL, "a child that starts must be killed at once"
 
 
 @pytest.mark.parametrize("is_noticed", [True, False])
@@ -255,6 +255,6 @@ def test_neither_a_child_nor_one_in_its_place_has_a_pipe_of_its_parent(make) -> 
 def pipes(pid: int) -> set[str]:
     found = set()
     for one in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # the descriptor that lists the folder
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of this listing
             found.add(os.readlink(one))
     return {name for name in found if name.startswith("pipe:")}

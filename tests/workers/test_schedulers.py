@@ -101,7 +101,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def example_of(module: ModuleType, end: str) -> str:
-    """Return the code of the example in a module's docstring."""
+    """Return the code of the example in the docstring of a module, up to ``end``."""
     found = re.search(rf"::\n\n((?: {{4}}.*\n|\n)+){end}", module.__doc__ or "")
     assert found is not None
     return textwrap.dedent(found[1])

@@ -127,7 +127,7 @@ def test_handles_can_be_awaited(make) -> None:
 
 
 def test_a_task_ends_while_its_handle_is_polled(make) -> None:
-    """A query does not drive the run; the driver's own thread sends and receives meanwhile."""
+    """Polling the handle does not drive the run; meanwhile the driver's own thread drives it."""
     worker = make(num_sub_workers=1)
     row = worker.shared_array((8,))
     with worker.session() as s:
@@ -207,7 +207,7 @@ def test_callables_reach_children_that_run(make) -> None:
 
 
 class Explosive:
-    """Can be serialised, but not deserialised."""
+    """An object that can be serialised, but not deserialised."""
 
     def __reduce__(self) -> Any:
         return eval, ("1 / 0",)

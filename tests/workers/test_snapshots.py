@@ -75,7 +75,7 @@ def test_frames_that_have_not_begun_use_the_window_until_a_death(make) -> None:
             orch.submit_sub(handle, inout(row, number), retries=1)
 
     worker.run(graph)
-    assert (rows == 1).all(), "what a dead child had half done was put back, once"
+    assert (rows == 1).all(), "each row must be incremented once, despite the deaths"
     assert died.sum() == ROWS // 16
     assert worker.statistics()["snapshot_peak_bytes"] <= KEPT_ROWS * ROW_BYTES
 
@@ -124,7 +124,7 @@ def test_what_never_fits_is_refused_with_the_numbers_while_the_room_is_full(make
 
 
 def test_a_retry_gets_all_arrays_of_its_task_back(make) -> None:
-    """The copies of arrays of different sizes follow each other in memory."""
+    """The copies of arrays of different sizes are adjacent in memory."""
     worker = make(num_sub_workers=1)
     sizes = (3, 8, 130)
     arrays = [worker.shared_array(size, "int64") for size in sizes]

@@ -1,4 +1,4 @@
-"""A start that fails, a second start, and a fork of the program that uses the Worker."""
+"""A failed start and its repetition, and a fork of the program that tries to use the Worker."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_child_that_cannot_start_leaves_the_worker_as_it_was(make, monkeypatch
         patched.setattr(WorkerNode, "start_as_child", start_as_child)
         with pytest.raises(ChildStartError, match="not today"):
             w4.init()
-    assert mapped() == before, "the progress table and heap rings are gone again"
+    assert mapped() == before, "the progress table and heap rings must be unmapped"
     with w4.session() as s:
         assert not s.orchestrator.alloc((4,), "float32").numpy().any()
     assert (array == 0).all()
@@ -116,7 +116,7 @@ def in_a_fork(body: Callable[[], None]) -> str:
             os.write(writing, b"nothing was raised")
         except PtoError as error:
             os.write(writing, f"{type(error).__name__}: {error}".encode())
-        except BaseException:  # noqa: BLE001 - the test shows it
+        except BaseException:  # noqa: BLE001 - the test reports it
             os.write(writing, traceback.format_exc().encode())
         finally:
             os._exit(0)
@@ -127,7 +127,7 @@ def in_a_fork(body: Callable[[], None]) -> str:
     return said
 
 
-# Invariant: A fork of the program cannot use the Worker, and ends nothing of it.
+# Invariant: A fork of the program cannot use the Worker, and its exit ends no part of the Worker.
 def test_a_fork_of_the_program_cannot_use_the_worker(make) -> None:
     worker = make(num_sub_workers=1)
     handle = worker.register(nothing)
@@ -179,7 +179,7 @@ def test_a_callable_that_is_registered_during_a_restart_reaches_the_child(
 
 
 def test_too_few_descriptors_are_reported_and_no_child_is_left(make, monkeypatch) -> None:
-    """When opening its pidfd fails, the child already runs."""
+    """The child already runs when opening its pidfd fails, so it must be ended."""
     worker = make(num_sub_workers=2)
     opened, real = [], os.pidfd_open
 

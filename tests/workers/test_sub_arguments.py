@@ -14,7 +14,7 @@ from pto_core import TensorArgType
 
 
 class Marker:
-    """A callable object that writes the number of its tensors into its own array."""
+    """A callable object that writes the number of its arguments' tensors into its own array."""
 
     def __init__(self, array: Any) -> None:
         self._array = array

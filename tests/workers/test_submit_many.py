@@ -37,7 +37,7 @@ def test_each_task_gets_its_part_and_its_row(make):
         parts.add_scalar(2)
         numbers = orch.submit_sub_many(handle, parts, factors)
         assert len(numbers) == 1000
-        # It runs after the parts that it overlaps.
+        # This second call overlaps the parts of the first, so its tasks run after them.
         orch.submit_sub_many(handle, parts, factors)
 
     w.run(graph)
@@ -103,7 +103,7 @@ def test_tasks_run_while_the_graph_function_does_other_work(make):
 
 
 def test_a_program_that_would_wait_forever_gets_a_deadlock_error(make):
-    """The proof is immediate: see pto_core/native_tests/deadlock_test.cpp."""
+    """The proof of the deadlock is immediate: see pto_core/native_tests/deadlock_test.cpp."""
     w = make(num_sub_workers=1)
 
     def graph(orch, args, cfg):

@@ -1,4 +1,4 @@
-"""Children that request it receive the use of each tensor; other frames contain zeros instead."""
+"""Children that request the uses of tensors receive them; frames of others contain zeros."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def mixed(make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MakeMixed:
 
 
 def uses(child: int) -> list[list[int]]:
-    """Return the uses in each task frame of a child; all other bytes must be zero."""
+    """Return the uses in each task frame of a child; require that all other bytes are zero."""
     pads = [pads_of(frame) for frame in recorded.get(PATHS[child], [])]
     assert all(pad[1:] == bytes(5) for frame in pads for pad in frame)
     return [[pad[0] for pad in frame] for frame in pads]
 
 
 def stated(*tags: TensorArgType, allocated: tuple[int, ...] = ()) -> list[int]:
-    """Return the uses of tensors with these tags."""
+    """Return the expected uses of tensors with these tags."""
     return [tag + 1 + (ALLOCATED if i in allocated else 0) for i, tag in enumerate(tags)]
 
 
@@ -64,7 +64,7 @@ def buffer() -> ContinuousTensor:
 
 
 def all_tags(rows: Any) -> Any:
-    """Make arguments with each tag, and an OUTPUT without memory."""
+    """Make arguments with a row for each tag, and an OUTPUT without memory."""
     return given(
         *((row, tag) for row, tag in zip(rows, (IN, OUT, INOUT, EXISTING, NO_DEP), strict=True)),
         (buffer(), OUT),
@@ -144,7 +144,7 @@ def test_replays(mixed: MakeMixed, is_known: bool) -> None:
 
 
 def die_once(args: Any) -> None:
-    """Write a byte, and exit if it was the first."""
+    """Exit if this is the first call, which the state of the descriptor records."""
     if not os.get_blocking(args.scalar(0)):
         return
     os.set_blocking(args.scalar(0), False)

@@ -1,7 +1,7 @@
-"""Pairs of calls on two threads: each call keeps its promise or raises a documented error.
+"""Pairs of calls on two threads: each call has its documented effect or error.
 
-The first call is stopped midway, where it runs code of the program or waits for a child. The second
-call runs meanwhile, to its end or until it waits for the first.
+The first call is stopped midway, where it runs code of the program or waits for a child. Meanwhile
+the second call runs to its end, or until it waits for the first call.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class Gate:
 
 
 def pass_gate(args: Any) -> None:
-    """Stop a task in the child."""
+    """Stop this task, which runs in a child."""
     row = args.tensor(0)
     Gate(Path(bytes(row[row != 0]).decode()))()
 
 
 class InParent:
-    """A callable that stops while it is serialised, before any child has it."""
+    """A callable that stops the parent while it is serialised, before any child has it."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -95,7 +95,7 @@ class InChild:
 
 
 class Forgotten:
-    """A callable that stops the child that removes it."""
+    """A callable that stops a child while the child removes it."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate, self._process = gate, os.getpid()
@@ -127,7 +127,7 @@ def stopped_add_one(gate: Gate) -> Any:
 
 
 class Shape(Sequence[int]):
-    """A shape that stops when it is read."""
+    """A shape that stops the thread that reads it."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -141,7 +141,7 @@ class Shape(Sequence[int]):
 
 
 class Forks:
-    """Stops this process before its first fork, or its children after theirs."""
+    """Functions that stop this process before a fork, or its children after their fork."""
 
     before: Callable[[], None] | None = None
     in_child: Callable[[], None] | None = None
@@ -233,7 +233,7 @@ class World:
         return self.worker.replay(self.captured)
 
     def close_inside(self) -> None:
-        """Stop the children, so that they do not end before the gate opens."""
+        """Close with stopped children, so that they do not end before the gate opens."""
         children = psutil.Process().children()
         for child in children:
             child.suspend()
@@ -345,7 +345,7 @@ class World:
             )
 
     def check_everywhere(self, handle: CallableHandle, rows: Any) -> None:
-        """Run a function in each child at once."""
+        """Run a function in all children at once, and check its effect."""
         rows[:] = 0
         self.worker.run(
             lambda orch, args, config: orch.submit_sub_group(
@@ -371,7 +371,7 @@ class Call:
     def _run(self) -> None:
         try:
             self.value = self._act()
-        except BaseException as error:  # noqa: BLE001 - the test looks at it
+        except BaseException as error:  # noqa: BLE001 - the test checks it
             self.error = error
 
     def end(self) -> None:

@@ -76,7 +76,7 @@ def test_failures_in_one_thread_do_not_affect_another(make) -> None:
     def work() -> None:
         try:
             bump_often(quiet, 5 * RUNS)
-        except BaseException as error:  # noqa: BLE001 - the test tells it
+        except BaseException as error:  # noqa: BLE001 - the test reports it
             problems.append(error)
 
     thread = threading.Thread(target=work)

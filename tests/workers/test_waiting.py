@@ -1,4 +1,4 @@
-"""Handles of tasks that are held back: the effect of timeouts, and the order of ends."""
+"""Handles of tasks that wait at a gate: the effect of timeouts, and the order of ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT_S = 60
 
 
 class Gate:
-    """Holds a task back until it is opened, at the latest when its block ends."""
+    """A gate at which a task waits until open() is called or the block ends."""
 
     def __init__(self) -> None:
         self.entrance, self._exit = os.pipe()
@@ -92,7 +92,7 @@ def test_a_failure_is_no_timeout(make, gate) -> None:
 def test_an_edge_that_no_tensor_shows_holds_a_task_on_another_child(
     make, gate, other_gate, has_edge
 ) -> None:
-    """Without the edge, the child would run the task at once, so the test can fail."""
+    """Without the edge, the other child runs the task at once; this shows that the edge matters."""
     worker = make(num_sub_workers=2, child_window=1)
     rows = worker.shared_array((3, 8))
 

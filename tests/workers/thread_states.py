@@ -7,13 +7,13 @@ from pathlib import Path
 
 LIMIT_S = 20
 SAMPLES = 5
-"""A thread that only waits for the GIL is awake in one of several samples."""
+"""The number of samples: a thread that only waits for the GIL is awake in one of them."""
 
 
 def await_blocked(native_id: int | None, samples: int = SAMPLES) -> None:
     """Wait until a thread of this process sleeps in several samples in a row, or has ended.
 
-    Between the samples this thread releases the GIL.
+    This thread releases the GIL between the samples.
     """
     stat = Path(f"/proc/self/task/{native_id}/stat")
     limit, asleep = time.monotonic() + LIMIT_S, 0

@@ -88,7 +88,7 @@ def test_a_broken_plugin_does_not_hide_an_invalid_key(plugins, tmp_path):
     assert read(tmp_path, environ={"PTO_BLUE_LEVEL": "2"}).warnings == ()
 
 
-def test_variables_that_nobody_reads_are_warned_about(plugins, tmp_path):
+def test_unused_variables_are_warned_about(plugins, tmp_path):
     environ = {
         "PTO_RED_LEVL": "1",
         "PTO2_RING_HEAP": "4096",

@@ -81,7 +81,7 @@ def test_a_kernel_failure_on_the_last_core_names_it(runtime: str, tmp_path: Path
     assert (caught.value.task, caught.value.core) == (47, 71)
 
 
-def test_variables_of_a_failed_kernel_are_let_go(device: Device) -> None:
+def test_variables_of_a_failed_kernel_are_released(device: Device) -> None:
     """The variables are views of device memory; reading one after the device closed would crash."""
 
     @kernel(core="aiv")

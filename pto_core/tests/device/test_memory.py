@@ -203,7 +203,7 @@ def test_nothing_is_left_after_close(runtime: str, threads: Any) -> None:
     assert len(os.listdir("/proc/self/fd")) == len(files)
 
 
-def test_arguments_are_let_go(device: Device) -> None:
+def test_arguments_are_released(device: Device) -> None:
     values = np.zeros(3)
     reference = weakref.ref(values)
     device.run(graph, values)

@@ -178,7 +178,7 @@ class TestFailures:
         assert failure.exception is None
 
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-    def test_that_cannot_be_described_are_told(self) -> None:
+    def test_without_a_text_are_reported(self) -> None:
         class Nameless(Exception):
             def __str__(self) -> str:
                 raise SystemExit
@@ -186,7 +186,7 @@ class TestFailures:
         failure = failure_of(self.fail(Nameless()))
         assert "could not" in failure.message
 
-    def test_let_go_of_the_arguments(self) -> None:
+    def test_release_the_arguments(self) -> None:
         child = Child()
         kept: list = []
 

@@ -201,7 +201,7 @@ def test_the_end_of_the_interpreter_ends_them(is_gone) -> None:
     assert done.stderr == ""
 
 
-def test_a_forked_copy_ends_nobody(processes) -> None:
+def test_a_forked_copy_ends_no_child(processes) -> None:
     """A process that the user forks has inherited the list; its exit handlers run."""
     (pid,) = processes.start([plan(waiting)])
     program_pid = os.fork()

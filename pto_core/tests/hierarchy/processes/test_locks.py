@@ -23,7 +23,7 @@ def ended_child() -> ChildProcess:
     return ChildProcess(0, "L3/sub0", pid)
 
 
-def test_who_closes_a_descriptor_and_who_may_fork_do_not_wait_for_each_other() -> None:
+def test_closing_a_descriptor_and_forking_do_not_deadlock() -> None:
     """A forking thread waits for drivers' own threads, which close descriptors of children."""
     process = ended_child()
     descriptor = process.pidfd
@@ -41,7 +41,7 @@ def test_who_closes_a_descriptor_and_who_may_fork_do_not_wait_for_each_other() -
     assert process.pidfd == -1
 
 
-def test_what_had_to_wait_is_done_by_whoever_lets_go_of_the_lock_last() -> None:
+def test_deferred_actions_run_at_the_last_release_of_the_lock() -> None:
     lock, done = ForkLock(), []
     with lock:
         with lock:
