@@ -1,4 +1,4 @@
-"""A case for both build-graph runtimes, `pto run` on it, and a check for remains."""
+"""A case for both build-graph runtimes, `pto run` on it, and a check that nothing is left."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ extern "C" void kernel_entry(int64_t* args) {{
 }}
 """
 
-# A source that takes a compiler minutes, so that a compiler that survives is found.
+# A source that takes a compiler minutes, so that a test finds a compiler that was not ended.
 SLOW_TO_COMPILE = """
 #include <cstdint>
 template <long N> constexpr long count() {{
@@ -116,7 +116,7 @@ SOURCES = {"host_build_graph": ("host.cpp", HOST), "aicpu_build_graph": ("aicpu.
 
 
 class Run(subprocess.Popen[str]):
-    """A command that ends within a limit; otherwise the test shows the state of its processes."""
+    """A command that must end within a limit; otherwise the test shows what its processes do."""
 
     def communicate(
         self, input: str | None = None, timeout: float | None = None
@@ -131,7 +131,7 @@ class Run(subprocess.Popen[str]):
             raise AssertionError(f"runs on after {limit_s} s: {doing}\n{errors}") from None
 
     def until_said(self, text: str) -> None:
-        """Wait until it has written this text among its errors."""
+        """Wait until the command has written this text to standard error."""
         assert self.stderr is not None
         heard, deadline = b"", time.monotonic() + LIMIT_S
         while text.encode() not in heard:
@@ -175,14 +175,14 @@ class Case:
         return self
 
     def golden(self, count: int) -> Case:
-        """Accept arrays of ``count`` floats."""
+        """Write a reference with arrays of ``count`` floats."""
         return self.write("golden.py", GOLDEN.format(count=count))
 
     def config(self, lines: str = "") -> Case:
         return self.write("kernels/kernel_config.py", CONFIG + lines)
 
     def kernel(self, statement: str = "") -> Case:
-        """Begin the kernel with ``statement``, which can use ``a`` and ``f``."""
+        """Write a kernel that begins with ``statement``, which can use ``a`` and ``f``."""
         return self.write("kernels/twice.cpp", KERNEL.format(statement=statement))
 
     def slow_to_compile(self, name: str, salt: int) -> Case:
@@ -190,9 +190,9 @@ class Case:
         return self.write(f"kernels/{name}", SLOW_TO_COMPILE.format(salt=salt))
 
     def graph(self, runtime: str, statement: str = "") -> Case:
-        """Make the orchestration for ``runtime`` execute ``statement`` before it adds its one task.
+        """Write an orchestration that executes ``statement`` before it adds its one task.
 
-        ``add()`` adds a task and returns whether that succeeded; on the host there is
+        ``add()`` adds a task and returns whether that succeeded. For host_build_graph there is also
         ``copy_back()``.
         """
         name, source = SOURCES[runtime]
@@ -235,7 +235,7 @@ class Case:
         return document
 
     def leftovers(self, *, within_cache: bool = True) -> list[str]:
-        """Return processes and files that should not be left; ending processes have some time."""
+        """Return the processes and files that are left after a time in which processes can end."""
         deadline = time.monotonic() + PATIENCE_S
         while (found := self._leftovers(within_cache)) and time.monotonic() < deadline:
             time.sleep(0.01)

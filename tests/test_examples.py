@@ -172,7 +172,7 @@ def test_every_case_is_listed(example: str) -> None:
 def test_readme_fits_on_a_screen(example: str) -> None:
     text = (EXAMPLES / example / "README.md").read_text()
     assert len(text.splitlines()) <= README_LINES_MAX
-    assert f"examples/{example}" in text, "the README names the command that runs the example"
+    assert f"examples/{example}" in text, "the README names no command that runs the example"
 
 
 @pytest.mark.parametrize(("example", "runtime", "case"), RUNS)
@@ -270,7 +270,7 @@ def test_rings_shorter_than_the_graph_block_and_recycle(case: str) -> None:
     report = run_case(EXAMPLES / BATCH_ATTENTION, case, settings=SMALL_WINDOW)
     statistics = report.check().statistics
     assert statistics["tasks_retired"] == TASKS[BATCH_ATTENTION][case]
-    assert statistics["ring1_tasks_peak"] == 15, "16 slots hold 15 tasks, so slots are recycled"
+    assert statistics["ring1_tasks_peak"] == 15, "of 16 slots, not 15 were used at the peak"
     assert statistics["blocked_on_tasks"] >= 1
 
 

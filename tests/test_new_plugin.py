@@ -1,7 +1,7 @@
 """A plugin that `pto new plugin` writes satisfies its contract without changes.
 
-The native ones are built by CMake alone here, without optimisation and beside their sources. No
-installer is used; the packaging tests show that one can install them.
+The native plugins are built by CMake alone, without optimisation, next to their sources. No
+installer is used; the packaging tests install such plugins.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "writing-a-plugin.md"
 SHOWN = ("pyproject.toml", "CMakeLists.txt", "src/pto_backend_mychip/__init__.py")
 # The minimum number of tests for each family: fewer means that a contract was not collected.
 TESTS = {"backend": 70, "runtime": 30, "transport": 20, "link": 20, "scheduler": 3}
-# The tests of the backend do not check this: a submit that waits for space that the backend must
-# free.
+# The tests of a runtime, on the new backend: a submit waits for space that the backend must free.
+# The tests of a backend do not check that.
 WAITING_RUNTIME = """
 from pto_core.testing import RuntimeContract
 

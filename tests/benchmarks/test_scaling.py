@@ -19,7 +19,7 @@ def test_the_table_has_the_error_at_the_held_out_point() -> None:
         count: dict.fromkeys((one.name for one in (*QUANTITIES, *ELAPSED)), 3.0 * count + 1)
         for count in (1, 2, 4)
     }
-    samples[2] = dict.fromkeys(samples[2], 5.0)  # the line predicts 7
+    samples[2] = dict.fromkeys(samples[2], 5.0)  # the line through the other points predicts 7
     first = tables(samples, 2, 1000)[2].split(" | ")
     assert first[2:] == ["1.00", "3.00", "7.00", "5.00", "+40%", "3,001 |"]
     assert tables(samples, 2, 1000)[-1].endswith("| 4.00 | 5.00 | 13.00 |")

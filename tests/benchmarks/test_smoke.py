@@ -90,7 +90,7 @@ for keys in ("without keys", "with CURVE"):
         f"remote, 32 sessions with equal work, slowest over median, {keys}": ("x", 1.5),
     }
 PARKED = ("one child", "two children")
-# With two repeats each figure has two samples, except these.
+# With two repeats, each figure has two samples, except for these figures.
 SAMPLES = {"private dirty memory of a child": 4, "1,000,000 waiting tasks of one tensor": 1}
 GRAPHS = ("independent", "8 chains", "single chain")
 
@@ -203,7 +203,7 @@ def test_wrong_arguments_are_refused(wrong: list[str]) -> None:
 
 
 def without_reason(page: str) -> list[str]:
-    """Return the rows that miss their budget and that the list in the page does not explain."""
+    """Return the rows that miss their budget without an explanation in the list of the page."""
     given = re.search(r"^The following limits(?:.+\n)+\n((?:- .+\n|  .+\n)+)", page, re.MULTILINE)
     assert given is not None
     starts = tuple(re.findall(r"`([^`]+)`", given[1]))

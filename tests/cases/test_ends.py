@@ -30,11 +30,11 @@ ORCHESTRATION = {"source": "python.py", "function_name": "graph"}
 """
 FOREVER = "for (volatile int64_t i = 0;; i = i + 1) {}"
 LIMIT_S = 8
-"""The limit of a case that must reach a certain place first, even on a busy machine."""
+"""The time limit of a case that must first reach a certain place, even on a busy machine."""
 
 
 def assert_all_is_well(case) -> None:
-    """After a correction, the case runs on the same machine, and nothing is left behind."""
+    """Require that nothing is left, and that the corrected case runs on the same machine."""
     assert case.leftovers() == []
     done = case.kernel("").run("-q")
     assert done.returncode == 0, done.stderr
@@ -56,7 +56,7 @@ def test_crash_names_kernel_task_and_core(case, name: str) -> None:
 
 def test_kernel_that_never_returns(case) -> None:
     case.kernel(f"if (a[0] == 2.0f) {{ {FOREVER} }}")
-    # compiles the kernel, without a time limit
+    # compile the kernel first, without a time limit
     assert case.run("-q", "--case", "second").returncode == 0
     done = case.run("--timeout", str(LIMIT_S))
     assert done.returncode == 4
@@ -127,7 +127,7 @@ def test_our_start_time_does_not_count_against_the_limit(case, tmp_path: Path) -
 
 @pytest.fixture
 def uncompiled(case):
-    """The limit of a case that must not end while it is being compiled."""
+    """Return a case in Python, because a compilation would use up its time limit."""
     case.write("kernels/kernel_config.py", PYTHON_CONFIG)
     return case.write("kernels/python.py", "def graph(rt, a, f, n):\n    pass\n")
 
@@ -156,7 +156,7 @@ def test_time_limit_in_generate_inputs(uncompiled) -> None:
 
 
 def test_time_limit_in_an_import_that_makes_something_else_of_it(uncompiled) -> None:
-    """Acts like an extension module that is interrupted during its initialisation."""
+    """The case acts like an extension module that is interrupted during its initialisation."""
     case = uncompiled
     golden = (case.folder / "golden.py").read_text()
     ending = "raise ImportError('Encountered an error while initializing the extension.')"
@@ -174,7 +174,8 @@ def test_time_limit_in_an_orchestration(case) -> None:
     graph = (case.folder / "kernels/host.cpp").read_text()
     spin = f"if (*reinterpret_cast<float*>(args[0]) == 5.0f) {{ {FOREVER} }}\n  const size_t"
     case.write("kernels/host.cpp", graph.replace("const size_t", spin, 1))
-    assert case.run("-q").returncode == 0  # the build, which has a separate time limit
+    # compile the orchestration first, because a build has a separate time limit
+    assert case.run("-q").returncode == 0
     done = case.run("--case", "second", "--timeout", str(LIMIT_S))
     assert done.returncode == 4
     assert "the orchestration did not return; check it for an endless loop" in done.stderr
@@ -226,7 +227,8 @@ def test_what_user_code_starts_is_not_waited_for(case, survivor: str) -> None:
     case.write("golden.py", golden + f"    {SURVIVORS[survivor]}\n")
     done = case.run("-q", "--timeout", "60")
     assert (done.returncode, done.stdout.count("passed")) == (0, 1), done.stderr
-    if "pid" in done.stderr:  # it left our process group, so this test does not end it
+    # it is in another session, so the run does not end it, but the test must
+    if "pid" in done.stderr:
         os.kill(int(done.stderr.split("pid ")[1]), signal.SIGKILL)
     assert case.leftovers() == []
 
@@ -292,7 +294,7 @@ def test_interrupt_in_each_phase(case, phase: str) -> None:
     print("seed", seed)
     run = interrupted_at(case, phase, random.Random(seed))
     if phase == "compile":
-        # Wait until the compiler runs, to stop at any moment of the compilation.
+        # Wait until the compiler runs, so that the signal arrives during the compilation.
         while not any("cc1plus" in line for line in case.processes()):
             assert run.poll() is None
     run.send_signal(signal.SIGINT)
@@ -316,7 +318,8 @@ def test_interrupt_at_random_instants(case, request) -> None:
         run = case.start("--repeat", "20")
         after_s = random_.uniform(0.1, 1.2)
         with selectors.DefaultSelector() as selector:
-            # The pipe closes when the process ends, so this waits for the end or the timeout.
+            # The descriptor is readable when the process has ended: wait for that, at most
+            # `after_s`.
             descriptor = os.pidfd_open(run.pid)
             selector.register(descriptor, selectors.EVENT_READ)
             selector.select(after_s)
@@ -337,13 +340,13 @@ def test_a_killed_parent_ends_all_its_processes(case, phase: str) -> None:
             assert run.poll() is None
     run.kill()
     run.communicate()
-    # Two seconds are too short to clean up on any machine, so the next run must do the rest.
+    # The cache may still have files of the killed run; the next run removes them.
     assert case.leftovers(within_cache=False) == []
     assert case.kernel("").run("-q").returncode == 0
     assert case.leftovers() == []
 
 
-# The child dies while its compiler, which continues to run, writes into the scratch folder.
+# A program that dies while its compiler continues to write into the scratch folder.
 DIES_AMID_A_BUILD = """
 import os, signal, subprocess
 from pathlib import Path

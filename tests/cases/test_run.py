@@ -49,11 +49,11 @@ def test_quiet_silent_and_verbose(case) -> None:
         "tasks taken",
     ):
         assert label in verbose
-    assert re.search(r"AIV tasks +1: (0 )*1\n", verbose), "the core that got the task is shown"
+    assert re.search(r"AIV tasks +1: (0 )*1\n", verbose), "the core that got the task is not shown"
     labels = [re.split(r"\s{2,}", line.strip())[0] for line in verbose.splitlines()[1:]]
-    assert len(labels) == len(set(labels)), "nothing is said twice"
+    assert len(labels) == len(set(labels)), "a label is shown twice"
     starts = {re.match(r"  \S+(?: \S+)*\s{2,}", line).end() for line in verbose.splitlines()[1:]}
-    assert len(starts) == 1, "the columns are aligned"
+    assert len(starts) == 1, "the columns are not aligned"
 
 
 def test_json(case) -> None:
@@ -95,8 +95,8 @@ def test_terminal(case) -> None:
     os.close(parent)
     assert run.wait() == 0
     shown = text.decode()
-    assert "compiling" in shown, "there was progress"
-    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h"), "the cursor is back"
+    assert "compiling" in shown, "no progress was shown"
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h"), "the cursor is still hidden"
     table = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
     assert "first: passed" in table
     assert "largest error" in table
@@ -141,7 +141,7 @@ def test_all_runs_every_case_and_the_worst_code_wins(case) -> None:
     case.kernel("if (a[0] == 2.0f) *reinterpret_cast<volatile int*>(16) = 1;")
     document = case.json("--all")
     outcome = {report["case"]: report["exit_code"] for report in document["cases"]}
-    assert outcome == {"zero": 0, "first": 4, "second": 1}, "a crash stops no other case"
+    assert outcome == {"zero": 0, "first": 4, "second": 1}, "a crash changed another case"
     assert document["exit_code"] == 4
     assert case.leftovers() == []
 
@@ -206,7 +206,7 @@ def test_a_sweep_that_loses_its_process_counts_the_seed_that_failed(case) -> Non
 
 @pytest.mark.parametrize("crashes", [False, True])
 def test_a_sweep_stops_at_the_first_failure_and_names_a_command_to_repeat_it(case, crashes) -> None:
-    # The number of the call in this process stands for a choice that a seed makes.
+    # The fourth call in a process fails, in place of a failure that depends on the seed.
     golden = (case.folder / "golden.py").read_text()
     fails = "ctypes.string_at(16)" if crashes else "tensors['f'][5] = 0"
     check = f"    global calls; calls += 1\n    if calls == 4: {fails}\n"
@@ -217,7 +217,7 @@ def test_a_sweep_stops_at_the_first_failure_and_names_a_command_to_repeat_it(cas
     command = next(line for line in done.stderr.splitlines() if note in line).partition(note)[2]
     assert command.endswith("--case first --seed 3")
     words = shlex.split(command)
-    assert case.command(*words[1:]).returncode == 0, "the command works; here the seed is innocent"
+    assert case.command(*words[1:]).returncode == 0, "the printed command failed"
 
 
 def test_backend_from_the_environment_and_from_the_case(case, monkeypatch) -> None:
@@ -457,7 +457,7 @@ def test_python_that_exits_is_a_failure(python_case, place: str) -> None:
     assert "SystemExit" in text
     assert place in error.message
     assert ("task 0" in text) == (place == "kernel")
-    assert "sys.exit(0)" in text, "the traceback is there"
+    assert "sys.exit(0)" in text, "the traceback is missing"
 
 
 def test_python_orchestration_that_raises_brings_its_traceback(python_case) -> None:

@@ -111,7 +111,7 @@ extern "C" void aicpu_orchestration_entry(PTO2Runtime* rt, uint64_t* args, int) 
 }
 """
 WINDOW, HEAP, POOL = "pto2.task_window", "pto2.heap", "pto2.dep_pool"
-# The setting of the run, a part of the error, and the setting that the error must advise.
+# For each row: settings of the run, parts of the error, and the setting that it must advise.
 ANSWERS = {
     "tasks": ((f"{WINDOW}=4",), ["deadlock", "task ring of ring 1"], f"{WINDOW}=16"),
     "outputs": ((f"{HEAP}=32K",), ["deadlock", "heap ring of ring 1"], f"{HEAP}=49152"),

@@ -59,7 +59,7 @@ class Task:
     pins: list[int] = field(default_factory=list)
     is_hint: bool = False
     after: int | None = None
-    """Earlier tasks, by index, that it also waits for."""
+    """An earlier task, by index, that this task also waits for."""
     pause_us: int = 0
 
 
@@ -89,7 +89,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Children:
-    """The children by kind. A chip's task takes one array to read and one to write."""
+    """The children by kind. A task of a chip reads one array and writes one."""
 
     next_level: int
     subs: int
@@ -163,7 +163,7 @@ class Generator:
         return Member(arrays, tags)
 
     def _allocate(self, arrays: list[int], place: int) -> None:
-        """Make a task write to a new array, which later tasks of its scope may use."""
+        """Make a task write to a new array, which later tasks of its scope can use."""
         if len(self._scopes[-1]) < ALLOCATED_IN_A_SCOPE:
             self._program.steps.append(Allocate(self._arrays))
             self._scopes[-1].append(self._arrays)

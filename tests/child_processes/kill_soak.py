@@ -35,7 +35,7 @@ from subject import Fault, Subject
 WORKERS_OF_A_PROCESS = 25
 SILENCE_S = 120
 SOON_S = 1.0
-"""Seconds in which all processes below a killed process must be gone."""
+"""Seconds in which the processes below a killed top process should end; longer ends are counted."""
 FAULTS_SHOWN = 20
 TOP_IS_KILLED = 0.04
 
@@ -49,7 +49,7 @@ class Observer:
     """Observes one subject process through its Workers, and kills its processes."""
 
     phases: ClassVar = {"init": 0.05, "run": 0.75, "close": 0.15}
-    """The rate of kills in each phase."""
+    """The probability that a phase has kills."""
 
     subject: Subject
     counts: Counter[str]
@@ -147,7 +147,7 @@ class Observer:
         raise TopKilled
 
     def _compare(self) -> None:
-        """Require the same resources as before. Processes that are ending have some time."""
+        """Require the same resources as before, after a time in which processes can end."""
         assert self.before is not None
         deadline = time.monotonic() + PATIENCE_S
         while found := Sight.of(self.subject.pid).differences(self.before):

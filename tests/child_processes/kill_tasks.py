@@ -65,7 +65,7 @@ def on_chip(rt: Any, x: In, y: InOut, number: int, member: int, behaviour: int, 
 def on_graph_chip(
     rt: Any, x: In, y: InOut, number: int, member: int, behaviour: int, *rest: int
 ) -> None:
-    """The task of a chip child whose runtime takes explicit edges."""
+    """The task of a chip child whose runtime requires explicit edges."""
     enter(number, member, behaviour)
     rt.publish(rt.add_task(mix, (x, number, rest[0], y)))
     ended[number, member] += 1

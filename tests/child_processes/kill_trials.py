@@ -21,7 +21,7 @@ class Wrong(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """The reactions of a Worker to deaths."""
+    """The effects of deaths on a Worker: how much a death may lose, and whether it is final."""
 
     lost_by_death: int
     groups_lost_by_death: int
@@ -63,11 +63,11 @@ class Trial:
         kill_tasks.begun[:] = kill_tasks.ended[:] = 0
 
     def may_begin_poisoned(self, kills: int) -> bool:
-        """Whether a poisoned task may have begun."""
+        """Return whether a poisoned task may have begun."""
         return False
 
     def is_loss(self, error: Any) -> bool:
-        """Whether a task failed because of a kill."""
+        """Return whether a task failed because of a kill."""
         return isinstance(error, ChildDiedError) or "SIGKILL" in str(error)
 
     def counts(self) -> tuple[Any, Any]:
@@ -119,7 +119,7 @@ class Trial:
             hosted = {n for n in no_retry if self.limits.has_hosts and not tasks[n].is_sub}
             due = always | (no_retry - hosted)
             poisoned, _ = kill_graphs.in_order(self.program, raised, self.memory.copy())
-            expect(due - poisoned == raised, f"failed {raised}, not {due}")
+            expect(due - poisoned == raised, f"tasks {raised} failed, not {due}")
             expect(not lost, f"tasks {lost} were lost without a kill")
         if lost and not self._is_short():
             singles_most = self.limits.lost_by_death * kills
@@ -131,7 +131,7 @@ class Trial:
             expect(len(groups) <= groups_most, f"{kills} kills lost too many groups: {found}")
 
     def _is_short(self) -> bool:
-        """Whether there are fewer children than at the start."""
+        """Return whether there are fewer children than at the start."""
         counts = self.worker.statistics()
         return self.limits.deaths_are_final or bool(counts["deaths"] > counts["restarts"])
 

@@ -28,7 +28,7 @@ RUNTIMES = ("tensormap_and_ringbuffer", "host_build_graph")
 
 @dataclass(frozen=True)
 class Shape:
-    """The properties of a Worker, determined by a seed."""
+    """The properties of a Worker, chosen by a seed."""
 
     children: Children
     settings: dict[str, Any]
@@ -116,7 +116,7 @@ def start(worker: Worker, talk: Talk) -> None:
 
 
 def warm_up() -> None:
-    """Create resources that live as long as the process before the first comparison."""
+    """Create all resources that stay until the process ends, before the first comparison."""
     chips = {"platform": "a2a3sim", "runtime": RUNTIMES[0], "device_ids": [0]}
     with Worker(3, num_sub_workers=1, heap_ring_size=HEAP_RINGS[0], **chips) as worker:
         worker.run(lambda orch, args, config: None)

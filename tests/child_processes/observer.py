@@ -25,7 +25,7 @@ SAY_WHERE = signal.SIGUSR2
 WEAK_REFERENCES = ("weakref", "_weakrefset")
 
 _stacks: dict[int, int] = {}
-"""The files to which observed processes write their stacks, by process number."""
+"""The files to which observed processes write their stacks, by process id."""
 
 
 @contextlib.contextmanager
@@ -140,7 +140,7 @@ def clear_frames(error: BaseException | None) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started, oldest first."""
+    """Return the processes that a process has started, oldest first."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):
@@ -149,7 +149,7 @@ def children(pid: int) -> list[int]:
 
 
 def below(pid: int) -> list[int]:
-    """All processes that a process and its descendants have started."""
+    """Return all processes that a process and its descendants have started."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for child in children(pid):
@@ -167,7 +167,7 @@ def mappings(pid: int) -> int:
 
 
 def left_of(pids: list[int]) -> list[int]:
-    """Return the processes that still run or use memory; ending ones have some time."""
+    """Return the processes that are not gone after a time in which they can end."""
     deadline = time.monotonic() + PATIENCE_S
     while left := [pid for pid in pids if not is_gone(pid)]:
         if time.monotonic() > deadline:
@@ -185,6 +185,6 @@ def is_gone(pid: int) -> bool:
 
 
 def spin_until(deadline: float) -> None:
-    """Reduce the timer slack, so that sleeps are as exact as the machine allows."""
+    """Wait without sleeping, because the end of a sleep is less exact."""
     while time.monotonic() < deadline:
         os.sched_yield()

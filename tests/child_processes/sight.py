@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass
 class Sight:
-    """The resources of a process without a Worker."""
+    """The resources of a process at one instant, as far as other processes see them."""
 
     descriptors: Counter[str]
     shared_mappings: Counter[str]

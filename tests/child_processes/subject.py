@@ -46,7 +46,8 @@ class Subject:
                 os.close(answers[1])
                 os.setsid()
                 gc.collect()
-                gc.freeze()  # its inherited resources stay, so that it sees only its own changes
+                # do not collect inherited objects: their release would count as a change
+                gc.freeze()
                 faulthandler.enable(2)
                 faulthandler.register(signal.SIGUSR1, 2, all_threads=True)
                 body(Talk(events[1], answers[0]))
@@ -69,7 +70,7 @@ class Subject:
             got = os.read(self.events, 1 << 16)
             if not got:
                 self.status = os.waitpid(self.pid, 0)[1]
-                raise Fault(f"the top ended without a word, with status {self.status}")
+                raise Fault(f"the process ended without a message, with status {self.status}")
             self.heard += got
         line, _, self.heard = self.heard.partition(b"\n")
         said: dict[str, Any] = json.loads(line)

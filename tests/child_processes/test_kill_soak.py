@@ -1,4 +1,4 @@
-"""The soak test of .ci/nightly with random kills, in a short form."""
+"""A short run of the soak test of .ci/nightly with random kills."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TRIES_MAX = 10
 
 
 def test_kills_lose_no_task_and_leave_no_resource() -> None:
-    """On a busy machine, the top process may be killed before each first run; then continue."""
+    """On a busy machine, a kill may precede each first run; the soak is then repeated."""
     seed = secrets.randbits(31)
     print("first seed", seed)
     for _ in range(TRIES_MAX):

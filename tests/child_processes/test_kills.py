@@ -31,7 +31,7 @@ class Tree:
 
     top: int
     reports: int
-    seen: list[tuple[int, int]]  # process and its level; the top has level 4
+    seen: list[tuple[int, int]]  # process id and level; the top process has level 4
 
     def read(self, wanted: int) -> None:
         """Read reports until that many processes have reported, or the last one has exited."""
@@ -50,7 +50,7 @@ def memory_of_a_worker() -> WorkerMemory:
 
 
 def grow(level: int, path: str, reports: int, announce: Callable[[], None]) -> ChildProcesses:
-    """Report, and start the next level; ``announce`` is called when all of it is ready."""
+    """Report this process, start the next level, and call ``announce`` when that is ready."""
     os.write(reports, struct.pack("<ii", os.getpid(), level))
     processes = ChildProcesses()
     if level > 2:
@@ -127,7 +127,7 @@ def test_a_top_process_killed_during_its_start_leaves_nothing(repetitions, rando
             tree.read(1)
             spin_until(time.monotonic() + random_.uniform(0, 0.04))
             os.kill(tree.top, signal.SIGKILL)
-            # to the end of the pipe: the last process that could write has exited
+            # read to the end of the pipe, when the last process that could write has exited
             tree.read(ALL + 2)
             assert left_of([pid for pid, _ in tree.seen if pid]) == []
 

@@ -31,7 +31,7 @@ from pto_core.errors import ChildDiedError, TaskFailedError
 
 KILLS_MAX = 10
 TOLD_S = 2
-"""Seconds within which the kill of a child with a task ends a run, if it does at all."""
+"""Seconds after which a kill that has not ended the run does not end it any more."""
 COLUMNS = 16
 
 
@@ -103,7 +103,7 @@ def test_a_killed_middle_level_leaves_nothing_in_the_top(pods_killed, random_) -
             spin_until(time.monotonic() + random_.uniform(0, 0.02))
             kill_until_heard(subject, random_, processes, places)
             assert left_of(list(processes)) == []
-            if number > 0:  # the first pod creates resources that live as long as the process
+            if number > 0:  # the first pod creates resources that stay until the process ends
                 assert_same(subject, before, places)
             subject.answer()
 
@@ -113,11 +113,11 @@ def kill_until_heard(
 ) -> None:
     """Kill a host during a run until the run has failed.
 
-    A host without a task at that moment is only restarted; then the new one is killed.
+    A host that has no task when it is killed is only restarted; then the new host is killed.
     ``processes`` and ``places`` are updated.
     """
     for _ in range(KILLS_MAX):
-        # the run has failed in the meantime
+        # if the run has just failed, the process is gone
         with contextlib.suppress(ProcessLookupError, IndexError):
             os.kill(random_.choice(children(subject.pid)), signal.SIGKILL)
         said = subject.hear(TOLD_S)
@@ -150,12 +150,14 @@ class Finishing:
     """Tasks that report, as their last action, which process has to be killed."""
 
     def __init__(self, retries: int, **settings: Any) -> None:
-        self.said = mmap.mmap(-1, mmap.PAGESIZE)  # the observer sees the memory too
+        # memory that the test shares with the observed process
+        self.said = mmap.mmap(-1, mmap.PAGESIZE)
         self.retries = retries
         self.settings = settings
 
     def __call__(self, talk: Talk) -> None:
-        Worker(3, num_sub_workers=1).init().close()  # resources that live as long as the process
+        # creates the resources that stay until the process ends
+        Worker(3, num_sub_workers=1).init().close()
         random_ = random.Random(os.getpid())
         while True:
             gc.collect()

@@ -83,7 +83,7 @@ PROGRAM = """
 EXPECTED = " ".join(["8 16 24 32 40 8"] * 2 + ["48"]) + "\n"
 GUARDED = 'if __name__ == "__main__":\n        main()'
 
-# Acts like the kernel of a notebook: the main module has no file, and code runs in it.
+# A program that acts like the kernel of a notebook: its main module has no file, and runs code.
 KERNEL = """
 import sys, types
 sys.modules["__main__"] = shell = types.ModuleType("__main__")
@@ -138,7 +138,7 @@ def test_the_cells_of_a_notebook(tmp_path: Path) -> None:
 
 
 def test_a_process_of_multiprocessing(tmp_path: Path) -> None:
-    """The main module of the child is called __mp_main__."""
+    """The main module of a child of multiprocessing is called __mp_main__."""
     started = """if __name__ == "__main__":
         import multiprocessing
 

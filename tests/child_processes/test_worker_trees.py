@@ -184,8 +184,9 @@ def test_a_killed_leaf_is_named_by_its_path_at_the_top(repetitions, random_, kin
 def killed(top: int, parent: int, path: str, reports: int, processes: list[int]) -> float:
     """Kill a child during a task; return the time until the top process named it.
 
-    A child without a task at that moment is only restarted; then the new one is killed, until the
-    top process sends a report, perhaps about an earlier kill. ``processes`` is updated.
+    A child that has no task when it is killed is only restarted. Then the new child is killed,
+    until the top process sends a report, which may be about an earlier kill. ``processes`` is
+    updated.
     """
     killed_at: dict[int, float] = {}
     for _ in range(KILLS_MAX):
@@ -193,7 +194,7 @@ def killed(top: int, parent: int, path: str, reports: int, processes: list[int])
         processes += set(below(top)).difference(processes)
         if victim is not None:
             killed_at.setdefault(victim, time.monotonic())
-            # the top process has just reported, and ends
+            # if the top process has just reported, its children may be gone
             with contextlib.suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGKILL)
         if is_readable(reports, TOLD_S):
@@ -203,16 +204,16 @@ def killed(top: int, parent: int, path: str, reports: int, processes: list[int])
             told = re.match(rf"{path}: process (\d+) was ended by SIGKILL", message)
             assert told is not None, message
             return took_s[int(told[1])]
-    raise AssertionError(f"{path} was killed {KILLS_MAX} times, and the top said nothing")
+    raise AssertionError(f"{path} was killed {KILLS_MAX} times without a report of the top")
 
 
 def child_at(parent: int, path: str, reports: int) -> int | None:
-    """Return the child of that name as soon as it runs; None if a report arrives instead."""
+    """Return the child of that name as soon as it runs; None if a report arrives before."""
     deadline = time.monotonic() + END_S
     while time.monotonic() < deadline:
         if is_readable(reports, 0):
             return None
-        with contextlib.suppress(OSError):  # a process that exits meanwhile
+        with contextlib.suppress(OSError):  # a process may exit meanwhile
             for child in children(parent):
                 if not is_gone(child) and Path(f"/proc/{child}/comm").read_text().strip() == path:
                     return child

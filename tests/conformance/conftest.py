@@ -151,7 +151,7 @@ class Stranger:
         )
 
     def run_contract(self, contract: str, **attributes: str) -> dict[str, str]:
-        """Run the plugin's contract tests in a separate process: {test: failure or ""}."""
+        """Run a plugin's contract tests in a new process; return the failure or "" by test."""
         body = "".join(f"    {key} = {value!r}\n" for key, value in attributes.items())
         test = self.folder / "test_contract.py"
         test.write_text(
@@ -177,7 +177,7 @@ def stranger(tmp_path: Path) -> Stranger:
 
 @pytest.fixture(scope="session")
 def make_stranger() -> type[Stranger]:
-    """Return a function that prepares a folder for plugins, for fixtures with a larger scope."""
+    """Return the class of such folders, for fixtures with a larger scope."""
     return Stranger
 
 

@@ -75,7 +75,7 @@ class AcceptsImpossibleReports(ReferenceEngine):
 
 
 class EndsARunThatIsRefused(ReferenceEngine):
-    """Changes the engine before it refuses an event."""
+    """Changes its state before it refuses an event."""
 
     def handle(self, event: Event) -> list[Instruction]:
         if isinstance(event, RunBegin) and self.snapshot()["run"]["is_running"]:
@@ -100,7 +100,7 @@ class IgnoresThePolicy(ReferenceEngine):
 
 
 class HasAnotherOrder(ReferenceEngine):
-    """Valid, but different from the reference engine."""
+    """A valid engine whose order differs from that of the reference engine."""
 
     def __init__(self, configuration: Configuration, *, policy: Policy) -> None:
         super().__init__(configuration, policy=lambda candidates, preferred: candidates[-1][0])

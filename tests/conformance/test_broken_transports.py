@@ -170,7 +170,7 @@ def test_what_is_broken_is_nothing_else(broken) -> None:
 
 def test_every_test_of_the_contract_catches_something() -> None:
     caught = {*NATIVE_DEFECTS.values(), *(test for _, _, test in PYTHON_DEFECTS.values())}
-    # The clogged tests are the same checks. The tests with a killed child check nothing that the
+    # The clogged tests repeat other tests. The test with a killed child checks nothing that the
     # wrapper breaks.
     others = {
         "test_frames_in_order_clogged",

@@ -37,7 +37,7 @@ def test_there_is_a_runtime_to_try() -> None:
 
 
 def test_the_second_backend_is_short_and_has_no_thread() -> None:
-    """An order of events that the first backend's threads hide would show under the second."""
+    """Without threads, it shows orders of events that the threads of the first backend hide."""
     text = INLINE_BACKEND.read_text()
     assert len(text.splitlines()) < LINES_BELOW
     assert THREADS.search(text) is None

@@ -25,7 +25,7 @@ WIDTH = 5
 
 
 def edges() -> list[tuple[int, int]]:
-    """Each task of a layer waits for two of the layer before; the graph is always the same."""
+    """Return the edges, always the same: each task waits for two tasks of the layer before."""
     chosen = random.Random(20)
     found = []
     for task in range(WIDTH, TASKS):

@@ -55,7 +55,7 @@ def test_a_seed_has_one_trace_in_two_new_processes(runtime: str) -> None:
 def test_at_least_nine_of_ten_seeds_have_distinct_traces(
     runtime: str, request: pytest.FixtureRequest
 ) -> None:
-    """1,000 seeds, of which 250 run in rings; 10,000 with --full."""
+    """Test 1,000 seeds, or 250 seeds of programs in minimal rings; with --full, 10,000 of each."""
     seeds = SEEDS if SWEEPS[runtime][0] == "sweep.py" else SEEDS_IN_RINGS
     if request.config.getoption("full"):
         seeds = SEEDS_AT_FULL_COUNT

@@ -60,7 +60,7 @@ def slow(*args):
 
 
 class Place:
-    """The place for one kind of mistake: a runtime, a cache, and a folder for sources."""
+    """The environment of one invalid input: a runtime, a cache, and a folder for sources."""
 
     def __init__(self, runtime: str, cache: Path, folder: Path) -> None:
         self.runtime = runtime
@@ -211,11 +211,11 @@ def snapshot(cache: Path) -> Snapshot:
     tasks = Path("/proc/self/task")
     children = []
     for task in tasks.iterdir():
-        with contextlib.suppress(OSError):  # a thread that ends meanwhile
+        with contextlib.suppress(OSError):  # a thread may end meanwhile
             children += (task / "children").read_text().split()
     descriptors = []
     for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # the descriptor that lists the folder
+        with contextlib.suppress(OSError):  # the descriptor that listed the folder is closed now
             descriptors.append(f"{entry.name} {entry.readlink()}")
     return {
         "descriptors": sorted(d for d in descriptors if not d.endswith(f"/{os.getpid()}/fd")),
@@ -245,9 +245,9 @@ def place(request, shared_cache: Path, tmp_path: Path) -> Place:
 
 @pytest.fixture
 def nothing_left(place: Place, shared_cache: Path) -> Iterator[Callable[[], None]]:
-    """Compare before and after. Artefacts of sources that did compile may stay in the cache.
+    """Require that the test leaves nothing, except artefacts of sources that did compile.
 
-    Afterwards the vector example runs in this process, and leaves nothing behind either.
+    Then the vector example runs in this process, and must leave nothing either.
     """
     place.vector()
     before = snapshot(shared_cache)

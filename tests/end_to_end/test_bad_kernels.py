@@ -10,7 +10,7 @@ import pto_core
 from pto_core.errors import TaskFailedError, TaskTimeoutError
 
 MODES = {"threads": (), "deterministic": ("--seed", "7")}
-# Only in the case "first": the case "second" then finds all sources of "first" compiled.
+# The faults show only in the case "first". So a run of the case "second" can compile all sources.
 CRASH = "if (a[0] == 2) *reinterpret_cast<volatile int*>(16) = 1;"
 FOREVER = "if (a[0] == 2) for (volatile int64_t i = 0;; i = i + 1) {}"
 LIMIT_S = 4

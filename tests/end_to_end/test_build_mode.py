@@ -10,12 +10,12 @@ VARIABLE = "PTO_AICPU_BUILD_GRAPH_BUILD_MODE"
 
 @pytest.fixture
 def mode_is_0(case):
-    """The case fails with code 91 unless the whole graph is built before any task is scheduled."""
+    """Return a case whose orchestration returns 91 if ``build_mode`` is not 0."""
     return case.graph(RUNTIME, "if (runtime->build_mode != 0) return 91;")
 
 
 def assert_mode(mode: int, done) -> None:
-    """Return whether the mode was 0: the run passed. Otherwise it failed with the given code."""
+    """Require that the run passed if the mode was 0, and that it failed with code 91 otherwise."""
     if mode == 0:
         assert done.returncode == 0, done.stderr
         assert "passed (a2a3sim, aicpu_build_graph" in done.stdout

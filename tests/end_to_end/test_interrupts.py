@@ -95,7 +95,7 @@ def wait_for_the_phase(case, phase: str, run) -> None:
 
 
 def interrupt_after(run: subprocess.Popen[str], after_s: float) -> None:
-    """Wait until the instant, or the end of the process, then send the signal like a terminal."""
+    """Wait for some time, require that the command still runs, and interrupt it like a terminal."""
     with selectors.DefaultSelector() as selector:
         descriptor = os.pidfd_open(run.pid)
         selector.register(descriptor, selectors.EVENT_READ)

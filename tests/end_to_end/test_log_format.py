@@ -10,7 +10,7 @@ JSON = ("--log-level", "debug", *FORMAT)
 
 
 def records(done: Any) -> list[dict[str, Any]]:
-    """Parse the lines on standard error; fails for a line that is not a JSON object."""
+    """Parse the lines on standard error; fail for a line that is not a JSON object."""
     found = [json.loads(line) for line in done.stderr.splitlines()]
     for record in found:
         assert {"event", "logger", "level", "timestamp"} <= record.keys()

@@ -7,13 +7,13 @@ import pytest
 
 @pytest.fixture
 def talkative(case):
-    """The runtime prints its graph at level info; an unknown variable is a warning."""
+    """Return a case that logs its graph at level info, and a warning for an unknown variable."""
     case.variables["PTO_SIM_SED"] = "1"
     return case.graph("host_build_graph", "runtime->print_runtime();")
 
 
 def shown(done) -> tuple[bool, bool]:
-    """Return whether warning and information are on standard error; the run must pass."""
+    """Return whether the warning and the graph are on standard error; the run must pass."""
     assert done.returncode == 0, done.stderr
     assert "tasks, " not in done.stdout
     return "PTO_SIM_SED" in done.stderr, "host_build_graph: 0 tasks, 0 edges" in done.stderr

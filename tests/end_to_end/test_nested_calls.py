@@ -32,7 +32,7 @@ def test_rt_is_refused_inside_a_kernel(name: str, mode: str) -> None:
 
     def graph(rt, a, kernel=submits) -> None:
         graphs.append(rt)
-        for _ in range(20):  # enough yield points that some task runs inside a call
+        for _ in range(20):  # so many calls that some task runs inside one of them
             task = rt.add_task(kernel, (a,))
             if name == "aicpu_build_graph":
                 rt.publish(task)

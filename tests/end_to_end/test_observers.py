@@ -84,6 +84,7 @@ def test_hooks_of_a_case_are_called_around_its_run(calls: Path, case) -> None:
     done = case.run_on(EXAMPLE, "-q")
     assert done.returncode == 0, done.stderr
     lines = calls.read_text().splitlines()
-    of_case = [line for line in lines if line.startswith("pto_case")]  # called in the parent
+    # the hooks of a case are called in the parent process
+    of_case = [line for line in lines if line.startswith("pto_case")]
     assert of_case == ["pto_case_started constant", "pto_case_finished constant 0"]
     assert len([line for line in lines if line.startswith("pto_run_started")]) == 1

@@ -58,10 +58,10 @@ def upload(case, library: Path, func_id: int):
 
 @pytest.mark.parametrize("func_id", [3, 9])
 def test_uploaded_kernel_runs(case, library: Path, func_id: int) -> None:
-    """Once with its own id, and once in place of the kernel that the case lists."""
+    """Once in place of the kernel that the case lists (3), and once with an id of its own (9)."""
     done = upload(case, library, func_id).run()
     assert done.returncode == 0, done.stderr
-    assert not library.exists(), "the orchestration took it"
+    assert not library.exists(), "the orchestration did not remove the library"
 
 
 def test_bytes_that_are_no_kernel(case, tmp_path: Path) -> None:

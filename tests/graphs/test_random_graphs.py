@@ -18,7 +18,7 @@ GRAPHS_OF_A_DEVICE = 20
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_random_graphs(runtime: str, request: pytest.FixtureRequest) -> None:
-    """40 graphs of 2 seeds; 4,000 of 200 with --full. A failure names the seed of its 20 graphs."""
+    """Test 40 graphs of 2 seeds, or 4,000 of 200 with --full. A failure names the seed."""
     subject = RuntimeSubject.load(runtime, backend="a2a3sim")
     full = request.config.getoption("full")
     seed = secrets.randbits(32)

@@ -1,4 +1,4 @@
-"""The links with faults have the faults that were requested, equal for equal seeds."""
+"""Links with faults have the requested faults, and the same faults for the same seed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def inner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LinkPlugin:
 
 
 class Line:
-    """A listener and a link with faults; the numbers of the messages that arrived."""
+    """A listener and a link with faults; records the numbers of the messages that arrive."""
 
     def __init__(self, links: FaultyLinks, stack: ExitStack) -> None:
         self.links = links

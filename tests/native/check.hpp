@@ -27,7 +27,7 @@ struct Registration {
 [[noreturn]] inline void fail(const char* file, int line, const std::string& message) {
   std::fflush(stdout);
   std::fprintf(stderr, "%s:%d: %s\n", file, line, message.c_str());
-  std::_Exit(1);  // other threads may still run
+  std::_Exit(1);  // not exit(), because other threads may still run
 }
 
 template <class Value>

@@ -150,7 +150,7 @@ pto_status finish(void* raw, pto_run_report* report, pto_error* error) {
   return *report = device.report, status;
 }
 
-// Makes a call of the table; stores a message in `error` for calls that return only a status.
+// Wraps a function of the table that returns only a status: a failure also stores a message.
 template <auto kCall, class... Args>
 pto_status explained(Args... args, pto_error* error) {
   const pto_status status = kCall(args...);

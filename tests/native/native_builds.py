@@ -32,7 +32,8 @@ PLAIN = "-O2 -DNDEBUG"
 EMULATED = "-O1 -Wno-maybe-uninitialized -DNDEBUG"
 SANITIZED = f"{EMULATED} -g1"
 
-# A folder with a CMakeLists.txt, and CMake settings; `target` is the name of one of its programs.
+# The arguments are a folder with a CMakeLists.txt and CMake settings; `target` is the name of one
+# program.
 NativeBuild = Callable[..., Path]
 
 
@@ -52,7 +53,7 @@ def symbols(library: Path, which: str, nm: str = "nm") -> set[str]:
 
 
 def allowed_symbols(package: Path) -> set[str]:
-    """Return the symbols that a runtime's libraries may take from other libraries."""
+    """Return the symbols that a runtime's libraries may import from other libraries."""
     lines = (package / "native" / "allowed_symbols.txt").read_text().splitlines()
     return {line for line in lines if line and not line.startswith("#")}
 

@@ -81,7 +81,7 @@ class ThreadsPlatform {
 
   // Called by the thread of its scheduler for each task that starts.
   std::function<void(const pto_dispatch&)> on_start = [](const pto_dispatch&) {};
-  // Return the span of a task. By default, its cookie is the index.
+  // Returns the index of the span of a task; by default, this is the task's cookie.
   std::function<uint64_t(const pto_payload&)> span_of = [](const pto_payload& payload) {
     return payload.cookie;
   };
@@ -145,7 +145,7 @@ class ThreadsPlatform {
     }
   }
 
-  // A finished scheduler does not prevent the proof that all others are stuck.
+  // A finished scheduler counts as parked: it does not prevent the proof that all others are stuck.
   void leave() {
     const std::lock_guard<std::mutex> lock(mutex_);
     ++parked_;
@@ -227,8 +227,8 @@ class ThreadsPlatform {
     };
   }
 
-  // Called by the orchestrator: every scheduler is parked and the word has not changed, so the run
-  // is stuck.
+  // Called by the orchestrator: waits until the word changes. Fails if all schedulers are parked
+  // before: the run is stuck.
   pto_status wait(const uint32_t* word, uint32_t expected) {
     std::unique_lock<std::mutex> lock(mutex_);
     waits_.fetch_add(1);
@@ -241,7 +241,7 @@ class ThreadsPlatform {
     return has_changed ? PTO_OK : PTO_ERROR_ABORTED;
   }
 
-  // Called by the orchestrator for a word that has not changed.
+  // Return whether the orchestrator waits for the change of a word that has not changed.
   bool is_waiting() const {
     return word_ != nullptr && __atomic_load_n(word_, __ATOMIC_SEQ_CST) == expected_;
   }
@@ -291,7 +291,7 @@ class ThreadsPlatform {
   std::condition_variable changed_;
   size_t parked_ = 0;
   bool is_build_done_ = false;
-  const uint32_t* word_ = nullptr;  // the word for which the orchestrator waits in wait()
+  const uint32_t* word_ = nullptr;  // the word on which the orchestrator waits in wait()
   uint32_t expected_ = 0;
   std::atomic<uint64_t> waits_{0};
 };

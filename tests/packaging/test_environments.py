@@ -87,7 +87,7 @@ def test_a_plugin_loads_without_the_others(environment_with, distribution):
 def test_a_plugins_sdist_builds_against_an_installed_core(
     wheelhouse, environment_with, distribution, tmp_path
 ):
-    """Run outside the checkout, in an environment that has the core and no plugin."""
+    """The build runs outside the checkout, in an environment that has the core and no plugin."""
     environment = environment_with(CORE, "scikit-build-core", "cmake", "ninja")
     built = wheelhouse.package(distribution)
     environment.pip("wheel", "--no-build-isolation", "--no-deps", "-w", tmp_path, built.sdist)

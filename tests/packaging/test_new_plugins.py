@@ -18,7 +18,8 @@ def test_new_plugins_are_packed_installed_and_keep_their_contracts(environment, 
     environment.pip("install", "ptorun-backend-sim", "ptorun-runtime-hbg", "pytest", *BUILD)
     for family in FAMILIES:
         environment.run(pto, "new", "plugin", family, NAME, cwd=tmp_path)
-    # Once with the requirements in pyproject.toml, once by the instructions of the README.
+    # One package is built with the requirements in its pyproject.toml, the other as its README
+    # says.
     environment.pip("install", tmp_path / f"pto-backend-{NAME}")
     environment.pip("install", "--no-build-isolation", tmp_path / f"pto-runtime-{NAME}")
     ours = {name for name in environment.installed() if name.startswith(("ptorun-", "pto-"))}

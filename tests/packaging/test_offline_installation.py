@@ -31,7 +31,7 @@ class Offline:
     wheels: Path
 
     def run(self, command: str, *, may_fail: bool = False) -> str:
-        """Run a command as a user would type it, where DIR is the folder; return what it prints."""
+        """Run a command that a user would type, with the folder for DIR; return its output."""
         environment = {
             name: value
             for name, value in os.environ.items()

@@ -48,7 +48,7 @@ class Profiles:
         return not self.alone.isdisjoint(beginnings(node_id))
 
     def may_hold_alone(self, path: str) -> bool:
-        """Return whether a file or folder can hold tests that run alone."""
+        """Return whether a file or folder may contain tests that run alone."""
         files = {entry.partition("::")[0] for entry in self.alone}
         return any(path in beginnings(file) or file in beginnings(path) for file in files)
 
@@ -63,7 +63,7 @@ class Profiles:
         )
 
     def selects(self, item: pytest.Item, profile: str, load: str) -> bool:
-        """Return whether a test is part of a profile and of one of its two calls of pytest."""
+        """Return whether a test belongs to a profile, and to its pytest call for ``load``."""
         if item.get_closest_marker("toolchain"):
             return False
         in_profile = profile == "all" or self.is_slow(item.nodeid) == (profile == "slow")
@@ -71,7 +71,7 @@ class Profiles:
 
 
 def beginnings(node_id: str) -> list[str]:
-    """Return a node id and the folders, file, class and function that contain the test."""
+    """Return a node id and its beginnings: the folders, file, class and function of the test."""
     return [node_id, *(node_id[: end.start()] for end in re.finditer(r"/|::|\[", node_id))]
 
 
@@ -84,7 +84,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip files without tests that run alone in the call that runs those only."""
+    """In the call for tests that run alone, skip the files that have no such test."""
     is_inside = collection_path.is_relative_to(config.rootpath)
     if config.getoption("profile") is None or config.getoption("load") != "alone" or not is_inside:
         return None

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NO_TESTS = 5
 """The exit code of pytest if the options select no test."""
 PROCESSES = min((os.cpu_count() or 1) + 2, 8)
-"""More than cores, because tests also wait: for time limits, for processes that start and end."""
+"""More processes than cores, because tests also wait: for time limits, for processes."""
 PARALLEL = ("-n", str(PROCESSES), "--dist=worksteal")
 
 

@@ -50,7 +50,7 @@ class View:
         return part.T if self.transposed else part
 
     def elements(self) -> list[int]:
-        """Return which elements of the buffer the view contains."""
+        """Return the indices of the buffer's elements that the view contains."""
         size = int(np.prod(self.shape))
         return [int(place) for place in self.of(np.arange(size)).ravel()]
 
@@ -65,11 +65,11 @@ class Task:
     makes: int | None = None
     """The buffer that the last argument of the task, an "out", allocates."""
     after: list[int] = field(default_factory=list)
-    """Tasks, by their index among the tasks of the program."""
+    """Earlier tasks that this task waits for, by their index among the tasks of the program."""
 
 
 Step = Task | str
-"""Otherwise one of "scope", "end", "cluster" (allocate one), "free" (release it)."""
+"""A task, or one of "scope", "end", "cluster" (allocate one), "free" (release it)."""
 
 
 @dataclass

@@ -27,7 +27,7 @@ CHAINS, TASKS_OF_A_SCOPE = 8, 16
 WARM_TASKS = 20_000
 PAGE = os.sysconf("SC_PAGESIZE")
 GROWTH_BYTES = 24 * 2**20
-"""The history has at most 4 MiB for each ring; all other memory exists after warming up."""
+"""The growth is history of at most 4 MiB for each ring; all other memory exists before."""
 
 
 def resident_bytes() -> int:
@@ -36,7 +36,7 @@ def resident_bytes() -> int:
 
 
 def run_programs(seconds: float, seed: int) -> int:
-    """Return the number of programs; their seeds start at ``seed``."""
+    """Check random programs for some seconds; return their number. The first seed is ``seed``."""
     end = time.monotonic() + seconds
     done = 0
     while time.monotonic() < end:
@@ -69,7 +69,7 @@ def expected_chains(tasks: int) -> list[int]:
 
 
 def run_tasks(tasks: int) -> int:
-    """Return the number of bytes by which the process grew in a run of that many tasks."""
+    """Return by how many bytes the process grew in a run of so many tasks."""
     settings = {"pto2.task_window": "64", "pto2.heap": "64K", "pto2.tensor_map_pool": "256"}
     resident = []
     with open_device("a2a3sim", runtime="pto2", settings=settings) as device:

@@ -191,7 +191,7 @@ def test_an_accumulator_lives_across_scopes_in_a_heap_just_large_enough(
 def test_a_slow_kernel_under_a_full_ring_is_never_a_deadlock(
     mode: str, request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """2 seconds; 30 with --full."""
+    """The kernel runs for 2 seconds, or for 30 seconds with --full."""
     slow_s = SLOW_S_AT_FULL_COUNT if request.config.getoption("full") else SLOW_S
 
     @kernel(core="aiv")
@@ -219,7 +219,7 @@ def test_a_slow_kernel_under_a_full_ring_is_never_a_deadlock(
 def test_a_deadlock_is_logged_before_the_orchestration_continues(
     mode: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The end is reported within 50 ms of the last kernel; then the device runs the next graph."""
+    """The deadlock is reported within 50 ms of the last kernel; then the device runs a graph."""
     ended: list[int] = []
     logged: list[str] = []
     delays: list[float] = []

@@ -80,7 +80,7 @@ def check_program(seed: int, hazards: str, mode: str, *, only_inferred: bool | N
 @pytest.mark.parametrize("mode", ["threads", "deterministic"])
 @pytest.mark.parametrize("hazards", ["full", "raw"])
 def test_random_programs(hazards: str, mode: str, request: pytest.FixtureRequest) -> None:
-    """20 programs; 2,000 with --full. A failure names the seed of its program."""
+    """Test 20 programs, or 2,000 with --full. A failure names the seed of its program."""
     full = request.config.getoption("full")
     first = secrets.randbits(31)
     print("first seed", first)

@@ -1,4 +1,4 @@
-"""The soak tests of .ci/nightly, in a short form."""
+"""Short runs of the soak tests of .ci/nightly."""
 
 from __future__ import annotations
 

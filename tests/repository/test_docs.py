@@ -29,7 +29,7 @@ FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 OURS = ("pto ", "./quickstart ")
 QUICKSTART_COMMANDS = {"run", "test", "setup", "wheels"}
-# Process the real command line up to the point where the command would act.
+# A program that parses the real command line, but does nothing in the place of the command.
 PARSE = """
 import json, sys
 from pto_core.cli.commands import load
@@ -68,7 +68,7 @@ def test_python_blocks_run_and_print_what_the_page_shows(page, tmp_path):
     python = [block for block in blocks(page) if block.info == "python"]
     shown = "".join(block.text for block in blocks(page) if block.info == "text output")
     if not python:
-        assert not shown, f"{name(page)} shows output of no program"
+        assert not shown, f"{name(page)} shows output without a program"
         return
     # Empty lines before the code make the line numbers of a traceback equal to those of the page.
     source = ""

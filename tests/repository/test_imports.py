@@ -65,7 +65,7 @@ def test_packages_import_only_what_they_declare(checkout):
                 for name in imported(path) - sys.stdlib_module_names - allowed
                 if DISTRIBUTION_OF.get(name, name).lower() not in declared
             }
-            # Type checkers have a separate copy, and no other module imports it.
+            # Only type checkers read these imports, and they have a copy of the package.
             strangers.discard("typing_extensions")
             # The conformance kit and the tests of a new plugin run in the pytest of the plugin's
             # author.
@@ -127,7 +127,8 @@ def test_the_search_for_import_cycles_finds_one():
 
 def test_only_the_bindings_include_python(checkout):
     for path in checkout.with_suffix(".h", ".hpp", ".c", ".cpp"):
-        # A benchmark compares with a call from Python that does nothing (its lower bound).
+        # benchmarks/peers also has a binding: an empty call from Python, the lower bound of a
+        # benchmark.
         bindings = (checkout.core.folder / "native", checkout.root / "benchmarks" / "peers")
         if any(path.is_relative_to(folder) for folder in bindings):
             continue
@@ -152,7 +153,7 @@ def is_environment(node: ast.AST) -> bool:
 
 
 def environment_reads(source: str) -> list[int]:
-    """List the lines that read the process's environment; preparing a child's does not count."""
+    """List the lines that read the process's environment, but not those that prepare a child's."""
     tree = ast.parse(source)
     writes = {
         id(node.value)

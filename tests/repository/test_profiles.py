@@ -79,7 +79,7 @@ def collected(*files: str) -> str:
 
 @dataclass
 class Item:
-    """The attributes of a test that the plugin reads."""
+    """A stand-in for a test, with the attributes that the plugin reads."""
 
     nodeid: str
     marker: str | None = None

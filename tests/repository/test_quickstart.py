@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def quickstart(
     tmp_path: Path, *arguments: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a copy in another folder, so that this checkout stays unchanged."""
+    """Run a copy of the script in another folder, so that this checkout stays unchanged."""
     copy = tmp_path / "quickstart"
     copy.write_text((ROOT / "quickstart").read_text())
     copy.chmod(0o755)

@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def uses_local_workers(program: Path) -> bool:
-    """Return whether a program has Workers, all on this host.
+    """Return whether a program uses Workers, and only on this host.
 
     A relay is spawned, and a transport in Python exists in forked children only.
     """
@@ -29,7 +29,7 @@ PROGRAMS = sorted(
 
 
 def printed(example: str) -> str:
-    """Return the output that its README shows: the last block of the page."""
+    """Return the output that the README of an example shows: the last block of the page."""
     return re.findall(r"```\n(.*?)```", (EXAMPLES / example / "README.md").read_text(), re.S)[-1]
 
 

@@ -17,7 +17,7 @@ from pto_core import TaskArgs, TensorArgType, Worker
 from pto_core.errors import TaskFailedError, UsageError
 
 ADDITIONS = 50
-RUNS_MAX = 100  # in each of these, the driver's own thread may have made all calls
+RUNS_MAX = 100  # attempts, because the driver's own thread may make all calls of a run
 
 
 def test_a_worker_runs_over_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,8 @@ def test_a_worker_refuses_a_transport_without_same_addresses(
     module = tmp_path / "pto_transport_packets.py"
     module.write_text(module.read_text().replace(', "same_addresses"', ""))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, module.stem, sys)  # forgets the import below afterwards
+    # so that the import below is undone after the test
+    monkeypatch.setitem(sys.modules, module.stem, sys)
     del sys.modules[module.stem]
     with pytest.raises(UsageError, match="'packets' does not claim 'same_addresses'") as caught:
         Worker(level=3, num_sub_workers=2, transport=packets.NAME)
@@ -69,7 +70,7 @@ class StopError(Exception):
 def arm(monkeypatch: pytest.MonkeyPatch, armed: list[str], name: str) -> None:
     """Raise a signal during the main thread's next call of a method.
 
-    Not for calls on the driver's own thread, which does not handle signals.
+    A call on the driver's own thread, which does not handle signals, does not raise it.
     """
     parent = importlib.import_module("pto_transport_packets").PacketParent
     call = getattr(parent, name)

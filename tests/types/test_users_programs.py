@@ -29,7 +29,7 @@ REVEALED = re.compile(r'(?:Revealed type|Type of ".*") is "(.*)"', re.DOTALL)
 ARRAY = "ndarray[tuple[Any, ...], dtype[Any]]"
 
 Messages = list[tuple[int, str, str]]
-"""Line, ``"error"`` or another kind, text."""
+"""For each message: its line, ``"error"`` or another kind, and its text."""
 
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""Random programs on simulated children: right results, right order, exact poison, no task left."""
+"""Random programs on simulated children: results, order and poisoning are right; no task stays."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_blocked_submits_are_proven_deadlocks_with_numbers():
 
 # Invariant: The same events give the same instructions.
 def test_equal_events_produce_equal_answers():
-    """The native engine is compared with the same programs."""
+    """The comparison with the native engine uses the same programs, in another test."""
     for seed in range(30):
         world = world_of(seed, Hazards.FULL, ROUGH)
         again = ReferenceEngine(world.configuration)

@@ -173,7 +173,7 @@ def test_objects_of_other_modules_cannot_be_imported_by_a_permitted_name(name: s
             Delivery("import", path, expected, permitted).materialise()
     by_code = Delivery("serialised", serialised(factorial))
     deliveries = [Delivery("import", path, bytes(32), permitted), by_code]
-    assert materialised(deliveries)(4) == 24  # another delivery that is permitted
+    assert materialised(deliveries)(4) == 24  # the next delivery is used, because it is permitted
 
 
 def test_what_does_not_pickle_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Every pair of state and event changes the state as the table states, or raises."""
+"""For each state and event, the next state is the one in the table, or the event raises."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pto_core.hierarchy.states import (
 
 PAGE = Path(__file__).parents[3] / "docs" / "states.md"
 HEADER = Path(__file__).parents[2] / "native" / "hierarchy" / "engine" / "states.hpp"
-# The table is repeated here by hand, so that a change of the table is deliberate.
+# A copy of the table, made by hand, so that each change of the table is deliberate.
 ARROWS = """
 FREE SUBMIT PENDING
 FREE ALLOCATE COMPLETED

@@ -89,7 +89,7 @@ def test_a_reader_waits_for_writers_that_no_single_later_writer_covers():
 
 
 def test_boxes_of_one_buffer_are_exact_and_of_different_shapes_by_hull():
-    """A 4 x 8 buffer of 4-byte elements, by columns; then the same memory as 2 x 16."""
+    """The boxes are columns of 4 x 8 elements of 4 bytes; then the same memory has 2 x 16."""
     rig = Rig()
 
     def column(low: int, extent: int, raw: tuple[int, int] = (8, 4)) -> Tensor:
@@ -210,7 +210,7 @@ def test_slabs_are_freed_in_order_and_a_blocked_submit_changes_nothing():
     assert rig.tell(request) == [Blocked(1, 2048, 3072, 4096)]
     assert rig.complete(0, 1)[-1] == RoomFreed(1)
     assert rig.state(first.task) == "gone"
-    # The last 1024 bytes of the lap are too few and are skipped.
+    # The last 1024 bytes of the ring are too few, so they are skipped.
     assert rig.submitted(writes(0, 2048)).addresses == (HEAP + APART,)
 
 
@@ -219,10 +219,10 @@ def test_no_running_task_can_free_memory_of_an_open_scope():
     held, _ = rig.alloc(3000)
     task = rig.submit()
     assert isinstance(rig.tell(Allocate(2000))[0], Blocked)
-    assert rig.engine.deadlock() is None, "a task is ready"
+    assert rig.engine.deadlock() is None, "a ready task was reported as a deadlock"
     rig.dispatch()
     assert isinstance(rig.tell(Allocate(2000))[0], Blocked)
-    assert rig.engine.deadlock() is None, f"task {task} runs"
+    assert rig.engine.deadlock() is None, f"deadlock reported although task {task} runs"
     rig.complete(0, 1)
     rig.tell(Allocate(2000))
     proof = rig.engine.deadlock()
@@ -246,7 +246,7 @@ def test_a_task_waits_for_the_tasks_that_its_submit_names():
     two = rig.submit(after=(one, one))
     assert rig.state(two) == "PENDING"
     assert rig.waits_for(two) == [one]
-    assert rig.task(one)["references"]["CONSUMER"] == 0, "the edge keeps no buffer"
+    assert rig.task(one)["references"]["CONSUMER"] == 0, "the edge keeps a buffer"
     assert rig.submit(after=()) == two + 1
 
 

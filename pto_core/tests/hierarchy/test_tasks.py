@@ -80,9 +80,9 @@ def test_the_child_gets_arrays_and_numbers_in_the_order_of_the_call(shared: Any)
     assert (factor, flag) == (2.5, True)
     assert isinstance(flag, bool)
     np.testing.assert_array_equal(found_x, x)
-    assert not found_x.flags.writeable, "what is declared In cannot be written"
+    assert not found_x.flags.writeable, "an array that is declared In is writable"
     found_y[:] = 9
-    assert (y == 9).all(), "it is the same memory"
+    assert (y == 9).all(), "the child got a copy of the memory"
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 32, 33])
@@ -149,7 +149,7 @@ def test_a_chip_is_typed_by_its_signature() -> None:
     assert [args.tag(i) for i in range(2)] == [TensorArgType.INPUT, TensorArgType.INOUT]
     assert list(args.view().scalars) == [0x3FF8000000000000, -1]
     args, _ = ChipTask(ChipCallable("library.so")).arguments([x])
-    assert args.tag(0) == TensorArgType.INOUT, "without a declaration it may be written"
+    assert args.tag(0) == TensorArgType.INOUT, "an undeclared array is not INOUT"
 
 
 def test_a_chip_task_has_all_its_arrays_before_its_scalars() -> None:

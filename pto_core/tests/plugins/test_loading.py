@@ -272,7 +272,7 @@ def test_an_unhealthy_backend_says_why_and_what_to_do(site, native_library):
     site.backend("red", UNHEALTHY, library=native_library("backend", 0))
     site.backend("a2a3simulator", library=native_library("backend", 0))
     with pytest.raises(BackendUnavailableError) as caught:
-        plugins.load_backend("red")  # no other backend replaces it
+        plugins.load_backend("red")  # does not fall back to another backend
     assert (caught.value.backend, caught.value.exit_code) == ("red", 5)
     assert caught.value.reason == "this machine has no card"
     assert caught.value.fix == "install a card"
@@ -313,7 +313,7 @@ def test_a_plugin_command_cannot_replace_a_core_command(site):
 
 
 def test_the_interface_is_checked_by_the_names_that_it_declares():
-    """The lists of the checks equal those of the protocols, so a new member cannot be forgotten."""
+    """The checks list all members of the protocols, so that a new member cannot be forgotten."""
     for family, protocol in (
         ("backend", interfaces.Backend),
         ("runtime", interfaces.Runtime),

@@ -39,7 +39,7 @@ def test_second_build_runs_no_compiler(bench, kernel, monkeypatch) -> None:
     source = bench.write("one.cpp", kernel("1"))
     first = bench.build(source)
     assert bench.states == ["started", "built"]
-    monkeypatch.setattr("subprocess.Popen", None)  # starting any child would raise a TypeError
+    monkeypatch.setattr("subprocess.Popen", None)  # each start of a process would raise a TypeError
     assert bench.build(source) == first
     assert bench.states == ["cached"]
     assert call(first) == 1
@@ -162,7 +162,7 @@ def test_file_that_changes_while_it_is_read_is_not_noted(tmp_path) -> None:
 
 
 def test_file_that_changed_within_one_clock_tick_is_seen(tmp_path) -> None:
-    """The file has the times and the size of the manifest, but other content."""
+    """The file has the times and the size that the manifest states, but other content."""
     cache = ArtefactCache(tmp_path / "cache")
     cache.prepare()
     source = tmp_path / "source.cpp"
@@ -241,7 +241,7 @@ def test_new_header_beside_the_source_is_seen(bench, kernel, name: str) -> None:
 
 
 def age(cache: Path, hours: float) -> None:
-    """Give all artefacts old times, in their order."""
+    """Make all artefacts older by some hours, and keep their order."""
     for path in (cache / "artefacts").iterdir():
         state = path.stat()
         os.utime(path, (state.st_atime, state.st_mtime - 3600 * hours))

@@ -31,7 +31,7 @@ def test_a_child_that_is_on_its_way_when_the_group_ends(monkeypatch: pytest.Monk
 
     def late(*arguments, **options):
         under_way.set()
-        ends.wait(0.3)  # the period in which the end happens
+        ends.wait(0.3)  # the group ends in this period, before the process starts
         return popen(*arguments, **options)
 
     started.append(group.start(["sleep", "300"]))

@@ -49,7 +49,8 @@ def held(bench, kernel) -> Path:
 def compiling(bench, held: Path) -> Iterator[subprocess.Popen[str]]:
     """Return a builder of ``held`` whose compiler has started and is blocked."""
     builder = start(bench, held)
-    held_by = os.open(held.with_name("pipe.h"), os.O_WRONLY)  # waits for the compiler
+    # blocks until the compiler opens the pipe
+    held_by = os.open(held.with_name("pipe.h"), os.O_WRONLY)
     try:
         yield builder
     finally:
@@ -84,8 +85,8 @@ def test_eight_processes_build_the_same_kernels(bench, kernel) -> None:
     results = [builder.communicate() for builder in builders]
     assert [builder.returncode for builder in builders] == [0] * 8, results
     paths = {tuple(output.splitlines()[-4:]) for output, _ in results}
-    assert len(paths) == 1, "all got the same artefacts"
-    assert len(list((bench.cache / "artefacts").iterdir())) == 4, "each was built once"
+    assert len(paths) == 1, "the builders returned different artefacts"
+    assert len(list((bench.cache / "artefacts").iterdir())) == 4, "one was built twice"
     assert bench.leftovers() == []
 
 
@@ -95,16 +96,16 @@ def test_a_killed_builder_leaves_no_harmful_files(bench, kernel, held) -> None:
     with compiling(bench, held) as builder:
         builder.kill()
         builder.communicate()
-        assert wait_until_gone(str(held)) == [], "its compilers are gone too"
+        assert wait_until_gone(str(held)) == [], "compilers of the killed builder still run"
     assert not list((bench.cache / "artefacts").glob("*"))
     bench.build(bench.write("other.cpp", kernel("1")))
-    assert bench.leftovers() == [], "the next build swept what it left"
+    assert bench.leftovers() == [], "the next build did not remove all files of the killed builder"
     held.with_name("pipe.h").unlink()
     bench.write("pipe.h", "")
     assert bench.build(held).is_file()
 
 
-# Owns a scratch folder, and is killed by SIGKILL when its standard input ends.
+# A program that owns a scratch folder, and kills itself when its standard input ends.
 OWNER = """
     import os, signal, sys
     from pathlib import Path
@@ -127,7 +128,7 @@ def test_a_warm_build_removes_only_files_of_dead_builders(bench, kernel) -> None
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"here\n"
         of_the_living = bench.leftovers()
-        assert len(of_the_living) == 3, "a folder and two locks"
+        assert len(of_the_living) == 3, "the owner must have a folder and two locks"
         bench.build(source)
         assert bench.leftovers() == of_the_living
         owner.communicate()
@@ -174,4 +175,4 @@ def test_full_disk_is_named(bench, kernel) -> None:
     assert str(bench.cache) in output
     assert "cache_dir" in output
     assert bench.leftovers() == []
-    assert bench.build(source).is_file(), "with free space it works again"
+    assert bench.build(source).is_file(), "the build fails although there is free space again"

@@ -41,7 +41,8 @@ constexpr bool breaks(Defect defect) {
   return defect == Defect::PTO_BREAK;
 }
 
-// The dispatch of a run, or the run of a device, in which the defect shows: a late one.
+// The defect shows in this dispatch of a run, or in this run of a device: so late that a few short
+// runs are correct.
 constexpr int kUnluckyDispatch = 250;
 constexpr int kUnluckyRun = 40;
 
@@ -52,7 +53,7 @@ pto_runtime_api runtime_table;
 pto_platform platform_table;
 void* device_of_runtime = nullptr;
 
-std::mutex mutex;  // guards all members below
+std::mutex mutex;  // guards all variables below
 std::array<std::vector<pto_dispatch>, PTO_MAX_AICPU_THREADS> held_back;
 // tasks reported as completed that were not dispatched
 std::array<pto_core_mask, PTO_MAX_AICPU_THREADS> extra;

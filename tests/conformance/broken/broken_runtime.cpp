@@ -24,12 +24,12 @@ constexpr bool breaks(Defect defect) {
   return defect == Defect::PTO_BREAK;
 }
 
-// The edge or task of a run in which the defect shows: so late that small graphs are correct.
+// The defect shows at this edge or task of a run: so late that small graphs are correct.
 constexpr int kUnluckyEdge = 5000;
 constexpr int kUnluckyTask = 100'000;
 
 const pto_runtime_api* working = nullptr;
-std::vector<bool> published;  // for each task of the run
+std::vector<bool> published;  // by task of the run
 int neighbour_edges = 0;
 int submits = 0;
 pto_error last;

@@ -22,7 +22,8 @@ constexpr bool breaks(Defect defect) {
   return defect == Defect::PTO_BREAK;
 }
 
-constexpr int kUnluckyReads = 5;  // one in this number of the tensors that are only read
+// the defect hits one in so many of the tensors that are only read
+constexpr int kUnluckyReads = 5;
 
 const pto_runtime_api* working = nullptr;
 int reads = 0;

@@ -89,7 +89,8 @@ struct Child {
 };
 
 int opened = 0;
-uint32_t on_their_way = 0;  // for both ends in one process
+// frames that are submitted and not taken, if both ends are in one process
+uint32_t on_their_way = 0;
 Parent* newest = nullptr;
 
 Parent* parent(pto_parent_end* end) {
@@ -126,7 +127,7 @@ pto_parent_end* open_parent(const pto_connection* connection) {
   return reinterpret_cast<pto_parent_end*>(made);
 }
 
-// A frame as the defect changes it, and the form in which it is sent.
+// Sends a frame `times` times, changed by the defect; returns the result of the last submit.
 int32_t send(Parent* to, const pto_frame_view& view, int32_t times) {
   pto_frame frame = *view.frame;
   std::vector<char> data(static_cast<const char*>(view.data),
@@ -210,7 +211,7 @@ pto_child_end* open_child(const pto_connection* connection) {
   return reinterpret_cast<pto_child_end*>(new Child{*connection, working().open_child(&wide)});
 }
 
-// Acts like a transport that does not check its input: it forwards the submitted bytes unchanged.
+// Acts like a transport that does not check the submitted count: uses it as an offset.
 void follow(const Child& from) {
   uint64_t submitted;
   std::memcpy(&submitted, from.connection.memory, sizeof submitted);
@@ -246,7 +247,8 @@ int32_t answer(pto_child_end* end, const pto_answer* given) {
       const int32_t status = working().answer(from->end, &from->held);
       if (status != 1) return status;
     }
-    from->is_held = false;  // a success reports the failed frame as well
+    // the failure is lost: this success also reports the failed frame as successful
+    from->is_held = false;
     if (is_task && given->outcome == PTO_OUTCOME_FAILED && ++from->answered <= 50) {
       const auto* data = static_cast<const char*>(given->data);
       from->data.assign(data, data + given->bytes);

@@ -65,14 +65,14 @@ class _Session:
 
 
 class EndedSessions:
-    """The newest epoch that is over, for the sessions that ended last. ``most``: their number."""
+    """The newest epoch that is over, for the sessions that ended last. At most ``most``."""
 
     def __init__(self, most: int = _ENDS_MAX) -> None:
         self._most = most
-        self._epochs: dict[bytes, int] = {}  # the newest end last
+        self._epochs: dict[bytes, int] = {}  # by session, the newest end last
 
     def add(self, name: bytes, epoch: int) -> None:
-        """Note the end of an epoch; forget the oldest end above the number."""
+        """Note the end of an epoch; forget the oldest end above ``most``."""
         self._epochs.pop(name, None)
         self._epochs[name] = epoch
         if len(self._epochs) > self._most:

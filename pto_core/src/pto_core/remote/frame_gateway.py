@@ -137,7 +137,7 @@ class FrameGateway:
         self._waiting: deque[_Task | _Plain | tuple[int, bytes]] = deque()
         self._flying: deque[_Flying] = deque()  # in the Worker, oldest first
         self._ended: deque[_Ended] = deque()
-        self._pieces_left = 1  # that the current step may still compare
+        self._pieces_left = 1  # pieces that the current step may still compare
         self._batch: list[EndedFrame] = []
         self._batch_after = 0
         self._replies: deque[tuple[int, bytes]] = deque()

@@ -128,7 +128,7 @@ class FrameRelay:
         self._largest_answer = largest_answer
         self._inline_bytes = inline_bytes
         self._waiting: deque[_Received | _Plain] = deque()
-        self._beginning: _Beginning | None = None  # the first one in _waiting
+        self._beginning: _Beginning | None = None  # for the first entry of _waiting
         self._departing: _Departing | None = None
         self._batch: list[bytes] = []  # packed tasks; their numbers end at _left
         self._batch_count = self._batch_bytes = 0
