@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Before pytest takes the folder pto_core/ of the first test module for a package of that name.
+# Import the package now: otherwise pytest takes the folder pto_core/ of the first test module for
+# it.
 import pto_core  # noqa: F401
 
 pytest_plugins = ["native_builds", "profiles"]  # of tests/native and tests/profiles
 BUILD_LIMIT_S = 2400
-"""Wheels are built in the time that other tests leave: the first test with them may wait long."""
+"""Builds share the machine with other tests, so the first test that needs a build may wait long."""
 
 # Tests do not measure time: the machines are shared.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
-# A shell starts what it puts in the background with SIGINT ignored, and children inherit that.
+# A shell starts background jobs with SIGINT ignored, and children inherit this setting.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -42,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give those time that may wait for a compiler: the first that asks for a build makes it."""
+    """Raise the limit of tests that need a build: the first of them makes it, the others wait."""
     for item in items:
         if {"native_build", "wheelhouse"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(BUILD_LIMIT_S))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Effort:
-    """``repeats`` samples of each figure; sizes are divided by ``divisor``.
+    """The effort of a run: ``repeats`` samples of each figure, and sizes divided by ``divisor``.
 
     Each budget applies to the median of at least five samples at full size.
     """

@@ -81,7 +81,7 @@ class Figure:
 def interleaved(measures: dict[str, Callable[[], Sample]], repeats: int) -> dict[str, list[Sample]]:
     """Sample several functions alternately, so that a drift of the machine affects all of them.
 
-    Each is called once before, to warm up.
+    Each function is called once before the samples, to warm up.
     """
     for measure in measures.values():
         measure()
@@ -95,7 +95,7 @@ def interleaved(measures: dict[str, Callable[[], Sample]], repeats: int) -> dict
 def ratios(
     above: Callable[[], float], below: Callable[[], float], repeats: int, turns: int
 ) -> list[float]:
-    """Sample the ratio of two measures, which is the ratio of medians over ``turns`` turns."""
+    """Sample the ratio of two measures; each sample is a ratio of medians of ``turns`` values."""
     taken = interleaved({"above": above, "below": below}, repeats * turns)
     medians = {
         name: [statistics.median(values[i : i + turns]) for i in range(0, len(values), turns)]

@@ -13,7 +13,7 @@ SOURCES = Path(__file__).resolve().parent / "sources"
 
 
 def chains_program(kernel: str = "empty") -> ChipCallable:
-    """A C++ orchestration of (tasks, chains, argument): tasks of one kernel in chains, or none."""
+    """Return a C++ program of (tasks, chains, argument), whose tasks run one kernel, or none."""
     return ChipCallable(
         OrchestrationSource(SOURCES / "orchestration" / "chains.cpp", "build_chains"),
         children={0: CoreCallable(KernelSource(SOURCES / f"{kernel}.cpp"), "aiv")},

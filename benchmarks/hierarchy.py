@@ -142,7 +142,7 @@ def _overheads(measures: dict[str, Callable[[], float]], effort: Effort) -> Iter
 def _without_python(
     worker: Worker, handle: Any, tasks: int, chain: Graph
 ) -> dict[str, Callable[[], float]]:
-    """Measure submits of many tasks by one call, and of a captured graph; slice each array."""
+    """Return measures of submits without Python code for each: one call for many, and a replay."""
     arrays = [ContinuousTensor.from_array(worker.shared_array((tasks, 4))) for _ in range(5)]
     took_s = 0.0
 

@@ -82,7 +82,7 @@ def _graphs(device: Device, binaries: Binaries, effort: Effort) -> Iterator[Figu
             )
         for name in ("GCC OpenMP tasks", "Taskflow static graph"):
             yield Figure(
-                f"build and run, {label}, beside {name}",
+                f"build and run, {label}, compared with {name}",
                 "us/task",
                 columns["ours"],
                 peer_name=name,

@@ -1,7 +1,7 @@
-"""Figures of the link ``zmq`` beside bare pyzmq, with and without CURVE.
+"""Figures of the link ``zmq`` compared with bare pyzmq, with and without CURVE.
 
-The other side is a process of its own on this machine, over TCP. The bare side uses two DEALER
-sockets; the link listens with a ROUTER socket and waits for descriptors, too.
+The other side is a separate process on this machine, over TCP. The bare side uses two DEALER
+sockets; the link listens with a ROUTER socket, and also waits for descriptors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ plugin = plugins.load_link("zmq")
 
 
 def figures(effort: Effort) -> Iterator[Figure]:
-    """Measure round trips and bulk of both, alternately."""
+    """Measure round trips and bulk transfers of the link and of bare pyzmq, alternately."""
     trips, chunks = effort.size(TRIPS), effort.size(CHUNKS)
     for is_secure, suffix in ((False, "without keys"), (True, "with CURVE")):
         taken = interleaved(
@@ -59,7 +59,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
 
 @contextmanager
 def _beside(body: Callable[[int], None]) -> Iterator[str]:
-    """Run ``body`` in a child; yield the address that it writes to its descriptor."""
+    """Run ``body`` in a child process; yield the address that ``body`` writes to a pipe."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:

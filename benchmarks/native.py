@@ -39,29 +39,29 @@ class Binaries:
 
     @cached_property
     def openmp(self) -> Path:
-        """Program with the graphs in GCC's OpenMP tasks."""
+        """Compile the program that runs the graphs as GCC's OpenMP tasks."""
         return self._program("openmp", "-fopenmp")
 
     @cached_property
     def openmp_depend(self) -> Path:
-        """Program with the graphs of tensors in GCC's OpenMP tasks with ``depend``."""
+        """Compile the program that runs the graphs of tensors as OpenMP tasks with ``depend``."""
         return self._program("openmp_depend", "-fopenmp")
 
     @cached_property
     def submits(self) -> Path:
-        """Program that measures submits among few and among many regions."""
+        """Compile the program that measures submits among few and among many regions."""
         return self._program("submits", "-ldl", f"-I{abi_include_dir()}")
 
     @cached_property
     def taskflow(self) -> Path | None:
-        """Program with the graphs in Taskflow; None without its headers."""
+        """Compile the program that runs the graphs in Taskflow; None without its headers."""
         if not self._taskflow_include:
             return None
         return self._program("taskflow", "-pthread", f"-I{self._taskflow_include}")
 
     @cached_property
     def bare_threads(self) -> Path:
-        """Program that runs a kernel on bare threads."""
+        """Compile the program that runs a kernel on bare threads."""
         return self._program("bare_threads", "-pthread", "-ldl")
 
     def kernel(self, name: str) -> Path:
@@ -70,7 +70,7 @@ class Binaries:
 
     @cached_property
     def empty_call(self) -> Callable[..., None]:
-        """An imported native function that accepts any arguments and does nothing."""
+        """Compile and import a native function that accepts any arguments and does nothing."""
         include = sysconfig.get_path("include")
         library = self._library(HERE / "peers" / "empty_call.cpp", "empty_call.so", f"-I{include}")
         spec = importlib.util.spec_from_file_location("empty_call", library)

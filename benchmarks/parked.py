@@ -1,4 +1,4 @@
-"""Figures of a one-task run on a sleeping Worker, beside bare processes that sleep the same way."""
+"""Figures of a one-task run on a sleeping Worker, and of bare processes that sleep the same way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TURNS = 200
 def figures(
     children: int, worker: Worker, handle: CallableHandle, binaries: Binaries, effort: Effort
 ) -> Iterator[Figure]:
-    """Measure both alternately: the Worker's time, the bare time, and their ratio."""
+    """Measure the Worker and the bare processes alternately: both times, and their ratio."""
     turns = effort.size(TURNS)
 
     def one(orch: Any, args: Any, config: Any) -> None:

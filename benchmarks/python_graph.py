@@ -18,7 +18,7 @@ TASKS = 50_000
 
 
 class _Loops:
-    """Time loops alternately, and subtract the time of the same loop with an empty body."""
+    """Times loops, and subtracts the time of the same loop with an empty body."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = {}
@@ -29,7 +29,7 @@ class _Loops:
         self.seconds.setdefault(name, []).append(time.perf_counter() - start)
 
     def us(self, name: str, count: int) -> list[float]:
-        """Return the time of one turn in each round; the first round warms up and is dropped."""
+        """Return the time of one iteration in each sample but the first, which warms up."""
         empty = min(self.seconds["nothing"])
         return [max(value - empty, 0.0) / count * 1e6 for value in self.seconds[name][1:]]
 
@@ -76,5 +76,5 @@ def figures(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
             budget=budget,
             peer_name="empty native call",
             peer=loops.us(f"{key} floor", len(tasks)),
-            note="loop overhead taken off",
+            note="without the overhead of the loop",
         )

@@ -90,7 +90,7 @@ class _Meter:
         self._agent = agent
 
     def memory_mib(self) -> list[float]:
-        """Return the memory of relays and other hosts that no other process shares."""
+        """Return the memory of the relays, and of the other hosts, that no other process shares."""
         sides = self._processes()[1:]
         return [sum(one.memory_full_info().uss for one in side) / 2**20 for side in sides]
 
@@ -153,7 +153,7 @@ def _stamp(orch: Any, args: Any, config: Any) -> None:
 def _equal_work(
     steps: tuple[Any, Any], sessions: int, tasks: int, stamps: Any
 ) -> Callable[..., None]:
-    """Return a graph with as many tasks for each session; the last one notes the time."""
+    """Return a graph with ``tasks`` tasks for each session, and one that records their end."""
     nothing, stamp = steps
 
     def graph(orch: Any, args: Any, config: Any) -> None:
@@ -219,7 +219,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--fitted", type=int, nargs="+", default=FITTED, metavar="N")
     parser.add_argument("--held-out", type=int, default=HELD_OUT, metavar="N")
     parser.add_argument(
-        "--repeats", type=int, default=2, metavar="N", help="the least value counts"
+        "--repeats",
+        type=int,
+        default=2,
+        metavar="N",
+        help="runs of each size; the least value counts",
     )
     parser.add_argument("--tasks", type=int, default=TASKS, metavar="N", help="of each session")
     parser.add_argument("--idle", type=float, default=IDLE_S, metavar="S", help="seconds")

@@ -34,7 +34,7 @@ PEER = "GCC OpenMP depend tasks"
 ALONE = 60_000
 """The window of a ring in tasks, large enough that a submitter on one thread never waits."""
 SHAPES = ("1-D slices", "2-D tiles", "strided boxes")
-"""In the order of peers/submits.cpp."""
+"""The shapes of regions, in the order in which peers/submits.cpp prints them."""
 
 
 class _Graph(NamedTuple):
@@ -154,7 +154,7 @@ def _graph(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) -> Iter
             budget=graph.submit_budget_us,
             peer_name=f"{PEER}, submit and run",
             peer=[whole for whole, _ in taken["peer"]],
-            note="beside the schedulers, which run meanwhile",
+            note="while the schedulers run",
         )
 
 
@@ -181,7 +181,7 @@ def _submit_alone(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) 
 
 
 def _regions(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
-    """Measure the slowdown of submits by many regions: the worse of alive and retired ones."""
+    """Measure how many regions slow submits down: the worse of live and of retired regions."""
     submits = effort.size(20_000)
     taken = [numbers(binaries.submits, plugin.library(), submits) for _ in range(effort.repeats)]
     for index, shape in enumerate(SHAPES):

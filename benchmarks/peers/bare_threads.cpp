@@ -1,5 +1,5 @@
-// Bare threads that run the compute-bound kernel of the figures. Each takes the next call from a
-// counter. They are the floor for the use of cores.
+// Bare threads that run the compute-bound kernel of the figures. Each thread takes the number of
+// its next call from a counter. These threads are the floor for the use of cores.
 //
 // usage: bare_threads KERNEL_LIBRARY CALLS THREADS REPEATS LOOPS; prints wall nanoseconds per call.
 #include <dlfcn.h>

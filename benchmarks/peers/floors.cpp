@@ -33,8 +33,8 @@ void futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
   syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
 }
 
-// A word on which one thread waits for another. The waiting policy is the simulator's: spin for
-// about 1 us, yield for 60 us, then park.
+// A word on which one thread waits for another. The waiting policy is that of the simulator: spin
+// for about 1 us, yield for 60 us, then park.
 class Gate {
  public:
   void open() {

@@ -44,7 +44,7 @@ void make_outputs(std::vector<Key>& outputs, long tasks, long width) {
   }
 }
 
-// Keys of a query: its three accumulators, then five for every block.
+// Returns the number of keys of a query: its three accumulators, then five for every block.
 size_t keys_of_query(long blocks) {
   return 3 + 5 * static_cast<size_t>(blocks);
 }

@@ -38,8 +38,8 @@ void pause_core() {
 #endif
 }
 
-// A word on which one process waits for another. The waiting policy is a Worker's: spin for about 1
-// us, yield until 75 us have passed, then park.
+// A word on which one process waits for another. The waiting policy is that of a Worker: spin for
+// about 1 us, yield until 75 us have passed, then park.
 class alignas(64) Gate {
  public:
   void open() {

@@ -35,7 +35,7 @@ void require(bool holds, const char* what) {
   std::exit(1);
 }
 
-// Cores that finish a task at once.
+// A platform whose cores finish each task at once.
 class Platform {
  public:
   Platform() {
@@ -179,7 +179,7 @@ class Measurement {
     api_.end(runtime_);
   }
 
-  // Times of a submit, in nanoseconds.
+  // The times of the measured submits, in nanoseconds.
   double percentile(double part) {
     std::sort(times_.begin(), times_.end());
     return times_[static_cast<size_t>(part * static_cast<double>(times_.size() - 1))];

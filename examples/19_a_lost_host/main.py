@@ -1,4 +1,4 @@
-"""Level 4: a host is lost while it runs a task; its tasks run on the host that is left.
+"""Level 4: a host is lost while it runs a task; its tasks run on the remaining host.
 
 The other host is an agent on this machine, reached over the loopback interface.
 """

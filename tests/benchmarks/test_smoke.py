@@ -141,8 +141,8 @@ def test_each_figure_has_a_floor_or_a_peer_of_the_same_run(results: Results) -> 
 
 def test_peers_are_measured_or_say_why_not(results: Results) -> None:
     for graph in GRAPHS:
-        openmp = results.figures[f"build and run, {graph}, beside GCC OpenMP tasks"]
-        taskflow = results.figures[f"build and run, {graph}, beside Taskflow static graph"]
+        openmp = results.figures[f"build and run, {graph}, compared with GCC OpenMP tasks"]
+        taskflow = results.figures[f"build and run, {graph}, compared with Taskflow static graph"]
         assert openmp["peer_median"] > 0
         assert taskflow["not_measured"] == "TASKFLOW_INCLUDE is not set"
         assert taskflow["ratio"] is None

@@ -9,7 +9,8 @@ def _kernels(variant: str) -> list[dict[str, object]]:
     ]
 
 
-# One folder serves every runtime: the selected one picks its kernels and its orchestration.
+# One folder serves every runtime: the selected runtime determines the kernels and the
+# orchestration.
 KERNELS = {
     "host_build_graph": _kernels(""),
     "aicpu_build_graph": _kernels(""),

@@ -53,7 +53,7 @@ def test_random_arrays_against_a_loop() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 def test_the_first_and_the_largest_error_are_found_in_a_large_array(dtype: str) -> None:
-    """The array is compared in pieces; each reported index is that in the whole array."""
+    """The array is compared in pieces; each reported index refers to the whole array."""
     expected = np.zeros((700, 1000), dtype)
     actual = expected.copy()
     for place, value in (((1, 2), 3), ((300, 4), 9), ((600, 5), 9), ((699, 999), 8)):

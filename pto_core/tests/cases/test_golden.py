@@ -47,7 +47,7 @@ def test_list_form(golden) -> None:
     copies = {tensor.name: tensor.copied() for tensor in inputs.tensors}
     expected = loaded.compute(inputs, copies, "default")
     np.testing.assert_array_equal(expected["out_f"], np.full(4, 2, np.float32))
-    assert not inputs.tensors[1].array.any(), "the run's own tensors are not touched"
+    assert not inputs.tensors[1].array.any(), "the run's own tensors must not change"
 
 
 def test_dict_form_appends_sizes_and_count(golden) -> None:
@@ -95,7 +95,7 @@ def test_cases_and_their_names(golden) -> None:
 def test_mistake_in_the_file(golden, extra: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         golden(LIST + extra + "\n")
-    assert "golden_" in caught.value.message, "the file is named"
+    assert "golden_" in caught.value.message, "the message must name the file"
 
 
 def test_name_that_looks_like_an_optional_one_is_warned_of(golden, capsys) -> None:

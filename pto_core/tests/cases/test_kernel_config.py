@@ -113,7 +113,7 @@ def test_mistake(config, old: str, new: str, message: str) -> None:
     assert old in GOOD
     with pytest.raises(UsageError, match=message) as caught:
         config(GOOD.replace(old, new, 1))
-    assert "kernel_config_" in caught.value.message, "the file is named"
+    assert "kernel_config_" in caught.value.message, "the message must name the file"
 
 
 def test_two_kernels_of_one_number(config) -> None:

@@ -1,4 +1,4 @@
-"""The frame of the command: its imports, its messages, and its exit codes."""
+"""The command as a whole: its imports, its messages, and its exit codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def command(site, body: str, name: str = "act") -> None:
 
 # The modules that `pto --help` may import in addition to the interpreter's own start.
 ALLOWED_ROOTS = {"pto_core"}
-ALLOWED_ROOMS = {"cli", "errors", "interfaces", "plugins"}
+ALLOWED_PACKAGES = {"cli", "errors", "interfaces", "plugins"}
 
 
 def test_help_imports_only_what_it_needs(site):
@@ -44,8 +44,8 @@ def test_help_imports_only_what_it_needs(site):
     imported = json.loads(result.stderr)
     roots = {name.partition(".")[0] for name in imported}
     assert roots - sys.stdlib_module_names <= ALLOWED_ROOTS
-    rooms = {name.split(".")[1] for name in imported if name.startswith("pto_core.")}
-    assert rooms <= ALLOWED_ROOMS
+    found = {name.split(".")[1] for name in imported if name.startswith("pto_core.")}
+    assert found <= ALLOWED_PACKAGES
     commands = {name for name in imported if name.startswith("pto_core.cli.")}
     assert commands == {"pto_core.cli.main", "pto_core.cli.commands"}
 

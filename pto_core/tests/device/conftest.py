@@ -22,7 +22,7 @@ def runtime(request: pytest.FixtureRequest) -> str:
 
 
 class Threads:
-    """Return the threads of this process; a joined thread is listed for a moment longer."""
+    """The threads of this process; the system lists a joined thread for a moment longer."""
 
     def now(self) -> set[str]:
         """Return the ids of the threads."""
@@ -43,7 +43,7 @@ def threads() -> Threads:
 
 @pytest.fixture
 def device(runtime: str, shared_cache: Path) -> Iterator[Device]:
-    """After every test, the device closes without a leak."""
+    """Open a device; require after the test that it closes without a leak."""
     settings = {"sim.check": 1, "cache_dir": shared_cache}
     with pto_core.open_device("a2a3sim", runtime=runtime, settings=settings) as opened:
         yield opened

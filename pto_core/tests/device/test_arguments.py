@@ -74,7 +74,7 @@ new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 
 
 class ForeignArray:
-    """Exports its memory by DLPack 0 only; counts the memory that is returned."""
+    """Exports its memory by DLPack 0 only, and counts the calls that return the memory."""
 
     def __init__(self, values: np.ndarray, code: int = 2, **fields: Any) -> None:
         self.memory = values

@@ -27,7 +27,7 @@ def on_cube(*args):
 
 
 def refused(device: Device, build: Callable[[Graph], Any], kind: type[PtoError]) -> PtoError:
-    """Return the error of ``build``; the device works afterwards."""
+    """Require that ``build`` fails and that the device works afterwards; return the error."""
 
     def graph(rt):
         build(rt)

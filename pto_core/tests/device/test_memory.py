@@ -118,7 +118,7 @@ def test_arrays_of_another_device_are_refused(device: Device, runtime: str) -> N
 
 
 def test_memory_is_reused(runtime: str) -> None:
-    """A thousand runs, dropped arrays and failures fit into memory for a few of each."""
+    """A thousand runs, dropped arrays and failures succeed with memory for only a few of each."""
     settings = {"sim.memory_bytes": 64 << 20}
     values = np.zeros(1 << 20, np.uint8)
 

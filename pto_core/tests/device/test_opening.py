@@ -125,7 +125,7 @@ def test_a_process_ends_whatever_its_device_does(runtime: str, end: str) -> None
     assert "terminate" not in done.stderr
 
 
-# Invariant: A process runs one runtime on a chip.
+# Invariant: A process runs at most one runtime on each chip.
 def test_a_chip_has_one_runtime_in_a_process() -> None:
     with pto_core.open_device("a2a3sim", runtime="host_build_graph", device=5) as device:
         with pytest.raises(UsageError, match="one runtime per chip") as caught:

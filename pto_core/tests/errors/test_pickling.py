@@ -31,7 +31,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 
 def with_all_fields(kind: type[PtoError]) -> PtoError:
-    """Give each field a value that no other field of the class has, as far as there are enough."""
+    """Return an error whose fields have different values, as far as there are enough values."""
     fields = {name: VALUES[index % len(VALUES)] for index, name in enumerate(kind.fields)}
     return kind(f"what went wrong in {kind.__name__}", **fields)
 

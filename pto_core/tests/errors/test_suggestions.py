@@ -1,4 +1,4 @@
-"""Names that messages suggest are near the misspelt name."""
+"""Messages suggest only names that are similar to the misspelt name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A child loop whose end is in memory: frames are put in before it runs, answers are taken out."""
+"""A child loop with an end in memory: tests add frames before it runs, and read its answers."""
 
 from __future__ import annotations
 

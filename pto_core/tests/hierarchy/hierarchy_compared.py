@@ -26,7 +26,7 @@ class ComparedEngine:
         """The events so far, without dispatches that sent nothing."""
 
     def handle(self, event: Event) -> list[Instruction]:
-        """Pass the event to both; return the answer, or raise the error of the reference engine."""
+        """Pass the event to both engines; return the answer or raise the error of the reference."""
         expected, refused = _answer(self.reference, event)
         found, error = _answer(self.native, event)
         if (found, type(error), str(error)) != (expected, type(refused), str(refused)):
@@ -44,16 +44,16 @@ class ComparedEngine:
             shown = "\n".join(f"{part}: {found.get(part)}\n  {expected[part]}" for part in parts)
             raise Difference(f"after {event} these differ:\n{shown}")
         if self.native.is_quiescent() != self.reference.is_quiescent():
-            raise Difference(f"after {event} only one is quiescent")
+            raise Difference(f"after {event} only one engine is quiescent")
         if self.native.deadlock() != self.reference.deadlock():
-            raise Difference(f"after {event} only one is in a deadlock")
+            raise Difference(f"after {event} only one engine is in a deadlock")
 
     def is_quiescent(self) -> bool:
         """Return whether nothing is in flight and nothing is ready."""
         return self.reference.is_quiescent()
 
     def deadlock(self) -> Deadlock | None:
-        """Return the proof of both engines."""
+        """Return the proof of a deadlock, which is the same in both engines."""
         return self.reference.deadlock()
 
     def snapshot(self) -> Snapshot:

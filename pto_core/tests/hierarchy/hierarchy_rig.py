@@ -106,7 +106,7 @@ class Rig:
         return answer
 
     def alloc(self, nbytes: int) -> tuple[int, int]:
-        """Return task and address."""
+        """Allocate a buffer; return its task and its address."""
         answer = self.tell(Allocate(nbytes))[0]
         assert isinstance(answer, Submitted), answer
         return answer.task, answer.addresses[0]

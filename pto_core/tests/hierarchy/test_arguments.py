@@ -191,7 +191,7 @@ class TestTaskArgs:
 
     def test_python_can_derive_from_it(self) -> None:
         class Named(TaskArgs):
-            """It has a dictionary, so the garbage collector tracks it."""
+            """Its instances have a dictionary, so the garbage collector tracks them."""
 
             def add_tensor(self, tensor, tag=TensorArgType.INPUT) -> None:
                 super().add_tensor(tensor, tag)

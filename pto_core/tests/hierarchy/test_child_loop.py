@@ -289,7 +289,7 @@ class TestProgressTable:
         assert child.progress.record()["ending"] == 1
 
     def test_counts_a_task_before_its_answer_is_sent(self) -> None:
-        """A parent that has the answer reads the count; a lower count would fail the task."""
+        """A parent reads the count after the answer; a count that is too low fails the task."""
         child = Child()
         completed: list[tuple[int, int]] = []
         answer = child.end.answer
@@ -539,7 +539,7 @@ class TestBrokenFrames:
                 frame[randomness.randrange(32, len(frame))] = randomness.randrange(256)
             whole = randomness.random() < 0.8
             child.end.frames.append(bytes(frame) if whole else randomness.randbytes(100))
-            # The required frame may never be sent.
+            # Remove the requirement: the frame that it names may never be sent.
             frame[40:44] = b"\0\0\0\0"
             try:
                 child.run()

@@ -93,7 +93,7 @@ def test_a_child_may_report_before_the_child_that_it_required():
 
 
 def test_only_one_consumer_follows_a_producer_to_its_child():
-    """The other tasks are distributed when they are ready."""
+    """The other consumers are distributed over the children when they are ready."""
     rig = Rig(2)
     rig.submit(writes(X))
     readers = [rig.submit(reads(X)) for _ in range(3)]
@@ -133,7 +133,7 @@ def test_the_members_of_a_group_are_sent_together_to_distinct_children():
     rig.dispatch()
     group = rig.submit(members=(Member(),) * 3)
     single = rig.submit()
-    assert rig.dispatch() == [], "the single task would take a child that the group needs"
+    assert rig.dispatch() == [], "the single task must not take a child that the group needs"
     rig.complete(1, 1)
     sends = rig.dispatch()
     assert [(send.task, send.member) for send in sends] == [(group, 0), (group, 1), (group, 2)]

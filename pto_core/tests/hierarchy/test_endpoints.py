@@ -14,7 +14,7 @@ ANSWER = Answer(AnswerKind.COMPLETED, 1)
 
 
 class ScriptedEnd:
-    """An end whose next results the test sets; an exception is raised."""
+    """An end whose next results a test sets; a result that is an exception is raised."""
 
     def __init__(self):
         self.results = {}
@@ -157,7 +157,7 @@ def test_a_result_that_cannot_be_breaks_the_parents_end(scripted, call, result, 
 def test_a_frame_that_cannot_be_breaks_the_childs_end(scripted, result, message):
     transport, _, _, child = scripted
     transport.child.results["receive"] = [FRAME.pack(), *result]
-    assert child.receive(4) == [FRAME]  # what came before it is good
+    assert child.receive(4) == [FRAME]  # the frame before the invalid one is valid
     with pytest.raises(ProtocolError, match=message):
         child.receive(4)
 

@@ -32,7 +32,7 @@ PLACE = TaskPlace(3, "reduce", "graph.py", 12, 1, "L3/sub1")
 def raised(exception: BaseException) -> Failure:
     try:
         raise exception
-    except BaseException as error:  # noqa: BLE001 - whatever was given
+    except BaseException as error:  # noqa: BLE001 - the caller passes any exception
         return Failure.of(error)
 
 

@@ -80,7 +80,7 @@ def test_order_alone_hands_no_failure_on():
 
 
 def test_a_poisoned_task_ends_after_all_its_producers():
-    """A task that overwrites its outputs is ordered after its readers through it."""
+    """A task that overwrites its output waits for it, and so for all of its producers."""
     rig = Rig(2, hazards=Hazards.FULL)
     failing = rig.submit(writes(X), pins=(0,))
     slow = rig.submit(writes(Y), pins=(1,))
@@ -163,7 +163,7 @@ def test_with_repeats_what_is_safe_to_repeat_runs_again_also_if_it_was_started()
     assert rig.dispatch() == []
     assert not rig.engine.is_quiescent()
     rig.tell(ChildReady(0))
-    assert rig.dispatch() == [Send(0, 2, task, 0)], "frame 1 counts as completed"
+    assert rig.dispatch() == [Send(0, 2, task, 0)], "frame 1 must count as completed"
     assert rig.tell(ChildLost(0, 78, 2)) == [TaskFinished(task, Result.FAILED, 78)]
 
 

@@ -41,7 +41,7 @@ def closure(value: int) -> Callable[[], int]:
 
 
 def hashed(*parts: str | bytes) -> bytes:
-    """Compute the digest by a second implementation."""
+    """Compute the expected digest, independently of the code under test."""
     found = hashlib.sha256()
     for part in parts:
         content = part.encode() if isinstance(part, str) else part
@@ -259,7 +259,7 @@ def test_spawned_children_import_a_function_or_get_its_code() -> None:
 
 
 def test_two_functions_of_one_path_and_code_are_two_callables() -> None:
-    """Their defaults differ, which no fingerprint covers; the older one is not importable."""
+    """They differ only in defaults, which no fingerprint covers. The older is not importable."""
     registry = Registry()
     module = types.ModuleType("made_twice")
     for inherits in (True, False):

@@ -50,7 +50,7 @@ class Stream:
         self.seen: Counter[str] = Counter()
 
     def tell(self, event: Event) -> bool:
-        """Return whether the event was accepted."""
+        """Send the event to both engines; return whether they accepted it."""
         try:
             answer = self.engine.handle(event)
         except PtoError:
@@ -165,7 +165,9 @@ def test_random_edges_with_failures_losses_groups_and_scopes(pytestconfig: pytes
             stream.end()
             engine.validate()
         except Difference as difference:
-            raise AssertionError(f"seed {seed}, event {engine.events}") from difference
+            raise AssertionError(
+                f"seed {seed}: the engines differ at event {engine.events}"
+            ) from difference
         seen += stream.seen
     for feature in ("Submit", "early", "refused", "TaskFinished", "ChildLost", "RestoreRegions"):
         assert seen[feature] > 10, seen

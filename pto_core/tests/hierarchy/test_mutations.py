@@ -1,4 +1,4 @@
-"""Two engines that differ in one row of the transition table are always distinguished."""
+"""Recorded events distinguish any two engines that differ in one row of the transition table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def recorded(seed: int) -> Recording:
 
 
 def written(configuration: Configuration) -> Recording:
-    """Do what random programs rarely do: cancel ready tasks, or lose all children."""
+    """Return events that random programs rarely have: a cancelled ready task, all children lost."""
     task = Submit(Kind.SUB)
     return configuration, [
         RunBegin(),
@@ -67,7 +67,7 @@ def written(configuration: Configuration) -> Recording:
 
 
 def differs(recording: Recording, transitions: Transitions) -> bool:
-    """Compare the native engine with a reference engine that has other transitions."""
+    """Return whether the native engine differs from a reference engine with other transitions."""
     configuration, events = recording
     engine = NativeEngine(configuration)
     mutant = ReferenceEngine(configuration, transitions=transitions)
@@ -103,4 +103,4 @@ def test_a_changed_row_is_found(
     mutants = [without, *({**TRANSITIONS, row: to} for to in State if to is not TRANSITIONS[row])]
     for mutant in mutants:
         found = any(differs(recording, mutant) for recording in recordings)
-        assert found, f"{row} as {mutant.get(row)} makes no difference"
+        assert found, f"no recording shows that {row} was changed to {mutant.get(row)}"

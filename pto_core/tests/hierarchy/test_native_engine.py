@@ -47,7 +47,7 @@ def events(pytestconfig: pytest.Config) -> int:
 
 
 class Heckled(ComparedEngine):
-    """Inserts invalid events between the others, and checks the invariants at intervals."""
+    """Compared engines that also receive invalid events; checks the invariants at intervals."""
 
     numbers = random.Random(0)
     kinds: list[Kind]  # kind of each child
@@ -143,7 +143,9 @@ def test_random_programs_with_failures_groups_retries_and_early_tasks(events: in
             World(program, shape, engine, numbers, WORLDS[seed % len(WORLDS)]).run()
             engine.validate()
         except Difference as difference:
-            raise AssertionError(f"seed {seed}, event {engine.events}") from difference
+            raise AssertionError(
+                f"seed {seed}: the engines differ at event {engine.events}"
+            ) from difference
         told += engine.events
         seed += 1
     expected = "early member FAILED SKIPPED ChildLost EndChild Cancel SaveRegions RestoreRegions"
@@ -162,7 +164,9 @@ def test_random_regions(events: int) -> None:
             except PtoError:
                 pass  # both engines refused
             except Difference as difference:
-                raise AssertionError(f"seed {seed}, event {engine.events}") from difference
+                raise AssertionError(
+                    f"seed {seed}: the engines differ at event {engine.events}"
+                ) from difference
         engine.validate()
         conservative += engine.snapshot()["run"]["conservative_edges"]
         assert engine.snapshot()["tasks"] == {}

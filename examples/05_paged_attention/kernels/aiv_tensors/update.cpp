@@ -42,7 +42,8 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
       running_sum[head] = block_sum[head];
       for (uint64_t d = 0; d < head_dim; ++d) row[d] = block_row[d];
     } else {
-      // Both sides are relative to their own maximum; rescale them to the larger one.
+      // The running values and those of the block are relative to their own maxima; rescale both to
+      // the larger one.
       const float maximum = std::fmax(running_max[head], block_max[head]);
       const float keep = std::exp(running_max[head] - maximum);
       const float join = std::exp(block_max[head] - maximum);

@@ -24,7 +24,8 @@ extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
   for (uint64_t row = 0; row < batch * heads; ++row) {
     float* total = running_out + row * dim;
     if (block_sum[row] > 0.0f) {
-      // Both sides are relative to their own maximum; rescale them to the larger one.
+      // The running values and those of the block are relative to their own maxima; rescale both to
+      // the larger one.
       const float maximum = std::fmax(running_max[row], block_max[row]);
       const float keep = std::exp(running_max[row] - maximum);
       const float join = std::exp(block_max[row] - maximum);

@@ -59,8 +59,8 @@ class Layer {
   Tensor x_, w_, bias_, local_, y_;
 };
 
-// One cluster for each pair. It is freed at once, but becomes available only when its two tasks are
-// done. So with more pairs than clusters the allocation waits.
+// Each pair has one cluster. The cluster is freed at once, but becomes available only when its two
+// tasks are done. So with more pairs than clusters the allocation waits.
 void Layer::submit_pairs() {
   for (uint64_t column = 0; column < in_.columns; ++column) {
     for (uint64_t block = 0; block < in_.blocks; ++block) {

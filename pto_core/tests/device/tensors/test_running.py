@@ -128,7 +128,7 @@ def test_explicit_edges(tensors: Device) -> None:
 
     report = tensors.run(graph, np.zeros(4))
     statistics = report.statistics
-    # one of the two edges, the edge to the neighbour, exists already because of the data
+    # the runtime finds the edges to the previous task from the data, so it adds only the others
     if "edges_explicit" in statistics:
         assert statistics["edges_explicit"] == 2
     else:
@@ -206,7 +206,7 @@ class Gate:
         self.submits_third = threading.Event()
 
     def orchestration(self, limit_s: float) -> Callable[..., None]:
-        """Return a device whose third submit waits for a kernel that waits at this gate."""
+        """Return a graph whose third submit waits for a kernel that waits at this gate."""
 
         @kernel(core="aiv")
         def hold(x: InOut):

@@ -87,7 +87,7 @@ def test_a_task_without_arguments_calls_without(chip) -> None:
 
 
 def test_memory_of_the_child_is_not_copied(chip, arena) -> None:
-    """Weights are loaded once: a task reads what copy_to wrote at that address."""
+    """A task reads the bytes that copy_to wrote, so a program can load its weights once."""
     host = arena.array(16)
     host[:] = np.arange(16)
     operations = chip.operations

@@ -20,7 +20,7 @@ NOT_HERE = Delivery("import", "no_such_module:f", bytes(32))
 
 
 class Loop:
-    """Replaces the loop of a child."""
+    """A stand-in for the loop of a child."""
 
     def __init__(self) -> None:
         self.table: dict[bytes, object] = {}
@@ -109,7 +109,7 @@ def test_configurations_are_found_by_their_numbers(asked) -> None:
     invoke(len, "args", 7)
     invoke(len, None, 0)
     assert calls == [(len, "args", configs[1]), (len, "args", configs[0]), (len, None, None)]
-    with pytest.raises(KeyError):  # its own value would be wrong here
+    with pytest.raises(KeyError):  # no configuration has the number 3
         invoke(len, None, 3)
 
 

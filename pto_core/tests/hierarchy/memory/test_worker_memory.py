@@ -54,7 +54,7 @@ def test_rings_are_granted_in_steps_within_the_budget() -> None:
     assert memory.grant(0, 1000) == 64 * MIB
     assert memory.grant(0, 60 * MIB) == 64 * MIB
     assert memory.grant(0, 65 * MIB) == 80 * MIB
-    assert memory.grant(1, 10 * MIB) == 10 * MIB, "less than a step is left"
+    assert memory.grant(1, 10 * MIB) == 10 * MIB, "a rest below one step must be granted"
     with pytest.raises(CapacityError, match="heap ring 1 needs") as caught:
         memory.grant(1, 30 * MIB)
     assert caught.value.name == "shared_memory_limit"

@@ -202,7 +202,7 @@ def test_the_end_of_the_interpreter_ends_them(is_gone) -> None:
 
 
 def test_a_forked_copy_ends_no_child(processes) -> None:
-    """A process that the user forks has inherited the list; its exit handlers run."""
+    """A process that the user forks inherits the list of children, and runs the exit handlers."""
     (pid,) = processes.start([plan(waiting)])
     program_pid = os.fork()
     if program_pid == 0:

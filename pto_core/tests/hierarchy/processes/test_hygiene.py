@@ -19,7 +19,7 @@ POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM
 
 
 def ask(*questions) -> list:
-    """Start a child for each question; return the answers."""
+    """Call each question in its own child; return the answers."""
 
     def body(question):
         return lambda start: start.ready(question())
@@ -57,7 +57,7 @@ def test_only_the_users_descriptors_are_inherited(tmp_path) -> None:
         assert sum("pto-worker" in kind for kind in found) == 0
         assert sum("[pidfd]" in kind for kind in found) == 1, "its parent's"
         assert str(tmp_path / "users") in found
-        assert len(found) == len(before) + 2, "the file, and the end that was not named"
+        assert len(found) == len(before) + 2, "the child must inherit the file and the write end"
     close_parent_only(read_end)
     os.close(write_end)
     memory.close()
@@ -65,7 +65,7 @@ def test_only_the_users_descriptors_are_inherited(tmp_path) -> None:
 
 
 def test_a_destroyed_mapping_removes_its_descriptor_from_the_list(tmp_path) -> None:
-    """Otherwise a child would close a descriptor that the user opened later with that number."""
+    """A child closes the listed numbers, and the user's new descriptor can have the same number."""
     arena = SharedArena(Budget(1 << 20))
     number = arena.mapping.descriptor
     del arena

@@ -63,7 +63,7 @@ def test_large_values_come_back_whole(processes) -> None:
 
 
 class OddError(Exception):
-    """Can be pickled, but not unpickled."""
+    """An exception that can be pickled, but not unpickled."""
 
     def __init__(self, one, two) -> None:
         super().__init__(f"{one} and {two}")
@@ -163,8 +163,8 @@ def test_after_an_error_another_start_works(processes) -> None:
     assert len(processes.start(plans(waiting))) == 1
 
 
-def looked_at(processes, index: int):
-    """Poll until the start of a child is over, with or without success."""
+def await_start(processes, index: int):
+    """Poll until the start of a child has succeeded or failed; return the start."""
     limit = time.monotonic() + 20
     while not (start := processes.check_start(index)).is_over:
         assert time.monotonic() < limit
@@ -174,13 +174,13 @@ def looked_at(processes, index: int):
 def test_a_child_that_is_begun_takes_the_place_of_the_old_one(processes, is_gone) -> None:
     old = processes.start(plans(waiting, waiting))
     processes.replace(1, ChildPlan("L3/sub1", waiting))
-    assert looked_at(processes, 1).value == processes[1].pid != old[1]
+    assert await_start(processes, 1).value == processes[1].pid != old[1]
     assert is_gone(old[1])
     assert processes[0].pid == old[0]
     assert processes.poll() == []
     processes.replace(0, ChildPlan("L3/sub0", raising))
     with pytest.raises(ChildStartError, match="no such thing"):
-        looked_at(processes, 0)
+        await_start(processes, 0)
     assert not processes[0].is_alive
     assert processes[1].is_alive
 
