@@ -142,8 +142,8 @@ def test_the_problem_states_what_to_do() -> None:
         stranger = plugin.key_pair()
         for words, changes in (
             (f"does not allow the key {stranger.public}; add it", {"credentials": stranger}),
-            ("the server key may be another one", {"server_key": stranger.public}),
-            ("give keys to both sides or to none", {"credentials": None, "server_key": None}),
+            ("the server key may be wrong", {"server_key": stranger.public}),
+            ("use keys on both sides or on none", {"credentials": None, "server_key": None}),
         ):
             link = made.dial(**changes)
             made.until(lambda link=link, words=words: words in link.problem, words)

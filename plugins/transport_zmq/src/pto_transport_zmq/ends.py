@@ -50,10 +50,10 @@ _PROBLEMS = {
     zmq.Event.HANDSHAKE_FAILED_AUTH: "{address} does not allow the key {key}; add it to the keys "
     "that the listener allows",
     zmq.Event.HANDSHAKE_FAILED_PROTOCOL: "{address} speaks another protocol, or one side uses keys "
-    "and the other does not; check the address, and give keys to both sides or to none",
+    "and the other does not; check the address, and use keys on both sides or on none",
     zmq.Event.HANDSHAKE_FAILED_NO_DETAIL: "{address} closed the connection during the handshake; "
-    "the server key may be another one, or the listener uses no keys",
-    zmq.Event.DISCONNECTED: "the connection to {address} was cut; it is repeated",
+    "the server key may be wrong, or the listener uses no keys",
+    zmq.Event.DISCONNECTED: "the connection to {address} was cut; the link dials again",
     zmq.Event.CLOSED: "nothing listens at {address}; start the listener, or check the address",
 }
 # After one of these events, ZeroMQ does not dial again by itself.

@@ -27,7 +27,7 @@ def check_listener(credentials: KeyPair | None, allowed: Collection[str]) -> Non
     elif allowed:
         raise UsageError(
             f"{len(allowed)} keys are allowed, but the listener has no keys of its own and cannot "
-            "verify any; give credentials, or no allowed keys",
+            "verify any; pass credentials, or no allowed keys",
             name="allowed",
             value=len(allowed),
         )

@@ -96,7 +96,7 @@ class RemoteTensorRef:
     def __post_init__(self) -> None:
         buffer, offset = self.buffer, self.offset
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-            raise UsageError(f"offset is {offset!r}; pass bytes, from 0", name="offset")
+            raise UsageError(f"offset is {offset!r}; pass a number of bytes from 0", name="offset")
         place = ContinuousTensor.from_pointer(
             buffer.address + offset, self.shape, self.dtype, child_memory=True
         )

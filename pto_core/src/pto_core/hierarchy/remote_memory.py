@@ -42,7 +42,7 @@ class RemoteMemory:
         known = [index for index, spec in enumerate(children.specs) if spec.remote is not None]
         if isinstance(child, bool) or child not in known:
             raise UsageError(
-                f"worker {child!r} is not a Worker on another host; there are {known}",
+                f"worker {child!r} is not a Worker on another host; these are {known}",
                 name="worker",
                 value=child,
             )
@@ -113,7 +113,7 @@ class RemoteMemory:
         nbytes = target.nbytes
         if source.nbytes != nbytes:
             raise UsageError(
-                f"a copy of {source.nbytes} bytes to a tensor of {nbytes}; both need the same size",
+                f"a copy of {source.nbytes} bytes to a tensor of {nbytes}; pass equal sizes",
                 name="source",
             )
         if target.buffer.worker == source.buffer.worker:

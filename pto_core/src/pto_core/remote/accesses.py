@@ -61,7 +61,8 @@ def accesses_of(blob: bytes | memoryview) -> list[Access]:
     wanted = _COUNTS.size + tensors * _TENSOR.size + scalars * _SCALAR_BYTES
     if tensors < 0 or scalars < 0 or len(blob) != wanted:
         raise ProtocolError(
-            f"an argument blob with {tensors} tensors and {scalars} scalars has {len(blob)} bytes"
+            f"an argument blob with {tensors} tensors and {scalars} scalars cannot have "
+            f"{len(blob)} bytes"
         )
     found = []
     for index in range(tensors):
@@ -95,12 +96,14 @@ def _access(index: int, address: int, *values: int) -> Access | None:
     tag = (marks & _TAG_MASK) - 1
     if dimensions > _DIMENSIONS_MAX or dtype not in _SIZES or tag not in _TAGS:
         raise ProtocolError(
-            f"tensor {index} of a task has {dimensions} dimensions, data type {dtype} and the "
+            f"tensor {index} of a task is invalid: {dimensions} dimensions, data type {dtype}, "
             f"marks {marks:#x}"
         )
     nbytes = math.prod(shape[:dimensions]) * _SIZES[dtype]
     if address + nbytes > 1 << 63:
-        raise ProtocolError(f"tensor {index} of a task has {nbytes} bytes at {address:#x}")
+        raise ProtocolError(
+            f"tensor {index} of a task has {nbytes} bytes at an invalid address, {address:#x}"
+        )
     if child_memory or not nbytes:
         return None
     return Access(Range(address, address + nbytes), _TAGS[tag], bool(marks & _IS_NEW))

@@ -155,7 +155,7 @@ def pack(number: bytes, record: Record) -> list[Part]:
 def unpack(parts: Sequence[Part]) -> tuple[bytes, bytes]:
     """Return the number and content of a message. Raises ProtocolError for an invalid one."""
     if len(parts[0]) != _NUMBER_BYTES:
-        raise ProtocolError(f"a message to an agent begins with {len(parts[0])} bytes")
+        raise ProtocolError(f"the number of a request to an agent has {len(parts[0])} bytes")
     return bytes(parts[0]), b"".join(parts[1:])
 
 

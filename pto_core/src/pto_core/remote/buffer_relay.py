@@ -94,7 +94,9 @@ class BufferRelay:
         number, (place, content) = unpack_content(body)
         reading = self._readings.get(number)
         if reading is None or place.start != reading.place.start + reading.arrived:
-            raise ProtocolError(f"{place.nbytes} bytes of a buffer arrived for request {number}")
+            raise ProtocolError(
+                f"{place.nbytes} bytes of a buffer arrived for request {number}, unexpectedly"
+            )
         start = reading.target + reading.arrived
         reading.arrived += place.nbytes
         if reading.arrived > reading.place.nbytes:

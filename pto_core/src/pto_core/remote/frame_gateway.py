@@ -176,7 +176,7 @@ class FrameGateway:
         elif kind == MessageKind.BUFFER:
             self._buffers.write(message.body)
         else:
-            raise ProtocolError(f"the parent's host sent a message of kind {kind}")
+            raise ProtocolError(f"the parent's host sent a message of the wrong kind {kind}")
 
     def step(self, now: int) -> None:
         """Move frames as far as possible; raise ProtocolError if the Worker broke a rule."""

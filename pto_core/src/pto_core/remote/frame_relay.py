@@ -176,7 +176,7 @@ class FrameRelay:
         elif kind == MessageKind.BUFFER:
             self._buffers.receive(message.body)
         else:
-            raise ProtocolError(f"the remote host sent a message of kind {kind}")
+            raise ProtocolError(f"the remote host sent a message of the wrong kind {kind}")
 
     # ---- to the other host ----
 

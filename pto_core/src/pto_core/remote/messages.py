@@ -287,7 +287,9 @@ def _split(
 def _task(reader: _Reader, number: int) -> TaskFrame:
     task, required, config, size, digest, flags, pieces = reader.values(_TASK)
     if number == 0 or required >= number:
-        raise ProtocolError(f"frame {number} of a session requires frame {required}")
+        raise ProtocolError(
+            f"frame {number} of a session requires frame {required}, which is not earlier"
+        )
     data = bytes(reader.bytes(size))
     content = [_push(reader) for _ in range(pieces)]
     return TaskFrame(number, task, required, config, flags, digest, data, content)

@@ -164,7 +164,7 @@ class _Incoming:
                 elif message.kind == MessageKind.SENT and self.arrived == self.place.nbytes:
                     self.session.send(MessageKind.RECEIVED, [b""])
                 else:
-                    raise ProtocolError(f"the source of a copy sent kind {message.kind}")
+                    raise ProtocolError(f"the source of a copy sent the wrong kind {message.kind}")
         except PtoError as error:
             self.session.close(str(error), now)
         self.end.flush(now)

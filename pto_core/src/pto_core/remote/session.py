@@ -255,7 +255,7 @@ class RemoteSession:
             if self._greetings.hello(head, body):
                 channel.resume(head, now)
         else:
-            raise ProtocolError(f"{self.side.peer.value} sent {Kind(kind).name}; it must not")
+            raise ProtocolError(f"{self.side.peer.value} sent {Kind(kind).name}, which is invalid")
         if self.state is State.CONNECTING and self._greetings.is_complete:
             self.state = State.OPEN
 

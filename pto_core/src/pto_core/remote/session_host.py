@@ -175,5 +175,5 @@ def read_report(channel: socket.socket) -> tuple[str, bytes | str] | None:
         raise EOFError
     kind, value = pickle.loads(message)
     if kind not in ("ready", "failed"):
-        raise ProtocolError(f"a gateway reported {kind!r}")
+        raise ProtocolError(f"a gateway sent an unknown report: {kind!r}")
     return kind, value
