@@ -142,7 +142,7 @@ def _overheads(measures: dict[str, Callable[[], float]], effort: Effort) -> Iter
 def _without_python(
     worker: Worker, handle: Any, tasks: int, chain: Graph
 ) -> dict[str, Callable[[], float]]:
-    """Return measures of submits without Python code for each: one call for many, and a replay."""
+    """Return measures in which one Python call submits many tasks: submit_sub_many, or a replay."""
     arrays = [ContinuousTensor.from_array(worker.shared_array((tasks, 4))) for _ in range(5)]
     took_s = 0.0
 
@@ -449,7 +449,7 @@ def _handover(binaries: Binaries, effort: Effort) -> float:
 
 
 def _two_bare_processes(tasks: int) -> float:
-    """Return the seconds in which two running processes do half of the tasks each."""
+    """Return the seconds in which two processes that run already execute half of the tasks each."""
     context = get_context("fork")
     barrier = context.Barrier(3)
 

@@ -29,7 +29,7 @@ class Exported:
 
 
 class Elsewhere(Exported):
-    """A tensor in the memory of an accelerator."""
+    """An exporter that claims a tensor in the memory of an accelerator."""
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (2, 0)

@@ -22,7 +22,7 @@ CHILDREN, WINDOW = 4, 8
 OVERLAPPING = 3
 """The number of groups in flight; more than one, so that groups also wait for each other."""
 SOON = 100
-"""The limit of dispatches to a group's children from its turn, once it is ready, to its start.
+"""The limit of dispatches to a ready group's children between its turn and its start.
 
 They include up to CHILDREN * WINDOW frames that were in flight before.
 

@@ -63,14 +63,13 @@ def submits_while_its_run_ends(worker: Worker) -> bool:
     try:
         with worker.session() as session:
             session.submit(add_when, told, x, retries=1)
-            submitting.start()  # it waits until the snapshot of the first task is not needed
+            submitting.start()  # it waits until the first task's snapshot is released
             await_blocked(submitting.native_id)
             sys.setswitchinterval(SOON_S)
             told[0] = 1
             spin_until(lambda: x[0] == 1)
-            spin_until(
-                lambda: False, 0.005
-            )  # the child reports the end, so there is space for the other snapshot
+            # Meanwhile the child reports the end, so there is space for the second snapshot.
+            spin_until(lambda: False, 0.005)
         was_waiting = not handles
     finally:
         sys.setswitchinterval(interval)
@@ -174,7 +173,9 @@ def test_a_policy_that_would_wait_for_itself_is_refused_and_its_worker_is_open(
     def policy(candidates: Any, preferred: int) -> int:
         with pytest.raises(UsageError) as caught:
             ask(worker)
-        time.sleep(0.01)  # slow: the driver's own thread checks for work every millisecond
+        time.sleep(
+            0.01
+        )  # slow, so that the driver's own thread, which wakes every millisecond, drives as well
         refused.append(str(caught.value))
         return int(candidates[0][0])
 
@@ -224,7 +225,9 @@ def test_a_policy_call_that_would_deadlock_with_a_fork_is_refused(make: Any) -> 
 
 def test_a_policy_that_starts_another_worker_is_refused(make: Any) -> None:
     def policy(candidates: Any, preferred: int) -> int:
-        time.sleep(0.01)  # slow: the driver's own thread checks for work every millisecond
+        time.sleep(
+            0.01
+        )  # slow, so that the driver's own thread, which wakes every millisecond, drives as well
         make(num_sub_workers=1).init()
         return int(candidates[0][0])
 

@@ -118,7 +118,7 @@ def test_an_interrupt_in_a_policy_cancels_the_run(make) -> None:
     worker.init()
     rows = worker.shared_array((20, 8))
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012
-        while not went_on:  # the driver's own thread may be faster than this one
+        while not went_on:  # repeat, as the driver's own thread may call the policy first
             one_run(worker, rows)
     rows[:] = 0
     one_run(worker, rows)

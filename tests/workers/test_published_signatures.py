@@ -1,4 +1,4 @@
-"""The signatures match the published ones: names, order, defaults."""
+"""The signatures have the published names, order and defaults."""
 
 from __future__ import annotations
 

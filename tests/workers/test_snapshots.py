@@ -16,7 +16,7 @@ from pto_core.errors import CapacityError, ChildDiedError
 ROWS, WORDS = 64, 128
 ROW_BYTES = WORDS * 8
 KEPT_ROWS = 4
-"""The number of rows of which copies may exist at once."""
+"""The largest number of rows that can have copies at the same time."""
 
 
 def inout(array: Any, *scalars: int) -> TaskArgs:

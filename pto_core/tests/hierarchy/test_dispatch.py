@@ -147,7 +147,7 @@ def test_the_members_of_a_group_are_sent_together_to_distinct_children():
 
 
 def order_of_all(rig: Rig) -> list[int]:
-    """Dispatch until no task is left, completing each at once; return the tasks in order."""
+    """Dispatch until no task is left, and complete each task at once; return the tasks in order."""
     order: list[int] = []
     while sends := rig.dispatch():
         order += [send.task for send in sends if send.member == 0]

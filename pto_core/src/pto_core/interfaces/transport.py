@@ -123,9 +123,9 @@ class Endpoint(Protocol):
         """Accept frames in order and return their number; fewer than offered if there is no space.
 
         A frame that was accepted arrives once and complete, after all frames accepted before. Never
-        blocks. Raises :class:`~pto_core.errors.EndpointClosedError` if the child's end is closed or
-        its process is gone, if the transport can detect that; then no frame was accepted. No frame
-        is larger than the connection's ``queue_bytes``: the core has checked that.
+        blocks. Raises :class:`~pto_core.errors.EndpointClosedError` if the transport detects that
+        the child's end is closed or its process is gone; in this case no frame was accepted. No
+        frame is larger than the connection's ``queue_bytes``: the core has checked that.
         """
 
     def poll(self, limit: int) -> Sequence[bytes]:

@@ -168,7 +168,7 @@ def check_publish_twice(runtime: RuntimeSubject) -> None:
 
 
 def check_abort(runtime: RuntimeSubject) -> None:
-    """Require that a run that another thread aborts ends with ABORTED, and the next run works."""
+    """Require ABORTED for a run that another thread aborts; the next run works."""
     with Session(runtime) as session:
         log = RecorderLog(session.device, 100)
         session.start()

@@ -142,7 +142,7 @@ def test_what_was_printed_comes_once() -> None:
 
 
 def run_pools(environment: dict[str, str]) -> list[str]:
-    """Print the environment variables, and the threads before a matrix product and added by it."""
+    """List variables of a child, its threads before a matrix product, and those added by it."""
     program = (
         "import os, numpy\n"
         "from pto_core.hierarchy.processes import ChildPlan, ChildProcesses\n"
@@ -185,9 +185,10 @@ def test_what_the_user_set_stands() -> None:
 
 
 def test_a_child_has_little_memory_of_its_own() -> None:
-    """The budget of a whole child is 4 MB; this is its memory at the start, with numpy imported.
+    """The budget of a whole child is 4 MB; this test checks its start, with numpy imported.
 
-    The minimum of several samples: a page that the parent writes meanwhile counts as the child's.
+    The test uses the minimum of several samples, because a page that the parent writes meanwhile
+    counts as memory of the child.
     """
 
     def private_kb() -> int:

@@ -382,7 +382,7 @@ class World:
             self.memory[self._at(cell)] = ("spoiled", frame.task)
 
     def _report(self, number: int) -> None:
-        """Report one completion, or several of which all but the last succeeded."""
+        """Report one completion, or several at once if all but the last succeeded."""
         child = self.children[number]
         count = child.reported + 1
         while (
