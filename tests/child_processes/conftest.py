@@ -1,4 +1,4 @@
-"""The number of attempts, and the check that a test leaves nothing."""
+"""The number of repetitions of a test, and the check that a test leaves no resource."""
 
 from __future__ import annotations
 

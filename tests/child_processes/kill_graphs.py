@@ -18,7 +18,7 @@ ARRAYS, WORDS = 7, 64
 """The number of arrays that a graph receives. Its scopes allocate more, of one slab each."""
 MOST_TASKS, MOST_MEMBERS = 150, 4
 MOST_DEPTH = 3
-"""The limit prevents two open scopes from sharing a heap ring."""
+"""The deepest nesting of scopes; up to it, no two open scopes share a heap ring."""
 ALLOCATED_IN_A_SCOPE = 8
 HEAP_RINGS = (1 << 14, 1 << 16)
 PRIME = 1_000_003

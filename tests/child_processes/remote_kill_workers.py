@@ -107,7 +107,7 @@ class RemoteTrial(Trial):
         return kills > 0
 
     def is_loss(self, error: Any) -> bool:
-        """The trial ends for a child whose start failed."""
+        """A failed start of a child counts as the loss of its tasks."""
         return super().is_loss(error) or "ChildStartError" in str(error)
 
     def counts(self) -> tuple[Any, Any]:

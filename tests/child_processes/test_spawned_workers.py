@@ -90,7 +90,7 @@ def test_what_cannot_be_serialised_is_refused_by_name(tmp_path) -> None:
 
 
 def test_a_function_that_was_edited_before_the_start_travels_by_code(tmp_path) -> None:
-    """Children import the file, which still has the code before the edit."""
+    """Children would import the file, which still has the code before the edit."""
     edit = "    added.add.__code__ = (lambda args: args.tensor(0).fill(3)).__code__\n"
     done = run(tmp_path, PROGRAM.replace("\n    if __name__", edit + "    if __name__"))
     assert (done.stdout, done.stderr) == ("96.0 96.0\n", "")

@@ -38,7 +38,7 @@ UPLOAD = """
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """Compile a kernel as a user would, without the framework's help."""
+    """Compile a kernel with a plain compiler call, without the framework."""
     (tmp_path / "thrice.cpp").write_text(THRICE)
     made = tmp_path / "thrice.bin"
     compiler = shlex.split(sysconfig.get_config_var("CXX") or "c++")[0]

@@ -100,7 +100,7 @@ def run_offline(
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(wheelhouse),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        "PIP_NO_COMPILE": "0",  # pip's spelling for "do not compile"
+        "PIP_NO_COMPILE": "0",  # in pip, "0" means here: do not compile to bytecode
         "CMAKE_ARGS": COMPILED_SOON,
     }
     if path is not None:

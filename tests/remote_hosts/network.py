@@ -73,7 +73,7 @@ class Network:
         ask(self.place, do="cut")
 
     def fault_at(self, message: int, kind: str) -> None:
-        """Apply a fault to the message with this number, counted from now on, from 1.
+        """Apply a fault to one message. The next message has the number 1.
 
         ``reset``: reset its connection instead of forwarding it. ``cut``: forward it, then close
         the connection. ``delay``: hold it and its successors. ``duplicate``: forward it twice.

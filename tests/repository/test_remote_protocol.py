@@ -32,7 +32,7 @@ def rows(text: str) -> list[list[str]]:
 
 
 def offsets(table: list[list[str]]) -> list[int]:
-    """Return the offsets that follow from the types, and the size of the whole."""
+    """Return the offsets that follow from the types in a table, and the size of the whole."""
     found = [0]
     for row in table:
         found.append(found[-1] + SIZES[row[1]])

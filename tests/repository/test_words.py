@@ -36,7 +36,7 @@ def test_the_patterns_find_what_they_describe():
 
 
 def test_no_stand_alone_fences(checkout):
-    """Sanitizers do not understand fences, so memory orders must be on the atomics."""
+    """Sanitizers do not understand fences, so memory orders must be part of the atomic accesses."""
     fence = re.compile(r"atomic_thread_f[e]nce|__sync_synchr[o]nize|\b_mm_[lsm]fence")
     for path in checkout.with_suffix(".h", ".hpp", ".c", ".cpp"):
         assert not fence.search(path.read_text()), checkout.name(path)

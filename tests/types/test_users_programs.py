@@ -75,7 +75,7 @@ def errors(messages: Messages) -> list[tuple[int, str]]:
 
 
 def marked(path: Path, pattern: str) -> dict[int, str]:
-    """Return the comments that match, by line."""
+    """Return the first group of each match of the pattern, by line."""
     lines = enumerate(path.read_text().splitlines(), 1)
     return {number: match[1] for number, line in lines if (match := re.search(pattern, line))}
 

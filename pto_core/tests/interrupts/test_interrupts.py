@@ -117,7 +117,7 @@ def test_a_fork_has_the_handlers_of_the_program() -> None:
 
 
 def descriptors() -> set[str]:
-    """List the descriptors of this process; those of an earlier test may be released meanwhile."""
+    """List the descriptors of this process, after those of earlier tests were released."""
     gc.collect()
     return set(os.listdir("/proc/self/fd"))
 

@@ -207,7 +207,7 @@ def test_equal_content_is_written_once_and_a_changed_header_elsewhere(
 def test_includes_through_links_and_folders_without_files_work_at_the_receiver(
     project: Path, sender: ChipSender, tmp_path: Path
 ) -> None:
-    """The path ``kernels/../shared`` goes through a link to a folder elsewhere."""
+    """``kernels`` is a link to a folder elsewhere, so ``kernels/../shared`` is there as well."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (project / "kernels").rename(elsewhere / "kernels")

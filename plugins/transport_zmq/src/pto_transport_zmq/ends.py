@@ -132,7 +132,7 @@ class End:
         sockets.close_context(self._context)
 
     def _has_message(self) -> bool:
-        """Process the commands of the I/O thread; return whether a message is complete."""
+        """Process the commands of the I/O thread; return whether a complete message is there."""
         is_outdated = self._is_readable is None
         if is_outdated or (not self._is_readable and self._commands.poll(0)):
             self._is_readable = bool(int(self._socket.getsockopt(_STATE)) & _READABLE)
@@ -370,7 +370,7 @@ class ZmqLink(End):
 
 
 def poller(numbers: Collection[int]) -> select.poll:
-    """Return an object that polls whether one of these descriptors is readable."""
+    """Return a poll object that reports which of these descriptors are readable."""
     made = select.poll()
     for number in numbers:
         made.register(number, select.POLLIN)

@@ -45,8 +45,8 @@ class ChildPort {
   // Take the next frames from the queue while they are plain tasks without a requirement. Throws as
   // receive() does.
   ReceivedTasks receive_plain(int32_t most);
-  // Return whether a frame may start. If it may not yet, the completion that it waits for rings the
-  // doorbell.
+  // Return whether a frame may start. If it must wait, the completion of the required frame rings
+  // the doorbell.
   Requirement requirement(uint64_t count, int32_t required_child, uint64_t required_count) const;
   // Return the number of frames of this child that have completed.
   uint64_t completed() const;

@@ -37,7 +37,7 @@ class Access(NamedTuple):
 
     @property
     def needs_content(self) -> bool:
-        """Whether the memory must have its content before the task starts.
+        """Whether the memory must have the content of home memory before the task starts.
 
         That includes an output that was not allocated for the task, because the task may write only
         a part of it.
@@ -53,7 +53,8 @@ class Access(NamedTuple):
 def accesses_of(blob: bytes | memoryview) -> list[Access]:
     """Return the accesses of a task to memory that hosts share, without empty tensors.
 
-    Hosts do not share remote buffers. Raises ProtocolError for an invalid blob.
+    Tensors in remote buffers are left out, because hosts do not share them. Raises ProtocolError
+    for an invalid blob.
     """
     if len(blob) < _COUNTS.size:
         raise ProtocolError(f"{len(blob)} bytes are not an argument blob")

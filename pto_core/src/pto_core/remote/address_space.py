@@ -43,7 +43,7 @@ def pieces_of(whole: Range) -> Iterator[Range]:
 class AddressSpace:
     """The mapped ranges that tasks may use, as writable memory.
 
-    ``ranges``: address and memory of each, without overlaps. Any thread may call.
+    ``ranges``: address and memory of each range; they do not overlap. Any thread may call.
     """
 
     def __init__(self, ranges: Iterable[tuple[int, memoryview]]) -> None:

@@ -59,7 +59,7 @@ class Open(Record, frozen=True, tag="open"):
 
 
 class AwaitOpened(Record, frozen=True, tag="await_opened"):
-    """Reply as to ``Open``, whose content is large; the request does not start a session."""
+    """Ask again for the reply to ``Open``, without its large content; starts no session."""
 
     session: _Session
     epoch: Natural
@@ -101,7 +101,7 @@ class Opened(Record, frozen=True, tag="opened"):
 
 
 class Unknown(Record, frozen=True, tag="unknown"):
-    """There is no such session; the client sends ``Open`` again."""
+    """The agent has no such session; the client must send ``Open`` again."""
 
 
 class Refused(Record, frozen=True, tag="refused"):

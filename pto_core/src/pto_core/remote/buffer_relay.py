@@ -72,7 +72,7 @@ class BufferRelay:
     def send(self, number: int, operation: str, arguments: Sequence[Any]) -> bool:
         """Send a request; return False if there is no space and the call must be repeated.
 
-        Raises BufferLostError for a part of no live buffer, and UsageError.
+        Raises BufferLostError if a part is in no live buffer, and UsageError.
         """
         *members, shared = arguments if operation in _COPIES else (*arguments, 0)
         request = to_request(operation, tuple(members))

@@ -174,7 +174,7 @@ class _Contents:
 
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:
-    """Return whether a normal path is below one of the folders."""
+    """Return whether a path without ``..`` is below one of the folders."""
     return any(path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 

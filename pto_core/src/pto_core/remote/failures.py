@@ -57,7 +57,7 @@ def failure_from_bytes(content: bytes) -> Failure:
 
 
 def failure_to_record(failure: Failure, most_bytes: int = FAILURE_BYTES_MAX) -> FailureRecord:
-    """Return the record of a failure, whose bytes are at most ``most_bytes``."""
+    """Return the record of a failure; the record has at most ``most_bytes``."""
     exception = None if failure.exception is None else to_exception(failure.exception)
     texts = failure.type_name, failure.message, failure.traceback
     return _limited(*texts, exception, most_bytes)

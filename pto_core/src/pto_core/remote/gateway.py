@@ -46,7 +46,7 @@ from pto_core.toolchain.source_folders import SourceFolders
 
 _FRAME_BYTES = 128
 _WAIT_S = 0.05  # the longest wait while frames are in the Worker
-_GRACE_S = 0.2  # for the exit of a Worker that was asked to close; at most ENDING_NS is allowed
+_GRACE_S = 0.2  # time for a Worker to exit after it was asked to close; must be below ENDING_NS
 _MADV_REMOVE = 9
 _MEMORY_CHECK_NS = 100_000_000
 _BLOCK_BYTES = 512  # the unit of st_blocks
@@ -94,7 +94,7 @@ class GatewayPlan:
     def permitted_request(self, request: Request) -> Request:
         """Return the permitted part of a request; raise RightsError if there is none.
 
-        Raises UsageError for a function by code of another Python version.
+        Raises UsageError if the function's code is from another Python version.
         """
         if isinstance(request, Deliver):
             check_python(self.python, [request])

@@ -110,9 +110,10 @@ class _Block:
 class HomeMemory:
     """Decides which bytes travel to the shadow, and writes those that come back. One thread.
 
-    ``quota``: bytes of the shadow, at least 1 MiB; blocks of 1 MiB that no frame in flight uses are
-    evicted above it, the least recently used first. Only a frame that alone needs more exceeds it.
-    ``hashes_per_step``: the most pieces that one call of :meth:`admit` hashes.
+    ``quota``: the bytes of shadow memory, at least 1 MiB. Above the quota, blocks of 1 MiB that no
+    frame in flight uses are evicted, the least recently used first. The shadow exceeds the quota
+    only for a single frame that needs more. ``hashes_per_step``: the most pieces that one call of
+    :meth:`admit` hashes.
     """
 
     def __init__(

@@ -1,20 +1,20 @@
-"""The lease of a session: how long a cut may last, and when each side is over.
+"""The lease of a session: how long a cut may last, and when the session ends on each side.
 
-The gateway's side must be over before the relay's side reports the end, even if the link delays,
+The session must end for the gateway before the relay reports the end, even if the link delays,
 loses or reorders messages. No clock is compared with the clock of the other host:
 
 - Every head carries ``clock_ns``, the sender's clock, and ``echo_ns``, the newest clock that the
   sender has received from its peer.
-- The gateway is over ``gateway_ns`` after the newest of its *own* clocks that the relay has echoed.
-  The time at which a message arrives does not matter: a delayed message carries an old echo, and
-  renews nothing.
-- The relay is over ``relay_ns`` after it received the newest clock of the gateway. The gateway read
-  that clock before the relay received it.
+- For the gateway, the session ends ``gateway_ns`` after the newest of its *own* clocks that the
+  relay has echoed. The time at which a message arrives does not matter: a delayed message carries
+  an old echo, and renews nothing.
+- For the relay, the session ends ``relay_ns`` after it received the newest clock of the gateway.
+  The gateway read that clock before the relay received it.
 
 Let ``d`` be the bound on the drift of each clock: in ``t`` seconds a clock advances by at least
-``t * (1 - d)`` and by at most ``t * (1 + d)``. The gateway is over at most ``gateway_ns / (1 - d)``
-after it read the clock; then it needs at most ``ENDING_NS`` to end its processes. The relay waits
-for at least ``relay_ns / (1 + d)``. So the rule holds if
+``t * (1 - d)`` and by at most ``t * (1 + d)``. For the gateway, the session ends at most
+``gateway_ns / (1 - d)`` after it read the clock; then it needs at most ``ENDING_NS`` to end its
+processes. The relay waits for at least ``relay_ns / (1 + d)``. So the rule holds if
 
     relay_ns >= (gateway_ns / (1 - d) + ENDING_NS) * (1 + d)
 
@@ -62,7 +62,7 @@ class Lease:
 
     @property
     def gateway_ns(self) -> int:
-        """The gateway is over this long after the newest of its clocks that the relay echoed.
+        """For the gateway, the session ends this long after its newest clock that the relay echoed.
 
         At the start of a cut, the newest echo is up to two heartbeats and a round trip old. After
         the cut, the greeting and the first echo need three one-way trips. One heartbeat covers
@@ -72,7 +72,7 @@ class Lease:
 
     @property
     def relay_ns(self) -> int:
-        """The relay is over this long after it received the newest clock of the gateway."""
+        """For the relay, the session ends this long after it got the newest clock of the gateway."""
         parts = self.gateway_ns * DRIFT_PARTS + ENDING_NS * (DRIFT_PARTS - 1)
         return -(-parts * (DRIFT_PARTS + 1) // ((DRIFT_PARTS - 1) * DRIFT_PARTS))
 

@@ -61,7 +61,7 @@ class MessageKind(IntEnum):
     LOST = 39  # the Worker has exited
     RECEIVED = 40  # between gateways: all pieces of a copy were written
     CONTENT = 64  # bulk: a piece of the memory that a frame reads
-    EVICTED = 65  # bulk: blocks to free before the content of a frame
+    EVICTED = 65  # bulk: blocks that the shadow frees before the content of a frame arrives
     CHANGES = 66  # bulk: a piece of the memory that a frame has written
     BUFFER = 67  # bulk, both ways: a piece of a remote buffer, for a request
 
@@ -133,7 +133,7 @@ class _Reader:
         return self.bytes(len(self._view) - self.offset)
 
     def finish(self) -> None:
-        """Check that no bytes are left."""
+        """Raise ProtocolError if bytes are left."""
         if self.offset != len(self._view):
             raise self.invalid()
 

@@ -44,7 +44,7 @@ class OutputLines:
             yield rest
 
     def rest(self) -> bytes:
-        """Return the incomplete last line, as a line; empty if there is none."""
+        """Return the incomplete last line with a line end; empty if there is none."""
         rest, self._incomplete = self._incomplete, b""
         return rest + b"\n" if rest else b""
 

@@ -27,7 +27,7 @@ class OutputWriter:
         self._changed = threading.Condition()
         self._pending: list[bytes] = []
         self._pending_bytes = 0  # includes the text that the thread writes now
-        self._dropped = 0  # lines dropped since the last line about them
+        self._dropped = 0  # dropped lines that were not reported yet
         self._is_over = False
         if descriptor is not None:
             threading.Thread(target=self._run, name="pto output", daemon=True).start()

@@ -45,7 +45,7 @@ class PeerLinks:
 
 @dataclass(frozen=True)
 class PeerCopy:
-    """One copy, in the same words at both hosts; ``place`` is the range of this one.
+    """What both hosts of a copy must know. ``place``: the range on the host that uses the record.
 
     ``lease_ns``: of the session between the two. ``key``: the public key of the other host.
     """

@@ -196,7 +196,7 @@ class RemoteSession:
 
     @property
     def deadline_ns(self) -> int | None:
-        """The time at which to call :meth:`outgoing` even if no message arrived; None: never."""
+        """The time at which :meth:`outgoing` must be called even without a message; None: never."""
         times = []
         if self.state < _OVER:
             times.append(self._renewed_ns() + self._limit_ns)
