@@ -72,7 +72,7 @@ class Lease:
 
     @property
     def relay_ns(self) -> int:
-        """For the relay, the session ends this long after it got the newest clock of the gateway."""
+        """For the relay, the session ends this long after the gateway's newest clock arrived."""
         parts = self.gateway_ns * DRIFT_PARTS + ENDING_NS * (DRIFT_PARTS - 1)
         return -(-parts * (DRIFT_PARTS + 1) // ((DRIFT_PARTS - 1) * DRIFT_PARTS))
 
