@@ -188,4 +188,25 @@ nb::object Arguments::call_tuple(nb::handle graph) const {
   return call;
 }
 
+nb::list Arguments::placed_buffers() const {
+  nb::list buffers;
+  if (on_host_) return buffers;
+  const auto add = [&](size_t position, const Buffer& buffer, bool copy_in, bool copy_out) {
+    buffers.append(nb::make_tuple(program_.argument_name(position), buffer.address, buffer.bytes,
+                                  copy_in, copy_out));
+  };
+  for (size_t i = 0; i < given_.size(); ++i) {
+    const nb::handle object = given_[i];
+    if (Py_TYPE(object.ptr()) != DeviceArray::type) continue;
+    add(i, nb::inst_ptr<DeviceArray>(object)->buffer(), true, true);
+  }
+  std::vector<bool> is_done(buffers_.size());
+  for (const Tensor& tensor : tensors_) {
+    if (is_done[tensor.buffer]) continue;
+    is_done[tensor.buffer] = true;
+    add(tensor.position, *buffers_[tensor.buffer], tensor.copy_in, tensor.copy_out);
+  }
+  return buffers;
+}
+
 }  // namespace pto::core

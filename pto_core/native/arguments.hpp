@@ -36,6 +36,9 @@ class Arguments {
   // Return the arguments for a Python orchestration. The first argument is the graph; slot 0 is
   // None until the graph exists.
   nb::object call_tuple(nb::handle graph) const;
+  // Return (name, address, bytes, whether it is copied in, whether it is copied back) for each
+  // tensor argument in device memory. Two arguments over the same memory are one buffer.
+  nb::list placed_buffers() const;
   const CopyTotals& totals() const { return totals_; }
 
  private:

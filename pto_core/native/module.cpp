@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include "bind_analysis.hpp"
 #include "data_types.hpp"
 #include "device.hpp"
 #include "device_array.hpp"
@@ -27,4 +28,5 @@ NB_MODULE(_native, module) {
   pto::core::bind_graph(module);
   pto::core::bind_program(module);
   pto::core::bind_device(module);
+  pto::core::bind_analysis(module);
 }

@@ -13,6 +13,11 @@ std::string Program::describe_argument(size_t position) const {
   return text + " of orchestration '" + name + "'";
 }
 
+std::string Program::argument_name(size_t position) const {
+  return position < parameters.size() ? parameters[position]
+                                      : "argument " + std::to_string(position);
+}
+
 const LoadedKernel* Program::child(int64_t func_id) const {
   for (const Child& child : children)
     if (child.func_id == func_id) return child.kernel;

@@ -33,6 +33,7 @@ struct Program {
 
   bool is_python() const { return function.is_valid(); }
   std::string describe_argument(size_t position) const;
+  std::string argument_name(size_t position) const;
   const LoadedKernel* child(int64_t func_id) const;
 };
 

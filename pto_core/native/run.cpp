@@ -5,6 +5,7 @@
 #include "clock.hpp"
 #include "device.hpp"
 #include "errors.hpp"
+#include "run_log.hpp"
 
 namespace pto::core {
 
@@ -230,11 +231,17 @@ std::string Run::describe(const RunningTask& task) const {
 
 nb::tuple Run::report() const {
   const CopyTotals& ours = arguments_.totals();
+  const bool keeps_log = settings_.call.enable_dep_gen != 0 && device_.runtime_api()->access_log;
+  nb::object log = nb::none();
+  if (keeps_log) {
+    log = read_access_log(device_, settings_, arguments_, temporaries_,
+                          [this](int32_t func_id) { return kernel_name(func_id); });
+  }
   return nb::make_tuple(report_.tasks, report_.build_ns, report_.run_ns,
                         report_.copy_ns + ours.nanoseconds, report_.bytes_in + ours.bytes_in,
                         report_.bytes_out + ours.bytes_out, report_.copies_in + ours.copies_in,
                         report_.copies_out + ours.copies_out, report_.trace_hash,
-                        report_.peak_bytes, core_usage(), statistics());
+                        report_.peak_bytes, core_usage(), statistics(), log);
 }
 
 nb::object Run::core_usage() const {

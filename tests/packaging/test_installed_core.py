@@ -56,7 +56,10 @@ def test_the_installed_headers_are_the_checkouts():
 
 
 NATIVE_SOURCES = {
-    _native: ("native/*.cpp", "native/*.hpp", "include/pto/abi/*.h"),
+    _native: (
+        *("native/*.cpp", "native/*.hpp", "native/analysis/*.cpp", "native/analysis/*.hpp"),
+        "include/pto/abi/*.h",
+    ),
     _hierarchy: (
         *("native/*.cpp", "native/*.hpp", "native/hierarchy/*.cpp", "native/hierarchy/*.hpp"),
         *("native/hierarchy/*/*.cpp", "native/hierarchy/*/*.hpp"),

@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 
 #include "bindings.hpp"
+#include "driver/captured_log.hpp"
 #include "driver/worker_driver.hpp"
 #include "errors.hpp"
 
@@ -17,6 +18,16 @@ void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver) {
       .def_prop_ro(
           "tensor_count", [](const CapturedObject& self) { return self.graph->arguments.size(); },
           "The number of tensors in the arguments of the graph.")
+      .def_prop_ro(
+          "edges",
+          [](const CapturedObject& self) {
+            nb::list edges;
+            for (const auto& [first, second] : captured_edges(*self.graph))
+              edges.append(nb::make_tuple(first, second));
+            return edges;
+          },
+          nb::for_getter(nb::sig("def edges(self) -> list[tuple[int, int]]")),
+          "The edges as pairs of tasks, which are numbered in the order of submits.")
       .def("__repr__", [](const CapturedObject& self) {
         return nb::str("<CapturedGraph of {} tasks, {} tensors>")
             .format(self.graph->tasks.size(), self.graph->arguments.size());
@@ -41,6 +52,15 @@ void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver) {
       .def_prop_ro(
           "is_capturing", [](WorkerDriver& self) { return self.captures().capture() != nullptr; },
           "Whether a capture is open.")
+      .def(
+          "captured_log",
+          [](WorkerDriver& self, const CapturedObject& captured) {
+            return captured_log(captured, self.driver().ask()->core.catalogue,
+                                self.submits().places());
+          },
+          nb::arg("captured"),
+          nb::sig("def captured_log(self, captured: CapturedGraph) -> dict[str, Any]"),
+          "Return the fields of the access log of a captured graph.")
       .def("replay", &WorkerDriver::replay,
            "Submit all tasks of the graph that RunScope.begin_replay() received. The caller must "
            "call run_end() afterwards, even if this raises.");

@@ -56,6 +56,7 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/driver/submitter.cpp
   native/hierarchy/driver/task_handle.cpp
   native/hierarchy/driver/watches.cpp
+  native/hierarchy/driver/captured_log.cpp
   native/hierarchy/driver/captures.cpp
   native/hierarchy/driver/worker_driver.cpp
   native/hierarchy/driver/submits.cpp

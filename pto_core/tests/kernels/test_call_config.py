@@ -9,6 +9,7 @@ import pytest
 
 from pto_core import CallConfig
 from pto_core.errors import UnsupportedError, UsageError
+from pto_core.kernels.call_config import with_access_log
 
 
 def test_defaults_are_the_published_ones() -> None:
@@ -57,7 +58,6 @@ def test_impossible_values_are_named(name: str, value: Any) -> None:
         "enable_l2_swimlane",
         "enable_dump_tensor",
         "enable_pmu",
-        "enable_dep_gen",
         "enable_scope_stats",
     ],
 )
@@ -67,6 +67,16 @@ def test_diagnostics_need_a_prefix_and_are_not_built(name: str) -> None:
     config = CallConfig(**{name: 1}, output_prefix="here")
     with pytest.raises(UnsupportedError, match=f"{name}=1 is not implemented yet"):
         config.pack()
+
+
+def test_the_graph_needs_a_prefix_and_is_built() -> None:
+    with pytest.raises(UsageError, match="enable_dep_gen=1 needs an output_prefix"):
+        CallConfig(enable_dep_gen=1)
+    config = CallConfig(enable_dep_gen=1, output_prefix="here")
+    assert CallConfig.unpack(config.pack()) == config
+    assert CallConfig.unpack(with_access_log(CallConfig(output_prefix="p").pack())) == CallConfig(
+        enable_dep_gen=1, output_prefix="p"
+    )
 
 
 def test_what_is_packed_can_be_read_again() -> None:

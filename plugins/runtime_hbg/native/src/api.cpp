@@ -17,6 +17,9 @@ pto_runtime_api make_api() {
   api.max_args = PTO_MAX_KERNEL_ARGS;
   api.max_tasks = Graph::kMaxTasks;
   api.submit = [](void* runtime, const pto_task* task) { return self(runtime).submit(*task); };
+  api.access_log = [](void* runtime, pto_access_log* log) {
+    *log = self(runtime).graph().log.content();
+  };
   api.publish = [](void* runtime, int64_t task) { return self(runtime).publish(task); };
   return api;
 }

@@ -3,6 +3,14 @@
 #include <cstring>
 
 namespace pto::build_graph {
+namespace {
+
+[[gnu::cold, gnu::noinline]] bool log_task(AccessLog& log, const pto_task& task, int64_t id,
+                                           int32_t core_type) {
+  return log.add_task({id, nullptr, -1, task.func_id, 0, 0, core_type, 0, 0});
+}
+
+}  // namespace
 
 bool Graph::create() {
   Memory& memory = context_.memory;
@@ -11,6 +19,7 @@ bool Graph::create() {
 }
 
 void Graph::destroy() {
+  log.destroy();
   payloads_.destroy();
   pairs_.destroy();
   blocks_.destroy();
@@ -19,8 +28,9 @@ void Graph::destroy() {
   kernels_.destroy();
 }
 
-void Graph::begin(const BuildRules& rules) {
+void Graph::begin(const BuildRules& rules, const pto_call_config* config) {
   rules_ = rules;
+  log.begin(config);
   kernels_.clear();
   payloads_.restart();
   task_count_.store(0, std::memory_order_relaxed);
@@ -40,6 +50,8 @@ int64_t Graph::add_task(const pto_task& task) {
 
   const uint32_t length = static_cast<uint32_t>(sizeof(pto_payload) + 8 * task.num_args);
   auto* payload = static_cast<pto_payload*>(payloads_.allocate(length));
+  if (log.is_on() && !log_task(log, task, id, core_type))
+    return out_of_memory("the access log"), -1;
   if (payload == nullptr || !tasks_.grow_to(static_cast<uint64_t>(id)) ||
       !note_seed(static_cast<uint64_t>(id), static_cast<uint8_t>(core_type))) {
     return out_of_memory("another task"), -1;
@@ -67,6 +79,9 @@ pto_status Graph::add_edge(int64_t from, int64_t to) {
   if (target.published) return reject_edge(from, to);
   pto_yield(context_.platform, PTO_YIELD_EDGE);
   has_backward_edge_ |= from > to;
+  if (log.is_on() && !log.add_event(PTO_LOG_EDGE, from, to, nullptr, -1)) {
+    return out_of_memory("the access log");
+  }
 
   TaskRecord& source = record(from);
   uint32_t fanout = source.fanout.load(std::memory_order_relaxed);

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "pto/abi/runtime.h"
+#include "pto/engine/access_log.hpp"
 #include "pto/engine/context.hpp"
 #include "pto/engine/kernel_table.hpp"
 #include "task.hpp"
@@ -39,11 +40,11 @@ class Graph {
  public:
   static constexpr int64_t kMaxTasks = ChunkedArray<TaskRecord, 13>::kCapacity;
 
-  explicit Graph(Context& context) : context_(context) {}
+  explicit Graph(Context& context) : log(context.memory), context_(context) {}
 
   bool create();
   void destroy();
-  void begin(const BuildRules& rules);
+  void begin(const BuildRules& rules, const pto_call_config* config);
 
   // Returns the id of the new task; -1 after an error.
   int64_t add_task(const pto_task& task);
@@ -79,6 +80,8 @@ class Graph {
   // Whether any edge leads from a higher to a lower id. Without such an edge, the graph has no
   // cycle.
   bool may_have_cycle() const { return has_backward_edge_; }
+
+  AccessLog log;  // tasks and edges; the graph writes it
 
  private:
   bool is_valid(const pto_task& task, uint64_t kernel, int32_t core_type) const;

@@ -10,7 +10,7 @@ void Instance::destroy() {
 pto_status Instance::begin(const pto_run& run) {
   run_ = &run;
   context_.latch.clear();
-  graph_.begin({variant.is_concurrent && build_mode_ == 1, variant.explicit_publish});
+  graph_.begin({variant.is_concurrent && build_mode_ == 1, variant.explicit_publish}, run.config);
   scheduler_.begin();
   for (uint32_t index = 0; index < run.num_kernels; ++index) {
     const pto_status status = graph_.kernels().add(run.kernels[index], context_.latch);

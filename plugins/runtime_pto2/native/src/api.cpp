@@ -30,6 +30,9 @@ constexpr pto_runtime_api make_api() {
   api.free_cluster = [](void* runtime, int32_t cluster) {
     return orchestrator(runtime).free_cluster(cluster);
   };
+  api.access_log = [](void* runtime, pto_access_log* log) {
+    *log = orchestrator(runtime).access_log();
+  };
   api.attend = [](void* runtime) { orchestrator(runtime).wait().log_long_wait(); };
   return api;
 }

@@ -2,7 +2,7 @@
 
 #include <new>
 
-#include "element_bytes.hpp"
+#include "pto/engine/tensor_region.hpp"
 
 namespace pto::ring_buffer {
 namespace {

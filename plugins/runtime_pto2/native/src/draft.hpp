@@ -5,19 +5,11 @@
 
 #include "pto/abi/tensor.h"
 #include "pto/engine/context.hpp"
+#include "pto/engine/tensor_region.hpp"
 #include "task.hpp"
 #include "tensor_map.hpp"
 
 namespace pto::ring_buffer {
-
-// Return whether the tensor is a key: it orders tasks by its address only, and covers no bytes.
-inline bool is_key(const pto_tensor_data& tensor) {
-  if (tensor.is_pipe != 0) return true;
-  for (uint32_t dim = 0; dim < tensor.ndims; ++dim) {
-    if (tensor.shapes[dim] == 0) return true;
-  }
-  return false;
-}
 
 struct Draft {
   // `space` has one Access for each parameter.

@@ -15,6 +15,7 @@ Shortage Orchestrator::create(const Options& options) {
 }
 
 void Orchestrator::destroy() {
+  run_.log.destroy();
   run_.space.destroy();
   current_.destroy();
   run_.rings.destroy(run_.context.memory);
@@ -24,6 +25,7 @@ void Orchestrator::destroy() {
 
 void Orchestrator::begin(const pto_run& run) {
   run_.is_full = run.hazards == PTO_HAZARDS_FULL;
+  run_.log.begin(run.config);
   run_.sizes.blocks = run_.context.platform->topology->blocks;
   run_.rings.begin();
   kernels_.clear();
@@ -53,7 +55,9 @@ int64_t Orchestrator::reject_submit(const pto_tensor_task& task) {
 }
 
 pto_status Orchestrator::add_dep(int64_t from, int64_t to, Place at) {
-  if (!run_.has_failed()) publisher_.add_dep(from, to, at);
+  if (!run_.has_failed() && publisher_.add_dep(from, to, at)) {
+    log_event(PTO_LOG_EDGE, from, to, at);
+  }
   return status();
 }
 
@@ -65,7 +69,8 @@ pto_status Orchestrator::scope_begin(const char* file, int32_t line) {
     return status();
   }
   ++run_.statistics.ring[run_.scopes.innermost().ring].scopes;
-  return PTO_OK;
+  log_event(PTO_LOG_SCOPE_BEGIN, 0, 0, {file, line});
+  return status();
 }
 
 pto_status Orchestrator::scope_end(Place at) {
@@ -77,6 +82,7 @@ pto_status Orchestrator::scope_end(Place at) {
   }
   publisher_.publish();
   end_innermost_scope();
+  log_event(PTO_LOG_SCOPE_END, 0, 0, at);
   return status();
 }
 
@@ -100,6 +106,7 @@ int32_t Orchestrator::allocate_cluster(const char* file, int32_t line) {
   const uint32_t depth = run_.scopes.depth();
   int32_t cluster = Clusters::kNone;
   current_.take([&](auto& rings) { return rings.allocate_cluster(depth, {file, line}, &cluster); });
+  log_cluster(PTO_LOG_CLUSTER, cluster, {file, line});
   return cluster;
 }
 
@@ -107,6 +114,7 @@ pto_status Orchestrator::free_cluster(int32_t cluster, Place at) {
   if (run_.has_failed()) return status();
   if (current_.call([&](auto& rings) { return rings.is_cluster_allocated(cluster); })) {
     publisher_.publish();
+    log_cluster(PTO_LOG_CLUSTER_FREED, cluster, at);
     current_.call([&](auto& rings) { rings.free_cluster(cluster); });
     return PTO_OK;
   }
@@ -117,6 +125,15 @@ pto_status Orchestrator::free_cluster(int32_t cluster, Place at) {
                        " is freed, but it is not allocated; free each result of "
                        "allocate_cluster once, before its scope ends");
   return status();
+}
+
+void Orchestrator::log_event(uint32_t kind, int64_t first, int64_t second, Place at) {
+  run_.log_if_on(
+      [&](engine::AccessLog& log) { return log.add_event(kind, first, second, at.file, at.line); });
+}
+
+void Orchestrator::log_cluster(uint32_t kind, int32_t cluster, Place at) {
+  if (run_.clusters.is_allocated(cluster)) log_event(kind, run_.clusters.group(cluster), 0, at);
 }
 
 void Orchestrator::fail(pto_status status, const char* what, const char* file, int32_t line) {

@@ -68,6 +68,7 @@ class Orchestrator {
   KernelTable& kernels() { return kernels_; }
   // For reports: any thread may call this, and may read a partly updated state.
   const RunStatistics& statistics() const { return run_.statistics; }
+  pto_access_log access_log() const { return run_.log.content(); }
   const FreeSpace& space() const { return run_.space; }
 
  private:
@@ -78,6 +79,8 @@ class Orchestrator {
     return deadlock_.is_proven() ? PTO_ERROR_DEADLOCK : run_.context.latch.status();
   }
   int64_t reject_submit(const pto_tensor_task& task);
+  void log_event(uint32_t kind, int64_t first, int64_t second, Place at);
+  void log_cluster(uint32_t kind, int32_t cluster, Place at);
   void end_innermost_scope();
 
   RunState run_;

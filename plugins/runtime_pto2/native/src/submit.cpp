@@ -24,6 +24,7 @@ int64_t Submitter::submit(pto_tensor_task& task) {
   write_records(draft);
   insert_accesses(draft);
   publisher_.hold(draft);
+  run_.log_if_on([&](engine::AccessLog&) { return log_submit(draft); });
   run_.statistics.tasks += draft.count;
   return draft.id;
 }
@@ -175,6 +176,44 @@ void Submitter::insert_accesses(const Draft& draft) {
       map.insert_writer(here, draft.id, draft.is_fresh(index));
     }
   }
+}
+
+bool Submitter::log_submit(const Draft& draft) {
+  engine::AccessLog& log = run_.log;
+  const pto_tensor_task& task = draft.task;
+  const Access* access = draft.accesses;
+  for (uint32_t index = 0; index < task.num_params; ++index) {
+    const uint32_t tag = task.params[index].tag;
+    if (tag == PTO_TAG_SCALAR) continue;
+    pto_tensor_data tensor = *task.params[index].value.tensor;
+    tensor.owner = tag == PTO_TAG_NO_DEP ? owner_of(tensor) : (access++)->owner;
+    tensor.tag = static_cast<uint8_t>(tag);
+    tensor.reserved[0] = static_cast<uint8_t>(index);
+    if (!log.add_access(tensor)) return false;
+  }
+  const pto_logged_task row{draft.id,
+                            task.file,
+                            task.line,
+                            task.func_id,
+                            draft.heap_address,
+                            0,
+                            static_cast<int32_t>(draft.core_type),
+                            task.block_dim,
+                            0};
+  if (!log.add_task(row)) return false;
+  if (task.clusters == nullptr) return true;
+  for (uint32_t block = 0; block < draft.count; ++block) {
+    const int32_t group = run_.clusters.group(task.clusters[block]);
+    if (!log.add_event(PTO_LOG_ON_CLUSTER, group, draft.id, task.file, task.line)) return false;
+  }
+  return true;
+}
+
+int64_t Submitter::owner_of(const pto_tensor_data& tensor) {
+  uint32_t ring = 0;
+  HeapMemory& heaps = current_.heaps();
+  if (tensor.owner >= 0 || !heaps.find_ring(tensor.buffer.addr, &ring)) return tensor.owner;
+  return heaps.owner_of(ring, tensor.buffer.addr);
 }
 
 }  // namespace pto::ring_buffer

@@ -35,6 +35,8 @@ class Submitter {
   bool reserve_entries(const Draft& draft);
   void write_records(const Draft& draft);
   void insert_accesses(const Draft& draft);
+  [[gnu::cold, gnu::noinline]] bool log_submit(const Draft& draft);
+  int64_t owner_of(const pto_tensor_data& tensor);
 
   RunState& run_;
   CurrentRings& current_;

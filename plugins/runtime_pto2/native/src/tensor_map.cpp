@@ -1,11 +1,10 @@
 #include "tensor_map.hpp"
 
-#include "element_bytes.hpp"
+#include "pto/engine/tensor_region.hpp"
 
 namespace pto::ring_buffer {
 
 using engine::Region;
-using engine::RegionBuilder;
 using engine::RegionRemoval;
 using engine::RegionState;
 
@@ -48,18 +47,9 @@ bool TensorMap::grow_for(uint32_t entries) {
 }
 
 Access locate_access(const pto_tensor_data& tensor) {
-  const uint64_t element = kElementBytes[tensor.dtype];
-  const uint64_t first = tensor.buffer.addr + tensor.start_offset * element;
-  uint32_t dim_in_memory[PTO_MAX_DIMS] = {};
-  for (uint32_t dim = 0; dim < tensor.ndims; ++dim) dim_in_memory[tensor.order[dim]] = dim;
   Access access;
   access.owner = tensor.owner;
-  RegionBuilder builder(access.region, first, element, tensor.owner);
-  for (uint32_t place = tensor.ndims; place-- > 0;) {
-    const uint32_t dim = dim_in_memory[place];
-    builder.add(tensor.raw_shapes[dim], tensor.offsets[dim], tensor.shapes[dim]);
-  }
-  builder.finish();
+  engine::locate_region(tensor, access.region);
   return access;
 }
 

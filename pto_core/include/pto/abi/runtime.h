@@ -23,6 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "pto/abi/access_log.h"
 #include "pto/abi/arguments.h"
 #include "pto/abi/platform.h"
 #include "pto/abi/status.h"
@@ -168,10 +169,14 @@ typedef struct pto_runtime_api {
   /* Writes a description of the run for a report: counts, blocked tasks and why they are blocked.
    * Any thread may call this; during a run the text is a snapshot. Returns the written length. */
   size_t (*explain)(void* runtime, char* out, size_t capacity);
+  /* May be NULL: the variant keeps no log. Fills in the access log of the last run, which is empty
+   * unless pto_call_config.enable_dep_gen was set. Call it when the run has ended; the log is valid
+   * until the next begin. */
+  void (*access_log)(void* runtime, pto_access_log* log);
 } pto_runtime_api;
 
 PTO_ABI_ASSERT(offsetof(pto_runtime_api, create) == 32, "pto_runtime_api.create");
-PTO_ABI_ASSERT(sizeof(pto_runtime_api) == 208, "pto_runtime_api");
+PTO_ABI_ASSERT(sizeof(pto_runtime_api) == 216, "pto_runtime_api");
 
 /* The function that a variant library exports. Returns NULL for an unknown `variant`. */
 typedef const pto_runtime_api* (*pto_runtime_entry_fn)(const char* variant);

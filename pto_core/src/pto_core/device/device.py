@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pto_core import _native
 from pto_core.config import Config
 from pto_core.config.options import HAZARDS
 from pto_core.device.programs import Chip, Programs
 from pto_core.device.report import Activity, RunReport
-from pto_core.errors import UnsupportedError, UsageError
+from pto_core.errors import RaceError, UnsupportedError, UsageError
 from pto_core.interfaces import Backend, Runtime
 from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
+from pto_core.kernels.call_config import with_access_log
 from pto_core.plugins import Observers
 from pto_core.toolchain import Toolchain
+
+if TYPE_CHECKING:
+    from pto_core.graphs import AccessLog, TaskGraph
 
 
 class Device:
@@ -86,6 +90,7 @@ class Device:
         config: CallConfig | None = None,
         timeout_s: float | None = None,
         hazards: str | None = None,
+        accesses: bool = False,
     ) -> RunReport:
         """Run ``chip`` on ``args`` and wait. Outputs are complete when this returns.
 
@@ -98,7 +103,9 @@ class Device:
         ``hazards``: the conflicts that order two tasks, for runtimes that find dependencies
         themselves. ``"raw"``: a reader waits for earlier writers. ``"full"``: a writer also waits
         for earlier readers and writers. None takes the setting ``hazards``; its default is
-        ``"full"`` for a Python orchestration and ``"raw"`` for a C++ one.
+        ``"full"`` for a Python orchestration and ``"raw"`` for a C++ one. ``"check"``: as None,
+        and after the run a RaceError reports the pairs of tasks that race. ``accesses``: keep the
+        access log in the report.
 
         Raises UsageError for invalid arguments before the run starts; CompileError and LoadError;
         otherwise the first error of the run. The exception of a kernel is the ``__cause__`` of a
@@ -109,24 +116,85 @@ class Device:
         After an error, outputs keep their earlier content, unless a C++ orchestration on the host
         wrote them.
         """
+        is_checked = hazards == "check"
+        packed = self._packed(config)
+        writes_graph = config is not None and config.enable_dep_gen != 0
+        keeps_log = accesses or is_checked or writes_graph
+        report = self._run(
+            chip,
+            args,
+            with_access_log(packed) if keeps_log else packed,
+            timeout_s,
+            None if is_checked else hazards,
+        )
+        if config is not None and writes_graph:
+            self._write_graph(report, config.output_prefix)
+        if is_checked:
+            raise_for_races(self._graph_of(report))
+        return report
+
+    def graph(
+        self,
+        chip: Chip,
+        *args: Any,
+        config: CallConfig | None = None,
+        timeout_s: float | None = None,
+        hazards: str | None = None,
+    ) -> TaskGraph:
+        """Run ``chip`` on ``args`` and return the graph of its tasks.
+
+        The parameters and errors are those of :meth:`run`. The graph has all edges of the program
+        and does not depend on the timing of this run.
+        """
+        packed = with_access_log(self._packed(config))
+        return self._graph_of(self._run(chip, args, packed, timeout_s, hazards))
+
+    def _run(
+        self,
+        chip: Chip,
+        args: tuple[Any, ...],
+        packed: bytes,
+        timeout_s: float | None,
+        hazards: str | None,
+    ) -> RunReport:
         if timeout_s is not None:
             _check_limit(timeout_s)
-        packed = self._call_config if config is None else _packed(config, self._native.blocks)
         program = self._programs.get(chip)
         chosen = self._native_hazards(hazards, program)
         self._runs += 1
         info = RunInfo(*self._identity, program.name, len(args), self._runs)
         self._observers.notify("pto_run_started", info=info)
         try:
-            fields = self._native.run(
+            *fields, log = self._native.run(
                 program, args, packed, timeout_s, self._task_timeout_s, chosen
             )
         except BaseException as error:
             self._observers.notify("pto_run_finished", info=info, report=None, error=error)
             raise
+        fields.append(None if log is None else _access_log(log))
         report = RunReport(*fields)
         self._observers.notify("pto_run_finished", info=info, report=report, error=None)
         return report
+
+    def _packed(self, config: CallConfig | None) -> bytes:
+        return self._call_config if config is None else _packed(config, self._native.blocks)
+
+    def _graph_of(self, report: RunReport) -> TaskGraph:
+        from pto_core.graphs import TaskGraph
+
+        if report.accesses is None:
+            raise UnsupportedError(
+                f"the runtime {self._identity[1]!r} keeps no access log, so there is no graph; "
+                "choose another runtime",
+                name="runtime",
+                value=self._identity[1],
+            )
+        return TaskGraph(report.accesses)
+
+    def _write_graph(self, report: RunReport, prefix: str) -> None:
+        graph = self._graph_of(report)
+        for ending in ("json", "svg"):
+            graph.save(f"{prefix}.device{self._identity[2]}.run{self._runs}.{ending}")
 
     def _native_hazards(self, hazards: str | None, program: _native.Program) -> int:
         """Return the numeric code of ``hazards`` for ``pto_run``, or of the default."""
@@ -216,6 +284,31 @@ def _check_limit(timeout_s: object) -> None:
             name="timeout_s",
             value=timeout_s,
         )
+
+
+def raise_for_races(graph: TaskGraph) -> None:
+    """Raise RaceError if tasks of the graph race."""
+    findings = graph.check()
+    if findings.is_clean:
+        return
+    race = findings.races[0]
+    more = "" if findings.is_complete else " or more"
+    error = RaceError(
+        f"{len(findings.races)}{more} pairs of tasks race; {race.first.label} and "
+        f"{race.second.label} share {race.shared_bytes} bytes of {race.buffer}; {race.fix}",
+        races=len(findings.races),
+        first=race.first.id,
+        second=race.second.id,
+    )
+    for race in findings.races[:20]:
+        error.add_note(str(race))
+    raise error
+
+
+def _access_log(fields: dict[str, Any]) -> AccessLog:
+    from pto_core.graphs.log import AccessLog
+
+    return AccessLog.from_fields(fields)
 
 
 def _packed(config: CallConfig, blocks: int) -> bytes:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pto_core.graphs import AccessLog
 
 CoreUsage = tuple[str, int, int]
 """One core of a run: type (``"aic"`` or ``"aiv"``), number of tasks, busy nanoseconds."""
@@ -27,7 +30,8 @@ class RunReport:
     ``copies_out``: the copies between host and device, including those of the arguments.
     ``trace_hash``: 0 if the backend computes no hash. ``peak_bytes``: the largest use of device
     memory. ``cores``: one entry per core, AIC cores first; busy times are 0 unless timing is on.
-    ``statistics``: the counters of the runtime, by name.
+    ``statistics``: the counters of the runtime, by name. ``accesses``: the access log, if the run
+    kept one.
     """
 
     tasks: int
@@ -42,6 +46,7 @@ class RunReport:
     peak_bytes: int
     cores: list[CoreUsage]
     statistics: dict[str, int]
+    accesses: AccessLog | None = None
 
     def __repr__(self) -> str:
         return (

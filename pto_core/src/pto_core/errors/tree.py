@@ -146,6 +146,16 @@ class UnpublishedError(GraphError):
     """Tasks were added but not published."""
 
 
+class RaceError(PtoError):
+    """Tasks touch the same bytes, and nothing orders them: ``races`` pairs of tasks.
+
+    ``first`` and ``second`` are the ids of the tasks of the first pair.
+    """
+
+    exit_code = 1
+    fields: ClassVar[tuple[str, ...]] = ("races", "first", "second")
+
+
 class DeadlockError(PtoError):
     """No task runs, and no task can start.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pto_core._hierarchy import (
     CapturedGraph,
@@ -20,6 +20,9 @@ from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.progress import Progress
 from pto_core.hierarchy.run_errors import RunErrors
 from pto_core.kernels import CallConfig
+
+if TYPE_CHECKING:
+    from pto_core.graphs import TaskGraph
 
 GraphFunction: TypeAlias = Callable[[Orchestrator, TaskArgsView, CallConfig], object]
 """A function that submits the tasks of a run; :meth:`pto_core.Worker.run` calls it."""
@@ -99,6 +102,19 @@ class Runs:
         except BaseException:
             self._driver.capture_abandon()
             raise
+
+    def graph(
+        self,
+        graph: GraphFunction,
+        args: TaskArgs | None,
+        config: CallConfig | None,
+        hazards: str,
+    ) -> TaskGraph:
+        """Return the graph of a graph function; see ``Worker.graph``."""
+        from pto_core.graphs import AccessLog, TaskGraph
+
+        captured = self.capture(graph, args, config, hazards)
+        return TaskGraph(AccessLog.from_fields(self._driver.captured_log(captured)))
 
     def replay(self, graph: CapturedGraph, args: TaskArgs | None) -> None:
         """Run a captured graph; see ``Worker.replay``."""

@@ -21,6 +21,7 @@ from pto_core.hierarchy.worker_node import WorkerNode
 
 if TYPE_CHECKING:
     from pto_core.config import Config
+    from pto_core.graphs import TaskGraph
     from pto_core.hierarchy.progress import Listener
     from pto_core.interfaces import Policy
     from pto_core.kernels import CallConfig, DataType
@@ -203,6 +204,21 @@ class Worker(MemoryCalls):
         run or a session, or calls malloc, and if ``args`` contain memory of a chip.
         """
         return self._node.started_runs().capture(graph, args, config, hazards)
+
+    def graph(
+        self,
+        graph: GraphFunction,
+        args: TaskArgs | None = None,
+        config: CallConfig | None = None,
+        *,
+        hazards: str = "raw",
+    ) -> TaskGraph:
+        """Call ``graph(orch, args, config)`` and return the graph of the tasks that it submits.
+
+        No task runs. The graph has all edges of the function, and a group is one task. Raises the
+        errors of :meth:`capture`.
+        """
+        return self._node.started_runs().graph(graph, args, config, hazards)
 
     def replay(self, graph: CapturedGraph, args: TaskArgs | None = None) -> None:
         """Run a captured graph on other tensors of the same shapes.

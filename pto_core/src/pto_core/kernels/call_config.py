@@ -17,6 +17,8 @@ _DIAGNOSTICS = (
     "enable_dep_gen",
     "enable_scope_stats",
 )
+_BUILT = ("enable_dep_gen",)
+_DEP_GEN_OFFSET = 20
 _MOST_BLOCKS = 24
 _MOST_AICPU_THREADS = 4
 _LONGEST_PREFIX = 1023
@@ -30,9 +32,10 @@ class CallConfig:
     ``block_dim``: the number of core blocks; 0 means all blocks of the platform.
     ``aicpu_thread_num``: the number of AICPU threads, 1 to 4. The ``enable_*`` fields switch
     diagnostics on (``enable_l2_swimlane`` 0 to 4, ``enable_pmu`` 0 or an event type). Each
-    diagnostic needs ``output_prefix``, the prefix of the names of its output files. Raises
-    UsageError for invalid values. A diagnostic that is not implemented yet raises UnsupportedError
-    when the configuration is used.
+    diagnostic needs ``output_prefix``, the prefix of the names of its output files.
+    ``enable_dep_gen`` writes the graph of each run of a chip: ``PREFIX.device0.run1.json`` and
+    ``.svg``. Raises UsageError for invalid values. A diagnostic that is not implemented yet raises
+    UnsupportedError when the configuration is used.
     """
 
     block_dim: int = 0
@@ -65,11 +68,13 @@ class CallConfig:
     def pack(self) -> bytes:
         """Return the 1052 bytes of ``pto_call_config``.
 
-        Raises UsageError for invalid values. Raises UnsupportedError if a diagnostic is on, because
-        no diagnostic is implemented yet.
+        Raises UsageError for invalid values. Raises UnsupportedError if a diagnostic is on that is
+        not implemented yet.
         """
         self.validate()
         for name in self._switched_on():
+            if name in _BUILT:
+                continue
             raise UnsupportedError(
                 f"the diagnostic {name}={getattr(self, name)} is not implemented yet; set it to 0",
                 name=name,
@@ -113,6 +118,13 @@ class CallConfig:
                     name="output_prefix",
                     value="",
                 )
+
+
+def with_access_log(packed: bytes) -> bytes:
+    """Return a packed configuration that also makes the runtime keep its access log."""
+    changed = bytearray(packed)
+    struct.pack_into("=i", changed, _DEP_GEN_OFFSET, 1)
+    return bytes(changed)
 
 
 def _check_range(name: str, value: object, least: int, most: int) -> None:

@@ -406,6 +406,7 @@ class RuntimeApi(Structure):
         ("last_error", CFUNCTYPE(c_void_p, c_void_p)),
         ("statistics", CFUNCTYPE(c_uint32, c_void_p, POINTER(Statistic), c_uint32)),
         ("explain", CFUNCTYPE(c_size_t, c_void_p, c_void_p, c_size_t)),
+        ("access_log", CFUNCTYPE(None, c_void_p, c_void_p)),
     )
 
 

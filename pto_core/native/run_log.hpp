@@ -1,0 +1,24 @@
+// The access log of a run, for Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "arguments.hpp"
+#include "run.hpp"
+
+namespace pto::core {
+
+// Return the fields of pto_core.graphs.AccessLog for the run that has just ended. The runtime must
+// keep a log.
+nb::object read_access_log(const Device& device, const RunSettings& settings,
+                           const Arguments& arguments,
+                           const std::vector<std::shared_ptr<Buffer>>& temporaries,
+                           const std::function<std::string(int32_t)>& kernel_name);
+
+}  // namespace pto::core

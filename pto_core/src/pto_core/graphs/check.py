@@ -1,0 +1,166 @@
+"""The race check: pairs of tasks that touch the same bytes and that nothing orders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pto_core.graphs.places import INOUT, INPUT, NO_DEP, OUTPUT, OUTPUT_EXISTING
+from pto_core.graphs.reasons import CONFLICT
+
+if TYPE_CHECKING:
+    from pto_core.graphs.logged_graph import Access, LoggedGraph, Task
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two tasks without an order that name the same bytes, at least one of them to write.
+
+    ``first`` is the earlier submit. ``begin`` to ``end`` are the bytes of ``buffer`` that both
+    name, of which ``shared_bytes`` are in both. ``others`` counts further pairs of arguments of the
+    same two tasks. ``fix``: the change that orders them.
+    """
+
+    first: Task
+    second: Task
+    first_tag: str
+    second_tag: str
+    first_place: str
+    second_place: str
+    buffer: str
+    begin: int
+    end: int
+    shared_bytes: int
+    others: int
+    fix: str
+
+    def __str__(self) -> str:
+        more = f" (and {self.others} more pairs of arguments)" if self.others else ""
+        return "\n".join(
+            [
+                f"{self.first.label} and {self.second.label} share {self.shared_bytes} bytes of "
+                f"{self.buffer} (bytes {self.begin}:{self.end}){more}",
+                _line(self.first, self.first_place, self.first_tag),
+                _line(self.second, self.second_place, self.second_tag),
+                f"  fix: {self.fix}",
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The result of a check.
+
+    ``races``: pairs of tasks that nothing orders. ``declared``: pairs that the program excepts with
+    OUTPUT_EXISTING or NO_DEP. ``unread``: outputs that were allocated and that no task reads.
+    ``unwritten``: reads of memory that neither the run nor an earlier task has written.
+    ``is_complete``: False if there are more pairs than the limit.
+    """
+
+    races: tuple[Race, ...]
+    declared: tuple[Race, ...]
+    unread: tuple[Access, ...]
+    unwritten: tuple[Access, ...]
+    is_complete: bool
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there are no races."""
+        return not self.races
+
+    def __str__(self) -> str:
+        parts = []
+        for title, found in (
+            ("races", self.races),
+            ("unordered by your declaration (OUTPUT_EXISTING, NO_DEP)", self.declared),
+            ("outputs that no task reads", self.unread),
+            ("reads of memory that nothing wrote", self.unwritten),
+        ):
+            if found:
+                parts.append("\n".join([f"{title}: {len(found)}", *map(str, found)]))
+        if not self.is_complete:
+            parts.append("there are more pairs; these are the first ones")
+        return "\n\n".join(parts) or "no races"
+
+
+def check(graph: LoggedGraph, limit: int) -> Findings:
+    """Return the findings for a graph; see :meth:`~pto_core.graphs.TaskGraph.check`."""
+    packed, is_complete = graph.conflict_rows(limit)
+    rows = np.frombuffer(packed, CONFLICT)
+    tags = graph.log.accesses["tag"]
+    pairs: dict[tuple[bool, int, int], list[int]] = {}
+    for index, row in enumerate(rows):
+        first, second = int(row["first"]), int(row["second"])
+        tasks = int(graph.task_of_access[first]), int(graph.task_of_access[second])
+        both = int(tags[first]), int(tags[second])
+        is_declared = NO_DEP in both or both[1] == OUTPUT_EXISTING
+        pairs.setdefault((is_declared, *tasks), []).append(index)
+    found: tuple[list[Race], list[Race]] = ([], [])
+    for (is_declared, *_), indices in sorted(pairs.items()):
+        indices.sort(key=lambda index: (int(rows[index]["first"]), int(rows[index]["second"])))
+        found[is_declared].append(_race(graph, rows[indices[0]], len(indices) - 1))
+    return Findings(
+        tuple(found[0]), tuple(found[1]), _unread(graph), _unwritten(graph), is_complete
+    )
+
+
+def _race(graph: LoggedGraph, row: np.void, others: int) -> Race:
+    accesses = int(row["first"]), int(row["second"])
+    first, second = (graph.task(int(graph.task_of_access[access])) for access in accesses)
+    places = [graph.places.of(access) for access in accesses]
+    begin, end = graph.places.bytes_at(accesses[0], int(row["first_byte"]), int(row["last_byte"]))
+    return Race(
+        first=first,
+        second=second,
+        first_tag=graph.tag(accesses[0]),
+        second_tag=graph.tag(accesses[1]),
+        first_place=places[0].text,
+        second_place=places[1].text,
+        buffer=places[0].buffer,
+        begin=begin,
+        end=end,
+        shared_bytes=int(row["shared_bytes"]),
+        others=others,
+        fix=_fix(graph, accesses, (first, second)),
+    )
+
+
+def _fix(graph: LoggedGraph, accesses: tuple[int, int], tasks: tuple[Task, Task]) -> str:
+    tags = [int(graph.log.accesses[access]["tag"]) for access in accesses]
+    for tag, access, task in zip(tags, accesses, tasks, strict=True):
+        if tag == NO_DEP:
+            return f"declare {graph.places.of(access).text} of {task.label} as INPUT"
+    first, second = tasks
+    if tags[1] == OUTPUT_EXISTING:
+        return f'declare it OUTPUT or INOUT in {second.label}, with hazards="full"'
+    edge = f"submit {second.label} with after={first.label}" if second.where else "add an edge"
+    return edge if graph.log.is_full else f'run with hazards="full", or {edge}'
+
+
+def _unread(graph: LoggedGraph) -> tuple[Access, ...]:
+    rows = graph.log.accesses
+    memory = np.stack([rows["owner"].astype(np.uint64), rows["address"]], axis=1)
+    read = np.isin(rows["tag"], (INPUT, INOUT, NO_DEP)) & (rows["owner"] >= 0)
+    known = set(map(tuple, memory[read].tolist()))
+    ids = graph.log.tasks["id"][graph.task_of_access]
+    fresh = np.flatnonzero((rows["tag"] == OUTPUT) & (rows["owner"] == ids))
+    return tuple(
+        graph.access(int(access)) for access in fresh if tuple(memory[access].tolist()) not in known
+    )
+
+
+def _unwritten(graph: LoggedGraph) -> tuple[Access, ...]:
+    filled = {buffer.name for buffer in graph.log.buffers if buffer.is_copied_in}
+    found = []
+    for access in map(int, graph.unwritten):
+        name, _ = graph.places.base(access)
+        is_key = graph.places.of(access).text.endswith("(key)")
+        if name not in filled and not name.startswith("memory ") and not is_key:
+            found.append(graph.access(access))
+    return tuple(found)
+
+
+def _line(task: Task, place: str, tag: str) -> str:
+    return f"  {task.label}: {place} [{tag}]" + (f"  {task.where}" if task.where else "")

@@ -1,0 +1,190 @@
+"""What a picture shows: nodes, boxes around them, and edges; the same for DOT and SVG."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from pto_core.errors import UsageError
+from pto_core.graphs.reasons import Why
+
+if TYPE_CHECKING:
+    from pto_core.graphs.logged_graph import LoggedGraph
+
+FOLD_ABOVE = 200
+FOLDS = ("auto", "scope", "kernel")
+
+
+class Style(NamedTuple):
+    """How an edge is drawn. ``dash``: lengths of dashes and gaps; empty for a solid line."""
+
+    colour: str
+    dash: str
+    meaning: str
+
+
+STYLES = {
+    "data": Style("#24292f", "", "reads what the other wrote"),
+    "order": Style("#8250df", "", "overwrites what the other wrote or read"),
+    "explicit": Style("#0969da", "", "explicit edge"),
+    "cluster": Style("#1a7f37", "", "cluster freed and allocated again"),
+    "conservative": Style("#bc4c00", "5 3", "by byte hull only"),
+    "disjoint": Style("#cf222e", "2 3", "no byte is shared"),
+    "redundant": Style("#b6bcc4", "1 3", "implied by other edges"),
+}
+
+
+@dataclass
+class Node:
+    """A node. ``number``: its place in the order of submits."""
+
+    number: int
+    title: str
+    detail: str
+    tip: str
+    is_several: bool
+
+
+@dataclass
+class Box:
+    """A box with a title around nodes and other boxes. The picture itself is a box, too."""
+
+    title: str
+    nodes: list[Node] = field(default_factory=list)
+    boxes: list[Box] = field(default_factory=list)
+    kind: str = "scope"
+
+
+@dataclass
+class Line:
+    """An edge between the nodes with these numbers."""
+
+    first: int
+    second: int
+    style: str
+    tip: str
+
+
+@dataclass
+class Drawing:
+    """A picture without positions."""
+
+    box: Box
+    lines: list[Line]
+
+
+def drawing(graph: LoggedGraph, fold: str | None) -> Drawing:
+    """Return the picture of a graph; see ``TaskGraph.to_svg``. Raises UsageError."""
+    if fold is not None and fold not in FOLDS:
+        raise UsageError(
+            f"fold is {fold!r}; pass 'auto', 'scope', 'kernel' or None",
+            name="fold",
+            value=fold,
+            expected="auto, scope or kernel",
+        )
+    if fold == "auto":
+        by = "scope" if graph.structure.scopes else "kernel"
+        fold = by if len(graph) > FOLD_ABOVE else None
+    if fold is None:
+        return _whole(graph)
+    if fold == "scope":
+        return _folded(graph, _outermost_scope(graph), "scope")
+    return _folded(graph, lambda task: ("kernel", graph.task(task).kernel), "kernel")
+
+
+def _whole(graph: LoggedGraph) -> Drawing:
+    root = Box("")
+    boxes: list[Box] = []
+    for scope in graph.structure.scopes:
+        box = Box(f"scope {scope.index}{_line_text(scope.file, scope.line)}")
+        boxes.append(box)
+        (root if scope.parent is None else boxes[scope.parent]).boxes.append(box)
+    clusters: dict[tuple[int | None, int], Box] = {}
+    for task in graph.tasks:
+        box = root if task.scope is None else boxes[task.scope]
+        if len(task.clusters) == 1:
+            key = (task.scope, task.clusters[0])
+            if key not in clusters:
+                clusters[key] = Box(f"cluster {task.clusters[0]}", kind="cluster")
+                box.boxes.append(clusters[key])
+            box = clusters[key]
+        blocks = f"{task.blocks} blocks" if task.blocks else ""
+        detail = " ".join(filter(None, (blocks, _line_text(task.file, task.line).strip())))
+        tip = "\n".join(filter(None, (task.label, task.name, task.core, blocks, task.where)))
+        box.nodes.append(Node(task.index, task.label, detail, tip, task.blocks > 1))
+    lines = []
+    for edge in graph.edges:
+        style = _style(
+            edge.is_redundant,
+            edge.is_disjoint,
+            edge.is_conservative,
+            [reason.why for reason in edge.reasons],
+        )
+        ends = f"{graph.task(edge.first).label} → {graph.task(edge.second).label}"
+        tip = "\n".join([ends, *map(str, edge.reasons)])
+        lines.append(Line(edge.first, edge.second, style, tip))
+    return Drawing(root, lines)
+
+
+def _style(redundant: bool, disjoint: bool, conservative: bool, whys: list[Why]) -> str:
+    if redundant:
+        return "redundant"
+    if disjoint:
+        return "disjoint"
+    if conservative:
+        return "conservative"
+    if Why.READ in whys:
+        return "data"
+    if Why.EXPLICIT in whys:
+        return "explicit"
+    return "cluster" if whys == [Why.CLUSTER] else "order"
+
+
+def _folded(graph: LoggedGraph, key_of: Callable[[int], tuple[str, object]], by: str) -> Drawing:
+    """Draw the tasks with the same key as one node, and count the edges between two nodes."""
+    members: dict[tuple[str, object], list[int]] = {}
+    for index in range(len(graph)):
+        members.setdefault(key_of(index), []).append(index)
+    node_of = {task: tasks[0] for tasks in members.values() for task in tasks}
+    root = Box("")
+    for (kind, name), tasks in members.items():
+        if len(tasks) == 1:
+            task = graph.task(tasks[0])
+            place = _line_text(task.file, task.line).strip()
+            root.nodes.append(Node(tasks[0], task.label, place, task.where, task.blocks > 1))
+            continue
+        kernels = Counter(graph.task(task).kernel for task in tasks)
+        parts = ", ".join(f"{count} {kernel}" for kernel, count in kernels.most_common(3))
+        more = ", ..." if len(kernels) > 3 else ""
+        title = str(name) if by == "kernel" else f"{kind} {name}"
+        detail = f"{len(tasks)} tasks" if by == "kernel" else f"{parts}{more}"
+        root.nodes.append(Node(tasks[0], title, detail, f"{title}: {parts}{more}", True))
+    counts: Counter[tuple[int, int]] = Counter()
+    for edge in graph.edge_rows:
+        first, second = node_of[int(edge["first"])], node_of[int(edge["second"])]
+        if first != second:
+            counts[first, second] += 1
+    lines = [
+        Line(first, second, "data", f"{count} edges") for (first, second), count in counts.items()
+    ]
+    return Drawing(root, lines)
+
+
+def _outermost_scope(graph: LoggedGraph) -> Callable[[int], tuple[str, object]]:
+    scopes = graph.structure.scopes
+
+    def key(task: int) -> tuple[str, object]:
+        scope = graph.structure.scope_of(task)
+        if scope is None:
+            return ("task", task)
+        while (parent := scopes[scope].parent) is not None:
+            scope = parent
+        return ("scope", scope)
+
+    return key
+
+
+def _line_text(file: str | None, line: int | None) -> str:
+    return f"  {file.rpartition('/')[2]}:{line}" if file else ""

@@ -1,0 +1,156 @@
+"""Positions for the nodes and boxes of a drawing.
+
+Each box is laid out by itself, innermost first, in layers: an item is one layer below the lowest of
+the items that it waits for. Items are nodes and finished boxes. An edge between two items of a box
+may start and end deeper inside them. Submits are ordered, so an edge that leads back, which only
+boxes of clusters cause, is ignored when layers are assigned. The items of a layer are sorted by
+the middle of their neighbours in a few sweeps.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from pto_core.graphs.drawing import Box, Drawing, Node
+
+NODE_HEIGHT = 36
+_CHARACTER = 6.7
+_SMALL_CHARACTER = 5.2
+_GAP_X = 22
+_GAP_Y = 40
+_PADDING = 14
+_TITLE = 18
+_SWEEPS = 6
+_WIDEST_LAYER = 24
+
+
+@dataclass
+class Rectangle:
+    """A placed node or box; ``x`` and ``y`` are those of its upper left corner."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def moved(self, x: float, y: float) -> Rectangle:
+        """Return the rectangle at another position."""
+        return Rectangle(self.x + x, self.y + y, self.width, self.height)
+
+
+@dataclass
+class Layout:
+    """The rectangles of all nodes by number, and of all boxes, outer boxes first."""
+
+    nodes: dict[int, Rectangle]
+    boxes: list[tuple[Box, Rectangle]]
+    width: float
+    height: float
+
+
+def layout(drawing: Drawing) -> Layout:
+    """Place everything in a drawing."""
+    placed = _Placed(drawing).place(drawing.box)
+    return Layout(placed.nodes, placed.boxes[1:], placed.width, placed.height)
+
+
+@dataclass
+class _Item:
+    """A node, or a box that is laid out; ``first`` is the smallest number of its nodes."""
+
+    first: int
+    width: float
+    height: float
+    nodes: dict[int, Rectangle]
+    boxes: list[tuple[Box, Rectangle]]
+
+
+class _Placed:
+    def __init__(self, drawing: Drawing) -> None:
+        self._edges = [(line.first, line.second) for line in drawing.lines]
+
+    def place(self, box: Box) -> _Item:
+        items = [_node_item(node) for node in box.nodes]
+        items += [self.place(inner) for inner in box.boxes if inner.nodes or inner.boxes]
+        items.sort(key=lambda item: item.first)
+        edges = self._edges_between(items)
+        layers = _sorted(_layers(len(items), edges), edges)
+        widths = [
+            sum(items[item].width for item in layer) + _GAP_X * (len(layer) - 1) for layer in layers
+        ]
+        title = _TITLE if box.title else 0
+        width = max([*widths, len(box.title) * _SMALL_CHARACTER], default=0) + 2 * _PADDING
+        y = float(_PADDING + title)
+        result = _Item(min((item.first for item in items), default=0), width, 0, {}, [])
+        inner_boxes = []
+        for layer, layer_width in zip(layers, widths, strict=True):
+            x = (width - layer_width) / 2
+            height = max(items[item].height for item in layer)
+            for index in layer:
+                item = items[index]
+                for number, rectangle in item.nodes.items():
+                    result.nodes[number] = rectangle.moved(x, y)
+                inner_boxes += [(inner, at.moved(x, y)) for inner, at in item.boxes]
+                x += item.width + _GAP_X
+            y += height + _GAP_Y
+        result.height = y - _GAP_Y + _PADDING if layers else y
+        result.boxes = [(box, Rectangle(0, 0, width, result.height)), *inner_boxes]
+        return result
+
+    def _edges_between(self, items: list[_Item]) -> list[tuple[int, int]]:
+        item_of = {number: index for index, item in enumerate(items) for number in item.nodes}
+        found = {(item_of.get(first, -1), item_of.get(second, -1)) for first, second in self._edges}
+        return sorted(edge for edge in found if edge[0] != edge[1] and min(edge) >= 0)
+
+
+def _node_item(node: Node) -> _Item:
+    width = max(len(node.title) * _CHARACTER, len(node.detail) * _SMALL_CHARACTER) + 18
+    rectangle = Rectangle(0, 0, max(width, 56), NODE_HEIGHT)
+    return _Item(node.number, rectangle.width, NODE_HEIGHT, {node.number: rectangle}, [])
+
+
+def _layers(count: int, edges: list[tuple[int, int]]) -> list[list[int]]:
+    """Return the items of each layer; a layer that is too wide continues in the next one."""
+    into = defaultdict(list)
+    for first, second in edges:
+        if first < second:
+            into[second].append(first)
+    depth: list[int] = []
+    sizes: dict[int, int] = defaultdict(int)
+    for item in range(count):
+        here = max((depth[first] + 1 for first in into[item]), default=0)
+        while sizes[here] >= _WIDEST_LAYER:
+            here += 1
+        sizes[here] += 1
+        depth.append(here)
+    layers: list[list[int]] = [[] for _ in range(max(depth, default=-1) + 1)]
+    for item, here in enumerate(depth):
+        layers[here].append(item)
+    return [layer for layer in layers if layer]
+
+
+def _sorted(layers: list[list[int]], edges: list[tuple[int, int]]) -> list[list[int]]:
+    """Sort each layer by the middle of the neighbours in the layers above or below."""
+    neighbours = defaultdict(list)
+    for first, second in edges:
+        neighbours[first].append(second)
+        neighbours[second].append(first)
+    depth = {item: number for number, layer in enumerate(layers) for item in layer}
+    place = {item: _middle(index, layer) for layer in layers for index, item in enumerate(layer)}
+    for sweep in range(_SWEEPS):
+        down = sweep % 2 == 0
+        for layer in layers if down else reversed(layers):
+            wanted = {}
+            for item in layer:
+                near = [n for n in neighbours[item] if (depth[n] < depth[item]) == down]
+                near = [n for n in near if depth[n] != depth[item]]
+                wanted[item] = sum(place[n] for n in near) / len(near) if near else place[item]
+            layer.sort(key=lambda item: (wanted[item], item))
+            for index, item in enumerate(layer):
+                place[item] = _middle(index, layer)
+    return layers
+
+
+def _middle(index: int, layer: list[int]) -> float:
+    return index - (len(layer) - 1) / 2

@@ -1,0 +1,151 @@
+"""The access log of a run: what each task names, in the order of submits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pto_core.errors import UsageError
+
+Rows = npt.NDArray[Any]
+
+# The layouts of pto/abi/access_log.h and pto_tensor_data. `file` is a number here: an index in
+# AccessLog.files plus 1, or 0 if the file is unknown.
+TASK = np.dtype(
+    [
+        ("id", "i8"),
+        ("file", "u8"),
+        ("line", "i4"),
+        ("func_id", "i4"),
+        ("heap", "u8"),
+        ("accesses", "u4"),
+        ("core_type", "i4"),
+        ("blocks", "u4"),
+        ("reserved", "u4"),
+    ]
+)
+ACCESS = np.dtype(
+    [
+        ("address", "u8"),
+        ("size", "u8"),
+        ("raw_shapes", "u8", 5),
+        ("shapes", "u8", 5),
+        ("offsets", "u8", 5),
+        ("start_offset", "u8"),
+        ("ndims", "u4"),
+        ("dtype", "u4"),
+        ("version", "i4"),
+        ("order", "u1", 5),
+        ("is_pipe", "u1"),
+        ("dropped", "u1"),
+        ("tag", "u1"),
+        ("parameter", "u1"),
+        ("reserved", "u1", 3),
+        ("owner", "i8"),
+    ]
+)
+EVENT = np.dtype(
+    [
+        ("kind", "u4"),
+        ("line", "i4"),
+        ("file", "u8"),
+        ("tasks", "i8"),
+        ("first", "i8"),
+        ("second", "i8"),
+    ]
+)
+_FORMAT = 1
+
+
+class Buffer(NamedTuple):
+    """Memory outside of the heap rings: an argument of the run, or ``rt.empty``."""
+
+    name: str
+    address: int
+    bytes: int
+    is_copied_in: bool
+    is_copied_back: bool
+
+
+@dataclass(frozen=True, eq=False)
+class AccessLog:
+    """The accesses of a run as arrays: one row for each submit, tensor and other call.
+
+    ``kernels``: names by func_id. ``is_full``: whether ``hazards`` was ``"full"``. ``blocks``: the
+    number of core blocks. ``has_accesses``: whether the runtime finds edges from accesses; without
+    them the log has tasks and explicit edges only. ``has_ring_ids``: whether a task id contains the
+    number of a ring.
+    """
+
+    tasks: Rows
+    accesses: Rows
+    events: Rows
+    files: tuple[str, ...]
+    kernels: Mapping[int, str]
+    buffers: tuple[Buffer, ...] = ()
+    is_full: bool = True
+    blocks: int = 24
+    has_ring_ids: bool = True
+    has_accesses: bool = True
+
+    @staticmethod
+    def from_fields(fields: Mapping[str, Any]) -> AccessLog:
+        """Create a log from the bytes and lists that the native side returns."""
+        given = dict(fields)
+        for name, layout in (("tasks", TASK), ("accesses", ACCESS), ("events", EVENT)):
+            given[name] = np.frombuffer(given[name], layout)
+        given["files"] = tuple(given["files"])
+        given["buffers"] = tuple(Buffer(*buffer) for buffer in given["buffers"])
+        return AccessLog(**given)
+
+    def save(self, path: str | Path) -> None:
+        """Write the log to a file (NumPy's ``.npz`` format)."""
+        facts = {
+            "format": _FORMAT,
+            "files": self.files,
+            "kernels": list(self.kernels.items()),
+            "buffers": self.buffers,
+            "is_full": self.is_full,
+            "blocks": self.blocks,
+            "has_ring_ids": self.has_ring_ids,
+            "has_accesses": self.has_accesses,
+        }
+        with Path(path).open("wb") as file:
+            np.savez(
+                file,
+                facts=np.frombuffer(json.dumps(facts).encode(), np.uint8),
+                tasks=self.tasks.view(np.uint8),
+                accesses=self.accesses.view(np.uint8),
+                events=self.events.view(np.uint8),
+            )
+
+    @staticmethod
+    def load(path: str | Path) -> AccessLog:
+        """Read a log from a file that :meth:`save` wrote. Raises UsageError for another file."""
+        try:
+            with np.load(path, allow_pickle=False) as content:
+                facts = json.loads(content["facts"].tobytes())
+                rows = {name: content[name].tobytes() for name in ("tasks", "accesses", "events")}
+        except (ValueError, KeyError) as error:
+            raise UsageError(
+                f"{path} is not an access log ({error}); write one with AccessLog.save",
+                name="path",
+                value=str(path),
+            ) from None
+        if facts.pop("format") != _FORMAT:
+            raise UsageError(
+                f"{path} was written by another version of pto; run the program again",
+                name="path",
+                value=str(path),
+            )
+        facts["kernels"] = dict(facts["kernels"])
+        return AccessLog.from_fields({**facts, **rows})
+
+    def __repr__(self) -> str:
+        return f"<AccessLog: {len(self.tasks)} tasks, {len(self.accesses)} accesses>"

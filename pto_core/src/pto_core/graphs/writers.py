@@ -1,0 +1,51 @@
+"""The tasks that wrote an element last."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pto_core.graphs.log import Rows
+from pto_core.graphs.logged_graph import Access, LoggedGraph
+from pto_core.graphs.places import INPUT, NO_DEP, element_bytes
+
+
+def last_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access]:
+    """Return the accesses that may have written a byte of a buffer last.
+
+    There are several if nothing orders their tasks, and none if no task declares that it writes the
+    byte. ``buffer`` is the name of an argument of the run.
+    """
+    rows = graph.log.accesses
+    memory = next(known for known in graph.log.buffers if known.name == buffer)
+    address = memory.address + byte
+    writes = ~np.isin(rows["tag"], (INPUT, NO_DEP)) & (rows["owner"] < 0)
+    near = writes & (rows["address"] <= address) & (address < rows["address"] + rows["size"])
+    found = [int(access) for access in np.flatnonzero(near) if _has(rows[access], address)]
+    tasks = [int(graph.task_of_access[access]) for access in found]
+    return [
+        graph.access(access)
+        for access, task in zip(found, tasks, strict=True)
+        if not any(graph.is_before(task, other) for other in tasks)
+    ]
+
+
+def _has(row: Rows, address: int) -> bool:
+    """Return whether the view of an access has the byte at an address."""
+    dims = int(row["ndims"])
+    strides, stride = [0] * dims, 1
+    order = sorted(range(dims), key=lambda dim: -int(row["order"][dim]))
+    for dim in order:
+        strides[dim] = stride
+        stride *= int(row["raw_shapes"][dim])
+    offsets = [int(row["offsets"][dim]) for dim in range(dims)]
+    start = sum(offset * step for offset, step in zip(offsets, strides, strict=True))
+    size = element_bytes(row)
+    first = int(row["address"]) + (int(row["start_offset"]) - start) * size
+    element = (address - first) // size
+    if address < first or element >= stride:
+        return False
+    for dim in reversed(order):
+        at, element = divmod(element, strides[dim])
+        if not offsets[dim] <= at < offsets[dim] + int(row["shapes"][dim]):
+            return False
+    return True
