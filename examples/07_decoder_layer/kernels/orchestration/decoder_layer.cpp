@@ -105,7 +105,9 @@ class Layer {
   Tensor key_cache_, value_cache_, block_table_, contexts_;
   Tensor w_out_, ffn_norm_, w_gate_, w_up_, w_down_, out_;
   Tensor normed_, query_, key_, value_, ffn_normed_;  // allocated by the first task that fills it
-  Tensor attention_, residual_, ffn_hidden_;  // filled in inner scopes, so kReserve allocates it
+  // Filled in inner scopes, so kReserve allocates them. Their parts are inout: under raw hazards, a
+  // task that declares out does not come after kReserve, which declares that it writes the whole.
+  Tensor attention_, residual_, ffn_hidden_;
 };
 
 Layer::Layer(PTO2Runtime* rt, const uint64_t* args)
@@ -226,7 +228,7 @@ void Layer::submit_block(uint64_t group, uint64_t block, Tensor (&running)[3]) {
   PTOParam up[] = {in(block_max),     in(block_sum),
                    in(partial),       inout(running[0]),
                    inout(running[1]), inout(running[2]),
-                   out(attention),    make_scalar_param(block + 1 == blocks_)};
+                   inout(attention),  make_scalar_param(block + 1 == blocks_)};
   vector(kUpdate, up);
 }
 
@@ -234,7 +236,7 @@ void Layer::matmul_add(Tensor& x, Tensor w, Tensor residual, Tensor result) {
   PTO2_SCOPE(rt_) {
     Tensor product = intermediate({kBatch, kDim});
     matmul(x, w, product);
-    PTOParam params[] = {in(residual), in(product), out(result)};
+    PTOParam params[] = {in(residual), in(product), inout(result)};
     vector(kAdd, params);
   }
 }
@@ -253,7 +255,7 @@ void Layer::submit_ffn() {
       Tensor hidden = columns(ffn_hidden_, kBatch, first, kFfnTile);
       matmul(ffn_normed_, columns(w_gate_, kHidden, first, kFfnTile), gate);
       matmul(ffn_normed_, columns(w_up_, kHidden, first, kFfnTile), up);
-      PTOParam params[] = {in(gate), in(up), out(hidden)};
+      PTOParam params[] = {in(gate), in(up), inout(hidden)};
       vector(kGate, params);
     }
   }
