@@ -28,6 +28,7 @@ _PHASES = {
     "run": "running on the device",
     "reference": "in compute_golden",
     "compare": "comparing",
+    "explain": "running again to explain the wrong output",
     "close": "closing the device",
 }
 _FUNCTIONS = {

@@ -16,7 +16,9 @@ class Job:
 
     ``only`` lists the remaining cases after an earlier child died. If it is None, ``case`` and
     ``every`` select the cases. A ``seed`` makes the run deterministic. With ``seeds``, each case
-    runs with the seeds from 0 to ``seeds`` - 1, until one of the runs fails.
+    runs with the seeds from 0 to ``seeds`` - 1, until one of the runs fails. With ``log_folder``,
+    the access log of each case is saved there as ``CASE.npz``. ``explain``: run a wrong case once
+    more to find the task that wrote the first wrong element.
     """
 
     golden: Path
@@ -31,6 +33,8 @@ class Job:
     seed: int | None = None
     seeds: int | None = None
     list_only: bool = False
+    log_folder: Path | None = None
+    explain: bool = True
 
     def to_json(self) -> str:
         """Return the job as one line of JSON."""
@@ -55,6 +59,8 @@ class Job:
         data = json.loads(text)
         for name in ("golden", "kernel_config"):
             data[name] = Path(data[name])
+        folder = data["log_folder"]
+        data["log_folder"] = None if folder is None else Path(folder)
         data["set_"] = tuple(data["set_"])
         data["only"] = None if data["only"] is None else tuple(data["only"])
         return Job(**data)

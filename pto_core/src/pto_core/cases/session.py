@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
@@ -17,13 +18,15 @@ from pto_core.cases.endings import named, seed_note
 from pto_core.cases.golden import Golden, Inputs, load_golden
 from pto_core.cases.job import Job
 from pto_core.cases.kernel_config import KernelConfig
-from pto_core.cases.report import CaseReport, Copies, CoreShare, RunTimes
+from pto_core.cases.report import CaseReport, Copies, CoreShare, OutputReport, RunTimes
 from pto_core.cases.user_module import user_traceback
 from pto_core.cases.values import Tensor
+from pto_core.cases.wrong_writers import explain_unsteady, explain_wrong
 from pto_core.config import Config
 from pto_core.device import Device, RunReport
 from pto_core.errors import InternalError, OrchestrationError, PtoError, UsageError
 from pto_core.interfaces import Backend, Runtime
+from pto_core.kernels import ChipCallable
 
 Emit = Callable[..., None]
 
@@ -163,16 +166,45 @@ class _Case:
                     np.copyto(_output(inputs, name), array)
             self._phase("run", repeat=repeat + 1)
             values = [a.array if isinstance(a, Tensor) else a.value for a in inputs.arguments]
-            self._add_run(self._device.run(chip, *values, *inputs.trailing))
+            report = self._device.run(
+                chip, *values, *inputs.trailing, accesses=self._job.log_folder is not None
+            )
+            self._add_run(report)
+            self._save_log(report)
             if references:
                 if expected is None:
                     expected = self._reference(inputs, copies)
                 self._compare(inputs, expected)
             if self._report.errors:
+                if expected is not None and self._job.explain:
+                    self._explain(chip, inputs, fresh, expected)
                 return
 
+    def _explain(
+        self, chip: ChipCallable, inputs: Inputs, fresh: dict[str, Any], expected: dict[str, Any]
+    ) -> None:
+        """Run once more on the same inputs, and add a note about the wrong output to its error."""
+        for name, array in fresh.items():
+            np.copyto(_output(inputs, name), array)
+        self._phase("explain")
+        values = [a.array if isinstance(a, Tensor) else a.value for a in inputs.arguments]
+        log = self._device.run(chip, *values, *inputs.trailing, accesses=True).accesses
+        if log is None or not log.has_accesses:
+            return
+        again = [output for output in self._compared(inputs, expected) if output.mismatches]
+        wrong = next(output for output in self._report.outputs if output.mismatches)
+        if not again:
+            note = explain_unsteady(log)
+        else:
+            note = explain_wrong(log, wrong, _output(inputs, wrong.name).itemsize)
+        self._report.errors[0].add_note(note)
+
+    def _save_log(self, report: RunReport) -> None:
+        if self._job.log_folder is not None and report.accesses is not None:
+            report.accesses.save(self._job.log_folder / f"{quote(self._name, safe=' ')}.npz")
+
     def _saved_outputs(self, inputs: Inputs) -> dict[str, Any]:
-        if self._job.repeat == 1:
+        if self._job.repeat == 1 and (self._job.skip_golden or not self._job.explain):
             return {}
         return {name: _output(inputs, name).copy() for name in inputs.outputs}
 
@@ -185,8 +217,18 @@ class _Case:
 
     def _compare(self, inputs: Inputs, expected: dict[str, Any]) -> None:
         self._phase("compare")
+        outputs = self._compared(inputs, expected)
+        self._report = replace(self._report, outputs=outputs, compared=True)
+        for output in outputs:
+            if output.mismatches:
+                error = mismatch_error(output)
+                for warning in self._build.precision_warnings:
+                    error.add_note(warning)
+                self._fail(error)
+
+    def _compared(self, inputs: Inputs, expected: dict[str, Any]) -> tuple[OutputReport, ...]:
         golden = self._golden
-        outputs = tuple(
+        return tuple(
             compare(
                 name,
                 _output(inputs, name),
@@ -197,13 +239,6 @@ class _Case:
             )
             for name, array in expected.items()
         )
-        self._report = replace(self._report, outputs=outputs, compared=True)
-        for output in outputs:
-            if output.mismatches:
-                error = mismatch_error(output)
-                for warning in self._build.precision_warnings:
-                    error.add_note(warning)
-                self._fail(error)
 
     def _add_run(self, run: RunReport) -> None:
         times = RunTimes(run.build_ns / 1e9, run.run_ns / 1e9, run.copy_ns / 1e9)

@@ -24,6 +24,7 @@ _DOING = {
     "run": "running",
     "reference": "computing the reference",
     "compare": "comparing",
+    "explain": "running again to explain the wrong output",
 }
 
 

@@ -9,6 +9,9 @@ from pto_core.interfaces.command import Command
 
 SUMMARIES = {
     "run": "run a case and compare its outputs with the reference",
+    "graph": "write the graph of a case, with the reason of each edge",
+    "why": "explain why one task of a case waits for another",
+    "check": "find the tasks of a case that race",
     "plugins": "list the installed plugins and whether they work on this machine",
     "doctor": "show what this machine lacks and how to install it",
     "config": "show every setting with its value and origin",

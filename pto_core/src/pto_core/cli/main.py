@@ -116,7 +116,10 @@ def _run_command(name: str, arguments: list[str], verbosity: _Verbosity) -> int:
     )
     _add_shared_arguments(parser)
     command.add_arguments(parser)
-    namespace = parser.parse_args(arguments)
+    # A command with several positional arguments accepts options between them.
+    is_mixed = getattr(command, "HAS_MIXED_ARGUMENTS", False)
+    parse = parser.parse_intermixed_args if is_mixed else parser.parse_args
+    namespace = parse(arguments)
     _start_logging(namespace, verbosity)
     return int(command.run(namespace) or 0)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,48 +19,40 @@ from pto_core.cases.job import Job
 from pto_core.cases.location import locate
 from pto_core.cases.report import SCHEMA_VERSION, CaseReport, error_to_json
 from pto_core.cases.supervisor import supervise
+from pto_core.cli.case_arguments import SEED_HELP, add_case_arguments, natural
 from pto_core.cli.case_display import Display, PlainDisplay, SilentDisplay, make_display
-from pto_core.config.options import HAZARDS
 from pto_core.errors import PtoError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``pto run``."""
-    parser.add_argument("path", nargs="?", type=Path, metavar="CASE", help="folder of the case")
-    where = parser.add_argument_group("the case")
-    where.add_argument("-k", "--kernels", type=Path, help="folder with kernel_config.py")
-    where.add_argument("-g", "--golden", type=Path, help="golden.py")
+    where, place, how = add_case_arguments(parser)
     which = where.add_mutually_exclusive_group()
     which.add_argument("--case", metavar="NAME", help="one of ALL_CASES; default: DEFAULT_CASE")
     which.add_argument("--all", action="store_true", help="every case")
     which.add_argument("--list", action="store_true", help="list the cases and run none")
-    place = parser.add_argument_group("where it runs")
-    place.add_argument("-p", "--platform", "--backend", metavar="NAME", help="backend")
-    place.add_argument("-r", "--runtime", metavar="NAME", help="runtime variant")
-    place.add_argument("-d", "--device", metavar="N", help="number of the device")
     seeds = place.add_mutually_exclusive_group()
-    seeds.add_argument(
-        "--seed",
-        type=_natural,
-        metavar="N",
-        help="run deterministically: the same seed gives the same order of events",
-    )
+    seeds.add_argument("--seed", type=natural, metavar="N", help=SEED_HELP)
     seeds.add_argument(
         "--seeds",
         type=_positive,
         metavar="N",
         help="run under the seeds 0 to N-1 until one fails, and print the command to reproduce it",
     )
-    how = parser.add_argument_group("execution")
-    how.add_argument(
-        "--hazards",
-        choices=HAZARDS,
-        help="hazards that order two tasks, in runtimes that find dependencies",
-    )
     how.add_argument("--repeat", type=_positive, default=1, metavar="N", help="run N times")
     how.add_argument("--skip-golden", action="store_true", help="do not compare with the reference")
     how.add_argument(
-        "--timeout", type=_seconds, metavar="S", help="time limit of a case, in seconds"
+        "--no-explain",
+        action="store_true",
+        help="do not run a wrong case again to find the task that wrote the wrong element",
+    )
+    how.add_argument("--graph", action="store_true", help="write the graph of each case; see --out")
+    how.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        default=Path(),
+        help="folder of the files that are written",
     )
     shown = parser.add_argument_group("what is shown").add_mutually_exclusive_group()
     shown.add_argument("-q", "--quiet", action="store_true", help="one line for each case")
@@ -107,7 +100,7 @@ def run(namespace: argparse.Namespace) -> int:
     display = _display(namespace)
     reports: list[CaseReport] = []
     try:
-        reports = supervise(_job(namespace), _Observed(display), namespace.timeout)
+        reports = _supervise(namespace, display)
     except PtoError as error:
         if not namespace.json:
             raise
@@ -119,6 +112,26 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.json and not namespace.list:
         _print_json(reports, None)
     return max((report.exit_code for report in reports), default=0)
+
+
+def _supervise(namespace: argparse.Namespace, display: Display) -> list[CaseReport]:
+    job = _job(namespace)
+    if not namespace.graph or namespace.list:
+        return supervise(job, _Observed(display), namespace.timeout)
+    from pto_core.cli.logged_case import load_log, log_folder
+    from pto_core.graphs import TaskGraph
+
+    namespace.out.mkdir(parents=True, exist_ok=True)
+    with log_folder() as folder:
+        job = replace(job, log_folder=folder)
+        reports = supervise(job, _Observed(display), namespace.timeout)
+        for report in reports:
+            if report.tasks is None:
+                continue
+            graph = TaskGraph(load_log(folder, report))
+            for ending in ("svg", "json"):
+                graph.save(namespace.out / f"{report.case}.{ending}")
+    return reports
 
 
 def _display(namespace: argparse.Namespace) -> Display:
@@ -153,6 +166,7 @@ def _job(namespace: argparse.Namespace) -> Job:
         seed=namespace.seed,
         seeds=namespace.seeds,
         list_only=namespace.list,
+        explain=not namespace.no_explain,
     )
 
 
@@ -241,19 +255,3 @@ def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
     return int(text)
-
-
-def _natural(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 0")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
-    return seconds

@@ -21,7 +21,18 @@ from __future__ import annotations
 import argparse
 from typing import Protocol
 
-RESERVED_COMMANDS = ("run", "plugins", "doctor", "config", "keys", "agent", "new")
+RESERVED_COMMANDS = (
+    "run",
+    "graph",
+    "why",
+    "check",
+    "plugins",
+    "doctor",
+    "config",
+    "keys",
+    "agent",
+    "new",
+)
 """The names of the core's own commands, which a plugin cannot use."""
 
 

@@ -1,0 +1,201 @@
+"""``pto graph``, ``pto why`` and ``pto check``: they take a case as ``pto run`` does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+VECTOR = EXAMPLES / "01_vector"
+PTO2 = ("-r", "tensormap_and_ringbuffer")
+STATES_ITS_EDGES = {"02_vector_python", "04_matmul_chain"}
+CASES = sorted({path.parent.name for path in EXAMPLES.glob("*/golden.py")} - STATES_ITS_EDGES)
+
+RACY = {
+    "kernels/kernel_config.py": """
+KERNELS = [
+    {"func_id": 0, "source": "tasks.py", "function_name": "read", "core_type": "aiv"},
+    {"func_id": 1, "source": "tasks.py", "function_name": "write", "core_type": "aiv"},
+]
+ORCHESTRATION = {"source": "tasks.py", "function_name": "graph"}
+RUNTIME_CONFIG = {"runtime": "tensormap_and_ringbuffer"}
+""",
+    "kernels/tasks.py": """
+from pto_core import In, InOut, NoDep, Out
+
+def read(data: NoDep, out: Out):
+    out[...] = data.sum()
+
+def write(data: InOut):
+    data += 1
+
+def graph(rt, data, out):
+    rt.submit(1, InOut(data))
+    rt.submit(0, NoDep(data), Out(out))
+""",
+    "golden.py": """
+import numpy as np
+
+def generate_inputs(params):
+    return [("data", np.ones(64, np.float32)), ("out", np.zeros(4, np.float32))]
+
+__outputs__ = ["data", "out"]
+""",
+}
+
+
+def pto(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pto_core.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def racy(tmp_path: Path) -> Path:
+    for name, text in RACY.items():
+        path = tmp_path / "racy" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "racy"
+
+
+def test_graph_writes_svg_dot_and_json(tmp_path: Path) -> None:
+    shown = pto("graph", VECTOR, *PTO2)
+    assert shown.returncode == 0, shown.stderr
+    assert ElementTree.fromstring(shown.stdout).tag.endswith("svg")
+    for ending in ("svg", "dot", "json"):
+        written = pto("graph", VECTOR, *PTO2, "--out", tmp_path / f"vector.{ending}")
+        assert written.returncode == 0, written.stderr
+        assert written.stdout == ""
+    document = json.loads((tmp_path / "vector.json").read_text())
+    edges = [(edge["first"], edge["second"]) for edge in document["edges"]]
+    assert edges == [(0, 1), (0, 2), (1, 3), (2, 3)]
+    assert document["tasks"][0]["file"].endswith(".cpp")
+
+
+def test_run_writes_the_graph_of_each_case(tmp_path: Path) -> None:
+    ran = pto("run", VECTOR, "--all", *PTO2, "--graph", "--out", tmp_path / "out")
+    assert ran.returncode == 0, ran.stderr
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["constant.json", "constant.svg", "random.json", "random.svg"]
+
+
+def test_why_prints_the_chain_or_that_nothing_orders_the_tasks() -> None:
+    chain = pto("why", VECTOR, *PTO2, 3, 0)
+    assert chain.returncode == 0, chain.stderr
+    assert "waits for" in chain.stdout
+    assert "reads" in chain.stdout
+    unordered = pto("why", VECTOR, *PTO2, 2, 1)
+    assert unordered.returncode == 1
+    assert "nothing orders" in unordered.stdout
+    wrong = pto("why", VECTOR, *PTO2, 9, 1)
+    assert wrong.returncode == 2
+    assert "there is no task 9" in wrong.stderr
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_check_is_silent_on_every_example(name: str) -> None:
+    found = pto("check", EXAMPLES / name, *PTO2)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert found.stdout == "no races\n"
+
+
+def test_check_reports_what_the_program_excepts(racy: Path) -> None:
+    found = pto("check", racy)
+    assert found.returncode == 0, found.stderr
+    assert "your declaration" in found.stdout
+    assert "write#0 and read#1 share 256 bytes of data" in found.stdout
+    assert "tasks.py:11" in found.stdout
+    assert "tasks.py:12" in found.stdout
+    assert "fix: declare data of read#1 as INPUT" in found.stdout
+
+
+def test_check_reports_races(racy: Path) -> None:
+    tasks = racy / "kernels" / "tasks.py"
+    source = tasks.read_text().replace("NoDep", "In")
+    source = (
+        source.replace("    rt.submit(1, InOut(data))\n", "") + "    rt.submit(1, InOut(data))\n"
+    )
+    tasks.write_text(source)
+    assert pto("check", racy).returncode == 0
+    found = pto("check", racy, "--hazards", "raw")
+    assert found.returncode == 1, found.stderr
+    assert 'fix: run with hazards="full", or submit write#1 with after=read#0' in found.stdout
+
+
+def test_commands_refuse_a_runtime_that_knows_no_accesses() -> None:
+    found = pto("check", VECTOR, "-r", "host_build_graph")
+    assert found.returncode == 2
+    assert "does not know what its tasks read and write" in found.stderr
+    assert pto("graph", VECTOR, "-r", "host_build_graph").returncode == 0
+
+
+WRONG = {
+    **RACY,
+    "kernels/tasks.py": """
+from pto_core import In, InOut, NoDep, Out
+
+def read(data: In, out: Out):
+    out[...] = data.sum()
+
+def write(data: InOut):
+    data += 1
+
+def graph(rt, data, out):
+    rt.submit(1, InOut(data[:32]))
+    rt.submit(1, InOut(data[32:]))
+    rt.submit(0, In(data), Out(out[:2]))
+""",
+    "golden.py": RACY["golden.py"]
+    + """
+def compute_golden(tensors, params):
+    tensors["data"][:] = 2
+    tensors["out"][:] = 128
+    tensors["data"][40] = params.get("wanted", 2)
+
+ALL_CASES = {"unwritten": {}, "wrong": {"wanted": 3}}
+""",
+}
+
+
+def test_a_wrong_element_names_its_last_writer(tmp_path: Path) -> None:
+    for name, text in WRONG.items():
+        path = tmp_path / "wrong" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    ran = pto("run", tmp_path / "wrong", "--case", "wrong")
+    assert ran.returncode == 1
+    shown = ran.stdout + ran.stderr
+    assert "data[40] was last written by" in shown
+    assert "write#1: data[32:64] [INOUT]" in shown
+    assert "tasks.py:12" in shown
+    ran = pto("run", tmp_path / "wrong", "--case", "unwritten")
+    assert "no task declares that it writes out[2]" in ran.stdout + ran.stderr
+    ran = pto("run", tmp_path / "wrong", "--case", "unwritten", "--no-explain")
+    assert ran.returncode == 1
+    assert "no task declares" not in ran.stdout + ran.stderr
+
+
+def test_a_result_that_differs_from_run_to_run_is_not_deterministic(racy: Path) -> None:
+    """The kernel is wrong in its first run only, as if another task had raced with it."""
+    tasks = racy / "kernels" / "tasks.py"
+    tasks.write_text(
+        tasks.read_text().replace(
+            "    data += 1", "    data += 1 + (len(RUNS) == 0)\n    RUNS.append(0)"
+        )
+        + "\nRUNS = []\n"
+    )
+    golden = racy / "golden.py"
+    golden.write_text(
+        golden.read_text()
+        + 'def compute_golden(t, params):\n    t["data"][:] = 2\n    t["out"][:] = 128\n'
+    )
+    ran = pto("run", racy)
+    assert ran.returncode == 1
+    shown = ran.stdout + ran.stderr
+    assert "not deterministic: a second run on the same inputs is right" in shown
+    assert "write#0 and read#1 share 256 bytes of data" in shown
