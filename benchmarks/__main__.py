@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import (
+    analysis,
     command,
     hierarchy,
     idle,
@@ -25,7 +26,17 @@ from benchmarks.figure import Figure
 from benchmarks.machine import describe, load
 from benchmarks.native import Binaries
 
-GROUPS = ("level2", "tensors", "hierarchy", "idle", "python", "command", "links", "remote")
+GROUPS = (
+    "level2",
+    "tensors",
+    "hierarchy",
+    "idle",
+    "python",
+    "command",
+    "analysis",
+    "links",
+    "remote",
+)
 
 
 def _arguments() -> argparse.Namespace:
@@ -61,6 +72,7 @@ def _measure(arguments: argparse.Namespace, effort: Effort) -> Iterator[Figure]:
             "idle": lambda: idle.figures(effort),
             "python": lambda: python_graph.figures(binaries, effort),
             "command": lambda: command.figures(effort),
+            "analysis": lambda: analysis.figures(effort),
             "links": lambda: links.figures(effort),
             "remote": lambda: remote.figures(effort),
         }

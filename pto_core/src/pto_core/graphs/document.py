@@ -1,4 +1,4 @@
-"""The graph as plain data; ``docs/json.md`` describes the keys."""
+"""The graph as plain data; the keys are the members of tasks, edges, scopes and clusters."""
 
 from __future__ import annotations
 
