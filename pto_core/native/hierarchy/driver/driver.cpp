@@ -208,9 +208,7 @@ void Driver::scope_begin() {
 }
 
 void Driver::scope_end() {
-  const Role role(state_);
-  role->submitter.scope_end();
-  role->exchange.wake_waiting();
+  Role(state_)->submitter.scope_end();
 }
 
 // ---- waits and questions ----
