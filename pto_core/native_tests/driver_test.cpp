@@ -568,27 +568,6 @@ TEST(causes_are_dropped_with_their_runs_unless_later_tasks_need_them) {
   CHECK_EQUAL(outcomes->causes.size(), size_t{1});
 }
 
-// Invariant: Control frames keep their order among the tasks of a child.
-TEST(control_frames_keep_their_order_and_are_answered) {
-  std::vector<uint64_t> words(1);
-  ChildGroup group(1, 8, fold);
-  group.driver->run_begin(Hazards::kRaw);
-  std::vector<uint64_t> replies;
-  for (int i = 0; i < 50; ++i) {
-    submit(group, words[0]);
-    replies.push_back(group.driver->children().control(0, "hello " + std::to_string(i)));
-  }
-  for (int i = 0; i < 50; ++i) {
-    std::string text;
-    const auto state =
-        group.driver->children().reply(replies[static_cast<size_t>(i)], UINT64_MAX, &text);
-    CHECK(state == ReplyState::kGiven);
-    CHECK_EQUAL(text, "hello " + std::to_string(i));
-  }
-  group.driver->run_end();
-  CHECK_EQUAL(group.broken, std::string());
-}
-
 int main(int argc, char** argv) {
   return check::run_all(argc, argv);
 }
