@@ -153,8 +153,32 @@ def test_a_child_that_fails_to_start_is_given_up_at_once(make, gate, monkeypatch
     assert worker.statistics()["restarts"] == 0
 
 
-def raising(post: Any, start: Any) -> None:
+def raising(*arguments: Any) -> None:
     raise ValueError("not today")
+
+
+def test_a_child_that_cannot_be_connected_after_its_restart_is_ended(make, monkeypatch) -> None:
+    worker = make(num_sub_workers=1)
+    out = worker.shared_array(8)
+    worker.init()
+    monkeypatch.setattr(ChildGroup, "attach", raising)
+    kill(child_pids()[0])
+    with pytest.raises(TaskFailedError, match="not today"), worker.session() as s:
+        s.submit(write, 1, out)
+    assert [one for one in psutil.Process().children() if not has_ended(one)] == []
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Return whether a killed process ends, or has ended and was not collected."""
+    limit = time.monotonic() + PATIENCE_S
+    while time.monotonic() < limit:
+        try:
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(CHECK_INTERVAL_S)
+    return False
 
 
 @pytest.mark.parametrize(
