@@ -72,6 +72,11 @@ def test_kernels_by_runtime(config) -> None:
         config(GOOD + by_runtime.replace(two, two.replace("0", "'x'")))
 
 
+def test_the_largest_func_id_is_accepted(config) -> None:
+    (kernel,) = config(GOOD.replace('"func_id": 0', '"func_id": 4095')).kernels("anything")
+    assert kernel.func_id == 4095
+
+
 def test_absolute_paths_and_path_objects(config, tmp_path) -> None:
     source = f"__import__('pathlib').Path({str(tmp_path / 'add.cpp')!r})"
     (kernel,) = config(GOOD.replace('"add.cpp"', source)).kernels("anything")

@@ -9,7 +9,7 @@ import pytest
 from hierarchy_compared import ComparedEngine, Difference
 from hierarchy_regions import RegionStream, configuration
 
-from pto_core.errors import PtoError
+from pto_core.errors import CapacityError, PtoError
 from pto_core.hierarchy.engine.events import (
     Box,
     ChildLost,
@@ -29,6 +29,7 @@ from pto_core.hierarchy.engine.events import (
     Tensor,
 )
 from pto_core.hierarchy.engine.instructions import Instruction, Send
+from pto_core.hierarchy.engine.native import NativeEngine
 from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent
 from pto_core.testing.schedulers.programs import ProgramWriter
 from pto_core.testing.schedulers.world import Chances, World, configuration_of
@@ -187,6 +188,15 @@ def test_a_policy_in_python_is_asked_by_both() -> None:
         answer = engine.handle(event)
     assert answer == [Send(1, 1, 0, 0)]
     assert asked == [([(0, 0), (1, 0)], -1)] * 2
+
+
+def test_outputs_of_more_bytes_than_an_address_can_name_are_refused() -> None:
+    engine = NativeEngine(configuration())
+    engine.handle(RunBegin())
+    half = Tensor(0, 1 << 63, Tag.OUTPUT)
+    with pytest.raises(CapacityError, match="a submit needs 184467440737095"):
+        engine.handle(Submit(Kind.SUB, (Member((half, half)),)))
+    engine.validate()
 
 
 def test_a_difference_is_found() -> None:

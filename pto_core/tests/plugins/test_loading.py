@@ -50,6 +50,15 @@ def test_a_native_transport(site, native_library):
     assert isinstance(plugins.load_transport("wire"), interfaces.NativeTransport)
 
 
+def test_a_transport_may_have_the_smallest_frame_limit(site, native_library):
+    site.transport(
+        "wire",
+        ("frame_limit = 65536", "frame_limit = 4096"),
+        library=native_library("transport", 0),
+    )
+    assert plugins.load_transport("wire").frame_limit == 4096
+
+
 def test_a_transport_in_python(site):
     site.transport("wire", CONNECTS)
     wire = plugins.load_transport("wire")
