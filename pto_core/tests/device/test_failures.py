@@ -58,6 +58,16 @@ def test_a_kernel_failure_names_kernel_task_and_core(device: Device) -> None:
     assert pickle.loads(pickle.dumps(error)).kernel == "fail"
 
 
+def test_a_failure_of_the_second_of_two_kernels_names_it(device: Device) -> None:
+    def graph(rt, a):
+        rt.publish(rt.add_task(nothing, ()))
+        rt.publish(rt.add_task(fail, (a,)))
+
+    with pytest.raises(TaskFailedError) as caught:
+        device.run(graph, np.zeros(3))
+    assert (caught.value.kernel, caught.value.task, caught.value.func_id) == ("fail", 1, 1)
+
+
 def test_a_kernel_failure_on_the_last_core_names_it(runtime: str, tmp_path: Path) -> None:
     """One scheduler gives the first task to the first core, and so on: AIV cores are 24 to 71."""
 

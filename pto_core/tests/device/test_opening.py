@@ -125,6 +125,35 @@ def test_a_process_ends_whatever_its_device_does(runtime: str, end: str) -> None
     assert "terminate" not in done.stderr
 
 
+def test_a_device_whose_runtime_has_no_memory_is_closed() -> None:
+    done = run_script("""
+        import os, resource, time
+        import pto_core
+
+        def threads():
+            return len(os.listdir("/proc/self/task"))
+
+        def opened(entries):
+            settings = {"sim.memory_bytes": 1 << 26, "pto2.tensor_map_pool": entries}
+            return pto_core.open_device("a2a3sim", runtime="pto2", settings=settings)
+
+        opened(16).close()
+        with open("/proc/self/statm") as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 31), -1))
+        before = threads()
+        try:
+            opened(1 << 28)
+        except pto_core.errors.PtoError as error:
+            print("pto2.tensor_map_pool" in str(error))
+        until = time.monotonic() + 10
+        while threads() > before and time.monotonic() < until:
+            time.sleep(0.01)  # a joined thread is listed for a moment longer
+        print(threads() - before)
+    """)
+    assert (done.returncode, done.stdout) == (0, "True\n0\n"), done.stderr
+
+
 # Invariant: A process runs at most one runtime on each chip.
 def test_a_chip_has_one_runtime_in_a_process() -> None:
     with pto_core.open_device("a2a3sim", runtime="host_build_graph", device=5) as device:
