@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from pto_core.interfaces import KeyPair, LinkLimits
 from pto_core.testing.links import LinkSubject, World
 from pto_transport_zmq import plugin
 
+WAIT_S = 30.0
 SUBJECT = LinkSubject(plugin, "tcp://127.0.0.1:0", "tcp://0.0.0.0:0", b"")
 
 
@@ -99,6 +101,20 @@ def test_messages_without_copies_leave_no_thread() -> None:
         assert threading.enumerate() != before
         made.receive(made.listener)
     assert threading.enumerate() == before
+
+
+def test_a_message_that_arrives_before_a_send_is_received_after_it() -> None:
+    """The send processes the report of the message, so the descriptor reports it no more."""
+    with world() as made:
+        link, peer = made.connect()
+        for number in range(20):
+            assert link.receive() is None
+            made.answer(peer, [bytes([number])])
+            assert select.select([link.descriptor], [], [], WAIT_S)[0]
+            assert link.send([b"meanwhile"])
+            message = made.receive(link)
+            assert bytes(message.parts[0]) == bytes([number])
+            made.receive(made.listener)
 
 
 def test_a_large_part_is_not_copied_twice() -> None:

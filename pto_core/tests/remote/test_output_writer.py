@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from pto_core.remote.output_writer import OutputWriter
 
@@ -45,7 +46,9 @@ def test_all_text_is_written_in_order() -> None:
     writer = OutputWriter(write_end, "L4/host0")
     for index in range(1000):
         writer.write(f"{index}\n")
+    begin_s = time.monotonic()
     writer.finish(WAIT_S)
+    assert time.monotonic() - begin_s < WAIT_S, "finish() returns when all text is written"
     assert os.read(read_end, 1 << 16).decode() == "".join(f"{one}\n" for one in range(1000))
     os.close(read_end)
     os.close(write_end)
