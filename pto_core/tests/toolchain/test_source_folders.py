@@ -58,8 +58,9 @@ def test_the_least_recently_used_folders_are_removed(tmp_path: Path) -> None:
         old, used = folders.folder({"k": bytes(600)}), folders.folder({"k": bytes(601)})
     age(old, 50)
     age(used, 100)
-    with SourceFolders(tmp_path, limit_bytes=1500) as folders:
+    with SourceFolders(tmp_path) as folders:
         assert folders.folder({"k": bytes(601)}) == used
+    with SourceFolders(tmp_path, limit_bytes=1500) as folders:
         new = folders.folder({"k": bytes(602)})
         assert not old.exists()
         assert used.exists()
