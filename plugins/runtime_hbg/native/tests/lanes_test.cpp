@@ -2,8 +2,10 @@
 // records wake-ups.
 #include <sys/mman.h>
 
+#include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -27,7 +29,9 @@ class Script {
     table_.self = this;
     table_.topology = &topology_;
     table_.timing = 1;
-    table_.reserve = [](void*, size_t bytes) {
+    table_.reserve = [](void* raw, size_t bytes) {
+      const auto act = std::exchange(self(raw).on_next_reserve, nullptr);
+      if (act) act();
       return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     };
     table_.release = [](void*, void* memory, size_t bytes) { munmap(memory, bytes); };
@@ -93,6 +97,7 @@ class Script {
 
   std::vector<int64_t> started;
   std::set<uint32_t> woken;
+  std::function<void()> on_next_reserve;
 
  private:
   static Script& self(void* platform) { return *static_cast<Script*>(platform); }
@@ -135,6 +140,28 @@ TEST(released_tasks_wake_the_hungry_scheduler) {
   script.finish(3);
   CHECK_EQUAL(script.step(1), PTO_STEP_PROGRESS);
   CHECK_EQUAL(script.started.back(), 5);
+}
+
+// Only one scheduler at a time moves its tasks to the shared queue, which requests memory for them.
+TEST(a_scheduler_that_cannot_share_its_tasks_steps_again) {
+  Script script("host_build_graph");
+  for (int task = 0; task < 13; ++task) {
+    script.add_task(PTO_CORE_AIV);
+    if (task > 2) script.add_edge(task < 8 ? 0 : 2, task);
+  }
+  script.build_done();
+  script.step(0);
+  script.step(1);
+  CHECK(script.started == std::vector<int64_t>({0, 1, 2}));
+  script.finish(0);
+  script.finish(2);
+  std::vector<int32_t> answers;
+  script.on_next_reserve = [&] {
+    for (int step = 0; step < 2; ++step) answers.push_back(script.step(1));
+  };
+  CHECK_EQUAL(script.step(0), PTO_STEP_PROGRESS);
+  CHECK(script.started == std::vector<int64_t>({0, 1, 2, 3, 8, 9}));
+  CHECK(answers == std::vector<int32_t>({PTO_STEP_PROGRESS, PTO_STEP_PROGRESS}));
 }
 
 TEST(each_published_task_wakes_one_hungry_scheduler) {

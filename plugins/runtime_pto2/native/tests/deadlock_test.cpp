@@ -246,6 +246,19 @@ TEST(a_twenty_fifth_cluster_is_more_than_any_device_has) {
   check_is_usable(device);
 }
 
+TEST(a_long_path_is_cut_at_its_beginning) {
+  const std::string path = std::string(400, 'd') + "/graph.cpp";
+  OneThread device(24, {});
+  const pto_status status = device.run([&] {
+    for (int32_t cluster = 0; cluster < 25; ++cluster) {
+      device.api().allocate_cluster(device.runtime(), path.c_str(), 7);
+    }
+  });
+  CHECK_EQUAL(status, PTO_ERROR_DEADLOCK);
+  const pto_error error = device.error();
+  CHECK_EQUAL(std::string(error.file), path.substr(path.size() - (sizeof error.file - 1)));
+}
+
 // The program uses each cluster id as an index, so the ids of planned clusters must be valid
 // indices, too.
 TEST(planned_clusters_have_the_smallest_free_ids) {
