@@ -133,12 +133,15 @@ def test_modules_that_cannot_be_written_are_refused(agent: Agent) -> None:
     agent.await_no_session()
 
 
-def test_a_late_start_of_an_older_epoch_ends_nothing(agent: Agent) -> None:
+def test_a_late_start_of_an_older_epoch_changes_nothing(agent: Agent) -> None:
     assert isinstance(start(agent, epoch=2, blueprint=EMPTY), Opened)
     started = agent.processes()
     assert "epoch 1 of the session is over" in str(refusal(agent, epoch=1, blueprint=EMPTY))
     assert isinstance(start(agent, epoch=2, blueprint=EMPTY), Opened)
     assert agent.processes() == started
+    assert isinstance(ask(agent, End(bytes(16), 2)), Ended)
+    assert "epoch 2 of the session is over" in str(refusal(agent, epoch=2, blueprint=EMPTY))
+    assert agent.processes() == []
 
 
 # Invariant: An agent confirms the end of a session only if it has started the session: the gateway
