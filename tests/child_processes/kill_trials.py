@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import kill_graphs
 import kill_tasks
@@ -29,6 +30,15 @@ class Limits:
     has_hosts: bool
 
 
+class Outcome(NamedTuple):
+    """The effects of a run. ``before``: the memory at its begin. ``kills``: their number in it."""
+
+    errors: dict[int, Any]
+    poisoned: set[int]
+    before: Any
+    kills: int
+
+
 @dataclass
 class Trial:
     """One run of one program, and the check of its result."""
@@ -39,10 +49,11 @@ class Trial:
     memory: Any
     limits: Limits
 
-    def run(self, talk: Talk) -> None:
+    def run(self, talk: Talk) -> Outcome:
+        """Run the program; its outcome is not checked."""
         self.reset_counts()
         self.memory[:] = np.arange(kill_graphs.ARRAYS)[:, None]
-        expected = self.memory.copy()
+        before = self.memory.copy()
         slots: list[int] = []
 
         def graph(orch: Any, args: Any, config: Any) -> None:
@@ -57,7 +68,33 @@ class Trial:
         number_of = {slot: number for number, slot in enumerate(slots)}
         errors = {} if error is None else {number_of[one.task]: one for one in all_of(error)}
         poisoned = set() if error is None else {number_of[one.task] for one in error.poisoned}
-        self._judge(errors, poisoned, expected, counts["all"])
+        return Outcome(errors, poisoned, before, counts["all"])
+
+    def require(self, outcome: Outcome) -> None:
+        """Raise Wrong for the first fault of a run."""
+        for fault in self.faults(outcome):
+            raise Wrong(fault)
+
+    def faults(self, outcome: Outcome) -> Iterator[str]:
+        """Yield each effect of a run that is not allowed; another run must not have begun."""
+        errors, poisoned, before, kills = outcome
+        failed, expected = set(errors), before.copy()
+        must_be, unknown = kill_graphs.in_order(self.program, failed, expected)
+        if poisoned != must_be:
+            yield f"poisoned {poisoned}, not {must_be}; failed {failed}"
+        for array in set(range(kill_graphs.ARRAYS)) - unknown:
+            found, wanted = self.memory[array], expected[array]
+            if not (found == wanted).all():
+                yield f"array {array}: {found[::32]} not {wanted[::32]}"
+        counts = self.counts()
+        idle = set() if self.may_begin_poisoned(kills) else poisoned
+        for number, task in enumerate(self.program.tasks):
+            yield from self._faults_of_counts(counts, number, task, failed | poisoned, idle)
+        lost = {number for number in failed if self.is_loss(errors[number])}
+        for number in sorted(failed - lost):
+            if self.program.tasks[number].behaviour == kill_graphs.RUNS_WELL:
+                yield f"task {number} failed by itself: {errors[number]}"
+        yield from self._faults_of_failures(errors, lost, kills)
 
     def reset_counts(self) -> None:
         kill_tasks.begun[:] = kill_tasks.ended[:] = 0
@@ -74,43 +111,29 @@ class Trial:
         """Return the starts and ends, by task and member."""
         return kill_tasks.begun, kill_tasks.ended
 
-    def _judge(self, errors: dict[int, Any], poisoned: set[int], expected: Any, kills: int) -> None:
-        failed = set(errors)
-        must_be, unknown = kill_graphs.in_order(self.program, failed, expected)
-        expect(poisoned == must_be, f"poisoned {poisoned}, not {must_be}; failed {failed}")
-        for array in set(range(kill_graphs.ARRAYS)) - unknown:
-            same = (self.memory[array] == expected[array]).all()
-            expect(same, f"array {array}: {self.memory[array][::32]} not {expected[array][::32]}")
-        counts = self.counts()
-        idle = set() if self.may_begin_poisoned(kills) else poisoned
-        for number, task in enumerate(self.program.tasks):
-            self._judge_counts(counts, number, task, failed | poisoned, idle)
-        lost = {number for number in failed if self.is_loss(errors[number])}
-        for number in sorted(failed - lost):
-            raises = self.program.tasks[number].behaviour != kill_graphs.RUNS_WELL
-            expect(raises, f"task {number} failed by itself: {errors[number]}")
-        self._judge_failures(errors, lost, kills)
-
-    def _judge_counts(
+    def _faults_of_counts(
         self,
         counts: tuple[Any, Any],
         number: int,
         task: Task,
         failed: set[int],
         idle: set[int],
-    ) -> None:
+    ) -> Iterator[str]:
         starts, ends = (one[number, : len(task.members)] for one in counts)
         message = f"task {number} (retries {task.retries}): began {starts}, ended {ends}"
         tries = 1 + task.retries
         if self.limits.has_hosts and not task.is_sub:
             tries *= 1 + kill_tasks.INNER_RETRIES
-        expect((starts <= tries).all(), message)
-        if number in idle:
-            expect(not starts.any(), message + ", poisoned")
-        elif number not in failed:
-            expect((ends >= 1).all(), message + ", succeeded")
+        if not (starts <= tries).all():
+            yield message
+        if number in idle and starts.any():
+            yield message + ", poisoned"
+        if number not in idle | failed and not (ends >= 1).all():
+            yield message + ", succeeded"
 
-    def _judge_failures(self, errors: dict[int, Any], lost: set[int], kills: int) -> None:
+    def _faults_of_failures(
+        self, errors: dict[int, Any], lost: set[int], kills: int
+    ) -> Iterator[str]:
         tasks, raised = self.program.tasks, set(errors) - lost
         allowed = {number for number, task in enumerate(tasks) if task.behaviour}
         always = {n for n in allowed if tasks[n].behaviour == ALWAYS_FAILS}
@@ -119,16 +142,20 @@ class Trial:
             hosted = {n for n in no_retry if self.limits.has_hosts and not tasks[n].is_sub}
             due = always | (no_retry - hosted)
             poisoned, _ = kill_graphs.in_order(self.program, raised, self.memory.copy())
-            expect(due - poisoned == raised, f"tasks {raised} failed, not {due}")
-            expect(not lost, f"tasks {lost} were lost without a kill")
+            if due - poisoned != raised:
+                yield f"tasks {raised} failed, not {due}"
+            if lost:
+                yield f"tasks {lost} were lost without a kill"
         if lost and not self._is_short():
             singles_most = self.limits.lost_by_death * kills
             groups_most = self.limits.groups_lost_by_death * kills
             groups = {number for number in lost if len(tasks[number].members) > 1}
             found = "; ".join(f"{tasks[number]} {errors[number]}" for number in lost)
-            expect(len(lost - groups) <= singles_most, f"{kills} kills lost too much: {found}")
+            if len(lost - groups) > singles_most:
+                yield f"{kills} kills lost too much: {found}"
             # A group is not repeated if a member of it may have begun in another child.
-            expect(len(groups) <= groups_most, f"{kills} kills lost too many groups: {found}")
+            if len(groups) > groups_most:
+                yield f"{kills} kills lost too many groups: {found}"
 
     def _is_short(self) -> bool:
         """Return whether there are fewer children than at the start."""
@@ -138,8 +165,3 @@ class Trial:
 
 def all_of(error: Any) -> list[Any]:
     return [error, *error.failures]
-
-
-def expect(holds: Any, message: str) -> None:
-    if not holds:
-        raise Wrong(message)

@@ -98,7 +98,8 @@ def live(seed: int, talk: Talk) -> None:
         start(worker, talk)
         for _ in range(shape.runs):
             program = Generator(chosen, shape.children).make()
-            Trial(program, worker, handles, memory, shape.limits).run(talk)
+            trial = Trial(program, worker, handles, memory, shape.limits)
+            trial.require(trial.run(talk))
     finally:
         kill_tasks.stop_counting()
         with talk.kills("close"):

@@ -176,7 +176,8 @@ def live_remotely(place: Place, seed: int, talk: Talk) -> None:
         start(worker, talk)
         for _ in range(shape.runs):
             program = Generator(chosen, children).make()
-            RemoteTrial(program, worker, handles, memory, shape.limits, log).run(talk)
+            trial = RemoteTrial(program, worker, handles, memory, shape.limits, log)
+            trial.require(trial.run(talk))
     finally:
         with talk.kills("close"):
             worker.close()

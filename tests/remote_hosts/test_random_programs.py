@@ -50,7 +50,12 @@ def test_random_programs_have_the_sequential_result(
     worker, handles = worker_of(shape, Place(agent.address, str(agent.keys), "zmq", ""), log)
     with worker:
         memory = worker.shared_array((ARRAYS, WORDS), "int64")
+        controls = 0
         for _ in range(PROGRAMS):
             program = Generator(chosen, Children(len(are_remote), 1, are_chips=False)).make()
-            limits = shape.limits
-            RemoteTrial(program, worker, handles, memory, limits, log).run(Quiet())
+            trial = RemoteTrial(program, worker, handles, memory, shape.limits, log)
+            outcome = trial.run(Quiet())
+            assert list(trial.faults(outcome)) == []
+            memory += 1
+            controls += any(fault.startswith("array") for fault in trial.faults(outcome))
+        assert controls  # a wrong result is found, unless failed tasks wrote all arrays
