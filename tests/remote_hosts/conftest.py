@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import counting_link
+import faulty_link
 import pytest
 import tcp_links
 from network import MODULE, NAME, VARIABLE, Network, running_network
@@ -15,14 +18,35 @@ from pto_core.plugins import load_link
 from pto_core.remote.keys import new_keys
 
 
+@contextmanager
+def installed(factory: pytest.TempPathFactory, name: str, module: str | None) -> Iterator[Path]:
+    """Install a link for this process and its children; yield the folder of its module."""
+    folder = factory.mktemp(name)
+    tcp_links.install(folder, name, module)
+    sys.path.append(str(folder))
+    yield folder
+    sys.path.remove(str(folder))
+
+
 @pytest.fixture(scope="session")
 def tcp_link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Install the example link for this process and its children; return its name."""
-    folder = tmp_path_factory.mktemp("links")
-    tcp_links.install(folder)
-    sys.path.append(str(folder))
-    yield tcp_links.NAME
-    sys.path.remove(str(folder))
+    """Install the link of the interface's example; return its name."""
+    with installed(tmp_path_factory, tcp_links.NAME, None):
+        yield tcp_links.NAME
+
+
+@pytest.fixture(scope="session")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Install the link that records its traffic; return its name."""
+    with installed(tmp_path_factory, counting_link.NAME, counting_link.MODULE):
+        yield counting_link.NAME
+
+
+@pytest.fixture(scope="session")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Install the link with faults; return its name."""
+    with installed(tmp_path_factory, faulty_link.NAME, faulty_link.MODULE):
+        yield faulty_link.NAME
 
 
 @pytest.fixture(scope="session")
@@ -50,15 +74,12 @@ def open_agent(tcp_link: str, tmp_path: Path) -> Iterator[Agent]:
 @pytest.fixture(scope="session")
 def networked_keys(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Install the link ``networked``; return the key set of the client for this link."""
-    folder = tmp_path_factory.mktemp("networked")
-    tcp_links.install(folder, NAME, MODULE)
-    sys.path.append(str(folder))
-    for file in keys.iterdir():
-        copy = folder / file.name
-        copy.touch(0o600)
-        copy.write_text(file.read_text().replace("zmq", NAME, 1))
-    yield folder
-    sys.path.remove(str(folder))
+    with installed(tmp_path_factory, NAME, MODULE) as folder:
+        for file in keys.iterdir():
+            copy = folder / file.name
+            copy.touch(0o600)
+            copy.write_text(file.read_text().replace("zmq", NAME, 1))
+        yield folder
 
 
 @pytest.fixture

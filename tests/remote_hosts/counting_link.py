@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Any
 
 from pto_core.plugins import load_link
 
 NAME = "counting"
+MODULE = "from counting_link import CountingZmq\n\nplugin = CountingZmq()\n"
 VARIABLE = "PTO_TEST_TRAFFIC"
 
 
@@ -68,16 +68,3 @@ class CountingZmq:
     ) -> Any:
         ready = self.inner.wait([one.end for one in ends], timeout_s, descriptors)
         return type(ready)([one for one in ends if one.end in ready.ends], ready.descriptors)
-
-
-def install(folder: Path) -> None:
-    """Write the metadata of a distribution with this link; ``folder`` must be on the path."""
-    metadata = folder / "pto_link_counting-1.0.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: pto-link-counting\nVersion: 1.0\n"
-    )
-    (metadata / "entry_points.txt").write_text(f"[pto.links]\n{NAME} = pto_link_counting:plugin\n")
-    (folder / "pto_link_counting.py").write_text(
-        "from counting_link import CountingZmq\n\nplugin = CountingZmq()\n"
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -17,6 +18,7 @@ import numpy as np
 import psutil
 
 from pto_core import TaskArgs, TensorArgType, Worker
+from pto_core.remote.keys import public_key
 
 START_S = 60.0
 
@@ -103,6 +105,15 @@ def running_agent(
             process.kill()
             raise
         assert may_die or process.returncode == 0, log.read_text()
+
+
+def allow_list(folder: Path, keys: Path, **rights: Any) -> Path:
+    """Write the rights of the client of a key set, with the name ann; return the file."""
+    file = folder / "clients.toml"
+    key = public_key(keys, "client", "zmq")
+    lines = [f"{name} = {json.dumps(value)}" for name, value in rights.items()]
+    file.write_text("\n".join(["[[client]]", 'name = "ann"', f'key = "{key}"', *lines]) + "\n")
+    return file
 
 
 def main_of(process: subprocess.Popen[str]) -> psutil.Process:

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from remote_hosts import Agent, counted, running_agent, task_args, wait_until
+from remote_hosts import Agent, allow_list, counted, running_agent, task_args, wait_until
 
 from pto_core import RemoteCallable, Worker
 from pto_core._hierarchy import CallableKind, CallableSpace
@@ -44,7 +44,6 @@ from pto_core.remote.agent_messages import (
 from pto_core.remote.blueprint import Blueprint, CallableRecord
 from pto_core.remote.callables import SerialisedFunction
 from pto_core.remote.failures import failure_from_record
-from pto_core.remote.keys import public_key
 from pto_core.remote.relay import AgentAddress, Contact
 from pto_core.remote.rights import read_rights
 from pto_core.version import VERSION
@@ -158,14 +157,6 @@ def test_an_agent_confirms_the_end_of_sessions_that_it_has_started(agent: Agent)
     assert isinstance(ask(agent, AwaitEnd(name, 2)), Ended)
     with pytest.raises(LinkError, match="did not answer within 1 s"):
         ask(agent, AwaitEnd(name, 3), 1)
-
-
-def allow_list(folder: Path, keys: Path, **rights: Any) -> Path:
-    file = folder / "clients.toml"
-    key = public_key(keys, "client", "zmq")
-    lines = [f"{name} = {json.dumps(value)}" for name, value in rights.items()]
-    file.write_text("\n".join(["[[client]]", 'name = "ann"', f'key = "{key}"', *lines]) + "\n")
-    return file
 
 
 def test_rights_of_a_client_are_checked_before_anything_is_read(keys: Path, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import random
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,15 +105,6 @@ def test_random_programs_on_buffers_give_the_sequential_result(agent: Agent) -> 
                 worker.remote_copy_from(found, memory[host][1].where)
                 assert np.array_equal(found, memory[host][1].expected)
                 worker.remote_free(memory[host][1].where)
-
-
-@pytest.fixture(scope="module")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("faulty")
-    faulty_link.install(folder)
-    sys.path.append(str(folder))
-    yield faulty_link.NAME
-    sys.path.remove(str(folder))
 
 
 @pytest.mark.parametrize("seed", range(2))

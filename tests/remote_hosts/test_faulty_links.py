@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +22,6 @@ FAULTS: dict[str, dict[str, Any]] = {
     "disorder": {"duplicate": 0.2, "reorder": 0.2, "clog": 0.2},
     "everything": {"cut": 0.03, "lose": 0.05, "duplicate": 0.1, "reorder": 0.1, "clog": 0.1},
 }
-
-
-@pytest.fixture(scope="session")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("faulty")
-    faulty_link.install(folder)
-    sys.path.append(str(folder))
-    yield faulty_link.NAME
-    sys.path.remove(str(folder))
 
 
 def run_program(tmp_path: Path, link: str, large: int) -> None:

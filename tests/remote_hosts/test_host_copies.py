@@ -15,7 +15,7 @@ import counting_link
 import numpy as np
 import psutil
 import pytest
-from remote_hosts import Agent, is_running, running_agent
+from remote_hosts import Agent, allow_list, is_running, running_agent
 
 from pto_core import RemoteBuffer, RemoteTensorRef, Worker
 from pto_core.errors import (
@@ -65,15 +65,6 @@ def hosts(keys: Path, tmp_path: Path) -> Iterator[list[Agent]]:
     """Run two agents with one key set."""
     with ExitStack() as stack:
         yield two_agents(tmp_path, "zmq", keys, stack)
-
-
-@pytest.fixture(scope="session")
-def counting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("counting")
-    counting_link.install(folder)
-    sys.path.append(str(folder))
-    yield counting_link.NAME
-    sys.path.remove(str(folder))
 
 
 def test_bytes_do_not_pass_through_the_parents_host(
@@ -179,10 +170,7 @@ def test_hosts_with_and_without_keys_do_not_copy(keys: Path, tmp_path: Path) -> 
 
 
 def test_a_client_needs_the_right_to_copy_between_hosts(keys: Path, tmp_path: Path) -> None:
-    allow = tmp_path / "clients.toml"
-    key = (keys / "client.public").read_text().split()[1]
-    allow.write_text(f'[[client]]\nname = "a"\nkey = "{key}"\nhost_copies = false\n')
-    options = ("--allow", str(allow))
+    options = ("--allow", str(allow_list(tmp_path, keys, host_copies=False)))
     with running_agent(tmp_path, "zmq", keys, *options) as agent, Worker(level=4) as worker:
         children = [worker.add_worker(agent.worker(num_sub_workers=0)) for _ in range(2)]
         first, second = (worker.remote_malloc(100, child) for child in children)

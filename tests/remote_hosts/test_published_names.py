@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remote_hosts import Agent, counted, running_agent, task_args
+from remote_hosts import Agent, allow_list, counted, running_agent, task_args
 
 from pto_core import (
     RemoteCallable,
@@ -178,10 +178,7 @@ def test_a_remote_callable_that_is_missing_fails_the_start(host: Agent) -> None:
 
 
 def test_a_remote_callable_needs_the_right_to_its_module(keys: Path, tmp_path: Path) -> None:
-    allow = tmp_path / "clients.toml"
-    key = (keys / "client.public").read_text().split()[1]
-    allow.write_text(f'[[client]]\nname = "a"\nkey = "{key}"\nimports = ["other"]\n')
-    options = ("--allow", str(allow))
+    options = ("--allow", str(allow_list(tmp_path, keys, imports=["other"])))
     with running_agent(tmp_path, "zmq", keys, *options) as agent, Worker(level=4) as worker:
         there = worker.add_remote_worker(spec_of(agent))
         worker.init()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -71,6 +72,15 @@ class Task:
         return {b for a in self.accesses for b in range(*a.place)}
 
 
+class World(Protocol):
+    """A parent with remote hosts."""
+
+    home: Bytes
+
+    def run(self, program: list[Task]) -> None:
+        """Run a program in a random order that its dependencies permit."""
+
+
 def random_places(chance: random.Random) -> list[Range]:
     """Return ranges of any size; small ranges often lie inside others."""
     places = [_random_range(chance, BASE, BASE + SIZE, 400)]
@@ -119,6 +129,19 @@ def random_program(chance: random.Random, places: list[Range]) -> list[Task]:
             task.masks = [np.zeros(a.place.nbytes, bool) for a in task.accesses]
             task.fails = False
     return program
+
+
+def run_random_programs(world: World, chance: random.Random) -> None:
+    """Run three random programs; after each, home memory has the sequential result.
+
+    A program reads the content that failed tasks of the previous one have left.
+    """
+    places, expected = random_places(chance), Bytes()
+    for _ in range(3):
+        program = random_program(chance, places)
+        run_in_sequence(program, expected)
+        world.run(program)
+        assert np.array_equal(world.home.content, expected.content)
 
 
 def add_dependencies(task: Task, earlier: Sequence[Task]) -> None:

@@ -33,17 +33,8 @@ class ChildMemory:
     def free(self, child: int, address: int) -> None:
         """Free memory; raise UsageError while a task that names the memory has not ended."""
         self._check(child)
-        driver = self._children.driver
-        task = driver.child_memory_user(child, address)
-        if task != _NONE:
-            name = place_of(task, driver.task(task)).name
-            raise UsageError(
-                f"free of {address:#x} on chip {child} while {name}, which names it, has not "
-                "ended; wait for the task, or free the memory when the run is over",
-                name="address",
-                value=address,
-            )
-        driver.remove_child_memory(child, address)
+        check_unused(self._children, child, address, f"free of {address:#x} on chip {child}")
+        self._children.driver.remove_child_memory(child, address)
         self._children.ask(child, "free", address)
 
     def copy_to(self, child: int, address: int, source: object) -> None:
@@ -80,6 +71,19 @@ class ChildMemory:
                 value=child,
                 expected=f"0 to {chips - 1}",
             )
+
+
+def check_unused(children: ChildGroup, child: int, address: int, call: str) -> None:
+    """Raise UsageError while a task that names the memory of a child has not ended."""
+    task = children.driver.child_memory_user(child, address)
+    if task != _NONE:
+        name = place_of(task, children.driver.task(task)).name
+        raise UsageError(
+            f"{call} while {name}, which names it, has not ended; wait for the task, or repeat the "
+            "call when the run is over",
+            name="address",
+            value=address,
+        )
 
 
 def bytes_of(array: object, *, writable: bool) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

@@ -16,15 +16,13 @@ import numpy.typing as npt
 
 from pto_core.errors import BufferLostError, ControlError, PtoError, UsageError
 from pto_core.hierarchy.child_group import ChildGroup
-from pto_core.hierarchy.child_memory import bytes_of
+from pto_core.hierarchy.child_memory import bytes_of, check_unused
 from pto_core.hierarchy.remote_buffers import BufferTable, RemoteBuffer, RemoteTensorRef, lost_error
-from pto_core.hierarchy.run_errors import place_of
 from pto_core.interfaces import with_port
 
 if TYPE_CHECKING:
     from pto_core.remote.remote_child import HostPeer
 
-_NONE = -1
 _TOKEN_BYTES = 16
 
 _Bytes = npt.NDArray[np.uint8]
@@ -62,20 +60,12 @@ class RemoteMemory:
 
     def free(self, buffer: RemoteBuffer) -> None:
         """Free a buffer; raise UsageError while a task that names it has not ended."""
-        driver, table = self._children.driver, self._table()
+        table = self._table()
         try:
             table.check(buffer)
         except BufferLostError:
             return  # the memory is gone; the table frees the addresses
-        task = driver.child_memory_user(buffer.worker, buffer.address)
-        if task != _NONE:
-            name = place_of(task, driver.task(task)).name
-            raise UsageError(
-                f"remote_free of {buffer!r} while {name}, which names it, has not ended; wait for "
-                "the task, or free the buffer when the run is over",
-                name="buffer",
-                value=buffer.address,
-            )
+        check_unused(self._children, buffer.worker, buffer.address, f"remote_free of {buffer!r}")
         table.remove(buffer)
         # the host freed the buffer when its session ended
         with contextlib.suppress(BufferLostError):

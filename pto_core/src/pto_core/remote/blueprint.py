@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -18,11 +18,9 @@ from pto_core.config import load_with_plugins
 from pto_core.errors import UsageError
 from pto_core.hierarchy.chip_delivery import chip_to_bytes
 from pto_core.hierarchy.handles import Delivery, by_code
-from pto_core.hierarchy.registry import Registration, Registry
+from pto_core.hierarchy.registry import Registration
 from pto_core.hierarchy.remote_workers import RemoteCallable
 from pto_core.hierarchy.serialisation import fingerprint, import_path, is_of_main
-from pto_core.hierarchy.settings import WorkerSettings
-from pto_core.interfaces import Policy
 from pto_core.remote.callables import (
     AnyDelivery,
     Digest,
@@ -34,6 +32,9 @@ from pto_core.remote.chip_sender import ChipSender
 from pto_core.remote.requests import DELIVERIES_MAX, Deliver, to_sent
 from pto_core.remote.values import Name, Natural, Record, Text, Value, from_value, to_value
 from pto_core.toolchain.source_folders import SourceFolders
+
+if TYPE_CHECKING:
+    from pto_core.hierarchy.children import NestedWorker
 
 BLUEPRINT_BYTES_MAX = 2**28
 CHILDREN_MAX = 1024
@@ -82,27 +83,7 @@ class Blueprint(Record, frozen=True):
             yield from worker.all_callables()
 
 
-class Described(Protocol):
-    """The parts of a Worker that its blueprint contains."""
-
-    @property
-    def settings(self) -> WorkerSettings:
-        """The settings of the Worker."""
-
-    @property
-    def registry(self) -> Registry:
-        """The callables of the Worker."""
-
-    @property
-    def policy(self) -> Policy | None:
-        """The placement policy that the program passed as a function."""
-
-    @property
-    def nested(self) -> Sequence[Described]:
-        """The Workers that were added to it."""
-
-
-def blueprint_of(worker: Described) -> Blueprint:
+def blueprint_of(worker: NestedWorker) -> Blueprint:
     """Return the blueprint of a Worker that was not started.
 
     Raises UsageError for a callable or a setting that cannot be sent to another host.
@@ -122,7 +103,7 @@ def blueprint_of(worker: Described) -> Blueprint:
     )
 
 
-def _blueprint_below(worker: Described) -> Blueprint:
+def _blueprint_below(worker: NestedWorker) -> Blueprint:
     """Return the blueprint of a Worker below a remote one."""
     if worker.settings.host is not None:
         raise UsageError(

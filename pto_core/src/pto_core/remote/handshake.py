@@ -96,28 +96,17 @@ class Identity:
 
 def mismatches(relay: Identity, gateway: Identity) -> list[str]:
     """Describe each property in which the two sides do not match, with both values."""
-    found = []
-    if relay.core_version != gateway.core_version:
-        found.append(
-            _mismatch("version of ptorun-core", relay.core_version, gateway.core_version)
-            + " Install the same version on both hosts."
-        )
-    if relay.byte_order != gateway.byte_order:
-        found.append(
-            _mismatch("byte order", relay.byte_order, gateway.byte_order)
-            + " Use hosts of the same byte order."
-        )
-    if relay.page_bytes != gateway.page_bytes:
-        found.append(
-            _mismatch("page size in bytes", relay.page_bytes, gateway.page_bytes)
-            + " Use kernels with the same page size."
-        )
-    if relay.lease_ns != gateway.lease_ns:
-        found.append(
-            _mismatch("lease in nanoseconds", relay.lease_ns, gateway.lease_ns)
-            + " Use the same lease on both hosts."
-        )
-    return found
+    compared = (
+        ("core_version", "version of ptorun-core", "Install the same version on both hosts."),
+        ("byte_order", "byte order", "Use hosts of the same byte order."),
+        ("page_bytes", "page size in bytes", "Use kernels with the same page size."),
+        ("lease_ns", "lease in nanoseconds", "Use the same lease on both hosts."),
+    )
+    return [
+        f"{_mismatch(name, getattr(relay, member), getattr(gateway, member))} {advice}"
+        for member, name, advice in compared
+        if getattr(relay, member) != getattr(gateway, member)
+    ]
 
 
 def other_version(side: Side, peer_version: int) -> str:
