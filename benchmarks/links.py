@@ -170,7 +170,7 @@ def _measure(
     trips: int,
     chunks: int,
 ) -> float:
-    """Return the median of the trips in us, or the rate of the chunks in GB/s."""
+    """Return the median round-trip time in us, or the throughput of the chunks in GB/s."""
     trip()  # connects
     if trips:
         times = []

@@ -48,7 +48,7 @@ class _Graph(NamedTuple):
     budget_us: float
     submit_budget_us: float | None = None
     tasks_each: int = 1
-    """The number of tasks of the graph for each unit of its argument ``tasks``."""
+    """The number by which the tasks of the graph grow if its argument ``tasks`` grows by 1."""
 
 
 _GRAPHS = (

@@ -88,7 +88,7 @@ class Run {
   nb::object core_usage() const;
   nb::object statistics() const;
   std::string kernel_name(int32_t func_id) const;
-  // Return the names of kernel, task and core.
+  // Return the names of the kernel, the task and the core.
   std::string describe(const RunningTask& task) const;
 
   Device& device_;

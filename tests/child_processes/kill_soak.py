@@ -47,7 +47,7 @@ class TopKilled(Exception):
 
 @dataclass
 class Observer:
-    """Observes one subject process through its Workers, and kills its processes."""
+    """Observes the Workers of a process under test, and kills their child processes."""
 
     phases: ClassVar = {"init": 0.05, "run": 0.75, "close": 0.15}
     """The probability that a phase has kills."""

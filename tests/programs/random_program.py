@@ -21,7 +21,7 @@ from pto_core import CoreCallable, In, InOut, KernelSource, NoDep, Out, OutExist
 
 BUFFERS = 3
 ELEMENTS = 240
-"""The number of elements of an external buffer; many shapes divide it."""
+"""The number of elements of an external buffer. It has many divisors, so many shapes fit it."""
 MOST_TASKS = 60
 MOST_DEPTH = 5
 WORDS = {"in": In, "out": Out, "inout": InOut, "out_existing": OutExisting, "no_dep": NoDep}

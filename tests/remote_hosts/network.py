@@ -125,7 +125,7 @@ class _Stream:
     held_until: float = 0.0
 
     def units(self) -> Iterator[tuple[bytes, bool]]:
-        """Yield what can be forwarded, and whether it is a message."""
+        """Yield each complete piece of the stream, and whether it is a message."""
         if self.greeting_left and self.arrived:
             greeting = self._remove(min(self.greeting_left, len(self.arrived)))
             self.greeting_left -= len(greeting)

@@ -1,4 +1,4 @@
-"""Random graphs have the result of sequential execution, even if some of their tasks fail."""
+"""Random graphs return the results of sequential execution, also if some of their tasks fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded events distinguish any two engines that differ in one row of the transition table."""
+"""A change of any row of the transition table changes the recorded events of the engine."""
 
 from __future__ import annotations
 

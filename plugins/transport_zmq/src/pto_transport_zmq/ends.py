@@ -348,7 +348,7 @@ class ZmqLink(End):
         elif event in _PROBLEMS:
             self._is_connected, self._has_news = False, True
             is_end = event in (zmq.Event.DISCONNECTED, zmq.Event.CLOSED)
-            if not (is_end and self._is_refused):  # the failed handshake before it explains more
+            if not (is_end and self._is_refused):  # the report of the failed handshake says more
                 self._problem = _PROBLEMS[event].format(address=self._address, key=self._key)
             self._is_refused = not is_end
         if event in _FINAL:

@@ -29,7 +29,7 @@ STYLES = {
     "data": Style("#24292f", "", "reads what the other wrote"),
     "order": Style("#8250df", "", "overwrites what the other wrote or read"),
     "explicit": Style("#0969da", "", "explicit edge"),
-    "cluster": Style("#1a7f37", "", "cluster freed and allocated again"),
+    "cluster": Style("#1a7f37", "", "allocates the cluster that the other freed"),
     "conservative": Style("#bc4c00", "5 3", "by byte hull only"),
     "disjoint": Style("#cf222e", "2 3", "no byte is shared"),
     "redundant": Style("#b6bcc4", "1 3", "implied by other edges"),

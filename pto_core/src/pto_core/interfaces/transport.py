@@ -186,7 +186,7 @@ class Transport(Plugin, Protocol):
 
     @property
     def frame_limit(self) -> int:
-        """The size of the largest frame in bytes, including its head. No connection needs more."""
+        """The size of the largest possible frame in bytes, including its header."""
 
 
 @runtime_checkable

@@ -112,7 +112,7 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
 
     def permitted(self, blueprint: Blueprint) -> Blueprint:
-        """Return a blueprint with its permitted deliveries; raise RightsError."""
+        """Return a blueprint with the permitted deliveries; raise RightsError."""
         return msgspec.structs.replace(
             blueprint,
             callables=self.permitted_callables(blueprint.callables),

@@ -24,7 +24,7 @@ class Deadlock:
 
     @property
     def needed(self) -> int:
-        """A lower bound of the ring size that suffices: the end of a ring may also stay unused."""
+        """The ring needs at least this size, and more if space at its end stays unused."""
         return max(self.held + self.requested, self.size + SLAB_BYTES)
 
     def error(self) -> DeadlockError:

@@ -1,4 +1,4 @@
-"""The transport under test, loaded by name, and two manners of using its ends."""
+"""The transport under test, loaded by name, and two ways to use its endpoints."""
 
 from __future__ import annotations
 
