@@ -199,3 +199,16 @@ def test_a_result_that_differs_from_run_to_run_is_not_deterministic(racy: Path) 
     shown = ran.stdout + ran.stderr
     assert "not deterministic: a second run on the same inputs is right" in shown
     assert "write#0 and read#1 share 256 bytes of data" in shown
+
+
+def test_the_published_setting_of_a_case_writes_its_graph(racy: Path, tmp_path: Path) -> None:
+    config = racy / "kernels" / "kernel_config.py"
+    config.write_text(
+        config.read_text()
+        + 'RUNTIME_CONFIG |= {"enable_dep_gen": 1, '
+        + f'"output_prefix": {str(tmp_path / "it")!r}}}\n'
+    )
+    ran = pto("run", racy, "--skip-golden")
+    assert ran.returncode == 0, ran.stderr
+    written = sorted(path.name for path in tmp_path.glob("it.*"))
+    assert written == ["it.device0.run1.json", "it.device0.run1.svg"]

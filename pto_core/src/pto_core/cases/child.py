@@ -90,7 +90,11 @@ def _run(text: str, emit: _Events, activity: int) -> None:
 
 def _run_job(text: str, emit: _Events, activity: int) -> None:
     from pto_core import log, plugins
-    from pto_core.cases.diagnostics import texts_without_diagnostics, without_diagnostics
+    from pto_core.cases.diagnostics import (
+        diagnostics_of,
+        texts_without_diagnostics,
+        without_diagnostics,
+    )
     from pto_core.cases.job import Job
     from pto_core.cases.kernel_config import load_kernel_config
     from pto_core.cases.session import Session
@@ -131,7 +135,7 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
         )
 
     toolchain = Toolchain(config, progress)
-    session = Session(job, emit)
+    session = Session(job, emit, diagnostics_of(job.settings, job.set_, kernel_config.settings))
     session.run(
         config,
         kernel_config,

@@ -1,4 +1,4 @@
-"""Check the diagnostics of ``CallConfig`` in the settings of a case. None is implemented yet."""
+"""The diagnostics of ``CallConfig`` in the settings of a case."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NAMES = frozenset(
 
 
 def without_diagnostics(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings without the diagnostics that are switched off.
+    """Return the settings without the diagnostics.
 
-    Raises UnsupportedError for a diagnostic that is switched on, and UsageError for an invalid
-    value.
+    Raises UnsupportedError for a diagnostic that is switched on and not implemented yet, and
+    UsageError for an invalid value.
     """
     given = {name: _value(name, values[name]) for name in _NAMES & values.keys()}
     CallConfig(**given).pack()
@@ -32,6 +32,15 @@ def texts_without_diagnostics(texts: tuple[str, ...]) -> tuple[str, ...]:
     pairs = dict(text.split("=", 1) for text in texts if "=" in text)
     without_diagnostics(pairs)
     return tuple(text for text in texts if text.partition("=")[0].strip() not in _NAMES)
+
+
+def diagnostics_of(
+    settings: Mapping[str, Any], texts: tuple[str, ...], case: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the diagnostics of a case as arguments of CallConfig; arguments win over ``case``."""
+    pairs = dict(text.split("=", 1) for text in texts if "=" in text)
+    given = {**case, **pairs, **settings}
+    return {name: _value(name, given[name]) for name in _NAMES & given.keys()}
 
 
 def _value(name: str, raw: Any) -> Any:

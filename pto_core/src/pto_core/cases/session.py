@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
@@ -26,7 +26,7 @@ from pto_core.config import Config
 from pto_core.device import Device, RunReport
 from pto_core.errors import InternalError, OrchestrationError, PtoError, UsageError
 from pto_core.interfaces import Backend, Runtime
-from pto_core.kernels import ChipCallable
+from pto_core.kernels import CallConfig, ChipCallable
 
 Emit = Callable[..., None]
 
@@ -34,9 +34,10 @@ Emit = Callable[..., None]
 class Session:
     """The work on one job, and the data that its cases share."""
 
-    def __init__(self, job: Job, emit: Emit) -> None:
+    def __init__(self, job: Job, emit: Emit, diagnostics: Mapping[str, Any]) -> None:
         self._job = job
         self._emit = emit
+        self._diagnostics = diagnostics
 
     def run(
         self,
@@ -78,11 +79,20 @@ class Session:
             for name in names:
                 if device.is_lost:
                     return  # the parent starts another child for the remaining cases
-                case = _Case(self._job, self._emit, golden, build, device, name)
+                case = self._case(golden, build, device, name)
                 report = case.run()
                 report = replace(report, compile=compile_s, wall=report.wall + compile_s)
                 compile_s = 0.0
                 self._emit("report", report=report.to_json())
+
+    def _case(self, golden: Golden, build: Build, device: Device, name: str) -> _Case:
+        config = None
+        if any(self._diagnostics.values()):
+            settings = device.config
+            config = CallConfig(
+                settings["block_dim"], settings["aicpu_thread_num"], **self._diagnostics
+            )
+        return _Case(self._job, self._emit, golden, build, device, name, config)
 
     def _sweep(
         self, golden: Golden, build: Build, name: str, open_device: Callable[[int], Device]
@@ -97,7 +107,7 @@ class Session:
             with open_device(seed) as device:
                 if seed == 0:
                     self._emit("device", kernels=build.kernel_names, blocks=device.blocks)
-                case = _Case(self._job, self._emit, golden, build, device, name)
+                case = self._case(golden, build, device, name)
                 report = case.run(announced=seed > 0)
             wall += report.wall
             traces.add(report.trace_hash)
@@ -115,8 +125,16 @@ class _Case:
     """One case, run on an open device."""
 
     def __init__(
-        self, job: Job, emit: Emit, golden: Golden, build: Build, device: Device, name: str
+        self,
+        job: Job,
+        emit: Emit,
+        golden: Golden,
+        build: Build,
+        device: Device,
+        name: str,
+        config: CallConfig | None,
     ) -> None:
+        self._config = config
         self._job = job
         self._emit = emit
         self._golden = golden
@@ -167,7 +185,11 @@ class _Case:
             self._phase("run", repeat=repeat + 1)
             values = [a.array if isinstance(a, Tensor) else a.value for a in inputs.arguments]
             report = self._device.run(
-                chip, *values, *inputs.trailing, accesses=self._job.log_folder is not None
+                chip,
+                *values,
+                *inputs.trailing,
+                config=self._config,
+                accesses=self._job.log_folder is not None,
             )
             self._add_run(report)
             self._save_log(report)

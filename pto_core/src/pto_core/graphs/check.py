@@ -152,14 +152,18 @@ def _unread(graph: LoggedGraph) -> tuple[Access, ...]:
 
 
 def _unwritten(graph: LoggedGraph) -> tuple[Access, ...]:
-    filled = {buffer.name for buffer in graph.log.buffers if buffer.is_copied_in}
-    found = []
-    for access in map(int, graph.unwritten):
-        name, _ = graph.places.base(access)
-        is_key = graph.places.of(access).text.endswith("(key)")
-        if name not in filled and not name.startswith("memory ") and not is_key:
-            found.append(graph.access(access))
-    return tuple(found)
+    accesses = graph.unwritten
+    address = graph.log.accesses["address"][accesses]
+    for buffer in graph.log.buffers:
+        if buffer.is_copied_in:
+            is_inside = (address >= buffer.address) & (address < buffer.address + buffer.bytes)
+            accesses, address = accesses[~is_inside], address[~is_inside]
+    places = [(int(access), graph.places.of(int(access))) for access in accesses]
+    return tuple(
+        graph.access(access)
+        for access, place in places
+        if not place.buffer.startswith("memory ") and not place.text.endswith("(key)")
+    )
 
 
 def _line(task: Task, place: str, tag: str) -> str:
