@@ -37,7 +37,8 @@ BACKEND = """
 """
 RUNTIME = BACKEND.replace("KernelToolchain", "OrchestrationBuild").replace(
     "def kernel_toolchain(self, core_type):\n            return OrchestrationBuild()",
-    "def orchestration_build(self):\n            return OrchestrationBuild((), Path())\n\n"
+    "def device_build(self):\n            return None\n\n"
+    "        def orchestration_build(self):\n            return OrchestrationBuild((), Path())\n\n"
     "        def kernel_include_dirs(self):\n            return ()",
 )
 TRANSPORT = """

@@ -78,6 +78,9 @@ class Variant:
     def library(self):
         return Path({library!r})
 
+    def device_build(self):
+        return None
+
     def orchestration_build(self):
         return OrchestrationBuild(include_dirs=(), wrapper=Path("none.hpp"))
 

@@ -52,12 +52,6 @@ def symbols(library: Path, which: str, nm: str = "nm") -> set[str]:
     return {line.split()[0].split("@")[0] for line in listed.stdout.splitlines()}
 
 
-def allowed_symbols(package: Path) -> set[str]:
-    """Return the symbols that a runtime's libraries may import from other libraries."""
-    lines = (package / "native" / "allowed_symbols.txt").read_text().splitlines()
-    return {line for line in lines if line and not line.startswith("#")}
-
-
 def flags(settings: tuple[str, ...]) -> str:
     text = " ".join(settings)
     if "PTO_SANITIZE=" in text:

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "error.hpp"
+#include "pto/host/own_library.hpp"
 
 namespace pto::sim {
 namespace {
@@ -17,8 +18,7 @@ namespace {
 constexpr const char* kKernelSymbol = "kernel_entry";
 
 void close_kernel(const Kernel& kernel) {
-  if (kernel.library != nullptr) dlclose(kernel.library);
-  if (kernel.file >= 0) close(kernel.file);
+  host::close_own_library({kernel.library, kernel.file});
 }
 
 bool write_all(int file, const char* bytes, size_t length) {
@@ -32,13 +32,10 @@ bool write_all(int file, const char* bytes, size_t length) {
   return true;
 }
 
-// Returns the text of dlerror() without the path at its beginning. Adds advice for known errors.
-std::string reason(const char* path) {
-  std::string text = dlerror();
-  const std::string prefix = std::string(path) + ": ";
-  if (text.rfind(prefix, 0) == 0) text.erase(0, prefix.size());
-  if (text.rfind("undefined symbol: ", 0) != 0) return text;
-  return text +
+// Adds advice to the reason of a failed dlopen() for known errors.
+std::string with_advice(const std::string& reason) {
+  if (reason.rfind("undefined symbol: ", 0) != 0) return reason;
+  return reason +
          ", which no library defines; define it in that source, or make it inline in a header";
 }
 
@@ -54,7 +51,9 @@ pto_status fail_kernel(const Kernel& kernel, pto_error* error, const char* what,
 pto_status open_kernel(Kernel& kernel, const char* path, const char* what, const char* symbol,
                        pto_error* error) {
   kernel.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (kernel.library == nullptr) return fail_kernel(kernel, error, what, reason(path).c_str());
+  if (kernel.library == nullptr) {
+    return fail_kernel(kernel, error, what, with_advice(host::load_failure(path)).c_str());
+  }
   kernel.function = reinterpret_cast<KernelFunction>(dlsym(kernel.library, symbol));
   if (kernel.function != nullptr) return PTO_OK;
   char detail[256];
@@ -64,23 +63,22 @@ pto_status open_kernel(Kernel& kernel, const char* path, const char* what, const
   return fail_kernel(kernel, error, what, detail);
 }
 
-// The dynamic loader identifies a library by its path. The path of a memory file contains its
-// descriptor and is unique only while the descriptor is open. So the kernel keeps the descriptor.
+// The path of a memory file contains its descriptor and is unique only while the descriptor is
+// open. So the kernel keeps the descriptor.
 pto_status open_bytes(Kernel& kernel, const void* bytes, size_t length, pto_error* error) {
   kernel.file = memfd_create(kernel.name.c_str(), MFD_CLOEXEC);
   if (kernel.file < 0 || !write_all(kernel.file, static_cast<const char*>(bytes), length)) {
     return fail_kernel(kernel, error, "memory", std::strerror(errno));
   }
-  char path[64];
-  std::snprintf(path, sizeof path, "/proc/self/fd/%d", kernel.file);
-  return open_kernel(kernel, path, "the uploaded bytes", kKernelSymbol, error);
+  const std::string path = host::path_of_memory_file(kernel.file);
+  return open_kernel(kernel, path.c_str(), "the uploaded bytes", kKernelSymbol, error);
 }
 
 }  // namespace
 
 Loader::~Loader() {
   for (const auto& [address, kernel] : kernels_) close_kernel(*kernel);
-  for (void* library : libraries_) dlclose(library);
+  for (const auto& [library, file] : libraries_) host::close_own_library({library, file});
 }
 
 pto_status Loader::load_kernel(const pto_kernel_source& source, uint64_t* address,
@@ -140,13 +138,15 @@ void Loader::end_run() {
 }
 
 pto_status Loader::load_library(const char* path, uint64_t* library, pto_error* error) {
-  void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    return fail(error, PTO_ERROR_LOAD, "cannot load library %s: %s", path, reason(path).c_str());
+  std::string reason;
+  const host::OwnLibrary own = host::open_own_library(path, reason);
+  if (own.handle == nullptr) {
+    return fail(error, PTO_ERROR_LOAD, "cannot load library %s: %s", path,
+                with_advice(reason).c_str());
   }
   const std::lock_guard lock(mutex_);
-  libraries_.insert(handle);
-  *library = reinterpret_cast<uint64_t>(handle);
+  libraries_.emplace(own.handle, own.file);
+  *library = reinterpret_cast<uint64_t>(own.handle);
   return PTO_OK;
 }
 
@@ -155,8 +155,8 @@ pto_status Loader::unload_library(uint64_t library) {
   const std::lock_guard lock(mutex_);
   const auto found = libraries_.find(handle);
   if (found == libraries_.end()) return PTO_ERROR_USAGE;
+  host::close_own_library({handle, found->second});
   libraries_.erase(found);
-  dlclose(handle);
   return PTO_OK;
 }
 

@@ -8,7 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "kernel.hpp"
@@ -29,6 +28,8 @@ class Loader {
                            pto_error* error);
   void end_run();
 
+  // A library that this process has loaded already is loaded again from a copy of its file, because
+  // two devices must not share its static variables.
   pto_status load_library(const char* path, uint64_t* library, pto_error* error);
   pto_status unload_library(uint64_t library);
   pto_status resolve(uint64_t library, const char* symbol, void** address);
@@ -43,7 +44,7 @@ class Loader {
   std::mutex mutex_;
   std::unordered_map<uint64_t, std::unique_ptr<Kernel>> kernels_;
   std::vector<uint64_t> uploaded_;
-  std::unordered_multiset<void*> libraries_;
+  std::unordered_map<void*, int> libraries_;  // handle, and descriptor of the copy or -1
 };
 
 }  // namespace pto::sim

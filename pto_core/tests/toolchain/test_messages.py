@@ -11,7 +11,7 @@ from pto_core.errors import CompileError, UsageError
 from pto_core.interfaces import KernelToolchain, OrchestrationBuild
 from pto_core.toolchain import Toolchain, candidates, find_compiler
 from pto_core.toolchain.diagnosis import missing_symbol_error
-from pto_core.toolchain.elf import exported_symbols
+from pto_core.toolchain.elf import LibrarySymbols, read_symbols
 from pto_core.toolchain.library import missing_part
 
 
@@ -227,7 +227,7 @@ def test_symbols_of_a_file_that_is_no_library(tmp_path) -> None:
     ):
         path = tmp_path / "file"
         path.write_bytes(content)
-        assert exported_symbols(path) in (None, frozenset())
+        assert read_symbols(path) in (None, LibrarySymbols(frozenset(), {}, False))
 
 
 def test_missing_symbol_error_lists_few_names(bench) -> None:

@@ -187,7 +187,7 @@ TEST(a_load_error_names_kernel_and_symbol) {
                   ": undefined symbol: _Z7nowherePl, which no library defines; define it in that "
                   "source, or make it inline in a header");
   CHECK_EQUAL(loader.upload_kernel(1, "rubbish", 7, &address, &error), PTO_ERROR_LOAD);
-  CHECK(std::strstr(error.message, "/proc/self") == nullptr);
+  CHECK(std::strstr(error.message, "/proc/") == nullptr);
   uint64_t library = 0;
   CHECK_EQUAL(loader.load_library("/nonexistent.so", &library, &error), PTO_ERROR_LOAD);
   CHECK_EQUAL(loader.load_library(PTO_KERNEL_LIBRARY, &library, &error), PTO_OK);

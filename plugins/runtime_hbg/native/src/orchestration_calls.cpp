@@ -9,12 +9,12 @@
 namespace pto::build_graph {
 namespace {
 
-Instance& self(void* graph) {
+Instance& instance_of(void* graph) {
   return *static_cast<Instance*>(graph);
 }
 
 bool is_over(void* graph) {
-  return self(graph).context().latch.is_set();
+  return instance_of(graph).context().latch.is_set();
 }
 
 uint64_t address_of(const void* device) {
@@ -27,27 +27,27 @@ int32_t add_task(void* graph, const uint64_t* args, int32_t num_args, int32_t fu
   const int32_t checked_type = core_type < 0 ? PTO_CORE_TYPES : core_type;
   const pto_task task{
       func_id, checked_type, static_cast<uint32_t>(num_args), 0, args, function_bin_addr, 0};
-  return static_cast<int32_t>(self(graph).submit(task));
+  return static_cast<int32_t>(instance_of(graph).submit(task));
 }
 
 void add_successor(void* graph, int32_t from, int32_t to) {
-  self(graph).add_edge(from, to);
+  instance_of(graph).add_edge(from, to);
 }
 
 void publish_task(void* graph, int32_t task) {
-  self(graph).publish(task);
+  instance_of(graph).publish(task);
 }
 
 void record_tensor_pair(void* graph, void* host, void* device, size_t bytes) {
-  self(graph).graph().record_tensor_pair(host, address_of(device), bytes);
+  instance_of(graph).graph().record_tensor_pair(host, address_of(device), bytes);
 }
 
 int32_t get_task_count(void* graph) {
-  return static_cast<int32_t>(self(graph).graph().task_count());
+  return static_cast<int32_t>(instance_of(graph).graph().task_count());
 }
 
 int32_t view_task(void* graph, int32_t task, pto_task_view* out) {
-  const Graph& tasks = self(graph).graph();
+  const Graph& tasks = instance_of(graph).graph();
   if (!tasks.contains(task)) return -1;
   const TaskRecord& record = tasks.record(task);
   const uint32_t fanout = record.fanout.load(std::memory_order_acquire);
@@ -65,7 +65,7 @@ int32_t view_task(void* graph, int32_t task, pto_task_view* out) {
 }
 
 void get_successors(void* graph, int32_t task, int32_t* out, int32_t capacity) {
-  const Graph& tasks = self(graph).graph();
+  const Graph& tasks = instance_of(graph).graph();
   if (!tasks.contains(task) || capacity <= 0) return;
   const TaskRecord& record = tasks.record(task);
   const uint32_t count = successor_count(record.fanout.load(std::memory_order_acquire));
@@ -75,7 +75,7 @@ void get_successors(void* graph, int32_t task, int32_t* out, int32_t capacity) {
 }
 
 int32_t get_initial_ready_tasks(void* graph, int32_t* out) {
-  const Graph& tasks = self(graph).graph();
+  const Graph& tasks = instance_of(graph).graph();
   int32_t count = 0;
   for (int64_t id = 0; id < tasks.task_count(); ++id) {
     if (tasks.record(id).fanin_count != 0) continue;
@@ -102,7 +102,7 @@ void print_task(Instance& instance, int64_t id) {
 
 void print_runtime(void* graph) {
   constexpr int64_t kPrintedTasks = 256;
-  Instance& instance = self(graph);
+  Instance& instance = instance_of(graph);
   const int64_t count = instance.graph().task_count();
   const pto_platform* platform = instance.context().platform;
   char line[128];
@@ -113,7 +113,7 @@ void print_runtime(void* graph) {
 }
 
 uint64_t get_function_bin_addr(void* graph, int32_t func_id) {
-  return self(graph).graph().kernels().address(func_id);
+  return instance_of(graph).graph().kernels().address(func_id);
 }
 
 void set_kernel(Instance& instance, int32_t func_id, uint64_t address) {
@@ -128,16 +128,16 @@ void set_kernel(Instance& instance, int32_t func_id, uint64_t address) {
 }
 
 void set_function_bin_addr(void* graph, int32_t func_id, uint64_t address) {
-  if (!is_over(graph)) set_kernel(self(graph), func_id, address);
+  if (!is_over(graph)) set_kernel(instance_of(graph), func_id, address);
 }
 
 const uint64_t* get_kernel_addrs(void* graph) {
-  return self(graph).graph().kernels().addresses();
+  return instance_of(graph).graph().kernels().addresses();
 }
 
 void* device_malloc(void* graph, size_t bytes) {
   if (is_over(graph)) return nullptr;
-  Context& context = self(graph).context();
+  Context& context = instance_of(graph).context();
   uint64_t address = 0;
   const pto_status status = context.platform->allocate(context.platform->self, bytes, &address);
   if (status != PTO_OK) {
@@ -151,7 +151,7 @@ void* device_malloc(void* graph, size_t bytes) {
 
 void device_free(void* graph, void* device) {
   if (is_over(graph) || device == nullptr) return;
-  Context& context = self(graph).context();
+  Context& context = instance_of(graph).context();
   const pto_status status = context.platform->free(context.platform->self, address_of(device));
   if (status != PTO_OK) {
     context.fail({status, -1, -1, -1, address_of(device)}, "device_free of address ",
@@ -174,7 +174,7 @@ int32_t report_copy(Context& context, pto_status status, const char* call, const
 
 int32_t copy_to_device(void* graph, void* device, const void* host, size_t bytes) {
   if (is_over(graph)) return -1;
-  Context& context = self(graph).context();
+  Context& context = instance_of(graph).context();
   if (bytes > 0 && host == nullptr) {
     context.fail({PTO_ERROR_USAGE, -1, -1, -1, bytes},
                  "copy_to_device got a null host pointer for ", uint64_t{bytes}, " bytes");
@@ -187,7 +187,7 @@ int32_t copy_to_device(void* graph, void* device, const void* host, size_t bytes
 
 int32_t copy_from_device(void* graph, void* host, const void* device, size_t bytes) {
   if (is_over(graph)) return -1;
-  Context& context = self(graph).context();
+  Context& context = instance_of(graph).context();
   if (bytes > 0 && host == nullptr) {
     context.fail({PTO_ERROR_USAGE, -1, -1, -1, bytes},
                  "copy_from_device got a null host pointer for ", uint64_t{bytes}, " bytes");
@@ -200,7 +200,7 @@ int32_t copy_from_device(void* graph, void* host, const void* device, size_t byt
 
 uint64_t upload_kernel_binary(void* graph, int32_t func_id, const uint8_t* bytes, size_t length) {
   if (is_over(graph)) return 0;
-  Context& context = self(graph).context();
+  Context& context = instance_of(graph).context();
   uint64_t address = 0;
   const pto_status status = bytes == nullptr || length == 0
                                 ? PTO_ERROR_USAGE
@@ -213,24 +213,24 @@ uint64_t upload_kernel_binary(void* graph, int32_t func_id, const uint8_t* bytes
                  "kernel library for this platform");
     return 0;
   }
-  set_kernel(self(graph), func_id, address);
+  set_kernel(instance_of(graph), func_id, address);
   return address;
 }
 
 int32_t get_tensor_pair_count(void* graph) {
-  return static_cast<int32_t>(self(graph).graph().tensor_pairs());
+  return static_cast<int32_t>(instance_of(graph).graph().tensor_pairs());
 }
 
 void log(void* graph, int32_t level, const char* function, const char* message) {
-  const pto_platform* platform = self(graph).context().platform;
+  const pto_platform* platform = instance_of(graph).context().platform;
   char line[2048];
   Text(line, sizeof line).add(function, ": ", message);
   platform->log(platform->self, level, line);
 }
 
 void fail(void* graph, const char* what) {
-  self(graph).context().fail({PTO_ERROR_ORCHESTRATION, -1, -1, -1, 1},
-                             "the orchestration threw an exception: ", what);
+  instance_of(graph).context().fail({PTO_ERROR_ORCHESTRATION, -1, -1, -1, 1},
+                                    "the orchestration threw an exception: ", what);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pto_core.interfaces import (
     API_VERSION,
+    DeviceBuild,
     Health,
     Option,
     OrchestrationBuild,
@@ -15,6 +16,11 @@ from pto_core.interfaces import (
 
 _PACKAGE = Path(__file__).parent
 _INCLUDE = _PACKAGE / "include"
+_NATIVE = _PACKAGE / "native"
+_COMMON_SOURCES = (
+    *("api.cpp", "diagnosis.cpp", "graph.cpp", "instance.cpp", "orchestration_calls.cpp"),
+    "scheduler.cpp",
+)
 
 
 def _parse_build_mode(text: str) -> int:
@@ -49,6 +55,13 @@ class BuildGraphVariant:
     def library(self) -> Path:
         """Return the path of the native library that exports ``pto_runtime_entry``."""
         return _PACKAGE / f"libpto_{self.name}.so"
+
+    def device_build(self) -> DeviceBuild:
+        """Return the sources of the library, which are installed with this package."""
+        return DeviceBuild(
+            sources=tuple(_NATIVE / name for name in (*_COMMON_SOURCES, f"{self.name}.cpp")),
+            include_dirs=(_NATIVE, _INCLUDE / "calls", abi_include_dir()),
+        )
 
     def orchestration_build(self) -> OrchestrationBuild:
         """Return the recipe for a C++ orchestration: one library that exports only its entry."""

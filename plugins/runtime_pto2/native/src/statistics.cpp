@@ -5,8 +5,8 @@
 namespace pto::ring_buffer {
 namespace {
 
-constexpr const char* kResourceNames[kResources] = {"",     "tasks",      "heap",
-                                                    "pool", "tensor_map", "clusters"};
+constexpr const char* kCounterNames[kResources] = {"",     "tasks",      "heap",
+                                                   "pool", "tensor_map", "clusters"};
 
 // Writes counters into an array, and also counts those that do not fit. The name of a counter is
 // joined from several parts.
@@ -98,8 +98,8 @@ void write_ring(Writer& writer, uint32_t ring, const RunStatistics::Ring& run, c
 
 void write_blocked(Writer& writer, const RunStatistics& run) {
   for (uint32_t resource = 1; resource < kResources; ++resource) {
-    writer.sum(run.blocked[resource].count, "blocked_on_", kResourceNames[resource]);
-    writer.sum(run.blocked[resource].ns, "blocked_on_", kResourceNames[resource], "_ns");
+    writer.sum(run.blocked[resource].count, "blocked_on_", kCounterNames[resource]);
+    writer.sum(run.blocked[resource].ns, "blocked_on_", kCounterNames[resource], "_ns");
   }
 }
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pto_core.interfaces import (
     API_VERSION,
+    DeviceBuild,
     Health,
     Option,
     OrchestrationBuild,
@@ -15,6 +16,7 @@ from pto_core.interfaces import (
 
 _PACKAGE = Path(__file__).parent
 _INCLUDE = _PACKAGE / "include"
+_NATIVE = _PACKAGE / "native"
 _HEADERS = _INCLUDE / "tensormap_and_ringbuffer"
 _RINGS = 4
 _SLAB_BYTES = 1024
@@ -95,6 +97,13 @@ class RingBufferVariant:
     def library(self) -> Path:
         """Return the path of the native library that exports ``pto_runtime_entry``."""
         return _PACKAGE / "libpto_tensormap_and_ringbuffer.so"
+
+    def device_build(self) -> DeviceBuild:
+        """Return the sources of the library, which are installed with this package."""
+        return DeviceBuild(
+            sources=tuple(sorted(_NATIVE.glob("*.cpp"))),
+            include_dirs=(_NATIVE, _INCLUDE / "calls", abi_include_dir()),
+        )
 
     def orchestration_build(self) -> OrchestrationBuild:
         """Return the recipe for a C++ orchestration: one library that exports only its entry."""

@@ -114,6 +114,7 @@ typedef struct pto_backend_api {
   pto_status (*load_kernel)(void* device, const pto_kernel_source* source, uint64_t* address,
                             pto_error* error);
   pto_status (*unload_kernel)(void* device, uint64_t address);
+  /* Loads a library for this device: its static variables are not those of another device. */
   pto_status (*load_library)(void* device, const char* path, uint64_t* library, pto_error* error);
   pto_status (*unload_library)(void* device, uint64_t library);
 

@@ -43,7 +43,7 @@ from pto_core.interfaces.plugin import (
     Plugin,
     abi_include_dir,
 )
-from pto_core.interfaces.runtime import OrchestrationBuild, Runtime
+from pto_core.interfaces.runtime import DeviceBuild, OrchestrationBuild, Runtime
 from pto_core.interfaces.scheduler import (
     EnginePlugin,
     Policy,
@@ -70,6 +70,7 @@ __all__ = [
     "ChildEnd",
     "Command",
     "Connection",
+    "DeviceBuild",
     "Endpoint",
     "EnginePlugin",
     "Health",

@@ -3,7 +3,7 @@
 A complete runtime::
 
     from pathlib import Path
-    from pto_core.interfaces import API_VERSION, Health, Option, OrchestrationBuild
+    from pto_core.interfaces import API_VERSION, DeviceBuild, Health, Option, OrchestrationBuild
 
     HERE = Path(__file__).parent
 
@@ -17,6 +17,9 @@ A complete runtime::
 
         def library(self) -> Path:
             return HERE / "libpto_my_variant.so"
+
+        def device_build(self) -> DeviceBuild:
+            return DeviceBuild(sources=(HERE / "native" / "my_variant.cpp",))
 
         def orchestration_build(self) -> OrchestrationBuild:
             return OrchestrationBuild(
@@ -66,6 +69,26 @@ class OrchestrationBuild:
     default_entry: str | None = None
 
 
+@dataclass(frozen=True)
+class DeviceBuild:
+    """The sources of a variant's native library, for a build for the processor of a device.
+
+    A backend whose devices run the variant on their own processor compiles the sources as one
+    translation unit, which includes them in this order. The code is C++17 without exceptions,
+    run-time type information, threads and thread-local storage; of other libraries it uses only the
+    functions ``mem*`` and ``str*``. ``flags`` are those that the code needs; the backend adds those
+    of its compiler.
+    """
+
+    sources: tuple[Path, ...]
+    include_dirs: tuple[Path, ...] = ()
+    standard: str = "c++17"
+    flags: tuple[str, ...] = (
+        *("-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
+        *("-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics"),
+    )
+
+
 @runtime_checkable
 class Runtime(Plugin, Protocol):
     """A runtime variant, which runs the tasks of one chip on its cores.
@@ -80,6 +103,9 @@ class Runtime(Plugin, Protocol):
 
     def library(self) -> Path:
         """Return the path of the native library that exports ``pto_runtime_entry``."""
+
+    def device_build(self) -> DeviceBuild | None:
+        """Return the installed sources of the library; None if it runs in the host process only."""
 
     def orchestration_build(self) -> OrchestrationBuild:
         """Return the recipe for C++ orchestrations of this variant."""

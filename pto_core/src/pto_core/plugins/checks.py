@@ -23,7 +23,10 @@ _ATTRIBUTES = {
 }
 _METHODS = {
     "backend": ("health", "library", "kernel_toolchain", "options"),
-    "runtime": ("health", "library", "orchestration_build", "kernel_include_dirs", "options"),
+    "runtime": (
+        *("health", "library", "device_build", "orchestration_build", "kernel_include_dirs"),
+        "options",
+    ),
     "transport": ("health",),
     "link": ("health", "key_pair", "listen", "dial", "wait"),
     "scheduler": ("health",),

@@ -12,9 +12,9 @@ not claim is not collected; a plugin that claims a capability without having it 
 Every test is a plain function ``check_*`` of one subject (:class:`BackendSubject`,
 :class:`RuntimeSubject`, :class:`TransportSubject`, :class:`LinkSubject` or
 :class:`SchedulerSubject`), in the modules ``memory``, ``topology``, ``dispatch``, ``claims``,
-``ordering``, ``graph_errors``, ``public_api``, and those of ``transports``, ``links`` and
-``schedulers``. It raises :class:`ContractError`, and its docstring states the contract. Only the
-test classes need pytest.
+``device_code``, ``ordering``, ``graph_errors``, ``public_api``, and those of ``transports``,
+``links`` and ``schedulers``. It raises :class:`ContractError`, and its docstring states the
+contract. Only the test classes need pytest.
 """
 
 from pto_core.testing.capabilities import contract_test

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from pto_core.testing import (
     abi,
     claims,
+    device_code,
     dispatch,
     graph_errors,
     graphs,
@@ -100,10 +101,14 @@ class RuntimeContract:
         }
         if claimed & {"explicit_edges", "inferred_edges"}:
             held.add("edges")
+        if cls.subject.plugin.device_build() is not None:
+            held.add("device_build")
         withdraw_unclaimed(cls, claimed | held)
 
     test_table = contract_test(ordering.check_table)
     test_claims_agree = contract_test(ordering.check_claims_agree)
+    test_device_rules = contract_test(device_code.check_device_rules, "device_build")
+    test_device_sources = contract_test(device_code.check_device_sources, "device_build")
     test_unknown_options_are_refused = contract_test(graph_errors.check_unknown_options_are_refused)
     test_empty_run = contract_test(ordering.check_empty_run)
     test_core_types = contract_test(ordering.check_core_types)

@@ -24,7 +24,7 @@ from pto_core.toolchain.diagnosis import (
     no_space_error,
     ran_out_of_space,
 )
-from pto_core.toolchain.elf import exported_symbols
+from pto_core.toolchain.elf import read_symbols
 from pto_core.toolchain.library import missing_part
 from pto_core.toolchain.request import BuildRequest
 
@@ -184,9 +184,9 @@ class Builder:
     def _check_symbol(self, request: BuildRequest, compiler: Compiler, built: Path) -> None:
         if request.required_symbol is None:
             return
-        symbols = exported_symbols(built)
-        if symbols is not None and request.required_symbol not in symbols:
-            raise missing_symbol_error(request, symbols, compiler)
+        symbols = read_symbols(built)
+        if symbols is not None and request.required_symbol not in symbols.exported:
+            raise missing_symbol_error(request, symbols.exported, compiler)
 
     def _pause(self, seconds: float) -> None:
         if self._cancelled.wait(seconds) if seconds else self._cancelled.is_set():

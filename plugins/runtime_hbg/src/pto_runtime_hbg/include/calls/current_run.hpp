@@ -1,5 +1,8 @@
-// The run of the calling thread. Published functions and macros that have no context argument use
-// it.
+// The run of this library, for published functions and macros without a context argument.
+//
+// Each device loads its own copy of an orchestration's library and has one run at a time. So a
+// plain variable is enough, and the library needs no thread-local storage, which an AICPU does not
+// have.
 #ifndef PTO_BUILD_GRAPH_CURRENT_RUN_HPP
 #define PTO_BUILD_GRAPH_CURRENT_RUN_HPP
 
@@ -11,7 +14,7 @@ struct CurrentRun {
   const pto_build_graph_calls* calls = nullptr;
   void* graph = nullptr;
 };
-inline thread_local CurrentRun current_run;
+inline CurrentRun current_run;
 
 }  // namespace pto_orchestration
 

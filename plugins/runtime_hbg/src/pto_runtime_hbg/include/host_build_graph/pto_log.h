@@ -1,6 +1,5 @@
-// LOG_ERROR(format, ...) and similar macros write a printf-style message with the name of the
-// calling function to the log of the run. On a thread that the orchestration itself started, they
-// write to stderr.
+// LOG_ERROR(format, ...) and similar macros write to the log of the run in printf style, with the
+// name of the calling function. Before and after the run they write to stderr.
 #ifndef PTO_HOST_BUILD_GRAPH_LOG_H
 #define PTO_HOST_BUILD_GRAPH_LOG_H
 

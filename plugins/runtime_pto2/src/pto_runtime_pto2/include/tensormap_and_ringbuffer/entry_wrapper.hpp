@@ -29,7 +29,7 @@ namespace pto_orchestration {
 // The tensor pool of a run. It exists while the orchestration runs.
 class PoolOfRun {
  public:
-  explicit PoolOfRun(PTO2Runtime& runtime) : outer_(current_pool) {
+  explicit PoolOfRun(PTO2Runtime& runtime) {
     current_pool = TensorPool::create(
         [](void* context, const char* what, const char* file, int32_t line) {
           PTO2Runtime* rt = static_cast<PTO2Runtime*>(context);
@@ -41,11 +41,8 @@ class PoolOfRun {
   PoolOfRun& operator=(const PoolOfRun&) = delete;
   ~PoolOfRun() {
     if (current_pool != nullptr) current_pool->end();
-    current_pool = outer_;
+    current_pool = nullptr;
   }
-
- private:
-  TensorPool* outer_;
 };
 
 using pto_orchestration_without_config::NoConfig;

@@ -64,7 +64,7 @@ inline void share_allocation(TensorNode* node) {
 inline TensorData& data_of(TensorNode* node, const char* file, int32_t line) {
   if (node == nullptr) {
     report_empty("data", file, line);
-    static thread_local TensorData nothing;
+    static TensorData nothing;
     nothing = TensorData{};
     return nothing;
   }

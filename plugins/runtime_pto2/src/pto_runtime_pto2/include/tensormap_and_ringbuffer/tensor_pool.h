@@ -142,8 +142,9 @@ class TensorPool {
   uint64_t chunk_count_ = 0;
 };
 
-// The pool of the run on this thread. It is set while an orchestration runs.
-inline thread_local TensorPool* current_pool = nullptr;
+// The pool of the run, set while an orchestration runs. Each device loads its own copy of an
+// orchestration's library and has one run at a time, so the variable need not be thread-local.
+inline TensorPool* current_pool = nullptr;
 
 }  // namespace pto_orchestration
 

@@ -71,12 +71,12 @@ pto_status unload_kernel(void* device, uint64_t address) {
   return guarded(nullptr, [&] { device_of(device).kernels.unload(address); });
 }
 
-pto_status load_library(void*, const char* path, uint64_t* library, pto_error* error) {
-  return guarded(error, [&] { *library = open_library(path); });
+pto_status load_library(void* device, const char* path, uint64_t* library, pto_error* error) {
+  return guarded(error, [&] { *library = device_of(device).libraries.load(path); });
 }
 
-pto_status unload_library(void*, uint64_t library) {
-  close_library(library);
+pto_status unload_library(void* device, uint64_t library) {
+  device_of(device).libraries.unload(library);
   return PTO_OK;
 }
 

@@ -26,6 +26,7 @@ class Device {
 
   Memory memory;
   Kernels kernels;
+  Libraries libraries;
 
   // Called by the core, in this order; see pto/abi/backend.h.
   pto_status attach(const pto_runtime_api& api, const pto_option* options, uint32_t num_options,

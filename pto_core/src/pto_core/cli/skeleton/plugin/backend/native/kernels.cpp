@@ -1,24 +1,32 @@
 #include "kernels.hpp"
 
-#include <dlfcn.h>
-
 #include <string>
 
 #include "refusal.hpp"
 
 namespace pto_backend_template {
 
-uint64_t open_library(const char* path) {
-  void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) refuse(PTO_ERROR_LOAD, dlerror());
-  return reinterpret_cast<uint64_t>(handle);
+Libraries::~Libraries() {
+  for (const auto& [handle, library] : libraries_) pto::host::close_own_library(library);
 }
 
-void close_library(uint64_t library) {
-  dlclose(reinterpret_cast<void*>(library));
+uint64_t Libraries::load(const char* path) {
+  std::string reason;
+  const pto::host::OwnLibrary library = pto::host::open_own_library(path, reason);
+  if (library.handle == nullptr) refuse(PTO_ERROR_LOAD, std::string(path) + ": " + reason);
+  const auto handle = reinterpret_cast<uint64_t>(library.handle);
+  libraries_.emplace(handle, library);
+  return handle;
 }
 
-void* symbol_of(uint64_t library, const char* symbol) {
+void Libraries::unload(uint64_t library) {
+  const auto found = libraries_.find(library);
+  if (found == libraries_.end()) return;
+  pto::host::close_own_library(found->second);
+  libraries_.erase(found);
+}
+
+void* Libraries::symbol_of(uint64_t library, const char* symbol) {
   return dlsym(reinterpret_cast<void*>(library), symbol);
 }
 
@@ -27,10 +35,10 @@ uint64_t Kernels::load(const pto_kernel_source& source) {
   kernel->callback = source.callback;
   kernel->context = source.context;
   if (source.callback == nullptr) {
-    const uint64_t library = open_library(source.path);
-    kernel->library.reset(reinterpret_cast<void*>(library));
+    kernel->library.reset(dlopen(source.path, RTLD_NOW | RTLD_LOCAL));
+    if (kernel->library == nullptr) refuse(PTO_ERROR_LOAD, dlerror());
     const char* symbol = source.symbol != nullptr ? source.symbol : "kernel_entry";
-    kernel->entry = reinterpret_cast<void (*)(uint64_t*)>(symbol_of(library, symbol));
+    kernel->entry = reinterpret_cast<void (*)(uint64_t*)>(dlsym(kernel->library.get(), symbol));
     if (kernel->entry == nullptr) {
       refuse(PTO_ERROR_LOAD, std::string(source.path) + " does not export " + symbol +
                                  "; declare the kernel extern \"C\"");

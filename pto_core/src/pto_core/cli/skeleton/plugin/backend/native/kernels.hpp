@@ -2,19 +2,34 @@
 // functions of this process.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
 
 #include "pto/abi/backend.h"
+#include "pto/host/own_library.hpp"
 
 namespace pto_backend_template {
 
-// Throws LOAD with the message of the system, which names the file.
-uint64_t open_library(const char* path);
-void close_library(uint64_t library);
-// Returns null if the library does not export the symbol.
-void* symbol_of(uint64_t library, const char* symbol);
+// The orchestration libraries of one device, which does not share their static variables with other
+// devices.
+class Libraries {
+ public:
+  Libraries() = default;
+  Libraries(const Libraries&) = delete;
+  ~Libraries();
+
+  // Returns the handle of the library. Throws LOAD.
+  uint64_t load(const char* path);
+  void unload(uint64_t library);
+  // Returns null if the library does not export it.
+  static void* symbol_of(uint64_t library, const char* symbol);
+
+ private:
+  std::map<uint64_t, pto::host::OwnLibrary> libraries_;
+};
 
 class Kernels {
  public:
@@ -29,7 +44,7 @@ class Kernels {
 
  private:
   struct Library {
-    void operator()(void* handle) const { close_library(reinterpret_cast<uint64_t>(handle)); }
+    void operator()(void* handle) const { dlclose(handle); }
   };
   struct Kernel {
     pto_kernel_callback callback = nullptr;

@@ -65,7 +65,7 @@ void add_cores(pto_platform& table) {
     return pto_status{PTO_ERROR_UNSUPPORTED};
   };
   table.resolve = [](void*, uint64_t library, const char* symbol, void** address) {
-    *address = symbol_of(library, symbol);
+    *address = Libraries::symbol_of(library, symbol);
     return *address != nullptr ? pto_status{PTO_OK} : PTO_ERROR_LOAD;
   };
   table.dispatch = [](void* self, uint32_t, const pto_dispatch* batch, uint32_t count) {

@@ -1,81 +1,75 @@
-// One attached runtime: the tasks of a run, and the scheduler that dispatches them to cores.
+// One attached runtime: the scheduler that dispatches the tasks of a run to cores.
 //
 // A task is ready when all tasks with an edge to it have completed; tasks start in the order in
-// which they became ready. One thread builds the graph. After that only schedulers use the graph,
-// each inside schedule_step() and for its own cores.
+// which they became ready. One thread builds the graph. After that only schedulers use it, each
+// inside schedule_step() and for its own cores. A scheduler that finds the graph in use by another
+// one returns, and the backend steps it again.
+//
+// This code also runs on an AICPU. It uses no exceptions, threads or thread-local storage, and of
+// the C and C++ libraries only headers and the functions mem* and str*.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <deque>
-#include <map>
-#include <mutex>
-#include <string>
-#include <vector>
 
-#include "pto/abi/runtime.h"
-#include "pto/engine/latch.hpp"
+#include "graph.hpp"
+#include "pto/engine/runtime_table.hpp"
 
 namespace pto_runtime_template {
 
-struct Task {
-  std::vector<uint64_t> payload;  // the dispatched payload: header and arguments
-  int32_t core_type;
-  int32_t waits = 0;  // number of predecessors that have not completed
-  bool is_complete = false;
-  std::vector<int64_t> successors;
+extern const pto_runtime_api table;
+
+// A variant without options.
+struct NoOptions {
+  pto_status read(const pto_option* options, uint32_t count, pto_error* error);
 };
 
 class Runtime {
  public:
-  explicit Runtime(const pto_platform& platform) : platform_(platform) {}
-  Runtime(const Runtime&) = delete;
+  using Options = NoOptions;
+  static constexpr const char* variant_name() { return "template"; }
 
-  // The functions of the runtime table; see pto/abi/runtime.h.
+  Runtime(const pto_platform* platform, const Options&) : context_(platform), graph_(context_) {}
+
+  // The functions of the runtime table; see pto/abi/runtime.h and pto/engine/runtime_table.hpp.
+  pto::engine::Shortage create() { return {graph_.create() ? nullptr : "the tables", nullptr}; }
+  void destroy() { graph_.destroy(); }
   pto_status begin(const pto_run& run);
-  pto_status orchestrate(const pto_runtime_api& api);
+  pto_status orchestrate();
   void orchestration_done(int32_t result);
-  int64_t submit(const pto_task& task);
-  pto_status add_edge(int64_t from, int64_t to);
-  int32_t schedule_step(uint32_t thread);
+  pto_status add_edge(int64_t from, int64_t to) { return graph_.add_edge(from, to); }
+  int32_t step(uint32_t thread);
   int32_t stalled();
-  void end();
-  void abort(const pto_error* cause);
-  const pto_error* last_error() const { return latch_.error(); }
+  pto_status finalise() { return context_.latch.status(); }
+  void end() { context_.latch.clear(); }
+  void abort(const pto_error* cause) { context_.abort(cause, completed_); }
+  const pto_error* last_error() { return context_.latch.error(); }
   uint32_t statistics(pto_statistic* out, uint32_t capacity) const;
-  std::string explain() const;
-
-  // Ends the run with an error, unless it already has one; returns the status of the run.
-  pto_status fail(const pto::engine::ErrorFacts& facts, auto... sentence) {
-    latch_.latch(facts, sentence...);
-    return latch_.status();
-  }
+  size_t explain(char* out, size_t capacity) const;
+  pto::engine::Context& context() { return context_; }
+  Graph& graph() { return graph_; }
 
  private:
-  bool has_task(int64_t task) const;
-  pto_status check(const pto_task& task);
-  int64_t add(const pto_task& task);
-  void make_ready(int64_t task);
+  struct Queue {
+    int64_t first = kNone, last = kNone;
+  };
+
+  void make_ready(int64_t id);
+  int32_t step_alone(uint32_t thread);
   uint32_t collect(uint32_t thread);
   void latch_fault(uint32_t core);
   void complete(uint32_t core);
   uint32_t fill_cores(uint32_t thread, pto_dispatch* batch);
   void wake_others(uint32_t thread);
-  std::vector<int64_t> cycle() const;
 
-  const pto_platform& platform_;
+  pto::engine::Context context_;
+  Graph graph_;
   const pto_run* run_ = nullptr;
-  pto::engine::ErrorLatch latch_;
-  std::map<int32_t, pto_kernel_entry> kernels_;  // key: the function id
-
-  // Guards the graph. Never held during a call of the platform.
-  mutable std::mutex mutex_;
-  std::vector<Task> tasks_;
-  std::deque<int64_t> ready_[PTO_CORE_TYPES];
-  size_t complete_ = 0;  // tasks
-  uint64_t edges_ = 0, ready_peak_ = 0;
-
-  // task of each core, -1 for none; only the core's scheduler accesses it
-  int64_t running_[PTO_MAX_CORES];
+  std::atomic_flag is_stepping_ = ATOMIC_FLAG_INIT;  // the caller of step_alone() owns the graph
+  Queue ready_[PTO_CORE_TYPES];
+  std::atomic<int64_t> completed_{0};  // explain() reads it on any thread
+  uint64_t ready_count_ = 0, ready_peak_ = 0;
+  int64_t running_[PTO_MAX_CORES];  // task of each core, kNone if it has none
 };
 
 }  // namespace pto_runtime_template

@@ -2,7 +2,14 @@
 
 from pathlib import Path
 
-from pto_core.interfaces import API_VERSION, Health, Option, OrchestrationBuild, abi_include_dir
+from pto_core.interfaces import (
+    API_VERSION,
+    DeviceBuild,
+    Health,
+    Option,
+    OrchestrationBuild,
+    abi_include_dir,
+)
 
 PACKAGE = Path(__file__).parent
 
@@ -27,6 +34,14 @@ class TemplateRuntime:
     def library(self) -> Path:
         """Return the path of the native library that exports ``pto_runtime_entry``."""
         return PACKAGE / "libpto_runtime_template.so"
+
+    def device_build(self) -> DeviceBuild:
+        """Return the sources of the library, for a build for the processor of a device."""
+        native = PACKAGE / "native"
+        return DeviceBuild(
+            sources=(native / "graph.cpp", native / "runtime.cpp", native / "library.cpp"),
+            include_dirs=(abi_include_dir(),),
+        )
 
     def orchestration_build(self) -> OrchestrationBuild:
         """Return the recipe for a C++ orchestration that includes ``runtime.h`` of this variant."""

@@ -3,26 +3,19 @@
 // PTO_ORCHESTRATION_ENTRY as the name of the entry function.
 #pragma once
 
-#include <cstdio>
-#include <exception>
-
+#include "pto/engine/latch.hpp"
+#include "pto/engine/orchestration_entry.hpp"
 #include "runtime.h"
 
 // Returns the result of the entry function, or -1 if it threw an exception.
 PTO_ABI_EXPORT int32_t pto_template_orchestrate(const pto_runtime_api* api, void* instance,
                                                 const pto_platform* platform, const pto_run* run) {
   Runtime runtime(api, instance, platform, run);
-  try {
-    return PTO_ORCHESTRATION_ENTRY(&runtime);
-  } catch (const std::exception& exception) {
-    pto_error error{};
-    error.status = PTO_ERROR_ORCHESTRATION;
-    error.task = error.other_task = -1;
-    error.func_id = error.core = error.line = -1;
-    std::snprintf(error.message, sizeof error.message, "the orchestration threw: %s",
-                  exception.what());
-    api->abort(instance, &error);
-  } catch (...) {
-  }
-  return -1;
+  return pto_orchestration::catch_exceptions(
+      [&] { return pto_orchestration::call_entry(&PTO_ORCHESTRATION_ENTRY, &runtime); },
+      [&](const char* what) {
+        pto::engine::ErrorLatch latch;
+        latch.latch({PTO_ERROR_ORCHESTRATION}, "the orchestration threw: ", what);
+        api->abort(instance, latch.error());
+      });
 }
