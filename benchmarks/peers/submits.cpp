@@ -174,7 +174,8 @@ class Measurement {
     api_.scope_end(runtime_);
     api_.orchestration_done(runtime_, 0);
     while (api_.schedule_step(runtime_, 0) != PTO_STEP_DONE) {
-      require(api_.last_error(runtime_)->status == PTO_OK, api_.last_error(runtime_)->message);
+      pto_error error{};
+      require(api_.last_error(runtime_, &error) == PTO_OK, error.message);
     }
     api_.end(runtime_);
   }

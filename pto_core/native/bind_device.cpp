@@ -1,5 +1,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "device.hpp"
 #include "errors.hpp"
@@ -92,15 +95,17 @@ void bind_device(nb::module_& module) {
       .def(
           "__init__",
           [](Device* self, const std::string& backend_library, const std::string& runtime_library,
-             const std::string& variant, int32_t number, nb::dict backend_options,
-             nb::dict runtime_options) {
-            new (self) Device({backend_library, runtime_library, variant, number,
+             const std::string& variant,
+             const std::vector<std::pair<std::string, std::string>>& artefacts, int32_t number,
+             nb::dict backend_options, nb::dict runtime_options) {
+            new (self) Device({backend_library, runtime_library, variant, artefacts, number,
                                std::move(backend_options), std::move(runtime_options)});
           },
           nb::kw_only(), nb::arg("backend_library"), nb::arg("runtime_library"), nb::arg("variant"),
-          nb::arg("number"), nb::arg("backend_options"), nb::arg("runtime_options"),
+          nb::arg("artefacts"), nb::arg("number"), nb::arg("backend_options"),
+          nb::arg("runtime_options"),
           nb::sig("def __init__(self, *, backend_library: str, runtime_library: str, variant: str, "
-                  "number: int, backend_options: dict[str, str], "
+                  "artefacts: list[tuple[str, str]], number: int, backend_options: dict[str, str], "
                   "runtime_options: dict[str, str]) -> None"))
       .def("close", &Device::close, nb::sig("def close(self) -> tuple[int, int]"),
            "Close the device; return the number of buffers and bytes that were not freed.")

@@ -38,17 +38,40 @@ class OptionList {
   std::vector<pto_option> list_;
 };
 
+// A runtime as the core uses it. The backend chooses the table: that of the variant, or that of a
+// proxy.
+struct Attached {
+  const pto_runtime_api* table = nullptr;
+  void* runtime = nullptr;
+};
+
+pto_status attach(const pto_backend_api& backend, void* device, const DeviceOptions& options,
+                  const pto_runtime_api* api, const OptionList& settings, Attached& attached,
+                  pto_error* error) {
+  std::vector<pto_artefact> artefacts;
+  for (const auto& [kind, path] : options.artefacts) {
+    artefacts.push_back({kind.c_str(), path.c_str()});
+  }
+  const pto_attachment attachment{api, options.variant.c_str(), artefacts.data(),
+                                  static_cast<uint32_t>(artefacts.size()), 0};
+  const pto_status status = backend.attach(device, &attachment, settings.data(), settings.size(),
+                                           &attached.table, &attached.runtime, error);
+  if (status != PTO_OK || attached.table != nullptr) return status;
+  *error = make_error(PTO_ERROR_INTERNAL, "the backend attached a runtime and returned no table");
+  return PTO_ERROR_INTERNAL;
+}
+
 }  // namespace
 
 Device::Device(const DeviceOptions& options)
     : backend_(load_backend_library(options.backend_library)),
-      runtime_api_(load_runtime_library(options.runtime_library, options.variant)),
       number_(options.number),
       process_(getpid()),
-      forks_(fork_count()),
-      max_task_arguments_(std::min<size_t>(runtime_api_->max_args, PTO_MAX_KERNEL_ARGS)) {
+      forks_(fork_count()) {
+  const pto_runtime_api* variant = load_runtime_library(options.runtime_library, options.variant);
   const OptionList backend_options(options.backend);
   const OptionList runtime_options(options.runtime);
+  Attached attached;
   pto_error error = empty_error();
   pto_status status = PTO_OK;
   {
@@ -56,13 +79,15 @@ Device::Device(const DeviceOptions& options)
     status = backend_->open(number_, backend_options.data(), backend_options.size(), &handle_,
                             &shape_, &error);
     if (status == PTO_OK) {
-      status = backend_->attach(handle_, runtime_api_, runtime_options.data(),
-                                runtime_options.size(), &runtime_, &error);
+      status = attach(*backend_, handle_, options, variant, runtime_options, attached, &error);
       pto_leak_report leaks{};
       if (status != PTO_OK) backend_->close(handle_, &leaks);
     }
   }
   check(status, error);
+  runtime_api_ = attached.table;
+  runtime_ = attached.runtime;
+  max_task_arguments_ = std::min<size_t>(runtime_api_->max_args, PTO_MAX_KERNEL_ARGS);
   submit_may_wait_ = shape_.is_deterministic || has(PTO_RUNTIME_BLOCKING_SUBMIT);
 }
 

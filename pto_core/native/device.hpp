@@ -33,6 +33,7 @@ struct DeviceOptions {
   std::string backend_library;
   std::string runtime_library;
   std::string variant;
+  std::vector<std::pair<std::string, std::string>> artefacts;  // kind and path
   int32_t number;
   nb::dict backend;  // option values by their native keys
   nb::dict runtime;
@@ -122,14 +123,14 @@ class Device {
   static TaskSignature task_signature(nb::handle task);
 
   const pto_backend_api* backend_;
-  const pto_runtime_api* runtime_api_;
+  const pto_runtime_api* runtime_api_ = nullptr;  // the table that attach() returned
   void* handle_ = nullptr;
   pto_device_shape shape_{};
   void* runtime_ = nullptr;
   int32_t number_;
   pid_t process_;  // the process that opened it, by fork_count()
   uint64_t forks_;
-  size_t max_task_arguments_;
+  size_t max_task_arguments_ = 0;
   bool submit_may_wait_ = false;
   bool is_closed_ = false;
   bool is_lost_ = false;

@@ -129,11 +129,8 @@ void Run::raise_latched(pto_status status) {
   if (interruption_.is_valid()) raise_exception(interruption_);
   if (is_late_ || late_task_) raise_late();
   if (!latched_.is_valid()) {
-    const pto_error* error = device_.runtime_api()->last_error(device_.runtime());
-    pto_error record = error && error->status != PTO_OK
-                           ? *error
-                           : make_error(status, "the runtime refused a call and gave no reason");
-    error_ = record;
+    error_ = make_error(status, "the runtime refused a call and gave no reason");
+    device_.runtime_api()->last_error(device_.runtime(), &error_);
     latched_ = final_exception();
   }
   raise_exception(latched_);

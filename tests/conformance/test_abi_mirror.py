@@ -34,6 +34,8 @@ C_NAMES = {
     abi.DeviceShape: "pto_device_shape",
     abi.ActivitySlot: "pto_activity_slot",
     abi.ActivityPage: "pto_activity_page",
+    abi.Artefact: "pto_artefact",
+    abi.Attachment: "pto_attachment",
     abi.BackendApi: "pto_backend_api",
 }
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from pto_core.testing import ContractError, expect, graphs
 from pto_core.testing.capabilities import contract_test, withdraw_unclaimed
 from pto_core.testing.contracts import BackendContract, RuntimeContract
+from pto_core.testing.device_code import check_device_rules, check_device_sources
 from pto_core.testing.random_seed import random_numbers
 from pto_core.testing.recording import RECORD
 
@@ -78,3 +82,47 @@ def test_every_contract_test_states_its_contract(contract) -> None:
 def test_a_random_failure_names_its_seed() -> None:
     with pytest.raises(ContractError, match=r"wrong.*seed=17"), random_numbers(17):
         expect(False, "wrong")
+
+
+ENTRY = 'extern "C" void pto_runtime_entry(const char* to, char* from) { %s }\n'
+
+
+def runtime_of(library: Path | None = None, **build: object) -> SimpleNamespace:
+    """Return the parts of a runtime's subject that the checks of device code use."""
+    plugin = SimpleNamespace(library=lambda: library, device_build=lambda: SimpleNamespace(**build))
+    return SimpleNamespace(plugin=plugin)
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("#include <cstring>\n" + ENTRY % "std::strcpy(from, to + std::strlen(from));", "strcpy"),
+        ("#include <cstdlib>\n" + ENTRY % "*from = *std::getenv(to);", "getenv"),
+        (
+            'static __thread int runs __attribute__((tls_model("initial-exec")));\n'
+            + ENTRY % "*from = char(++runs);",
+            "thread-local storage",
+        ),
+        (ENTRY % "*from = *to;" + 'extern "C" int other() { return 1; }\n', "exports other"),
+    ],
+)
+def test_broken_device_code_is_found(tmp_path, compiler, source, problem) -> None:
+    unit, library = tmp_path / "unit.cpp", tmp_path / "library.so"
+    unit.write_text(source)
+    flags = ("-O1", "-shared", "-fPIC", "-nostdlib", "-lc")
+    subprocess.run([*compiler, *flags, str(unit), "-o", str(library)], check=True)
+    with pytest.raises(ContractError, match=problem):
+        check_device_rules(runtime_of(library))
+
+
+def test_missing_device_sources_are_found(tmp_path) -> None:
+    source = tmp_path / "source.cpp"
+    source.touch()
+    check_device_sources(runtime_of(sources=(source,), include_dirs=(tmp_path,)))
+    for build in (
+        {"sources": (), "include_dirs": ()},
+        {"sources": (tmp_path / "gone.cpp",), "include_dirs": ()},
+        {"sources": (source,), "include_dirs": (tmp_path / "gone",)},
+    ):
+        with pytest.raises(ContractError):
+            check_device_sources(runtime_of(**build))

@@ -22,8 +22,9 @@ class TestDevice {
     pto_error error;
     pto_device_shape shape;
     CHECK_EQUAL(backend_.open(0, nullptr, 0, &device_, &shape, &error), PTO_OK);
-    status_ = backend_.attach(device_, api_, options.data(), static_cast<uint32_t>(options.size()),
-                              &runtime_, &error_);
+    const pto_attachment attachment{api_, variant.c_str(), nullptr, 0, 0};
+    status_ = backend_.attach(device_, &attachment, options.data(),
+                              static_cast<uint32_t>(options.size()), &api_, &runtime_, &error_);
   }
 
   ~TestDevice() {

@@ -95,8 +95,8 @@ pto_status schedule(void* raw, const uint32_t* word = nullptr, uint32_t expected
     step = device.api->schedule_step(device.runtime, 0);
     if (step == PTO_STEP_IDLE) step = device.api->stalled(device.runtime);
   }
-  const bool is_stuck = device.api->last_error(device.runtime)->status == PTO_ERROR_DEADLOCK;
-  return is_stuck ? PTO_ERROR_DEADLOCK : PTO_ERROR_ABORTED;
+  const pto_status last = device.api->last_error(device.runtime, nullptr);
+  return last == PTO_ERROR_DEADLOCK ? last : PTO_ERROR_ABORTED;
 }
 
 constexpr int kReadWrite = PROT_READ | PROT_WRITE;
@@ -136,7 +136,7 @@ pto_status start(void* raw, const pto_run* run, pto_error* error) {
   Device& device = self(raw);
   device.report = {}, device.finished = {};
   const pto_status status = device.api->begin(device.runtime, run);
-  *error = *device.api->last_error(device.runtime);
+  device.api->last_error(device.runtime, error);
   if (status != PTO_OK) return device.api->end(device.runtime), status;
   if (run->library != 0) device.api->orchestrate(device.runtime), schedule(raw);
   return PTO_OK;
@@ -145,7 +145,7 @@ pto_status start(void* raw, const pto_run* run, pto_error* error) {
 pto_status finish(void* raw, pto_run_report* report, pto_error* error) {
   Device& device = self(raw);
   const pto_status status = device.api->finalise(device.runtime);
-  *error = *device.api->last_error(device.runtime), device.api->end(device.runtime);
+  device.api->last_error(device.runtime, error), device.api->end(device.runtime);
   std::erase_if(device.buffers, [](const auto& entry) { return entry.second.is_of_run; });
   return *report = device.report, status;
 }
@@ -172,10 +172,12 @@ PTO_ABI_EXPORT const pto_backend_api* pto_backend_entry() {
     void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     return (*library = reinterpret_cast<uint64_t>(handle)) != 0 ? PTO_OK : PTO_ERROR_LOAD;
   };
-  constexpr auto attach = [](void* raw, const pto_runtime_api* api, const pto_option* options,
-                             uint32_t count, void** runtime, pto_error* error) {
-    const pto_status status = api->create(&self(raw).platform, options, count, runtime, error);
-    return self(raw).api = api, self(raw).runtime = *runtime, status;
+  constexpr auto attach = [](void* raw, const pto_attachment* attachment, const pto_option* options,
+                             uint32_t count, const pto_runtime_api** api, void** runtime,
+                             pto_error* error) {
+    *api = self(raw).api = attachment->api;
+    const pto_status status = (*api)->create(&self(raw).platform, options, count, runtime, error);
+    return self(raw).runtime = *runtime, status;
   };
   constexpr auto detach = [](void* raw) { self(raw).api->destroy(self(raw).runtime); };
   constexpr auto done = [](void* raw, int32_t result) {

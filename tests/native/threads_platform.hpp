@@ -105,7 +105,11 @@ class ThreadsPlatform {
   int stalls() const { return stalls_.load(); }
   // Return how often the orchestrator had to wait for free space.
   uint64_t waits() const { return waits_.load(); }
-  const pto_error& error() const { return *api_.last_error(runtime_); }
+  pto_error error() const {
+    pto_error last{};
+    api_.last_error(runtime_, &last);
+    return last;
+  }
 
  private:
   struct Lane {

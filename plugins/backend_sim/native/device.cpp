@@ -5,6 +5,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <string>
 
 #include "activity/crash_handler.hpp"
 #include "engine/pool.hpp"
@@ -78,8 +79,9 @@ pto_status Device::usable(pto_error* error) const {
       static_cast<int>(process_), static_cast<int>(getpid()));
 }
 
-pto_status Device::attach(const pto_runtime_api* api, const pto_option* options,
+pto_status Device::attach(const pto_attachment& attachment, const pto_option* options,
                           uint32_t num_options, void** runtime, pto_error* error) {
+  const pto_runtime_api* api = attachment.api;
   if (api_ != nullptr) {
     return fail(error, PTO_ERROR_USAGE, "device %d has the runtime %s; detach it first", id_,
                 api_->variant);
@@ -202,8 +204,7 @@ void Device::abort(const pto_error* cause, bool lost) {
 
 pto_status Device::wait_status(const uint32_t* word, uint32_t expected) const {
   if (Orchestrator::changed(word, expected)) return PTO_OK;
-  const pto_error* last = api_->last_error(runtime_);
-  const bool stuck = last != nullptr && last->status == PTO_ERROR_DEADLOCK;
+  const bool stuck = api_->last_error(runtime_, nullptr) == PTO_ERROR_DEADLOCK;
   return stuck ? PTO_ERROR_DEADLOCK : PTO_ERROR_ABORTED;
 }
 
@@ -233,11 +234,8 @@ pto_status Device::check_host(const void* host, size_t bytes, pto_error* error) 
 // Returns the first error of the run, which the runtime has latched. The runtime has none after an
 // abort, or if it returned PTO_STEP_ERROR without an error record.
 pto_status Device::outcome(pto_error* error) {
-  const pto_error* last = api_->last_error(runtime_);
-  if (last != nullptr && last->status != PTO_OK) {
-    take_latched(*last, error);
-    return last->status;
-  }
+  const pto_status latched = last_error(error);
+  if (latched != PTO_OK) return latched;
   if (run_.ending() == Ending::success) return PTO_OK;
   if (run_.ending() == Ending::failure) {
     return fail(error, PTO_ERROR_INTERNAL, "runtime %s stopped without an error", api_->variant);
@@ -249,24 +247,23 @@ pto_status Device::outcome(pto_error* error) {
 }
 
 pto_status Device::latched(pto_status status, pto_error* error) const {
-  const pto_error* last = api_->last_error(runtime_);
-  if (last != nullptr && last->status != PTO_OK) {
-    take_latched(*last, error);
-    return status;
-  }
+  if (last_error(error) != PTO_OK) return status;
   return fail(error, status, "runtime %s failed with status %d and no message", api_->variant,
               status);
 }
 
+// Returns the status of the runtime's first error, and copies the error unless `error` is null.
 // Combines two messages for the user: the message of the runtime names the operation, and the
 // message of the platform states why it failed.
-void Device::take_latched(const pto_error& last, pto_error* error) const {
-  if (error == nullptr) return;
-  *error = last;
-  if (platform_cause_.status != last.status || platform_cause_.message[0] == 0) return;
-  std::snprintf(error->message, sizeof error->message, "%.500s (%.500s)", last.message,
+pto_status Device::last_error(pto_error* error) const {
+  const pto_status status = api_->last_error(runtime_, error);
+  if (error == nullptr || status == PTO_OK) return status;
+  if (platform_cause_.status != status || platform_cause_.message[0] == 0) return status;
+  const std::string message = error->message;
+  std::snprintf(error->message, sizeof error->message, "%.500s (%.500s)", message.c_str(),
                 platform_cause_.message);
   if (error->limit == 0) error->limit = platform_cause_.limit;
+  return status;
 }
 
 void Device::fill_report(pto_run_report& report) const {

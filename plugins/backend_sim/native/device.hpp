@@ -39,8 +39,8 @@ class Device {
   // Returns PTO_OK, or the reason why the device cannot be used.
   pto_status usable(pto_error* error) const;
 
-  pto_status attach(const pto_runtime_api* api, const pto_option* options, uint32_t num_options,
-                    void** runtime, pto_error* error);
+  pto_status attach(const pto_attachment& attachment, const pto_option* options,
+                    uint32_t num_options, void** runtime, pto_error* error);
   void detach();
 
   pto_status start(const pto_run* run, pto_error* error);
@@ -77,7 +77,7 @@ class Device {
   pto_status begin(const RunShape& shape, pto_error* error);
   pto_status outcome(pto_error* error);
   pto_status latched(pto_status status, pto_error* error) const;
-  void take_latched(const pto_error& last, pto_error* error) const;
+  pto_status last_error(pto_error* error) const;
   void fill_report(pto_run_report& report) const;
   void forget_run();
 

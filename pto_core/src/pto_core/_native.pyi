@@ -200,6 +200,7 @@ class Device:
         backend_library: str,
         runtime_library: str,
         variant: str,
+        artefacts: list[tuple[str, str]],
         number: int,
         backend_options: dict[str, str],
         runtime_options: dict[str, str],

@@ -36,6 +36,7 @@ def open_with(backend: str, runtime: str = "", variant: str = "known") -> Any:
         backend_library=backend,
         runtime_library=runtime or backend,
         variant=variant,
+        artefacts=[],
         number=0,
         backend_options={},
         runtime_options={},

@@ -158,14 +158,16 @@ pto_status create(const pto_platform* given, const pto_option* options, uint32_t
   return runtime->create(&platform_table, options, count, out, error);
 }
 
-pto_status attach(void* device, const pto_runtime_api* api, const pto_option* options,
-                  uint32_t count, void** out, pto_error* error) {
+pto_status attach(void* device, const pto_attachment* attachment, const pto_option* options,
+                  uint32_t count, const pto_runtime_api** table, void** out, pto_error* error) {
   device_of_runtime = device;
-  runtime = api;
-  runtime_table = *api;
+  runtime = attachment->api;
+  runtime_table = *runtime;
   runtime_table.create = create;
   runtime_table.begin = begin;
-  return working->attach(device, &runtime_table, options, count, out, error);
+  pto_attachment wrapped = *attachment;
+  wrapped.api = &runtime_table;
+  return working->attach(device, &wrapped, options, count, table, out, error);
 }
 
 pto_status open(int32_t id, const pto_option* options, uint32_t count, void** device,

@@ -85,8 +85,10 @@ void orchestration_done(void* instance, int32_t result) {
   working->orchestration_done(instance, result);
 }
 
-const pto_error* last_error(void* instance) {
-  return last.status != PTO_OK ? &last : working->last_error(instance);
+pto_status last_error(void* instance, pto_error* out) {
+  if (last.status == PTO_OK) return working->last_error(instance, out);
+  if (out != nullptr) *out = last;
+  return last.status;
 }
 
 }  // namespace

@@ -28,7 +28,6 @@ constexpr int kUnluckyReads = 5;
 const pto_runtime_api* working = nullptr;
 int reads = 0;
 uint64_t last_address = 0;
-pto_error last;
 
 int64_t submit_tensors(void* instance, pto_tensor_task* task) {
   pto_tensor_task given = *task;
@@ -61,12 +60,11 @@ pto_status scope_end(void* instance) {
   return breaks(Defect::keeps_scopes_open) ? PTO_OK : working->scope_end(instance);
 }
 
-const pto_error* last_error(void* instance) {
-  const pto_error* error = working->last_error(instance);
-  if (!breaks(Defect::proves_no_deadlock) || error->status != PTO_ERROR_DEADLOCK) return error;
-  last = *error;
-  last.status = PTO_ERROR_ABORTED;
-  return &last;
+pto_status last_error(void* instance, pto_error* out) {
+  const pto_status status = working->last_error(instance, out);
+  if (!breaks(Defect::proves_no_deadlock) || status != PTO_ERROR_DEADLOCK) return status;
+  if (out != nullptr) out->status = PTO_ERROR_ABORTED;
+  return PTO_ERROR_ABORTED;
 }
 
 }  // namespace

@@ -107,10 +107,12 @@ pto_status unload_library(void* handle, uint64_t library) {
                    [&](Device& device) { return device.loader().unload_library(library); });
 }
 
-pto_status attach(void* handle, const pto_runtime_api* api, const pto_option* options,
-                  uint32_t num_options, void** runtime, pto_error* error) {
+pto_status attach(void* handle, const pto_attachment* attachment, const pto_option* options,
+                  uint32_t num_options, const pto_runtime_api** table, void** runtime,
+                  pto_error* error) {
   return on_device(handle, error, [&](Device& device) {
-    return device.attach(api, options, num_options, runtime, error);
+    *table = attachment->api;  // the variant runs in this process
+    return device.attach(*attachment, options, num_options, runtime, error);
   });
 }
 

@@ -26,13 +26,20 @@ struct Fixture {
     const auto count = static_cast<uint32_t>(options.size());
     const pto_status status = api->open(0, options.data(), count, &device, &shape, &error);
     if (status != PTO_OK) check::failed(__FILE__, __LINE__, error.message);
-    CHECK_EQUAL(api->attach(device, toy::table(variant), nullptr, 0, &handle, &error), PTO_OK);
+    attach(variant);
     runtime = static_cast<toy::Runtime*>(handle);
     config.aicpu_thread_num = 3;
   }
   Fixture(const Fixture&) = delete;
   Fixture& operator=(const Fixture&) = delete;
   ~Fixture() { close(); }
+
+  void attach(toy::Variant variant) {
+    const pto_attachment attachment{toy::table(variant), "toy", nullptr, 0, 0};
+    const pto_runtime_api* table = nullptr;
+    CHECK_EQUAL(api->attach(device, &attachment, nullptr, 0, &table, &handle, &error), PTO_OK);
+    CHECK(table == attachment.api);
+  }
 
   pto_leak_report close() {
     pto_leak_report leaks{};

@@ -105,9 +105,7 @@ TEST(detaching_a_runtime_frees_its_rings) {
     CHECK_EQUAL(platform.allocate_ring(platform.self, kMiB, &address), PTO_OK);
     CHECK_EQUAL(platform.allocate_ring(platform.self, 1, &address), PTO_ERROR_MEMORY);
     device.api->detach(device.device);
-    CHECK_EQUAL(device.api->attach(device.device, toy::table(toy::host_built), nullptr, 0,
-                                   &device.handle, &device.error),
-                PTO_OK);
+    device.attach(toy::host_built);
     device.runtime = static_cast<toy::Runtime*>(device.handle);
   }
 }

@@ -49,7 +49,11 @@ pto_runtime_api make_table(const char* name, uint32_t capabilities) {
   api.finalise = [](void*) { return pto_status{PTO_OK}; };
   api.end = [](void* runtime) { self(runtime).end(); };
   api.abort = [](void* runtime, const pto_error* cause) { self(runtime).abort(cause); };
-  api.last_error = [](void* runtime) { return self(runtime).last_error(); };
+  api.last_error = [](void* runtime, pto_error* out) {
+    const pto_error* error = self(runtime).last_error();
+    if (out != nullptr && error->status != PTO_OK) *out = *error;
+    return error->status;
+  };
   api.statistics = [](void*, pto_statistic*, uint32_t) { return uint32_t{0}; };
   api.explain = [](void*, char*, size_t) { return size_t{0}; };
   return api;

@@ -67,7 +67,11 @@ class Script {
     };
   }
 
-  const pto_error& error() const { return *api_.last_error(runtime_); }
+  pto_error error() const {
+    pto_error last{};
+    api_.last_error(runtime_, &last);
+    return last;
+  }
 
   int64_t add_task(int32_t type, uint64_t argument) {
     const pto_task task{type, -1, 1, 0, &argument, 0, 0};

@@ -251,8 +251,10 @@ inline const pto_runtime_api& Feeder::table(const Shape& shape) {
       return static_cast<Feeder*>(runtime)->scheduler_.step(thread);
     };
     api.end = [](void*) {};
-    api.last_error = [](void* runtime) {
-      return static_cast<Feeder*>(runtime)->context_.latch.error();
+    api.last_error = [](void* runtime, pto_error* out) {
+      const pto_error* error = static_cast<Feeder*>(runtime)->context_.latch.error();
+      if (out != nullptr && error->status != PTO_OK) *out = *error;
+      return error->status;
     };
     return api;
   }();

@@ -71,7 +71,8 @@ class OneThread {
     while (!was_proven_ && step() != PTO_STEP_DONE && !is_failed_) {
     }
     const pto_status status = api_->finalise(runtime_);
-    error_ = *api_->last_error(runtime_);
+    error_ = {};
+    api_->last_error(runtime_, &error_);
     read_statistics();
     api_->end(runtime_);
     is_failed_ = false;
@@ -220,7 +221,7 @@ class OneThread {
     if (loses_signals) lose_signals(word, expected);
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == expected) {
       if (step() != PTO_STEP_ERROR) continue;
-      was_proven_ = api_->last_error(runtime_)->status == PTO_ERROR_DEADLOCK;
+      was_proven_ = api_->last_error(runtime_, nullptr) == PTO_ERROR_DEADLOCK;
       return was_proven_ ? PTO_ERROR_DEADLOCK : PTO_ERROR_ABORTED;
     }
     return PTO_OK;

@@ -89,6 +89,28 @@ typedef struct pto_device_shape {
 
 PTO_ABI_ASSERT(sizeof(pto_device_shape) == 8, "pto_device_shape");
 
+/* A file that was built for the devices of this backend. `kind` is that of its recipe: "runtime".
+ */
+typedef struct pto_artefact {
+  const char* kind;
+  const char* path;
+} pto_artefact;
+
+PTO_ABI_ASSERT(sizeof(pto_artefact) == 16, "pto_artefact");
+
+/* The variant to attach. The table lives until detach(), all other memory until attach() returns.
+ */
+typedef struct pto_attachment {
+  const pto_runtime_api* api; /* of the variant's library in the host process */
+  const char* variant;        /* the name by which users select it */
+  const pto_artefact* artefacts;
+  uint32_t num_artefacts;
+  uint32_t reserved;
+} pto_attachment;
+
+PTO_ABI_ASSERT(sizeof(pto_attachment) == 32, "pto_attachment");
+PTO_ABI_ASSERT(offsetof(pto_attachment, artefacts) == 16, "pto_attachment.artefacts");
+
 typedef struct pto_backend_api {
   uint32_t abi_version;
   uint32_t struct_size;
@@ -118,9 +140,13 @@ typedef struct pto_backend_api {
   pto_status (*load_library)(void* device, const char* path, uint64_t* library, pto_error* error);
   pto_status (*unload_library)(void* device, uint64_t library);
 
-  /* Creates an instance of the runtime; `*runtime` is its handle for the submit path. */
-  pto_status (*attach)(void* device, const pto_runtime_api* api, const pto_option* options,
-                       uint32_t num_options, void** runtime, pto_error* error);
+  /* Creates an instance of the variant, in the host process or on the device. `*table` and
+   * `*runtime` are what the core uses until detach(): the variant's own table and handle, or those
+   * of a proxy in the host process whose calls reach the variant on the device. The core reads
+   * capabilities, max_args and max_tasks from `*table`. */
+  pto_status (*attach)(void* device, const pto_attachment* attachment, const pto_option* options,
+                       uint32_t num_options, const pto_runtime_api** table, void** runtime,
+                       pto_error* error);
   void (*detach)(void* device);
 
   /* start(): begins a run. With run->library the orchestration runs on a thread of the device;

@@ -62,7 +62,8 @@ typedef struct pto_platform {
   uint32_t timing;              /* non-zero: the runtime records when each task starts and ends */
 
   /* Returns zeroed memory for the runtime's own structures, or NULL if memory is exhausted. The
-   * memory is aligned to pages and readable by host and schedulers. A page costs physical memory
+   * memory is aligned to pages. Only the code beside the variant can access it: if the variant runs
+   * on a device, the host cannot. A page costs physical memory
    * only after its first use. The runtime's destroy() must release the memory that its create()
    * reserved. */
   void* (*reserve)(void* self, size_t bytes);

@@ -13,8 +13,20 @@
  * variant without CONCURRENT_BUILD is stepped only after orchestration_done. Any thread may call
  * abort() at any time between begin and end.
  *
+ * Places: a variant runs in the host process or on the processor of a device. In the second case
+ * the backend's attach() returns the table of a proxy in the host process. The word in brackets
+ * before a function names its caller. [core] is the host process, through the table that attach()
+ * returned; a proxy passes the call on to the device, or answers it from a copy of the device's
+ * answer. [backend] is the part of the backend that runs beside the variant, in the host process or
+ * on the device, through the variant's own table; the table of a proxy need not have the function.
+ *
+ * Owners: arguments belong to the caller, who may reuse them when the call returns; begin() states
+ * the exception. No function but access_log() returns memory of the runtime: results are copied to
+ * memory of the caller. The file name of a source line is copied to pto_error, because its text
+ * lies in the library of the orchestration, which may be on the device.
+ *
  * Errors: the first one is latched; later submits are cheap no-ops that return -1, schedule_step
- * returns PTO_STEP_ERROR, and last_error() returns that first error until end(). After end() the
+ * returns PTO_STEP_ERROR, and last_error() copies that first error until end(). After end() the
  * instance is in the same state as after create().
  */
 #ifndef PTO_ABI_RUNTIME_H
@@ -67,7 +79,8 @@ typedef struct pto_kernel_entry {
 
 PTO_ABI_ASSERT(sizeof(pto_kernel_entry) == 24, "pto_kernel_entry");
 
-/* One run. All memory to which it points lives until end(). */
+/* One run. A backend that runs the variant on a device copies the run there, with the handle that
+ * the library has on the device. `ranges`, `attend` and the names of kernels stay on the host. */
 typedef struct pto_run {
   const pto_kernel_entry* kernels; /* func_ids are unique and not negative, in any order */
   uint32_t num_kernels;
@@ -119,19 +132,22 @@ typedef struct pto_runtime_api {
   uint32_t max_args; /* largest number of arguments of a task */
   int64_t max_tasks; /* 0: memory is the only limit */
 
-  /* Creates an instance. Returns PTO_ERROR_USAGE for an unknown option. */
+  /* [backend] Creates an instance. Returns PTO_ERROR_USAGE for an unknown option. */
   pto_status (*create)(const pto_platform* platform, const pto_option* options,
                        uint32_t num_options, void** runtime, pto_error* error);
-  void (*destroy)(void* runtime);
+  void (*destroy)(void* runtime); /* [backend] */
 
+  /* [backend] Begins a run. `run` and all memory to which it points live until end(). */
   pto_status (*begin)(void* runtime, const pto_run* run);
-  /* Orchestrator: calls the entry of run->library, then acts like orchestration_done. */
+  /* [backend] Orchestrator: calls the entry of run->library, then acts like orchestration_done. */
   pto_status (*orchestrate)(void* runtime);
-  /* Orchestrator: the caller has submitted all tasks; a non-zero `result` fails the run. */
+  /* [backend] Orchestrator: the caller has submitted all tasks; a non-zero `result` fails the run.
+   */
   void (*orchestration_done)(void* runtime, int32_t result);
 
-  /* Orchestrator: the submit path for callers without an orchestration library. A runtime offers
-   * submit() or, with capability TENSORS, submit_tensors(). Ids are not negative; -1 is an error.
+  /* [core] Orchestrator: the submit path for callers without an orchestration library, up to
+   * free_cluster(). A runtime offers submit() or, with capability TENSORS, submit_tensors(), which
+   * writes to the caller's tensors. Ids are not negative; -1 is an error.
    * After a proven deadlock the orchestration continues, but no kernel runs: this finds the sizes
    * that suffice. They are added to the error when the orchestration is done. */
   int64_t (*submit)(void* runtime, const pto_task* task);
@@ -147,31 +163,37 @@ typedef struct pto_runtime_api {
   int32_t (*allocate_cluster)(void* runtime, const char* file, int32_t line);
   pto_status (*free_cluster)(void* runtime, int32_t cluster);
 
-  /* Scheduler `thread`: does a bounded amount of work; returns PTO_STEP_*. */
+  /* [backend] Scheduler `thread`: does a bounded amount of work; returns PTO_STEP_*. */
   int32_t (*schedule_step)(void* runtime, uint32_t thread);
-  /* Called when every scheduler has reported idle after the last event, no core has work, no event
-   * is pending, and the orchestrator is done or in wait(). Either finds work (PTO_STEP_PROGRESS) or
-   * latches the error that explains the stall (PTO_STEP_ERROR). No other call runs at the same
-   * time. */
+  /* [backend] Called when every scheduler has reported idle after the last event, no core has work,
+   * no event is pending, and the orchestrator is done or in wait(). Either finds work
+   * (PTO_STEP_PROGRESS) or latches the error that explains the stall (PTO_STEP_ERROR). No other
+   * call runs at the same time. */
   int32_t (*stalled)(void* runtime);
-  /* May be NULL. The backend calls it at least every 50 ms while the orchestrator is in wait(), on
-   * a thread that executes no part of the run, so that the runtime can report a long wait. */
+  /* [backend] May be NULL. The backend calls it at least every 50 ms while the orchestrator is in
+   * wait(), on a thread that executes no part of the run, so that the runtime can report a long
+   * wait. */
   void (*attend)(void* runtime);
 
-  pto_status (*finalise)(void* runtime); /* copies the recorded outputs to the host */
-  void (*end)(void* runtime);            /* clears the run after success, an error or abort() */
+  /* [backend] finalise() copies the recorded outputs to the host. end() clears the run after
+   * success, an error or abort(). */
+  pto_status (*finalise)(void* runtime);
+  void (*end)(void* runtime);
   void (*abort)(void* runtime, const pto_error* cause);
-  const pto_error* (*last_error)(void* runtime); /* status PTO_OK if there is none */
+  /* [core, backend] Returns the status of the first error, PTO_OK if there is none. Copies an error
+   * to `out`, unless that is NULL. */
+  pto_status (*last_error)(void* runtime, pto_error* out);
 
-  /* Writes at most `capacity` counters and returns the number of all counters. The values stay
-   * available until the next begin. */
+  /* [core] Writes at most `capacity` counters and returns the number of all counters. The values
+   * stay available until the next begin. */
   uint32_t (*statistics)(void* runtime, pto_statistic* out, uint32_t capacity);
-  /* Writes a description of the run for a report: counts, blocked tasks and why they are blocked.
-   * Any thread may call this; during a run the text is a snapshot. Returns the written length. */
+  /* [core] Writes a description of the run for a report: counts, blocked tasks and why they are
+   * blocked. Any thread may call this; during a run the text is a snapshot, which a proxy labels
+   * as such if the device does not answer. Returns the written length. */
   size_t (*explain)(void* runtime, char* out, size_t capacity);
-  /* May be NULL: the variant keeps no log. Fills in the access log of the last run, which is empty
-   * unless pto_call_config.enable_dep_gen was set. Call it when the run has ended; the log is valid
-   * until the next begin. */
+  /* [core] May be NULL: the variant keeps no log, or the host cannot read the log on the device.
+   * Fills in the access log of the last run, which is empty unless pto_call_config.enable_dep_gen
+   * was set. Call it when the run has ended; the log is valid until the next begin. */
   void (*access_log)(void* runtime, pto_access_log* log);
 } pto_runtime_api;
 

@@ -145,7 +145,11 @@ constexpr pto_runtime_api runtime_table() {
   api.abort = [](void* runtime, const pto_error* cause) {
     instance_of<Instance>(runtime).abort(cause);
   };
-  api.last_error = [](void* runtime) { return instance_of<Instance>(runtime).last_error(); };
+  api.last_error = [](void* runtime, pto_error* out) {
+    const pto_error* error = instance_of<Instance>(runtime).last_error();
+    if (out != nullptr && error->status != PTO_OK) *out = *error;
+    return error->status;
+  };
   api.statistics = [](void* runtime, pto_statistic* out, uint32_t capacity) {
     return instance_of<Instance>(runtime).statistics(out, capacity);
   };

@@ -81,6 +81,7 @@ def _open(config: Config) -> Device:
         backend_library=str(backend.library()),
         runtime_library=str(runtime.library()),
         variant=runtime.name,
+        artefacts=[],
         number=config["device"],
         backend_options=_native_options(config, backend),
         runtime_options=_native_options(config, runtime),

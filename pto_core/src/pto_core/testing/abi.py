@@ -403,7 +403,7 @@ class RuntimeApi(Structure):
         ("finalise", CFUNCTYPE(c_int32, c_void_p)),
         ("end", CFUNCTYPE(None, c_void_p)),
         ("abort", CFUNCTYPE(None, c_void_p, POINTER(Error))),
-        ("last_error", CFUNCTYPE(c_void_p, c_void_p)),
+        ("last_error", CFUNCTYPE(c_int32, c_void_p, POINTER(Error))),
         ("statistics", CFUNCTYPE(c_uint32, c_void_p, POINTER(Statistic), c_uint32)),
         ("explain", CFUNCTYPE(c_size_t, c_void_p, c_void_p, c_size_t)),
         ("access_log", CFUNCTYPE(None, c_void_p, c_void_p)),
@@ -500,6 +500,24 @@ class DeviceShape(Structure):
     _fields_ = (("blocks", c_uint32), ("is_deterministic", c_uint32))
 
 
+class Artefact(Structure):
+    """``pto_artefact``."""
+
+    _fields_ = (("kind", c_char_p), ("path", c_char_p))
+
+
+class Attachment(Structure):
+    """``pto_attachment``."""
+
+    _fields_ = (
+        ("api", POINTER(RuntimeApi)),
+        ("variant", c_char_p),
+        ("artefacts", POINTER(Artefact)),
+        ("num_artefacts", c_uint32),
+        ("reserved", c_uint32),
+    )
+
+
 class BackendApi(Structure):
     """``pto_backend_api``."""
 
@@ -541,9 +559,10 @@ class BackendApi(Structure):
             CFUNCTYPE(
                 c_int32,
                 c_void_p,
-                POINTER(RuntimeApi),
+                POINTER(Attachment),
                 POINTER(Option),
                 c_uint32,
+                POINTER(POINTER(RuntimeApi)),
                 POINTER(c_void_p),
                 POINTER(Error),
             ),

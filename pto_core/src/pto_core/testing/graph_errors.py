@@ -229,7 +229,7 @@ def check_unsupported_scopes(runtime: RuntimeSubject) -> None:
     with Session(runtime) as session:
         session.start()
         handle = session.device.runtime_handle
-        status = runtime.native.table.scope_begin(handle, None, -1)
+        status = session.device.runtime_table.scope_begin(handle, None, -1)
         session.end()
         expect(
             status == abi.Status.UNSUPPORTED,

@@ -112,6 +112,7 @@ class NativeDevice:
         self._lost = False
         self._runtime: NativeRuntime | Any = None
         self.runtime_handle = ctypes.c_void_p()
+        self.runtime_table: abi.RuntimeApi | Any = None
         self.shape = abi.DeviceShape()
         error = abi.Error()
         native = _options(options)
@@ -209,10 +210,20 @@ class NativeDevice:
     def attach(self, runtime: Any, **options: object) -> None:
         """Attach ``runtime``: a :class:`NativeRuntime`, or an object with a ``pointer``."""
         native = _options(options)
+        table = ctypes.POINTER(abi.RuntimeApi)()
+        attachment = abi.Attachment(runtime.pointer, runtime.pointer.contents.variant)
         self._call(
-            "attach", runtime.pointer, native, len(native), ctypes.byref(self.runtime_handle)
+            "attach",
+            ctypes.byref(attachment),
+            native,
+            len(native),
+            ctypes.byref(table),
+            ctypes.byref(self.runtime_handle),
         )
         self._runtime = runtime
+        if not table:
+            raise ContractError("attach() succeeded and returned no table")
+        self.runtime_table = table.contents
 
     def detach(self) -> None:
         """Detach the runtime if one is attached."""

@@ -204,8 +204,8 @@ def check_checked_runs(runtime: RuntimeSubject) -> None:
 
 def check_statistics(runtime: RuntimeSubject) -> None:
     """Require counters with distinct names in snake case, and a text of explain(), after a run."""
-    table = runtime.native.table
     with Session(runtime) as session:
+        table = session.device.runtime_table
         run_and_verify(session, graphs.diamond())
         counters = (abi.Statistic * _STATISTICS)()
         count = table.statistics(session.device.runtime_handle, counters, _STATISTICS)

@@ -114,7 +114,7 @@ class Probe:
             "finalise": self._finalise,
             "end": lambda _handle: None,
             "abort": self._abort,
-            "last_error": lambda _handle: ctypes.addressof(self._error),
+            "last_error": self._last_error,
             "statistics": lambda _handle, _out, _capacity: 0,
             "explain": lambda _handle, _out, _capacity: 0,
         }
@@ -129,6 +129,11 @@ class Probe:
         for name, function in entries.items():
             setattr(table, name, types[name](self._guarded(name, function)))
         return table
+
+    def _last_error(self, _handle: int, out: Any) -> int:
+        if out and self._error.status != abi.Status.OK:
+            ctypes.memmove(out, ctypes.addressof(self._error), ctypes.sizeof(abi.Error))
+        return int(self._error.status)
 
     def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``function``, wrapped to record its exceptions, because ctypes would drop them."""

@@ -22,16 +22,16 @@ class Session:
 
     def __init__(self, subject: RuntimeSubject, device_id: int = 0, **options: object) -> None:
         self.subject = subject
-        self.flags = subject.native.flags
         self.device = subject.backend.open(device_id, **options)
-        table = subject.native.table
-        self._submit, self._add_edge, self._publish = table.submit, table.add_edge, table.publish
         try:
             self.kernels = subject.backend.load_recorders(self.device)
             self.device.attach(subject.native)
         except BaseException:
             self.device.close()
             raise
+        table = self.device.runtime_table
+        self.flags = abi.RuntimeFlag(table.capabilities)
+        self._submit, self._add_edge, self._publish = table.submit, table.add_edge, table.publish
 
     def __enter__(self) -> Session:
         return self
@@ -73,7 +73,7 @@ class Session:
         task.params = params
         if cluster is not None:
             task.clusters = (ctypes.c_int32 * 1)(cluster)
-        table = self.subject.native.table
+        table = self.device.runtime_table
         return int(table.submit_tensors(self.device.runtime_handle, ctypes.byref(task)))
 
     def add_edge(self, producer: int, consumer: int) -> abi.Status:
@@ -117,7 +117,7 @@ class Session:
         A scope keeps the slots of its tasks in use, so each scope has only a few tasks.
         """
         keys = [key(log.address + index) for index in range(len(producers))]
-        table, handle = self.subject.native.table, self.device.runtime_handle
+        table, handle = self.device.runtime_table, self.device.runtime_handle
         scoped = bool(self.flags & abi.RuntimeFlag.SCOPES)
         ids = []
         for index, earlier in enumerate(producers):

@@ -75,7 +75,7 @@ def check_allocated_buffers_are_apart(runtime: RuntimeSubject, seed: int | None 
 
 def _submit_scoped(session: Session, log: RecorderLog, count: int, *, scoped: bool) -> int:
     """Submit ``count`` tasks that allocate memory. Return how many of them were accepted."""
-    table, handle = session.subject.native.table, session.device.runtime_handle
+    table, handle = session.device.runtime_table, session.device.runtime_handle
     for index in range(count):
         if scoped:
             table.scope_begin(handle, None, -1)
@@ -141,7 +141,7 @@ def check_clusters(runtime: RuntimeSubject, rounds: int = 50) -> None:
         ]
         session.kernels = kernels
         session.start()
-        table, handle = runtime.native.table, session.device.runtime_handle
+        table, handle = session.device.runtime_table, session.device.runtime_handle
         clusters = []
         for _ in range(rounds):
             cluster = table.allocate_cluster(handle, None, 0)

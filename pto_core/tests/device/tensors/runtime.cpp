@@ -313,7 +313,10 @@ pto_runtime_api make_table() {
   api.abort = [](void* runtime, const pto_error*) {
     self(runtime).fail(PTO_ERROR_ABORTED, "aborted");
   };
-  api.last_error = [](void* runtime) -> const pto_error* { return &self(runtime).error; };
+  api.last_error = [](void* runtime, pto_error* out) {
+    if (out != nullptr && self(runtime).error.status != PTO_OK) *out = self(runtime).error;
+    return self(runtime).error.status;
+  };
   api.statistics = statistics;
   api.explain = [](void*, char*, size_t) { return size_t{0}; };
   return api;

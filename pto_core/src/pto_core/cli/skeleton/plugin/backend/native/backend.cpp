@@ -80,9 +80,13 @@ pto_status unload_library(void* device, uint64_t library) {
   return PTO_OK;
 }
 
-pto_status attach(void* device, const pto_runtime_api* api, const pto_option* options,
-                  uint32_t num_options, void** runtime, pto_error* error) {
-  return device_of(device).attach(*api, options, num_options, runtime, error);
+// The variant runs in this process, so the core uses its own table. A backend that runs it on the
+// processor of a device returns the table of a proxy.
+pto_status attach(void* device, const pto_attachment* attachment, const pto_option* options,
+                  uint32_t num_options, const pto_runtime_api** table, void** runtime,
+                  pto_error* error) {
+  *table = attachment->api;
+  return device_of(device).attach(*attachment->api, options, num_options, runtime, error);
 }
 
 void detach(void* device) {

@@ -66,7 +66,8 @@ void Device::start(const pto_run& run) {
   const std::lock_guard lock(abort_mutex_);
   is_in_run_ = true;
   if (status == PTO_OK) return;
-  const pto_error error = *api_->last_error(runtime_);
+  pto_error error = error_record(status, "");
+  api_->last_error(runtime_, &error);
   leave_run();
   throw Refusal{error};
 }
@@ -138,7 +139,7 @@ pto_status Device::wait_for_change(const uint32_t* word, uint32_t expected) {
   while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == expected) {
     attend();
     if (step() == PTO_STEP_ERROR) {
-      const bool is_stuck = api_->last_error(runtime_)->status == PTO_ERROR_DEADLOCK;
+      const bool is_stuck = api_->last_error(runtime_, nullptr) == PTO_ERROR_DEADLOCK;
       return is_stuck ? PTO_ERROR_DEADLOCK : PTO_ERROR_ABORTED;
     }
   }
@@ -154,9 +155,9 @@ void Device::attend() {
 }
 
 void Device::finish(pto_run_report& report) {
-  pto_error error = *api_->last_error(runtime_);
-  if (error.status == PTO_OK && api_->finalise(runtime_) != PTO_OK) {
-    error = *api_->last_error(runtime_);
+  pto_error error{};
+  if (api_->last_error(runtime_, &error) == PTO_OK && api_->finalise(runtime_) != PTO_OK) {
+    api_->last_error(runtime_, &error);
   }
   const std::lock_guard lock(abort_mutex_);
   leave_run();
