@@ -14,7 +14,7 @@ import pytest
 # The source of a complete backend; tests replace parts of it to break it.
 BACKEND = """
     from pathlib import Path
-    from pto_core.interfaces import API_VERSION, Health, KernelToolchain, Option, parse
+    from pto_core.interfaces import API_VERSION, Health, BuildRecipe, Option, parse
 
     class Fake:
         name = "{name}"
@@ -27,16 +27,16 @@ BACKEND = """
         def library(self):
             return Path({library!r})
 
-        def kernel_toolchain(self, core_type):
-            return KernelToolchain()
+        def build_recipe(self, kind):
+            return BuildRecipe()
 
         def options(self):
             return (Option("{name}.level", 3, parse.integer(0, 9), "a level", native="level"),)
 
     plugin = Fake()
 """
-RUNTIME = BACKEND.replace("KernelToolchain", "OrchestrationBuild").replace(
-    "def kernel_toolchain(self, core_type):\n            return OrchestrationBuild()",
+RUNTIME = BACKEND.replace("BuildRecipe", "OrchestrationBuild").replace(
+    "def build_recipe(self, kind):\n            return OrchestrationBuild()",
     "def device_build(self):\n            return None\n\n"
     "        def orchestration_build(self):\n            return OrchestrationBuild((), Path())\n\n"
     "        def kernel_include_dirs(self):\n            return ()",

@@ -387,12 +387,12 @@ def test_backend_that_is_not_available(case, tmp_path, monkeypatch) -> None:
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: lame\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[pto.backends]\nlame = lame:plugin\n")
     (tmp_path / "site" / "lame.py").write_text(
-        "from pto_core.interfaces import API_VERSION, Health, KernelToolchain\n"
+        "from pto_core.interfaces import API_VERSION, Health, BuildRecipe\n"
         "class Lame:\n"
         "    name = 'lame'\n    api_version = API_VERSION\n    capabilities = frozenset()\n"
         "    def health(self): return Health(False, 'no card is in it', 'buy one')\n"
         "    def library(self): return None\n"
-        "    def kernel_toolchain(self, core_type): return KernelToolchain()\n"
+        "    def build_recipe(self, kind): return BuildRecipe()\n"
         "    def options(self): return ()\n"
         "plugin = Lame()\n"
     )

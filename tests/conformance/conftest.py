@@ -22,7 +22,7 @@ LIBRARY_FLAGS = (
 
 BACKEND_MODULE = """
 from pathlib import Path
-from pto_core.interfaces import API_VERSION, Health, KernelToolchain, Option
+from pto_core.interfaces import API_VERSION, Health, BuildRecipe, Option
 
 class Chip:
     name = {name!r}
@@ -35,8 +35,8 @@ class Chip:
     def library(self):
         return Path({library!r})
 
-    def kernel_toolchain(self, core_type):
-        return KernelToolchain()
+    def build_recipe(self, kind):
+        return BuildRecipe()
 
     def options(self):
         return ()

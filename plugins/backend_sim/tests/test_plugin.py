@@ -109,14 +109,15 @@ def test_the_readme_lists_every_setting() -> None:
 
 @pytest.mark.parametrize("core_type", ["aic", "aiv"])
 def test_a_published_kernel_compiles(core_type: str, tmp_path: Path) -> None:
-    toolchain = plugin.kernel_toolchain(core_type)
+    toolchain = plugin.build_recipe(core_type)
+    assert toolchain is not None
     source = tmp_path / "kernel.cpp"
     source.write_text(KERNEL)
     compiler = os.environ.get("CXX") or shutil.which("g++") or "c++"
     subprocess.run(
         [
             *compiler.split(),
-            f"-std={toolchain.standard}",
+            f"-std={toolchain.standard or 'c++23'}",
             *toolchain.flags,
             *(f"-D{definition}" for definition in toolchain.definitions),
             source,
@@ -134,6 +135,11 @@ raise SystemExit(value.value != 42)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_an_unknown_core_type_is_refused() -> None:
-    with pytest.raises(ValueError, match="'aic' or 'aiv'"):
-        plugin.kernel_toolchain("gpu")
+def test_an_unknown_kind_of_code_is_refused() -> None:
+    with pytest.raises(ValueError, match="'gpu'; expected one of aic, aiv, orchestration"):
+        plugin.build_recipe("gpu")
+
+
+def test_a_variant_runs_in_the_host_process() -> None:
+    assert plugin.build_recipe("runtime") is None
+    assert plugin.build_recipe("orchestration") is not None

@@ -14,7 +14,7 @@ import pytest
 import pto_runtime_pto2
 from pto_core.config import load_core
 from pto_core.errors import CompileError
-from pto_core.interfaces import API_VERSION, KernelToolchain, Option, Runtime
+from pto_core.interfaces import API_VERSION, BuildRecipe, Option, Runtime
 from pto_core.toolchain import Toolchain
 from pto_runtime_pto2 import plugin
 
@@ -213,7 +213,7 @@ def test_wrong_entries_are_told_what_is_expected(build: Build, source: str) -> N
 
 def test_kernels_read_tensors_with_nothing_but_the_runtimes_headers(shared_cache: Path) -> None:
     config = load_core({"cache_dir": shared_cache}, environ={})
-    toolchain = KernelToolchain(flags=("-O2", "-fpermissive"), definitions=("__CPU_SIM",))
+    toolchain = BuildRecipe(flags=("-O2", "-fpermissive"), definitions=("__CPU_SIM",))
     library = Toolchain(config).build_kernel(
         PUBLISHED / "kernel.cpp", "aiv", toolchain, plugin.kernel_include_dirs()
     )

@@ -128,7 +128,7 @@ def test_one_broken_plugin_stops_no_other(site, native_library):
     ("member", "renamed"),
     [
         ("def library", "def librari"),
-        ("def kernel_toolchain", "def kernel_tools"),
+        ("def build_recipe", "def build_receipt"),
         ("def health", "def healthy"),
         ("def options", "def settings"),
         ("capabilities =", "abilities ="),

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pto_core.config import Config, load_core
-from pto_core.interfaces import KernelToolchain
+from pto_core.interfaces import BuildRecipe
 from pto_core.toolchain import BuildEvent, Toolchain
 
-HOST = KernelToolchain(flags=("-O1", "-fpermissive", "-w"), definitions=("__CPU_SIM",))
+HOST = BuildRecipe(flags=("-O1", "-fpermissive", "-w"), definitions=("__CPU_SIM",))
 
 
 class Bench:
@@ -32,7 +32,7 @@ class Bench:
         path.write_text(text)
         return path
 
-    def build(self, source: Path, toolchain: KernelToolchain = HOST, **settings: object) -> Path:
+    def build(self, source: Path, toolchain: BuildRecipe = HOST, **settings: object) -> Path:
         self.events.clear()
         built = Toolchain(self.config(**settings), self.events.append)
         return built.build_kernel(source, "aiv", toolchain)

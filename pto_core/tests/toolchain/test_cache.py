@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pto_core.errors import CompileError
-from pto_core.interfaces import KernelToolchain
+from pto_core.interfaces import BuildRecipe
 from pto_core.toolchain import Toolchain
 from pto_core.toolchain.cache import ArtefactCache
 from pto_core.toolchain.depfile import read_depfile
@@ -300,7 +300,7 @@ def test_many_processes_trim_and_look_up_at_once(bench, kernel) -> None:
     script = textwrap.dedent("""
         import os, sys, pathlib
         from pto_core.config import load_core
-        from pto_core.interfaces import KernelToolchain
+        from pto_core.interfaces import BuildRecipe
         from pto_core.toolchain import Toolchain
         config = load_core({"cache_dir": sys.argv[1], "cache_limit_bytes": 1}, environ={})
         for turn in range(6):
@@ -311,7 +311,7 @@ def test_many_processes_trim_and_look_up_at_once(bench, kernel) -> None:
                     pass
             toolchain = Toolchain(config)
             for source in sys.argv[2:]:
-                built = toolchain.build_kernel(pathlib.Path(source), "aiv", KernelToolchain())
+                built = toolchain.build_kernel(pathlib.Path(source), "aiv", BuildRecipe())
                 print(built.suffix)
     """)
     command = [sys.executable, "-c", script, str(bench.cache), *map(str, sources)]
@@ -331,7 +331,7 @@ def test_the_files_of_a_build_are_listed_without_those_of_the_system(bench, kern
     bench.write("parts/a.h", '#include "b.h"\n#include <vector>\n')
     source = bench.write("k.cpp", '#include "parts/a.h"\n' + kernel("B"))
     toolchain = Toolchain(bench.config())
-    request = toolchain.kernel(source, "aiv", KernelToolchain())
+    request = toolchain.kernel(source, "aiv", BuildRecipe())
     listed = {path.relative_to(bench.sources).as_posix() for path in toolchain.files_read(request)}
     assert listed == {"k.cpp", "parts/a.h", "parts/b.h"}
     bench.write("parts/b.h", '#include "gone.h"\n')

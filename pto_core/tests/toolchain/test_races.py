@@ -18,13 +18,13 @@ BUILD = """
     import sys
     from pathlib import Path
     from pto_core.config import load_core
-    from pto_core.interfaces import KernelToolchain
+    from pto_core.interfaces import BuildRecipe
     from pto_core.toolchain import Toolchain
 
     config = load_core({"cache_dir": sys.argv[1], "jobs": 2}, environ={})
     toolchain = Toolchain(config, lambda event: print(event.state, flush=True))
     sources = [Path(name) for name in sys.argv[2:]]
-    requests = [toolchain.kernel(source, "aiv", KernelToolchain()) for source in sources]
+    requests = [toolchain.kernel(source, "aiv", BuildRecipe()) for source in sources]
     print("begin", flush=True)
     for path in toolchain.build_many(requests):
         print(path)

@@ -1,11 +1,11 @@
-"""The plugin object: the path of the library, the kernel compiler, and the settings."""
+"""The plugin object: the path of the library, the build recipes, and the settings."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from pto_backend_sim.options import OPTIONS
-from pto_core.interfaces import API_VERSION, Health, KernelToolchain, Option
+from pto_core.interfaces import API_VERSION, KINDS, BuildRecipe, Health, Option
 
 _LIBRARY = Path(__file__).with_name("libpto_backend_sim.so")
 
@@ -14,6 +14,8 @@ _KERNEL_FLAGS = (
     "-O2",
     "-fPIC",
     "-fno-gnu-unique",
+    # A contracted a * b + c has other bytes, and not every machine contracts.
+    "-ffp-contract=off",
     # Hide the symbols of a statically linked C++ library (-static-libstdc++). Otherwise they mix
     # with those of another copy in the process.
     "-Wl,--exclude-libs,ALL",
@@ -35,6 +37,14 @@ _KERNEL_DEFINITIONS = (
     "__gm__=",
     "__global__=",
 )
+# Orchestrations have the flags of their variant only.
+_KERNELS = BuildRecipe(flags=_KERNEL_FLAGS, definitions=_KERNEL_DEFINITIONS)
+_RECIPES = {
+    "aic": _KERNELS,
+    "aiv": _KERNELS,
+    "orchestration": BuildRecipe(),
+    "host_orchestration": BuildRecipe(),
+}
 
 
 class Simulator:
@@ -52,11 +62,11 @@ class Simulator:
         """Return the path of the native library that exports ``pto_backend_entry``."""
         return _LIBRARY
 
-    def kernel_toolchain(self, core_type: str) -> KernelToolchain:
-        """Return the recipe that compiles kernels of either core type for the host."""
-        if core_type not in ("aic", "aiv"):
-            raise ValueError(f"core type {core_type!r}; expected 'aic' or 'aiv'")
-        return KernelToolchain(flags=_KERNEL_FLAGS, definitions=_KERNEL_DEFINITIONS)
+    def build_recipe(self, kind: str) -> BuildRecipe | None:
+        """Return the recipe for the host. The library of a variant runs as it is installed."""
+        if kind not in KINDS:
+            raise ValueError(f"the kind of code is {kind!r}; expected one of {', '.join(KINDS)}")
+        return _RECIPES.get(kind)
 
     def options(self) -> tuple[Option, ...]:
         """List the settings of the simulator."""

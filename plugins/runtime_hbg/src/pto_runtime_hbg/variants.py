@@ -83,7 +83,9 @@ class BuildGraphVariant:
         return self.settings
 
 
-host_build_graph = BuildGraphVariant("host_build_graph", frozenset({"explicit_edges"}))
+host_build_graph = BuildGraphVariant(
+    "host_build_graph", frozenset({"explicit_edges", "host_orchestration"})
+)
 aicpu_build_graph = BuildGraphVariant(
     "aicpu_build_graph", frozenset({"explicit_edges", "publish"}), settings=(BUILD_MODE,)
 )

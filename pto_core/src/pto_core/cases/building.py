@@ -13,7 +13,7 @@ from pto_core.cases.values import Tensor
 from pto_core.errors import UsageError
 from pto_core.interfaces import Backend, Runtime
 from pto_core.kernels import ChipCallable, CoreCallable, Direction
-from pto_core.toolchain import BuildRequest, Toolchain
+from pto_core.toolchain import BuildRequest, Toolchain, orchestration_recipe, recipe_of
 
 
 class Build:
@@ -35,7 +35,8 @@ class Build:
         requests = [_kernel_request(toolchain, kernel, backend, runtime) for kernel in compiled]
         if not entry.is_python:
             build = runtime.orchestration_build()
-            requests.append(toolchain.orchestration(entry.source, entry.function, build))
+            recipe = orchestration_recipe(backend, runtime)
+            requests.append(toolchain.orchestration(entry.source, entry.function, build, recipe))
         paths = toolchain.build_many(requests)
         self.precision_warnings = tuple(toolchain.precision_warnings)
         for kernel, path in zip(compiled, paths, strict=False):
@@ -84,7 +85,7 @@ def _kernel_request(
     return toolchain.kernel(
         kernel.source,
         kernel.core_type,
-        backend.kernel_toolchain(kernel.core_type),
+        recipe_of(backend, kernel.core_type),
         runtime.kernel_include_dirs(),
     )
 

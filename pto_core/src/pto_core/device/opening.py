@@ -12,6 +12,7 @@ from pto_core.config import Config, load_with_plugins
 from pto_core.device.device import Device, check_blocks, check_hazards
 from pto_core.errors import ConfigError, UnsupportedError, UsageError
 from pto_core.kernels import CallConfig
+from pto_core.toolchain import Toolchain, runtime_artefacts
 
 # The warnings about settings that were already shown in this process.
 _warned: set[str] = set()
@@ -81,7 +82,7 @@ def _open(config: Config) -> Device:
         backend_library=str(backend.library()),
         runtime_library=str(runtime.library()),
         variant=runtime.name,
-        artefacts=[],
+        artefacts=runtime_artefacts(Toolchain(config), backend, runtime),
         number=config["device"],
         backend_options=_native_options(config, backend),
         runtime_options=_native_options(config, runtime),

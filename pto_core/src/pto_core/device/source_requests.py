@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pto_core.interfaces import Backend, Runtime
 from pto_core.kernels import CoreCallable, KernelSource, OrchestrationSource
-from pto_core.toolchain import BuildRequest, Toolchain
+from pto_core.toolchain import BuildRequest, Toolchain, orchestration_recipe, recipe_of
 
 
 class SourceRequests:
@@ -24,7 +24,7 @@ class SourceRequests:
         return self._toolchain.kernel(
             kernel.binary.path,
             core,
-            self._backend.kernel_toolchain(core),
+            recipe_of(self._backend, core),
             self._runtime.kernel_include_dirs(),
             kernel.binary.options,
         )
@@ -35,6 +35,7 @@ class SourceRequests:
             source.path,
             source.function_name,
             self._runtime.orchestration_build(),
+            orchestration_recipe(self._backend, self._runtime),
             source.options,
         )
 

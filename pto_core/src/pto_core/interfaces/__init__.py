@@ -15,7 +15,7 @@ Five interfaces name the parts of the design:
 """
 
 from pto_core.interfaces import parse
-from pto_core.interfaces.backend import Backend, KernelToolchain
+from pto_core.interfaces.backend import KINDS, Backend, BuildRecipe
 from pto_core.interfaces.command import Command
 from pto_core.interfaces.link import (
     PARTS_LIMIT,
@@ -63,9 +63,11 @@ from pto_core.interfaces.transport import (
 __all__ = [
     "ABI_VERSION",
     "API_VERSION",
+    "KINDS",
     "PARTS_LIMIT",
     "Backend",
     "Buffer",
+    "BuildRecipe",
     "CaseInfo",
     "ChildEnd",
     "Command",
@@ -74,7 +76,6 @@ __all__ = [
     "Endpoint",
     "EnginePlugin",
     "Health",
-    "KernelToolchain",
     "KeyPair",
     "Link",
     "LinkLimits",

@@ -3,7 +3,7 @@
 A complete backend::
 
     from pathlib import Path
-    from pto_core.interfaces import API_VERSION, Health, KernelToolchain, Option
+    from pto_core.interfaces import API_VERSION, BuildRecipe, Health, Option
 
     class MyChip:
         name = "mychip"
@@ -16,8 +16,8 @@ A complete backend::
         def library(self) -> Path:
             return Path(__file__).with_name("libpto_backend_mychip.so")
 
-        def kernel_toolchain(self, core_type: str) -> KernelToolchain:
-            return KernelToolchain()
+        def build_recipe(self, kind: str) -> BuildRecipe | None:
+            return None if kind == "runtime" else BuildRecipe()
 
         def options(self) -> tuple[Option, ...]:
             return ()
@@ -29,27 +29,42 @@ with ``[project.entry-points."pto.backends"] mychip = "pto_backend_mychip:plugin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from pto_core.interfaces.plugin import Option, Plugin
 
+KINDS = ("aic", "aiv", "orchestration", "host_orchestration", "runtime")
+"""The kinds of code that a backend names recipes for; :meth:`Backend.build_recipe` lists them."""
+
 
 @dataclass(frozen=True)
-class KernelToolchain:
-    """The recipe that compiles a C++ kernel for one core type.
+class BuildRecipe:
+    """The recipe that compiles code of one kind to a shared library or a device binary.
 
-    ``compilers``: the commands to try in order after ``$CXX``; if empty, the host compilers.
-    ``standard``: the value of ``-std=``. ``flags``: all other flags, in order; the toolchain adds
-    the include paths of the runtime variant. The result is a shared library that exports
-    ``kernel_entry``.
+    ``compilers``: the commands to try in order. If empty, the code runs on the host: the recipe
+    uses ``$CXX`` or the host compilers, and ``-shared -fPIC`` is added to its flags. ``standard``:
+    the value of ``-std=``; None takes that of the variant for orchestrations and runtimes, and
+    c++23 for kernels. ``flags``: all other flags, in order; the toolchain adds those of the variant
+    and the include paths. ``definitions``: macros, as ``NAME`` or ``NAME=VALUE``.
+
+    ``steps``: commands that run after the compiler, such as a linker and an extractor. Each word
+    may contain ``{input}``, the result of the command before, and ``{output}``.
+    ``keeps_attributes``: whether the compiler knows the attributes of the device language, such as
+    ``[aicore]``. Otherwise they are removed from the source. ``ceilings``: for libraries that the
+    device provides, the newest version of their symbols, such as ``{"GLIBC": "2.17"}``. Code that
+    needs a newer one is refused.
     """
 
     compilers: tuple[str, ...] = ()
-    standard: str = "c++23"
+    standard: str | None = None
     flags: tuple[str, ...] = ()
     definitions: tuple[str, ...] = ()
+    steps: tuple[tuple[str, ...], ...] = ()
+    keeps_attributes: bool = False
+    ceilings: Mapping[str, str] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -63,8 +78,15 @@ class Backend(Plugin, Protocol):
     def library(self) -> Path:
         """Return the path of the native library that exports ``pto_backend_entry``."""
 
-    def kernel_toolchain(self, core_type: str) -> KernelToolchain:
-        """Return the recipe for kernels of the core type ``"aic"`` or ``"aiv"``."""
+    def build_recipe(self, kind: str) -> BuildRecipe | None:
+        """Return the recipe for code of one kind.
+
+        ``aic`` and ``aiv``: kernels for the two types of cores. ``orchestration``: an orchestration
+        that runs beside the runtime variant. ``host_orchestration``: one that runs in the host
+        process, as for ``host_build_graph``. ``runtime``: the sources of a runtime variant; None
+        if the backend runs the variant's library in the host process. Raises ValueError for
+        another kind.
+        """
 
     def options(self) -> tuple[Option, ...]:
         """List the settings of this backend."""

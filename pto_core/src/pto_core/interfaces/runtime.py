@@ -98,7 +98,8 @@ class Runtime(Plugin, Protocol):
     ``pto_runtime_entry`` receives the ``name`` of the variant and returns the table of
     ``pto/abi/runtime.h``.
 
-    The capabilities are any of ``explicit_edges``, ``publish``, ``scopes`` and ``inferred_edges``.
+    The capabilities are any of ``explicit_edges``, ``publish``, ``scopes``, ``inferred_edges`` and
+    ``host_orchestration`` (the orchestration runs in the host process, with host pointers).
     """
 
     def library(self) -> Path:

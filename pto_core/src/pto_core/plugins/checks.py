@@ -22,7 +22,7 @@ _ATTRIBUTES = {
     "observer": (),
 }
 _METHODS = {
-    "backend": ("health", "library", "kernel_toolchain", "options"),
+    "backend": ("health", "library", "build_recipe", "options"),
     "runtime": (
         *("health", "library", "device_build", "orchestration_build", "kernel_include_dirs"),
         "options",

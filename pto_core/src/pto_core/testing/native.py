@@ -82,7 +82,10 @@ class NativeBackend:
 class NativeRuntime:
     """One variant of a runtime library."""
 
-    def __init__(self, library: Path, variant: str) -> None:
+    def __init__(
+        self, library: Path, variant: str, artefacts: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        self.artefacts = artefacts
         self._library = ctypes.CDLL(str(library))
         self.pointer = self.entry(variant)
         if not self.pointer:
@@ -208,10 +211,16 @@ class NativeDevice:
         return library.value
 
     def attach(self, runtime: Any, **options: object) -> None:
-        """Attach ``runtime``: a :class:`NativeRuntime`, or an object with a ``pointer``."""
+        """Attach a :class:`NativeRuntime` or an object with ``pointer`` and ``artefacts``."""
         native = _options(options)
         table = ctypes.POINTER(abi.RuntimeApi)()
-        attachment = abi.Attachment(runtime.pointer, runtime.pointer.contents.variant)
+        built = [abi.Artefact(kind.encode(), path.encode()) for kind, path in runtime.artefacts]
+        attachment = abi.Attachment(
+            runtime.pointer,
+            runtime.pointer.contents.variant,
+            (abi.Artefact * len(built))(*built),
+            len(built),
+        )
         self._call(
             "attach",
             ctypes.byref(attachment),

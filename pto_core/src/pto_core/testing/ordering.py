@@ -23,6 +23,7 @@ CAPABILITY_FLAGS = {
     "explicit_edges": abi.RuntimeFlag.EXPLICIT_EDGES,
     "publish": abi.RuntimeFlag.PUBLISH,
     "scopes": abi.RuntimeFlag.SCOPES,
+    "host_orchestration": abi.RuntimeFlag.HOST_ORCHESTRATION,
 }
 """For each capability that a plugin may claim, the flag in its library's table."""
 

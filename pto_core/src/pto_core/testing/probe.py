@@ -92,6 +92,7 @@ class Probe:
         self._payloads: list[object] = []
         self._table = self._build_table()
         self.pointer = ctypes.pointer(self._table)
+        self.artefacts: tuple[tuple[str, str], ...] = ()
 
     def load(self, work: Iterable[Work]) -> None:
         """Set the tasks of the next run."""

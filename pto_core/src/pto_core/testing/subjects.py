@@ -11,7 +11,7 @@ from pto_core.interfaces import Backend, Runtime
 from pto_core.testing import abi
 from pto_core.testing.failure import ContractError
 from pto_core.testing.native import Kernel, NativeBackend, NativeDevice, NativeRuntime
-from pto_core.toolchain import Toolchain
+from pto_core.toolchain import Toolchain, recipe_of, runtime_artefacts
 
 _SOURCES = Path(__file__).parent / "kernels"
 
@@ -46,7 +46,7 @@ class BackendSubject:
         if key not in self._kernels:
             core_type = core.name.lower()
             self._kernels[key] = Toolchain(load_config(None)).build_kernel(
-                _SOURCES / f"{source}.cpp", core_type, self.plugin.kernel_toolchain(core_type), ()
+                _SOURCES / f"{source}.cpp", core_type, recipe_of(self.plugin, core_type), ()
             )
         return self._kernels[key]
 
@@ -71,8 +71,11 @@ class RuntimeSubject:
     def load(cls, name: str, backend: str | None = None) -> RuntimeSubject:
         """Find the variant by name. Without ``backend``, use the first healthy backend."""
         plugin = plugins.load_runtime(name)
-        native = NativeRuntime(plugin.library(), plugin.name)
-        return cls(plugin.name, plugin, native, BackendSubject.load(backend or healthy_backend()))
+        subject = BackendSubject.load(backend or healthy_backend())
+        toolchain = Toolchain(load_config(None))
+        artefacts = runtime_artefacts(toolchain, subject.plugin, plugin)
+        native = NativeRuntime(plugin.library(), plugin.name, artefacts)
+        return cls(plugin.name, plugin, native, subject)
 
 
 def healthy_backend() -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pto_core.toolchain.compilers import HOST_COMPILERS, Compiler, candidates, find_compiler
+    from pto_core.toolchain.recipes import orchestration_recipe, recipe_of, runtime_artefacts
     from pto_core.toolchain.request import BuildRequest
     from pto_core.toolchain.toolchain import KERNEL_ENTRY, BuildEvent, Toolchain
 
@@ -22,10 +23,14 @@ __all__ = [
     "Toolchain",
     "candidates",
     "find_compiler",
+    "orchestration_recipe",
+    "recipe_of",
+    "runtime_artefacts",
 ]
 
 _MODULES = {
     "compilers": ("HOST_COMPILERS", "Compiler", "candidates", "find_compiler"),
+    "recipes": ("orchestration_recipe", "recipe_of", "runtime_artefacts"),
     "request": ("BuildRequest",),
     "toolchain": ("KERNEL_ENTRY", "BuildEvent", "Toolchain"),
 }

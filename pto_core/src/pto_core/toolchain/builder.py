@@ -21,6 +21,7 @@ from pto_core.toolchain.diagnosis import (
     compile_error,
     lacks_entry,
     missing_symbol_error,
+    newer_symbol_error,
     no_space_error,
     ran_out_of_space,
 )
@@ -109,8 +110,10 @@ class Builder:
             with self._cache.scratch() as scratch:
                 started_ns = time.time_ns()
                 built = scratch / "artefact.so"
-                self._compile(request, compiler, scratch, built)
-                self._check_symbol(request, compiler, built)
+                compiled = scratch / "compiled" if request.steps else built
+                self._compile(request, compiler, scratch, compiled)
+                self._run_steps(request, compiler, scratch, compiled, built)
+                self._check_symbols(request, compiler, built)
                 read = [
                     path
                     for path in read_depfile(scratch / "read.d", request.source.parent)
@@ -139,11 +142,11 @@ class Builder:
         note_read = ("-MD", "-MT", "artefact", "-MF", str(scratch / "read.d"))
         direct = (*command, *note_read, "-o", str(built), str(unit))
         outcome: Outcome | None = None
-        if not uses_attribute(request.source.read_text(errors="replace")):
+        if request.keeps_attributes or not _uses_attribute(request):
             outcome = self._run(direct, request, scratch)
             if outcome.code == 0:
                 return
-            if "aicore" not in outcome.output:
+            if request.keeps_attributes or "aicore" not in outcome.output:
                 raise self._failure(request, compiler, outcome)
         expanded = scratch / "expanded.ii"
         preprocess = (*command, *note_read, "-E", "-o", str(expanded), str(unit))
@@ -156,6 +159,19 @@ class Builder:
         outcome = self._run(compile_, request, scratch)
         if outcome.code != 0:
             raise self._failure(request, compiler, outcome)
+
+    def _run_steps(
+        self, request: BuildRequest, compiler: Compiler, scratch: Path, compiled: Path, built: Path
+    ) -> None:
+        """Run the commands after the compiler; the last one writes ``built``."""
+        for number, step in enumerate(request.steps, 1):
+            output = built if number == len(request.steps) else scratch / f"step{number}"
+            names = {"{input}": str(compiled), "{output}": str(output)}
+            command = tuple(_replaced(word, names) for word in step)
+            outcome = self._run(command, request, scratch)
+            if outcome.code != 0:
+                raise self._failure(request, compiler, outcome)
+            compiled = output
 
     def _run(self, command: Sequence[str], request: BuildRequest, scratch: Path) -> Outcome:
         self._pause(0)
@@ -181,12 +197,20 @@ class Builder:
             return no_space_error(self._cache_dir, "the disk is full", self._free_bytes())
         return compile_error(request, compiler, outcome)
 
-    def _check_symbol(self, request: BuildRequest, compiler: Compiler, built: Path) -> None:
-        if request.required_symbol is None:
+    def _check_symbols(self, request: BuildRequest, compiler: Compiler, built: Path) -> None:
+        """Require the entry, and no symbol of a version that the device does not have."""
+        if request.required_symbol is None and not request.ceilings:
             return
         symbols = read_symbols(built)
-        if symbols is not None and request.required_symbol not in symbols.exported:
+        if symbols is None:
+            return
+        if request.required_symbol and request.required_symbol not in symbols.exported:
             raise missing_symbol_error(request, symbols.exported, compiler)
+        for symbol, version in sorted(symbols.needed.items()):
+            name, _, number = version.partition("_")
+            ceiling = dict(request.ceilings).get(name)
+            if ceiling is not None and _numbers(number) > _numbers(ceiling):
+                raise newer_symbol_error(request, symbol, version, ceiling, compiler)
 
     def _pause(self, seconds: float) -> None:
         if self._cancelled.wait(seconds) if seconds else self._cancelled.is_set():
@@ -202,6 +226,20 @@ class Builder:
             return shutil.disk_usage(self._cache_dir).free
         except OSError:
             return None
+
+
+def _uses_attribute(request: BuildRequest) -> bool:
+    return uses_attribute(request.source.read_text(errors="replace"))
+
+
+def _replaced(word: str, names: Mapping[str, str]) -> str:
+    for name, value in names.items():
+        word = word.replace(name, value)
+    return word
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split(".") if number.isdigit())
 
 
 def _unit_of(request: BuildRequest, scratch: Path) -> Path:

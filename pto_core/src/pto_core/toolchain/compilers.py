@@ -66,11 +66,12 @@ class Compiler:
 
 
 def candidates(config: Config, names: Sequence[str] = ()) -> Iterator[Compiler]:
-    """Return the usable compilers, best first: the configured one, then ``names`` or the defaults.
+    """Return the usable compilers, best first: ``names``, or the configured one and the defaults.
 
-    Raises CompileError if the configured compiler does not exist.
+    The setting ``cxx`` chooses the host compiler only, so it has no effect on ``names``. Raises
+    CompileError if the configured compiler does not exist.
     """
-    wanted = config["cxx"]
+    wanted = None if names else config["cxx"]
     if wanted:
         compiler = find_compiler(wanted, config["cache_dir"])
         if compiler is None:

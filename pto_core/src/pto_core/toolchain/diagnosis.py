@@ -83,9 +83,30 @@ def missing_symbol_error(
     )
 
 
+def newer_symbol_error(
+    request: BuildRequest, symbol: str, version: str, ceiling: str, compiler: Compiler
+) -> CompileError:
+    """Return the error for a library that needs a newer symbol than the device has."""
+    name = version.partition("_")[0]
+    return CompileError(
+        f"{request.name} needs {symbol} of version {version}, and the device has {name} up to "
+        f"{ceiling}; build it with an older compiler than {compiler.name}, or do without the "
+        "function",
+        source=str(request.source),
+        compiler=compiler.name,
+    )
+
+
 def no_compiler_error(request: BuildRequest, tried: Sequence[str]) -> CompileError:
     """Return the error for a source that no compiler on this machine accepts."""
     attempts = f"tried {', '.join(tried)}" if tried else "none was found"
+    if request.compilers:
+        return CompileError(
+            f"no compiler for the {request.kind} {request.source.name} accepts {request.standard} "
+            f"({attempts} of {', '.join(request.compilers)}); install the toolkit of the device, "
+            "or add its folder to PATH",
+            source=str(request.source),
+        )
     return CompileError(
         f"no C++ compiler here accepts {request.standard}, required by {request.name} "
         f"({attempts}); {gxx_advice(11)}, or set CXX to such a compiler",

@@ -22,7 +22,7 @@ class BuildRequest:
     """
 
     kind: str
-    """The purpose of the library in messages: ``kernel`` or ``orchestration``."""
+    """The purpose of the library in messages: ``kernel``, ``orchestration`` or ``runtime``."""
     source: Path
     standard: str
     flags: tuple[str, ...]
@@ -34,6 +34,12 @@ class BuildRequest:
     environment: tuple[tuple[str, str], ...] = field(default=())
     tile_library: Path | None = None
     """The value of ``PTO_ISA_ROOT``, for messages; ``include_dirs`` contains its folders."""
+    steps: tuple[tuple[str, ...], ...] = ()
+    """The commands after the compiler, with ``{input}`` and ``{output}`` for their files."""
+    keeps_attributes: bool = False
+    """Whether the compiler knows the attributes of the device language."""
+    ceilings: tuple[tuple[str, str], ...] = ()
+    """The newest versions of symbols of other libraries, by the name of the version."""
     fallback: BuildRequest | None = None
     """The request that is built instead if the source does not define ``entry``."""
 
@@ -77,6 +83,9 @@ class BuildRequest:
             str(self.source),
             self.unit or "",
             self.required_symbol or "",
+            *(word for step in self.steps for word in ("step", *step)),
+            "keeps attributes" if self.keeps_attributes else "",
+            *(f"{name}_{version}" for name, version in self.ceilings),
             *(f"{name}={value}" for name, value in self.environment),
         )
         return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:40]

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pto_core import log
 from pto_core.config import Config, child_environment
 from pto_core.errors import UsageError
-from pto_core.interfaces import KernelToolchain, OrchestrationBuild
+from pto_core.interfaces import BuildRecipe, DeviceBuild, OrchestrationBuild
 from pto_core.toolchain.bfloat16 import precision_warning
 from pto_core.toolchain.builder import Builder, Cancelled
 from pto_core.toolchain.cache import ArtefactCache
@@ -28,6 +29,9 @@ from pto_core.toolchain.diagnosis import (
 from pto_core.toolchain.request import BuildRequest
 
 KERNEL_ENTRY = "kernel_entry"
+RUNTIME_ENTRY = "pto_runtime_entry"
+_KERNEL_STANDARD = "c++23"
+_HOST = BuildRecipe()
 
 # Variables that affect what a compiler reads or writes, in addition to its command line.
 _COMPILER_VARIABLES = (
@@ -79,23 +83,27 @@ class Toolchain:
         self,
         source: Path,
         core_type: str,
-        toolchain: KernelToolchain,
+        recipe: BuildRecipe,
         include_dirs: Sequence[Path] = (),
     ) -> Path:
         """Build one kernel for ``core_type`` ("aic" or "aiv"); raises CompileError."""
-        return self.build_many([self.kernel(source, core_type, toolchain, include_dirs)])[0]
+        return self.build_many([self.kernel(source, core_type, recipe, include_dirs)])[0]
 
     def build_orchestration(
-        self, source: Path, entry: str | None, build: OrchestrationBuild
+        self,
+        source: Path,
+        entry: str | None,
+        build: OrchestrationBuild,
+        recipe: BuildRecipe = _HOST,
     ) -> Path:
         """Build one orchestration whose function is ``entry``; raises CompileError."""
-        return self.build_many([self.orchestration(source, entry, build)])[0]
+        return self.build_many([self.orchestration(source, entry, build, recipe)])[0]
 
     def kernel(
         self,
         source: Path,
         core_type: str,
-        toolchain: KernelToolchain,
+        recipe: BuildRecipe,
         include_dirs: Sequence[Path] = (),
         options: Sequence[str] = (),
     ) -> BuildRequest:
@@ -105,16 +113,14 @@ class Toolchain:
         """
         root = self._config["pto_isa_root"]
         tile_library = (root / "include", root / "include" / "pto") if root else ()
-        flags = (*toolchain.flags, *(f"-D{name}" for name in toolchain.definitions), *options)
-        return BuildRequest(
-            kind="kernel",
-            source=_existing(source, f"{core_type} kernel"),
-            standard=toolchain.standard,
-            flags=_shared(flags) if not toolchain.compilers else flags,
+        return self._request(
+            "kernel",
+            _existing(source, f"{core_type} kernel"),
+            recipe,
+            standard=_KERNEL_STANDARD,
+            options=options,
             include_dirs=(*tile_library, *include_dirs),
-            compilers=toolchain.compilers,
             required_symbol=KERNEL_ENTRY,
-            environment=self._compiler_variables(),
             tile_library=root,
         )
 
@@ -123,18 +129,20 @@ class Toolchain:
         source: Path,
         entry: str | None,
         build: OrchestrationBuild,
+        recipe: BuildRecipe = _HOST,
         options: Sequence[str] = (),
     ) -> BuildRequest:
         """Return the request for one orchestration, for :meth:`build_many`.
 
-        ``options``: those of the source, added to the flags.
+        ``build`` is of the runtime variant, ``recipe`` of the backend. ``options``: those of the
+        source, added to the flags.
         """
         path = _existing(source, "orchestration")
         function = entry or build.default_entry
         if not function or not function.isidentifier():
             raise UsageError(
-                f"the orchestration {path} needs a function name, but function_name is "
-                f"{function!r}; set function_name in ORCHESTRATION",
+                f"the orchestration {path} needs the name of its function, got {function!r}; "
+                "set function_name in ORCHESTRATION",
                 name="function_name",
                 value=function,
                 expected="the name of a C++ function",
@@ -147,23 +155,64 @@ class Toolchain:
                 value=str(path),
                 expected='a path without " and line breaks',
             )
-        request = BuildRequest(
-            kind="orchestration",
-            source=path,
+        request = self._request(
+            "orchestration",
+            path,
+            recipe,
             standard=build.standard,
-            flags=_shared((*build.flags, *options)),
+            flags=build.flags,
+            options=options,
             include_dirs=(path.parent, *build.include_dirs),
             unit=_unit(function, path, build),
             entry=function,
-            environment=self._compiler_variables(),
         )
         if build.default_entry is None or function == build.default_entry:
             return request
-        # The comment gives this request another cache key than a request that names the default
-        # entry.
+        # The comment makes the key differ from that of a request in which the default entry was
+        # named.
         unit = f"// instead of {function}\n{_unit(build.default_entry, path, build)}"
         fallback = replace(request, unit=unit, entry=build.default_entry)
         return replace(request, fallback=fallback)
+
+    def runtime(self, build: DeviceBuild, recipe: BuildRecipe) -> BuildRequest:
+        """Return the request for the library of a runtime variant, for :meth:`build_many`."""
+        return self._request(
+            "runtime",
+            _existing(build.sources[0], "runtime variant"),
+            recipe,
+            standard=build.standard,
+            flags=build.flags,
+            include_dirs=build.include_dirs,
+            unit="".join(f'#include "{source}"\n' for source in build.sources),
+            required_symbol=RUNTIME_ENTRY,
+        )
+
+    def _request(
+        self,
+        kind: str,
+        source: Path,
+        recipe: BuildRecipe,
+        *,
+        standard: str,
+        flags: Sequence[str] = (),
+        options: Sequence[str] = (),
+        **fields: Any,
+    ) -> BuildRequest:
+        """Return a request with the flags of the variant, then the recipe, then the source."""
+        macros = (f"-D{name}" for name in recipe.definitions)
+        joined = (*flags, *recipe.flags, *macros, *options)
+        return BuildRequest(
+            kind=kind,
+            source=source,
+            standard=recipe.standard or standard,
+            flags=joined if recipe.compilers else _shared(joined),
+            compilers=recipe.compilers,
+            steps=recipe.steps,
+            keeps_attributes=recipe.keeps_attributes,
+            ceilings=tuple(sorted(recipe.ceilings.items())),
+            environment=self._compiler_variables(),
+            **fields,
+        )
 
     def build_many(self, requests: Sequence[BuildRequest]) -> list[Path]:
         """Return the artefact of each request; build missing ones, ``jobs`` at a time.

@@ -1,8 +1,8 @@
-"""The backend ``template``: its library, its kernel compiler, and its settings."""
+"""The backend ``template``: its library, its build recipes, and its settings."""
 
 from pathlib import Path
 
-from pto_core.interfaces import API_VERSION, Health, KernelToolchain, Option, parse
+from pto_core.interfaces import API_VERSION, BuildRecipe, Health, Option, parse
 
 LIBRARY = Path(__file__).with_name("libpto_backend_template.so")
 
@@ -28,12 +28,17 @@ class TemplateBackend:
         """Return the path of the native library that exports ``pto_backend_entry``."""
         return LIBRARY
 
-    def kernel_toolchain(self, core_type: str) -> KernelToolchain:
-        """Return the recipe for a kernel: compile it for the host, without device attributes."""
-        return KernelToolchain(
-            flags=("-O2", "-Wno-attributes"),
-            definitions=("__CPU_SIM", "__aicore__=", "__gm__=", "__global__="),
-        )
+    def build_recipe(self, kind: str) -> BuildRecipe | None:
+        """Return the recipe for one kind of code: all runs on the host.
+
+        Kernels are compiled without device attributes. A variant runs as its library is installed.
+        """
+        if kind in ("aic", "aiv"):
+            definitions = ("__CPU_SIM", "__aicore__=", "__gm__=", "__global__=")
+            return BuildRecipe(
+                flags=("-O2", "-ffp-contract=off", "-Wno-attributes"), definitions=definitions
+            )
+        return None if kind == "runtime" else BuildRecipe()
 
     def options(self) -> tuple[Option, ...]:
         """List the settings; ``native`` is the name of an option in the native library."""

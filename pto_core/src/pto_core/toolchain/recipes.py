@@ -1,0 +1,48 @@
+"""Select the recipe of a backend for code of one kind, and build a runtime variant with it."""
+
+from __future__ import annotations
+
+from pto_core.errors import UnsupportedError
+from pto_core.interfaces import Backend, BuildRecipe, Runtime
+from pto_core.toolchain.toolchain import Toolchain
+
+
+def recipe_of(backend: Backend, kind: str) -> BuildRecipe:
+    """Return the recipe for ``kind``. Raises UnsupportedError if the backend has none."""
+    recipe = backend.build_recipe(kind)
+    if recipe is None:
+        raise UnsupportedError(
+            f"backend {backend.name!r} has no recipe that builds code of the kind {kind!r}; "
+            "choose another backend, or pass a binary",
+            name="kind",
+            value=kind,
+        )
+    return recipe
+
+
+def orchestration_recipe(backend: Backend, runtime: Runtime) -> BuildRecipe:
+    """Return the recipe for C++ orchestrations of a runtime variant."""
+    on_host = "host_orchestration" in runtime.capabilities
+    return recipe_of(backend, "host_orchestration" if on_host else "orchestration")
+
+
+def runtime_artefacts(
+    toolchain: Toolchain, backend: Backend, runtime: Runtime
+) -> list[tuple[str, str]]:
+    """Build the variant for the devices of the backend; return the kind and path of each artefact.
+
+    Returns an empty list if the backend runs the variant's library in the host process. Raises
+    UnsupportedError if the variant runs there only, and CompileError.
+    """
+    recipe = backend.build_recipe("runtime")
+    if recipe is None:
+        return []
+    build = runtime.device_build()
+    if build is None:
+        raise UnsupportedError(
+            f"backend {backend.name!r} runs the runtime on its device, and the runtime "
+            f"{runtime.name!r} runs in the host process only; choose another runtime",
+            name="runtime",
+            value=runtime.name,
+        )
+    return [("runtime", str(toolchain.build_many([toolchain.runtime(build, recipe)])[0]))]

@@ -1,0 +1,112 @@
+// A backend that runs the variant elsewhere: it loads the artefact that was built for its devices,
+// and returns the table of a proxy. It wraps the backend library PTO_WORKING_LIBRARY.
+//
+// The proxy has the functions that the core calls and no others. Its handle is not that of the
+// instance, and its limits are lower than those of the variant.
+#include <dlfcn.h>
+
+#include <cstring>
+#include <map>
+
+#include "pto/abi/backend.h"
+
+namespace {
+
+// The largest number of arguments of a task that the proxy accepts.
+constexpr uint32_t kMaxArgs = 12;
+
+struct Proxy {
+  const pto_runtime_api* table = nullptr;  // of the artefact
+  void* instance = nullptr;
+};
+
+const pto_backend_api* working = nullptr;
+std::map<void*, Proxy*> proxies;  // by device
+pto_runtime_api proxy_table;
+
+const Proxy& of(void* runtime) {
+  return *static_cast<Proxy*>(runtime);
+}
+
+// Calls the member function of the same name of the variant's table.
+template <auto kMember, class Result, class... Arguments>
+Result pass_on(void* runtime, Arguments... arguments) {
+  return (of(runtime).table->*kMember)(of(runtime).instance, arguments...);
+}
+
+void fill(pto_runtime_api& table, const pto_runtime_api& device) {
+  using api = pto_runtime_api;
+  table = {};
+  table.abi_version = PTO_ABI_VERSION;
+  table.struct_size = sizeof table;
+  table.variant = device.variant;
+  table.capabilities = device.capabilities;
+  table.max_args = kMaxArgs;
+  table.max_tasks = device.max_tasks;
+  table.submit = pass_on<&api::submit, int64_t, const pto_task*>;
+  table.submit_tensors = pass_on<&api::submit_tensors, int64_t, pto_tensor_task*>;
+  table.add_edge = pass_on<&api::add_edge, pto_status, int64_t, int64_t>;
+  table.publish = pass_on<&api::publish, pto_status, int64_t>;
+  table.scope_begin = pass_on<&api::scope_begin, pto_status, const char*, int32_t>;
+  table.scope_end = pass_on<&api::scope_end, pto_status>;
+  table.allocate_cluster = pass_on<&api::allocate_cluster, int32_t, const char*, int32_t>;
+  table.free_cluster = pass_on<&api::free_cluster, pto_status, int32_t>;
+  table.last_error = pass_on<&api::last_error, pto_status, pto_error*>;
+  table.statistics = pass_on<&api::statistics, uint32_t, pto_statistic*, uint32_t>;
+  table.explain = pass_on<&api::explain, size_t, char*, size_t>;
+}
+
+pto_status refuse(pto_error* error, const char* message) {
+  *error = {PTO_ERROR_LOAD, -1, -1, -1, -1, -1, 0, 0, {}, {}};
+  std::strncpy(error->message, message, sizeof error->message - 1);
+  return PTO_ERROR_LOAD;
+}
+
+pto_status attach(void* device, const pto_attachment* attachment, const pto_option* options,
+                  uint32_t count, const pto_runtime_api** table, void** runtime, pto_error* error) {
+  if (attachment->num_artefacts != 1 ||
+      std::strcmp(attachment->artefacts[0].kind, "runtime") != 0) {
+    return refuse(error, "attach() received no artefact of the kind runtime");
+  }
+  void* library = dlopen(attachment->artefacts[0].path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return refuse(error, dlerror());
+  const auto entry =
+      reinterpret_cast<pto_runtime_entry_fn>(dlsym(library, PTO_RUNTIME_ENTRY_SYMBOL));
+  pto_attachment here = *attachment;
+  here.api = entry(attachment->variant);
+  if (here.api == attachment->api) return refuse(error, "the artefact is the library of the host");
+  auto* proxy = new Proxy;
+  const pto_status status =
+      working->attach(device, &here, options, count, &proxy->table, &proxy->instance, error);
+  if (status != PTO_OK) {
+    delete proxy;
+    return status;
+  }
+  fill(proxy_table, *proxy->table);
+  proxies[device] = proxy;
+  *table = &proxy_table;
+  *runtime = proxy;
+  return PTO_OK;
+}
+
+void detach(void* device) {
+  working->detach(device);
+  delete proxies[device];
+  proxies.erase(device);
+}
+
+}  // namespace
+
+PTO_ABI_EXPORT const pto_backend_api* pto_backend_entry() {
+  static const pto_backend_api table = [] {
+    void* library = dlopen(PTO_WORKING_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    void* entry = dlsym(library, PTO_BACKEND_ENTRY_SYMBOL);
+    working = reinterpret_cast<pto_backend_entry_fn>(entry)();
+    pto_backend_api elsewhere = *working;
+    elsewhere.name = "elsewhere";
+    elsewhere.attach = attach;
+    elsewhere.detach = detach;
+    return elsewhere;
+  }();
+  return &table;
+}
