@@ -136,14 +136,14 @@ def test_what_cannot_be_waited_for_is_refused_before_the_submit(make) -> None:
     with worker.session() as s:
         for after, message in (
             ([earlier], "task 0 is not an earlier task of this run"),
-            ([None], "after has None; pass handles of tasks"),
+            ([None], "after has None; pass task handles of this Worker"),
             (7, "after is 7; pass a list of task handles"),
         ):
             with pytest.raises(UsageError, match=message):
                 s.orchestrator.submit_sub(handle, after=after)
         for producer, message in (
             (earlier, "task 0 is not an earlier task of this run"),
-            (None, "add_dep got None; pass handles of tasks"),
+            (None, "add_dep got None; pass task handles of this Worker"),
         ):
             args = TaskArgs()
             args.add_dep(producer)

@@ -352,7 +352,7 @@ class TestControl:
 
         assert child.run(control=close) is True
         assert [answer.data for answer in child.end.answers] == [b"bye"]
-        with pytest.raises(UsageError, match="has ended"):
+        with pytest.raises(UsageError, match="has already run"):
             child.run()
 
     def test_that_raises_ends_the_loop_with_it(self) -> None:
