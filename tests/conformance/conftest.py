@@ -36,7 +36,7 @@ class Chip:
         return Path({library!r})
 
     def build_recipe(self, kind):
-        return BuildRecipe()
+        return None if kind == "runtime" else BuildRecipe()
 
     def options(self):
         return ()
