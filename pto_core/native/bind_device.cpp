@@ -38,17 +38,21 @@ void bind_use(nb::class_<Device>& bound) {
           "run",
           [](Self self, const Program& program, nb::tuple arguments, nb::bytes call_config,
              std::optional<double> timeout_s, std::optional<double> task_timeout_s,
-             uint32_t hazards) {
+             uint32_t hazards, std::pair<uint64_t, uint64_t> trace_limits, nb::list traces) {
             return device(self).run(self, program, std::move(arguments), std::move(call_config),
-                                    timeout_s, task_timeout_s, hazards);
+                                    timeout_s, task_timeout_s, hazards, trace_limits, traces);
           },
           nb::arg("program"), nb::arg("arguments"), nb::arg("call_config"),
           nb::arg("timeout_s").none(), nb::arg("task_timeout_s").none(), nb::arg("hazards"),
-          nb::sig("def run(self, program: Program, arguments: tuple[typing.Any, ...], call_config: "
-                  "bytes, "
-                  "timeout_s: float | None, task_timeout_s: float | None, hazards: int) -> "
-                  "tuple[typing.Any, ...]"),
-          "Run a program; return the fields of a RunReport.")
+          nb::arg("trace_limits"), nb::arg("traces"),
+          nb::sig(
+              "def run(self, program: Program, arguments: tuple[typing.Any, ...], call_config: "
+              "bytes, "
+              "timeout_s: float | None, task_timeout_s: float | None, hazards: int, "
+              "trace_limits: tuple[int, int], traces: list[typing.Any]) -> tuple[typing.Any, ...]"),
+          "Run a program; return the fields of a RunReport. The trace is appended to `traces`, "
+          "also if "
+          "the run fails.")
       .def(
           "empty",
           [](Self self, nb::handle shape, nb::handle dtype) {

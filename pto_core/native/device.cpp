@@ -11,6 +11,7 @@
 #include "fork_count.hpp"
 #include "host_array.hpp"
 #include "run.hpp"
+#include "trace_buffer.hpp"
 
 namespace pto::core {
 namespace {
@@ -285,26 +286,70 @@ class RunGuard {
 
 }  // namespace
 
+namespace {
+
+// Return NULL for level 0.
+std::unique_ptr<TraceBuffer> make_trace(const pto_backend_api& backend, int32_t level,
+                                        std::pair<uint64_t, uint64_t> limits) {
+  if (level == 0) return nullptr;
+  if (!(backend.capabilities & PTO_BACKEND_TRACE)) {
+    raise_error("UnsupportedError", std::string("backend '") + backend.name +
+                                        "' cannot trace a run; run it without a trace");
+  }
+  return std::make_unique<TraceBuffer>(level, TraceLimits{limits.first, limits.second});
+}
+
+nb::dict kernel_names(const Run& run) {
+  nb::dict names;
+  int32_t next = 0;
+  for (const Child& child : run.program().children) {
+    names[nb::int_(child.func_id)] = nb::str(child.kernel->name.c_str());
+    next = std::max(next, child.func_id + 1);
+  }
+  // The graph assigns the numbers that follow to its other kernels.
+  for (; run.graph() != nullptr; ++next) {
+    const std::string name = run.graph()->kernel_name(next);
+    if (name.empty()) break;
+    names[nb::int_(next)] = nb::str(name.c_str());
+  }
+  return names;
+}
+
+// Return the data for pto_core.trace.trace.from_native, after execute(), also if that failed.
+nb::tuple trace_of(const Run& run, TraceBuffer& trace, uint32_t blocks) {
+  trace.finish();
+  return nb::make_tuple(trace.to_python(), kernel_names(run), blocks);
+}
+
+}  // namespace
+
 nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple arguments,
                       nb::bytes call_config, std::optional<double> timeout_s,
-                      std::optional<double> task_timeout_s, uint32_t hazards) {
+                      std::optional<double> task_timeout_s, uint32_t hazards,
+                      std::pair<uint64_t, uint64_t> trace_limits, nb::list traces) {
   require_usable();
   if (run_)
     raise_usage(
         "the device already executes a run; an orchestration cannot start another run on it");
-  RunSettings settings{{}, timeout_s, task_timeout_s, hazards};
+  RunSettings settings{{}, timeout_s, task_timeout_s, hazards, nullptr};
   if (call_config.size() != sizeof(settings.call))
     raise_usage("the size of a call configuration is " + std::to_string(sizeof(settings.call)) +
                 " bytes");
   std::memcpy(&settings.call, call_config.c_str(), sizeof(settings.call));
+  std::unique_ptr<TraceBuffer> trace =
+      make_trace(*backend_, settings.call.enable_l2_swimlane, trace_limits);
+  if (trace) settings.trace = trace->trace();
   auto run = std::make_unique<Run>(*this, self, program, std::move(arguments), settings);
   RunGuard guard(run_, run_thread_, run.get());
   try {
     nb::tuple report = run->execute();
+    if (trace) traces.append(trace_of(*run, *trace, blocks_of(settings.call)));
     return report;
   } catch (...) {
+    if (trace) traces.append(trace_of(*run, *trace, blocks_of(settings.call)));
     // A kernel that never returns may still use the device and the data of the run, so keep both.
     if (is_lost_) {
+      trace.release();
       Py_INCREF(self.ptr());
       run.release()->leave_behind();
     }

@@ -82,6 +82,7 @@ void Run::start() {
   run_.config = &settings_.call;
   run_.attend = [](void* run) { static_cast<Run*>(run)->attend(); };
   run_.attend_context = this;
+  run_.trace = settings_.trace;
   {
     ReleasedGil released;
     status_ = device_.backend()->start(device_.handle(), &run_, &error_);

@@ -26,6 +26,7 @@ struct RunSettings {
   std::optional<double> timeout_s;       // time limit of the run
   std::optional<double> task_timeout_s;  // time limit of each task on a core
   uint32_t hazards;                      // PTO_HAZARDS_*
+  pto_run_trace* trace;                  // NULL if the run is not traced; outlives the run
 };
 
 class Run {

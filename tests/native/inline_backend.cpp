@@ -125,10 +125,11 @@ pto_status open(int32_t, const pto_option*, uint32_t count, void** out, pto_devi
   auto* device = new Device;
   device->topology = {device->kBlocks, device->kCores, 1, 0, {{{(1u << device->kCores) - 1}}}, {}};
   std::memset(device->topology.core_type + device->kBlocks, PTO_CORE_AIV, device->kAiv);
-  device->platform = pto_platform(
-      PTO_ABI_VERSION, sizeof(pto_platform), device, &device->topology, 0, 0, 0, 0, reserve, unmap,
-      zero, allocate<true>, release, allocate<false>, copy_in, copy_out, succeed, succeed, succeed,
-      refuse, resolve, dispatch, poll, fault, skip, schedule, skip, now, skip, skip, skip);
+  device->platform =
+      pto_platform(PTO_ABI_VERSION, sizeof(pto_platform), device, &device->topology, 0, 0, 0, 0,
+                   PTO_CLOCK_NOW, 0, nullptr, nullptr, reserve, unmap, zero, allocate<true>,
+                   release, allocate<false>, copy_in, copy_out, succeed, succeed, succeed, refuse,
+                   resolve, dispatch, poll, fault, skip, schedule, skip, now, skip, skip, skip);
   return *shape = {Device::kBlocks, 0}, *out = device, PTO_OK;
 }
 

@@ -47,6 +47,7 @@ pto_status Cores::open(pto_error* error) {
 }
 
 void Cores::reset(const pto_topology& topology) noexcept {
+  is_observed_ = timing_ || tracer_.has_tasks();
   for (uint32_t i = 0; i < topology.cores; ++i) {
     Core& core = cores_[i];
     const uint32_t sequence = core.data_main_base.load(std::memory_order_relaxed);
@@ -72,13 +73,11 @@ void Cores::dispatch(const pto_dispatch& dispatch) noexcept {
   core.data_main_base.store(sequence, std::memory_order_release);
 }
 
-void Cores::execute(uint32_t index, pto_activity_slot& slot) noexcept {
+void Cores::execute(uint32_t index, pto_activity_slot& slot, uint32_t worker) noexcept {
   Core& core = cores_[index];
   note_kernel(slot, *core.payload, index);
-  if (timing_) {
-    const uint64_t start = clock_ns();
-    call(core, index);
-    core.busy_ns += clock_ns() - start;
+  if (is_observed_) {
+    call_observed(core, index, worker);
   } else {
     call(core, index);
   }
@@ -91,6 +90,14 @@ void Cores::execute(uint32_t index, pto_activity_slot& slot) noexcept {
 
 bool Cores::calls_back(uint32_t index) const noexcept {
   return kernel_of(cores_[index]).function == nullptr;
+}
+
+void Cores::call_observed(Core& core, uint32_t index, uint32_t worker) noexcept {
+  const uint64_t start = timing_ ? clock_ns() : 0;
+  tracer_.start_kernel(worker, *core.payload, index);
+  call(core, index);
+  tracer_.end_kernel(worker, *core.payload, index);
+  if (timing_) core.busy_ns += clock_ns() - start;
 }
 
 void Cores::call(Core& core, uint32_t index) noexcept {

@@ -15,6 +15,7 @@
 #include "pto/abi/backend.h"
 #include "pto/abi/payload.h"
 #include "pto/abi/topology.h"
+#include "run/tracer.hpp"
 
 namespace pto::sim {
 
@@ -35,7 +36,8 @@ constexpr uint32_t next_sequence(uint32_t sequence) noexcept {
 
 class Cores {
  public:
-  Cores(DeviceMemory& memory, bool timing) noexcept : memory_(memory), timing_(timing) {}
+  Cores(DeviceMemory& memory, Tracer& tracer, bool timing) noexcept
+      : memory_(memory), tracer_(tracer), timing_(timing) {}
   Cores(const Cores&) = delete;
   Cores& operator=(const Cores&) = delete;
   ~Cores();
@@ -63,7 +65,8 @@ class Cores {
     const uint32_t sequence = core.data_main_base.load(std::memory_order_acquire);
     core.cond.store(sequence, std::memory_order_relaxed);
   }
-  void execute(uint32_t core, pto_activity_slot& slot) noexcept;
+  // `worker` is the number of the calling thread, which selects its track.
+  void execute(uint32_t core, pto_activity_slot& slot, uint32_t worker) noexcept;
   // Whether the kernel of the core is a callback, not a function of a library.
   bool calls_back(uint32_t core) const noexcept;
 
@@ -75,12 +78,15 @@ class Cores {
 
  private:
   void call(Core& core, uint32_t index) noexcept;
+  void call_observed(Core& core, uint32_t index, uint32_t worker) noexcept;
   void call_back(Core& core, uint32_t index) noexcept;
   void check_buffers(Core& core, uint32_t index) noexcept;
   void complete_fault(Core& core, uint32_t index) noexcept;
 
   DeviceMemory& memory_;
+  Tracer& tracer_;
   const bool timing_;
+  bool is_observed_ = false;  // whether this run times or records kernels; set between runs
   uint32_t capabilities_ = 0;
   std::array<Core, PTO_MAX_CORES> cores_{};
   char* payloads_ = nullptr;  // a sparse mapping that contains a payload buffer for each core

@@ -21,8 +21,8 @@ Device::Device(int32_t id, const Options& options)
       options_(options),
       process_(getpid()),
       memory_(options.check),
-      cores_(memory_, options.timing),
-      run_(cores_, options.mode == Mode::deterministic) {}
+      cores_(memory_, tracer_, options.timing),
+      run_(cores_, tracer_, options.mode == Mode::deterministic) {}
 
 Device::~Device() = default;
 
@@ -32,6 +32,8 @@ pto_status Device::open(pto_error* error) {
   status = cores_.open(error);
   if (status != PTO_OK) return status;
   const bool threads = options_.mode == Mode::threads;
+  tracer_.table() = make_platform(*this, !threads, options_.check, options_.timing);
+  tracer_.open();
   status = activity_.open(options_.activity_fd, id_, threads ? options_.workers : 1, error);
   if (status != PTO_OK) return status;
   install_crash_handler();
@@ -92,10 +94,8 @@ pto_status Device::attach(const pto_attachment& attachment, const pto_option* op
                 "install matching versions",
                 api->variant, api->abi_version, PTO_ABI_VERSION);
   }
-  platform_ =
-      make_platform(*this, options_.mode == Mode::deterministic, options_.check, options_.timing);
   run_.attach(api, nullptr, make_topology(options_.blocks, 1));
-  const pto_status status = api->create(&platform_, options, num_options, &runtime_, error);
+  const pto_status status = api->create(&tracer_.table(), options, num_options, &runtime_, error);
   if (status != PTO_OK) {
     memory_.end_runtime();
     return status;
@@ -133,6 +133,7 @@ pto_status Device::start(const pto_run* run, pto_error* error) {
 
 pto_status Device::begin(const RunShape& shape, pto_error* error) {
   memory_.begin_run();
+  tracer_.set_trace(graph_.trace);
   run_.prepare(shape, graph_.library != 0);
   run_.set_attendant(graph_.library == 0 ? graph_.attend : nullptr, graph_.attend_context);
   clear(cause_);
@@ -169,6 +170,7 @@ pto_status Device::finish(pto_run_report* report, pto_error* error) {
     if (status != PTO_OK) latched(status, error);
   }
   if (report != nullptr) fill_report(*report);
+  tracer_.finish(graph_.trace);
   forget_run();
   return status;
 }
@@ -290,6 +292,7 @@ void Device::forget_run() {
   memory_.end_run();
   loader_.end_run();
   graph_ = {};
+  tracer_.set_trace(nullptr);
   run_.forget();
 }
 

@@ -84,6 +84,7 @@ class Device {
   const int32_t id_;
   const Options options_;
   const pid_t process_;
+  Tracer tracer_;
   DeviceMemory memory_;
   Loader loader_;
   ActivityPage activity_;
@@ -91,7 +92,6 @@ class Device {
   Run run_;
   std::unique_ptr<Engine> engine_;
 
-  pto_platform platform_{};
   const pto_runtime_api* api_ = nullptr;
   void* runtime_ = nullptr;
   pto_run graph_{};  // current run, between start and finish

@@ -18,6 +18,7 @@ TESTS = (
     "parts_test",
     "rings_test",
     "threads_test",
+    "trace_test",
 )
 
 

@@ -234,8 +234,8 @@ def test_a_config_is_a_call_config(device: Device, config: Any) -> None:
 
 
 def test_a_diagnostic_is_refused(device: Device) -> None:
-    config = CallConfig(enable_scope_stats=1, output_prefix="x")
-    with pytest.raises(UnsupportedError, match="enable_scope_stats=1 is not implemented yet"):
+    config = CallConfig(enable_pmu=1, output_prefix="x")
+    with pytest.raises(UnsupportedError, match="enable_pmu=1 is not implemented yet"):
         device.run(lambda rt: None, config=config)
 
 

@@ -13,7 +13,7 @@ INCLUDE = SOURCES.parent / "include"
 TESTS = tuple(sorted(path.stem for path in SOURCES.glob("*_test.cpp")))
 THREADED = (
     *("bell_test", "bell_watch_test", "progress_table_test", "child_end_test"),
-    *("control_frames_test", "deadlock_test", "driver_test"),
+    *("control_frames_test", "deadlock_test", "driver_test", "trace_ring_test"),
     "run_end_test",
 )
 AICPU_FLAGS = (

@@ -34,7 +34,7 @@ class Engine {
   virtual void wait_for_word(const uint32_t* word, uint32_t expected) = 0;
   virtual void notify() = 0;
   virtual void yield(uint32_t point) = 0;
-  virtual void trace(uint32_t event, uint64_t a, uint64_t b) = 0;
+  virtual void order(uint32_t event, uint64_t a, uint64_t b) = 0;
   virtual uint64_t trace_hash() const = 0;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "engine/signals.hpp"
 
@@ -194,6 +195,9 @@ void Pool::work(Worker& worker) noexcept {
   while (!closing_.load(std::memory_order_acquire)) {
     if (run_.running()) {
       enter(bit(worker.index));
+      if (worker.parked_at != 0 && run_.running()) {
+        run_.tracer().record_park(worker.index, std::exchange(worker.parked_at, 0));
+      }
       serve(worker, {});
       leave(bit(worker.index));
       backoff.reset();
@@ -265,6 +269,7 @@ void Pool::sleep(Worker& worker, const Until& until) noexcept {
     worker.sleeping.store(0, std::memory_order_relaxed);
     return;
   }
+  worker.parked_at = run_.tracer().clock();
   // The waking thread clears this worker's bit in parked_, and then this word.
   while (worker.sleeping.load(std::memory_order_acquire) == 1) park(worker.sleeping, 1);
 }

@@ -55,7 +55,7 @@ class Pool final : public Engine {
   void wait_for_word(const uint32_t* word, uint32_t expected) override;
   void notify() override;
   void yield(uint32_t) override {}
-  void trace(uint32_t, uint64_t, uint64_t) override {}
+  void order(uint32_t, uint64_t, uint64_t) override {}
   uint64_t trace_hash() const override { return 0; }
 
  private:
@@ -72,6 +72,7 @@ class Pool final : public Engine {
     uint32_t short_batches = 0;
     bool calls_back = false;  // whether the last batch of several cores ran callbacks
     uint32_t rounds = 0;
+    uint64_t parked_at = 0;  // clock of the trace when it last fell asleep; 0 once it is recorded
     CrashNote note;
     std::thread thread;
   };

@@ -127,7 +127,7 @@ void Pool::run_batch(Worker& worker) noexcept {
 void Pool::run_core(Worker& worker, uint32_t core) noexcept {
   Cores& cores = run_.cores();
   cores.acknowledge(core);
-  cores.execute(core, activity_.slot(worker.index));
+  cores.execute(core, activity_.slot(worker.index), worker.index);
   if (!worker.long_kernels && !worker.calls_back) return;
   // Let an idle worker complete the task, because the next round of this worker may start much
   // later.

@@ -148,9 +148,9 @@ void Stepper::give_turn() noexcept {
   unpark(turn_);
 }
 
-void Stepper::trace(uint32_t event, uint64_t a, uint64_t b) {
+void Stepper::order(uint32_t event, uint64_t a, uint64_t b) {
   take_turn();
-  run_.trace().add(event, a, b);
+  run_.tracer().order().add(event, a, b);
 }
 
 void Stepper::yield(uint32_t point) {
@@ -159,7 +159,7 @@ void Stepper::yield(uint32_t point) {
   const uint32_t wanted = random_.below(kMostStepsAtYield + 1);
   uint32_t stepped = 0;
   while (stepped < wanted && run_.running() && step_one()) ++stepped;
-  run_.trace().add(BackendEvent::yield, point, stepped);
+  run_.tracer().order().add(BackendEvent::yield, point, stepped);
 }
 
 // Takes one step of any agent, or proves that no agent can take one. Returns false if only the
@@ -174,6 +174,7 @@ bool Stepper::step_one() noexcept {
   const uint32_t prompt = (schedulers + count(choice.prompt)) * kPromptWeight;
   const uint32_t total = prompt + count(choice.lagging);
   if (total == 0) return false;
+  run_.tracer().count_step();
   uint32_t chosen = random_.below(total);
   const bool is_lagging = chosen >= prompt;
   chosen = is_lagging ? chosen - prompt : chosen / kPromptWeight;
@@ -229,15 +230,15 @@ void Stepper::step_core(uint32_t core) noexcept {
   if (contains(dispatched_, core)) {
     remove(dispatched_, core);
     insert(acknowledged_, core);
-    run_.trace().add(BackendEvent::acknowledge, core, cores.task(core));
+    run_.tracer().order().add(BackendEvent::acknowledge, core, cores.task(core));
     cores.acknowledge(core);
     return;
   }
   remove(acknowledged_, core);
-  run_.trace().add(BackendEvent::finish, core, cores.task(core));
+  run_.tracer().order().add(BackendEvent::finish, core, cores.task(core));
   const CrashNote* before = crash_note();
   set_crash_note(&note_);
-  cores.execute(core, activity_.slot(0));
+  cores.execute(core, activity_.slot(0), 0);
   set_crash_note(before);
 }
 

@@ -45,8 +45,8 @@ class Stepper final : public Engine {
   void wait_for_word(const uint32_t* word, uint32_t expected) override;
   void notify() override {}
   void yield(uint32_t point) override;
-  void trace(uint32_t event, uint64_t a, uint64_t b) override;
-  uint64_t trace_hash() const override { return run_.trace().hash(); }
+  void order(uint32_t event, uint64_t a, uint64_t b) override;
+  uint64_t trace_hash() const override { return run_.tracer().order().hash(); }
 
  private:
   // The agents that can be stepped: schedulers (a bit for each thread), and cores. Lagging cores

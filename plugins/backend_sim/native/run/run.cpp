@@ -15,7 +15,7 @@ void Run::prepare(const RunShape& shape, bool with_library) noexcept {
   topology_ = shape.topology;
   shares_thread_.store(shape.shares_thread, std::memory_order_relaxed);
   cores_.reset(topology_);
-  trace_.reset();
+  tracer_.order().reset();
   orchestrator_.reset();
   for (Scheduler& scheduler : schedulers_) scheduler.reset();
   const bool concurrent = (api_->capabilities & PTO_RUNTIME_CONCURRENT_BUILD) != 0;
@@ -29,6 +29,7 @@ void Run::prepare(const RunShape& shape, bool with_library) noexcept {
   built_ns_.store(0, std::memory_order_relaxed);
   ended_ns_.store(0, std::memory_order_relaxed);
   started_ns_ = clock_ns();
+  tracer_.begin_build();
 }
 
 void Run::end(Ending ending) noexcept {
@@ -46,8 +47,10 @@ bool Run::close(Number number) noexcept {
 }
 
 void Run::orchestrate() noexcept {
+  tracer_.begin_build();
   if (api_->orchestrate(runtime_) != PTO_OK) end(Ending::failure);
   built_ns_.store(clock_ns(), std::memory_order_relaxed);
+  tracer_.end_build();
   gate_open_.store(true, std::memory_order_seq_cst);
   orchestrator_.finish();
 }
@@ -55,6 +58,7 @@ void Run::orchestrate() noexcept {
 void Run::orchestration_done(int32_t result) noexcept {
   api_->orchestration_done(runtime_, result);
   built_ns_.store(clock_ns(), std::memory_order_relaxed);
+  tracer_.end_build();
   gate_open_.store(true, std::memory_order_seq_cst);
   orchestrator_.finish();
 }
@@ -65,7 +69,8 @@ int32_t Run::step(uint32_t thread) noexcept {
     first_step_ns_.compare_exchange_strong(unset, clock_ns(), std::memory_order_relaxed);
   }
   const int32_t result = api_->schedule_step(runtime_, thread);
-  if (deterministic_) trace_.add(BackendEvent::step, thread, static_cast<uint64_t>(result));
+  if (deterministic_)
+    tracer_.order().add(BackendEvent::step, thread, static_cast<uint64_t>(result));
   if (result == PTO_STEP_ERROR) end(Ending::failure);
   if (result != PTO_STEP_DONE) return result;
   schedulers_[thread].done = true;
@@ -100,7 +105,7 @@ Stall Run::resolve_stall() noexcept {
   }
   const int32_t result = api_->stalled(runtime_);
   orchestrator_.leave_wait();
-  if (deterministic_) trace_.add(BackendEvent::stalled, static_cast<uint64_t>(result));
+  if (deterministic_) tracer_.order().add(BackendEvent::stalled, static_cast<uint64_t>(result));
   if (result != PTO_STEP_PROGRESS) end(Ending::failure);
   wake_all();
   return Stall::moved;
@@ -108,12 +113,13 @@ Stall Run::resolve_stall() noexcept {
 
 void Run::dispatch(uint32_t thread, const pto_dispatch* batch, uint32_t count) noexcept {
   Scheduler& scheduler = schedulers_[thread];
+  if (tracer_.has_tasks()) tracer_.record_dispatches(thread, batch, count);
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t core = batch[i].core;
     cores_.dispatch(batch[i]);
     insert(scheduler.in_flight, core);
     insert(scheduler.dispatched, core);
-    if (deterministic_) trace_.add(BackendEvent::dispatch, core, batch[i].payload->task);
+    if (deterministic_) tracer_.order().add(BackendEvent::dispatch, core, batch[i].payload->task);
   }
 }
 
@@ -126,7 +132,7 @@ void Run::poll(uint32_t thread, pto_poll_result* result) noexcept {
     insert(result->done, core);
     if (cores_.faulted(core)) insert(result->faulted, core);
     remove(scheduler.in_flight, core);
-    if (deterministic_) trace_.add(BackendEvent::poll, core, thread);
+    if (deterministic_) tracer_.order().add(BackendEvent::poll, core, thread);
   }
 }
 

@@ -13,7 +13,7 @@
 #include "pto/abi/runtime.h"
 #include "run/orchestrator.hpp"
 #include "run/scheduler.hpp"
-#include "run/trace.hpp"
+#include "run/tracer.hpp"
 #include "shape.hpp"
 
 namespace pto::sim {
@@ -25,7 +25,8 @@ enum class Stall { not_stalled, moved };
 
 class Run {
  public:
-  Run(Cores& cores, bool deterministic) noexcept : cores_(cores), deterministic_(deterministic) {}
+  Run(Cores& cores, Tracer& tracer, bool deterministic) noexcept
+      : cores_(cores), tracer_(tracer), deterministic_(deterministic) {}
 
   // prepare() replaces this topology by that of the run.
   void attach(const pto_runtime_api* api, void* runtime, const pto_topology& topology) noexcept;
@@ -73,7 +74,7 @@ class Run {
   Scheduler& scheduler(uint32_t thread) noexcept { return schedulers_[thread]; }
   Orchestrator& orchestrator() noexcept { return orchestrator_; }
   Cores& cores() noexcept { return cores_; }
-  Trace& trace() noexcept { return trace_; }
+  Tracer& tracer() noexcept { return tracer_; }
   const pto_topology& topology() const noexcept { return topology_; }
 
   // Whether the runtime must still be notified of an abort, because the run or its orchestration is
@@ -119,6 +120,7 @@ class Run {
   bool all_idle() noexcept;
 
   Cores& cores_;
+  Tracer& tracer_;
   void (*attend_)(void*) = nullptr;
   void* attend_context_ = nullptr;
   const bool deterministic_;
@@ -135,7 +137,6 @@ class Run {
   uint64_t started_ns_ = 0;
   std::atomic<uint64_t> built_ns_{0};
   std::atomic<uint64_t> ended_ns_{0};
-  Trace trace_;  // deterministic mode only
   Orchestrator orchestrator_;
   std::array<Scheduler, PTO_MAX_AICPU_THREADS> schedulers_;
 };

@@ -158,7 +158,7 @@ const pto_backend_api table = {
     sizeof(pto_backend_api),
     "a2a3sim",
     PTO_BACKEND_THREADS | PTO_BACKEND_DETERMINISTIC | PTO_BACKEND_CHECKING | PTO_BACKEND_CALLBACKS |
-        PTO_BACKEND_SAME_PROCESS | PTO_BACKEND_TRACE_HASH,
+        PTO_BACKEND_SAME_PROCESS | PTO_BACKEND_TRACE_HASH | PTO_BACKEND_TRACE,
     0,
     open,
     close,

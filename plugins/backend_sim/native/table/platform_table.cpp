@@ -7,6 +7,10 @@
 #include <cstdio>
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "device.hpp"
 #include "table/guard.hpp"
 #include "table/json_line.hpp"
@@ -151,8 +155,8 @@ void yield(void* self, uint32_t point) {
   device_of(self).engine().yield(point);
 }
 
-void trace(void* self, uint32_t event, uint64_t a, uint64_t b) {
-  device_of(self).engine().trace(event, a, b);
+void order(void* self, uint32_t event, uint64_t a, uint64_t b) {
+  device_of(self).engine().order(event, a, b);
 }
 
 void log(void* self, int32_t level, const char* message) {
@@ -166,6 +170,20 @@ void log(void* self, int32_t level, const char* message) {
   }
 }
 
+// The cheapest clock that all processors of this machine share.
+uint32_t fastest_clock() noexcept {
+#if defined(__x86_64__)
+  constexpr unsigned kPowerManagement = 0x80000007, kInvariantTsc = 1u << 8;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool is_known = __get_cpuid(kPowerManagement, &a, &b, &c, &d) != 0;
+  return is_known && (d & kInvariantTsc) != 0 ? PTO_CLOCK_TSC : PTO_CLOCK_NOW;
+#elif defined(__aarch64__)
+  return PTO_CLOCK_CNTVCT;
+#else
+  return PTO_CLOCK_NOW;
+#endif
+}
+
 }  // namespace
 
 pto_platform make_platform(Device& device, bool deterministic, bool checking,
@@ -176,7 +194,7 @@ pto_platform make_platform(Device& device, bool deterministic, bool checking,
   table.self = &device;
   table.topology = &device.run().topology();
   table.deterministic = deterministic;
-  table.tracing = deterministic;
+  table.clock = deterministic ? uint32_t{PTO_CLOCK_STEPS} : fastest_clock();
   table.checking = checking;
   table.timing = timing;
   table.reserve = reserve;
@@ -200,7 +218,7 @@ pto_platform make_platform(Device& device, bool deterministic, bool checking,
   table.notify = notify;
   table.now = now;
   table.yield = yield;
-  table.trace = trace;
+  table.order = order;
   table.log = log;
   return table;
 }

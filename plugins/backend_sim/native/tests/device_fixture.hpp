@@ -95,6 +95,7 @@ struct Fixture {
     graph.ranges = ranges.data();
     graph.num_ranges = static_cast<uint32_t>(ranges.size());
     graph.attend = attend;
+    graph.trace = trace;
     graph.attend_context = attend_context;
     return api->start(device, &graph, &error);
   }
@@ -114,6 +115,7 @@ struct Fixture {
   pto_call_config config{};
   std::vector<pto_host_range> ranges;
   void (*attend)(void*) = nullptr;
+  pto_run_trace* trace = nullptr;
   void* attend_context = nullptr;
   uint64_t argument = 0;
   pto_run graph{};

@@ -97,7 +97,8 @@ TEST(registers_follow_the_protocol) {
   CHECK_EQUAL(next_sequence(PTO_SEQUENCE_MAX), 1u);
 
   DeviceMemory memory(false);
-  Cores cores(memory, false);
+  Tracer tracer;
+  Cores cores(memory, tracer, false);
   CHECK_EQUAL(cores.open(nullptr), PTO_OK);
   cores.reset(make_topology(24, 3));
   ActivityPage activity;
@@ -122,7 +123,7 @@ TEST(registers_follow_the_protocol) {
     CHECK(!cores.finished(71));
     cores.acknowledge(71);
     CHECK(!cores.finished(71));
-    cores.execute(71, activity.slot(0));
+    cores.execute(71, activity.slot(0), 0);
     CHECK(cores.finished(71));
     CHECK(!cores.faulted(71));
     CHECK_EQUAL(result, 42);

@@ -135,7 +135,7 @@ int64_t Runtime::submit(const pto_task& given) {
   }
   // Trace after the lock is released: in deterministic mode the thread that has the turn may need
   // the lock.
-  pto_trace(&platform_, PTO_TRACE_SUBMIT, static_cast<uint64_t>(id),
+  pto_trace(&platform_, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_SUBMIT, static_cast<uint64_t>(id),
             static_cast<uint64_t>(given.func_id));
   return id;
 }

@@ -67,7 +67,7 @@ int64_t Graph::add_task(const pto_task& task) {
   record.published = 0;
   record.start_time = record.end_time = 0;
   task_count_.store(id + 1, std::memory_order_release);
-  pto_trace(context_.platform, PTO_TRACE_SUBMIT, static_cast<uint64_t>(id),
+  pto_trace(context_.platform, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_SUBMIT, static_cast<uint64_t>(id),
             static_cast<uint64_t>(task.func_id));
   return id;
 }
@@ -100,7 +100,7 @@ pto_status Graph::add_edge(int64_t from, int64_t to) {
     return ++edges_to_completed_, PTO_OK;  // `from` completed between the load and the exchange
   }
   ++edges_;
-  pto_trace(context_.platform, PTO_TRACE_EDGE, static_cast<uint64_t>(from),
+  pto_trace(context_.platform, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_EDGE, static_cast<uint64_t>(from),
             static_cast<uint64_t>(to));
   return PTO_OK;
 }

@@ -49,7 +49,8 @@ void Instance::orchestration_done(int32_t result) {
 
 pto_status Instance::publish(int64_t task) {
   if (graph_.publish(task)) {
-    pto_trace(context_.platform, PTO_TRACE_READY, static_cast<uint64_t>(task), 0);
+    pto_trace(context_.platform, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_READY,
+              static_cast<uint64_t>(task), 0);
     scheduler_.admit(static_cast<int32_t>(task));
   }
   if (graph_.rules().concurrent) pto_yield(context_.platform, PTO_YIELD_SUBMIT);

@@ -1,5 +1,7 @@
 #include "scheduler.hpp"
 
+#include "pto/engine/phase_clock.hpp"
+
 namespace pto::build_graph {
 
 bool Scheduler::create() {
@@ -70,8 +72,11 @@ void Scheduler::admit(int32_t task) {
 void Scheduler::build_done() {
   if (!graph_.rules().concurrent && !context_.latch.is_set()) {
     bool has_room = true;
-    graph_.for_each_seed(
-        [&](int32_t task, uint32_t type) { has_room &= admitted_[type].stage(task); });
+    graph_.for_each_seed([&](int32_t task, uint32_t type) {
+      pto_record(context_.platform, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_READY,
+                 static_cast<uint64_t>(task), 0);
+      has_room &= admitted_[type].stage(task);
+    });
     if (!has_room) {
       context_.fail({PTO_ERROR_MEMORY},
                     "no memory to queue the tasks that are ready at the start; "
@@ -86,10 +91,14 @@ int32_t Scheduler::step(uint32_t thread) {
   if (context_.latch.is_set()) return PTO_STEP_ERROR;
   if (!graph_.rules().concurrent && !is_build_done()) return PTO_STEP_IDLE;
   Lane& lane = lanes_[thread];
+  engine::PhaseClock phases(context_.platform, thread);
   const uint32_t before = lane.in_flight;
   if (before > 0) collect(lane);
-  const bool has_completed = lane.in_flight != before;
+  const uint32_t completed = before - lane.in_flight;
+  const bool has_completed = completed > 0;
+  phases.end(PTO_TRACE_COLLECT, completed);
   const uint32_t dispatched = fill_cores(lane);
+  phases.end(PTO_TRACE_FILL, dispatched);
   if (context_.latch.is_set()) return PTO_STEP_ERROR;
   if (dispatched > 0 || (has_completed && lane.in_flight > 0)) return PTO_STEP_PROGRESS;
   return rest(lane, has_completed);
@@ -137,13 +146,18 @@ void Scheduler::complete(Lane& lane, uint32_t core) {
   ++lane.free_count[type];
   --lane.in_flight;
   if (platform->timing) record.end_time = platform->now(platform->self);
-  pto_trace(platform, PTO_TRACE_COMPLETE, record.payload->task, core);
+  const uint32_t track = PTO_TRACK_SCHEDULER + lane.thread;
+  pto_trace(platform, track, PTO_TRACE_COMPLETE, record.payload->task, core);
   pto_yield(platform, PTO_YIELD_COMPLETE);
   graph_.for_each_successor(record, close(record), [&](int32_t successor) {
     TaskRecord& waiting = graph_.record(successor);
+    pto_record(platform, track, PTO_TRACE_RELEASE, record.payload->task,
+               static_cast<uint64_t>(successor));
     if (release(waiting)) {
       lane.local[waiting.core_type].push(graph_, successor);
-      pto_trace(platform, PTO_TRACE_READY, static_cast<uint64_t>(successor), lane.thread);
+      pto_order(platform, PTO_TRACE_READY, static_cast<uint64_t>(successor), lane.thread);
+      pto_record(platform, track, PTO_TRACE_READY, static_cast<uint64_t>(successor),
+                 record.payload->task + 1);
     }
     pto_yield(platform, PTO_YIELD_RELEASE);
   });

@@ -10,7 +10,8 @@ uint32_t Completion::complete(uint32_t thread, SlotRef task, uint32_t core) {
   const int32_t cluster = descriptor.cluster;
   const bool is_block = (state.traits & kIsBlock) != 0;
   move<Event::kFinish>(state.phase);
-  pto_trace(context_.platform, PTO_TRACE_COMPLETE, static_cast<uint64_t>(descriptor.id), core);
+  pto_trace(context_.platform, PTO_TRACK_SCHEDULER + thread, PTO_TRACE_COMPLETE,
+            static_cast<uint64_t>(descriptor.id), core);
   pto_yield(context_.platform, PTO_YIELD_COMPLETE);
   uint32_t rings = 1u << ring_of(task);
   if (!is_block) {
@@ -32,15 +33,25 @@ void Completion::done(TaskState& state) {
 
 uint32_t Completion::finish(uint32_t thread, SlotRef task) {
   TaskState& state = rings_.state(task);
-  release_consumers(thread, swap(state.fanout, kClosed, alone_));
+  const EdgeRef fanout = swap(state.fanout, kClosed, alone_);
+  if (context_.platform->tracing & PTO_TRACE_EDGES) record_releases(thread, task, fanout);
+  release_consumers(thread, task, fanout);
   const uint32_t rings = release_producers(rings_.descriptor(task));
   done(state);
   return rings;
 }
 
+void Completion::record_releases(uint32_t thread, SlotRef task, EdgeRef edge) {
+  for (; edge != kNoEdge; edge = rings_.edge(edge).next) {
+    pto_record(context_.platform, PTO_TRACK_SCHEDULER + thread, PTO_TRACE_RELEASE,
+               static_cast<uint64_t>(rings_.descriptor(task).id),
+               static_cast<uint64_t>(rings_.descriptor(rings_.edge(edge).consumer).id));
+  }
+}
+
 // The list starts with the newest consumer. Reverse it, because the oldest consumer must be queued
 // first.
-void Completion::release_consumers(uint32_t thread, EdgeRef edge) {
+void Completion::release_consumers(uint32_t thread, SlotRef task, EdgeRef edge) {
   TaskList satisfied;
   while (edge != kNoEdge) {
     const Edge& fanout = rings_.edge(edge);
@@ -51,7 +62,7 @@ void Completion::release_consumers(uint32_t thread, EdgeRef edge) {
     if (take_last(rings_.state(consumer).waits, alone_)) satisfied.push_first(rings_, consumer);
     pto_yield(context_.platform, PTO_YIELD_RELEASE);
   }
-  while (satisfied.size() > 0) ready_.add(thread, satisfied.pop(rings_));
+  while (satisfied.size() > 0) ready_.add(thread, satisfied.pop(rings_), task);
 }
 
 // Count this task's completion at each producer that it holds. Return, as bits, the rings in which

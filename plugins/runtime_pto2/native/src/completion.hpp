@@ -34,7 +34,8 @@ class Completion {
  private:
   uint32_t finish(uint32_t thread, SlotRef task);
   void done(TaskState& state);
-  void release_consumers(uint32_t thread, EdgeRef edge);
+  void record_releases(uint32_t thread, SlotRef task, EdgeRef edge);
+  void release_consumers(uint32_t thread, SlotRef task, EdgeRef edge);
   uint32_t release_producers(const TaskDescriptor& descriptor);
   uint32_t retire_oldest(TaskRing& ring);
   static bool is_over(const TaskState& state);

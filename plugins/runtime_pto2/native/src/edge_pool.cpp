@@ -90,7 +90,8 @@ void EdgePool::write(const HeldTask& held, EdgeList& edges, uint32_t first) {
   Edge* edge = ring.edges + first;
   if (platform->deterministic != 0) edges.sort();
   const EdgeList::Item* const end = edges.end();
-  const bool is_observed = (platform->deterministic | platform->tracing) != 0;
+  const bool is_observed = platform->deterministic != 0 ||
+                           (platform->tracing & (PTO_TRACE_EDGES | PTO_TRACE_ORDER)) != 0;
   for (const EdgeList::Item* item = edges.begin(); item != end; ++item, ++edge) {
     if (is_observed) announce(*item, consumer);
     *edge = {item->producer, consumer, kNoEdge, item->kind};
@@ -101,7 +102,7 @@ void EdgePool::announce(const EdgeList::Item& item, SlotRef consumer) {
   const pto_platform* platform = run_.context.platform;
   pto_yield(platform, PTO_YIELD_EDGE);
   if ((item.kind & kOrders) == 0) return;
-  pto_trace(platform, PTO_TRACE_EDGE,
+  pto_trace(platform, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_EDGE,
             static_cast<uint64_t>(run_.rings.descriptor(item.producer).id),
             static_cast<uint64_t>(run_.rings.descriptor(consumer).id));
 }

@@ -176,7 +176,7 @@ void LiveRings::write_descriptor(const Draft& draft, uint32_t block) {
 
 void LiveRings::trace_submit(const Draft& draft) {
   for (uint32_t block = 0; block < draft.count; ++block) {
-    pto_trace(run_.context.platform, PTO_TRACE_SUBMIT,
+    pto_trace(run_.context.platform, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_SUBMIT,
               static_cast<uint64_t>(TaskId{draft.ring, draft.number + block}.value()),
               static_cast<uint64_t>(draft.task.func_id));
   }

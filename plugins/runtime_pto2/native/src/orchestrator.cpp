@@ -68,7 +68,10 @@ pto_status Orchestrator::scope_begin(const char* file, int32_t line) {
                          run_.scopes.open(), "; nest fewer scopes");
     return status();
   }
-  ++run_.statistics.ring[run_.scopes.innermost().ring].scopes;
+  const uint32_t ring = run_.scopes.innermost().ring;
+  ++run_.statistics.ring[ring].scopes;
+  pto_record(run_.context.platform, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_SCOPE_BEGIN,
+             run_.scopes.depth(), ring);
   log_event(PTO_LOG_SCOPE_BEGIN, 0, 0, {file, line});
   return status();
 }
@@ -90,6 +93,7 @@ void Orchestrator::end_innermost_scope() {
   const uint32_t depth = run_.scopes.depth();
   current_.call([&](auto& rings) { rings.end_scope(depth); });
   const uint32_t index = run_.scopes.end();
+  pto_record(run_.context.platform, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_SCOPE_END, depth, index);
   TaskRing& ring = run_.rings.ring[index];
   const int64_t released = run_.scopes.released(index, ring.next);
   if (released == ring.scope_released.load(std::memory_order_relaxed)) return;

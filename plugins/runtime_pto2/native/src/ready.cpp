@@ -32,22 +32,28 @@ void Ready::begin() {
   }
 }
 
-void Ready::add(uint32_t thread, SlotRef head) {
-  if ((rings_.state(head).traits & kIsBlock) == 0) return add_one(thread, head);
+void Ready::add(uint32_t thread, SlotRef head, SlotRef producer) {
+  if ((rings_.state(head).traits & kIsBlock) == 0) return add_one(thread, head, producer);
   const TaskRing& ring = rings_.ring[ring_of(head)];
   const uint32_t blocks = rings_.descriptor(head).block_dim;
   for (uint32_t block = 0; block < blocks; ++block) {
-    add_one(thread, slot_ref(ring_of(head), (slot_of(head) + block) & (ring.window - 1)));
+    add_one(thread, slot_ref(ring_of(head), (slot_of(head) + block) & (ring.window - 1)), producer);
   }
 }
 
-void Ready::add_one(uint32_t thread, SlotRef task) {
+void Ready::trace_ready(uint32_t thread, SlotRef task, SlotRef producer) {
+  const auto id_of = [this](SlotRef slot) {
+    return static_cast<uint64_t>(rings_.descriptor(slot).id);
+  };
+  pto_order(context_.platform, PTO_TRACE_READY, id_of(task), thread);
+  pto_record(context_.platform, PTO_TRACK_SCHEDULER + thread, PTO_TRACE_READY, id_of(task),
+             producer == kNoSlot ? 0 : id_of(producer) + 1);
+}
+
+void Ready::add_one(uint32_t thread, SlotRef task, SlotRef producer) {
   TaskState& state = rings_.state(task);
   move<Event::kSatisfy>(state.phase);
-  if (context_.platform->tracing) {
-    const auto id = static_cast<uint64_t>(rings_.descriptor(task).id);
-    pto_trace(context_.platform, PTO_TRACE_READY, id, thread);
-  }
+  if (context_.platform->tracing) trace_ready(thread, task, producer);
   const uint32_t type = state.traits & kCoreType;
   const uint32_t cluster = state.traits >> kClusterShift;
   if (cluster == 0) {

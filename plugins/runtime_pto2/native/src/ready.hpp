@@ -93,8 +93,9 @@ class Ready {
   void begin();
 
   // Called by lane `thread` when all producers of the submit at `head` have completed. Adds the
-  // task or all its blocks.
-  void add(uint32_t thread, SlotRef head);
+  // task or all its blocks. `producer`: the task that completed last, if this call follows from its
+  // completion.
+  void add(uint32_t thread, SlotRef head, SlotRef producer = kNoSlot);
 
   // Called by lane `thread`: take at most `limit` tasks of `type`. Return their number. If
   // `others_first` is set, take tasks from the shared queues first.
@@ -144,7 +145,8 @@ class Ready {
     alignas(64) std::atomic<SlotRef> inbox;  // a stack of tasks from other lanes
   };
 
-  void add_one(uint32_t thread, SlotRef task);
+  void add_one(uint32_t thread, SlotRef task, SlotRef producer);
+  void trace_ready(uint32_t thread, SlotRef task, SlotRef producer);
   void pin(uint32_t thread, SlotRef task, uint32_t cluster, uint32_t type);
   void receive_all(uint32_t thread);
   uint32_t take_local(uint32_t thread, uint32_t type, uint32_t limit, SlotRef* out);

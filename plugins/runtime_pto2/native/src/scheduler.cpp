@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "pto/engine/phase_clock.hpp"
+
 namespace pto::ring_buffer {
 bool Scheduler::create(uint32_t shards) {
   ready_.create(shards);
@@ -65,18 +67,25 @@ int32_t Scheduler::step(uint32_t thread) {
   if (is_halted_.load(std::memory_order_relaxed)) return PTO_STEP_IDLE;
   Lane& lane = lanes_[thread];
   resting_.leave(thread);
+  PhaseClock phases(context_.platform, thread);
   const uint32_t before = lane.in_flight;
   uint32_t rings = before > 0 ? collect(lane) : 0;
   if (context_.latch.is_set()) return PTO_STEP_ERROR;
-  const bool has_completed = lane.in_flight != before;
+  const uint32_t completed = before - lane.in_flight;
+  const bool has_completed = completed > 0;
+  phases.end(PTO_TRACE_COLLECT, completed);
   const Wiring::Step wired = wiring_.step(thread, lane.is_eager, lane.statistics);
   rings |= wired.rings;
+  phases.end(PTO_TRACE_WIRE, wired.wired);
   ready_.receive(thread);
+  const uint32_t in_flight = lane.in_flight;
   const bool has_dispatched = dispatcher_.fill_cores(lane);
+  phases.end(PTO_TRACE_FILL, lane.in_flight - in_flight);
   uint32_t retired = 0;
   for (; rings != 0; rings &= rings - 1) {
     retired += completion_.retire(static_cast<uint32_t>(__builtin_ctz(rings)));
   }
+  phases.end(PTO_TRACE_RETIRE, retired);
   lane.statistics.retired += retired;
   // Signal also after wiring: the orchestrator may wait for a task that another lane completed
   // while this lane was still wiring its batch. Until then the orchestrator ignores the state of

@@ -15,6 +15,7 @@ bool SpaceWait::wait(bool (*has_space)(void*), void* context) {
   Rings& rings = run_.rings;
   const pto_platform* platform = run_.context.platform;
   const uint64_t start = platform->now(platform->self);
+  const uint64_t began = (platform->tracing & PTO_TRACE_WAITS) != 0 ? pto_clock(platform) : 0;
   uint64_t updated = 0;
   blocked_.since_ns = start;
   is_stalled_ = has_reserved_ = false;
@@ -43,6 +44,8 @@ bool SpaceWait::wait(bool (*has_space)(void*), void* context) {
   }
   rings.waiting.store(0, std::memory_order_relaxed);
   run_.statistics.add_blocked(blocked_.what, platform->now(platform->self) - start);
+  pto_record(platform, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_BACK_PRESSURE, began,
+             static_cast<uint64_t>(blocked_.what) | uint64_t{blocked_.ring} << 8);
   blocked_.what = Resource::kNone;
   if (updated != 0) long_wait_.leave();
   return is_free;

@@ -171,8 +171,8 @@ class OneThread {
       return self(raw).wait(word, expected);
     };
     platform_.now = [](void* raw) { return self(raw).now_ns_ += self(raw).clock_step_ns; };
-    platform_.tracing = 1;
-    platform_.trace = [](void* raw, uint32_t event, uint64_t from, uint64_t to) {
+    platform_.tracing = PTO_TRACE_ORDER;
+    platform_.order = [](void* raw, uint32_t event, uint64_t from, uint64_t to) {
       if (event != PTO_TRACE_EDGE) return;
       self(raw).edges_.insert({static_cast<int64_t>(from), static_cast<int64_t>(to)});
     };

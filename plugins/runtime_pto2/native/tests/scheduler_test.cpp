@@ -93,7 +93,7 @@ class Script {
   uint32_t notified = 0;
   uint64_t wired_when_notified = 0;
   void make_deterministic() { table_.deterministic = 1; }
-  void trace() { table_.tracing = 1; }
+  void trace() { table_.tracing = PTO_TRACE_ORDER; }
 
  private:
   static constexpr uint64_t kNothing = ~uint64_t{0};
@@ -128,7 +128,7 @@ class Script {
       self(raw).wired_when_notified = self(raw).feeder_->rings().wired.load();
     };
     table_.yield = [](void* raw, uint32_t point) { self(raw).at_yield(point); };
-    table_.trace = [](void* raw, uint32_t event, uint64_t a, uint64_t b) {
+    table_.order = [](void* raw, uint32_t event, uint64_t a, uint64_t b) {
       const char* name = event == PTO_TRACE_READY ? "ready " : "complete ";
       self(raw).events.push_back(name + std::to_string(a) + " " + std::to_string(b));
     };

@@ -25,7 +25,8 @@ enum {
   PTO_BACKEND_CHECKING = 1u << 2,      /* option check=1 */
   PTO_BACKEND_CALLBACKS = 1u << 3,     /* kernels may be functions of this process */
   PTO_BACKEND_SAME_PROCESS = 1u << 4,  /* a kernel that crashes also ends this process */
-  PTO_BACKEND_TRACE_HASH = 1u << 5     /* run reports contain a trace hash */
+  PTO_BACKEND_TRACE_HASH = 1u << 5,    /* run reports contain a trace hash */
+  PTO_BACKEND_TRACE = 1u << 6          /* writes the trace of a run (pto_run.trace) */
 };
 
 /* A kernel: either a symbol of a library, or a callback in this process. A callback returns 0 if it

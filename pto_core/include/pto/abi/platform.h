@@ -15,6 +15,7 @@
 #include "pto/abi/payload.h"
 #include "pto/abi/status.h"
 #include "pto/abi/topology.h"
+#include "pto/abi/trace.h"
 #include "pto/abi/version.h"
 
 /* ALWAYS: output that the user requested; shown at every level. */
@@ -36,14 +37,6 @@ enum {
   PTO_YIELD_BLOCKED = 6   /* repeatedly while a submit waits */
 };
 
-/* Trace events that a runtime reports; the backend adds further events. */
-enum {
-  PTO_TRACE_SUBMIT = 1,  /* a = task, b = func_id */
-  PTO_TRACE_EDGE = 2,    /* a = from, b = to */
-  PTO_TRACE_READY = 3,   /* a = task, b = scheduler thread */
-  PTO_TRACE_COMPLETE = 4 /* a = task, b = core */
-};
-
 typedef struct pto_poll_result {
   pto_core_mask done;    /* cores that finished since the last poll; each is reported once */
   pto_core_mask faulted; /* the subset of `done` whose kernel failed; see fault() */
@@ -57,9 +50,13 @@ typedef struct pto_platform {
   void* self;
   const pto_topology* topology; /* constant during a run; may change between runs */
   uint32_t deterministic;       /* non-zero: pto_yield() calls `yield` */
-  uint32_t tracing;             /* non-zero: pto_trace() calls `trace` */
+  uint32_t tracing;             /* PTO_TRACE_* groups of this run; 0: there is no trace */
   uint32_t checking;            /* non-zero: the runtime calls check_*() and lend() */
   uint32_t timing;              /* non-zero: the runtime records when each task starts and ends */
+  uint32_t clock;               /* PTO_CLOCK_*: the clock of trace records */
+  uint32_t reserved;
+  pto_trace_ring* tracks; /* one ring for each track of the run's trace; NULL without one */
+  const uint64_t* steps; /* PTO_CLOCK_STEPS: the number of steps; only the current agent reads it */
 
   /* Returns zeroed memory for the runtime's own structures, or NULL if memory is exhausted. The
    * memory is aligned to pages. Only the code beside the variant can access it: if the variant runs
@@ -126,20 +123,59 @@ typedef struct pto_platform {
   /* In deterministic mode yield() and trace() block until it is the caller's turn. The caller must
    * hold no lock. */
   void (*yield)(void* self, uint32_t point);
-  void (*trace)(void* self, uint32_t event, uint64_t a, uint64_t b);
+  void (*order)(void* self, uint32_t event, uint64_t a, uint64_t b);
   void (*log)(void* self, int32_t level, const char* message);
 } pto_platform;
 
 PTO_ABI_ASSERT(offsetof(pto_platform, topology) == 16, "pto_platform.topology");
-PTO_ABI_ASSERT(offsetof(pto_platform, reserve) == 40, "pto_platform.reserve");
-PTO_ABI_ASSERT(sizeof(pto_platform) == 224, "pto_platform");
+PTO_ABI_ASSERT(offsetof(pto_platform, tracks) == 48, "pto_platform.tracks");
+PTO_ABI_ASSERT(offsetof(pto_platform, reserve) == 64, "pto_platform.reserve");
+PTO_ABI_ASSERT(sizeof(pto_platform) == 248, "pto_platform");
 
 static inline void pto_yield(const pto_platform* platform, uint32_t point) {
   if (platform->deterministic) platform->yield(platform->self, point);
 }
 
-static inline void pto_trace(const pto_platform* platform, uint32_t event, uint64_t a, uint64_t b) {
-  if (platform->tracing) platform->trace(platform->self, event, a, b);
+/* Returns the clock of trace records. */
+static inline uint64_t pto_clock(const pto_platform* platform) {
+  switch (platform->clock) {
+#if defined(__x86_64__)
+    case PTO_CLOCK_TSC:
+      return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+    case PTO_CLOCK_CNTVCT: {
+      uint64_t ticks;
+      __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+      return ticks;
+    }
+#endif
+    case PTO_CLOCK_STEPS:
+      return *platform->steps;
+    default:
+      return platform->now(platform->self);
+  }
+}
+
+/* Records an event if the trace of this run contains its group. Only the current writer of the
+ * track may call it. */
+static inline void pto_record(const pto_platform* platform, uint32_t track, uint32_t event,
+                              uint64_t a, uint64_t b) {
+  if ((platform->tracing & (1u << (event >> 4))) == 0) return;
+  const pto_trace_record record = {pto_clock(platform), a, b, 0, (uint16_t)event, (uint16_t)track};
+  pto_trace_write(&platform->tracks[track], &record);
+}
+
+/* Reports an event that defines the order of a deterministic run. */
+static inline void pto_order(const pto_platform* platform, uint32_t event, uint64_t a, uint64_t b) {
+  if (platform->tracing & PTO_TRACE_ORDER) platform->order(platform->self, event, a, b);
+}
+
+/* pto_order and pto_record with the same values. */
+static inline void pto_trace(const pto_platform* platform, uint32_t track, uint32_t event,
+                             uint64_t a, uint64_t b) {
+  if (platform->tracing == 0) return;
+  pto_order(platform, event, a, b);
+  pto_record(platform, track, event, a, b);
 }
 
 #endif

@@ -97,9 +97,10 @@ typedef struct pto_run {
    * while the orchestrator is in wait(). */
   void (*attend)(void* context);
   void* attend_context;
+  pto_run_trace* trace; /* NULL: the run is not traced. Requires PTO_BACKEND_TRACE */
 } pto_run;
 
-PTO_ABI_ASSERT(sizeof(pto_run) == 80, "pto_run");
+PTO_ABI_ASSERT(sizeof(pto_run) == 88, "pto_run");
 
 /* One task of a build-graph submit. */
 typedef struct pto_task {

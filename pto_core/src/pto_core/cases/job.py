@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class Job:
     runs with the seeds from 0 to ``seeds`` - 1, until one of the runs fails. With ``log_folder``,
     the access log of each case is saved there as ``CASE.npz``. ``explain``: run a wrong case once
     more to find the task that wrote the first wrong element.
+    ``trace`` is the level of the trace of each run. ``stats`` writes the counters of the runtime.
+    The files are in the folder ``out``.
     """
 
     golden: Path
@@ -35,10 +38,17 @@ class Job:
     list_only: bool = False
     log_folder: Path | None = None
     explain: bool = True
+    trace: int = 0
+    stats: bool = False
+    out: Path | None = None
 
     def to_json(self) -> str:
         """Return the job as one line of JSON."""
         return json.dumps(asdict(self), default=str)
+
+    def file_prefix(self, case: str) -> Path | None:
+        """Return the start of the names of the files of a case; None if it writes no files."""
+        return None if self.out is None else self.out / quote(case, safe=" ")
 
     def command(self, case: str, seed: int) -> str:
         """Return the ``pto run`` command that runs one case of this job with one seed."""
@@ -61,6 +71,7 @@ class Job:
             data[name] = Path(data[name])
         folder = data["log_folder"]
         data["log_folder"] = None if folder is None else Path(folder)
+        data["out"] = None if data["out"] is None else Path(data["out"])
         data["set_"] = tuple(data["set_"])
         data["only"] = None if data["only"] is None else tuple(data["only"])
         return Job(**data)

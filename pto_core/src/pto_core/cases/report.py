@@ -109,6 +109,8 @@ class CaseReport:
     failing_seed: int | None = None
     traces: int | None = None
     """The number of different execution traces in the sweep."""
+    files: tuple[str, ...] = ()
+    """The files that the diagnostics wrote."""
 
     @property
     def max_error(self) -> float | None:
@@ -134,6 +136,7 @@ def report_from_json(data: Mapping[str, Any]) -> CaseReport:
     values["outputs"] = tuple(_output(output) for output in data["outputs"])
     values["cores"] = tuple(_share(share) for share in data["cores"])
     values["repeats"] = tuple(RunTimes(**times) for times in data["repeats"])
+    values["files"] = tuple(data["files"])
     values["copies"] = Copies(**data["copies"]) if data["copies"] else None
     return CaseReport(**values)
 

@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
@@ -27,6 +27,9 @@ from pto_core.device import Device, RunReport
 from pto_core.errors import InternalError, OrchestrationError, PtoError, UsageError
 from pto_core.interfaces import Backend, Runtime
 from pto_core.kernels import CallConfig, ChipCallable
+
+if TYPE_CHECKING:
+    from pto_core.trace import Trace
 
 Emit = Callable[..., None]
 
@@ -141,6 +144,7 @@ class _Case:
         self._build = build
         self._device = device
         self._name = name
+        self._traces: list[Trace] = []
         self._report = CaseReport(
             case=name,
             folder=str(job.golden.parent),
@@ -162,6 +166,7 @@ class _Case:
                 self._attempt()
         except PtoError as error:
             self._fail(named(error, self._device.blocks))
+        self._write_files()
         return replace(
             self._report,
             passed=not self._report.errors,
@@ -184,13 +189,18 @@ class _Case:
                     np.copyto(_output(inputs, name), array)
             self._phase("run", repeat=repeat + 1)
             values = [a.array if isinstance(a, Tensor) else a.value for a in inputs.arguments]
-            report = self._device.run(
-                chip,
-                *values,
-                *inputs.trailing,
-                config=self._config,
-                accesses=self._job.log_folder is not None,
-            )
+            try:
+                report = self._device.run(
+                    chip,
+                    *values,
+                    *inputs.trailing,
+                    config=self._config,
+                    accesses=self._job.log_folder is not None,
+                    trace=self._job.trace or None,
+                )
+            finally:
+                if self._device.last_trace is not None:
+                    self._traces.append(self._device.last_trace)
             self._add_run(report)
             self._save_log(report)
             if references:
@@ -224,6 +234,24 @@ class _Case:
     def _save_log(self, report: RunReport) -> None:
         if self._job.log_folder is not None and report.accesses is not None:
             report.accesses.save(self._job.log_folder / f"{quote(self._name, safe=' ')}.npz")
+
+    def _write_files(self) -> None:
+        """Write the trace of all runs, also of a run that failed, and the counters of the last."""
+        prefix = self._job.file_prefix(self._name)
+        if prefix is None:
+            return
+        from pto_core.trace import joined
+        from pto_core.trace.files import write_statistics, write_trace
+
+        written = []
+        try:
+            if self._traces:
+                written += write_trace(joined(self._traces), prefix)
+            if self._job.stats and self._report.statistics:
+                written.append(write_statistics(self._report.statistics, prefix))
+        except OSError as error:
+            self._fail(UsageError(f"a file was not written: {error}; use another --out folder"))
+        self._report = replace(self._report, files=tuple(map(str, written)))
 
     def _saved_outputs(self, inputs: Inputs) -> dict[str, Any]:
         if self._job.repeat == 1 and (self._job.skip_golden or not self._job.explain):

@@ -249,6 +249,7 @@ def rows(report: CaseReport, verbose: bool) -> list[tuple[str, str]]:
                 f"{worst.max_error:g} in {worst.name} (rtol {worst.rtol:g}, atol {worst.atol:g})",
             )
         )
+    found += [("file", path) for path in report.files]
     return [*found, *_details(report)] if verbose else found
 
 

@@ -17,6 +17,7 @@ SUMMARIES = {
     "config": "show every setting with its value and origin",
     "keys": "make keys for Workers on other hosts",
     "agent": "serve Workers of other hosts on this host",
+    "trace": "show where the time of a traced run went",
     "new": "write a skeleton that runs without changes",
 }
 

@@ -46,20 +46,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do not run a wrong case again to find the task that wrote the wrong element",
     )
-    how.add_argument("--graph", action="store_true", help="write the graph of each case; see --out")
-    how.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        default=Path(),
-        help="folder of the files that are written",
-    )
+    _add_file_options(parser)
     shown = parser.add_argument_group("what is shown").add_mutually_exclusive_group()
     shown.add_argument("-q", "--quiet", action="store_true", help="one line for each case")
     shown.add_argument("--silent", action="store_true", help="only errors")
     shown.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
     _add_published_options(parser)
+
+
+def _add_file_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("files that are written")
+    group.add_argument("--graph", action="store_true", help="write the graph of each case")
+    group.add_argument("--trace", action="store_true", help="trace the tasks of each case")
+    group.add_argument(
+        "--trace-level",
+        type=int,
+        choices=(1, 2, 3, 4),
+        metavar="N",
+        help="trace: 1 tasks, 2 also scheduling, 3 also waits, 4 also every dependency",
+    )
+    group.add_argument(
+        "--stats", action="store_true", help="write the counters of rings and scopes"
+    )
+    group.add_argument(
+        "--out", type=Path, metavar="DIR", default=Path(), help="folder of these files"
+    )
 
 
 # Options of the published runner that this command accepts and ignores, each with the reason.
@@ -167,7 +179,15 @@ def _job(namespace: argparse.Namespace) -> Job:
         seeds=namespace.seeds,
         list_only=namespace.list,
         explain=not namespace.no_explain,
+        **_files_of(namespace),
     )
+
+
+def _files_of(namespace: argparse.Namespace) -> dict[str, Any]:
+    level = namespace.trace_level or (1 if namespace.trace else 0)
+    has_files = level > 0 or namespace.stats
+    out = namespace.out.absolute() if has_files else None
+    return {"trace": level, "stats": namespace.stats, "out": out}
 
 
 def _print_json(reports: list[CaseReport], error: PtoError | None) -> None:

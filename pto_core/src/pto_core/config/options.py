@@ -59,6 +59,18 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
             "0: no limit",
         ),
         Option(
+            "trace_ring_records",
+            2**16,
+            integer(2, 2**24),
+            "records in the ring of each thread of a traced run; rounded up to a power of two",
+        ),
+        Option(
+            "trace_records",
+            2**25,
+            integer(minimum=1),
+            "most records of a trace, of 32 bytes each; later ones are dropped and counted",
+        ),
+        Option(
             "jobs", _available_cpus(), integer(minimum=1), "maximum number of compilers at once"
         ),
         Option("cxx", None, optional(text), "C++ compiler", "CXX", is_of_host=True),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numbers
 import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pto_core import _native
@@ -21,6 +24,7 @@ from pto_core.toolchain import Toolchain
 
 if TYPE_CHECKING:
     from pto_core.graphs import AccessLog, TaskGraph
+    from pto_core.trace import Trace
 
 
 class Device:
@@ -44,7 +48,13 @@ class Device:
         self._config = config
         self._programs = Programs(native, backend, runtime, Toolchain(config))
         native.set_loader(self._programs.load_kernel)
-        self._call_config = CallConfig(config["block_dim"], config["aicpu_thread_num"]).pack()
+        self._default = CallConfig(config["block_dim"], config["aicpu_thread_num"])
+        self._call_config = self._default.pack()
+        self._trace_limits = (
+            1 << (config["trace_ring_records"] - 1).bit_length(),
+            config["trace_records"],
+        )
+        self._last_trace: Trace | None = None
         self._task_timeout_s = config["task_timeout_s"]
         self._hazards: str | None = config["hazards"]
         self._observers = observers
@@ -91,6 +101,7 @@ class Device:
         timeout_s: float | None = None,
         hazards: str | None = None,
         accesses: bool = False,
+        trace: int | None = None,
     ) -> RunReport:
         """Run ``chip`` on ``args`` and wait. Outputs are complete when this returns.
 
@@ -105,7 +116,9 @@ class Device:
         for earlier readers and writers. None takes the setting ``hazards``; its default is
         ``"full"`` for a Python orchestration and ``"raw"`` for a C++ one. ``"check"``: as None,
         and after the run a RaceError reports the pairs of tasks that race. ``accesses``: keep the
-        access log in the report.
+        access log in the report. ``trace``: 1 to 4 records the run in ``report.trace``: 1 the
+        tasks, 2 also scheduling, 3 also waits, 4 also every dependency. ``enable_l2_swimlane`` in
+        ``config`` also writes the files of the trace.
 
         Raises UsageError for invalid arguments before the run starts; CompileError and LoadError;
         otherwise the first error of the run. The exception of a kernel is the ``__cause__`` of a
@@ -117,7 +130,7 @@ class Device:
         wrote them.
         """
         is_checked = hazards == "check"
-        packed = self._packed(config)
+        packed = self._packed(config, trace)
         writes_graph = config is not None and config.enable_dep_gen != 0
         keeps_log = accesses or is_checked or writes_graph
         report = self._run(
@@ -126,6 +139,7 @@ class Device:
             with_access_log(packed) if keeps_log else packed,
             timeout_s,
             None if is_checked else hazards,
+            _Files.of(config),
         )
         if config is not None and writes_graph:
             self._write_graph(report, config.output_prefix)
@@ -146,8 +160,9 @@ class Device:
         The parameters and errors are those of :meth:`run`. The graph has all edges of the program
         and does not depend on the timing of this run.
         """
-        packed = with_access_log(self._packed(config))
-        return self._graph_of(self._run(chip, args, packed, timeout_s, hazards))
+        packed = with_access_log(self._packed(config, None))
+        report = self._run(chip, args, packed, timeout_s, hazards, _Files.of(None))
+        return self._graph_of(report)
 
     def _run(
         self,
@@ -156,6 +171,7 @@ class Device:
         packed: bytes,
         timeout_s: float | None,
         hazards: str | None,
+        files: _Files,
     ) -> RunReport:
         if timeout_s is not None:
             _check_limit(timeout_s)
@@ -164,20 +180,48 @@ class Device:
         self._runs += 1
         info = RunInfo(*self._identity, program.name, len(args), self._runs)
         self._observers.notify("pto_run_started", info=info)
+        traces: list[Any] = []
+        limits = (timeout_s, self._task_timeout_s)
         try:
             *fields, log = self._native.run(
-                program, args, packed, timeout_s, self._task_timeout_s, chosen
+                program, args, packed, *limits, chosen, self._trace_limits, traces
             )
         except BaseException as error:
+            files.write_after(error, self._keep_trace(traces, None))
             self._observers.notify("pto_run_finished", info=info, report=None, error=error)
             raise
         fields.append(None if log is None else _access_log(log))
         report = RunReport(*fields)
+        report = replace(report, trace=self._keep_trace(traces, report))
+        files.write(report.trace, report.statistics)
         self._observers.notify("pto_run_finished", info=info, report=report, error=None)
         return report
 
-    def _packed(self, config: CallConfig | None) -> bytes:
-        return self._call_config if config is None else _packed(config, self._native.blocks)
+    @property
+    def last_trace(self) -> Trace | None:
+        """The trace of the last run, also if the run failed; None if it was not traced."""
+        return self._last_trace
+
+    def _packed(self, config: CallConfig | None, trace: int | None) -> bytes:
+        if config is None and trace is None:
+            return self._call_config
+        chosen = self._default if config is None else config
+        if not isinstance(chosen, CallConfig):
+            raise UsageError(
+                f"config is {chosen!r}; pass a CallConfig", name="config", value=chosen
+            )
+        check_blocks(chosen.block_dim, self._native.blocks)
+        return chosen.pack_for_device(trace)
+
+    def _keep_trace(self, traces: list[Any], report: RunReport | None) -> Trace | None:
+        """Keep the trace of the run that has ended; ``report`` is None if the run failed."""
+        self._last_trace = None
+        for native in traces:
+            from pto_core.trace.trace import from_native
+
+            statistics = None if report is None else report.statistics
+            self._last_trace = from_native(native, *self._identity[:2], statistics)
+        return self._last_trace
 
     def _graph_of(self, report: RunReport) -> TaskGraph:
         from pto_core.graphs import TaskGraph
@@ -245,6 +289,42 @@ class Device:
         return f"<Device {self.name}{'' if self._native.is_open else ', closed'}>"
 
 
+@dataclass(frozen=True)
+class _Files:
+    """The files that the diagnostics of a run write; their names start with ``prefix``."""
+
+    prefix: Path
+    trace: bool
+    statistics: bool
+
+    @staticmethod
+    def of(config: CallConfig | None) -> _Files:
+        if config is None:
+            return _Files(Path(), trace=False, statistics=False)
+        return _Files(
+            Path(config.output_prefix),
+            trace=bool(config.enable_l2_swimlane),
+            statistics=bool(config.enable_scope_stats),
+        )
+
+    def write(self, trace: Trace | None, statistics: Mapping[str, int] | None) -> None:
+        if self.trace and trace is not None:
+            from pto_core.trace.files import write_trace
+
+            write_trace(trace, self.prefix)
+        if self.statistics and statistics is not None:
+            from pto_core.trace.files import write_statistics
+
+            write_statistics(statistics, self.prefix)
+
+    def write_after(self, error: BaseException, trace: Trace | None) -> None:
+        """Write the trace of a failed run; if that is not possible, add a note to ``error``."""
+        try:
+            self.write(trace, None)
+        except OSError as problem:
+            error.add_note(f"the trace of the run was not written: {problem}")
+
+
 def check_blocks(block_dim: int, blocks: int) -> None:
     """Raise UsageError if a run needs more blocks than the ``blocks`` of the device."""
     if block_dim > blocks:
@@ -309,10 +389,3 @@ def _access_log(fields: dict[str, Any]) -> AccessLog:
     from pto_core.graphs.log import AccessLog
 
     return AccessLog.from_fields(fields)
-
-
-def _packed(config: CallConfig, blocks: int) -> bytes:
-    if not isinstance(config, CallConfig):
-        raise UsageError(f"config is {config!r}; pass a CallConfig", name="config", value=config)
-    check_blocks(config.block_dim, blocks)
-    return config.pack()

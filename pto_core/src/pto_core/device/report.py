@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pto_core.graphs import AccessLog
+    from pto_core.trace import Trace
 
 CoreUsage = tuple[str, int, int]
 """One core of a run: type (``"aic"`` or ``"aiv"``), number of tasks, busy nanoseconds."""
@@ -31,7 +32,7 @@ class RunReport:
     ``trace_hash``: 0 if the backend computes no hash. ``peak_bytes``: the largest use of device
     memory. ``cores``: one entry per core, AIC cores first; busy times are 0 unless timing is on.
     ``statistics``: the counters of the runtime, by name. ``accesses``: the access log, if the run
-    kept one.
+    kept one. ``trace``: the trace, if the run was traced.
     """
 
     tasks: int
@@ -47,6 +48,7 @@ class RunReport:
     cores: list[CoreUsage]
     statistics: dict[str, int]
     accesses: AccessLog | None = None
+    trace: Trace | None = None
 
     def __repr__(self) -> str:
         return (

@@ -31,6 +31,7 @@ RESERVED_COMMANDS = (
     "config",
     "keys",
     "agent",
+    "trace",
     "new",
 )
 """The names of the core's own commands, which a plugin cannot use."""

@@ -17,8 +17,9 @@ _DIAGNOSTICS = (
     "enable_dep_gen",
     "enable_scope_stats",
 )
-_BUILT = ("enable_dep_gen",)
 _DEP_GEN_OFFSET = 20
+_NOT_BUILT = ("enable_dump_tensor", "enable_pmu")
+_ONLY_ON_DEVICES = ("enable_l2_swimlane", "enable_scope_stats")
 _MOST_BLOCKS = 24
 _MOST_AICPU_THREADS = 4
 _LONGEST_PREFIX = 1023
@@ -31,11 +32,12 @@ class CallConfig:
 
     ``block_dim``: the number of core blocks; 0 means all blocks of the platform.
     ``aicpu_thread_num``: the number of AICPU threads, 1 to 4. The ``enable_*`` fields switch
-    diagnostics on (``enable_l2_swimlane`` 0 to 4, ``enable_pmu`` 0 or an event type). Each
-    diagnostic needs ``output_prefix``, the prefix of the names of its output files.
-    ``enable_dep_gen`` writes the graph of each run of a chip: ``PREFIX.device0.run1.json`` and
-    ``.svg``. Raises UsageError for invalid values. A diagnostic that is not implemented yet raises
-    UnsupportedError when the configuration is used.
+    diagnostics on. ``enable_l2_swimlane`` is the level of the trace, 0 to 4.
+    ``enable_scope_stats`` writes the counters of rings and scopes. ``enable_dep_gen`` writes the
+    graph of each run of a chip: ``PREFIX.device0.run1.json`` and ``.svg``. Each diagnostic needs
+    ``output_prefix``, the prefix of the names of its output files. Raises UsageError for invalid
+    values. A diagnostic that is not available raises UnsupportedError when the configuration is
+    used.
     """
 
     block_dim: int = 0
@@ -66,24 +68,46 @@ class CallConfig:
         self._check_prefix()
 
     def pack(self) -> bytes:
-        """Return the 1052 bytes of ``pto_call_config``.
+        """Return the 1052 bytes of ``pto_call_config`` for a task of a Worker.
 
-        Raises UsageError for invalid values. Raises UnsupportedError if a diagnostic is on that is
-        not implemented yet.
+        Raises UsageError for invalid values, and UnsupportedError if a diagnostic is on that the
+        tasks of a Worker do not have.
         """
         self.validate()
+        self._refuse(_NOT_BUILT, "is not implemented yet; set it to 0")
+        self._refuse(
+            _ONLY_ON_DEVICES,
+            "is available in Device.run and `pto run`, and not yet in the tasks of a Worker; "
+            "set it to 0",
+        )
+        return self._packed(0)
+
+    def pack_for_device(self, trace: int | None = None) -> bytes:
+        """Return the 1052 bytes of ``pto_call_config`` for a run of a Device.
+
+        ``trace`` replaces ``enable_l2_swimlane``. Raises UsageError for invalid values, and
+        UnsupportedError if a diagnostic is on that is not available.
+        """
+        self.validate()
+        if trace is not None:
+            _check_range("trace", trace, 0, 4)
+        self._refuse(_NOT_BUILT, "is not implemented yet; set it to 0")
+        return self._packed(self.enable_l2_swimlane if trace is None else trace)
+
+    def _refuse(self, names: tuple[str, ...], why: str) -> None:
         for name in self._switched_on():
-            if name in _BUILT:
-                continue
-            raise UnsupportedError(
-                f"the diagnostic {name}={getattr(self, name)} is not implemented yet; set it to 0",
-                name=name,
-                value=getattr(self, name),
-            )
+            if name in names:
+                value = getattr(self, name)
+                raise UnsupportedError(
+                    f"the diagnostic {name}={value} {why}", name=name, value=value
+                )
+
+    def _packed(self, trace: int) -> bytes:
+        values = {name: int(getattr(self, name)) for name in _DIAGNOSTICS}
         return _LAYOUT.pack(
             self.block_dim,
             self.aicpu_thread_num,
-            *(int(getattr(self, name)) for name in _DIAGNOSTICS),
+            *{**values, "enable_l2_swimlane": int(trace)}.values(),
             self.output_prefix.encode(),
         )
 

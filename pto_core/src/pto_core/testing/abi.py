@@ -86,6 +86,7 @@ class BackendFlag(IntFlag):
     CALLBACKS = 8
     SAME_PROCESS = 16
     TRACE_HASH = 32
+    TRACE = 64
 
 
 class RuntimeFlag(IntFlag):
@@ -223,6 +224,10 @@ class Platform(Structure):
         ("tracing", c_uint32),
         ("checking", c_uint32),
         ("timing", c_uint32),
+        ("clock", c_uint32),
+        ("reserved", c_uint32),
+        ("tracks", c_void_p),
+        ("steps", POINTER(c_uint64)),
         ("reserve", CFUNCTYPE(c_void_p, c_void_p, c_size_t)),
         ("release", CFUNCTYPE(None, c_void_p, c_void_p, c_size_t)),
         ("touched", CFUNCTYPE(c_size_t, c_void_p, c_void_p, c_size_t)),
@@ -247,7 +252,7 @@ class Platform(Structure):
         ("notify", CFUNCTYPE(None, c_void_p, POINTER(c_uint32))),
         ("now", CFUNCTYPE(c_uint64, c_void_p)),
         ("yield_", CFUNCTYPE(None, c_void_p, c_uint32)),
-        ("trace", CFUNCTYPE(None, c_void_p, c_uint32, c_uint64, c_uint64)),
+        ("order", CFUNCTYPE(None, c_void_p, c_uint32, c_uint64, c_uint64)),
         ("log", CFUNCTYPE(None, c_void_p, c_int32, c_char_p)),
     )
 
@@ -279,6 +284,7 @@ class Run(Structure):
         ("config", POINTER(CallConfig)),
         ("attend", c_void_p),
         ("attend_context", c_void_p),
+        ("trace", c_void_p),
     )
 
 

@@ -86,7 +86,7 @@ void add_waiting(pto_platform& table) {
   table.notify = [](void*, const uint32_t*) {};
   table.now = [](void*) { return now_ns(); };
   table.yield = [](void*, uint32_t) {};
-  table.trace = [](void*, uint32_t, uint64_t, uint64_t) {};
+  table.order = [](void*, uint32_t, uint64_t, uint64_t) {};
   table.log = log;
 }
 

@@ -89,7 +89,7 @@ uint32_t Runtime::collect(uint32_t thread) {
     if (has(finished.faulted, core)) {
       latch_fault(core);
     } else {
-      complete(core);
+      complete(thread, core);
       ++count;
     }
   }
@@ -108,7 +108,7 @@ void Runtime::latch_fault(uint32_t core) {
   context_.latch.latch(error);
 }
 
-void Runtime::complete(uint32_t core) {
+void Runtime::complete(uint32_t thread, uint32_t core) {
   const int64_t id = running_[core];
   running_[core] = kNone;
   graph_.task(id).is_complete = true;
@@ -117,7 +117,8 @@ void Runtime::complete(uint32_t core) {
     const int64_t to = graph_.edge(at).to;
     if (--graph_.task(to).waits == 0) make_ready(to);
   }
-  pto_trace(context_.platform, PTO_TRACE_COMPLETE, static_cast<uint64_t>(id), core);
+  pto_trace(context_.platform, PTO_TRACK_SCHEDULER + thread, PTO_TRACE_COMPLETE,
+            static_cast<uint64_t>(id), core);
 }
 
 // Returns the number of tasks in the batch: one for each free core, as long as tasks are ready.

@@ -58,7 +58,7 @@ class Runtime {
   int32_t step_alone(uint32_t thread);
   uint32_t collect(uint32_t thread);
   void latch_fault(uint32_t core);
-  void complete(uint32_t core);
+  void complete(uint32_t thread, uint32_t core);
   uint32_t fill_cores(uint32_t thread, pto_dispatch* batch);
   void wake_others(uint32_t thread);
 

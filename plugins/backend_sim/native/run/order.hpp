@@ -19,7 +19,7 @@ enum class BackendEvent : uint32_t {
   stalled = 107       // a = result
 };
 
-class Trace {
+class Order {
  public:
   void reset() noexcept { hash_ = kStart; }
 

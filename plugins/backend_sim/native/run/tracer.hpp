@@ -1,0 +1,91 @@
+// What the simulator itself records: the order of a deterministic run, and its part of the trace.
+//
+// The device owns it. Between runs it selects the trace of the next run; during a run each function
+// states which thread may call it.
+#pragma once
+
+#include <cstdint>
+
+#include "pto/abi/backend.h"
+#include "run/order.hpp"
+#include "waiting/futex.hpp"
+
+namespace pto::sim {
+
+class Tracer {
+ public:
+  // The table that the runtime gets; the device fills in its functions before the first run.
+  pto_platform& table() noexcept { return platform_; }
+  const pto_platform& platform() const noexcept { return platform_; }
+  Order& order() noexcept { return order_; }
+  uint64_t clock() const noexcept { return pto_clock(&platform_); }
+
+  // Called once, after the table is complete.
+  void open() noexcept {
+    platform_.steps = &steps_;
+    opened_ = clock_pair();
+  }
+  // Called while no thread is inside a run. `trace` is NULL if the next run is not traced.
+  void set_trace(pto_run_trace* trace) noexcept {
+    steps_ = 0;
+    platform_.tracing = platform_.deterministic != 0 ? PTO_TRACE_ORDER : 0;
+    platform_.tracks = nullptr;
+    if (trace == nullptr) return;
+    platform_.tracing |= trace->groups;
+    platform_.tracks = trace->rings;
+    trace->clock = platform_.clock;
+    trace->first = opened_;
+    trace->last = clock_pair();
+  }
+  void finish(pto_run_trace* trace) noexcept {
+    if (trace != nullptr) trace->last = clock_pair();
+  }
+
+  bool has_tasks() const noexcept { return (platform_.tracing & PTO_TRACE_TASKS) != 0; }
+  // Called in deterministic mode, by the thread that has the turn.
+  void count_step() noexcept { ++steps_; }
+
+  // Called by the orchestrator.
+  void begin_build() noexcept { build_began_ = clock(); }
+  void end_build() noexcept {
+    pto_record(&platform_, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_BUILD, build_began_, 0);
+  }
+
+  // Called inside a step of scheduler `thread`. The tasks of a batch have the same time.
+  void record_dispatches(uint32_t thread, const pto_dispatch* batch, uint32_t count) noexcept {
+    const uint16_t track = static_cast<uint16_t>(PTO_TRACK_SCHEDULER + thread);
+    pto_trace_record record{clock(), 0, 0, 0, PTO_TRACE_DISPATCH, track};
+    for (uint32_t i = 0; i < count; ++i) {
+      record.a = batch[i].payload->task;
+      record.b = batch[i].core;
+      pto_trace_write(&platform_.tracks[track], &record);
+    }
+  }
+
+  // Called by worker `worker`. In deterministic mode a kernel takes one step, so its end is later
+  // than its start.
+  void start_kernel(uint32_t worker, const pto_payload& payload, uint32_t core) noexcept {
+    const uint64_t func_id = static_cast<uint32_t>(payload.func_id);
+    pto_record(&platform_, PTO_TRACK_WORKER + worker, PTO_TRACE_START, payload.task,
+               core | func_id << 32);
+  }
+  void end_kernel(uint32_t worker, const pto_payload& payload, uint32_t core) noexcept {
+    if (platform_.clock == PTO_CLOCK_STEPS) ++steps_;
+    pto_record(&platform_, PTO_TRACK_WORKER + worker, PTO_TRACE_END, payload.task, core);
+  }
+  // Called by an active worker, so that the run cannot become over meanwhile.
+  void record_park(uint32_t worker, uint64_t since) noexcept {
+    pto_record(&platform_, PTO_TRACK_WORKER + worker, PTO_TRACE_PARK, since, 0);
+  }
+
+ private:
+  pto_clock_pair clock_pair() const noexcept { return {clock(), clock_ns()}; }
+
+  pto_platform platform_{};
+  Order order_;         // deterministic mode only
+  uint64_t steps_ = 0;  // of the current run, in deterministic mode
+  uint64_t build_began_ = 0;
+  pto_clock_pair opened_{};
+};
+
+}  // namespace pto::sim

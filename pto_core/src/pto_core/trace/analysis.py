@@ -1,0 +1,227 @@
+"""Figures about a trace: kernels, waiting, limits of the run, critical path."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pto_core.trace.records import Event, TraceData
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """The tasks of one kernel. Times have the unit of the trace."""
+
+    name: str
+    count: int
+    total: int
+    mean: float
+    p50: float
+    p99: float
+    cores: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """How long tasks stayed in one state. ``tasks`` counts the tasks with both times known."""
+
+    cause: str
+    tasks: int
+    total: int
+    mean: float
+    p99: float
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """The chain of tasks that determined the end of the last run, from its first to its last task.
+
+    ``rows`` are rows of ``Trace.tasks``. ``kernels``: the time in each kernel of the chain.
+    ``waiting``: the time between the end of a task and the start of the next. ``before``: the time
+    before the first task.
+    """
+
+    rows: tuple[int, ...]
+    kernels: dict[str, int]
+    waiting: int
+    before: int
+
+    @property
+    def total(self) -> int:
+        """The length of the path."""
+        return sum(self.kernels.values()) + self.waiting + self.before
+
+
+WAITS = (
+    ("for producers", "submit", "ready"),
+    ("for a free core", "ready", "dispatch"),
+    ("for a thread that runs the core", "dispatch", "start"),
+    ("for the scheduler to see the end", "end", "complete"),
+)
+
+LIMITS = {
+    "kernels": "every thread that runs kernels is busy",
+    "dependencies": "the remaining tasks wait for tasks that run",
+    "scheduling": "tasks are ready or finished, and no scheduler has handled them",
+    "pool": "tasks are dispatched, and no thread has started them",
+    "back-pressure": "the orchestration waits for space in a ring",
+    "submit": "the orchestration has not submitted more tasks",
+}
+"""What limits a run at a moment, in the order of the checks."""
+
+
+def kernel_rows(trace: TraceData) -> list[KernelRow]:
+    """Return one row for each kernel that ran, the longest total first."""
+    tasks = _finished(trace)
+    rows = []
+    for kernel in np.unique(tasks["kernel"]):
+        mine = tasks[tasks["kernel"] == kernel]
+        times = mine["end"] - mine["start"]
+        rows.append(
+            KernelRow(
+                name=trace.kernel_name(int(kernel)),
+                count=len(mine),
+                total=int(times.sum()),
+                mean=float(times.mean()),
+                p50=float(np.percentile(times, 50)),
+                p99=float(np.percentile(times, 99)),
+                cores=len(np.unique(mine["core"])),
+            )
+        )
+    return sorted(rows, key=lambda row: -row.total)
+
+
+def waits(trace: TraceData) -> list[Wait]:
+    """Return how long the tasks waited, by cause."""
+    found = []
+    for cause, begin, end in WAITS:
+        begins, ends = _known(trace.tasks, begin, end)
+        times = np.maximum(ends - begins, 0)
+        mean, p99 = (float(times.mean()), float(np.percentile(times, 99))) if len(times) else (0, 0)
+        found.append(Wait(cause, len(times), int(times.sum()), mean, p99))
+    return found
+
+
+def span(trace: TraceData) -> tuple[int, int]:
+    """Return the first submit or start, and the last end of a kernel; (0, 0) without tasks."""
+    tasks = _finished(trace)
+    if not len(tasks):
+        return 0, 0
+    begins = np.where(tasks["submit"] >= 0, tasks["submit"], tasks["start"])
+    return int(begins.min()), int(tasks["end"].max())
+
+
+def limits(trace: TraceData) -> dict[str, int]:
+    """Return for each of ``LIMITS`` how long it limited the run, within :func:`span`."""
+    tasks = trace.tasks
+    times, counts = _sweep(
+        [
+            _known(tasks, "start", "end"),
+            _known(tasks, "ready", "dispatch"),
+            _known(tasks, "dispatch", "start"),
+            _known(tasks, "end", "complete"),
+            _durations(trace, Event.BACK_PRESSURE),
+            _durations(trace, Event.BUILD),
+        ]
+    )
+    if len(times) < 2:
+        return dict.fromkeys(LIMITS, 0)
+    begin, end = span(trace)
+    lengths = np.diff(np.clip(times, begin, end))
+    running, ready, dispatched, ended, blocked, building = (count[:-1] for count in counts)
+    conditions = {
+        "kernels": running >= trace.threads,
+        "pool": dispatched > 0,
+        "scheduling": (ready > 0) | ((ended > 0) & (running == 0)),
+        "back-pressure": blocked > 0,
+        "submit": building > 0,
+        "dependencies": np.ones(len(lengths), bool),
+    }
+    result = dict.fromkeys(LIMITS, 0)
+    free = np.ones(len(lengths), bool)
+    for name, condition in conditions.items():
+        result[name] = int(lengths[free & condition].sum())
+        free &= ~condition
+    return result
+
+
+def busy_cores(trace: TraceData, parts: int) -> list[float]:
+    """Return the mean number of busy cores in each of ``parts`` equal parts of the run."""
+    begin, end = span(trace)
+    tasks = _finished(trace)
+    edges = np.linspace(begin, max(end, begin + 1), parts + 1)
+    starts, ends = np.sort(tasks["start"]), np.sort(tasks["end"])
+
+    def busy_until(time: float) -> float:
+        """Return the busy time of all cores before ``time``."""
+        started = starts[: np.searchsorted(starts, time)]
+        ended = ends[: np.searchsorted(ends, time)]
+        return float((time - started).sum() - (time - ended).sum())
+
+    totals = [busy_until(time) for time in edges]
+    return [(b - a) / (edges[1] - edges[0]) for a, b in itertools.pairwise(totals)]
+
+
+def critical_path(trace: TraceData) -> CriticalPath:
+    """Follow the tasks backwards from the last one, each time to the task that released it."""
+    tasks = trace.tasks
+    finished = np.flatnonzero((tasks["start"] >= 0) & (tasks["end"] >= 0))
+    if not len(finished):
+        return CriticalPath((), {}, 0, 0)
+    last = int(finished[np.argmax(tasks["end"][finished])])
+    run = tasks["run"][last]
+    row_of = {int(tasks["task"][row]): int(row) for row in finished if tasks["run"][row] == run}
+    kernels: dict[str, int] = {}
+    path, waiting = [last], 0
+    while True:
+        row = path[-1]
+        kernel = trace.kernel_name(int(tasks["kernel"][row]))
+        kernels[kernel] = kernels.get(kernel, 0) + int(tasks["end"][row] - tasks["start"][row])
+        producer = row_of.get(int(tasks["released_by"][row]))
+        if producer is None or tasks["end"][producer] > tasks["start"][row]:
+            break
+        waiting += int(tasks["start"][row] - tasks["end"][producer])
+        path.append(producer)
+    mine = tasks[(tasks["run"] == run) & (tasks["submit"] >= 0)]
+    begin = int(mine["submit"].min()) if len(mine) else int(tasks["start"][path[-1]])
+    before = max(int(tasks["start"][path[-1]]) - begin, 0)
+    return CriticalPath(tuple(reversed(path)), kernels, waiting, before)
+
+
+def _finished(trace: TraceData) -> NDArray[Any]:
+    tasks = trace.tasks
+    return tasks[(tasks["start"] >= 0) & (tasks["end"] >= 0)]
+
+
+def _known(tasks: NDArray[Any], begin: str, end: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return both times of the tasks for which both are known."""
+    known = tasks[(tasks[begin] >= 0) & (tasks[end] >= 0)]
+    return known[begin], known[end]
+
+
+def _durations(trace: TraceData, event: Event) -> tuple[NDArray[Any], NDArray[Any]]:
+    mine = trace.records[trace.records["event"] == event]
+    return mine["start"], mine["end"]
+
+
+def _sweep(
+    pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]],
+) -> tuple[NDArray[Any], list[NDArray[Any]]]:
+    """Return all times in order, and after each time the number of open pairs of each kind."""
+    times = np.concatenate([time for pair in pairs for time in pair])
+    order = np.argsort(times, kind="stable")
+    counts = []
+    offset = 0
+    for begins, ends in pairs:
+        change = np.zeros(len(times), "<i8")
+        change[offset : offset + len(begins)] = 1
+        offset += len(begins)
+        change[offset : offset + len(ends)] = -1
+        offset += len(ends)
+        counts.append(np.cumsum(change[order]))
+    return times[order], counts

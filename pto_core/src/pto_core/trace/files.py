@@ -1,0 +1,92 @@
+"""Read and write the files of a trace.
+
+A prefix such as ``out/step`` stands for the files ``out/step.trace.npz`` (all arrays),
+``out/step.pftrace`` (for ui.perfetto.dev) and ``out/step.html`` (a page without network).
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from pto_core.errors import UsageError
+from pto_core.trace.page import page
+from pto_core.trace.pftrace import pftrace
+from pto_core.trace.records import RECORD, TASK
+from pto_core.trace.trace import Trace
+
+_VERSION = 1
+_ENDING = ".trace.npz"
+_MEMBERS = ("kernels", "lost", "blocks", "unit", "epoch_ns", "threads", "backend", "runtime")
+
+
+def write_trace(trace: Trace, prefix: Path) -> list[Path]:
+    """Write every file of a trace, and return the paths. Raises OSError."""
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    path = _with_ending(prefix, _ENDING)
+    members = {name: getattr(trace, name) for name in _MEMBERS}
+    statistics = None if trace.statistics is None else dict(trace.statistics)
+    description = json.dumps({"version": _VERSION, **members, "statistics": statistics})
+    with path.open("wb") as file:
+        np.savez(
+            file,
+            records=trace.records,
+            tasks=trace.tasks,
+            description=np.frombuffer(description.encode(), "u1"),
+        )
+    timeline = _with_ending(prefix, ".pftrace")
+    timeline.write_bytes(pftrace(trace))
+    shown = _with_ending(prefix, ".html")
+    shown.write_text(page(trace))
+    return [path, timeline, shown]
+
+
+def write_statistics(statistics: Mapping[str, int], prefix: Path) -> Path:
+    """Write the counters of a run as JSON, and return the path. Raises OSError."""
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    path = _with_ending(prefix, ".stats.json")
+    path.write_text(json.dumps(dict(statistics), indent=2) + "\n")
+    return path
+
+
+def read_trace(path: Path) -> Trace:
+    """Read the ``.trace.npz`` file of a trace, or the only one in a folder.
+
+    Raises UsageError if there is none or it is not a trace, and OSError.
+    """
+    file = _only_file(path) if path.is_dir() else path
+    try:
+        with np.load(file, allow_pickle=False) as data:
+            records, tasks = data["records"], data["tasks"]
+            description = json.loads(bytes(data["description"]))
+        if description.pop("version") != _VERSION or (records.dtype, tasks.dtype) != (RECORD, TASK):
+            raise ValueError("another version")
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise UsageError(
+            f"{file} is not a trace of this version ({error}); pass a file that "
+            "`pto run --trace --out DIR` wrote",
+            name="trace",
+            value=str(file),
+        ) from error
+    description["kernels"] = tuple(description["kernels"])
+    return Trace(records=records, tasks=tasks, **description)
+
+
+def _only_file(folder: Path) -> Path:
+    files = sorted(folder.glob("*" + _ENDING))
+    if len(files) == 1:
+        return files[0]
+    names = ", ".join(file.name for file in files) or "none"
+    raise UsageError(
+        f"{folder} contains {len(files)} traces ({names}); pass the path of one *.trace.npz file",
+        name="trace",
+        value=str(folder),
+    )
+
+
+def _with_ending(prefix: Path, ending: str) -> Path:
+    return prefix.with_name(prefix.name + ending)

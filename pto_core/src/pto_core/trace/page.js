@@ -1,0 +1,342 @@
+// The timeline of a trace. The functions above start() do not use the page, so tests can run them.
+"use strict";
+
+// Decode the columns that page.py wrote: base64 of little-endian arrays.
+function decode(columns) {
+  const kinds = { f8: Float64Array, f4: Float32Array, i4: Int32Array, u2: Uint16Array };
+  const arrays = {};
+  for (const [name, [kind, text]] of Object.entries(columns)) {
+    const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+    arrays[name] = new kinds[kind](bytes.buffer);
+  }
+  return arrays;
+}
+
+// Return the first index in [low, high) whose value is at least `value`; `high` if there is none.
+function lowerBound(array, value, low, high) {
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (array[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// Return the rectangles of one lane: [item, x, width, items]. The items of a lane do not overlap and
+// are ordered, so at most one rectangle begins in each pixel column: `items` counts those in it.
+function rectangles(items, first, end, view, width) {
+  const scale = width / (view.end - view.begin);
+  const found = [];
+  let at = lowerBound(items.end, view.begin, first, end);
+  while (at < end && items.start[at] < view.end) {
+    const x = Math.max((items.start[at] - view.begin) * scale, 0);
+    const right = Math.min((items.end[at] - view.begin) * scale, width);
+    let next = at + 1;
+    if (right - x < 1) {
+      const column = view.begin + (Math.floor(x) + 1) / scale;
+      next = Math.max(next, lowerBound(items.start, column, at, end));
+    }
+    found.push([at, x, Math.max(right - x, 1), next - at]);
+    at = next;
+  }
+  return found;
+}
+
+// Return the view after a zoom by `factor` that keeps `time` in its place, within [0, total].
+function zoomed(view, factor, time, total) {
+  const least = Math.max(total * 1e-9, 1e-3);
+  const length = Math.min(Math.max((view.end - view.begin) * factor, least), total);
+  const share = (time - view.begin) / (view.end - view.begin);
+  return moved({ begin: time - share * length, end: time + (1 - share) * length }, 0, total);
+}
+
+function moved(view, by, total) {
+  const length = view.end - view.begin;
+  const begin = Math.min(Math.max(view.begin + by, 0), Math.max(total - length, 0));
+  return { begin, end: begin + length };
+}
+
+// Return the item at a time in a lane, or -1.
+function itemAt(items, first, end, time, tolerance) {
+  const at = lowerBound(items.end, time - tolerance, first, end);
+  return at < end && items.start[at] <= time + tolerance ? at : -1;
+}
+
+// Return the rows of the tasks whose kernel contains `text`, or whose number is `text`.
+function matches(data, tasks, text) {
+  const wanted = text.trim().toLowerCase();
+  if (wanted === "") return [];
+  const kernels = data.kernels.map((name) => name.toLowerCase().includes(wanted));
+  const number = /^\d+$/.test(wanted) ? Number(wanted) : -1;
+  const found = [];
+  for (let row = 0; row < tasks.task.length; ++row) {
+    if (kernels[tasks.kernel[row]] || tasks.task[row] === number) found.push(row);
+  }
+  return found;
+}
+
+function shown(time, unit) {
+  if (unit === "steps") return `${Math.round(time)} steps`;
+  for (const [limit, name] of [[1e9, "s"], [1e6, "ms"], [1e3, "us"]]) {
+    if (Math.abs(time) >= limit) return `${(time / limit).toPrecision(4)} ${name}`;
+  }
+  return `${time.toFixed(0)} ns`;
+}
+
+// Return a step of 1, 2 or 5 times a power of ten, at least `least`.
+function niceStep(least) {
+  const power = 10 ** Math.floor(Math.log10(least));
+  return [1, 2, 5, 10].map((times) => times * power).find((step) => step >= least);
+}
+
+function colour(number) {
+  return `hsl(${(number * 137.508) % 360} 60% 62%)`;
+}
+
+// Return the lines of text about one item.
+function description(data, items, tasks, item) {
+  const unit = data.unit;
+  const lines = [data.names[items.name[item]]];
+  const length = items.end[item] - items.start[item];
+  lines.push(`${shown(length, unit)} from ${shown(items.start[item], unit)}`);
+  const row = items.task[item];
+  if (row < 0) return lines;
+  lines.push(`task ${tasks.task[row]}, run ${tasks.run[row]}, core ${data.cores[tasks.core[row]]}`);
+  const since = (name) => tasks[name][row];
+  const parts = [["submitted", "submit"], ["ready", "ready"], ["dispatched", "dispatch"]];
+  for (const [what, name] of parts) {
+    if (since(name) >= 0) lines.push(`${what} ${shown(since(name), unit)} before its start`);
+  }
+  const producer = tasks.producer[row];
+  if (producer >= 0) {
+    lines.push(`released by task ${tasks.task[producer]} (${data.kernels[tasks.kernel[producer]]})`);
+  }
+  if (tasks.critical[row]) lines.push("on the critical path");
+  return lines;
+}
+
+function start(data) {
+  const items = decode(data.items);
+  const tasks = decode(data.tasks);
+  const $ = (id) => document.getElementById(id);
+  const canvas = $("chart");
+  const context = canvas.getContext("2d");
+  const LANE = 18, LABEL = 130, TOP = 24;
+  const itemOfTask = new Int32Array(tasks.task.length).fill(-1);
+  const laneOf = new Int32Array(items.start.length);
+  data.lanes.forEach((lane, number) => {
+    for (let item = lane.first; item < lane.end; ++item) {
+      laneOf[item] = number;
+      if (lane.kind === "core" && items.task[item] >= 0) itemOfTask[items.task[item]] = item;
+    }
+  });
+  const released = new Map();
+  tasks.producer.forEach((producer, row) => {
+    if (producer < 0) return;
+    if (!released.has(producer)) released.set(producer, []);
+    released.get(producer).push(row);
+  });
+  const state = { view: { begin: 0, end: data.total }, selected: -1, found: [], at: -1, drawn: 0 };
+  let highlighted = new Set();
+
+  function colourOf(item) {
+    const row = items.task[item];
+    const mode = $("colours").value;
+    if (row < 0) return "#9aa7b3";
+    if (highlighted.size > 0 && !highlighted.has(row)) return "#dfe4e8";
+    if (mode === "core") return colour(tasks.core[row]);
+    if (mode === "critical") return tasks.critical[row] ? "#d6453d" : "#c9d2da";
+    return colour(tasks.kernel[row]);
+  }
+
+  function draw() {
+    const ratio = window.devicePixelRatio || 1;
+    const width = canvas.clientWidth, height = TOP + data.lanes.length * LANE + 4;
+    canvas.style.height = `${height}px`;
+    canvas.width = width * ratio;
+    canvas.height = height * ratio;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, width, height);
+    context.font = "11px sans-serif";
+    context.textBaseline = "middle";
+    const chart = width - LABEL;
+    drawAxis(chart, height);
+    state.drawn = 0;
+    data.lanes.forEach((lane, number) => drawLane(lane, TOP + number * LANE, chart));
+    drawFlows(chart);
+    document.body.dataset.drawn = state.drawn;
+    document.body.dataset.bound = data.lanes.length * Math.ceil(chart);
+  }
+
+  function drawAxis(chart, height) {
+    const { begin, end } = state.view;
+    const step = niceStep(((end - begin) * 110) / chart);
+    context.strokeStyle = "#e3e8ec";
+    context.fillStyle = "#56646f";
+    context.textAlign = "left";
+    for (let time = Math.ceil(begin / step) * step; time <= end; time += step) {
+      const x = LABEL + ((time - begin) / (end - begin)) * chart;
+      context.beginPath();
+      context.moveTo(x, 0);
+      context.lineTo(x, height);
+      context.stroke();
+      context.fillText(shown(time, data.unit), x + 3, TOP / 2);
+    }
+  }
+
+  function drawLane(lane, y, chart) {
+    context.fillStyle = "#33424e";
+    context.textAlign = "right";
+    context.fillText(lane.name, LABEL - 8, y + LANE / 2);
+    context.textAlign = "left";
+    for (const [item, x, width, count] of rectangles(items, lane.first, lane.end, state.view, chart)) {
+      ++state.drawn;
+      context.fillStyle = count > 1 && highlighted.size === 0 ? "#7f93a3" : colourOf(item);
+      context.fillRect(LABEL + x, y + 2, width, LANE - 4);
+      if (items.task[item] === state.selected && state.selected >= 0) {
+        context.strokeStyle = "#111";
+        context.strokeRect(LABEL + x, y + 2, width, LANE - 4);
+      }
+      if (width > 40) drawName(data.names[items.name[item]], LABEL + x, y, width);
+    }
+  }
+
+  function drawName(name, x, y, width) {
+    context.save();
+    context.beginPath();
+    context.rect(x, y, width - 2, LANE);
+    context.clip();
+    context.fillStyle = "#10202c";
+    context.fillText(name, x + 4, y + LANE / 2);
+    context.restore();
+  }
+
+  // The arrows to and from the selected task.
+  function drawFlows(chart) {
+    const row = state.selected;
+    if (row < 0) return;
+    if (tasks.producer[row] >= 0) drawFlow(tasks.producer[row], row, chart);
+    for (const next of (released.get(row) || []).slice(0, 200)) drawFlow(row, next, chart);
+  }
+
+  function drawFlow(from, to, chart) {
+    const [a, b] = [itemOfTask[from], itemOfTask[to]];
+    if (a < 0 || b < 0) return;
+    const { begin, end } = state.view;
+    const x = (time) => LABEL + ((time - begin) / (end - begin)) * chart;
+    const y = (item) => TOP + laneOf[item] * LANE + LANE / 2;
+    const [x0, y0, x1, y1] = [x(items.end[a]), y(a), x(items.start[b]), y(b)];
+    if (x1 < LABEL || x0 > LABEL + chart) return;
+    context.strokeStyle = context.fillStyle = "#223";
+    context.beginPath();
+    context.moveTo(x0, y0);
+    context.bezierCurveTo(x0 + 20, y0, x1 - 20, y1, x1, y1);
+    context.stroke();
+    context.beginPath();
+    context.moveTo(x1, y1);
+    context.lineTo(x1 - 6, y1 - 3);
+    context.lineTo(x1 - 6, y1 + 3);
+    context.fill();
+  }
+
+  function under(event) {
+    const box = canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left - LABEL, event.clientY - box.top - TOP];
+    const chart = canvas.clientWidth - LABEL;
+    const length = state.view.end - state.view.begin;
+    const time = state.view.begin + (x / chart) * length;
+    const lane = data.lanes[Math.floor(y / LANE)];
+    if (!lane || x < 0 || y < 0) return { time, item: -1 };
+    return { time, item: itemAt(items, lane.first, lane.end, time, (2 * length) / chart) };
+  }
+
+  function select(row) {
+    state.selected = row;
+    const item = row < 0 ? -1 : itemOfTask[row];
+    $("details").textContent =
+      item < 0 ? "" : description(data, items, tasks, item).join("\n");
+    draw();
+  }
+
+  function show(row) {
+    const item = itemOfTask[row];
+    if (item < 0) return;
+    const middle = (items.start[item] + items.end[item]) / 2;
+    const wanted = Math.min(state.view.end - state.view.begin, 40 * (items.end[item] - items.start[item]) + 1);
+    state.view = moved({ begin: middle - wanted / 2, end: middle + wanted / 2 }, 0, data.total);
+    select(row);
+  }
+
+  function search() {
+    state.found = matches(data, tasks, $("search").value);
+    state.at = -1;
+    highlighted = new Set(state.found);
+    $("count").textContent = $("search").value === "" ? "" : `${state.found.length} tasks`;
+    draw();
+  }
+
+  let drag = null;
+  canvas.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    const length = state.view.end - state.view.begin;
+    if (event.shiftKey) {
+      state.view = moved(state.view, (event.deltaY / 1000) * length, data.total);
+    } else {
+      state.view = zoomed(state.view, 1.0015 ** event.deltaY, under(event).time, data.total);
+    }
+    draw();
+  }, { passive: false });
+  canvas.addEventListener("mousedown", (event) => {
+    drag = { x: event.clientX, view: state.view, moved: false };
+  });
+  window.addEventListener("mouseup", (event) => {
+    if (drag && !drag.moved && event.target === canvas) {
+      const { item } = under(event);
+      select(item < 0 ? -1 : items.task[item]);
+    }
+    drag = null;
+  });
+  window.addEventListener("mousemove", (event) => {
+    if (drag) {
+      const by = drag.x - event.clientX;
+      drag.moved = drag.moved || Math.abs(by) > 3;
+      const length = drag.view.end - drag.view.begin;
+      state.view = moved(drag.view, (by / (canvas.clientWidth - LABEL)) * length, data.total);
+      draw();
+      return;
+    }
+    const { item } = event.target === canvas ? under(event) : { item: -1 };
+    const tip = $("tip");
+    tip.hidden = item < 0;
+    if (item < 0) return;
+    tip.textContent = description(data, items, tasks, item).join("\n");
+    tip.style.left = `${Math.min(event.clientX + 12, window.innerWidth - 320)}px`;
+    tip.style.top = `${event.clientY + 14}px`;
+  });
+  canvas.addEventListener("dblclick", () => {
+    state.view = { begin: 0, end: data.total };
+    draw();
+  });
+  $("colours").addEventListener("change", draw);
+  $("search").addEventListener("input", search);
+  $("search").addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || state.found.length === 0) return;
+    const step = event.shiftKey ? state.found.length - 1 : 1;
+    state.at = state.at < 0 ? 0 : (state.at + step) % state.found.length;
+    show(state.found[state.at]);
+  });
+  $("path").addEventListener("click", () => {
+    const rows = [...tasks.critical.keys()].filter((row) => tasks.critical[row]);
+    if (rows.length > 0) show(rows[rows.length - 1]);
+  });
+  window.addEventListener("resize", draw);
+  window.timeline = { state, draw, show };
+  draw();
+}
+
+if (typeof document !== "undefined") {
+  start(JSON.parse(document.getElementById("data").textContent));
+} else {
+  module.exports = { decode, lowerBound, rectangles, zoomed, moved, itemAt, matches, shown,
+                     niceStep, description };
+}

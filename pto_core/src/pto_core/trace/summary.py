@@ -1,0 +1,185 @@
+"""The summary of a trace as text, and the comparison of two traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pto_core.trace import analysis
+from pto_core.trace.records import TraceData
+
+_PARTS = 10
+
+
+def summary_text(trace: TraceData) -> str:
+    """Return the summary of a trace: kernels, waiting, limits, critical path, peaks."""
+    begin, end = analysis.span(trace)
+    runs = int(trace.tasks["run"].max(initial=0)) + 1
+    parts = [
+        [
+            f"{len(trace.tasks):,} tasks in {_time(end - begin, trace)}"
+            + (f", {runs} runs" if runs > 1 else ""),
+            f"times: {trace.note}",
+            *_lost_lines(trace),
+        ],
+        kernel_table(trace),
+    ]
+    if len(trace.tasks):
+        parts += [_wait_table(trace), _limit_lines(trace), _core_lines(trace), _path_lines(trace)]
+    parts.append(_peak_lines(trace))
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+
+
+def kernel_table(trace: TraceData) -> list[str]:
+    """Return the table of kernels as lines."""
+    rows = [
+        (
+            row.name,
+            f"{row.count:,}",
+            _time(row.total, trace),
+            _time(row.mean, trace),
+            _time(row.p50, trace),
+            _time(row.p99, trace),
+            str(row.cores),
+        )
+        for row in analysis.kernel_rows(trace)
+    ]
+    return _table(("kernel", "tasks", "total", "mean", "p50", "p99", "cores"), rows)
+
+
+def difference_text(before: TraceData, after: TraceData) -> str:
+    """Return a comparison of two traces: the whole, each kernel, and the limits."""
+    spans = [end - begin for begin, end in map(analysis.span, (before, after))]
+    head = [
+        f"whole run: {_time(spans[0], before)} -> {_time(spans[1], after)} {_change(*spans)}",
+        f"times: {before.note}; {after.note}",
+        *_lost_lines(before),
+        *_lost_lines(after),
+    ]
+    old = {row.name: row for row in analysis.kernel_rows(before)}
+    new = {row.name: row for row in analysis.kernel_rows(after)}
+    rows = []
+    for name in sorted({*old, *new}, key=lambda name: -_weight(old.get(name), new.get(name))):
+        a, b = old.get(name), new.get(name)
+        rows.append(
+            (
+                name,
+                f"{a.count if a else 0:,}",
+                f"{b.count if b else 0:,}",
+                _time(a.mean, before) if a else "",
+                _time(b.mean, after) if b else "",
+                _change(a.total, b.total) if a and b else ("only after" if b else "only before"),
+            )
+        )
+    columns = ("kernel", "tasks before", "after", "mean before", "after", "total")
+    limits = zip(analysis.limits(before).items(), analysis.limits(after).values(), strict=True)
+    bounds = [(name, _share(a, spans[0]), _share(b, spans[1])) for (name, a), b in limits if a or b]
+    parts = [head, _table(columns, rows), _table(("limited by", "before", "after"), bounds)]
+    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
+
+
+def _weight(*rows: analysis.KernelRow | None) -> int:
+    return max(row.total for row in rows if row is not None)
+
+
+def _lost_lines(trace: TraceData) -> list[str]:
+    if not trace.lost_total:
+        return []
+    tracks = ", ".join(f"{name} {count:,}" for name, count in trace.lost.items())
+    return [
+        f"{trace.lost_total:,} records were dropped ({tracks}), so figures are incomplete; use a "
+        "larger --set trace_ring_records, or a lower level"
+    ]
+
+
+def _wait_table(trace: TraceData) -> list[str]:
+    rows = [
+        (
+            wait.cause,
+            f"{wait.tasks:,}",
+            *(_time(t, trace) for t in (wait.total, wait.mean, wait.p99)),
+        )
+        for wait in analysis.waits(trace)
+    ]
+    return _table(("tasks waited", "tasks", "total", "mean", "p99"), rows)
+
+
+def _limit_lines(trace: TraceData) -> list[str]:
+    begin, end = analysis.span(trace)
+    found = {name: time for name, time in analysis.limits(trace).items() if time}
+    if not found:
+        return []
+    largest = max(found, key=lambda name: found[name])
+    rows = [
+        (name, _share(time, end - begin), _time(time, trace), analysis.LIMITS[name])
+        for name, time in sorted(found.items(), key=lambda item: -item[1])
+    ]
+    return [
+        f"the run was bound by {largest}: {analysis.LIMITS[largest]} "
+        f"in {_share(found[largest], end - begin)} of the time",
+        *_table(("limited by", "share", "time", "meaning"), rows),
+    ]
+
+
+def _core_lines(trace: TraceData) -> list[str]:
+    busy = analysis.busy_cores(trace, _PARTS)
+    return [
+        f"cores busy: {sum(busy) / len(busy):.2f} on average of {3 * trace.blocks}; "
+        f"in each tenth of the run: {' '.join(f'{count:.1f}' for count in busy)}"
+    ]
+
+
+def _path_lines(trace: TraceData) -> list[str]:
+    path = analysis.critical_path(trace)
+    if not path.rows:
+        return []
+    parts = {**path.kernels, "between tasks": path.waiting, "before the first task": path.before}
+    rows = [
+        (name, _share(time, path.total), _time(time, trace))
+        for name, time in sorted(parts.items(), key=lambda item: -item[1])
+        if time
+    ]
+    return [
+        f"critical path: {len(path.rows)} tasks, {_time(path.total, trace)}",
+        *_table(("part", "share", "time"), rows),
+    ]
+
+
+def _peak_lines(trace: TraceData) -> list[str]:
+    peaks = {
+        name: value for name, value in (trace.statistics or {}).items() if name.endswith("_peak")
+    }
+    if not peaks:
+        return []
+    rows = [(name, f"{value:,}") for name, value in peaks.items() if value]
+    return [*_table(("peak", "value"), rows), "docs/sizing-rings.md explains which setting to use"]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align columns: the first and the last text to the left, numbers to the right."""
+    cells = [list(columns), *map(list, rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
+    is_text = [i == 0 or columns[i] == "meaning" for i in range(len(columns))]
+    return [
+        "  ".join(
+            cell.ljust(width) if text else cell.rjust(width)
+            for cell, width, text in zip(row, widths, is_text, strict=True)
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def _time(value: float, trace: TraceData) -> str:
+    if trace.unit == "steps":
+        return f"{value:,.0f} steps"
+    for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g} {unit}"
+    return f"{value:.0f} ns"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def _change(before: float, after: float) -> str:
+    return f"{100 * (after - before) / before:+.1f} %" if before else "-"

@@ -1,0 +1,156 @@
+"""The figures about a trace, on traces whose figures are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pto_core.trace import Event, Trace, joined
+from pto_core.trace.analysis import (
+    busy_cores,
+    critical_path,
+    kernel_rows,
+    limits,
+    span,
+    waits,
+)
+from pto_core.trace.records import RECORD, TASK
+from pto_core.trace.summary import difference_text, summary_text
+
+KERNELS = ("load", "add")
+
+
+def task(number: int, kernel: int, core: int, times: Any, released_by: int = -1) -> Any:
+    """Return a row; ``times`` are submit, ready, dispatch, start, end, complete."""
+    return (0, kernel, number, released_by, core, core % 2, *times)
+
+
+def make(tasks: list[Any], records: list[Any] = [], **changes: Any) -> Trace:  # noqa: B006
+    values: dict[str, Any] = {
+        "records": np.array(records, RECORD),
+        "tasks": np.array(tasks, TASK),
+        "kernels": KERNELS,
+        "lost": {},
+        "blocks": 2,
+        "unit": "ns",
+        "epoch_ns": 1_000,
+        "threads": 2,
+        "backend": "a2a3sim",
+        "runtime": "host_build_graph",
+    }
+    return Trace(**{**values, **changes})
+
+
+@pytest.fixture
+def chain() -> Trace:
+    """Three tasks: two loads side by side, then an addition that the second one released."""
+    return make(
+        [
+            task(0, 0, 2, (0, 10, 20, 30, 130, 140)),
+            task(1, 0, 3, (5, 10, 20, 40, 240, 250)),
+            task(2, 1, 2, (8, 250, 260, 300, 400, 410), released_by=1),
+        ],
+        [(0, 12, 0, 0, 0, Event.BUILD, 0, 0)],
+    )
+
+
+def test_the_table_of_kernels(chain: Trace) -> None:
+    rows = kernel_rows(chain)
+    assert [(row.name, row.count, row.total, row.cores) for row in rows] == [
+        ("load", 2, 300, 2),
+        ("add", 1, 100, 1),
+    ]
+    assert (rows[0].mean, rows[0].p50, rows[0].p99) == (150, 150, pytest.approx(199))
+
+
+def test_the_waiting_of_tasks_by_cause(chain: Trace) -> None:
+    assert [(wait.cause, wait.total) for wait in waits(chain)] == [
+        ("for producers", 10 + 5 + 242),
+        ("for a free core", 10 + 10 + 10),
+        ("for a thread that runs the core", 10 + 20 + 40),
+        ("for the scheduler to see the end", 10 + 10 + 10),
+    ]
+
+
+def test_the_critical_path(chain: Trace) -> None:
+    path = critical_path(chain)
+    assert path.rows == (1, 2)
+    assert path.kernels == {"load": 200, "add": 100}
+    assert (path.waiting, path.before, path.total) == (60, 40, 400)
+
+
+def test_each_moment_has_one_limit(chain: Trace) -> None:
+    found = limits(chain)
+    assert sum(found.values()) == 400
+    # 0-10 submit, 10-20 scheduling, 20-40 pool, 40-130 both threads, 130-240 a dependency,
+    # 240-260 scheduling, 260-300 pool, 300-400 a dependency
+    assert found == {
+        "kernels": 90,
+        "dependencies": 210,
+        "scheduling": 30,
+        "pool": 60,
+        "back-pressure": 0,
+        "submit": 10,
+    }
+
+
+def test_back_pressure_is_a_limit(chain: Trace) -> None:
+    blocked = (0, 9, 0, 1, 1, Event.BACK_PRESSURE, 0, 0)
+    build = (0, 12, 0, 0, 0, Event.BUILD, 0, 0)
+    found = limits(make(chain.tasks.tolist(), [build, blocked]))
+    assert (found["back-pressure"], found["submit"]) == (9, 1)
+
+
+def test_the_use_of_cores_over_time(chain: Trace) -> None:
+    assert span(chain) == (0, 400)
+    assert busy_cores(chain, 4) == pytest.approx([1.3, 1.3, 0.4, 1.0])
+
+
+def test_the_summary_names_the_limit_and_the_meaning_of_times(chain: Trace) -> None:
+    text = summary_text(chain)
+    assert "host time on 2 threads, not the chip's" in text
+    assert "the run was bound by dependencies" in text
+    assert "critical path: 2 tasks, 400 ns" in text
+    assert chain.table() == text
+
+
+def test_the_summary_states_dropped_records(chain: Trace) -> None:
+    lossy = make(chain.tasks.tolist(), lost={"scheduler 0": 7})
+    assert "7 records were dropped (scheduler 0 7)" in summary_text(lossy)
+    assert "7 records were dropped" in difference_text(chain, lossy)
+
+
+def test_the_difference_of_two_traces(chain: Trace) -> None:
+    slower = [(*row[:10], row[10] + 100, row[11] + 100) for row in chain.tasks.tolist()]
+    text = difference_text(chain, make(slower))
+    assert "whole run: 400 ns -> 500 ns +25.0 %" in text
+    assert next(line for line in text.splitlines() if line.startswith("add")).endswith("+100.0 %")
+
+
+def test_an_empty_trace_has_a_summary() -> None:
+    empty = make([])
+    assert "0 tasks" in summary_text(empty)
+    assert critical_path(empty).rows == ()
+    assert sum(limits(empty).values()) == 0
+    assert "whole run" in difference_text(empty, empty)
+
+
+def test_joined_traces_in_steps_follow_each_other(chain: Trace) -> None:
+    records = [(0, 410, 0, 0, 0, Event.BUILD, 0, 0)]
+    part = make(chain.tasks.tolist(), records, unit="steps")
+    whole = joined([part, part])
+    assert whole.tasks["run"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert whole.tasks["start"].tolist() == [30, 40, 300, 441, 451, 711]
+    assert "steps are no times" in summary_text(whole)
+
+
+def test_joined_traces_share_their_kernels(chain: Trace) -> None:
+    other = make(chain.tasks.tolist(), kernels=("add", "mul"), epoch_ns=5_000, lost={"a": 1})
+    whole = joined([chain, other])
+    assert whole.kernels == ("load", "add", "mul")
+    names = [whole.kernel_name(kernel) for kernel in whole.tasks["kernel"]]
+    assert names == ["load", "load", "add", "add", "add", "mul"]
+    assert whole.tasks["start"].tolist()[3] == 30 + 4_000
+    assert whole.lost == {"a": 1}

@@ -1,0 +1,168 @@
+"""The Perfetto file of a trace, parsed with the published schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pto_core.trace import Event, Trace
+from pto_core.trace.pftrace import pftrace
+from pto_core.trace.records import RECORD, TASK
+
+pytestmark = pytest.mark.toolchain
+
+
+@pytest.fixture
+def trace() -> Trace:
+    """Two runs with the same numbers of tasks; a wait inside the orchestration; an empty slice."""
+    rows = [
+        (0, 0, 0, -1, 0, 0, 0, 10, 20, 30, 130, 140),
+        (0, 1, 4, 0, 2, 1, 5, 140, 150, 160, 160, 170),
+        (0, 0, 8, 4, 0, 0, 6, 170, 180, 180, 200, 210),
+        (1, 1, 0, -1, 2, 1, 300, 310, 320, 330, 400, 410),
+        (1, 0, 4, -1, -1, -1, 301, -1, -1, -1, -1, -1),
+    ]
+    records = [
+        (0, 50, 0, 0, 1, Event.BUILD, 0, 0),
+        (10, 40, 0, 1 + (2 << 8), 0, Event.BACK_PRESSURE, 0, 0),
+        (20, 20, 1, 0, 0, Event.SCOPE_BEGIN, 0, 0),
+        (12, 19, 0, 2, 0, Event.FILL, 1, 0),
+        (130, 150, 0, 0, 0, Event.PARK, 5, 0),
+    ]
+    return Trace(
+        np.array(records, RECORD),
+        np.array(rows, TASK),
+        ("load", "add"),
+        {},
+        2,
+        "ns",
+        1_000_000,
+        2,
+        "a2a3sim",
+        "x",
+    )
+
+
+class Parsed:
+    """The messages of a file, by their meaning."""
+
+    def __init__(self, content: bytes) -> None:
+        from perfetto.protos.perfetto.trace import perfetto_trace_pb2
+
+        self.trace = perfetto_trace_pb2.Trace()
+        self.trace.ParseFromString(content)
+        self.tracks: dict[int, Any] = {}
+        self.names: dict[int, str] = {}
+        for packet in self.trace.packet:
+            if packet.HasField("track_descriptor"):
+                self.tracks[packet.track_descriptor.uuid] = packet.track_descriptor
+            for name in packet.interned_data.event_names:
+                self.names[name.iid] = name.name
+        self.events = [packet for packet in self.trace.packet if packet.HasField("track_event")]
+
+    def slices(self) -> Iterator[tuple[str, str, int, int, Any]]:
+        """Yield track, name, begin, end and the first event of each slice; require nesting."""
+        opened: dict[int, list[Any]] = {}
+        for packet in self.events:
+            event = packet.track_event
+            stack = opened.setdefault(event.track_uuid, [])
+            if event.type == event.TYPE_SLICE_BEGIN:
+                stack.append(packet)
+            elif event.type == event.TYPE_SLICE_END:
+                first = stack.pop()
+                name = self.names[first.track_event.name_iid]
+                track = self.tracks[event.track_uuid].name
+                yield track, name, first.timestamp, packet.timestamp, first.track_event
+        assert not any(opened.values())
+
+
+def test_no_field_is_unknown_to_the_schema(trace: Trace) -> None:
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    def check(message: Any) -> None:
+        assert len(UnknownFieldSet(message)) == 0, message
+        for field, value in message.ListFields():
+            if field.type == field.TYPE_MESSAGE:
+                for one in value if field.is_repeated else [value]:
+                    check(one)
+
+    check(Parsed(pftrace(trace)).trace)
+
+
+def test_slices_have_their_names_and_times(trace: Trace) -> None:
+    parsed = Parsed(pftrace(trace))
+    found = {(track, name, begin, end) for track, name, begin, end, _ in parsed.slices()}
+    epoch = trace.epoch_ns
+    assert found == {
+        ("AIC 0", "load", epoch + 30, epoch + 130),
+        ("AIV 0", "add", epoch + 160, epoch + 160),
+        ("AIC 0", "load", epoch + 180, epoch + 200),
+        ("AIV 0", "add", epoch + 330, epoch + 400),
+        ("pool worker 0", "AIC 0", epoch + 30, epoch + 130),
+        ("pool worker 1", "AIV 0", epoch + 160, epoch + 160),
+        ("pool worker 0", "AIC 0", epoch + 180, epoch + 200),
+        ("pool worker 1", "AIV 0", epoch + 330, epoch + 400),
+        ("orchestrator", "build", epoch, epoch + 50),
+        ("orchestrator", "wait: task ring 2", epoch + 10, epoch + 40),
+        ("scheduler 0", "fill", epoch + 12, epoch + 19),
+        ("pool worker 0", "park", epoch + 130, epoch + 150),
+    }
+
+
+def test_times_are_those_of_the_monotonic_clock(trace: Trace) -> None:
+    parsed = Parsed(pftrace(trace))
+    snapshot = parsed.trace.packet[0].clock_snapshot
+    clocks = {clock.clock_id: clock.timestamp for clock in snapshot.clocks}
+    assert clocks == {3: trace.epoch_ns, 6: trace.epoch_ns}
+    assert parsed.trace.packet[1].trace_packet_defaults.timestamp_clock_id == 3
+    times = [packet.timestamp for packet in parsed.events]
+    assert times == sorted(times)
+
+
+def test_flows_lead_from_a_task_to_those_that_it_released(trace: Trace) -> None:
+    parsed = Parsed(pftrace(trace))
+    begins = {
+        (event.debug_annotations[1].int_value, event.debug_annotations[0].int_value): event
+        for track, _, _, _, event in parsed.slices()
+        if track.startswith("AI")
+    }
+    assert list(begins[0, 4].terminating_flow_ids) == list(begins[0, 0].flow_ids)
+    assert list(begins[0, 8].terminating_flow_ids) == list(begins[0, 4].flow_ids)
+    assert not begins[1, 0].terminating_flow_ids
+    flows = [flow for event in begins.values() for flow in event.flow_ids]
+    assert len(set(flows)) == len(flows) == 4
+
+
+def test_counters_follow_the_tasks(trace: Trace) -> None:
+    parsed = Parsed(pftrace(trace))
+    values: dict[str, list[tuple[int, int]]] = {}
+    for packet in parsed.events:
+        event = packet.track_event
+        if event.type == event.TYPE_COUNTER:
+            name = parsed.tracks[event.track_uuid].name
+            values.setdefault(name, []).append(
+                (packet.timestamp - trace.epoch_ns, event.counter_value)
+            )
+    assert values["busy cores"] == [
+        *[(30, 1), (130, 0), (160, 0), (180, 1), (200, 0)],
+        *[(330, 1), (400, 0)],
+    ]
+    assert max(value for _, value in values["live tasks"]) == 3
+    assert values["ready tasks"][-1][1] == 0
+
+
+def test_the_process_states_what_the_times_mean(trace: Trace) -> None:
+    (process,) = [
+        track for track in Parsed(pftrace(trace)).tracks.values() if track.HasField("process")
+    ]
+    assert "host time on 2 threads, not the chip's" in process.process.process_name
+
+
+def test_an_empty_trace_is_a_valid_file(trace: Trace) -> None:
+    from dataclasses import replace
+
+    empty = replace(trace, records=np.zeros(0, RECORD), tasks=np.zeros(0, TASK))
+    assert Parsed(pftrace(empty)).events == []
