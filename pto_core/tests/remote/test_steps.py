@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from test_frames import INLINE_BYTES, Host, Sending, World, blob_of
 
 from pto_core import TensorArgType
 from pto_core.errors import UsageError
+from pto_core.interfaces import Message as Arrived
+from pto_core.interfaces import Peer
 from pto_core.interfaces.frame import Outcome
 from pto_core.remote.accesses import Access
 from pto_core.remote.address_space import PIECE_BYTES, PIECES_PER_STEP, AddressSpace, Range
@@ -30,6 +33,7 @@ from pto_core.remote.messages import (
     unpack_evicted,
 )
 from pto_core.remote.requests import AllocateBuffer, FreeBuffer
+from pto_core.remote.session_ends import AcceptedSession, DialledSession
 from pto_core.remote.shadow_memory import ShadowMemory
 
 BASE = 4 * PIECE_BYTES
@@ -215,3 +219,25 @@ def test_a_buffer_is_freed_in_steps_and_its_addresses_are_free_afterwards() -> N
     assert isinstance(sides.replies[91][1].exception, UsageError)
     assert sides.replies[90] == (True, None)
     sides.ask("allocate_buffer", FAR + PIECE_BYTES, 1)
+
+
+def test_heartbeats_that_arrived_during_a_long_step_are_read_at_once() -> None:
+    """Otherwise they queue up, and the session ends with old clocks."""
+    waiting: deque[int] = deque()
+
+    class Line:
+        connections, problem = 0, ""
+
+        def receive(self) -> Any:
+            return Arrived(Peer(b"", None), [b""]) if waiting and waiting.popleft() >= 0 else None
+
+    session: Any = type("Session", (), {"received": lambda *_: []})()
+    line: Any = Line()
+    ends = (
+        DialledSession(line, [line, line], session),
+        AcceptedSession(line, line, session),
+    )
+    for end in ends:
+        waiting.extend(range(10))
+        assert end.receive(0) == []
+        assert not waiting

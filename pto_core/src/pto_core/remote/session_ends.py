@@ -70,8 +70,10 @@ class DialledSession:
                 message = link.receive()
                 if message is None:
                     break
-                delivered += self._session.received(channel, message.parts, now)
-                if channel is ChannelNumber.CONTROL:  # each control message is a batch already
+                arrived = self._session.received(channel, message.parts, now)
+                delivered += arrived
+                # A control message with content is a batch. Heartbeats must not queue up.
+                if arrived and channel is ChannelNumber.CONTROL:
                     break
         return delivered
 
@@ -126,8 +128,9 @@ class AcceptedSession:
             if self._peers.get(channel) != message.peer:
                 self._peers[channel] = message.peer
                 self._unsent[channel].clear()
-            delivered += self._session.received(channel, message.parts, now)
-            if channel is ChannelNumber.CONTROL:
+            arrived = self._session.received(channel, message.parts, now)
+            delivered += arrived
+            if arrived and channel is ChannelNumber.CONTROL:
                 break
         return delivered
 
