@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_core import _hierarchy
 from pto_core._hierarchy import CallableSpace, Driver
+from pto_core.config import Config
 from pto_core.errors import AbortedError, UsageError
 from pto_core.hierarchy.child_specs import ChildSpec, child_specs
 from pto_core.hierarchy.children import (
@@ -81,12 +82,8 @@ class ChildGroup:
         queue_bytes = config["child_queue_bytes"]
         self.opener = Opener(settings.transport, queue_bytes // _FRAME_BYTES, queue_bytes)
         count = len(self.specs)
-        self.memory = WorkerMemory(
-            progress_table_bytes=_hierarchy.progress_table_bytes(count),
-            connection_bytes=[self.opener.memory_bytes + spec.reason_bytes for spec in self.specs],
-            heap_ring_size=config["heap_ring_size"],
-            arena=arena,
-        )
+        self._remotes = [child for child, spec in enumerate(self.specs) if spec.remote is not None]
+        self.memory = worker_memory(self.specs, self.opener, config, arena)
         _hierarchy.create_progress_table(
             self.memory.progress_table, count, len(os.sched_getaffinity(0))
         )
@@ -125,7 +122,7 @@ class ChildGroup:
             self._finalizers.append(weakref.finalize(self, self.placement.forget))
 
     def _buffer_table(self) -> BufferTable | None:
-        if all(spec.remote is None for spec in self.specs):
+        if not self._remotes:
             return None
         return BufferTable(self.driver, self.arena, self.settings.config["remote_buffer_bytes"])
 
@@ -211,6 +208,7 @@ class ChildGroup:
             ranges,
             self.buffers.place,
             address + self.opener.memory_bytes,
+            (memory.digests, self._remotes.index(child), len(self._remotes)),
             self.settings.config["child_queue_bytes"],
             self.settings.config["child_window"],
         )
@@ -302,11 +300,7 @@ class ChildGroup:
 
     def _open_bells(self) -> tuple[int, ...]:
         """Return descriptors that ring the doorbells of relays, which also wait for sockets."""
-        return tuple(
-            _hierarchy.open_bell_descriptor(self._bell(child))
-            for child, spec in enumerate(self.specs)
-            if spec.remote is not None
-        )
+        return tuple(_hierarchy.open_bell_descriptor(self._bell(child)) for child in self._remotes)
 
     def _close_bells(self) -> None:
         for descriptor in self._bells:
@@ -316,6 +310,19 @@ class ChildGroup:
     def _targets(self, registration: Registration) -> list[int]:
         children = enumerate(self.specs)
         return [child for child, spec in children if registration.is_for(child, spec.space)]
+
+
+def worker_memory(
+    specs: Sequence[ChildSpec], opener: Opener, config: Config, arena: SharedArena
+) -> WorkerMemory:
+    """Reserve the memory that a Worker shares with its children."""
+    return WorkerMemory(
+        progress_table_bytes=_hierarchy.progress_table_bytes(len(specs)),
+        connection_bytes=[opener.memory_bytes + spec.reason_bytes for spec in specs],
+        digest_bytes=max((spec.digest_bytes for spec in specs), default=0),
+        heap_ring_size=config["heap_ring_size"],
+        arena=arena,
+    )
 
 
 def make_engine(

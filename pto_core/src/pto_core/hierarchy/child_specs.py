@@ -43,6 +43,11 @@ class ChildSpec:
         return 0 if self.remote is None else self.remote.reason_bytes
 
     @property
+    def digest_bytes(self) -> int:
+        """The size of the table that all relays share."""
+        return 0 if self.remote is None else self.remote.digest_bytes
+
+    @property
     def is_spawned(self) -> bool:
         """Whether the child is a new interpreter, which inherits nothing."""
         return self.start_method == "spawn"

@@ -28,6 +28,8 @@ from pto_core.errors import ProtocolError
 from pto_core.remote.accesses import Access
 from pto_core.remote.address_space import PIECE_BYTES, AddressSpace, Range, pieces_of
 from pto_core.remote.changes import apply_changes
+from pto_core.remote.clock import now_ns
+from pto_core.remote.shared_digests import SMALLEST_BYTES, SharedDigests
 
 HASHES_PER_STEP = 64
 """A relay hashes at most so many pieces before it sends heartbeats again."""
@@ -78,6 +80,7 @@ class _Admitting:
 
     in_flight: _InFlight
     left: Iterator[Range]
+    since_ns: int  # the time from which on its inputs do not change
     stale: list[Range] = field(default_factory=list)
 
 
@@ -113,13 +116,18 @@ class HomeMemory:
     ``quota``: the bytes of shadow memory, at least 1 MiB. Above the quota, blocks of 1 MiB that no
     frame in flight uses are evicted, the least recently used first. The shadow exceeds the quota
     only for a single frame that needs more. ``hashes_per_step``: the most pieces that one call of
-    :meth:`admit` hashes.
+    :meth:`admit` hashes. ``digests``: those that other relays share, if there are any.
     """
 
     def __init__(
-        self, space: AddressSpace, quota: int, hashes_per_step: int = HASHES_PER_STEP
+        self,
+        space: AddressSpace,
+        quota: int,
+        hashes_per_step: int = HASHES_PER_STEP,
+        digests: SharedDigests | None = None,
     ) -> None:
         self._space = space
+        self._digests = digests
         self._hashes_per_step = hashes_per_step
         self._quota_blocks = quota // PIECE_BYTES
         self._known: dict[int, _Block] = {}
@@ -150,7 +158,7 @@ class HomeMemory:
         if admitting is None:
             return None
         pieces = list(islice(admitting.left, self._hashes_per_step))
-        stale = [piece for piece in pieces if not self._is_known(piece)]
+        stale = [piece for piece in pieces if not self._is_known(piece, admitting.since_ns)]
         if any(map(self._is_written_in_flight, stale)):
             return None
         admitting.stale += stale
@@ -199,7 +207,10 @@ class HomeMemory:
         added = sum(block not in self._uses for block in in_flight.blocks)
         if self._frames and added and len(self._uses) + added > self._quota_blocks:
             return None
-        return _Admitting(in_flight, (one for access in accesses for one in self._wanted(access)))
+        left = (one for access in accesses for one in self._wanted(access))
+        if self._digests is None:
+            return _Admitting(in_flight, left, now_ns())
+        return _Admitting(in_flight, iter(self._digests.in_order(list(left))), now_ns())
 
     def _admitted(self, frame: int, admitting: _Admitting) -> Admission:
         in_flight = self._frames[frame] = admitting.in_flight
@@ -234,12 +245,23 @@ class HomeMemory:
         block = self._known.get(piece.start // PIECE_BYTES)
         return None if block is None else block.digests.get(piece)
 
-    def _is_known(self, piece: Range) -> bool:
+    def _is_known(self, piece: Range, since_ns: int) -> bool:
         """Return whether the shadow has the content of a piece."""
         known = self._known_digest(piece)
         if known is None:
             return self._is_zero(piece)
-        return known == digest_of(self._space.memory(piece))
+        return known == self._digest(piece, since_ns)
+
+    def _digest(self, piece: Range, since_ns: int) -> bytes:
+        """Return the digest of a piece, as this or another relay has read it since a time."""
+        digests = self._digests if piece.nbytes >= SMALLEST_BYTES else None
+        found = None if digests is None else digests.find(piece, since_ns)
+        if found is None:
+            begun_ns = now_ns()
+            found = digest_of(self._space.memory(piece))
+            if digests is not None:
+                digests.store(piece, begun_ns, found)
+        return found
 
     def _is_zero(self, piece: Range) -> bool:
         """Return whether a piece is zero here and in the shadow, where its block is unused."""

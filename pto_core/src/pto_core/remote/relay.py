@@ -47,6 +47,7 @@ from pto_core.remote.output_lines import prefixed
 from pto_core.remote.output_writer import OutputWriter
 from pto_core.remote.session import RemoteSession, State
 from pto_core.remote.session_ends import DialledSession
+from pto_core.remote.shared_digests import DigestTable
 
 if TYPE_CHECKING:
     from pto_core.hierarchy.children import ChildContext
@@ -70,6 +71,7 @@ class RelayBody:
 
     ``request`` opens the session. The body maps the ranges of the parent's memory when it runs.
     ``reason``: the address of :data:`REASON_BYTES` of shared memory for the reason of an exit.
+    ``digests``: the table that all relays of the Worker share.
     """
 
     context: ChildContext
@@ -77,6 +79,7 @@ class RelayBody:
     request: Open
     quota: int
     reason: int
+    digests: DigestTable
 
     def __call__(self, start: ChildStart) -> None:
         """Open the session, then pass frames on until the parent closes the connection."""
@@ -192,7 +195,7 @@ class _Relay:
         )
         self._end = DialledSession(agent.plugin, links, self._session)
         space = AddressSpace.mapped(request.ranges)
-        home = HomeMemory(space, body.quota)
+        home = HomeMemory(space, body.quota, digests=body.digests.open())
         self._frames = FrameRelay(
             self._port,
             context.index,

@@ -25,6 +25,7 @@ from pto_core.remote.relay import (
     RelayBody,
     read_reason,
 )
+from pto_core.remote.shared_digests import TABLE_BYTES, DigestTable
 from pto_core.remote.used_modules import UsedModule, used_modules
 from pto_core.version import VERSION
 
@@ -45,6 +46,8 @@ class RemoteChild:
 
     reason_bytes = REASON_BYTES
     """The size of the shared memory in which a relay explains its exit."""
+    digest_bytes = TABLE_BYTES
+    """The size of the table of digests that all relays of a Worker share."""
 
     def __init__(self, worker: NestedWorker, path: str) -> None:
         self._worker = worker
@@ -61,6 +64,7 @@ class RemoteChild:
         ranges: Sequence[tuple[int, int]],
         buffers: tuple[int, int],
         reason: int,
+        digests: tuple[int, int, int],
         queue_bytes: int,
         window: int,
     ) -> RelayBody:
@@ -68,8 +72,9 @@ class RemoteChild:
 
         ``registrations``: the callables of the child. ``ranges``: address and bytes of each shared
         memory. ``buffers``: the first address and the bytes of the addresses for buffers.
-        ``reason``: the address of ``reason_bytes`` of shared memory. ``window``: the most tasks in
-        flight. Raises UsageError for a Worker that cannot be sent.
+        ``reason``: the address of ``reason_bytes`` of shared memory. ``digests``: the address of
+        the table of digests, the number of this relay, and the number of relays. ``window``: the
+        most tasks in flight. Raises UsageError for a Worker that cannot be sent.
         """
         settings = self._worker.settings
         config = settings.config
@@ -100,7 +105,8 @@ class RemoteChild:
             settings.host.address, settings.host.keys, config["link"], config["remote_insecure"]
         )
         self.fence.name = RemoteSessionName(agent, self._session, self._epoch, request.lease_ns)
-        return RelayBody(context, agent, request, config["remote_memory_limit"], reason)
+        quota = config["remote_memory_limit"]
+        return RelayBody(context, agent, request, quota, reason, DigestTable(*digests))
 
     def used_by(self, registration: Registration) -> list[UsedModule]:
         """Return the modules that a callable uses, to compare them with those of the other host."""
