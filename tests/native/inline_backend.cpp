@@ -1,5 +1,4 @@
-// The second backend, written against the ABI only. It has one thread: kernels run inside
-// dispatch(), so start() or orchestration_done() returns when the run is over. It unloads nothing.
+// The second backend, for the ABI only. Kernels run inside dispatch(). Nothing is unloaded.
 #include <dlfcn.h>
 #include <sys/mman.h>
 
@@ -99,14 +98,13 @@ pto_status schedule(void* raw, const uint32_t* word = nullptr, uint32_t expected
   return last == PTO_ERROR_DEADLOCK ? last : PTO_ERROR_ABORTED;
 }
 
-constexpr int kReadWrite = PROT_READ | PROT_WRITE;
 constexpr auto skip = [](auto...) {};
 constexpr auto succeed = [](auto...) { return pto_status{PTO_OK}; };
 constexpr auto refuse = [](auto...) { return pto_status{PTO_ERROR_UNSUPPORTED}; };
 
 pto_status open(int32_t, const pto_option*, uint32_t count, void** out, pto_device_shape* shape) {
   constexpr auto reserve = [](void*, size_t bytes) {
-    return mmap(nullptr, bytes, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   };
   constexpr auto unmap = [](void*, void* memory, size_t bytes) { munmap(memory, bytes); };
   constexpr auto zero = [](auto...) { return size_t{0}; };
@@ -173,9 +171,8 @@ PTO_ABI_EXPORT const pto_backend_api* pto_backend_entry() {
     void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     return (*library = reinterpret_cast<uint64_t>(handle)) != 0 ? PTO_OK : PTO_ERROR_LOAD;
   };
-  constexpr auto attach = [](void* raw, const pto_attachment* attachment, const pto_option* options,
-                             uint32_t count, const pto_runtime_api** api, void** runtime,
-                             pto_error* error) {
+  constexpr auto attach = [](void* raw, auto* attachment, auto* options, uint32_t count, auto** api,
+                             void** runtime, pto_error* error) {
     *api = self(raw).api = attachment->api;
     const pto_status status = (*api)->create(&self(raw).platform, options, count, runtime, error);
     return self(raw).runtime = *runtime, status;

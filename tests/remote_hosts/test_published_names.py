@@ -88,7 +88,7 @@ def test_a_remote_callable_runs_on_its_workers_only(host: Agent, is_late: bool) 
                     *(fill, filled(y, value=1)),
                     worker=child,
                 )
-            with pytest.raises(UsageError, match="workers= is missing; name one of them"):
+            with pytest.raises(UsageError, match="workers= is missing; name one of these workers"):
                 orch.submit_next_level_group(fill, [filled(y, value=1)])
             with pytest.raises(UsageError, match="a Python function, which the children of submit"):
                 orch.submit_sub(fill, filled(y, value=1))

@@ -62,7 +62,7 @@ def test_report_survives_json() -> None:
 def test_json_keys_are_stable() -> None:
     assert sorted(FULL.to_json()) == [
         "backend", "build", "case", "compared", "compile", "copies", "copy", "cores", "device",
-        "errors", "exit_code", "failing_seed", "folder", "outputs", "passed", "peak_bytes",
+        "errors", "exit_code", "failing_seed", "files", "folder", "outputs", "passed", "peak_bytes",
         "reference", "repeats", "run", "runtime", "seeds", "statistics", "tasks", "trace_hash",
         "traces", "wall",
     ]  # fmt: skip

@@ -128,6 +128,8 @@ PLUGIN_FILES = {
     "runtime": [
         "CMakeLists.txt",
         "README.md",
+        "native/graph.cpp",
+        "native/graph.hpp",
         "native/library.cpp",
         "native/runtime.cpp",
         "native/runtime.hpp",
