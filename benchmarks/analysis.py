@@ -26,13 +26,19 @@ def nothing(left: In, right: In, target: InOut) -> None:
 
 def figures(effort: Effort) -> Iterator[Figure]:
     """Measure the analysis of the recorded log of a program."""
-    log = _recorded(TASKS // effort.divisor)
-    taken = interleaved({"analysis": _analysis(log)}, effort.repeats)
+    tasks = effort.size(TASKS)
+    log = _recorded(tasks)
+    taken = interleaved(
+        {"analysis": _analysis(log), "recording": lambda: _seconds(lambda: _recorded(tasks))},
+        effort.repeats,
+    )
     yield Figure(
-        f"analysis of a log of {len(log.tasks):,} tasks",
+        f"analysis of a log of {TASKS:,} tasks",
         "s",
         taken["analysis"],
         budget=5.0,
+        peer_name="open a device and record the log",
+        peer=taken["recording"],
         note=f"{len(TaskGraph(log).edge_rows):,} edges; edges, order and race check",
     )
 
@@ -53,9 +59,13 @@ def _recorded(tasks: int) -> AccessLog:
 
 
 def _analysis(log: AccessLog) -> Callable[[], float]:
-    def measure() -> float:
-        begin = time.perf_counter()
+    def analyse() -> None:
         assert TaskGraph(log).check().is_clean
-        return time.perf_counter() - begin
 
-    return measure
+    return lambda: _seconds(analyse)
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin

@@ -42,6 +42,7 @@ BUDGETS = {
     "submit among 16,384 strided boxes over 8, p99": ("x", 1.3),
     "Python submit with three tensors": ("us", 0.6),
     "idle open device": ("% CPU", 0.5),
+    "analysis of a log of 100,000 tasks": ("s", 5.0),
     "Worker, replay, one tensor, CPU of the parent, run included": ("us/task", 0.10),
     "Python add_task with three arguments": ("us", 0.5),
     "Python add_successor": ("us", 0.2),

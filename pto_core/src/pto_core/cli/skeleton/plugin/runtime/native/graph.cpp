@@ -46,7 +46,7 @@ int64_t Graph::add_task(const pto_task& submitted) {
   for (uint32_t i = 0; i < submitted.num_args; ++i) args[i] = submitted.args[i];
   task(id) = {payload, length, core_type, 0, kNone, kNone, kNone, false};
   task_count_ = id + 1;
-  pto_trace(context_.platform, PTO_TRACE_SUBMIT, static_cast<uint64_t>(id),
+  pto_trace(context_.platform, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_SUBMIT, static_cast<uint64_t>(id),
             static_cast<uint64_t>(submitted.func_id));
   return id;
 }
@@ -94,7 +94,7 @@ pto_status Graph::add_edge(int64_t from, int64_t to) {
   task(from).first_edge = index;
   ++task(to).waits;
   edge_count_ = index + 1;
-  pto_trace(context_.platform, PTO_TRACE_EDGE, static_cast<uint64_t>(from),
+  pto_trace(context_.platform, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_EDGE, static_cast<uint64_t>(from),
             static_cast<uint64_t>(to));
   return PTO_OK;
 }
