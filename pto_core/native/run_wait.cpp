@@ -154,7 +154,7 @@ void Run::raise_timeout() {
   fields["kernel"] = name;
   raise_error("TaskTimeoutError",
               describe(*culprit) + " did not return within " + seconds_text(limit) +
-                  (stuck_task_ ? ", so the device is lost; close it and open another"
+                  (stuck_task_ ? "; the device is lost: close it and open another"
                                : "; increase task_timeout_s or make the kernel shorter"),
               fields);
 }
