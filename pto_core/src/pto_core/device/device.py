@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +139,7 @@ class Device:
             with_access_log(packed) if keeps_log else packed,
             timeout_s,
             None if is_checked else hazards,
-            _Files.of(config),
+            None if config is None else _Files.of(config),
         )
         if config is not None and writes_graph:
             self._write_graph(report, config.output_prefix)
@@ -161,7 +161,7 @@ class Device:
         and does not depend on the timing of this run.
         """
         packed = with_access_log(self._packed(config, None))
-        report = self._run(chip, args, packed, timeout_s, hazards, _Files.of(None))
+        report = self._run(chip, args, packed, timeout_s, hazards, None)
         return self._graph_of(report)
 
     def _run(
@@ -171,7 +171,7 @@ class Device:
         packed: bytes,
         timeout_s: float | None,
         hazards: str | None,
-        files: _Files,
+        files: _Files | None,
     ) -> RunReport:
         if timeout_s is not None:
             _check_limit(timeout_s)
@@ -187,13 +187,18 @@ class Device:
                 program, args, packed, *limits, chosen, self._trace_limits, traces
             )
         except BaseException as error:
-            files.write_after(error, self._keep_trace(traces, None))
+            trace = self._keep_trace(traces, None)
+            if files is not None:
+                files.write_after(error, trace)
             self._observers.notify("pto_run_finished", info=info, report=None, error=error)
             raise
         fields.append(None if log is None else _access_log(log))
         report = RunReport(*fields)
-        report = replace(report, trace=self._keep_trace(traces, report))
-        files.write(report.trace, report.statistics)
+        trace = self._keep_trace(traces, report)
+        if trace is not None:
+            report = report._replace(trace=trace)
+        if files is not None:
+            files.write(trace, report.statistics)
         self._observers.notify("pto_run_finished", info=info, report=report, error=None)
         return report
 
@@ -298,9 +303,7 @@ class _Files:
     statistics: bool
 
     @staticmethod
-    def of(config: CallConfig | None) -> _Files:
-        if config is None:
-            return _Files(Path(), trace=False, statistics=False)
+    def of(config: CallConfig) -> _Files:
         return _Files(
             Path(config.output_prefix),
             trace=bool(config.enable_l2_swimlane),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -22,8 +21,7 @@ class Activity(NamedTuple):
     func_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunReport:
+class RunReport(NamedTuple):
     """Counts and times of one run.
 
     ``build_ns``: the duration of the orchestration. ``run_ns``: the time from the first scheduler
