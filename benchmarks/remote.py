@@ -1,7 +1,8 @@
 """Measure a Worker on another host, and compare it with the same Worker as a local child.
 
 The agent runs on this machine, over the link ``zmq`` on the loopback interface. Bare pyzmq is
-measured too, as a lower bound; the group ``links`` compares the link alone with it.
+measured too, as a lower bound. The benchmark group ``links`` compares the link alone with bare
+pyzmq.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from pto_core.remote.keys import new_keys
 
 TRIPS = 500
 PARKED_TRIPS = 100
-PAUSE_S = 0.002  # after this time, every process that waits for a doorbell is parked
+# After a pause of this length, every waiting process sleeps on its doorbell and no longer polls.
+PAUSE_S = 0.002
 TASKS = 20_000
 SMALL_TASKS, SMALL_BYTES = 2000, 1024
 WINDOW = 256  # tasks in flight to one child; with fewer, the latency limits the rate
@@ -205,7 +207,7 @@ def _ratio(
 
 
 def _sessions(effort: Effort, address: str, keys: Path | None, suffix: str) -> Figure:
-    """Compare the slowest of many sessions that have equal work with the median session."""
+    """Run many sessions with equal work, and compare the slowest one with the median."""
     count, tasks = effort.size(SESSIONS), effort.size(SESSION_TASKS)
     with Worker(level=4, child_start_timeout_s=600) as worker:
         step = worker.register(_note_time)
@@ -273,7 +275,7 @@ class _Pair:
             yield cls(keys is not None, worker, step, far, near, array)
 
     def trip_us(self, child: int, count: int, pause_s: float = 0.0) -> float:
-        """Return the median time of a run with one task, after a pause."""
+        """Return the median microseconds of a run with one task; pause before each run."""
 
         def graph(orch: Any, args: Any, config: Any) -> None:
             orch.submit_next_level(self.step, worker=child)
@@ -295,7 +297,7 @@ class _Pair:
         return count / self._seconds(graph)
 
     def small_us(self, child: int, count: int) -> float:
-        """Return the time per task in a run with many tasks, each with a small array of its own."""
+        """Return the microseconds per task in a run of many tasks, each with its small array."""
         parts = self.array.reshape(-1, SMALL_BYTES)
 
         def graph(orch: Any, args: Any, config: Any) -> None:

@@ -141,7 +141,7 @@ def test_wrong_copies_are_refused(hosts: list[Agent]) -> None:
         children = [worker.add_worker(one.worker(num_sub_workers=0)) for one in hosts]
         first, second = (worker.remote_malloc(100, child) for child in children)
         part = RemoteTensorRef(first, 60, "uint8", 40)
-        with pytest.raises(UsageError, match="a copy of 60 bytes to a tensor of 100"):
+        with pytest.raises(UsageError, match="the source has 60 bytes, the target 100"):
             worker.remote_copy(whole(second), part)
         with pytest.raises(UsageError, match="the source and the target of a copy overlap"):
             worker.remote_copy(RemoteTensorRef(first, 60, "uint8", 0), part)

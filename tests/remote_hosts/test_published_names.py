@@ -156,7 +156,7 @@ def test_what_cannot_be_registered_is_refused(host: Agent) -> None:
         for workers in (None, [], [local], [there, 7]):
             with pytest.raises(UsageError, match=r"pass a list with ids of Workers on other hosts"):
                 worker.register(fill, workers=workers)
-        with pytest.raises(UsageError, match="workers is for a RemoteCallable"):
+        with pytest.raises(UsageError, match=r"workers was passed, but .* is not a RemoteCallable"):
             worker.register(spec_of, workers=[there])
         with pytest.raises(UsageError, match="is not an absolute import path"):
             RemoteCallable("fill")

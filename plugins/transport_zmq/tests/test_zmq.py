@@ -166,7 +166,8 @@ def test_the_problem_states_what_to_do() -> None:
             assert made.listener.address in link.problem
             time.sleep(0.05)
             made.step(0)
-            # the end of the connection must not replace the reason for it
+            # The end of the connection is a later event. It must not replace the reason of the
+            # refusal.
             assert words in link.problem
 
 

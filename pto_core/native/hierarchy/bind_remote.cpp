@@ -76,7 +76,8 @@ nb::tuple described(const PlainTasks& tasks) {
 
 bool submit(ParentPort& port, uint16_t kind, uint64_t number, const nb::bytes& callable,
             uint32_t config, uint16_t flags, uint64_t required_count, const nb::bytes& data) {
-  if (callable.size() != PTO_DIGEST_BYTES) core::raise_usage("a digest has 32 bytes");
+  if (callable.size() != PTO_DIGEST_BYTES)
+    core::raise_usage("the digest of a callable must have 32 bytes");
   pto_frame head{};
   std::memcpy(head.callable, callable.c_str(), PTO_DIGEST_BYTES);
   head.required_child = required_count == 0 ? -1 : 0;
@@ -113,11 +114,11 @@ void bind_child_port(nb::module_& module) {
       .def("receive", &receive, nb::arg("limit"),
            nb::sig("def receive(self, limit: int) -> list[tuple[int, int, int, bytes, int, int, "
                    "int, int, bytes]]"),
-           "Take frames: kind, count, number, callable, config, flags, required child (or -1), "
+           "Return frames: kind, count, number, callable, config, flags, required child (or -1), "
            "required count, data.\n\nRaises EndpointClosedError and ProtocolError.")
       .def("receive_plain", &receive_plain, nb::arg("limit"),
            nb::sig("def receive_plain(self, limit: int) -> tuple[int, int, bytes, bool]"),
-           "Take the next frames that are tasks without tensors and requirement.\n\nReturns the "
+           "Return the next frames that are tasks without tensors and requirement.\n\nReturns the "
            "count of the first, their number, their packed bytes, and whether the queue may have "
            "more frames. Raises as `receive` does.")
       .def(
@@ -135,25 +136,26 @@ void bind_child_port(nb::module_& module) {
       .def("started", &ChildPort::started, nb::arg("count"), nb::arg("age_ns"),
            "Record the newest frame that runs; it started `age_ns` ago.")
       .def("ended", &ChildPort::ended, nb::arg("succeeded"), nb::arg("count") = 1,
-           "Record that the next `count` frames have ended, with one outcome.")
+           "Record that the next `count` frames have ended, all with the same outcome.")
       .def(
           "answer",
           [](const ChildPort& port, uint64_t count, uint16_t outcome, const nb::bytes& data) {
             return or_closed([&] { return port.answer(count, outcome, string_of(data)); });
           },
           nb::arg("count"), nb::arg("outcome"), nb::arg("data"),
-          "Answer a frame, in order; return false if the parent has to poll first.")
+          "Answer a frame; return False if the parent has to poll first.\n\nFrames are answered in "
+          "order.")
       .def(
           "reply",
           [](const ChildPort& port, uint64_t number, const nb::bytes& data) {
             return or_closed([&] { return port.reply(number, string_of(data)); });
           },
           nb::arg("number"), nb::arg("data"),
-          "Reply to a control frame; return false if the parent has to poll first.")
+          "Reply to a control frame; return False if the parent has to poll first.")
       .def_prop_ro(
           "bell", [](const ChildPort& port) { return reinterpret_cast<uintptr_t>(port.bell()); },
           "The address of the bell that the parent and siblings ring.")
-      .def("close", &ChildPort::close, "Close the end; twice is fine.");
+      .def("close", &ChildPort::close, "Close the end. A second call has no effect.");
 }
 
 void bind_parent_port(nb::module_& module) {
@@ -169,7 +171,7 @@ void bind_parent_port(nb::module_& module) {
           "Take ownership of an open end. The table has one child.")
       .def("submit", &submit, nb::arg("kind"), nb::arg("number"), nb::arg("callable"),
            nb::arg("config"), nb::arg("flags"), nb::arg("required_count"), nb::arg("data"),
-           "Send a frame; return false if the queue has no free space.\n\nA `required_count` "
+           "Send a frame; return False if the queue has no free space.\n\nA `required_count` "
            "that is not 0 is the number of an earlier frame that must succeed first. Raises "
            "ProtocolError.")
       .def(
@@ -185,13 +187,13 @@ void bind_parent_port(nb::module_& module) {
            "Return answers: kind, number, outcome, data. Raises ProtocolError.")
       .def_prop_ro("started", &ParentPort::started, "The newest frame that has started.")
       .def("succeeded", &ParentPort::succeeded, nb::arg("count"),
-           "Return the newest frame up to which all have succeeded, if frames up to `count` have.")
+           "Return the newest frame up to which all have succeeded; it is `count` or a later one.")
       .def_prop_ro("started_age_ns", &ParentPort::started_age_ns,
                    "The nanoseconds since the start of the newest frame.")
       .def_prop_ro(
           "bell", [](const ParentPort& port) { return reinterpret_cast<uintptr_t>(port.bell()); },
           "The address of the bell that the child rings.")
-      .def("close", &ParentPort::close, "Close the end; twice is fine.");
+      .def("close", &ParentPort::close, "Close the end. A second call has no effect.");
 }
 
 }  // namespace
@@ -214,7 +216,7 @@ void bind_remote(nb::module_& module) {
       .def(
           "__init__",
           [](BellWatch* place, uintptr_t bell) { new (place) BellWatch(at<pto_bell>(bell)); },
-          nb::arg("bell"), "Watch the bell at an address; its descriptor is open.")
+          nb::arg("bell"), "Watch the bell at an address. Its descriptor must be open already.")
       .def_prop_ro("descriptor", &BellWatch::descriptor)
       .def("arm", &BellWatch::arm,
            "Make the descriptor readable at the next ring. Check for work once more after this.");

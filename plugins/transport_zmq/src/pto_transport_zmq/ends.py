@@ -83,20 +83,20 @@ class End:
         self._poller: tuple[tuple[int, ...], select.poll] = ((), select.poll())
 
     def serve_side(self) -> None:
-        """Handle all events that arrived at the socket for events.
+        """Handle all events that have arrived at the second socket.
 
         The descriptor of that socket reports further events only after this call. So each end also
         calls it when it opens.
         """
 
     def poller(self, numbers: tuple[int, ...]) -> select.poll:
-        """Return a poll object for these descriptors; the last one is cached."""
+        """Return a poll object for these descriptors; the result of the last call is cached."""
         if self._poller[0] != numbers:
             self._poller = numbers, poller(numbers)
         return self._poller[1]
 
     def is_ready(self) -> bool:
-        """Return whether a message, space or news is available; reset what was reported."""
+        """Return whether a message, free space or news is available; reset the last two."""
         self.require_open()
         self._note_commands()
         ready = self._has_message() or self._has_space or self._has_news
@@ -132,7 +132,7 @@ class End:
         sockets.close_context(self._context)
 
     def _has_message(self) -> bool:
-        """Process the commands of the I/O thread; return whether a complete message is there."""
+        """Process the commands of the I/O thread; return whether a complete message has arrived."""
         is_outdated = self._is_readable is None
         if is_outdated or (not self._is_readable and self._commands.poll(0)):
             self._is_readable = bool(int(self._socket.getsockopt(_STATE)) & _READABLE)
@@ -161,7 +161,7 @@ class End:
         return False
 
     def _receive(self) -> list[zmq.Frame] | None:
-        """Return the parts of the next message. It arrived completely, or not at all."""
+        """Return the parts of the next message. ZeroMQ never delivers a part of a message."""
         self.require_open()
         self._note_commands()
         if not self._has_message():  # cheaper than the exception of recv
@@ -174,7 +174,8 @@ class End:
         frames = [frame]
         while frame.more:
             frame = self._socket.recv(_DONT_WAIT, copy=False)
-            if len(frames) > PARTS_LIMIT + 1:  # the caller drops a message with so many parts
+            # Do not keep more parts, because the caller drops a message with so many.
+            if len(frames) > PARTS_LIMIT + 1:
                 frames.pop()
             frames.append(frame)
         return frames
@@ -221,7 +222,7 @@ class ZmqListener(End):
         return self._address
 
     def allow(self, keys_allowed: Collection[str]) -> None:
-        """Replace the allowed keys; messages of the others are dropped."""
+        """Replace the allowed keys. From now on, drop messages from peers with other keys."""
         self.require_open()
         keys.check_allowed(keys_allowed)
         self._allowed = frozenset(keys_allowed)
@@ -323,7 +324,7 @@ class ZmqLink(End):
         return None
 
     def serve_side(self) -> None:
-        """Handle connection events: count connections, and record the reason if there is none."""
+        """Handle connection events: count connections, or record why there is none."""
         while self._side is not None:
             try:
                 message = parse_monitor_message(self._side.recv_multipart(_DONT_WAIT))
@@ -348,7 +349,8 @@ class ZmqLink(End):
         elif event in _PROBLEMS:
             self._is_connected, self._has_news = False, True
             is_end = event in (zmq.Event.DISCONNECTED, zmq.Event.CLOSED)
-            if not (is_end and self._is_refused):  # the report of the failed handshake says more
+            # Keep the reason of a failed handshake, which is more specific.
+            if not (is_end and self._is_refused):
                 self._problem = _PROBLEMS[event].format(address=self._address, key=self._key)
             self._is_refused = not is_end
         if event in _FINAL:
@@ -357,7 +359,7 @@ class ZmqLink(End):
     def _dial(self) -> None:
         self.redial_s = math.inf
         self._is_readable = None
-        with contextlib.suppress(zmq.ZMQError):  # there was no connection to end
+        with contextlib.suppress(zmq.ZMQError):  # raised if there is no connection
             self._socket.disconnect(self._address)
         try:
             self._socket.connect(self._address)

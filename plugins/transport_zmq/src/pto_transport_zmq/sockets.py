@@ -25,7 +25,7 @@ _RECONNECT_MS = 20
 _RECONNECT_MAX_MS = 500
 _CONNECT_TIMEOUT_MS = 3000
 _BACKLOG = 1024
-_CURVE_BYTES = 64  # what encryption adds to a part, rounded up
+_CURVE_BYTES = 64  # bytes that encryption adds to a part, rounded up
 _RELEASE_S = 1.0
 
 Socket = zmq.Socket[bytes]
@@ -80,7 +80,7 @@ def configure(socket: Socket, limits: LinkLimits, address: str) -> None:
 
 
 def configure_listener(socket: Socket, credentials: KeyPair | None) -> None:
-    """Set the keys of a listener, and refuse messages that it would otherwise drop."""
+    """Set the keys of a listener. Let a send that ZeroMQ would drop by default fail instead."""
     socket.router_mandatory = True
     socket.backlog = _BACKLOG
     if credentials is not None:

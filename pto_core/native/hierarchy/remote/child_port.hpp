@@ -1,7 +1,7 @@
 // The child's end of a connection, for a program that passes the frames on to another host.
 //
-// The relay uses it instead of a ChildLoop: it receives frames early, keeps them until their
-// requirements are met, and ends them in order. No call blocks. Used by one thread.
+// The relay uses a ChildPort instead of a ChildLoop: it receives frames ahead of time, keeps them
+// until their requirements are met, and ends them in order. No call blocks. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -59,8 +59,8 @@ class ChildPort {
   void ended(bool succeeded, uint64_t count) const {
     for (uint64_t i = 0; i < count; ++i) progress_.complete(child_, succeeded);
   }
-  // Return false if the parent must poll first. Frames are answered in order; an answer for a
-  // success covers the successes before it.
+  // Return false if the parent must poll first. Frames are answered in order. An answer that
+  // reports a success also reports all successes before it.
   bool answer(uint64_t count, uint16_t outcome, const std::string& data) const;
   bool reply(uint64_t number, const std::string& data) const;
 

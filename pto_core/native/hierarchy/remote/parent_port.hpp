@@ -43,9 +43,9 @@ class ParentPort {
   // The number of the newest frame that has started, and of the newest that has completed.
   uint64_t started() const { return record().started.load(std::memory_order_acquire); }
   uint64_t completed() const { return record().completed.load(std::memory_order_acquire); }
-  // Return the newest frame up to which all frames have succeeded; the caller knows that frame
-  // `count` has. The child reports successes late in its answers, but the progress table has each
-  // of them at once.
+  // Return the newest frame up to which all frames have succeeded. The caller passes `count`, a
+  // frame up to which it knows this already. The answers report successes late; the progress table
+  // has each success at once.
   uint64_t succeeded(uint64_t count) const;
   // Return the nanoseconds since the newest frame started. The child records start times only after
   // the first call.

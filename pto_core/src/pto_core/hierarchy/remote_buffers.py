@@ -1,7 +1,7 @@
 """Buffers on other hosts, as the program and its Worker see them.
 
-The process of the Worker reserves their addresses, without memory. So the engine can order tasks on
-parts of a buffer as it does for any other memory.
+The Worker's process reserves the addresses of the buffers, without memory. No other memory has
+these addresses, so the engine can order tasks on parts of a buffer by address, as for any memory.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RemoteBuffer:
         self.path = path
         """The path of the child."""
         self._table = table
-        self._is_lost = False  # the table sets it
+        self._is_lost = False  # set by the table of buffers
 
     @property
     def is_lost(self) -> bool:
@@ -102,8 +102,8 @@ class RemoteTensorRef:
         )
         if offset + place.nbytes > buffer.nbytes:
             raise UsageError(
-                f"a tensor of {place.nbytes} bytes at offset {offset} of a remote buffer of "
-                f"{buffer.nbytes} bytes; pass a part that is inside the buffer",
+                f"a tensor of {place.nbytes} bytes at offset {offset} does not fit a remote buffer "
+                f"of {buffer.nbytes} bytes; pass a part that is inside the buffer",
                 name="offset",
                 value=offset,
             )
@@ -140,9 +140,9 @@ class RemoteTensorRef:
 
 
 class RemoteTaskArgs(TaskArgs):
-    """Arguments of a task of a remote child: a TaskArgs that also takes a RemoteTensorRef.
+    """Arguments of a task of a remote child: a TaskArgs that also accepts a RemoteTensorRef.
 
-    The task runs on the child that has the buffers; the submit refuses another one.
+    The task runs on the child that has the buffers. Submitting it to another child is an error.
     """
 
     __slots__ = ()
@@ -272,7 +272,7 @@ class BufferTable:
 
     @contextmanager
     def staging(self, worker: int) -> Iterator[_Bytes]:
-        """Lock and yield the shared memory for copies of a child.
+        """Lock and yield the shared memory for copies to and from a child.
 
         The relay may still use the memory of an interrupted copy. So that memory exists until the
         Worker is closed, and the next copy gets other memory.
@@ -285,14 +285,14 @@ class BufferTable:
             try:
                 yield found.memory
             except (BufferLostError, ControlError):
-                raise  # the reply has arrived, or the relay has exited
+                raise  # the relay no longer uses the memory: it has replied, or has exited
             except BaseException:
                 self._interrupted.append(found.memory)
                 found.memory = None
                 raise
 
     def _find_lost(self, buffers: Iterable[RemoteBuffer]) -> None:
-        """Mark those buffers that the driver has dropped with their child."""
+        """Mark the buffers that are lost: the driver has dropped them with their child."""
         for buffer in self._live.intersection(buffers):
             if not self._driver.has_child_memory(buffer.worker, buffer.address):
                 self._live.discard(buffer)
@@ -320,7 +320,7 @@ def _pages(nbytes: int) -> int:
 
 
 def _reserved(nbytes: int) -> AddressReservation:
-    """Reserve addresses; reserve fewer if a limit of the process (``ulimit -v``) refuses them."""
+    """Reserve addresses, or fewer if a limit of the process (``ulimit -v``) forbids so many."""
     while True:
         try:
             return AddressReservation(nbytes)

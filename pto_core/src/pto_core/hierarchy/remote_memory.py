@@ -1,7 +1,7 @@
 """Requests for remote buffers: allocate, free, and copy.
 
 Copies between the program and another host go through shared memory of the relay, one piece at a
-time. So the size of a copy is not limited by memory here.
+time. So a copy can be larger than that shared memory.
 """
 
 from __future__ import annotations
@@ -35,18 +35,22 @@ class RemoteMemory:
         self._children = children
 
     def malloc(self, nbytes: int, child: int) -> RemoteBuffer:
-        """Allocate a zeroed buffer; raise ControlError, or CapacityError for addresses."""
+        """Allocate a zeroed buffer.
+
+        Raises ControlError if the host refuses it, and CapacityError if no addresses are free.
+        """
         children = self._children
         known = [index for index, spec in enumerate(children.specs) if spec.remote is not None]
         if isinstance(child, bool) or child not in known:
             raise UsageError(
-                f"worker {child!r} is not a Worker on another host; these are {known}",
+                f"worker {child!r} is not a Worker on another host; pass one of {known}",
                 name="worker",
                 value=child,
             )
         if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:
             raise UsageError(
-                f"remote_malloc of {nbytes!r} bytes; pass a positive number", name="nbytes"
+                f"remote_malloc was called for {nbytes!r} bytes; pass a positive number",
+                name="nbytes",
             )
         table = self._table()
         buffer = table.take(child, children.specs[child].path, nbytes)
@@ -64,10 +68,10 @@ class RemoteMemory:
         try:
             table.check(buffer)
         except BufferLostError:
-            return  # the memory is gone; the table frees the addresses
+            return  # nothing to free on the host; the table frees the addresses
         check_unused(self._children, buffer.worker, buffer.address, f"remote_free of {buffer!r}")
         table.remove(buffer)
-        # the host freed the buffer when its session ended
+        # The child is lost: its host freed the buffer when the session ended.
         with contextlib.suppress(BufferLostError):
             self._ask(buffer, "free_buffer", buffer.address)
         table.give_back(buffer)
@@ -103,7 +107,7 @@ class RemoteMemory:
         nbytes = target.nbytes
         if source.nbytes != nbytes:
             raise UsageError(
-                f"a copy of {source.nbytes} bytes to a tensor of {nbytes}; pass equal sizes",
+                f"the source has {source.nbytes} bytes, the target {nbytes}; pass equal sizes",
                 name="source",
             )
         if target.buffer.worker == source.buffer.worker:
@@ -130,12 +134,13 @@ class RemoteMemory:
             place = with_port(to.address, port)
             self._ask(source.buffer, "send_buffer", source.address, *common, to.key, place)
         except BaseException as error:
-            # Otherwise the source could continue to write to the target.
-            # after a loss of the child, the target has no memory
+            # Otherwise the source could continue to write to the target. The request can fail:
+            # after a loss of the child, the target has no memory.
             with contextlib.suppress(PtoError):
                 self._ask(target.buffer, "cancel_receive", token)
             if isinstance(error, ControlError):
-                self._table().check(target.buffer)  # the loss of the child, if any, explains more
+                # Raises BufferLostError if the child is lost, which explains more.
+                self._table().check(target.buffer)
             raise
 
     def _peer(self, tensor: RemoteTensorRef) -> HostPeer:
@@ -149,8 +154,8 @@ class RemoteMemory:
         is_number = isinstance(offset, int) and not isinstance(offset, bool)
         if not is_number or offset < 0 or offset + content.nbytes > buffer.nbytes:
             raise UsageError(
-                f"a copy of {content.nbytes} bytes at offset {offset!r} of {buffer!r}; pass a part "
-                "that is inside the buffer",
+                f"a copy of {content.nbytes} bytes at offset {offset!r} does not fit {buffer!r}; "
+                "pass a part that is inside the buffer",
                 name="offset",
                 value=offset,
             )
@@ -159,7 +164,9 @@ class RemoteMemory:
         """Return the table; raise UsageError for a Worker without children on other hosts."""
         table = self._children.buffers
         if table is None:
-            raise UsageError("this Worker has no children on other hosts, so it has no buffers")
+            raise UsageError(
+                "this Worker has no children on other hosts, so it has no remote buffers"
+            )
         return table
 
     def _ask(self, buffer: RemoteBuffer, operation: str, *arguments: Any) -> Any:

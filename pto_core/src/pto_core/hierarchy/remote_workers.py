@@ -33,8 +33,8 @@ class RemoteCallable:
 class RemoteWorkerSpec:
     """A Worker of level 3 on another host, for ``Worker.add_remote_worker``.
 
-    The members have the meaning of arguments of ``Worker``; ``address`` is its ``host``, the
-    address of the agent.
+    Each member has the meaning of the argument of ``Worker`` with the same name. ``address``, the
+    address of the agent, has the meaning of ``host``.
     """
 
     address: str
@@ -55,7 +55,7 @@ def checked_workers(
     if not isinstance(target, RemoteCallable):
         if workers is not None:
             raise UsageError(
-                f"workers is for a RemoteCallable, and {target!r} is none; register it without "
+                f"workers was passed, but {target!r} is not a RemoteCallable; register it without "
                 "workers, for all children",
                 name="workers",
                 value=workers,
@@ -66,7 +66,7 @@ def checked_workers(
     if not wanted or not set(wanted) <= set(known):
         raise UsageError(
             f"workers is {workers!r} for the remote function {target.path!r}; pass a list with ids "
-            f"of Workers on other hosts; there are {list(known)}",
+            f"of Workers on other hosts; this Worker has {list(known)}",
             name="workers",
             value=workers,
         )
