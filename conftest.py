@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Import the package now: otherwise pytest takes the folder pto_core/ of the first test module for
-# it.
+# Import the package now. Otherwise pytest uses the folder pto_core/ of the first test module as
+# this package.
 import pto_core  # noqa: F401
 
-pytest_plugins = ["native_builds", "profiles"]  # of tests/native and tests/profiles
+pytest_plugins = ["native_builds", "profiles"]  # in tests/native and tests/profiles
 BUILD_LIMIT_S = 2400
-"""Builds share the machine with other tests, so the first test that needs a build may wait long."""
+"""The time limit of tests that need a build. It is long, because builds share the machine."""
 
 # Tests do not measure time: the machines are shared.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,17 +33,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--full",
         action="store_true",
-        help="run the full counts (10,000 seeds and the like) instead of CI's smaller ones",
+        help="run the full counts, such as 10,000 seeds, instead of the smaller counts of CI",
     )
     group.addoption(
         "--no-skips",
         action="store_true",
-        help="a test that could not run fails, so that a skip never looks like a pass",
+        help="fail tests that cannot run here, instead of skipping them",
     )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Raise the limit of tests that need a build: the first of them makes it, the others wait."""
+    """Raise the time limit of tests that need a build: the first one builds, the others wait."""
     for item in items:
         if {"native_build", "wheelhouse"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(BUILD_LIMIT_S))

@@ -42,12 +42,14 @@ GROUPS = (
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("groups", nargs="*", help=f"default: all, {', '.join(GROUPS)}")
-    parser.add_argument("--repeats", type=int, default=7, metavar="N", help="samples of a figure")
+    parser.add_argument(
+        "--repeats", type=int, default=7, metavar="N", help="number of samples of each figure"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="use a hundredth of each size, to try the program"
     )
     parser.add_argument("--json", type=Path, default=Path("build/benchmarks.json"))
-    parser.add_argument("--markdown", type=Path, help="also write the table as a page")
+    parser.add_argument("--markdown", type=Path, help="also write the table to this file")
     parser.add_argument(
         "--taskflow-include",
         default=os.environ.get("TASKFLOW_INCLUDE"),

@@ -95,7 +95,7 @@ def interleaved(measures: dict[str, Callable[[], Sample]], repeats: int) -> dict
 def ratios(
     above: Callable[[], float], below: Callable[[], float], repeats: int, turns: int
 ) -> list[float]:
-    """Sample the ratio of two measures; each sample is a ratio of medians of ``turns`` values."""
+    """Return samples of the ratio of two measures: each divides two medians of ``turns`` values."""
     taken = interleaved({"above": above, "below": below}, repeats * turns)
     medians = {
         name: [statistics.median(values[i : i + turns]) for i in range(0, len(values), turns)]

@@ -13,7 +13,7 @@ SOURCES = Path(__file__).resolve().parent / "sources"
 
 
 def chains_program(kernel: str = "empty") -> ChipCallable:
-    """Return a C++ program of (tasks, chains, argument), whose tasks run one kernel, or none."""
+    """Return a C++ program with the arguments (tasks, chains, argument). Its tasks run a kernel."""
     return ChipCallable(
         OrchestrationSource(SOURCES / "orchestration" / "chains.cpp", "build_chains"),
         children={0: CoreCallable(KernelSource(SOURCES / f"{kernel}.cpp"), "aiv")},

@@ -341,7 +341,7 @@ def _processor_ns() -> int:
 
 
 def _waiting_tasks(effort: Effort) -> Figure:
-    """Measure a million tasks that wait for one: their memory in the parent."""
+    """Measure the parent's memory for a million tasks that wait for one other task."""
     tasks = effort.size(WAITING)
     taken: list[float] = []
     with Worker(level=3, num_sub_workers=1) as worker:
@@ -449,7 +449,7 @@ def _handover(binaries: Binaries, effort: Effort) -> float:
 
 
 def _two_bare_processes(tasks: int) -> float:
-    """Return the seconds in which two processes that run already execute half of the tasks each."""
+    """Return the seconds that two running processes take to execute half of the tasks each."""
     context = get_context("fork")
     barrier = context.Barrier(3)
 
@@ -470,7 +470,7 @@ def _two_bare_processes(tasks: int) -> float:
 
 
 def _bare_fork() -> tuple[float, float]:
-    """Return the milliseconds in which two processes start and end, and the private MB of one."""
+    """Return the milliseconds to start and end two processes, and the private MB of one."""
     start = time.perf_counter()
     children = []
     for _ in range(2):

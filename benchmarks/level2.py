@@ -39,7 +39,7 @@ def _one_task(device: Device, binaries: Binaries, effort: Effort) -> Iterator[Fi
             start = time.perf_counter()
             run_chains(device, program, 1, 0)
             taken.append((time.perf_counter() - start) * 1000)
-        taken = taken[runs:]  # the first half warms up, as for the floor
+        taken = taken[runs:]  # the first half is the warm-up, as in the floor
         return [percentile(taken, 0.5), percentile(taken, 0.99)]
 
     def floor() -> list[float]:
@@ -95,7 +95,7 @@ def _build_and_run(device: Device, tasks: int, chains: int) -> Callable[[], list
     program = chains_program()
 
     def measure() -> list[float]:
-        run_chains(device, program, tasks, chains)  # the work in between has evicted the caches
+        run_chains(device, program, tasks, chains)  # warm up: other work evicted the caches
         report = run_chains(device, program, tasks, chains)
         return [_us_per_task(report.build_ns, tasks), _us_per_task(report.run_ns, tasks)]
 

@@ -68,7 +68,7 @@ class Line:
 
     @classmethod
     def fitted(cls, points: Mapping[int, float]) -> Line:
-        """Return the line with the least squares of relative errors."""
+        """Return the line that minimises the sum of the squared relative errors."""
         counts = np.array(list(points), float)
         values = np.array(list(points.values()), float)
         weights = 1 / np.maximum(np.abs(values), 1e-9)
@@ -90,7 +90,7 @@ class _Meter:
         self._agent = agent
 
     def memory_mib(self) -> list[float]:
-        """Return the memory of the relays, and of the other hosts, that no other process shares."""
+        """Return the unshared memory of the relays and of the other hosts, in MiB."""
         sides = self._processes()[1:]
         return [sum(one.memory_full_info().uss for one in side) / 2**20 for side in sides]
 
@@ -153,7 +153,7 @@ def _stamp(orch: Any, args: Any, config: Any) -> None:
 def _equal_work(
     steps: tuple[Any, Any], sessions: int, tasks: int, stamps: Any
 ) -> Callable[..., None]:
-    """Return a graph with ``tasks`` tasks for each session, and one that records their end."""
+    """Return a graph of ``tasks`` tasks for each session, then a task that records the time."""
     nothing, stamp = steps
 
     def graph(orch: Any, args: Any, config: Any) -> None:

@@ -32,7 +32,7 @@ PEER = "GCC OpenMP depend tasks"
 
 
 ALONE = 60_000
-"""The window of a ring in tasks, large enough that a submitter on one thread never waits."""
+"""The window of each ring, in tasks. It is so large that a submitter on one thread never waits."""
 SHAPES = ("1-D slices", "2-D tiles", "strided boxes")
 """The shapes of regions, in the order in which peers/submits.cpp prints them."""
 
@@ -48,7 +48,7 @@ class _Graph(NamedTuple):
     budget_us: float
     submit_budget_us: float | None = None
     tasks_each: int = 1
-    """The number by which the tasks of the graph grow if its argument ``tasks`` grows by 1."""
+    """How many more tasks the graph submits if its argument ``tasks`` grows by 1."""
 
 
 _GRAPHS = (
@@ -106,7 +106,7 @@ def _one_task(run: _Run, binaries: Binaries, effort: Effort) -> Iterator[Figure]
 
     def ours() -> list[float]:
         taken = [run(0, 1, 1)[0] * 1000 for _ in range(2 * runs)]
-        taken = taken[runs:]  # the first half warms up, as for the floor
+        taken = taken[runs:]  # the first half is the warm-up, as in the floor
         return [percentile(taken, 0.5), percentile(taken, 0.99)]
 
     def floor() -> list[float]:
@@ -129,7 +129,7 @@ def _graph(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) -> Iter
     count = tasks * graph.tasks_each
 
     def ours() -> tuple[float, float]:
-        run(graph.number, tasks, graph.width)  # the work in between has evicted the caches
+        run(graph.number, tasks, graph.width)  # warm up: other work evicted the caches
         whole, submit = run(graph.number, tasks, graph.width)
         return whole / count * 1e6, submit / count * 1e6
 
@@ -162,7 +162,7 @@ def _submit_alone(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) 
     tasks = effort.size(ALONE)
 
     def ours() -> float:
-        run(graph.number, tasks, graph.width, 1)  # the work in between has evicted the caches
+        run(graph.number, tasks, graph.width, 1)  # warm up: other work evicted the caches
         return run(graph.number, tasks, graph.width, 1)[1] / tasks * 1e6
 
     def floor() -> float:
@@ -181,7 +181,7 @@ def _submit_alone(run: _Run, graph: _Graph, binaries: Binaries, effort: Effort) 
 
 
 def _regions(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
-    """Measure how many regions slow submits down: the worse of live and of retired regions."""
+    """Measure how much many regions slow submits down: the worse of live and retired regions."""
     submits = effort.size(20_000)
     taken = [numbers(binaries.submits, plugin.library(), submits) for _ in range(effort.repeats)]
     for index, shape in enumerate(SHAPES):

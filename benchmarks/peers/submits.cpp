@@ -119,7 +119,8 @@ const Cut kCuts[] = {
        tensor.offsets[1] = region % 128 * 32;
        tensor.start_offset = tensor.offsets[0] * 4096 + tensor.offsets[1];
      }},
-    // Each region spans most of a plane of 512 rows: the hulls of 128 of them overlap.
+    // Each region spans most of a plane of 512 rows, so the hulls of the 128 regions of a plane
+    // overlap.
     {whole({128, 512, 256}),
      {1, 512, 2},
      [](pto_tensor_data& tensor, uint64_t region) {

@@ -46,7 +46,7 @@ def add(args: TaskArgsView) -> None:
     """Add two vectors; runs in a SUB child."""
     x, y, out, where = args.tensors
     np.add(x.numpy(), y.numpy(), out=out.numpy())
-    where.numpy()[0] = os.getsid(0)  # the agent has its own session of processes
+    where.numpy()[0] = os.getsid(0)  # the session id shows the host: the agent has its own session
 
 
 def halves_of(leaf: CallableHandle) -> Callable[..., None]:

@@ -47,7 +47,7 @@ def sum_rows(args: TaskArgsView) -> None:
     """Sum each row of a block; runs in a SUB child of either host."""
     block, sums, where = args.tensors
     sums.numpy()[:] = block.numpy().sum(axis=1)
-    where.numpy()[0] = os.getsid(0)  # the agent has its own session of processes
+    where.numpy()[0] = os.getsid(0)  # the session id shows the host: the agent has its own session
 
 
 def on_a_host(leaf: CallableHandle) -> Callable[..., None]:
@@ -89,7 +89,7 @@ def main() -> None:
                 s.submit(
                     steps[host], matrix[index], sums[index], where[index], worker=children[host]
                 )
-            s.submit(add_sums, sums, total)  # it waits for all blocks
+            s.submit(add_sums, sums, total)  # waits for all blocks, because it reads their sums
         print("total is right:", total[0] == matrix.sum(dtype=np.float64))
         far = int((where == agent_id).sum())
         print(f"blocks on this host: {BLOCKS - far}, on the other host: {far}")

@@ -34,11 +34,11 @@ def agent() -> Iterator[tuple[str, int]]:
 
 
 def double(orch: Orchestrator, args: TaskArgsView, config: CallConfig) -> None:
-    """Double a row. On the agent's host, kill the agent in the middle."""
+    """Double a row. On the agent's host, kill the agent before the task ends."""
     row, agent_id = args.tensor(0), int(args.scalar(0))
     row *= 2
-    if os.getsid(0) == agent_id:  # the agent has its own session of processes
-        os.kill(agent_id, signal.SIGKILL)  # from here on, this host is lost
+    if os.getsid(0) == agent_id:  # this process is in the agent's session
+        os.kill(agent_id, signal.SIGKILL)  # from now on, this host is lost
         signal.pause()
 
 

@@ -24,7 +24,7 @@ extern "C" int build_gemm_graph(Runtime* runtime) {
   if (runtime->orch_argc != 6) return -1;
   const auto& api = runtime->aicpu_build_api;
   const uint64_t a = runtime->orch_args[0], b = runtime->orch_args[1], c = runtime->orch_args[2];
-  const uint64_t rows = runtime->orch_args[3];  // in tiles, like the next two
+  const uint64_t rows = runtime->orch_args[3];  // number of tiles, as are the next two
   const uint64_t columns = runtime->orch_args[4];
   const uint64_t depth = runtime->orch_args[5];
   const uint64_t a_pitch = depth * kTile, b_pitch = columns * kTile, c_pitch = columns * kTile;

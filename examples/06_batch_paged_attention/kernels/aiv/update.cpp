@@ -3,7 +3,7 @@
 //
 // Arguments: the tensors block_max and block_sum [batch * heads], partial [batch * heads]
 // [head_dim], running_max and running_sum [batch * heads], running_out [batch * heads][head_dim],
-// out [batch][heads][head_dim], all float32; last (the output is due).
+// out [batch][heads][head_dim], all float32; last (1: write the output).
 
 #include <cmath>
 

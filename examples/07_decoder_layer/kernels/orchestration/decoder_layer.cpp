@@ -105,8 +105,9 @@ class Layer {
   Tensor key_cache_, value_cache_, block_table_, contexts_;
   Tensor w_out_, ffn_norm_, w_gate_, w_up_, w_down_, out_;
   Tensor normed_, query_, key_, value_, ffn_normed_;  // allocated by the first task that fills it
-  // Filled in inner scopes, so kReserve allocates them. Their parts are inout: under raw hazards, a
-  // task that declares out does not come after kReserve, which declares that it writes the whole.
+  // Tasks of inner scopes fill these buffers, so kReserve allocates them. The tasks declare their
+  // parts INOUT: under raw hazards, a task with an OUTPUT part would not wait for kReserve, which
+  // declares that it writes the whole buffer.
   Tensor attention_, residual_, ffn_hidden_;
 };
 
