@@ -205,7 +205,7 @@ void Device::abort(const pto_error* cause, bool lost) {
 }
 
 pto_status Device::wait_status(const uint32_t* word, uint32_t expected) const {
-  if (Orchestrator::changed(word, expected)) return PTO_OK;
+  if (OrchestratorState::changed(word, expected)) return PTO_OK;
   const bool stuck = api_->last_error(runtime_, nullptr) == PTO_ERROR_DEADLOCK;
   return stuck ? PTO_ERROR_DEADLOCK : PTO_ERROR_ABORTED;
 }

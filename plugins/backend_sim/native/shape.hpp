@@ -4,6 +4,7 @@
 #include "pto/abi/arguments.h"
 #include "pto/abi/runtime.h"
 #include "pto/abi/topology.h"
+#include "pto/engine/core_mask.hpp"
 
 namespace pto::sim {
 
@@ -21,28 +22,10 @@ struct RunShape {
 pto_status run_shape(const pto_call_config* config, uint32_t capabilities, uint32_t blocks,
                      RunShape& shape, pto_error* error) noexcept;
 
-inline bool contains(const pto_core_mask& mask, uint32_t core) noexcept {
-  return (mask.words[core / 64] >> (core % 64) & 1) != 0;
-}
-
-inline void insert(pto_core_mask& mask, uint32_t core) noexcept {
-  mask.words[core / 64] |= uint64_t{1} << (core % 64);
-}
-
-inline void remove(pto_core_mask& mask, uint32_t core) noexcept {
-  mask.words[core / 64] &= ~(uint64_t{1} << (core % 64));
-}
-
-inline bool empty(const pto_core_mask& mask) noexcept {
-  return (mask.words[0] | mask.words[1]) == 0;
-}
-
-// Removes the lowest core from a non-empty mask and returns it.
-inline uint32_t take_first(pto_core_mask& mask) noexcept {
-  uint64_t& word = mask.words[0] != 0 ? mask.words[0] : mask.words[1];
-  const uint32_t bit = static_cast<uint32_t>(__builtin_ctzll(word));
-  word &= word - 1;
-  return bit + (&word == mask.words ? 0 : 64);
-}
+using engine::contains;
+using engine::empty;
+using engine::insert;
+using engine::remove;
+using engine::take_first;
 
 }  // namespace pto::sim

@@ -75,7 +75,6 @@ void Pool::start(bool with_library) {
 
 void Pool::orchestration_done(int32_t result) {
   run_.orchestration_done(result);
-  if (run_.shares_thread()) run_.scheduler(0).unlock();
   run_.wake_all();
   wake_if_all_parked();
 }
@@ -121,7 +120,7 @@ bool Pool::stuck() const {
 }
 
 void Pool::wake(uint32_t thread) {
-  run_.scheduler(thread).wake.exchange(1, std::memory_order_seq_cst);
+  run_.wake(thread);
   const uint64_t parked = parked_.load(std::memory_order_seq_cst);
   if (parked == 0) return;
   const bool no_worker_polls = (parked | orchestrating_.load(std::memory_order_seq_cst)) == all_;
@@ -131,15 +130,13 @@ void Pool::wake(uint32_t thread) {
 void Pool::wait_for_word(const uint32_t* word, uint32_t expected) {
   const Until until{word, expected};
   if (until.reached()) return;
-  run_.orchestrator().begin_wait(word, expected);
-  if (run_.shares_thread()) run_.scheduler(0).unlock();
+  run_.begin_wait(word, expected);
   if (pool_of_thread == this) {
     wait_on_worker(workers_[orchestrating_worker_.load(std::memory_order_relaxed) - 1], until);
   } else {
     wait_on_caller(until);
   }
-  if (run_.shares_thread()) run_.scheduler(0).lock();
-  run_.orchestrator().end_wait();
+  run_.end_wait();
 }
 
 void Pool::notify() {
@@ -224,10 +221,10 @@ void Pool::serve(Worker& worker, const Until& until) noexcept {
       continue;
     }
     const bool alone = active_.load(std::memory_order_relaxed) == bit(worker.index);
-    if (alone && worker.again == 0 && check_stall()) continue;
+    if (alone && worker.again == 0 && run_.check_stall()) continue;
     if (backoff.again()) continue;
     backoff.reset();
-    if (worker.again == 0 && !check_stall()) break;
+    if (worker.again == 0 && !run_.check_stall()) break;
   }
   if (!run_.running()) worker.batch = worker.lent = {};
   if (!run_.running()) worker.again = 0;
@@ -236,11 +233,9 @@ void Pool::serve(Worker& worker, const Until& until) noexcept {
 void Pool::orchestrate(Worker& worker) noexcept {
   orchestrating_worker_.store(worker.index + 1, std::memory_order_seq_cst);
   orchestrating_.fetch_or(bit(worker.index), std::memory_order_seq_cst);
-  if (run_.shares_thread()) run_.scheduler(0).lock();
   note(activity_.slot(worker.index).orchestrates, uint64_t{1});
   run_.orchestrate();
   note(activity_.slot(worker.index).orchestrates, uint64_t{0});
-  if (run_.shares_thread()) run_.scheduler(0).unlock();
   orchestrating_.fetch_and(~bit(worker.index), std::memory_order_seq_cst);
   run_.wake_all();
 }

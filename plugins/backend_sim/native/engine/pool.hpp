@@ -82,7 +82,7 @@ class Pool final : public Engine {
     const uint32_t* word = nullptr;
     uint32_t expected = 0;
     bool reached() const noexcept {
-      return word != nullptr && Orchestrator::changed(word, expected);
+      return word != nullptr && OrchestratorState::changed(word, expected);
     }
   };
 
@@ -111,7 +111,6 @@ class Pool final : public Engine {
   void take_back(Worker& worker) noexcept;
   void hand_over(Worker& worker) noexcept;
   void wake_home_workers(Worker& worker) noexcept;
-  bool check_stall() noexcept;
 
   uint32_t home(uint32_t thread) const noexcept;
   bool shared_empty() const noexcept;

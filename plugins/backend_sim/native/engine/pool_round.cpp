@@ -131,7 +131,7 @@ void Pool::run_core(Worker& worker, uint32_t core) noexcept {
   if (!worker.long_kernels && !worker.calls_back) return;
   // Let an idle worker complete the task, because the next round of this worker may start much
   // later.
-  run_.scheduler(cores.scheduler(core)).wake.store(1, std::memory_order_seq_cst);
+  run_.wake(cores.scheduler(core));
 }
 
 // Before the first callback of a batch, let other workers take the rest of the batch, because a
@@ -200,7 +200,7 @@ void Pool::take_back(Worker& worker) noexcept {
 void Pool::hand_over(Worker& worker) noexcept {
   for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {
     if ((worker.again >> thread & 1) == 0) continue;
-    run_.scheduler(thread).wake.store(1, std::memory_order_seq_cst);
+    run_.wake(thread);
   }
   worker.again = 0;
 }
@@ -214,26 +214,6 @@ void Pool::wake_home_workers(Worker& worker) noexcept {
     const bool busy = (worker.again >> thread & 1) != 0;
     if (busy && home_of_[thread] != worker.index && wake_worker(home_of_[thread])) return;
   }
-}
-
-// Takes the locks of all schedulers, in order. Gives up if the orchestrator runs, because it may
-// hold one of the locks.
-bool Pool::check_stall() noexcept {
-  if (run_.orchestrator().state() == Orchestrator::running) return false;
-  uint32_t held = 0;
-  for (Backoff backoff; held < run_.schedulers() && run_.running();) {
-    if (run_.scheduler(held).try_lock()) {
-      ++held;
-    } else if (run_.orchestrator().state() == Orchestrator::running) {
-      break;
-    } else if (!backoff.again()) {
-      backoff.reset();
-    }
-  }
-  Stall stall = Stall::not_stalled;
-  if (held == run_.schedulers()) stall = run_.resolve_stall();
-  while (held > 0) run_.scheduler(--held).unlock();
-  return stall == Stall::moved;
 }
 
 uint32_t Pool::home(uint32_t thread) const noexcept {

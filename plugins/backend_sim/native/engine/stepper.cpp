@@ -51,7 +51,6 @@ void Stepper::start(bool with_library) {
 void Stepper::orchestration_done(int32_t result) {
   take_turn();
   run_.orchestration_done(result);
-  if (run_.shares_thread()) run_.scheduler(0).unlock();
   run_.wake_all();
 }
 
@@ -100,7 +99,7 @@ void Stepper::drive() noexcept {
       continue;
     }
     if (orchestration_pending_) orchestrate();
-    const bool for_caller = run_.orchestrator().state() == Orchestrator::waiting;
+    const bool for_caller = run_.orchestrator().state() == OrchestratorState::waiting;
     while (run_.running() && !(for_caller && run_.orchestrator().satisfied()) && advance()) {
     }
     if (!run_.running() && !for_caller) run_.close(run_.number());
@@ -112,21 +111,19 @@ void Stepper::drive() noexcept {
 }
 
 void Stepper::wake(uint32_t thread) {
-  run_.scheduler(thread).wake.store(1, std::memory_order_relaxed);
+  run_.wake(thread);
 }
 
 void Stepper::wait_for_word(const uint32_t* word, uint32_t expected) {
   take_turn();
-  run_.orchestrator().begin_wait(word, expected);
-  if (run_.shares_thread()) run_.scheduler(0).unlock();
+  run_.begin_wait(word, expected);
   if (std::this_thread::get_id() == driver_.get_id()) {
     while (run_.running() && !run_.orchestrator().satisfied() && advance()) {
     }
   } else {
     wait_on_caller();
   }
-  if (run_.shares_thread()) run_.scheduler(0).try_lock();
-  run_.orchestrator().end_wait();
+  if (!lost_.load()) run_.end_wait();  // otherwise the driver may hold the lock forever
 }
 
 // The driver thread takes the steps, so that a kernel that never returns does not block the caller.
@@ -165,7 +162,7 @@ void Stepper::yield(uint32_t point) {
 // Takes one step of any agent, or proves that no agent can take one. Returns false if only the
 // orchestrator can continue.
 bool Stepper::advance() noexcept {
-  return step_one() || run_.resolve_stall() == Stall::moved;
+  return step_one() || run_.check_stall();
 }
 
 bool Stepper::step_one() noexcept {
@@ -244,14 +241,12 @@ void Stepper::step_core(uint32_t core) noexcept {
 
 void Stepper::orchestrate() noexcept {
   orchestration_pending_ = false;
-  if (run_.shares_thread()) run_.scheduler(0).try_lock();
   const CrashNote* before = crash_note();
   set_crash_note(&note_);
   note(activity_.slot(0).orchestrates, uint64_t{1});
   run_.orchestrate();
   note(activity_.slot(0).orchestrates, uint64_t{0});
   set_crash_note(before);
-  if (run_.shares_thread()) run_.scheduler(0).unlock();
   run_.wake_all();
 }
 

@@ -5,26 +5,46 @@
 // idle.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 
 #include "cores.hpp"
 #include "pto/abi/runtime.h"
-#include "run/orchestrator.hpp"
-#include "run/scheduler.hpp"
+#include "pto/engine/drive.hpp"
 #include "run/tracer.hpp"
 #include "shape.hpp"
+#include "waiting/futex.hpp"
 
 namespace pto::sim {
 
 enum class Phase : uint32_t { idle, running, ending, over };
 enum class Ending : uint32_t { none, success, failure, aborted };
-// The result of resolve_stall(), which is called when all agents seem to be idle.
-enum class Stall { not_stalled, moved };
 
-class Run {
+using engine::OrchestratorState;
+
+// One scheduler thread of the simulated AICPU, as an agent that any thread of the pool may step.
+struct Scheduler : engine::SchedulerState {
+  // Dispatched, but not yet taken by the thread that steps the scheduler. Guarded by the lock.
+  pto_core_mask dispatched{};
+
+  void reset() noexcept {
+    SchedulerState::reset();
+    dispatched = {};
+  }
+};
+
+static_assert(sizeof(Scheduler) == 128, "the wake flag and the guarded members: two cache lines");
+
+class Run : public engine::Drive<Run, Scheduler> {
  public:
+  // Waits for a thread that holds a lock for a short time.
+  struct Pause {
+    void operator()() noexcept {
+      if (!backoff.again()) backoff.reset();
+    }
+    Backoff backoff;
+  };
+
   Run(Cores& cores, Tracer& tracer, bool deterministic) noexcept
       : cores_(cores), tracer_(tracer), deterministic_(deterministic) {}
 
@@ -44,7 +64,7 @@ class Run {
   }
   // Lets the runtime report that the orchestrator waits. Called on the caller's thread.
   void attend_to_wait() noexcept {
-    if (orchestrator_.state() != Orchestrator::waiting || api_->attend == nullptr) return;
+    if (orchestrator().state() != OrchestratorState::waiting || api_->attend == nullptr) return;
     api_->attend(runtime_);
   }
   void begin() noexcept { state_.store(next_number() | bits(Phase::running)); }
@@ -63,16 +83,10 @@ class Run {
   bool running() const noexcept { return phase() == Phase::running; }
   Ending ending() const noexcept { return ending_.load(std::memory_order_acquire); }
 
-  // Whether one AICPU thread both orchestrates and schedules. The orchestrator then holds the lock
-  // of scheduler 0 whenever it runs.
-  bool shares_thread() const noexcept { return shares_thread_.load(std::memory_order_relaxed); }
   // Runs the orchestration of the run's library on the calling thread.
   void orchestrate() noexcept;
   void orchestration_done(int32_t result) noexcept;
 
-  uint32_t schedulers() const noexcept { return topology_.schedulers; }
-  Scheduler& scheduler(uint32_t thread) noexcept { return schedulers_[thread]; }
-  Orchestrator& orchestrator() noexcept { return orchestrator_; }
   Cores& cores() noexcept { return cores_; }
   Tracer& tracer() noexcept { return tracer_; }
   const pto_topology& topology() const noexcept { return topology_; }
@@ -80,28 +94,13 @@ class Run {
   // Whether the runtime must still be notified of an abort, because the run or its orchestration is
   // in progress.
   bool hears() const noexcept {
-    return running() || (phase() != Phase::idle && orchestrator_.state() != Orchestrator::done);
+    return running() ||
+           (phase() != Phase::idle && orchestrator().state() != OrchestratorState::done);
   }
-  // Whether any scheduler may be stepped: the graph is complete, or the runtime schedules during
-  // the build. Threads outside the run may call this and wake_pending(). Both use seq_cst loads,
-  // which a thread that parks relies on.
-  bool may_step() const noexcept {
-    return gate_open_.load(std::memory_order_seq_cst) &&
-           !(shares_thread() && orchestrator_.state() == Orchestrator::running);
-  }
-  // Called with the scheduler's lock held. Returns false if the scheduler may not be stepped now.
-  bool steppable(uint32_t thread) const noexcept {
-    return !schedulers_[thread].done && gate_open_.load(std::memory_order_acquire);
-  }
-  // Takes one step of a scheduler that may be stepped, and returns PTO_STEP_*. Called with the
-  // scheduler's lock held.
-  int32_t step(uint32_t thread) noexcept;
-  void wake_all() noexcept;
-  bool wake_pending() const noexcept;
-  // Checks whether all agents are idle, so that no progress is possible. If so, the runtime
-  // resolves the stall: it ends the run or gives the schedulers work. Called with the locks of all
-  // schedulers held.
-  Stall resolve_stall() noexcept;
+  // Calls that Drive makes into the variant.
+  int32_t call_step(uint32_t thread) noexcept;
+  int32_t call_stalled() noexcept;
+  void end_run(bool is_success) noexcept { end(is_success ? Ending::success : Ending::failure); }
 
   // Calls that the runtime makes inside a step.
   void dispatch(uint32_t thread, const pto_dispatch* batch, uint32_t count) noexcept;
@@ -115,10 +114,6 @@ class Run {
   static constexpr uint64_t bits(Phase phase) noexcept { return static_cast<uint64_t>(phase); }
   Number next_number() const noexcept { return number() + kPhaseBits + 1; }
 
-  bool orchestrator_blocked() const noexcept;
-  bool nothing_in_flight() const noexcept;
-  bool all_idle() noexcept;
-
   Cores& cores_;
   Tracer& tracer_;
   void (*attend_)(void*) = nullptr;
@@ -127,18 +122,13 @@ class Run {
   const pto_runtime_api* api_ = nullptr;
   void* runtime_ = nullptr;
   pto_topology topology_{};
-  std::atomic<bool> shares_thread_{false};
 
   alignas(64) std::atomic<uint64_t> state_{0};  // number of the run, and its phase
   std::atomic<Ending> ending_{Ending::none};
-  std::atomic<bool> gate_open_{false};  // whether schedulers may be stepped
-  std::atomic<uint32_t> done_count_{0};
   std::atomic<uint64_t> first_step_ns_{0};
   uint64_t started_ns_ = 0;
   std::atomic<uint64_t> built_ns_{0};
   std::atomic<uint64_t> ended_ns_{0};
-  Orchestrator orchestrator_;
-  std::array<Scheduler, PTO_MAX_AICPU_THREADS> schedulers_;
 };
 
 }  // namespace pto::sim

@@ -1,5 +1,4 @@
-// Unit tests of the parts of a device: options, shape, registers, libraries, the orchestrator's
-// wait and the activity page.
+// Unit tests of the parts of a device: options, shape, registers, libraries and the activity page.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 #include "cores.hpp"
 #include "loader.hpp"
 #include "options.hpp"
-#include "run/orchestrator.hpp"
 #include "shape.hpp"
 
 namespace {
@@ -197,23 +195,6 @@ TEST(a_load_error_names_kernel_and_symbol) {
   CHECK_EQUAL(loader.resolve(library, "nothing", &symbol), PTO_ERROR_LOAD);
   CHECK_EQUAL(loader.unload_library(library), PTO_OK);
   CHECK_EQUAL(loader.unload_library(library), PTO_ERROR_USAGE);
-}
-
-TEST(a_wait_is_examined_only_if_it_has_not_changed) {
-  Orchestrator orchestrator;
-  orchestrator.reset();
-  const uint32_t word = 0;
-  orchestrator.begin_wait(&word, 0);
-  const uint64_t seen = orchestrator.snapshot();
-  orchestrator.end_wait();
-  CHECK(!orchestrator.enter_wait(seen));
-  orchestrator.begin_wait(&word, 0);
-  CHECK(!orchestrator.enter_wait(seen));
-  CHECK(orchestrator.enter_wait(orchestrator.snapshot()));
-  CHECK(!orchestrator.satisfied());
-  orchestrator.leave_wait();
-  orchestrator.end_wait();  // no other thread examines the wait, so this returns at once
-  CHECK(orchestrator.state() == Orchestrator::running);
 }
 
 TEST(the_activity_page_is_shared_with_the_parent) {

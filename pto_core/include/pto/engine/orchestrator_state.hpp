@@ -2,14 +2,12 @@
 // done.
 #pragma once
 
-#include <sched.h>
-
 #include <atomic>
 #include <cstdint>
 
-namespace pto::sim {
+namespace pto::engine {
 
-class alignas(64) Orchestrator {
+class alignas(64) OrchestratorState {
  public:
   enum State : uint64_t { running = 0, waiting = 1, done = 2 };
 
@@ -22,10 +20,11 @@ class alignas(64) Orchestrator {
     move(waiting);
   }
   // Returns when no other thread examines the wait any more: the word may be on the orchestrator's
-  // stack.
-  void end_wait() noexcept {
+  // stack. Calls `pause` until then.
+  template <class Pause>
+  void end_wait(Pause&& pause) noexcept {
     move(running);
-    while (examiners_.load(std::memory_order_seq_cst) != 0) sched_yield();
+    while (examiners_.load(std::memory_order_seq_cst) != 0) pause();
   }
   void finish() noexcept { move(done); }
 
@@ -50,6 +49,11 @@ class alignas(64) Orchestrator {
     return changed(word_.load(std::memory_order_relaxed),
                    expected_.load(std::memory_order_relaxed));
   }
+  // Whether the orchestrator cannot continue by itself.
+  bool blocked() const noexcept {
+    const State now = state();
+    return now == done || (now == waiting && !satisfied());
+  }
 
   static bool changed(const uint32_t* word, uint32_t expected) noexcept {
     return __atomic_load_n(word, __ATOMIC_ACQUIRE) != expected;
@@ -67,4 +71,4 @@ class alignas(64) Orchestrator {
   std::atomic<uint32_t> examiners_{0};
 };
 
-}  // namespace pto::sim
+}  // namespace pto::engine
