@@ -45,8 +45,14 @@ def run_pytest(profile: str, load: str, options: list[str]) -> tuple[int, dict[s
     with tempfile.TemporaryDirectory() as folder:
         counts = Path(folder) / "counts.json"
         command = [sys.executable, "-m", "pytest", f"--profile={profile}", f"--load={load}"]
+        # Without byte code each process compiles all tests when it collects them.
+        environment = {
+            name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+        }
         # pytest also receives SIGINT and reports it; this process waits for that report.
-        process = subprocess.Popen([*command, f"--counts={counts}", *options], cwd=ROOT)
+        process = subprocess.Popen(
+            [*command, f"--counts={counts}", *options], cwd=ROOT, env=environment
+        )
         while True:
             try:
                 code = process.wait()

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -335,18 +335,20 @@ def test_a_freed_buffer_receives_nothing(ends: Ends) -> None:
     assert not ends.memory[1].any()
 
 
-def test_a_copy_that_is_cancelled_writes_nothing_more(ends: Ends) -> None:
-    address = ends.expect(3 * MIB)
-    copy = copy_of(3 * MIB, bytes(16), ends.pairs[1])
-    ends.source.send(copy, address, now_ns(), ends.replies.append)
-    while not ends.memory[1].any():
-        ends.step(ends.source)
-    ends.target.cancel(bytes([1] * 16), now_ns())  # another copy
-    ends.target.cancel(bytes(16), now_ns())
-    before = ends.memory[1].copy()
-    while not ends.replies:
-        ends.step(ends.source)
-    is_done, failure = result_of(ends.replies.pop())
-    assert not is_done
-    assert isinstance(failure.exception, LinkError)
-    assert np.array_equal(ends.memory[1], before)
+def test_a_copy_that_is_cancelled_writes_nothing_more() -> None:
+    nbytes = 32 * MIB  # more than the buffers of the sockets hold: one step cannot copy all
+    with closing(Ends(nbytes)) as ends:
+        address = ends.expect(nbytes)
+        copy = copy_of(nbytes, bytes(16), ends.pairs[1])
+        ends.source.send(copy, address, now_ns(), ends.replies.append)
+        while not ends.memory[1].any():
+            ends.step(ends.source)
+        ends.target.cancel(bytes([1] * 16), now_ns())  # another copy
+        ends.target.cancel(bytes(16), now_ns())
+        before = ends.memory[1].copy()
+        while not ends.replies:
+            ends.step(ends.source)
+        is_done, failure = result_of(ends.replies.pop())
+        assert not is_done
+        assert isinstance(failure.exception, LinkError)
+        assert np.array_equal(ends.memory[1], before)

@@ -175,7 +175,7 @@ def test_a_message_over_its_limit_is_not_read() -> None:
 
 
 @pytest.mark.parametrize("kind", OWN_ERRORS.values(), ids=lambda kind: kind.__name__)
-@settings(max_examples=20)
+@settings(max_examples=5)
 @given(values=st.lists(plain_values, max_size=14), message=st.text(), notes=st.lists(st.text()))
 def test_every_error_of_pto_arrives_with_its_fields(
     kind: type[PtoError], values: list[Any], message: str, notes: list[str]
