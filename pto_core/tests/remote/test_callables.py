@@ -207,7 +207,7 @@ def test_equal_content_is_written_once_and_a_changed_header_elsewhere(
 def test_includes_through_links_and_folders_without_files_work_at_the_receiver(
     project: Path, sender: ChipSender, tmp_path: Path
 ) -> None:
-    """``kernels`` is a link to a folder elsewhere, so ``kernels/../shared`` is there as well."""
+    """``kernels`` is a symbolic link, so ``kernels/../shared`` is next to the link's target."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (project / "kernels").rename(elsewhere / "kernels")
@@ -284,7 +284,7 @@ def test_too_large_content_is_refused_with_the_limit(
     chip = ChipCallable(lambda rt: None, {0: CoreCallable(part, "aiv")}, name="huge")
     with pytest.raises(
         UsageError,
-        match=f"'huge' has {CHIP_BYTES_MAX + 1} bytes .* or more; at most {CHIP_BYTES_MAX} can",
+        match=f"'huge' has at least {CHIP_BYTES_MAX + 1} bytes .*; at most {CHIP_BYTES_MAX} can",
     ):
         sent(chip, sender)
 

@@ -57,7 +57,7 @@ def accesses_of(blob: bytes | memoryview) -> list[Access]:
     for an invalid blob.
     """
     if len(blob) < _COUNTS.size:
-        raise ProtocolError(f"{len(blob)} bytes are not an argument blob")
+        raise ProtocolError(f"an argument blob of {len(blob)} bytes is too short")
     tensors, scalars = _COUNTS.unpack_from(blob)
     wanted = _COUNTS.size + tensors * _TENSOR.size + scalars * _SCALAR_BYTES
     if tensors < 0 or scalars < 0 or len(blob) != wanted:
@@ -79,10 +79,10 @@ def tensor_count(blob: bytes | memoryview) -> int:
 
 
 def buffer_tensors(blob: bytes | memoryview) -> Iterator[tuple[int, Range]]:
-    """Yield each tensor of a blob in a remote buffer: the offset of its flag, and its range.
+    """Yield the flag's offset and the range of each tensor of a blob that is in a remote buffer.
 
-    The flag is ``child_memory``. :func:`accesses_of` has accepted the blob. The range of a tensor
-    without elements has one byte.
+    The flag is ``child_memory``. :func:`accesses_of` must have accepted the blob. A tensor without
+    elements gets a range of one byte.
     """
     for index in range(tensor_count(blob)):
         offset = _COUNTS.size + index * _TENSOR.size

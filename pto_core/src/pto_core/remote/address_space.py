@@ -12,7 +12,7 @@ from pto_core.errors import ProtocolError
 PIECE_BYTES = 1 << 20
 """Ranges are divided at multiples of this number; no transfer has more bytes."""
 PIECES_PER_STEP = 16
-"""A gateway copies, compares or frees at most so many pieces before it sends heartbeats again."""
+"""A gateway copies, compares or frees at most this many pieces before it sends heartbeats again."""
 
 
 class Range(NamedTuple):
@@ -53,7 +53,7 @@ class AddressSpace:
 
     @classmethod
     def mapped(cls, ranges: Sequence[tuple[int, int]]) -> AddressSpace:
-        """Return the space of mappings of this process: address and bytes of each.
+        """Return the space of some mappings of this process, each with address and size in bytes.
 
         The mappings must outlive the object.
         """

@@ -1,8 +1,8 @@
 """The agent of a host: it starts sessions for the clients that it permits.
 
-Two processes: this one serves clients over a link; the other one forks gateways
-(:mod:`pto_core.remote.session_host`). Each session has a socket pair, whose far end is inherited by
-all of its processes. The end of file there proves that the session is over.
+An agent has two processes: this one serves clients over a link; the other one forks gateways
+(:mod:`pto_core.remote.session_host`). Each session has a socket pair. All processes of the session
+inherit its far end, so the end of file at the near end proves that the session is over.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from pto_core.remote.gateway import GatewayPlan
 from pto_core.remote.rights import Needs, Rights
 from pto_core.remote.session_host import SessionHost, read_report, send_plan
 
-_KILL_S = 1.0  # between the request to end a session and its kill
+_KILL_S = 1.0  # seconds from the request to end a session to the kill of its processes
 _TURN_S = 0.2
 _ENDS_MAX = 4096
 
@@ -59,27 +59,28 @@ class _Session:
     begun: float = field(default_factory=time.monotonic)
     port: int = 0
     failure: Refused | None = None
-    ending: float | None = None  # when its end was requested
-    # to be answered when the start is over
+    ending: float | None = None  # time of the request to end it
+    # Requests that are answered when the start is over.
     waiting: set[tuple[Peer, bytes]] = field(default_factory=set)
 
 
 class EndedSessions:
-    """The newest epoch that is over, for the sessions that ended last. At most ``most``."""
+    """The newest epoch that is over, for each of the ``most`` sessions that ended last."""
 
     def __init__(self, most: int = _ENDS_MAX) -> None:
         self._most = most
-        self._epochs: dict[bytes, int] = {}  # by session, the newest end last
+        # By session. The session that ended last is the last entry.
+        self._epochs: dict[bytes, int] = {}
 
     def add(self, name: bytes, epoch: int) -> None:
-        """Note the end of an epoch; forget the oldest end above ``most``."""
+        """Record the end of an epoch; beyond ``most`` sessions, forget the one that ended first."""
         self._epochs.pop(name, None)
         self._epochs[name] = epoch
         if len(self._epochs) > self._most:
             del self._epochs[next(iter(self._epochs))]
 
     def newest(self, name: bytes) -> int:
-        """Return the newest epoch of a session that is over; 0: none is known."""
+        """Return the newest epoch of a session that is over; 0 if none is known."""
         return self._epochs.get(name, 0)
 
 
@@ -172,7 +173,8 @@ class Agent:
             return _opened(known, peer, number)
         if self._newest(request.session) >= request.epoch:
             raise UsageError(f"epoch {request.epoch} of the session is over")
-        if known is not None:  # an earlier epoch; the client repeats the request until it is over
+        # End the earlier epoch. The client repeats the request until that epoch is over.
+        if known is not None:
             self._end(request.session)
             return None
         if self._is_draining:
@@ -191,7 +193,7 @@ class Agent:
         return _opened(known, peer, number) if is_same else None
 
     def _newest(self, name: bytes) -> int:
-        """Return the newest epoch of a session that this agent has started; 0: none."""
+        """Return the newest epoch of a session that this agent has started; 0 if there is none."""
         known = self._sessions.get(name)
         return self._over.newest(name) if known is None else known.request.epoch
 
@@ -284,8 +286,8 @@ class Agent:
     def _is_over(self, request: End | AwaitEnd) -> bool:
         """Return whether this agent has started the session, and none of its processes exists.
 
-        The gateway of an agent that is gone may still end its processes. So the end of a session
-        that this agent does not know is not confirmed: the client waits for the lease.
+        An agent confirms only ends of sessions that it has started. For other sessions, the gateway
+        of an earlier agent may still run, and the client waits for the lease.
         """
         known = self._sessions.get(request.session)
         if known is not None and known.request.epoch <= request.epoch:

@@ -1,8 +1,8 @@
 """The requests to an agent and its replies.
 
 A message has the number of the request, then a record in parts of at most 1 MiB. A client repeats a
-request until the reply arrives, so the agent answers a repeated request in the same way. It repeats
-``Open`` by the short ``AwaitOpened``.
+request until the reply arrives, so the agent answers a repeated request in the same way. The client
+repeats ``Open`` as ``AwaitOpened``, which is short.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Open(Record, frozen=True, tag="open"):
 
 
 class AwaitOpened(Record, frozen=True, tag="await_opened"):
-    """Ask again for the reply to ``Open``, without its large content; starts no session."""
+    """Ask again for the reply to ``Open``, without its large content; start no session."""
 
     session: _Session
     epoch: Natural
@@ -75,7 +75,7 @@ class End(Record, frozen=True, tag="end"):
 class AwaitEnd(Record, frozen=True, tag="await_end"):
     """Wait until no process of the session exists. The request itself does not end the session.
 
-    There is no reply to this request, and to ``End``, for a session that the agent did not start.
+    An agent that did not start the session replies neither to this request nor to ``End``.
     """
 
     session: _Session
@@ -173,7 +173,7 @@ class Question:
         if isinstance(request, Open):
             repeated = AwaitOpened(request.session, request.epoch)
             self._repeated = pack(self._number, repeated)
-        self._connection = 0  # the last one on which the request was sent
+        self._connection = 0  # the number of the last connection on which the request was sent
         self._repeat = 0.0
 
     def reply(self) -> Reply | None:

@@ -14,9 +14,9 @@ Step = Callable[[], None]
 
 
 class Arrivals:
-    """Runs the steps of a frame once all earlier frames are complete; keeps steps of later ones.
+    """Runs the steps of a frame when all earlier frames are complete; keeps steps of later frames.
 
-    The credits of the bulk channel limit the memory: a step that waits holds its credit.
+    Each kept step holds a credit of the bulk channel, so the credits limit the kept memory.
     """
 
     def __init__(self) -> None:
@@ -24,14 +24,14 @@ class Arrivals:
         self._kept: deque[tuple[int, Step]] = deque()
 
     def add(self, frame: int, step: Step) -> None:
-        """Run a step of a frame, or keep it. Steps of earlier frames are added first."""
+        """Run a step of a frame, or keep it. Callers add the steps in the order of their frames."""
         if frame <= self._current:
             step()
         else:
             self._kept.append((frame, step))
 
     def complete(self, frame: int) -> None:
-        """Run the steps of the next frame, because this one and all before it are complete."""
+        """Run the kept steps of the next frame: this frame and all earlier ones are complete."""
         self._current = frame + 1
         while self._kept and self._kept[0][0] <= self._current:
             self._kept.popleft()[1]()

@@ -163,7 +163,7 @@ def _record(registration: Registration, chips: ChipSender | None) -> CallableRec
         int(identity.kind),
         int(identity.space),
         identity.name,
-        # Drop repetitions: deliveries of a chip callable without functions are equal.
+        # All deliveries of a chip callable without functions are equal: send one.
         [one for one, _ in itertools.groupby(sent)],
     )
 

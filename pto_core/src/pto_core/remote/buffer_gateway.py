@@ -46,15 +46,15 @@ class _Answer:
     number: int
     reply: AnyReply
     pieces: Iterator[Range] = field(default_factory=lambda: iter(()))
-    piece: Range | None = None  # could not be sent yet for lack of space
+    piece: Range | None = None  # the piece that is sent next; it waits for free space
     after_bulk: int = 0
 
 
 @dataclass
 class _Work:
-    """A copy on this host, or the release of memory: what to do with each of the pieces.
+    """A copy on this host or a release of memory, which performs one action on each piece.
 
-    ``places``: the memory that it uses.
+    ``places``: all memory that the work uses.
     """
 
     number: int
@@ -68,7 +68,8 @@ class BufferGateway:
 
     ``space``: the mapped addresses for buffers. ``release``: frees the memory of whole pages, which
     read as zeros afterwards. ``peers``: the copies from and to other hosts. ``limit``: the most
-    bytes of buffers, in whole pages; None: no limit. ``measure``: the free memory of this host.
+    bytes of buffers, in whole pages; None: no limit. ``measure``: returns the free memory of this
+    host.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class BufferGateway:
         self._session.consumed(1)
 
     def step(self, now: int) -> None:
-        """Send the content and the replies, as far as there is space; continue the work."""
+        """Continue the current work; send content and replies while there is free space."""
         self.peers.step(now)
         if self._work and self._continue(self._work[0]):
             self._answers.append(_Answer(self._work.popleft().number, to_reply(None)))
@@ -152,7 +153,7 @@ class BufferGateway:
             self._answers.popleft()
 
     def opened(self, blob: bytes) -> bytes:
-        """Return the arguments of a task for the Worker, to which buffers are shared memory.
+        """Return the arguments of a task for the Worker, which treats buffers as shared memory.
 
         Raises ProtocolError for a tensor in no buffer.
         """
@@ -166,7 +167,9 @@ class BufferGateway:
         try:
             self._live.check(place)
         except BufferLostError as error:
-            raise ProtocolError(f"the parent's host named memory of no buffer: {error}") from None
+            raise ProtocolError(
+                f"the parent's host named memory outside all buffers: {error}"
+            ) from None
 
     def _allocate(self, place: Range) -> None:
         self._space.memory(place)
@@ -194,8 +197,8 @@ class BufferGateway:
 
     def _beyond(self, place: Range, left: int, reason: str) -> CapacityError:
         pages = _pages(place).nbytes
-        text = f"a remote buffer of {place.nbytes} bytes, in whole pages {pages}: {reason}"
-        return CapacityError(text, name="nbytes", value=place.nbytes, limit=left)
+        text = f"a remote buffer of {place.nbytes} bytes needs {pages} bytes of whole pages"
+        return CapacityError(f"{text}: {reason}", name="nbytes", value=place.nbytes, limit=left)
 
     def _continue(self, work: _Work) -> bool:
         """Perform a part of the work; return whether it is complete."""

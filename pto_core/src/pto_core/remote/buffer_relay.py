@@ -66,11 +66,11 @@ class BufferRelay:
         self.live = BufferRanges()
         self._allocations: dict[int, Range] = {}  # requested buffers, by the number of the request
         self._readings: dict[int, _Reading] = {}
-        self._next = 0  # the address from which the content of a write has to be sent
+        self._next = 0  # of a write that is being sent: the address of the next byte to send
         self._after_bulk = 0
 
     def send(self, number: int, operation: str, arguments: Sequence[Any]) -> bool:
-        """Send a request; return False if there is no space and the call must be repeated.
+        """Send a request. Return False if there is no free space: the call must then be repeated.
 
         Raises BufferLostError if a part is in no live buffer, and UsageError.
         """
@@ -95,7 +95,8 @@ class BufferRelay:
         reading = self._readings.get(number)
         if reading is None or place.start != reading.place.start + reading.arrived:
             raise ProtocolError(
-                f"{place.nbytes} bytes of a buffer arrived for request {number}, unexpectedly"
+                f"{place.nbytes} bytes of a buffer arrived for request {number}, which does not "
+                "expect them"
             )
         start = reading.target + reading.arrived
         reading.arrived += place.nbytes

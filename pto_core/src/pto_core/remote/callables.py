@@ -41,9 +41,10 @@ FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=PATH_MAX)]
 
 
 class ImportedFunction(Record, frozen=True, tag="import"):
-    """A function by ``module:qualname``; ``fingerprint``: of the parent's code, if it has it.
+    """A function by ``module:qualname``; ``fingerprint``: of its code on the parent's host.
 
-    Without a fingerprint, the other host uses its own code without a comparison.
+    No fingerprint: the parent's host does not have the function, so the other host uses its own
+    code without a comparison.
     """
 
     path: Text
@@ -51,7 +52,7 @@ class ImportedFunction(Record, frozen=True, tag="import"):
 
 
 class SerialisedFunction(Record, frozen=True, tag="serialised"):
-    """A function by its code, as a pickle. To unpickle it runs code."""
+    """A function by its code, as a pickle. Unpickling it runs code."""
 
     code: Code
 
@@ -59,9 +60,10 @@ class SerialisedFunction(Record, frozen=True, tag="serialised"):
 class SourcePart(Record, frozen=True, tag="source"):
     """A C++ source with the files that it includes.
 
-    ``files``: numbers of contents by name; ``source`` is one of the names. ``folders``: those that
-    the build needs in addition to the folders of the files. A folder in ``options`` is ``./`` and a
-    path relative to the folder of the source. ``function_name``: that of an orchestration.
+    ``files``: for each file name, the number of its content; ``source`` is one of the names.
+    ``folders``: those that the build needs in addition to the folders of the files. A folder in
+    ``options`` is ``./`` and a path relative to the folder of the source. ``function_name``: the
+    name of the function if the part is an orchestration.
     """
 
     source: FileName
@@ -117,7 +119,10 @@ class PortableChip(Record, frozen=True, tag="chip"):
         return [self.orchestration, *(kernel.part for kernel in self.kernels)]
 
     def written_bytes(self) -> int:
-        """Return the bytes that the receiver writes; raise ProtocolError for a wrong number."""
+        """Return how many bytes the receiver writes.
+
+        Raises ProtocolError for the number of a content that does not exist.
+        """
         numbers = (number for part in self.parts for number in _numbers(part))
         return sum(len(_content(self, number)) for number in numbers)
 
@@ -251,7 +256,7 @@ def _checked_options(part: SourcePart) -> tuple[str, ...]:
             if folder == option or folder.startswith("/") or inside.split("/")[0] == "..":
                 raise ProtocolError(
                     f"the option {option!r} of a source from another host names a folder outside "
-                    "the source's own"
+                    "the folder of the source"
                 )
     try:
         return compiler_options(part.options)

@@ -55,7 +55,8 @@ class Channel:
         self._epoch = epoch
         self._heartbeat_ns = heartbeat_ns
         self._peer_clock_ns = 0
-        self._stated = (0, 0, 0)  # in our last head: delivered messages and bytes, credits
+        # as stated in our last head: delivered messages, their bytes, credits
+        self._stated = (0, 0, 0)
         self._is_head_due = False
         self._is_replay_due = False
         self._requested = (_NO_GAP, 0)  # the gap of the last request for a replay, and its time
@@ -104,7 +105,7 @@ class Channel:
             if sequence == inbox.accepted + 1:
                 return inbox.accept(head, body)
             if sequence <= inbox.accepted:
-                self._is_head_due = True  # our acknowledgement may be lost
+                self._is_head_due = True  # a repetition, because our acknowledgement may be lost
         elif head.kind == _REPLAY and head.acknowledged == self.outbox.acknowledged:
             self.outbox.rewind()
         if sequence > inbox.accepted:

@@ -165,7 +165,7 @@ class _Contents:
     def too_large(self, size: int, limit: int) -> UsageError:
         """Return the error for too many bytes."""
         return UsageError(
-            f"the chip callable {self.chip!r} has {size} bytes of sources and libraries or more; "
+            f"the chip callable {self.chip!r} has at least {size} bytes of sources and libraries; "
             f"at most {limit} can be sent to another host",
             name="target",
             value=size,

@@ -9,7 +9,7 @@ _KEPT_BYTES = 128 << 20  # more than the chunks of a session need
 
 
 def keep_freed_chunks() -> None:
-    """Let ``malloc`` keep the memory of freed chunks for the next ones.
+    """Let ``malloc`` keep the memory of freed chunks for later ones.
 
     By default each chunk of 1 MiB gets fresh pages. Their first use takes longer than the copy.
     """

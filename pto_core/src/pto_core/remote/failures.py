@@ -27,8 +27,8 @@ from pto_core.remote.values import (
 )
 
 FAILURE_BYTES_MAX = 2**23
-# To truncate a failure: a character takes up to 4 bytes; the name and all heads take fewer than
-# _OTHER_BYTES.
+# These numbers limit a truncated failure: a character takes up to 4 bytes; the name and all heads
+# take fewer than _OTHER_BYTES.
 _CHARACTER_BYTES = 4
 _OTHER_BYTES = 1000
 

@@ -35,12 +35,12 @@ class RemoteSessionName:
 
 
 class SessionFence:
-    """See :class:`pto_core.hierarchy.fence.Fence`. ``name`` is that of the newest session."""
+    """See :class:`pto_core.hierarchy.fence.Fence`. ``name``: the newest epoch of the session."""
 
     def __init__(self) -> None:
         self.name: RemoteSessionName | None = None
         self._program: subprocess.Popen[bytes] | None = None
-        self._until = 0.0  # when the lease ends, for the case that the program fails
+        self._until = 0.0  # end of the lease: the session is over then, even if the program fails
 
     def begin(self, ended: ChildExit) -> None:
         """Start the program that ends the session, if its relay has not done so."""

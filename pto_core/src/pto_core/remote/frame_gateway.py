@@ -58,7 +58,8 @@ from pto_core.toolchain.source_folders import SourceFolders
 _NO_TENSORS = bytes(4)
 _EMPTY_CALLABLE = bytes(32)
 _REPORT_NS = 50_000_000  # the shortest time between two reports of a start
-_ENDS_MAX = 64  # in one message; fewer than FRAMES_MAX, because the message also has their results
+# The most ends in one message; below FRAMES_MAX, because the message also has the results.
+_ENDS_MAX = 64
 
 Permit = Callable[[Request], Request]
 
@@ -135,7 +136,7 @@ class FrameGateway:
         self._received = 0  # number of the last frame that arrived
         self._left = 0  # number of the last frame that the Worker has ended
         self._waiting: deque[_Task | _Plain | tuple[int, bytes]] = deque()
-        self._flying: deque[_Flying] = deque()  # in the Worker, oldest first
+        self._flying: deque[_Flying] = deque()  # frames in the Worker, oldest first
         self._ended: deque[_Ended] = deque()
         self._pieces_left = 1  # pieces that the current step may still compare
         self._batch: list[EndedFrame] = []
@@ -184,7 +185,7 @@ class FrameGateway:
         self._poll()
         self._submit_all()
         self._send_ended()
-        self._submit_all()  # for frames that waited until results were sent
+        self._submit_all()  # frames can wait until results were sent
         self._send_replies()
         self._buffers.step(now)
         self._report_start(now)
@@ -317,7 +318,7 @@ class FrameGateway:
             self._ended.append(_Ended(frame, results, is_plain))
 
     def _end_flying(self, number: int) -> _Flying:
-        """Remove and return the oldest entry, but only its frames up to ``number``."""
+        """Remove and return the frames of the oldest entry up to ``number``; keep the later."""
         first, last, is_plain = self._flying.popleft()
         if last > number:
             self._flying.appendleft(_Flying(number + 1, last, is_plain))

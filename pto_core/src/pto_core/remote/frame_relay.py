@@ -47,7 +47,7 @@ from pto_core.remote.wire import Part
 
 _PENDING, _MET = 0, 1
 _RECEIVE_MAX = 64
-_BATCH_BYTES = 1 << 20  # a batch of frames is sent when it has more
+_BATCH_BYTES = 1 << 20  # a batch of frames with more bytes is sent
 _NO_TENSORS = bytes(4)
 
 
@@ -79,7 +79,7 @@ class _Departing:
 
 
 class _Beginning(NamedTuple):
-    """A frame whose memory is compared. ``required``: the number of a frame in flight, or 0."""
+    """A frame whose memory is being compared. ``required``: a frame in flight, or 0."""
 
     received: _Received
     required: int
@@ -95,7 +95,7 @@ class _Plain(NamedTuple):
 
 
 class _InFlight(NamedTuple):
-    """Consecutive frames that were sent, or one that ended here: its number is 0."""
+    """Consecutive frames that were sent, or one unsent frame that ended here, with number 0."""
 
     place: int
     number: int
@@ -151,7 +151,7 @@ class FrameRelay:
     def step(self) -> bool:
         """Move frames as far as possible; return whether the next step can continue at once.
 
-        The parent's queue may have more, or more memory has to be compared.
+        It can if the parent's queue may have more frames, or if more memory has to be compared.
         Raises EndpointClosedError when the parent has closed, and ProtocolError.
         """
         self._answer()
@@ -387,7 +387,7 @@ class FrameRelay:
         return ended
 
     def _end_skipped(self) -> None:
-        """End the oldest frames, as long as they were skipped here."""
+        """End the oldest frames that were skipped here."""
         while self._in_flight and self._in_flight[0].number == 0:
             self._port.ended(False)
             ended = self._in_flight.popleft()
@@ -419,7 +419,7 @@ class FrameRelay:
         answers = self._answers
         while answers:
             while len(answers) > 1 and answers[0][1] is Outcome.SUCCEEDED:
-                answers.popleft()  # the answer behind it also reports this success
+                answers.popleft()  # the next answer also reports this success
             if not self._port.answer(*answers[0]):
                 return
             answers.popleft()

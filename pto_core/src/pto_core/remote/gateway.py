@@ -60,12 +60,12 @@ class AddressInUseError(FileExistsError):
 class GatewayPlan:
     """A session to serve, as the agent has checked it.
 
-    ``ranges``: address and bytes of each memory that the parent's Worker shares. ``buffers``: the
-    first address and the bytes of the addresses for buffers. ``bind``: the address to listen on,
-    with port 0. ``memory``: the most bytes of shadow memory; ``buffer_memory``: of buffers;
-    ``tasks``: the most tasks in flight; None: no limit. ``modules``: sources by file name.
-    ``uses``: modules that the Worker compares with those of this host. ``python``: the version on
-    the parent's host.
+    ``ranges``: address and size of each memory that the parent's Worker shares. ``buffers``: the
+    first address and the size of the range for buffers. ``bind``: the address to listen on, with
+    port 0. ``memory``: the most bytes of shadow memory. ``buffer_memory``: the most bytes of
+    buffers. ``tasks``: the most tasks in flight. For these three, None means no limit. ``modules``:
+    sources by file name. ``uses``: modules that the Worker compares with those of this host.
+    ``python``: the version on the parent's host.
     """
 
     session: bytes

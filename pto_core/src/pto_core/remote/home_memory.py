@@ -4,12 +4,12 @@ Home memory is authoritative; the shadow on the other host is a copy of parts of
 leaves, :meth:`HomeMemory.admit` returns the pieces that the shadow lacks, and the relay sends the
 :meth:`HomeMemory.content` of each. After the frame, :meth:`HomeMemory.write` writes its results.
 
-The shadow begins with zeros, and a block that it evicts becomes zero. So memory that was never
-written, such as that of a new allocation, is not sent.
+The shadow begins with zeros, and a block that it evicts becomes zero. So memory that is still zero,
+such as that of a new allocation, is not sent.
 
-Invariants: ``_known[piece]`` is the digest of the content that the shadow has there when all frames
-that were sent have ended, unless a frame in flight writes the piece. Digests only save traffic:
-without the table, everything is sent. No byte outside the ranges of a frame's arguments is written.
+Invariants: ``_known[piece]`` is the digest of the piece in the shadow after all frames that were
+sent have ended, unless a frame in flight writes the piece. Digests only save traffic: without the
+table, everything is sent. No byte outside the ranges of a frame's arguments is written.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pto_core.remote.clock import now_ns
 from pto_core.remote.shared_digests import SMALLEST_BYTES, SharedDigests
 
 HASHES_PER_STEP = 64
-"""A relay hashes at most so many pieces before it sends heartbeats again."""
+"""A relay hashes at most this many pieces before it sends heartbeats again."""
 _PROBE_BYTES = 16
 
 
@@ -76,11 +76,11 @@ class _InFlight:
 
 @dataclass
 class _Admitting:
-    """A frame whose pieces are compared: those that are left, and the stale ones so far."""
+    """A frame whose pieces are being compared: those that are left, and the stale ones so far."""
 
     in_flight: _InFlight
     left: Iterator[Range]
-    since_ns: int  # the time from which on its inputs do not change
+    since_ns: int  # the time since which its inputs cannot change
     stale: list[Range] = field(default_factory=list)
 
 
@@ -92,7 +92,7 @@ class _Block:
     _pieces: list[Range] = field(default_factory=list)  # sorted
 
     def learn(self, piece: Range, digest: bytes) -> None:
-        """Note the digest of a piece; forget the other pieces that it overlaps."""
+        """Store the digest of a piece; forget the other pieces that it overlaps."""
         if piece not in self.digests:
             self._pieces.insert(self.forget(piece), piece)
         self.digests[piece] = digest
@@ -194,12 +194,12 @@ class HomeMemory:
         self._end(frame)
 
     def drop(self, frame: int) -> None:
-        """End a frame that failed or was skipped; forget what the shadow has of its outputs."""
+        """End a frame that failed or was skipped; forget the digests of its outputs."""
         for piece in self._end(frame).pieces():
             self._forget(piece)
 
     def _first_step(self, accesses: Sequence[Access]) -> _Admitting | None:
-        """Return a frame whose pieces can be compared; None if it exceeds the quota now."""
+        """Begin a frame: its pieces can be compared. Return None if it exceeds the quota now."""
         in_flight = _InFlight([access for access in accesses if access.is_written])
         for access in accesses:
             self._space.memory(access.place)
@@ -253,7 +253,7 @@ class HomeMemory:
         return known == self._digest(piece, since_ns)
 
     def _digest(self, piece: Range, since_ns: int) -> bytes:
-        """Return the digest of a piece, as this or another relay has read it since a time."""
+        """Return the digest of a piece that this or another relay has read since ``since_ns``."""
         digests = self._digests if piece.nbytes >= SMALLEST_BYTES else None
         found = None if digests is None else digests.find(piece, since_ns)
         if found is None:
@@ -264,7 +264,7 @@ class HomeMemory:
         return found
 
     def _is_zero(self, piece: Range) -> bool:
-        """Return whether a piece is zero here and in the shadow, where its block is unused."""
+        """Return whether a piece is zero here, and in the shadow because its block is unused."""
         content = self._space.memory(piece)
         if piece.start // PIECE_BYTES in self._blocks or any(content[:_PROBE_BYTES]):
             return False

@@ -65,8 +65,8 @@ class Lease:
         """For the gateway, the session ends this long after its newest clock that the relay echoed.
 
         At the start of a cut, the newest echo is up to two heartbeats and a round trip old. After
-        the cut, the greeting and the first echo need three one-way trips. One heartbeat covers
-        both.
+        the cut, the greeting and the first echo need three one-way trips. A third heartbeat covers
+        all trips.
         """
         return self.duration_ns + 3 * self.heartbeat_ns
 

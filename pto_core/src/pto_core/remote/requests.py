@@ -95,7 +95,7 @@ class Forget(Request, frozen=True, tag="forget"):
 
 
 class Close(Request, frozen=True, tag="close"):
-    """Exit after all tasks that were received before."""
+    """Exit when all tasks that were received before this request have ended."""
 
 
 class CompareModules(Request, frozen=True, tag="modules"):
@@ -180,7 +180,7 @@ class ReceiveBuffer(BufferRequest, frozen=True, tag="receive_buffer"):
 
 
 class SendBuffer(BufferRequest, frozen=True, tag="send_buffer"):
-    """Send a part of a buffer to the host that listens at ``host``; reply when that has ended."""
+    """Send a part of a buffer to the host at ``host``; reply when the transfer has ended."""
 
     address: Natural
     nbytes: Natural
@@ -195,7 +195,7 @@ class SendBuffer(BufferRequest, frozen=True, tag="send_buffer"):
 
 
 class CancelReceive(BufferRequest, frozen=True, tag="cancel_receive"):
-    """Cancel the copy with this token to this host. After the reply, it writes nothing more."""
+    """Cancel the copy with this token to this host. After the reply, the copy writes nothing."""
 
     token: Token
 
@@ -232,15 +232,15 @@ def to_request(
     kind = _REQUESTS.get(operation)
     if kind is None:
         raise UsageError(
-            f"the request {operation!r} cannot be sent to another host; one of "
-            f"{', '.join(_REQUESTS)} can",
+            f"the request {operation!r} cannot be sent to another host; use one of "
+            f"{', '.join(_REQUESTS)}",
             name="operation",
             value=operation,
         )
     if kind is Deliver:
         digest, deliveries = arguments
         sent = (to_sent(one, chips) for one in deliveries)
-        # Drop repetitions: deliveries of a chip callable without functions are equal.
+        # All deliveries of a chip callable without functions are equal: send one.
         arguments = digest, [one for one, _ in itertools.groupby(sent)]
     try:
         request: Request = decode_request(encoded(kind(*arguments)))
