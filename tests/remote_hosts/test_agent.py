@@ -164,7 +164,7 @@ def test_rights_of_a_client_are_checked_before_anything_is_read(keys: Path, tmp_
     with running_agent(tmp_path, "zmq", keys, "--allow", str(file)) as agent:
         error = refusal(agent)
         assert isinstance(error, RightsError)
-        assert "does not accept from client ann; set python_code = true there" in str(error)
+        assert "does not accept from client ann; set python_code = true in the" in str(error)
         error = refusal(agent, blueprint=Blueprint(3, [], 9, {}, bytes(16), [], []))
         assert isinstance(error, CapacityError)
         assert "client ann would have 11 processes on this host; its limit is 4" in str(error)
@@ -211,7 +211,10 @@ def test_only_a_client_with_rights_administrates_and_chooses_programs(
         for request, action in ((Drain(), "drain"), (Stop(), "stop")):
             error = error_in(ask(agent, request))
             assert isinstance(error, RightsError)
-            assert f"client ann may not {action} this agent; set admin = true there" in str(error)
+            assert (
+                f"client ann may not {action} this agent; set admin = true in the agent's"
+                in str(error)
+            )
         with Worker(level=4) as worker:
             worker.add_worker(agent.worker(cxx="/tmp/evil"))
             with pytest.raises(ChildStartError, match=r"cxx chooses a program .* host_settings"):

@@ -88,7 +88,7 @@ def connection(port: int, number: int) -> socket.socket:
 
 @pytest.mark.parametrize("limit", [MANY, FEW])
 def test_half_open_connections_disturb_nobody(keys: Path, tmp_path: Path, limit: int) -> None:
-    """The agent has enough descriptors for all connections, or it reaches its limit."""
+    """With one limit the agent has enough descriptors for all connections; it reaches the other."""
     with ExitStack() as stack:
         with descriptors(limit):
             agent = stack.enter_context(running_agent(tmp_path, "zmq", keys))
@@ -158,7 +158,7 @@ def whisper(agent: Agent, **settings: Any) -> None:
 def test_the_traffic_of_a_session_has_no_plain_content(
     keys: Path, networked_keys: Path, network: Network, tmp_path: Path, has_keys: bool
 ) -> None:
-    """Control without keys: the recorded traffic has the text, so the recording works."""
+    """Without keys, as a control, the recorded traffic contains the text: the recording works."""
     with running_agent(tmp_path, "zmq", keys if has_keys else None) as agent:
         whisper(agent, link=NAME, keys=networked_keys if has_keys else None)
     for direction in ("to_host", "to_parent"):
@@ -196,7 +196,7 @@ def receive(made: socket.socket, count: int) -> bytes:
 def test_a_replayed_connection_starts_nothing(
     keys: Path, networked_keys: Path, network: Network, tmp_path: Path, has_keys: bool
 ) -> None:
-    """Control without keys: the same bytes start a session at another agent."""
+    """Without keys, as a control, the same bytes start a session at another agent."""
     given = keys if has_keys else None
     with ExitStack() as stack:
         agents = []
@@ -255,7 +255,7 @@ def bomb_at(file: Path) -> type[Exception]:
 def test_an_exception_of_a_host_runs_nothing_elsewhere(
     agent: Agent, tmp_path: Path, is_remote: bool
 ) -> None:
-    """Only the process that raises it may unpickle it, or the parent of a local child."""
+    """Only the process that raises the exception, or its local parent, may unpickle it."""
     file = tmp_path / "exploded"
     bomb = bomb_at(file)
 
@@ -303,7 +303,7 @@ def test_a_hostile_host_runs_nothing_in_its_parent(
         hostile = Worker(level=3, num_sub_workers=0, host=address, keys=keys, remote_lease_s=1)
         step, there = worker.register(add_one), worker.add_worker(hostile)
         x, y = counted(worker), counted(worker)
-        refusal = r"L4/host0: .*(between hosts is invalid|ends of frames|a piece has)"
+        refusal = r"L4/host0: .*(an encoded .* is invalid|ends of frames|a piece has)"
         with pytest.raises(PtoError, match=refusal):
             worker.run(lambda o, a, c: o.submit_next_level(step, task_args(x, y), worker=there))
         assert not file.exists()

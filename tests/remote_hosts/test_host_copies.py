@@ -145,7 +145,7 @@ def test_wrong_copies_are_refused(hosts: list[Agent]) -> None:
             worker.remote_copy(whole(second), part)
         with pytest.raises(UsageError, match="the source and the target of a copy overlap"):
             worker.remote_copy(RemoteTensorRef(first, 60, "uint8", 0), part)
-        with pytest.raises(UsageError, match="is no RemoteTensorRef"):
+        with pytest.raises(UsageError, match="is not a RemoteTensorRef"):
             worker.remote_copy(part, np.ones(60, np.uint8))  # type: ignore[arg-type]
         worker.remote_free(second)
         with pytest.raises(UsageError, match="was freed"):
@@ -222,7 +222,8 @@ def test_an_interrupted_copy_writes_nothing_more(hosts: list[Agent]) -> None:
         finally:
             signal.signal(signal.SIGALRM, before)
             gateway.resume()
-        # when it is complete, the interrupted copy would have been complete, too
+        # When this copy is complete, the interrupted one would also be complete if it had
+        # continued.
         worker.remote_copy(whole(other), whole(source))
         assert (content(worker, other) == 1).all()
         assert np.array_equal(content(worker, target), sent)

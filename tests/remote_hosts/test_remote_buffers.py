@@ -97,7 +97,7 @@ def test_the_parent_has_no_memory_at_the_addresses_of_buffers(agent: Agent) -> N
 
 
 def test_parts_of_a_buffer_order_tasks(agent: Agent) -> None:
-    """Chains of tasks write both halves of a buffer; the chains are not ordered to each other."""
+    """Chains of tasks write both halves of a buffer. The two chains are independent."""
     remote = agent.worker(num_sub_workers=0)
 
     def append(orch: Any, args: Any, config: Any) -> None:
@@ -301,7 +301,7 @@ def test_wrong_uses_are_refused(agent: Agent) -> None:
             worker.remote_malloc(8 * MIB, there)
         with pytest.raises(UsageError, match="has no children on other hosts"):
             another.remote_free(buffer)
-        with pytest.raises(UsageError, match="is no buffer of this Worker"):
+        with pytest.raises(UsageError, match="is not a buffer of this Worker"):
             worker.remote_free(None)  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="remote_malloc was called during a capture"):
             worker.capture(lambda o, a, c: worker.remote_malloc(4, there))

@@ -141,8 +141,8 @@ def test_a_used_address_is_named() -> None:
     ("change", "words"),
     [
         ({"server_key": None}, "server_key is missing; a link needs credentials and server_key"),
-        ({"server_key": "short"}, "server_key is no CURVE key: 'short'; expected 40 characters"),
-        ({"credentials": KeyPair("a" * 40, "b" * 39)}, "secret key is no CURVE key: text of 39"),
+        ({"server_key": "short"}, "server_key is not a CURVE key: 'short'; expected 40 characters"),
+        ({"credentials": KeyPair("a" * 40, "b" * 39)}, "secret key is not a CURVE key: text of 39"),
     ],
 )
 def test_wrong_keys_are_named(change: dict[str, object], words: str) -> None:

@@ -61,7 +61,9 @@ def test_modules_that_cannot_travel_are_refused(folder: Path) -> None:
         with pytest.raises(UsageError, match=f"has '{name}', which is not a top-level module"):
             module_sources([name])
     (folder / "pack" / "fast.abi3.so").write_bytes(b"")
-    with pytest.raises(UsageError, match=r"fast\.abi3\.so is no Python source; install it there"):
+    with pytest.raises(
+        UsageError, match=r"fast\.abi3\.so is not Python source; install the module there"
+    ):
         module_sources(["pack"])
     with pytest.raises(UsageError, match="sys cannot be sent"):
         module_sources(["sys"])
@@ -75,7 +77,7 @@ def test_sources_are_written_to_a_private_folder(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     made, other = modules_folder(), modules_folder()
-    for one in (made, other):  # the other one is of an agent with the same process ids
+    for one in (made, other):  # like the folder of another agent with the same process id
         write_modules(one, {"pack/__init__.py": b"A = 1"})
         assert Path(one).stat().st_mode & 0o777 == 0o700
     monkeypatch.setattr(sys, "path", list(sys.path))

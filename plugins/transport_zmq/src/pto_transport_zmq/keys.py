@@ -72,7 +72,7 @@ def _check_key(key: str, what: str, is_secret: bool = False) -> None:
     if not is_key:
         shown = f"text of {len(key)} characters" if is_secret else repr(key)
         raise UsageError(
-            f"{what} is no CURVE key: {shown}; expected {_CHARACTERS} characters of Z85, as "
+            f"{what} is not a CURVE key: {shown}; expected {_CHARACTERS} characters of Z85, as "
             "key_pair() returns them",
             name=what,
         )

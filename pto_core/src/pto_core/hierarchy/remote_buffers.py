@@ -251,7 +251,7 @@ class BufferTable:
         """Raise the errors of :meth:`RemoteBuffer.check`."""
         if not isinstance(buffer, RemoteBuffer) or buffer._table is not self:
             raise UsageError(
-                f"{buffer!r} is no buffer of this Worker; pass a result of its remote_malloc",
+                f"{buffer!r} is not a buffer of this Worker; pass a result of its remote_malloc",
                 name="buffer",
                 value=buffer,
             )

@@ -99,8 +99,8 @@ class RemoteMemory:
         for one in (target, source):
             if not isinstance(one, RemoteTensorRef):
                 raise UsageError(
-                    f"{one!r} is no RemoteTensorRef; use remote_copy_to and remote_copy_from for "
-                    "arrays of this process",
+                    f"{one!r} is not a RemoteTensorRef; use remote_copy_to and remote_copy_from "
+                    "for arrays of this process",
                     name="target" if one is target else "source",
                 )
             self._table().check(one.buffer)

@@ -116,7 +116,7 @@ class Gateway:
         self._plan = plan
         self._agent = agent
         self._outputs = {descriptor: OutputLines(descriptor) for descriptor in outputs}
-        self._memory_check = 0  # the time of the next check
+        self._memory_check = 0  # the time of the next check of the memory
         self._shadow_files = [_mapped_file(*one) for one in plan.ranges]
         self._buffer_file = _mapped_file(*plan.buffers)
         space = AddressSpace.mapped(plan.ranges)

@@ -71,7 +71,7 @@ def _read(file: Path, link: str) -> str:
         ) from error
     if len(words) != 2 or words[0] != link:
         raise UsageError(
-            f"{file} is no key of the link {link!r}; make a key set with `pto keys new FOLDER`",
+            f"{file} is not a key of the link {link!r}; make a key set with `pto keys new FOLDER`",
             name="keys",
             value=str(file),
         )

@@ -1,11 +1,11 @@
 """The messages of a session: frames and their content to the other host, results and answers back.
 
-The kinds and layouts are those of ``docs/remote-protocol.md``. All numbers are little endian. A
-frame has the number of its place among the task frames that were sent in the session, from 1.
+The kinds and layouts are those of ``docs/remote-protocol.md``. All numbers are little endian. Task
+frames are numbered from 1 in the order in which the session sends them.
 
 A piece of at most :data:`INLINE_BYTES` travels with its frame or its answer, in the control
-channel. A larger one travels before it, in the bulk channel. The receiver applies the pieces of a
-frame after those of all earlier frames: the two channels have no order.
+channel. A larger piece travels before that message, in the bulk channel. The receiver applies the
+pieces of a frame after those of all earlier frames: the two channels have no common order.
 
 Decoding raises :class:`~pto_core.errors.ProtocolError` for invalid bytes.
 """
@@ -139,7 +139,7 @@ class _Reader:
 
     def invalid(self) -> ProtocolError:
         """Return the error of an invalid body."""
-        return ProtocolError(f"a message with {len(self._view)} bytes describes no {self._what}")
+        return ProtocolError(f"cannot decode {len(self._view)} bytes of a message as {self._what}")
 
 
 def pack_task(frame: TaskFrame) -> bytes:
@@ -198,7 +198,7 @@ def unpack_ended(body: Sequence[Part]) -> list[EndedFrame]:
         is_possible = count == 1 or (count > 1 and not outcome and not pieces and not size)
         if outcome not in _OUTCOMES or not is_possible or count > number:
             raise ProtocolError(
-                f"{count} frames of a session up to frame {number} have the outcome {outcome} and "
+                f"the end of {count} frames up to frame {number} is invalid: outcome {outcome}, "
                 f"{pieces} results"
             )
         failure = bytes(reader.bytes(size))
@@ -215,9 +215,9 @@ def pack_content(frame: int, push: Push) -> list[Part]:
 
 def unpack_content(body: Sequence[Part]) -> tuple[int, Push]:
     """Return the number of the frame or request, and the piece."""
-    (frame, address, nbytes), content = _split(body, _CONTENT, "piece")
+    (frame, address, nbytes), content = _split(body, _CONTENT, "a piece")
     if len(content) != nbytes:
-        raise ProtocolError(f"a piece of {nbytes} bytes has {len(content)} bytes of content")
+        raise ProtocolError(f"a piece of {nbytes} bytes arrived with {len(content)} bytes")
     return frame, Push(_place(address, nbytes), content)
 
 
@@ -242,7 +242,7 @@ def pack_evicted(frame: int, blocks: Iterable[int]) -> list[Part]:
 
 def unpack_evicted(body: Sequence[Part]) -> tuple[int, list[int]]:
     """Return the number of the frame and the blocks."""
-    reader = _Reader(body, "blocks")
+    reader = _Reader(body, "evicted blocks")
     frame, count = reader.values(_EVICTED)
     blocks = [number for (number,) in _NUMBER.iter_unpack(reader.bytes(count * _NUMBER.size))]
     reader.finish()
@@ -256,7 +256,7 @@ def pack_numbered(number: int, content: bytes) -> list[Part]:
 
 def unpack_numbered(body: Sequence[Part]) -> tuple[int, bytes]:
     """Return the number and content of a request or reply."""
-    reader = _Reader(body, "request or reply")
+    reader = _Reader(body, "a request or reply")
     (number,) = reader.values(_NUMBER)
     return number, bytes(reader.rest())
 
@@ -268,7 +268,7 @@ def pack_started(number: int, age_ns: int) -> list[Part]:
 
 def unpack_started(body: Sequence[Part]) -> tuple[int, int]:
     """Return the number of the newest frame that has started, and its age in nanoseconds."""
-    reader = _Reader(body, "start of a frame")
+    reader = _Reader(body, "the start of a frame")
     number, age_ns = reader.values(_STARTED)
     reader.finish()
     return number, age_ns
@@ -277,7 +277,7 @@ def unpack_started(body: Sequence[Part]) -> tuple[int, int]:
 def _split(
     body: Sequence[Part], layout: struct.Struct, what: str
 ) -> tuple[tuple[Any, ...], memoryview]:
-    """Return the values at the start of a body, and the rest; copy nothing if it has two parts."""
+    """Return the values at the start of a body, and the rest. A body of two parts is not copied."""
     if len(body) == 2 and len(body[0]) == layout.size:
         return layout.unpack(body[0]), memoryview(body[1])
     reader = _Reader(body, what)

@@ -45,9 +45,9 @@ class PeerLinks:
 
 @dataclass(frozen=True)
 class PeerCopy:
-    """What both hosts of a copy must know. ``place``: the range on the host that uses the record.
+    """The data that both hosts of a copy need. ``place``: the range on the host with the record.
 
-    ``lease_ns``: of the session between the two. ``key``: the public key of the other host.
+    ``lease_ns``: of the session between the two hosts. ``key``: the public key of the other host.
     """
 
     place: Range

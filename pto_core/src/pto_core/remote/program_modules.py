@@ -62,7 +62,7 @@ def _files(name: str) -> Iterator[tuple[str, Path]]:
     if spec is None:
         raise UsageError(
             f"ship= has {name!r}, which is not a top-level module or package that can be imported "
-            "here; functions of the main program are sent without it",
+            "here; functions of the main program are sent without ship=",
             name="ship",
             value=name,
         )
@@ -87,8 +87,8 @@ def _package_files(name: str, root: Path) -> Iterator[tuple[str, Path]]:
 
 def _not_python(name: str, file: str | None) -> UsageError:
     return UsageError(
-        f"the module {name} cannot be sent to another host, because {file or 'it'} is no Python "
-        "source; install it there",
+        f"the module {name} cannot be sent to another host, because {file or 'it'} is not Python "
+        "source; install the module there",
         name="ship",
         value=name,
     )
@@ -98,7 +98,7 @@ def _not_python(name: str, file: str | None) -> UsageError:
 
 
 def top_levels(sources: Iterable[str]) -> list[str]:
-    """Return the names of the top-level modules in the names of files, sorted."""
+    """Return the sorted names of the top-level modules that these files belong to."""
     return sorted({name.partition("/")[0].removesuffix(_SUFFIX) for name in sources})
 
 

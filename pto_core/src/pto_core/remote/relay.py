@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pto_core.hierarchy.processes import ChildStart
 
 SESSION_OVER = 75
-"""The exit code of a relay whose session is over: the other host has no process of it."""
+"""The exit code of a relay whose session is over: no process of it is left on the other host."""
 REASON_BYTES = 4096
 """The size of the memory for the reason of an exit."""
 _LENGTH = struct.Struct("<I")
@@ -94,13 +94,13 @@ class RelayBody:
         except PtoError as error:
             relay.leave(str(error))
             self.write_reason(str(error))
-            # before READY, the parent shows the last step instead of the reason
+            # Before READY, the parent reports the last step and not the reason.
             if not start.is_ready:
                 start.doing(f"connecting to the session: {error}")
             flush_and_exit(SESSION_OVER)
 
     def write_reason(self, text: str) -> None:
-        """Write why the relay exits, for the parent."""
+        """Write the reason of the exit to memory that the parent reads."""
         import ctypes
 
         content = text.encode()[: REASON_BYTES - _LENGTH.size]
@@ -172,7 +172,7 @@ def _opened(agent: Contact, request: Open) -> Sequence[Link]:
         failure = failure_from_record(reply.failure)
         raise failure.exception or LinkError(failure.message, address=agent.address)
     if not isinstance(reply, Opened):
-        raise ProtocolError(f"the agent at {agent.address} answered a start with {reply!r}")
+        raise ProtocolError(f"the agent at {agent.address} sent an invalid reply: {reply!r}")
     return [agent.dial(reply.port), agent.dial(reply.port)]
 
 

@@ -79,7 +79,7 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls(name, key, host_settings=True, admin=True)
 
     def check_quotas(self, wanted: Needs, used: Needs) -> None:
-        """Raise CapacityError for a session beyond a quota. ``used``: by the other sessions."""
+        """Raise CapacityError for a session beyond a quota. ``used``: by all other sessions."""
         for name, unit, advice in _QUOTAS:
             limit = getattr(self, name)
             value = getattr(wanted, name) + getattr(used, name)
@@ -96,23 +96,27 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Raise RightsError if the client may not administrate the agent."""
         if not self.admin:
             raise RightsError(
-                f"client {self.name} may not {action} this agent; set admin = true there, or send "
-                "SIGTERM to the agent on its host",
+                f"client {self.name} may not {action} this agent; set admin = true in the "
+                "agent's list of clients, or send SIGTERM to the agent on its host",
                 name="admin",
             )
 
     def check_settings(self, config: Config) -> None:
-        """Raise RightsError if a setting chooses a program or folder here without the right."""
+        """Raise RightsError if the client sets a program or folder of this host without the right."""
         chosen = [one.key for one in config.settings() if one.option.is_of_host and one.is_argument]
         if chosen and not self.host_settings:
             raise RightsError(
                 f"the setting {chosen[0]} chooses a program or folder of this host, which client "
-                f"{self.name} may not; remove it, or set host_settings = true there",
+                f"{self.name} may not; remove it, or set host_settings = true in the agent's "
+                "list of clients",
                 name=chosen[0],
             )
 
     def permitted(self, blueprint: Blueprint) -> Blueprint:
-        """Return a blueprint with the permitted deliveries; raise RightsError."""
+        """Return a blueprint with only the permitted deliveries.
+
+        Raises RightsError if no delivery of a callable is permitted.
+        """
         return msgspec.structs.replace(
             blueprint,
             callables=self.permitted_callables(blueprint.callables),
@@ -120,7 +124,10 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def permitted_callables(self, records: Iterable[CallableRecord]) -> list[CallableRecord]:
-        """Return callables with their permitted deliveries; raise RightsError."""
+        """Return callables with only their permitted deliveries.
+
+        Raises RightsError if no delivery of a callable is permitted.
+        """
         return [
             msgspec.structs.replace(one, deliveries=self._permitted(one.name, one.deliveries))
             for one in records
@@ -134,11 +141,14 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sources
 
     def permitted_request(self, request: Request) -> Request:
-        """Return a control request with its permitted deliveries; raise RightsError."""
+        """Return a control request with only its permitted deliveries.
+
+        Raises RightsError if no delivery of it is permitted, or if the client may not send it.
+        """
         if isinstance(request, ReceiveBuffer | SendBuffer) and not self.host_copies:
             raise RightsError(
                 f"client {self.name} may not copy buffers between this host and another one; set "
-                "host_copies = true there",
+                "host_copies = true in the agent's list of clients",
                 name="host_copies",
             )
         if not isinstance(request, Deliver):
@@ -166,7 +176,7 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return ""
         return (
             f"{name} is in the module {module}, which this host does not permit to client "
-            f"{self.name}; add the module to imports there"
+            f"{self.name}; add the module to imports in the agent's list of clients"
         )
 
     def _missing(self, name: str, what: str, right: str, *, has: bool) -> str:
@@ -174,7 +184,7 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return ""
         return (
             f"{name} has {what}, which this host does not accept from client {self.name}; set "
-            f"{right} = true there"
+            f"{right} = true in the agent's list of clients"
         )
 
 

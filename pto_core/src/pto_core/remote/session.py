@@ -211,7 +211,7 @@ class RemoteSession:
         return min(times, default=None)
 
     def _renewed_ns(self) -> int:
-        """Return the time from which the lease counts."""
+        """Return the time of the last renewal of the lease."""
         control = self.control
         return control.heard_ns if self.side is Side.RELAY else control.echoed_ns
 
@@ -260,7 +260,7 @@ class RemoteSession:
             self.state = State.OPEN
 
     def _received_after_end(self, message: Sequence[Part], now: int) -> None:
-        """Answer a relay that does not know about the end, or accept the answer of a gateway."""
+        """Answer a relay that has not received the end, or accept the confirmation of a gateway."""
         if self.side is Side.GATEWAY:
             if self._is_confirmed:
                 self._farewell_due_ns = now
@@ -274,7 +274,7 @@ class RemoteSession:
                 self._over("")
 
     def _refuses_version(self, channel: int, message: Sequence[Part]) -> bool:
-        """Answer the greeting of another protocol version."""
+        """Refuse a greeting of another protocol version; return whether the message is one."""
         version = version_of(message)
         is_greeting = self.side is Side.GATEWAY and self.state is State.CONNECTING
         if not is_greeting or version in (None, VERSION):

@@ -72,7 +72,8 @@ class DialledSession:
                     break
                 arrived = self._session.received(channel, message.parts, now)
                 delivered += arrived
-                # A control message with content is a batch. Heartbeats must not queue up.
+                # Such a control message is a batch and takes long to handle, so stop after one.
+                # Heartbeats are read without this limit: otherwise they would queue up.
                 if arrived and channel is ChannelNumber.CONTROL:
                     break
         return delivered
@@ -124,7 +125,8 @@ class AcceptedSession:
             try:
                 channel = ChannelNumber(unpack(message.parts).channel)
             except (ProtocolError, ValueError):
-                channel = ChannelNumber.CONTROL  # the session answers or ignores the message
+                # an invalid message, which the session answers or ignores
+                channel = ChannelNumber.CONTROL
             if self._peers.get(channel) != message.peer:
                 self._peers[channel] = message.peer
                 self._unsent[channel].clear()

@@ -37,7 +37,8 @@ class SessionHost:
 
     def __init__(self, requests: socket.socket) -> None:
         self._requests = requests
-        # Session and folder of modules by process, until its exit was collected.
+        # By process id: the session and the folder of modules of each process that is not yet
+        # reaped.
         self._gateways: dict[int, tuple[bytes, str]] = {}
 
     def run(self) -> None:

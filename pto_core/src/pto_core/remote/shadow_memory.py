@@ -25,7 +25,7 @@ from pto_core.remote.home_memory import Push, Result, digest_of
 
 @dataclass(frozen=True)
 class _Written:
-    """A piece that a frame may write; ``before`` is its content before the frame, if it had one."""
+    """A piece that a frame may write. ``before``: its content before the frame, if there is any."""
 
     place: Range
     before: bytes | None
@@ -56,7 +56,8 @@ class ShadowMemory:
         self._space = space
         self._release = release
         self._frames: dict[int, _Frame] = {}
-        self._copies: Iterator[_Written] | None = None  # of the newest frame, not all made
+        # for the newest frame, until all copies are made
+        self._copies: Iterator[_Written] | None = None
 
     @property
     def is_copying(self) -> bool:
@@ -72,11 +73,12 @@ class ShadowMemory:
         self._release(Range(block * PIECE_BYTES, (block + 1) * PIECE_BYTES))
 
     def begin(self, frame: int, accesses: Sequence[Access]) -> bool:
-        """Copy what a frame may write; its content has been written. Return whether all is copied.
+        """Copy the pieces that a frame may write; return True when all are copied.
 
-        While :attr:`is_copying`, repeat the call with the same arguments. Otherwise, after False,
-        an earlier frame in flight may write the same bytes: repeat the call when that one has
-        ended. Raises ProtocolError for memory that is not mapped.
+        Write the content of the frame before the first call. After False, repeat the call with the
+        same arguments: at once while :attr:`is_copying`; otherwise when an earlier frame in flight,
+        which may write the same bytes, has ended. Raises ProtocolError for memory that is not
+        mapped.
         """
         if self._copies is None:
             for access in accesses:
@@ -94,7 +96,7 @@ class ShadowMemory:
         return True
 
     def results(self, frame: int) -> Iterator[Result]:
-        """Yield the result of each piece that a frame, which has succeeded, may have written.
+        """Yield the result of each piece that a frame may have written. The frame has succeeded.
 
         The copy of a piece is freed with its result.
         """

@@ -32,14 +32,14 @@ TABLE_BYTES = _ENTRIES * _ENTRY_BYTES
 
 
 class DigestTable(NamedTuple):
-    """The table as a relay receives it; ``number``: of this relay, among ``relays``."""
+    """The table as a relay receives it. ``number``: the index of the relay among ``relays``."""
 
     address: int
     number: int
     relays: int
 
     def open(self) -> SharedDigests | None:
-        """Return the digests; None for a single relay, which shares them with no other."""
+        """Return the digests; None for the only relay of a Worker."""
         if self.relays == 1:
             return None
         memory = (ctypes.c_uint8 * TABLE_BYTES).from_address(self.address)

@@ -7,9 +7,9 @@ imports the modules that the function uses. So the start of a session compares t
   number. Versions that begin with 0 must also have the same second number.
 - *Modules of the program*, which are all other modules with a file: the files must be equal.
 
-The modules that a function uses are those that its code and the code of the same module that it
-calls refer to or import. The modules that a module of the program uses are those of its global
-names. The standard library and ``pto_core`` are not compared here.
+A function uses the modules that its code refers to or imports. The functions of its own module that
+it calls count as its code. A module of the program uses the modules of its global names. The
+standard library and ``pto_core`` are not compared here.
 """
 
 from __future__ import annotations

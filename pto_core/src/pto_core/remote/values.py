@@ -126,12 +126,12 @@ def decoder(kind: Any, what: str, most_bytes: int) -> Callable[[bytes], Any]:
     def decode(content: bytes) -> Any:
         if len(content) > most_bytes:
             raise ProtocolError(
-                f"a {what} between hosts has {len(content)} bytes; the limit is {most_bytes}"
+                f"an encoded {what} has {len(content)} bytes; the limit is {most_bytes}"
             )
         try:
             return inner.decode(content)
         except (ValueError, OverflowError, RecursionError) as error:
-            raise ProtocolError(f"a {what} between hosts is invalid: {error}") from None
+            raise ProtocolError(f"an encoded {what} is invalid: {error}") from None
 
     return decode
 
@@ -283,7 +283,7 @@ def _record(exception: BaseException, depth: int) -> ExceptionRecord:
             made = ExceptionRecord(name, message, arguments=arguments, notes=notes)
             _rebuilt(made, depth)
         except (UsageError, ProtocolError):
-            pass  # an argument is not plain, or was replaced
+            pass  # send it without arguments: one is not plain, or cannot be rebuilt
         else:
             return made
     lines = traceback.format_exception(exception, chain=False)
@@ -328,7 +328,7 @@ def _field(value: object, depth: int) -> Value:
     """Return a field of an error. Long values are cut; values that are not plain become a repr."""
     try:
         return _to_value(_cut(value), depth)
-    except Exception:  # noqa: BLE001 - the methods of an object of a user's class
+    except Exception:  # noqa: BLE001 - methods of a user's class may raise anything
         return _described(value)
 
 
@@ -340,7 +340,7 @@ def _cut(value: object) -> object:
 
 
 def _arguments(exception: BaseException) -> tuple[object, ...]:
-    """Return the arguments that construct the exception: ``args`` lacks the files of an OSError."""
+    """Return the arguments of the constructor: the ``args`` of an OSError lack the files."""
     if not isinstance(exception, OSError) or not isinstance(
         exception.filename, str | bytes | PurePath
     ):

@@ -129,7 +129,7 @@ def unpack(message: Sequence[Part]) -> Head:
 
 
 def version_of(message: Sequence[Part]) -> int | None:
-    """Return the protocol version of a message, or None if it is no message of this protocol.
+    """Return the protocol version of a message; None if it is not a message of this protocol.
 
     The first six bytes have the same meaning in every version.
     """
