@@ -73,7 +73,7 @@ class Host:
         return len(self.agent.processes()), descriptors, set(os.listdir(self.temporary))
 
     def kill_agent(self, *, server: bool) -> None:
-        """Kill one of the agent's two processes; all others must end. Then start it again."""
+        """Kill one of the agent's two processes; check that all others end; restart it."""
         everyone = [self.agent.main(), *self.agent.main().children(recursive=True)]
         (self.agent.server() if server else everyone[0]).kill()
         await_end(everyone)
@@ -113,7 +113,7 @@ class RemoteObserver(Observer):
                 deaths = 1
         elif act == "agent":
             self.host.kill_agent(server=self.chosen.random() < 0.5)
-            deaths = 3  # at most one for each remote child
+            deaths = 3  # at most one death for each remote child
         elif act == "cut":
             self.host.network.cut()
         else:
@@ -140,7 +140,7 @@ class RemoteObserver(Observer):
         while (found := self.host.resources()) != self.host.idle:
             if time.monotonic() > deadline:
                 processes = [(one.pid, one.name()) for one in self.host.agent.processes()]
-                raise Fault(f"the host has {found}, not {self.host.idle}: {processes}")
+                raise Fault(f"the host kept {found} instead of {self.host.idle}: {processes}")
             time.sleep(0.01)
 
 

@@ -103,7 +103,7 @@ class RemoteTrial(Trial):
         self.log.touch()
 
     def may_begin_poisoned(self, kills: int) -> bool:
-        """A host that is lost may have run a task whose producer was then reported as lost."""
+        """Return whether a host was killed: it may have run a producer and its consumer."""
         return kills > 0
 
     def is_loss(self, error: Any) -> bool:
@@ -142,7 +142,7 @@ class RemoteShape:
 
     @property
     def limits(self) -> Limits:
-        # A frame that was sent to another host may have begun there.
+        # Any frame that was sent to another host may have begun there, up to the whole window.
         window = self.settings["child_window"]
         is_final = self.settings.get("on_worker_death") == "reroute"
         return Limits(window, window, is_final, has_hosts=True)

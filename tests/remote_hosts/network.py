@@ -65,7 +65,7 @@ class Network:
     folder: Path
 
     def stall(self, is_stalled: bool = True) -> None:
-        """Forward nothing. Connections stay open, as if a network behind them is down."""
+        """Forward nothing. Connections stay open, as when the network behind them is down."""
         ask(self.place, do="stall", on=is_stalled)
 
     def cut(self) -> None:
@@ -75,8 +75,9 @@ class Network:
     def fault_at(self, message: int, kind: str) -> None:
         """Apply a fault to one message. The next message has the number 1.
 
-        ``reset``: reset its connection instead of forwarding it. ``cut``: forward it, then close
-        the connection. ``delay``: hold it and its successors. ``duplicate``: forward it twice.
+        ``kind``: ``reset`` resets the connection instead of forwarding the message, ``cut``
+        forwards it and closes the connection, ``delay`` holds it and all later messages,
+        ``duplicate`` forwards it twice.
         """
         ask(self.place, do="fault", message=message, kind=kind)
 

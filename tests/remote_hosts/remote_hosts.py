@@ -74,7 +74,7 @@ def running_agent(
     within: Sequence[str] = (),
     may_die: bool = False,
 ) -> Iterator[Agent]:
-    """Start an agent on a free port, and stop it at the end. ``within``: begins its command."""
+    """Start an agent on a free port, and stop it at the end. ``within``: its command's prefix."""
     log = folder / "agent.log"
     if keys is not None:
         options = (*options, "--keys", str(keys))
@@ -117,7 +117,7 @@ def allow_list(folder: Path, keys: Path, **rights: Any) -> Path:
 
 
 def main_of(process: subprocess.Popen[str]) -> psutil.Process:
-    """Return the agent: the process itself, or the one that it has started in namespaces."""
+    """Return the agent: the process itself, or its child if it is ``nsenter``."""
     found = psutil.Process(process.pid)
     return found.children()[0] if found.name() == "nsenter" else found
 

@@ -233,7 +233,7 @@ def test_memory_above_the_quota_ends_the_session(keys: Path, tmp_path: Path) -> 
         parts = worker.shared_array((20, 1 << 20), "uint8")
 
         def small(orch: Any, args: Any, config: Any) -> None:
-            for part in parts:  # together more than the quota
+            for part in parts:  # together the parts exceed the quota
                 orch.submit_next_level(step, task_args(part), worker=0)
 
         def large(orch: Any, args: Any, config: Any) -> None:

@@ -158,7 +158,7 @@ def test_a_cut_shorter_than_the_lease_loses_and_repeats_nothing(line: Line, tmp_
 def test_a_task_is_rerouted_after_the_old_session_has_ended(
     line: Line, tmp_path: Path, ends_meanwhile: bool
 ) -> None:
-    """The first attempt runs, or ends, while the network is down. It writes 1, the next adds 2."""
+    """The first attempt runs or ends while the network is down. It writes 1, the second adds 2."""
     parent, begun, may_end = os.getpid(), tmp_path / "begun", tmp_path / "may_end"
 
     def step(orch: Any, args: Any, config: Any) -> None:
@@ -200,7 +200,7 @@ def test_a_task_is_rerouted_after_the_old_session_has_ended(
         line.interrupt(False)
         assert (tmp_path / "left").read_text() == "[]"
         assert taken_s > LEASE_S
-        time.sleep(0.2)  # time for late completions, which the network delivers now
+        time.sleep(0.2)  # time for late completions, which the restored network delivers
         assert (y == 42).all()
         assert worker.statistics()["deaths"] == 1
     line.agent.await_no_session()

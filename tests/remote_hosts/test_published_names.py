@@ -78,7 +78,7 @@ def test_a_remote_callable_runs_on_its_workers_only(host: Agent, is_late: bool) 
                     orch.submit_next_level(*handles_and_args, **options)
 
             orch.submit_next_level(fill, filled(y, value=3), worker=first)
-            # without worker=, because it is registered with one worker
+            # needs no worker=, because it is registered with only one worker
             orch.submit_next_level(only, filled(z, value=4))
             message = "'fill' is registered with the workers 0, 1 only, and "
             refused(message + "worker= is missing", fill, filled(y, value=1))

@@ -191,9 +191,9 @@ def test_a_stream_that_is_not_read_does_not_stop_a_remote_child(agent: Agent) ->
                 worker.run(
                     lambda o, a, c, s=step: o.submit_next_level(s, task_args(x, y), worker=there)
                 )
-                time.sleep(1.0)  # so that the text has arrived
+                time.sleep(1.0)  # time for the text to arrive
             assert (y == 2 * x).all()
-            # most of the pipe is full, so the relay could not write all text
+            # the pipe was nearly full, so the relay could not write all text
             assert len(os.read(read_end, 1 << 16)) > 1 << 15
     finally:
         os.dup2(saved, 2)
@@ -287,7 +287,7 @@ def test_a_restart_waits_for_an_agent_that_is_away(keys: Path, tmp_path: Path) -
             agent.process.kill()
 
         def start_again() -> None:
-            time.sleep(7)  # longer than the first start of a child would wait for the agent
+            time.sleep(7)  # longer than a first start of a child would wait for the agent
             agents.enter_context(running_agent(tmp_path, "zmq", keys, "--bind", agent.address))
 
         starting = threading.Thread(target=start_again)

@@ -21,7 +21,7 @@ def sum_of(orch: Any, args: Any, config: Any) -> None:
 
 
 def fill(orch: Any, args: Any, config: Any) -> None:
-    """Write a value to the last tensor: to each element at distance ``step`` from ``first`` on."""
+    """Write a value to every ``step``-th element of the last tensor, from ``first`` on."""
     step, first, value = (args.scalar(i) for i in range(3))
     args.tensor(args.tensor_count - 1)[first::step] = value
 
@@ -180,5 +180,5 @@ def test_ranges_that_no_task_uses_are_freed_above_the_quota(agent: Agent) -> Non
                 worker.run(lambda o, a, c, made=made: o.submit_next_level(step, made, worker=there))
                 largest = max(largest, shadow_bytes())
         assert y.tolist() == [MIB * block for block in range(blocks)]
-        # the rest: pieces of the task in flight, and other arrays
+        # beyond the quota: pieces of the task in flight, and other arrays
         assert largest <= quota + 4 * MIB

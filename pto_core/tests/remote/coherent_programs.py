@@ -15,7 +15,7 @@ from pto_core.remote.address_space import PIECE_BYTES, AddressSpace, Range
 
 INPUT, OUTPUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
 EXISTING, NO_DEP = TensorArgType.OUTPUT_EXISTING, TensorArgType.NO_DEP
-BASE = 7 * PIECE_BYTES - 600  # so that ranges cross a boundary of pieces
+BASE = 7 * PIECE_BYTES - 600  # chosen so that ranges cross a boundary of pieces
 SIZE = 1200
 PARTS = [slice(0, None, 2), slice(1, None, 2), slice(0, 9), slice(9, None), slice(3, 200, 7)]
 HOME = -1
@@ -122,7 +122,7 @@ def random_program(chance: random.Random, places: list[Range]) -> list[Task]:
         task = Task(number, host, accesses, masks, fails, chance.random() < 0.3)
         add_dependencies(task, program)
         program.append(task)
-    # The value that a task reads without a dependency is not determined, so it must not write.
+    # A NO_DEP access reads undetermined values, so a task with one must not write at all.
     for task in program:
         if any(access.tag is NO_DEP for access in task.accesses):
             task.accesses = [a._replace(tag=NO_DEP, is_new=False) for a in task.accesses]
@@ -134,7 +134,7 @@ def random_program(chance: random.Random, places: list[Range]) -> list[Task]:
 def run_random_programs(world: World, chance: random.Random) -> None:
     """Run three random programs; after each, home memory has the sequential result.
 
-    A program reads the content that failed tasks of the previous one have left.
+    The second and third program also read content that failed tasks have left.
     """
     places, expected = random_places(chance), Bytes()
     for _ in range(3):

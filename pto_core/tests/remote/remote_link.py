@@ -169,7 +169,7 @@ class World:
         """Require that the gateway's processes ended before the relay reported the end."""
         relay, gateway = self.hosts[Side.RELAY], self.hosts[Side.GATEWAY]
         if relay.over_at_ns is not None and relay.session.peer is not None:
-            assert gateway.over_at_ns is not None, "the relay is over before the gateway"
+            assert gateway.over_at_ns is not None, "the relay was over before the gateway"
             assert self.ended_at_ns is not None, "the gateway's processes still run"
             assert self.ended_at_ns <= relay.over_at_ns, "the gateway's processes ended too late"
 

@@ -47,7 +47,7 @@ WAIT_S = 10
 
 
 class Connection:
-    """A link that keeps what was sent."""
+    """A stand-in for a link. It records the requests that are sent."""
 
     def __init__(self) -> None:
         self.connections = 1
@@ -71,7 +71,7 @@ class Connection:
 
 
 def ask_until(question: Question, link: Connection, count: int) -> None:
-    """Ask until a number of requests were sent."""
+    """Call ``reply`` until ``count`` requests were sent."""
     until = time.monotonic() + WAIT_S
     while len(link.sent) < count:
         assert time.monotonic() < until
@@ -83,10 +83,10 @@ def test_the_content_of_a_start_is_sent_once_on_each_connection() -> None:
     question = Question(link, OPEN)
     ask_until(question, link, 3)
     assert link.sent == [OPEN, SHORT, SHORT]
-    link.connections = 2  # the request may be lost with the first one
+    link.connections = 2  # the request may be lost with the first connection
     assert question.reply() is None
     assert link.sent[3:] == [OPEN]
-    link.answer(Unknown())  # an earlier epoch has ended meanwhile
+    link.answer(Unknown())  # an earlier epoch has ended; the agent needs ``OPEN`` again
     assert question.reply() is None
     assert link.sent[4:] == [OPEN]
     link.answer(Opened(7700))

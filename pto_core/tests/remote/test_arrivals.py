@@ -1,4 +1,4 @@
-"""Steps of frames run in the order of the frames."""
+"""Steps of frames run in the order of their frames."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ def test_the_worker_receives_a_buffer_as_shared_memory() -> None:
 
 
 class Port:
-    """A stand-in for the port to the parent, which has one frame."""
+    """A stand-in for the port to the parent, with one frame to receive."""
 
     def __init__(self, data: bytes) -> None:
         self.frames = deque([(FrameKind.TASK, 1, 3, bytes(32), 0, 1, -1, 0, data)])
@@ -272,7 +272,7 @@ class Port:
         self.ends += [succeeded] * count
 
     def left(self, count: int) -> None:
-        """The test does not need the count."""
+        """Do nothing: the test does not need the count."""
 
     def answer(self, *answer: Any) -> bool:
         self.answers.append(answer)

@@ -82,7 +82,7 @@ def test_send_says_that_there_is_no_space(pair, channel, body, count):
 
 
 def test_messages_without_space_on_a_link_that_is_cut(pair):
-    """A cut does not lift the limits: messages that wait for the link count too."""
+    """The limits also hold during a cut: messages that wait for the connection count too."""
     pair.relay.reconnected(CONTROL, pair.now)
     for _ in range(LIMITS[CONTROL].messages):
         pair.relay.send(KIND, [b"x"])

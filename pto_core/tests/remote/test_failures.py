@@ -103,7 +103,7 @@ def test_a_record_without_arguments_and_fields_is_text() -> None:
 
 @pytest.fixture
 def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A module with an exception; importing it again fails."""
+    """Return a user's module with an exception class; unload it at the end."""
     (tmp_path / "strange_module.py").write_text("class StrangeError(Exception):\n    pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     module = importlib.import_module("strange_module")

@@ -324,7 +324,7 @@ class World:
                 self.done.add(task.number)
 
     def submit(self, queue: deque[Task]) -> None:
-        """Send a task whose dependencies are met; one may be pending if its task was sent."""
+        """Send the next task, if all its dependencies are met or one is pending and was sent."""
         if not queue:
             return
         task = queue[0]

@@ -154,7 +154,7 @@ def test_memory_that_was_never_written_is_not_sent() -> None:
     rig.content[0] = 1
     assert rig.pushed(at(0, 8)) == [Range(BASE, BASE + 8)]
     frame, _, _ = rig.admit(at(0, 2 * PIECE_BYTES, INOUT))
-    rig.home.drop(frame)  # afterwards the shadow may have content that is not zero
+    rig.home.drop(frame)  # now the shadow may have content that is not zero
     rig.content[:] = 0
     assert rig.pushed(at(0, 8)) == [Range(BASE, BASE + 8)]
     assert rig.pushed(at(2 * PIECE_BYTES, 2 * PIECE_BYTES)) == []
@@ -163,7 +163,7 @@ def test_memory_that_was_never_written_is_not_sent() -> None:
 
 def test_a_frame_waits_if_the_frames_in_flight_would_exceed_the_quota() -> None:
     rig = Rig(quota=2 * PIECE_BYTES)
-    # larger than the quota: permitted, because it is the only frame
+    # larger than the quota, but permitted, because it is the only frame
     large, pushes, _ = rig.admit(at(0, 3 * PIECE_BYTES))
     assert pushes is not None
     small, pushes, _ = rig.admit(at(0, 8))

@@ -48,7 +48,7 @@ def test_all_text_is_written_in_order() -> None:
         writer.write(f"{index}\n")
     begin_s = time.monotonic()
     writer.finish(WAIT_S)
-    assert time.monotonic() - begin_s < WAIT_S, "finish() returns when all text is written"
+    assert time.monotonic() - begin_s < WAIT_S, "finish() waited although all text was written"
     assert os.read(read_end, 1 << 16).decode() == "".join(f"{one}\n" for one in range(1000))
     os.close(read_end)
     os.close(write_end)

@@ -157,7 +157,7 @@ def test_the_counts_of_a_frame_are_published(pair: Pair) -> None:
     record = pair.record()
     assert record["may_have_begun"] == 4
     assert record["started"] == 2
-    pair.child.started(1, age_ns=0)  # a report of an older frame changes nothing
+    pair.child.started(1, age_ns=0)  # a report about an older frame changes nothing
     assert pair.record()["started"] == 2
     assert pair.parent.started == 2
     assert 5_000_000_000 <= pair.parent.started_age_ns < 60_000_000_000
@@ -211,7 +211,7 @@ def test_a_watch_is_readable_after_a_ring_if_it_was_armed(pair: Pair, watch: Bel
     for number in range(20):
         watch.arm()
         assert not is_readable(watch, 0)
-        pair.task(number)  # rings the doorbell of the child
+        pair.task(number)  # this frame rings the doorbell of the child
         assert is_readable(watch, 30)
         pair.child.receive(64)
 

@@ -48,7 +48,7 @@ def test_the_gateways_of_all_epochs_of_a_session_are_reaped() -> None:
 
 
 def test_only_an_address_in_use_starts_another_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FileExistsError for the folder of the modules must not start one."""
+    """A FileExistsError for the folder of the modules must not start another interpreter."""
     ours, theirs = socket.socketpair()
     commands: list[object] = []
     error = FileExistsError("a file of a module exists")

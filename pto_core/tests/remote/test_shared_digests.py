@@ -76,11 +76,11 @@ class Hosts:
             for part in (0.0, 0.5)
         ]
         self.frames = 0
-        for home in self.homes:  # both hosts receive the input
+        for home in self.homes:  # send the input to both hosts
             assert len(self.admitted(home)) == PIECES
 
     def begin(self, home: HomeMemory, nbytes: int = PIECES * PIECE_BYTES) -> list[Range] | None:
-        """Compare one more piece of a frame with an input; return the stale ones at its end."""
+        """Compare one more piece of an input. After the last piece, return the stale ones."""
         frame = self.frames + 1
         access = Access(Range(BASE, BASE + nbytes), TensorArgType.INPUT, is_new=False)
         admitted = home.admit(frame, [access])
@@ -102,7 +102,8 @@ class Hosts:
 def test_a_relay_uses_what_another_one_hashes_meanwhile(table: bytearray) -> None:
     hosts = Hosts(table)
     first, second = hosts.homes
-    assert hosts.begin(second) is None  # one piece is compared, in the second half
+    # the first step compares one piece, in the second half of the input
+    assert hosts.begin(second) is None
     assert hosts.admitted(first) == []
     # A change that no program may make now. It shows that the second relay does not read again.
     hosts.content[:] += 1

@@ -40,7 +40,7 @@ BASE = 4 * PIECE_BYTES
 
 
 class Memory(AddressSpace):
-    """Memory that notes the pieces that were used."""
+    """Memory that records which pieces were used."""
 
     def __init__(self, pieces: int) -> None:
         self.content = np.zeros(pieces * PIECE_BYTES, np.uint8)
@@ -56,7 +56,7 @@ class Memory(AddressSpace):
         raise AssertionError("nothing is evicted")
 
     def pieces_by_step(self, step: Callable[[], bool]) -> list[int]:
-        """Repeat a step until it returns True; return the number of pieces that each used."""
+        """Repeat a step until it returns True; return the number of pieces that each step used."""
         counts = []
         is_complete = False
         while not is_complete:
@@ -96,7 +96,7 @@ def test_the_gateway_copies_before_a_frame_in_steps() -> None:
         return is_begun
 
     assert memory.pieces_by_step(step) == [PIECES_PER_STEP, PIECES_PER_STEP, 3]
-    assert not shadow.begin(2, accesses)  # until the first frame has ended
+    assert not shadow.begin(2, accesses)  # it must wait until the first frame has ended
     assert not shadow.is_copying
     memory.content[PIECE_BYTES * (pieces - 1) + 9] = 5
     changed = [one for one in shadow.results(1) if one.changes]
@@ -222,7 +222,7 @@ def test_a_buffer_is_freed_in_steps_and_its_addresses_are_free_afterwards() -> N
 
 
 def test_heartbeats_that_arrived_during_a_long_step_are_read_at_once() -> None:
-    """Otherwise they queue up, and the session ends with old clocks."""
+    """If heartbeats queued up, the session would read old clocks and end."""
     waiting: deque[int] = deque()
 
     class Line:

@@ -102,7 +102,7 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
 
     def check_settings(self, config: Config) -> None:
-        """Raise RightsError if the client sets a program or folder of this host without the right."""
+        """Raise RightsError if the client sets a program or folder here without the right."""
         chosen = [one.key for one in config.settings() if one.option.is_of_host and one.is_argument]
         if chosen and not self.host_settings:
             raise RightsError(
