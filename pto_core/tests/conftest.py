@@ -167,7 +167,7 @@ class Site:
         self.install(f"fake-{name}", {f"pto.{family}s": f"{name} = fake_{name}:plugin"})
 
     def run(self, *command: str, **options: object) -> subprocess.CompletedProcess[str]:
-        """Run Python in a fresh process that sees this site."""
+        """Run Python in a new process that finds the plugins of this site."""
         start = f"import sys; sys.path.insert(0, {str(self.folder)!r}); "
         return subprocess.run(
             [sys.executable, "-c", start + command[0], *command[1:]],
@@ -178,7 +178,7 @@ class Site:
         )
 
     def pto(self, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
-        """Run the ``pto`` command in a fresh process that sees this site."""
+        """Run the ``pto`` command in a new process that finds the plugins of this site."""
         program = "from pto_core.cli.main import main; sys.exit(main(sys.argv[1:]))"
         return self.run(program, *arguments, **options)
 

@@ -47,7 +47,7 @@ def test_list_form(golden) -> None:
     copies = {tensor.name: tensor.copied() for tensor in inputs.tensors}
     expected = loaded.compute(inputs, copies, "default")
     np.testing.assert_array_equal(expected["out_f"], np.full(4, 2, np.float32))
-    assert not inputs.tensors[1].array.any(), "the run's own tensors must not change"
+    assert not inputs.tensors[1].array.any(), "the reference changed the run's own tensors"
 
 
 def test_dict_form_appends_sizes_and_count(golden) -> None:
@@ -95,10 +95,10 @@ def test_cases_and_their_names(golden) -> None:
 def test_mistake_in_the_file(golden, extra: str, message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
         golden(LIST + extra + "\n")
-    assert "golden_" in caught.value.message, "the message must name the file"
+    assert "golden_" in caught.value.message, "the message does not name the file"
 
 
-def test_name_that_looks_like_an_optional_one_is_warned_of(golden, capsys) -> None:
+def test_name_similar_to_an_optional_name_is_warned_about(golden, capsys) -> None:
     golden(LIST + "ALL_CASE = {'a': {}}\n__output__ = ['a']\n")
     shown = capsys.readouterr().err
     assert "did you mean 'ALL_CASES'" in shown
@@ -256,7 +256,7 @@ class StandIn:
         return self.values
 
 
-def test_tensor_of_torch_is_viewed_and_copied_as_one() -> None:
+def test_torch_tensor_is_viewed_and_copied_as_a_torch_tensor() -> None:
     memory = np.ones(3, np.float32)
     argument = as_argument("t", StandIn(memory), "here")
     assert isinstance(argument, Tensor)
@@ -264,7 +264,7 @@ def test_tensor_of_torch_is_viewed_and_copied_as_one() -> None:
     assert type(argument.copied()) is StandIn
 
 
-def test_an_output_of_torch_that_is_not_contiguous_is_refused_with_the_way_of_torch() -> None:
+def test_non_contiguous_torch_output_is_refused_with_advice_for_torch() -> None:
     argument = as_argument("t", StandIn(np.ones((4, 4), np.float32)[:, 1]), "here")
     assert isinstance(argument, Tensor)
     with pytest.raises(UsageError, match=r"return tensor.contiguous\(\) in its place"):

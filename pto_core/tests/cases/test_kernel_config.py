@@ -118,10 +118,10 @@ def test_mistake(config, old: str, new: str, message: str) -> None:
     assert old in GOOD
     with pytest.raises(UsageError, match=message) as caught:
         config(GOOD.replace(old, new, 1))
-    assert "kernel_config_" in caught.value.message, "the message must name the file"
+    assert "kernel_config_" in caught.value.message, "the message does not name the file"
 
 
-def test_two_kernels_of_one_number(config) -> None:
+def test_two_kernels_with_one_func_id(config) -> None:
     twice = GOOD.replace("}]", '}, {"func_id": 0, "source": "graph.cpp", "core_type": "aic"}]')
     with pytest.raises(UsageError, match=r"KERNELS\[1\].* is 0; .*KERNELS\[0\] \('add'\)"):
         config(twice)
@@ -139,14 +139,14 @@ def test_mistake_in_optional_names(config, line: str, message: str) -> None:
         config(GOOD + line)
 
 
-def test_name_that_looks_like_an_optional_one_is_warned_of(config, capsys) -> None:
+def test_name_similar_to_an_optional_name_is_warned_about(config, capsys) -> None:
     config(GOOD + "RUNTIME_CONFG = {}\n")
     assert "did you mean 'RUNTIME_CONFIG'" in capsys.readouterr().err
     config(GOOD + "RUNTIME_CONFIG = {}\nRUNTIME_CONFG = {}\nKERNEL = 1\n")
     assert capsys.readouterr().err == ""
 
 
-def test_line_of_an_error_is_given(config) -> None:
+def test_line_of_an_error_is_reported(config) -> None:
     with pytest.raises(UsageError, match=r"\.py:4: .* ZeroDivisionError"):
         config(GOOD + "1 / 0\n")
     with pytest.raises(UsageError, match=r"\.py:4: .* cannot be loaded: "):

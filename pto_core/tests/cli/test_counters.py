@@ -5,7 +5,7 @@ from __future__ import annotations
 from pto_core.cli.counters import counter_rows
 
 
-def test_rings_and_schedulers_stand_side_by_side() -> None:
+def test_counters_are_grouped_by_ring_and_scheduler() -> None:
     counters = {
         "edges": 16,
         "steals": 0,

@@ -30,7 +30,7 @@ def command(site, body: str, name: str = "act") -> None:
     site.install(f"fake-{name}", {"pto.commands": f"{name} = fake_{name}"}, version="4.2")
 
 
-# The modules that `pto --help` may import in addition to the interpreter's own start.
+# The modules that `pto --help` may import, besides those of the interpreter's start.
 ALLOWED_ROOTS = {"pto_core"}
 ALLOWED_PACKAGES = {"cli", "errors", "interfaces", "plugins"}
 
@@ -50,7 +50,7 @@ def test_help_imports_only_what_it_needs(site):
     assert commands == {"pto_core.cli.main", "pto_core.cli.commands"}
 
 
-def test_help_lists_commands_of_others_without_importing_them(site):
+def test_help_lists_commands_of_plugins_without_importing_them(site):
     site.install("fake-hello", {"pto.commands": "hello = no_such_module"}, version="4.2")
     result = site.pto("--help")
     assert result.returncode == 0
@@ -124,7 +124,7 @@ def test_a_broken_command_names_its_distribution(site):
         ("BackendUnavailableError('m')", 5),
     ],
 )
-def test_an_error_is_one_line_and_its_own_code(site, error, code):
+def test_an_error_is_one_line_with_its_own_exit_code(site, error, code):
     command(site, f"raise errors.{error}")
     result = site.pto("act")
     assert (result.returncode, result.stdout) == (code, "")

@@ -85,7 +85,7 @@ def test_nothing_is_overwritten(site, tmp_path, kind):
 
 
 @pytest.mark.parametrize("name", ["1x", "a/b", "../x", "", ".", "a b", "é"])
-def test_a_name_that_cannot_be(site, tmp_path, name):
+def test_an_invalid_case_name_is_refused(site, tmp_path, name):
     result = site.pto("new", "case", name, cwd=tmp_path)
     assert result.returncode == 2
     assert "cannot be the name of a case: expected a letter" in result.stderr
@@ -203,7 +203,7 @@ def test_every_family_with_a_contract_has_a_skeleton():
 
 
 @pytest.mark.parametrize("name", ["1x", "a/b", "A", "a-b", "", "é"])
-def test_a_plugin_name_that_cannot_be(site, tmp_path, name):
+def test_an_invalid_plugin_name_is_refused(site, tmp_path, name):
     result = site.pto("new", "plugin", "transport", name, cwd=tmp_path)
     assert result.returncode == 2
     assert "cannot be the name of a plugin: expected a small letter" in result.stderr
@@ -235,13 +235,14 @@ def test_the_name_of_an_installed_plugin_is_refused(site, tmp_path):
     assert "'taken' is the name of an installed backend, of fake-taken 1.0" in result.stderr
     assert "choose another name" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
-    # Another family may use the name, and an installed plugin may be written again.
+    # A plugin of another family may have this name. A folder may also be written for the plugin
+    # that is installed under its name.
     site.install("pto-transport-taken", {"pto.transports": "taken = pto_transport_taken:plugin"})
     assert site.pto("new", "plugin", "transport", "taken", cwd=tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize("family", PLUGIN_FILES)
-def test_a_disk_that_fills_up_leaves_no_half_a_plugin(tmp_path, monkeypatch, capsys, family):
+def test_a_full_disk_leaves_no_partial_plugin(tmp_path, monkeypatch, capsys, family):
     write_text, written = Path.write_text, []
 
     def fill_up(path, *arguments, **options):

@@ -1,4 +1,4 @@
-"""The environment of children, which is never the unchanged environment of the caller."""
+"""The environment of children: the caller's environment is never passed on unchanged."""
 
 from __future__ import annotations
 

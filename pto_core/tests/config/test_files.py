@@ -42,7 +42,7 @@ def test_pto_toml_comes_before_pyproject(tmp_path):
     assert read(tmp_path)["device"] == 2
 
 
-def test_a_pyproject_of_another_project_is_passed_by(tmp_path):
+def test_a_pyproject_of_another_project_is_ignored(tmp_path):
     inner = tmp_path / "inner"
     inner.mkdir()
     (tmp_path / "pto.toml").write_text("device = 3\n")
@@ -78,7 +78,7 @@ def test_a_relative_path_counts_from_the_file(tmp_path):
     assert config["cache_dir"] == inner / "cache"
 
 
-def test_a_broken_file_names_itself_and_the_line(tmp_path):
+def test_the_error_of_a_broken_file_names_file_and_line(tmp_path):
     (tmp_path / "pto.toml").write_text("device = 1\njobs = = 2\n")
     with pytest.raises(ConfigError, match=r"^pto\.toml:2 is not valid TOML") as caught:
         read(tmp_path)

@@ -1,4 +1,4 @@
-"""Settings of plugins: which ones are read, and the treatment of those of other plugins."""
+"""Settings of the chosen plugins are read; settings of other plugins are ignored or refused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_case_may_choose_the_runtime(plugins, tmp_path):
     assert config.origin("runtime") == "case"
 
 
-def test_the_cases_variables_may_choose_it_too(plugins, tmp_path):
+def test_variables_of_the_case_may_choose_the_runtime(plugins, tmp_path):
     config = load_with_plugins(
         {"backend": "red"}, cwd=tmp_path, environ={}, case_environ={"PTO_RUNTIME": "graph"}
     )
@@ -58,7 +58,7 @@ def test_the_cases_variables_may_choose_it_too(plugins, tmp_path):
     assert config.origin("runtime") == "case RUNTIME_ENV PTO_RUNTIME"
 
 
-def test_file_and_environment_may_serve_plugins_that_are_not_chosen(plugins, tmp_path):
+def test_file_and_environment_may_set_options_of_other_plugins(plugins, tmp_path):
     (tmp_path / "pto.toml").write_text("[blue]\nlevel = 2\n")
     config = read(tmp_path, environ={"PTO_BLUE_LEVEL": "2"})
     assert "blue.level" not in config

@@ -26,7 +26,7 @@ def read(folder: Path, **sources):
     return load(cwd=folder, options=OPTIONS, **sources)
 
 
-# The sources from the weakest to the strongest; each is added to the ones before it.
+# Settings of one key, from the weakest source to the strongest. The test adds them one by one.
 LADDER = [
     ("default", {}, 0),
     ("pto.toml:2", {}, 1),
@@ -87,7 +87,7 @@ def test_published_variables(tmp_path):
     assert config.origin("graph.mode") == "environment PTO_OLD_NAME"
 
 
-def test_variables_of_a_case_count_as_the_case(tmp_path):
+def test_variables_of_a_case_are_reported_as_their_origin(tmp_path):
     config = read(
         tmp_path,
         environ={"PTO_OLD_NAME": "1"},
@@ -140,7 +140,7 @@ def test_a_missing_key_is_an_error_with_a_suggestion(tmp_path):
     assert "chip.levl" not in config
 
 
-def test_the_core_alone_passes_over_plugins_keys(tmp_path):
+def test_the_core_alone_ignores_the_keys_of_plugins(tmp_path):
     (tmp_path / "pto.toml").write_text("device = 2\n[stranger]\nlevel = 1\n")
     config = load_core(set_=["stranger.level=2"], cwd=tmp_path, environ={})
     assert config["device"] == 2

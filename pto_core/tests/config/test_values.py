@@ -1,4 +1,4 @@
-"""Values: what each parser accepts, and its message for an invalid text."""
+"""The values that each parser accepts, and its message for an invalid text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pto_core.interfaces import parse
         (parse.several(parse.integer(), 3), "1, 2,3", (1, 2, 3)),
     ],
 )
-def test_values_that_are_taken(parser, text, value):
+def test_values_that_are_accepted(parser, text, value):
     assert parser(text) == value
 
 

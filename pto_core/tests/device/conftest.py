@@ -29,7 +29,7 @@ class Threads:
         return set(os.listdir("/proc/self/task"))
 
     def since(self, before: set[str]) -> set[str]:
-        """Return the ids of threads that are not in ``before``; ending threads have some time."""
+        """Return the ids of new threads; wait a moment for threads that are ending."""
         deadline = time.monotonic() + PATIENCE_S
         while (more := self.now() - before) and time.monotonic() < deadline:
             time.sleep(0.001)

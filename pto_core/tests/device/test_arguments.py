@@ -74,7 +74,7 @@ new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
 
 
 class ForeignArray:
-    """Exports its memory by DLPack 0 only, and counts the calls that return the memory."""
+    """An array that exports its memory by DLPack 0 only, and counts the calls of its deleter."""
 
     def __init__(self, values: np.ndarray, code: int = 2, **fields: Any) -> None:
         self.memory = values
@@ -202,7 +202,7 @@ def test_buffers_are_changed_in_place(device: Device, make: Callable[[], Any]) -
     assert (np.array(given) == before * 2).all()
 
 
-def test_dlpack_is_changed_in_place_and_given_back(device: Device) -> None:
+def test_dlpack_is_changed_in_place_and_released(device: Device) -> None:
     given = ForeignArray(np.array([[1, 2], [3, 4]], np.float32))
     double(device, given)
     assert given.memory.tolist() == [[2, 4], [6, 8]]
@@ -327,7 +327,7 @@ def test_read_only_outputs_are_refused(device: Device) -> None:
         device.run(graph, frozen)
 
 
-def test_one_array_given_twice_is_one_buffer(device: Device) -> None:
+def test_one_array_passed_twice_is_one_buffer(device: Device) -> None:
     @kernel(core="aiv")
     def increase(a):
         a += 1

@@ -42,7 +42,7 @@ def test_a_view_of_a_view_counts_from_there(memory) -> None:
         (2, (3,), "int32", "not a multiple of the 4 bytes"),
     ],
 )
-def test_what_cannot_be_a_view_is_refused(memory, offset, shape, dtype, message) -> None:
+def test_an_invalid_view_is_refused(memory, offset, shape, dtype, message) -> None:
     with pytest.raises(UsageError, match=message):
         memory.view(offset, shape, dtype)
 
@@ -58,7 +58,7 @@ def test_a_copy_from_none_is_refused(memory) -> None:
         memory.from_host(None)
 
 
-def test_nothing_is_seen_of_freed_memory(memory) -> None:
+def test_views_of_freed_memory_are_refused(memory) -> None:
     part = memory.view(0, 4, "int32")
     memory.free()
     with pytest.raises(UsageError, match="freed"):

@@ -69,7 +69,7 @@ def test_a_failure_of_the_second_of_two_kernels_names_it(device: Device) -> None
 
 
 def test_a_kernel_failure_on_the_last_core_names_it(runtime: str, tmp_path: Path) -> None:
-    """One scheduler gives the first task to the first core, and so on: AIV cores are 24 to 71."""
+    """One scheduler gives task i to AIV i. The AIV cores have the numbers 24 to 71."""
 
     @kernel(core="aiv")
     def fail_on_the_last_core(number):
@@ -217,7 +217,7 @@ def test_kernels_and_lazy_functions_are_no_orchestrations(device: Device) -> Non
         device.run(steps)
 
 
-def test_graph_errors_do_not_speak_of_a_kernel(device: Device) -> None:
+def test_graph_errors_do_not_mention_a_kernel(device: Device) -> None:
     def cycle(rt):
         task = rt.add_task(nothing, ())
         rt.add_successor(task, task)

@@ -160,7 +160,7 @@ def test_a_self_edge_is_a_cycle(device: Device) -> None:
     assert error.task == 0
 
 
-def test_a_graph_outlives_its_run_in_vain(device: Device) -> None:
+def test_a_graph_is_unusable_after_its_run(device: Device) -> None:
     kept: list[Any] = []
 
     def graph(rt, a):

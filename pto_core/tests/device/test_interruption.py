@@ -30,7 +30,7 @@ def one_task(rt):
 
 
 class Gate:
-    """Holds a kernel until the gate is opened."""
+    """Blocks a kernel until the gate is opened."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()
@@ -233,7 +233,7 @@ def test_limits_are_positive_numbers(device: Device, limit: Any) -> None:
         device.run(one_task, timeout_s=limit)
 
 
-# Copy i fills the memory from byte i on, so the last byte must wait for the last copy.
+# Each copy back starts one byte later, so a byte after the array changes once some copies are done.
 PAIRS = """
 #include "runtime.h"
 extern "C" int build(Runtime* runtime, uint64_t* args, int) {

@@ -80,7 +80,9 @@ def test_views_share_memory(device: Device) -> None:
         (-5, IndexError),
     ],
 )
-def test_views_that_cannot_be(device: Device, index: Any, kind: type[Exception]) -> None:
+def test_invalid_views_of_an_array_are_refused(
+    device: Device, index: Any, kind: type[Exception]
+) -> None:
     array = device.empty((4, 3))
     with pytest.raises(kind):
         array[index]
@@ -165,7 +167,7 @@ def test_arrays_left_at_close_are_a_warning(runtime: str) -> None:
 
 
 def test_a_forgotten_device_is_closed(runtime: str, threads: Any) -> None:
-    """This holds even if a kernel or an orchestration refers to the array."""
+    """The device is closed even if a kernel and an orchestration refer to it."""
 
     def use_and_forget() -> weakref.ref[Device]:
         device = pto_core.open_device("a2a3sim", runtime=runtime)
@@ -247,7 +249,7 @@ def test_a_forked_child_is_refused(device: Device) -> None:
     array.free()
 
 
-def test_settings_come_in_three_ways(runtime: str) -> None:
+def test_settings_are_accepted_in_three_forms(runtime: str) -> None:
     for given in (
         {"sim__seed": 7},
         {"settings": {"sim.seed": 7}},

@@ -37,7 +37,7 @@ def run_script(text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         ),
     ],
 )
-def test_settings_that_no_device_takes(settings: dict[str, Any], message: str) -> None:
+def test_settings_that_no_device_accepts(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         pto_core.open_device("a2a3sim", settings=settings)
     assert caught.value.origin == "argument"
@@ -66,7 +66,7 @@ def test_an_unknown_variable_is_warned_of_once(monkeypatch: pytest.MonkeyPatch) 
         pto_core.open_device("a2a3sim").close()
 
 
-def test_the_log_level_of_the_environment_holds() -> None:
+def test_the_log_level_of_the_environment_applies() -> None:
     done = run_script("""
         import os
         os.environ["PTO_LOG_LEVEL"] = "info"
@@ -94,7 +94,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", list(ENDS))
-def test_a_process_ends_whatever_its_device_does(runtime: str, end: str) -> None:
+def test_a_process_ends_in_every_state_of_its_device(runtime: str, end: str) -> None:
     script = """
         import atexit, sys, threading
         import pto_core

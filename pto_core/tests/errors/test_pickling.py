@@ -31,7 +31,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 
 def with_all_fields(kind: type[PtoError]) -> PtoError:
-    """Return an error whose fields have different values, as far as there are enough values."""
+    """Return an error with a value in each field; the values differ while there are enough."""
     fields = {name: VALUES[index % len(VALUES)] for index, name in enumerate(kind.fields)}
     return kind(f"what went wrong in {kind.__name__}", **fields)
 
@@ -52,7 +52,7 @@ def test_round_trip(kind: type[PtoError], way: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_round_trip_with_nothing_given(kind: type[PtoError]) -> None:
+def test_round_trip_without_fields(kind: type[PtoError]) -> None:
     error = kind("only a message")
     again = pickle.loads(pickle.dumps(error))
     assert vars(again) == vars(error) == dict.fromkeys(kind.fields)

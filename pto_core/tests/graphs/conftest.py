@@ -1,4 +1,4 @@
-"""Tests of this folder import ``log_oracle`` from it."""
+"""Make ``log_oracle`` importable for the tests of this folder."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ BASE = 1 << 20
 
 @dataclass(frozen=True)
 class View:
-    """A view into one buffer of 64 bytes: a range of it, or a box of its 8 x 8 form."""
+    """A view of one buffer of 64 bytes: a range of bytes, or a box of its 8 x 8 form."""
 
     raw: tuple[int, ...]
     low: tuple[int, ...]
@@ -28,25 +28,25 @@ class View:
 
     @property
     def mask(self) -> np.ndarray:
-        """Return which bytes the view has."""
+        """The bytes of the buffer that the view contains, as a mask."""
         mask = np.zeros(self.raw, bool)
         mask[tuple(slice(a, a + n) for a, n in zip(self.low, self.size, strict=True))] = True
         return mask.reshape(-1)
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the view is the whole buffer, which is a range."""
+        """Whether the view is the whole buffer. Such a view is a range."""
         return self.size == self.raw
 
     @property
     def hull(self) -> tuple[int, int]:
-        """Return the first byte and the byte after the last."""
+        """The first byte of the view, and the byte after its last one."""
         at = np.flatnonzero(self.mask)
         return int(at[0]), int(at[-1]) + 1
 
     @property
     def is_contiguous(self) -> bool:
-        """Return whether the view has all bytes of its hull."""
+        """Whether the view contains all bytes of its hull."""
         first, end = self.hull
         return end - first == self.mask.sum()
 
@@ -55,7 +55,7 @@ class View:
         return self.raw == other.raw and not self.is_whole and not other.is_whole
 
     def overlaps(self, other: View) -> bool:
-        """Apply the rule at the top of region.hpp."""
+        """Return whether the views overlap, by the rule at the top of region.hpp."""
         if self.is_same_frame(other):
             return bool((self.mask & other.mask).any())
         return self.hull[0] < other.hull[1] and other.hull[0] < self.hull[1]
@@ -100,7 +100,7 @@ def random_program(seed: int, tasks: int, is_full: bool) -> Program:
 
 
 def random_view(numbers: random.Random) -> View:
-    """Return a random range or box, often one that others have, too."""
+    """Return a random range or box, often one of a few that other accesses have, too."""
     if numbers.random() < 0.1:
         return View((BYTES,), (0,), (BYTES,))
     raw = numbers.choice([(BYTES,), (SIDE, SIDE), (SIDE, SIDE)])
@@ -165,7 +165,7 @@ def reasons_of(program: Program) -> set[tuple[int, int, Why]]:
 
 
 def order_of(tasks: int, edges: set[tuple[int, int]]) -> np.ndarray:
-    """Return which task is ordered before which other, from edges that lead forward."""
+    """Return, for each pair of tasks, whether the first is ordered before the second."""
     before = np.zeros((tasks, tasks), bool)
     for first, second in sorted(edges, key=lambda edge: edge[1]):
         before[:, second] |= before[:, first]
@@ -174,7 +174,7 @@ def order_of(tasks: int, edges: set[tuple[int, int]]) -> np.ndarray:
 
 
 def conflicts_of(program: Program, before: np.ndarray) -> set[tuple[int, int]]:
-    """Return all pairs of accesses that share bytes, one of them a write, without an order."""
+    """Return the unordered pairs of accesses that share bytes and contain a write."""
     accesses = program.accesses
     masks = [view.mask for _, _, view in accesses]
     found = set()

@@ -1,4 +1,4 @@
-"""The native analysis of logs against brute force, and its parts one by one."""
+"""Compare the native analysis of logs with brute force, and test its parts one by one."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_graph_states_why_a_task_waits():
     )
 
 
-def test_an_edge_by_byte_hull_says_whether_bytes_are_shared():
+def test_an_edge_by_byte_hull_states_whether_bytes_are_shared():
     graph = graph_of([(OUTPUT, LEFT)], [(INPUT, RIGHT)], [(INPUT, View((64,), (4,), (8,)))])
     assert [(edge.first, edge.second) for edge in graph.edges] == [(0, 2)]
     edge = next(graph.edges)
@@ -123,7 +123,7 @@ def test_an_edge_by_byte_hull_says_whether_bytes_are_shared():
     assert "no byte is shared" in str(next(graph.edges).reasons[0])
 
 
-def test_why_gives_the_chain_or_says_that_nothing_orders_the_tasks():
+def test_why_returns_the_chain_or_states_that_the_tasks_are_unordered():
     graph = graph_of(
         [(OUTPUT, LOW)], [(INPUT, LOW), (OUTPUT, HIGH)], [(INPUT, HIGH)], [(INPUT, LOW)]
     )
@@ -190,7 +190,7 @@ def test_a_limit_ends_the_search_and_is_reported():
 
 
 def test_ordered_readers_and_writers_of_one_buffer_cost_little():
-    """A chain of 20,000 tasks on one buffer has 200 million pairs; all of them are ordered."""
+    """The chain has 200 million ordered pairs of tasks; the analysis must not visit each one."""
     tasks = [[(INOUT, WHOLE)] if n % 3 else [(INPUT, WHOLE)] for n in range(20_000)]
     graph = graph_of(*tasks)
     assert conflicts(graph) == set()

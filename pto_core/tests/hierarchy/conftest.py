@@ -1,4 +1,4 @@
-"""Makes the shared modules of this folder importable: programs, and simulated children."""
+"""Make the shared modules of this folder importable: programs, and simulated children."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture(params=["ReferenceEngine", "NativeEngine"])
 def each_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs the test with each kind of rig."""
+    """Run the test once with the reference engine and once with the native engine."""
     from hierarchy_rig import Rig
 
     from pto_core.hierarchy import engine

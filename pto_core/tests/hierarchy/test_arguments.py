@@ -83,7 +83,7 @@ class TestContinuousTensor:
         gc.collect()
         assert gone() is None
 
-    def test_holds_the_size_of_what_could_grow(self) -> None:
+    def test_prevents_its_array_from_growing(self) -> None:
         growing = bytearray(8)
         tensor = tensor_of(growing)
         with pytest.raises(BufferError):
@@ -141,7 +141,7 @@ class TestContinuousTensor:
         with pytest.raises(UsageError, match=message):
             ContinuousTensor.from_pointer(*arguments)
 
-    def test_shows_memory_that_is_shared_only(self) -> None:
+    def test_shows_only_memory_that_is_shared(self) -> None:
         private = np.zeros(1000)
         pointer = ContinuousTensor.from_pointer(private.ctypes.data, (1000,), np.float64)
         with pytest.raises(UsageError, match=r"other processes cannot access.*shared_array"):
@@ -202,7 +202,7 @@ class TestTaskArgs:
 
         for kind in (Named, Plain):
             made, array = kind(), np.ones(3)
-            for _ in range(20):  # more than fit into the object
+            for _ in range(20):  # more arguments than a small object can store
                 made.add_tensor(array, TensorArgType.INOUT)
             made.add_scalar(4)
             assert (made.tensor_count, made.scalars) == (20, (4,))

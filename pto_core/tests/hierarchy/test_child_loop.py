@@ -64,9 +64,9 @@ class TestTasks:
         child.run()
         assert seen == [[(4096, (2, 0), "INT16"), (8192, (2, 1), "INT16"), 2, 5, 1.25]]
 
-    def test_write_to_shared_memory_and_learn_what_is_not(self) -> None:
+    def test_write_to_shared_memory_and_refuse_other_memory(self) -> None:
         child = Child()
-        shared = np.frombuffer(child.progress.memory, np.uint8)[-16:]  # end of the reported text
+        shared = np.frombuffer(child.progress.memory, np.uint8)[-16:]  # any shared memory
         private = np.zeros(4)
         args = TaskArgs()
         for numbers in (shared, private):
@@ -99,7 +99,7 @@ class TestTasks:
         assert [view.scalar(0) for view in kept] == list(range(200))
         assert all(view.tensors[0].address == 4096 for view in kept)
 
-    def test_are_looked_up_by_digest(self) -> None:
+    def test_are_found_by_digest(self) -> None:
         child = Child()
         calls: list[int] = []
         for i in range(10):
@@ -253,14 +253,14 @@ class TestOrder:
             ({"required_child": 0, "required_count": 1}, "its own child, which is not an earlier"),
         ],
     )
-    def test_requirements_that_cannot_be_break_the_loop(self, head, message) -> None:
+    def test_impossible_requirements_end_the_loop(self, head, message) -> None:
         child = Child()
         child.know(lambda: None)
         child.task(**head)
         with pytest.raises(ProtocolError, match=message):
             child.run()
 
-    def test_counts_go_on_over_connections(self) -> None:
+    def test_counts_continue_over_connections(self) -> None:
         progress = ProgressTable()
         for round_ in range(3):
             child = Child(progress)
@@ -385,7 +385,7 @@ class TestAnswers:
         assert len(child.outcomes) == 100
         assert len(child.end.answers) < 30
 
-    def test_that_have_no_room_do_not_stop_the_tasks(self) -> None:
+    def test_that_have_no_free_space_do_not_stop_the_tasks(self) -> None:
         child = Child()
         child.end.free_space = 0
         calls: list[int] = []
@@ -421,7 +421,7 @@ class TestAnswers:
         assert least <= len(child.end.answers) <= most
         assert len(child.outcomes) == 50
 
-    def test_of_failures_wait_for_room(self) -> None:
+    def test_of_failures_wait_for_free_space(self) -> None:
         child = Child()
         child.know(lambda: 1 / 0)
         child.task()

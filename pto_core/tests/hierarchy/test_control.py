@@ -13,7 +13,7 @@ from pto_core.hierarchy.failures import Failure
 
 
 class SlowDriver:
-    """Has one child. Its reply to the first request arrives at the third question for it."""
+    """A driver with one child, whose first reply arrives at the third poll for it."""
 
     def __init__(self) -> None:
         self.requests = 0

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("each_engine")
 X = 0x10000
 
 
-def test_the_least_loaded_child_with_room_is_picked():
+def test_the_least_loaded_child_with_free_space_is_picked():
     rig = Rig(3, window=2)
     tasks = [rig.submit() for _ in range(8)]
     sends = rig.dispatch()
@@ -27,7 +27,7 @@ def test_the_least_loaded_child_with_room_is_picked():
     assert [(send.child, send.task) for send in rig.dispatch()] == [(1, tasks[6])]
 
 
-def test_another_policy_can_be_given():
+def test_another_policy_can_be_passed():
     rig = Rig(3, policy=lambda candidates, preferred: candidates[-1][0])
     rig.submit()
     assert rig.dispatch()[0].child == 2
@@ -133,7 +133,7 @@ def test_the_members_of_a_group_are_sent_together_to_distinct_children():
     rig.dispatch()
     group = rig.submit(members=(Member(),) * 3)
     single = rig.submit()
-    assert rig.dispatch() == [], "the single task must not take a child that the group needs"
+    assert rig.dispatch() == [], "the single task got a child that the group needs"
     rig.complete(1, 1)
     sends = rig.dispatch()
     assert [(send.task, send.member) for send in sends] == [(group, 0), (group, 1), (group, 2)]

@@ -104,7 +104,7 @@ def test_an_error_of_close_is_reported_and_raised_by_nothing(scripted, monkeypat
     assert reported == [error]
 
 
-def test_closed_is_asked_again_because_answers_may_still_come(scripted):
+def test_a_closed_end_still_returns_answers(scripted):
     transport, _, parent, _ = scripted
     transport.parent.results["submit"] = EndpointClosedError("gone")
     with pytest.raises(EndpointClosedError):
@@ -138,7 +138,7 @@ def test_any_other_error_breaks_the_end_for_good(scripted, error):
         ("poll", [bytes(14) + b"\x09\x00"], "an invalid head"),
     ],
 )
-def test_a_result_that_cannot_be_breaks_the_parents_end(scripted, call, result, message):
+def test_an_impossible_result_breaks_the_parents_end(scripted, call, result, message):
     transport, _, parent, _ = scripted
     transport.parent.results[call] = result
     with pytest.raises(ProtocolError, match=message):
@@ -154,7 +154,7 @@ def test_a_result_that_cannot_be_breaks_the_parents_end(scripted, call, result, 
         ([None], "is not a bytes object"),
     ],
 )
-def test_a_frame_that_cannot_be_breaks_the_childs_end(scripted, result, message):
+def test_an_invalid_frame_breaks_the_childs_end(scripted, result, message):
     transport, _, _, child = scripted
     transport.child.results["receive"] = [FRAME.pack(), *result]
     assert child.receive(4) == [FRAME]  # the frame before the invalid one is valid
@@ -162,7 +162,7 @@ def test_a_frame_that_cannot_be_breaks_the_childs_end(scripted, result, message)
         child.receive(4)
 
 
-def test_too_large_is_refused_without_a_call(scripted):
+def test_data_above_a_limit_is_refused_without_a_call(scripted):
     transport, _, parent, child = scripted
     with pytest.raises(ProtocolError, match="of 4097 bytes is too large; the limit is 4096"):
         parent.submit([Frame(FrameKind.TASK, 1, bytes(4033))])
@@ -194,12 +194,12 @@ def test_each_process_abandons_the_others_end():
         (Answer, bytes(14) + b"\x03\x00", "the answer has an invalid Outcome: 3"),
     ],
 )
-def test_packed_bytes_that_cannot_be(kind, packed, message):
+def test_invalid_packed_bytes_are_refused(kind, packed, message):
     with pytest.raises(ProtocolError, match=message):
         kind.unpack(packed)
 
 
-def test_frames_and_answers_come_back_as_they_were():
+def test_frames_and_answers_survive_packing():
     frame = Frame(FrameKind.CONTROL, 2**63, b"abc", bytes(range(32)), 3, 2**40, 5, 1)
     assert Frame.unpack(frame.pack()) == frame
     answer = Answer(AnswerKind.REPLY, 7, Outcome.FAILED, b"why")

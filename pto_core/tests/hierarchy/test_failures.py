@@ -69,7 +69,7 @@ def test_poison_outlives_the_slot_and_ends_where_it_is_overwritten():
     assert rig.state(rig.submit(reads(X))) == "PENDING"
 
 
-def test_order_alone_hands_no_failure_on():
+def test_an_edge_that_only_orders_passes_no_failure_on():
     rig = Rig(2, hazards=Hazards.FULL)
     reader = rig.submit(reads(X), pins=(0,))
     writer = rig.submit(writes(X), pins=(1,))
@@ -80,7 +80,7 @@ def test_order_alone_hands_no_failure_on():
 
 
 def test_a_poisoned_task_ends_after_all_its_producers():
-    """A task that overwrites its output waits for it, and so for all of its producers."""
+    """The last task overwrites the poisoned task's output, so it waits for all its producers."""
     rig = Rig(2, hazards=Hazards.FULL)
     failing = rig.submit(writes(X), pins=(0,))
     slow = rig.submit(writes(Y), pins=(1,))
@@ -104,7 +104,7 @@ def test_a_group_fails_when_all_its_members_have_ended():
     assert rig.complete(0, 1, FAILED, 9) == [TaskFinished(group, Result.FAILED, 8)]
 
 
-def test_the_first_failure_comes_first():
+def test_failures_are_reported_in_the_order_of_their_arrival():
     rig = Rig(2)
     for child in range(2):
         rig.submit(pins=(child,))
@@ -137,7 +137,7 @@ def test_a_group_is_retried_as_a_whole():
     assert rig.complete(1, 2)[0] == TaskFinished(group, Result.COMPLETED)
 
 
-def test_what_is_lost_with_a_child_fails_with_that_cause():
+def test_tasks_lost_with_a_child_fail_with_that_cause():
     rig = Rig(2)
     tasks = [rig.submit(pins=(0,)) for _ in range(2)]
     other = rig.submit(pins=(1,))
@@ -147,7 +147,7 @@ def test_what_is_lost_with_a_child_fails_with_that_cause():
     assert rig.state(other) == "RUNNING"
 
 
-def test_with_repeats_what_was_not_started_goes_elsewhere():
+def test_with_repeats_tasks_that_had_not_begun_run_on_another_child():
     rig = Rig(2, repeats_lost=True)
     started, queued = rig.submit(pins=(0,), is_hint=True), rig.submit(pins=(0,), is_hint=True)
     rig.dispatch()
@@ -155,7 +155,7 @@ def test_with_repeats_what_was_not_started_goes_elsewhere():
     assert [(send.child, send.task) for send in rig.dispatch()] == [(1, queued)]
 
 
-def test_with_repeats_what_is_safe_to_repeat_runs_again_also_if_it_was_started():
+def test_with_repeats_tasks_that_are_safe_to_repeat_run_again_even_if_begun():
     rig = Rig(1, repeats_lost=True)
     task = rig.submit(retries=1)
     rig.dispatch()
@@ -163,11 +163,11 @@ def test_with_repeats_what_is_safe_to_repeat_runs_again_also_if_it_was_started()
     assert rig.dispatch() == []
     assert not rig.engine.is_quiescent()
     rig.tell(ChildReady(0))
-    assert rig.dispatch() == [Send(0, 2, task, 0)], "frame 1 must count as completed"
+    assert rig.dispatch() == [Send(0, 2, task, 0)], "frame 1 did not count as completed"
     assert rig.tell(ChildLost(0, 78, 2)) == [TaskFinished(task, Result.FAILED, 78)]
 
 
-def test_with_repeats_the_oldest_frame_goes_again_if_it_had_not_begun():
+def test_with_repeats_the_oldest_frame_is_sent_again_if_it_had_not_begun():
     rig = Rig(1, repeats_lost=True)
     plain, safe = rig.submit(updates(X)), rig.submit(retries=1)
     rig.dispatch()
@@ -179,7 +179,7 @@ def test_with_repeats_the_oldest_frame_goes_again_if_it_had_not_begun():
     assert rig.complete(0, 4) == [TaskFinished(safe, Result.COMPLETED)]
 
 
-def test_without_repeats_what_had_not_begun_fails_too():
+def test_without_repeats_tasks_that_had_not_begun_fail_too():
     rig = Rig(1)
     task = rig.submit(retries=3)
     rig.dispatch()
@@ -300,7 +300,7 @@ def test_a_deadline_of_a_completed_frame_does_nothing():
         rig.tell(Deadline(0, 2, 66))
 
 
-def test_a_cancelled_run_ends_what_was_not_sent():
+def test_a_cancelled_run_ends_tasks_that_were_not_sent():
     rig = Rig(1, window=1)
     running, waiting = rig.submit(writes(X), retries=1), rig.submit()
     reader = rig.submit(reads(X))

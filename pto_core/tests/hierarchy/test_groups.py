@@ -135,7 +135,7 @@ def test_each_group_starts_within_100_dispatches_of_being_ready(groups: int, win
 
 
 @pytest.mark.parametrize("returns", [True, False])
-def test_also_when_a_child_is_killed(returns: bool) -> None:
+def test_a_group_starts_soon_even_if_a_child_is_killed(returns: bool) -> None:
     stream = Stream(random.Random(5), 4)
     for number in range(300):
         stream.saturate()

@@ -259,7 +259,10 @@ def test_spawned_children_import_a_function_or_get_its_code() -> None:
 
 
 def test_two_functions_of_one_path_and_code_are_two_callables() -> None:
-    """They differ only in defaults, which no fingerprint covers. The older is not importable."""
+    """The functions differ only in a default that no fingerprint covers.
+
+    Children cannot import the older function.
+    """
     registry = Registry()
     module = types.ModuleType("made_twice")
     for inherits in (True, False):

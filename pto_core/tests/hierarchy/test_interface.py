@@ -42,11 +42,11 @@ def test_the_example_of_the_interface_runs():
         ((*RINGS[:3], RingConfiguration(5, 1024)), "a multiple of 1024"),
     ],
 )
-def test_rings_that_cannot_be_are_refused(rings, message):
+def test_invalid_rings_are_refused(rings, message):
     with pytest.raises(UsageError, match=message):
         Configuration((), rings)
 
 
-def test_a_window_holds_at_least_one_frame():
+def test_a_window_of_no_frames_is_refused():
     with pytest.raises(UsageError, match="pass at least 1"):
         Configuration((ChildConfiguration(events.Kind.SUB, 0),), RINGS)

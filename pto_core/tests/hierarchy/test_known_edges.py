@@ -173,7 +173,7 @@ def test_random_edges_with_failures_losses_groups_and_scopes(pytestconfig: pytes
         assert seen[feature] > 10, seen
 
 
-def test_what_is_given_is_neither_looked_up_nor_remembered() -> None:
+def test_a_submit_with_known_edges_is_neither_looked_up_nor_registered() -> None:
     rig = Rig()
     first = rig.submit(writes(4096))
     known = rig.submit(updates(4096), known=Known())
@@ -182,7 +182,7 @@ def test_what_is_given_is_neither_looked_up_nor_remembered() -> None:
     assert rig.waits_for(reader) == [first]
 
 
-def test_a_given_edge_is_one_that_was_found() -> None:
+def test_a_known_edge_equals_an_edge_from_a_lookup() -> None:
     found, given = Rig(), Rig()
     for rig, known in ((found, None), (given, Known(((1, int(Edge.DATA | Edge.CERTAIN)),)))):
         rig.submit(writes(4096))

@@ -48,7 +48,7 @@ def events(pytestconfig: pytest.Config) -> int:
 
 
 class Heckled(ComparedEngine):
-    """Compared engines that also receive invalid events; checks the invariants at intervals."""
+    """Compared engines that also receive invalid events; some events check the invariants."""
 
     numbers = random.Random(0)
     kinds: list[Kind]  # kind of each child
@@ -97,7 +97,7 @@ class Heckled(ComparedEngine):
 
 
 def _strange(children: int) -> list[Tensor]:
-    """Return tensors in memory that no child can have."""
+    """Return invalid tensors of child memory: no such child, or an impossible address."""
     end = 1 << 48
     return [
         Tensor(4096, 8, Tag.INPUT, child=children),
@@ -176,7 +176,7 @@ def test_random_regions(events: int) -> None:
     assert conservative > 0
 
 
-def test_a_policy_in_python_is_asked_by_both() -> None:
+def test_both_engines_call_a_policy_in_python() -> None:
     asked = []
 
     def policy(candidates: list[tuple[int, int]], preferred: int) -> int:
@@ -208,7 +208,7 @@ def test_a_difference_is_found() -> None:
         engine.handle(Submit(Kind.SUB))
 
 
-def test_what_a_run_ends_with_is_refused_as_in_the_reference() -> None:
+def test_a_nested_run_and_an_unopened_scope_are_refused_as_in_the_reference() -> None:
     engine = ComparedEngine(configuration())
     engine.handle(RunBegin())
     for event in (RunBegin(), ScopeEnd()):

@@ -1,4 +1,4 @@
-"""Random programs on simulated children: results, order and poisoning are right; no task stays."""
+"""Random programs on simulated children: right results, order and poisoning; no task is left."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_function_runs_in_another_process(
     assert in_another_process(function, argument) == result
 
 
-def test_a_recursive_local_function_comes_back() -> None:
+def test_a_recursive_local_function_is_restored() -> None:
     def count(n: int) -> int:
         return 0 if n == 0 else 1 + count(n - 1)
 
@@ -87,7 +87,7 @@ def test_different_functions_have_different_bytes() -> None:
     assert serialised(adder(1)) != serialised(adder(2))
 
 
-def test_what_an_import_finds_goes_by_name() -> None:
+def test_importable_objects_are_sent_by_name() -> None:
     assert deserialised(serialised(math.sqrt)) is math.sqrt
     assert import_path(factorial) == f"{__name__}:factorial"
     assert imported(f"{__name__}:factorial") is factorial

@@ -72,7 +72,7 @@ def test_every_state_can_be_reached_and_left():
     assert {event for _, event in TRANSITIONS} == set(StateEvent)
 
 
-def test_everything_has_a_meaning():
+def test_every_state_and_event_has_a_meaning():
     assert set(STATE_MEANINGS) == set(State)
     assert set(EVENT_MEANINGS) == set(StateEvent)
     assert set(REFERENCE_MEANINGS) == set(Reference)

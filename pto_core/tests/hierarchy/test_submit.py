@@ -89,21 +89,21 @@ def test_a_reader_waits_for_writers_that_no_single_later_writer_covers():
 
 
 def test_boxes_of_one_buffer_are_exact_and_of_different_shapes_by_hull():
-    """The boxes are columns of 4 x 8 elements of 4 bytes; then the same memory has 2 x 16."""
+    """The boxes are rows of an array of 8 x 4 elements; then the memory has the shape 16 x 2."""
     rig = Rig()
 
-    def column(low: int, extent: int, raw: tuple[int, int] = (8, 4)) -> Tensor:
+    def rows(low: int, extent: int, raw: tuple[int, int] = (8, 4)) -> Tensor:
         box = Box(X, 4, raw, (low, 0), (extent, raw[1]))
         return Tensor(X + 4 * low, 4 * extent * raw[1], Tag.OUTPUT, box)
 
     def as_input(tensor: Tensor) -> Tensor:
         return Tensor(tensor.address, tensor.nbytes, Tag.INPUT, tensor.box)
 
-    left, right = rig.submit(column(0, 4)), rig.submit(column(4, 4))
-    assert rig.waits_for(rig.submit(as_input(column(2, 2)))) == [left]
-    assert rig.waits_for(rig.submit(as_input(column(3, 2)))) == [left, right]
+    left, right = rig.submit(rows(0, 4)), rig.submit(rows(4, 4))
+    assert rig.waits_for(rig.submit(as_input(rows(2, 2)))) == [left]
+    assert rig.waits_for(rig.submit(as_input(rows(3, 2)))) == [left, right]
     assert rig.engine.snapshot()["run"]["conservative_edges"] == 0
-    assert rig.waits_for(rig.submit(as_input(column(0, 1, (16, 2))))) == [left, right]
+    assert rig.waits_for(rig.submit(as_input(rows(0, 1, (16, 2))))) == [left, right]
     assert rig.engine.snapshot()["run"]["conservative_edges"] == 2
     assert rig.waits_for(rig.submit(reads(X, 128))) == [left, right]
     assert rig.engine.snapshot()["run"]["conservative_edges"] == 2

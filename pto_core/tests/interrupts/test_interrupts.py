@@ -85,7 +85,7 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
         assert interrupts.signal is None
 
 
-def test_other_threads_are_not_concerned() -> None:
+def test_other_threads_are_not_affected() -> None:
     seen: list[tuple[int | None, int]] = []
 
     def ask() -> None:
@@ -143,7 +143,7 @@ def test_the_descriptor_is_readable_from_the_first_signal_on(asks_first) -> None
     assert descriptors() <= before
 
 
-def test_without_a_question_for_the_descriptor_there_is_none() -> None:
+def test_the_descriptor_is_created_only_on_demand() -> None:
     before = descriptors()
     with Interrupts():
         assert descriptors() <= before

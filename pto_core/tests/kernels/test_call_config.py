@@ -18,7 +18,7 @@ def test_defaults_are_the_published_ones() -> None:
     assert config.pack() == struct.pack("=7i1024s", 0, 3, 0, 0, 0, 0, 0, b"")
 
 
-def test_fields_stand_where_the_abi_has_them() -> None:
+def test_fields_have_the_offsets_of_the_abi() -> None:
     packed = CallConfig(block_dim=5, aicpu_thread_num=2, output_prefix="out/x").pack()
     assert len(packed) == 1052
     assert struct.unpack_from("=7i", packed) == (5, 2, 0, 0, 0, 0, 0)

@@ -37,7 +37,7 @@ def test_a_kernel_is_still_a_function() -> None:
     assert (add.name, add.core_type) == ("add", CoreType.AIV)
 
 
-def test_a_cpp_kernel_is_not(tmp_path: Path) -> None:
+def test_a_cpp_kernel_is_not_a_function(tmp_path: Path) -> None:
     path = tmp_path / "relu.cpp"
     made = CoreCallable(KernelSource(path), "aic")
     assert (made.name, made.function) == ("relu", None)
@@ -57,7 +57,7 @@ def test_the_decorator_needs_a_core() -> None:
 
 
 @pytest.mark.parametrize("binary", [3, None, b"code"])
-def test_what_is_no_kernel(binary: Any) -> None:
+def test_objects_that_are_no_kernel_are_refused(binary: Any) -> None:
     with pytest.raises(UsageError, match="is not a kernel"):
         CoreCallable(binary, "aiv")
 
@@ -141,12 +141,12 @@ def test_children_are_checked(func_id: Any, child: Any, message: str) -> None:
         ChipCallable(graph, {func_id: child})
 
 
-def test_what_is_no_orchestration() -> None:
+def test_objects_that_are_no_orchestration_are_refused() -> None:
     with pytest.raises(UsageError, match="is not an orchestration"):
         ChipCallable(3)  # type: ignore[arg-type]
 
 
-def test_directions_come_from_annotations() -> None:
+def test_directions_are_read_from_annotations() -> None:
     def plain(rt, a: In, b: "Out", c: InOut("float32", (4, 4)), d, e: int): ...  # noqa: UP037
 
     directions, by_tensor = ChipCallable(plain).directions()
@@ -160,7 +160,7 @@ def test_directions_come_from_annotations() -> None:
     assert not by_tensor
 
 
-def test_directions_come_from_a_signature() -> None:
+def test_directions_are_read_from_a_signature() -> None:
     by_tensor = ChipCallable(graph, signature=("in", "INOUT", Out)).directions()
     assert by_tensor == ([Direction.IN, Direction.INOUT, Direction.OUT], True)
     by_argument = ChipCallable(graph, signature=("in", "scalar", Direction.OUT)).directions()
@@ -190,7 +190,7 @@ def test_a_direction_makes_the_parameter_that_its_class_makes() -> None:
         Direction.UNSPECIFIED()
 
 
-def test_types_and_shapes_come_together() -> None:
+def test_types_and_shapes_are_passed_together() -> None:
     described = In("bfloat16", 4)
     assert (described.dtype, described.shape) == (DataType.BFLOAT16, (4,))
     assert Scalar(float).dtype is DataType.FLOAT64

@@ -83,7 +83,7 @@ def test_a_transport_in_python(site):
         (('name = "wire"', 'name = "cable"'), "the name 'cable', but its entry points have wire"),
     ],
 )
-def test_what_a_transport_must_be(site, native_library, change, message):
+def test_invalid_transports_are_refused(site, native_library, change, message):
     site.transport("wire", change, library=native_library("transport", 0))
     with pytest.raises(PluginLoadError, match=message) as caught:
         plugins.load_transport("wire")
@@ -92,7 +92,7 @@ def test_what_a_transport_must_be(site, native_library, change, message):
     assert not listed.health.ok
 
 
-def test_an_unhealthy_transport_says_why_and_what_to_do(site):
+def test_an_unhealthy_transport_states_cause_and_remedy(site):
     site.transport("wire", CONNECTS, UNHEALTHY)
     with pytest.raises(PluginLoadError, match="this machine has no card; install a card"):
         plugins.load_transport("wire")
@@ -148,7 +148,7 @@ def test_a_misspelt_method_is_suggested(site):
         plugins.load_unopened("backend", "red")
 
 
-def test_a_method_that_is_none(site):
+def test_a_method_that_cannot_be_called(site):
     site.runtime("graph", ("plugin = Fake()", "plugin = Fake()\nplugin.library = Path('x')"))
     with pytest.raises(PluginLoadError, match="a 'library' that cannot be called"):
         plugins.load_unopened("runtime", "graph")
@@ -190,7 +190,7 @@ def test_a_link(site):
         (('name = "wire"', 'name = "cable"'), "the name 'cable', but its entry points have wire"),
     ],
 )
-def test_what_a_link_must_be(site, change, words):
+def test_invalid_links_are_refused(site, change, words):
     site.link("wire", change)
     with pytest.raises(PluginLoadError, match=words) as caught:
         plugins.load_link("wire")
@@ -234,7 +234,7 @@ def test_a_policy_and_an_engine(site):
         (('name = "red"', 'name = "blue"'), "has the name 'blue', but its entry points have red"),
     ],
 )
-def test_what_a_scheduler_must_be(site, change, message):
+def test_invalid_schedulers_are_refused(site, change, message):
     site.scheduler("red", change)
     with pytest.raises(PluginLoadError, match=message):
         plugins.load_policy("red")
@@ -257,7 +257,7 @@ def test_another_abi_version_names_both_numbers(site, native_library, family):
     assert (caught.value.found, caught.value.wanted) == (9, 0)
 
 
-def test_a_library_that_is_not_there(site):
+def test_a_library_file_that_does_not_exist(site):
     site.backend("red")
     advice = "install a version of fake-red for this core from its original source"
     with pytest.raises(PluginLoadError, match=rf"no native library at .*; {advice}"):
@@ -277,7 +277,7 @@ def test_a_library_that_is_no_library(site, tmp_path):
         plugins.load_backend("red")
 
 
-def test_an_unhealthy_backend_says_why_and_what_to_do(site, native_library):
+def test_an_unhealthy_backend_states_cause_and_remedy(site, native_library):
     site.backend("red", UNHEALTHY, library=native_library("backend", 0))
     site.backend("a2a3simulator", library=native_library("backend", 0))
     with pytest.raises(BackendUnavailableError) as caught:

@@ -20,7 +20,7 @@ def observer_of(hook: str, arguments: str) -> str:
     return START + f"@hookimpl\ndef {hook}({arguments}):\n    calls.append(({arguments},))\n"
 
 
-def told(site, hook: str, arguments: str, **values):
+def notified(site, hook: str, arguments: str, **values):
     """Install an observer of one hook, notify it, and return its arguments."""
     site.observer("witness", observer_of(hook, arguments))
     observers = plugins.load_observers()
@@ -30,27 +30,31 @@ def told(site, hook: str, arguments: str, **values):
 
 
 def test_hook_pto_run_started(site):
-    assert told(site, "pto_run_started", "info", info=RUN) == [(RUN,)]
+    assert notified(site, "pto_run_started", "info", info=RUN) == [(RUN,)]
 
 
 def test_hook_pto_run_finished(site):
     error = ValueError("x")
     values = {"info": RUN, "report": None, "error": error}
-    assert told(site, "pto_run_finished", "info, report, error", **values) == [(RUN, None, error)]
+    assert notified(site, "pto_run_finished", "info, report, error", **values) == [
+        (RUN, None, error)
+    ]
 
 
 def test_hook_pto_case_started(site):
-    assert told(site, "pto_case_started", "info", info=CASE) == [(CASE,)]
+    assert notified(site, "pto_case_started", "info", info=CASE) == [(CASE,)]
 
 
 def test_hook_pto_case_finished(site):
     values = {"info": CASE, "exit_code": 1, "seconds": 0.5}
-    assert told(site, "pto_case_finished", "info, exit_code, seconds", **values) == [(CASE, 1, 0.5)]
+    assert notified(site, "pto_case_finished", "info, exit_code, seconds", **values) == [
+        (CASE, 1, 0.5)
+    ]
 
 
-def test_a_hook_may_take_fewer_arguments(site):
+def test_a_hook_may_declare_fewer_arguments(site):
     values = {"info": CASE, "exit_code": 1, "seconds": 0.5}
-    assert told(site, "pto_case_finished", "exit_code", **values) == [(1,)]
+    assert notified(site, "pto_case_finished", "exit_code", **values) == [(1,)]
 
 
 def test_without_observers_nothing_is_imported(site):
@@ -99,7 +103,7 @@ def test_a_hook_with_an_argument_that_does_not_exist_is_refused(site):
     assert "inform" in said
 
 
-def test_an_observer_of_nothing_is_refused(site):
+def test_an_observer_without_hooks_is_refused(site):
     assert "implements no hook; hooks: pto_run_started" in problem(site, "import pto_core\n")
 
 

@@ -19,7 +19,7 @@ from pto_core.plugins.records import find
 INSTALL = "`pip install --no-index --find-links DIR 'ptorun-core[sim]'`"
 
 
-def test_a_record_holds_what_the_metadata_says_and_imports_nothing(site):
+def test_a_record_has_the_metadata_and_imports_nothing(site):
     site.install(
         "fake-many",
         {"pto.backends": "scarlet = fake_never:plugin\ncrimson = fake_never:plugin"},
@@ -32,7 +32,7 @@ def test_a_record_holds_what_the_metadata_says_and_imports_nothing(site):
     assert "fake_never" not in sys.modules  # no such module exists, so an import would have failed
 
 
-def test_the_first_name_in_the_file_is_the_name_whatever_the_alphabet_says(site):
+def test_the_first_name_in_the_file_is_the_name_of_the_plugin(site):
     site.install("fake-many", {"pto.runtimes": "zebra = fake_z:plugin\nant = fake_z:plugin"})
     (record,) = [r for r in plugins.runtimes() if r.distribution == "fake-many"]
     assert record.names == ("zebra", "ant")

@@ -139,7 +139,7 @@ def test_cache_that_cannot_be_written_is_named(bench, kernel) -> None:
     assert "cache_dir" in caught.value.message
 
 
-def test_many_are_built_at_once_in_the_order_asked(bench, kernel) -> None:
+def test_many_are_built_at_once_and_returned_in_order(bench, kernel) -> None:
     sources = [bench.write(f"k{i}.cpp", kernel(str(i))) for i in range(6)]
     toolchain = Toolchain(bench.config(jobs=3), bench.events.append)
     host = bench.build.__defaults__[0]
@@ -247,7 +247,7 @@ def age(cache: Path, hours: float) -> None:
         os.utime(path, (state.st_atime, state.st_mtime - 3600 * hours))
 
 
-def test_least_recently_used_artefacts_make_room(bench, kernel) -> None:
+def test_least_recently_used_artefacts_are_removed(bench, kernel) -> None:
     sources = [bench.write(f"{index}.cpp", kernel(str(index))) for index in range(4)]
     built = []
     for source in sources:
@@ -280,7 +280,7 @@ def test_removal_of_an_older_version_keeps_the_newer_one(bench, kernel) -> None:
     assert bench.states == ["cached"]
 
 
-def test_what_was_just_used_stays_whatever_the_limit(bench, kernel) -> None:
+def test_artefacts_in_recent_use_stay_whatever_the_limit(bench, kernel) -> None:
     first = bench.build(bench.write("one.cpp", kernel("1")), cache_limit_bytes=1)
     second = bench.build(bench.write("two.cpp", kernel("2")), cache_limit_bytes=1)
     assert first.exists()
@@ -294,7 +294,7 @@ def test_no_limit_keeps_everything(bench, kernel) -> None:
     assert first.exists()
 
 
-def test_many_processes_trim_and_look_up_at_once(bench, kernel) -> None:
+def test_many_processes_trim_and_use_the_cache_at_once(bench, kernel) -> None:
     """No build fails, and each returned artefact can be loaded."""
     sources = [bench.write(f"{index}.cpp", kernel(str(index))) for index in range(3)]
     script = textwrap.dedent("""

@@ -14,7 +14,7 @@ from pto_core.toolchain.children import ProcessGroup
 PATIENCE_S = 20
 
 
-def test_a_closed_group_takes_no_more() -> None:
+def test_a_closed_group_accepts_no_process() -> None:
     with ProcessGroup() as group:
         unreaped = group.start(["sleep", "300"])
         group.close()
@@ -23,7 +23,7 @@ def test_a_closed_group_takes_no_more() -> None:
     assert unreaped.wait(PATIENCE_S) == -signal.SIGKILL
 
 
-def test_a_child_that_is_on_its_way_when_the_group_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_starts_while_the_group_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     group = ProcessGroup()
     under_way, ends = threading.Event(), threading.Event()
     started: list[subprocess.Popen[bytes]] = []

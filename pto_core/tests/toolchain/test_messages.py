@@ -117,7 +117,7 @@ def test_missing_kernel_entry(bench, text: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("header", "major"), [("stdfloat", 13), ("print", 14), ("generator", 14), ("mdspan", 16)]
 )
-def test_missing_library_header_says_which_compiler_has_it(header: str, major: int) -> None:
+def test_missing_library_header_names_a_compiler_that_has_it(header: str, major: int) -> None:
     said = f"k.cpp:1:10: fatal error: {header}: No such file or directory\n"
     assert missing_part(said) == (f"<{header}>", major)
     assert missing_part(f"k.cpp:1:10: fatal error: '{header}' file not found\n") == (
@@ -168,7 +168,7 @@ def test_no_compiler_has_the_standard(bench, kernel, monkeypatch) -> None:
         bench.build(source, BuildRecipe(standard="c++26"))
 
 
-def test_compiler_is_asked_once(bench, monkeypatch) -> None:
+def test_the_compiler_is_queried_once(bench, monkeypatch) -> None:
     first = find_compiler("g++", bench.cache)
     assert first is not None
     assert first.family == "gcc"
@@ -208,7 +208,7 @@ def test_the_first_failure_in_the_given_order_is_raised(bench) -> None:
     assert caught.value.source == str(requests[0].source)
 
 
-def test_replaced_compiler_is_asked_again(bench, kernel) -> None:
+def test_a_replaced_compiler_is_queried_again(bench, kernel) -> None:
     script = bench.write("my-g++", '#!/bin/sh\nexec g++ "$@"\n')
     script.chmod(0o755)
     source = bench.write("one.cpp", kernel("VALUE"))

@@ -86,7 +86,7 @@ def test_eight_processes_build_the_same_kernels(bench, kernel) -> None:
     assert [builder.returncode for builder in builders] == [0] * 8, results
     paths = {tuple(output.splitlines()[-4:]) for output, _ in results}
     assert len(paths) == 1, "the builders returned different artefacts"
-    assert len(list((bench.cache / "artefacts").iterdir())) == 4, "one was built twice"
+    assert len(list((bench.cache / "artefacts").iterdir())) == 4, "an artefact was built twice"
     assert bench.leftovers() == []
 
 
@@ -128,7 +128,7 @@ def test_a_warm_build_removes_only_files_of_dead_builders(bench, kernel) -> None
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"here\n"
         of_the_living = bench.leftovers()
-        assert len(of_the_living) == 3, "the owner must have a folder and two locks"
+        assert len(of_the_living) == 3, "the owner does not have a folder and two locks"
         bench.build(source)
         assert bench.leftovers() == of_the_living
         owner.communicate()

@@ -84,8 +84,8 @@ def test_the_critical_path(chain: Trace) -> None:
 def test_each_moment_has_one_limit(chain: Trace) -> None:
     found = limits(chain)
     assert sum(found.values()) == 400
-    # 0-10 submit, 10-20 scheduling, 20-40 pool, 40-130 both threads, 130-240 a dependency,
-    # 240-260 scheduling, 260-300 pool, 300-400 a dependency
+    # The limit at each time in ns: 0-10 submit, 10-20 scheduling, 20-40 pool, 40-130 both threads,
+    # 130-240 a dependency, 240-260 scheduling, 260-300 pool, 300-400 a dependency.
     assert found == {
         "kernels": 90,
         "dependencies": 210,

@@ -52,7 +52,7 @@ def test_the_page_of_many_tasks_is_small_and_complete(large: Trace) -> None:
     text = page(large)
     assert len(text) < 25e6
     assert "host time on 2 threads, not the chip" in text
-    assert not re.search(r"(src|href)\s*=", text), "the page needs no other file"
+    assert not re.search(r"(src|href)\s*=", text), "the page refers to another file"
     data = data_of(text)
     assert [lane["name"] for lane in data["lanes"]][:2] == ["AIV 0", "AIV 1"]
     lanes = [lane["name"] for lane in data["lanes"]]
@@ -113,7 +113,7 @@ def test_the_script_draws_a_bounded_number_of_rectangles(large: Trace, tmp_path:
     result = json.loads(done.stdout)
     assert result["most"] <= 1000
     assert result["overlaps"] == 0
-    # every item is in one rectangle of the whole view
+    # the view of the whole run counts each item in exactly one rectangle
     assert sum(result["counted"]) == 2 * COUNT + 3
     assert result["view"]["begin"] <= 20_000_000.25 <= result["view"]["end"]
     assert result["matches"] == COUNT / 5

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.toolchain
 
 @pytest.fixture
 def trace() -> Trace:
-    """Two runs with the same numbers of tasks; a wait inside the orchestration; an empty slice."""
+    """Return a trace with two runs, equal task numbers, a blocked submit, and an empty slice."""
     rows = [
         (0, 0, 0, -1, 0, 0, 0, 10, 20, 30, 130, 140),
         (0, 1, 4, 0, 2, 1, 5, 140, 150, 160, 160, 170),
@@ -47,7 +47,7 @@ def trace() -> Trace:
 
 
 class Parsed:
-    """The messages of a file, by their meaning."""
+    """The messages of a Perfetto file: tracks, names of events, and events."""
 
     def __init__(self, content: bytes) -> None:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2

@@ -1,4 +1,4 @@
-"""A device whose runtime has tensors: a test runtime that runs tasks in the order of submits."""
+"""Devices of runtimes with tensors: a test runtime in the order of submits, and the real one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def open_in_order(
 def tensors(
     request: pytest.FixtureRequest, open_in_order: Callable[..., Device], shared_cache: Path
 ) -> Iterator[Device]:
-    """A device with the simplest runtime that has tensors, and with the real one."""
+    """Open a device with each runtime that has tensors: the test runtime, and the real one."""
     if request.param == "in_order":
         yield open_in_order()
         return

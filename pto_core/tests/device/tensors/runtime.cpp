@@ -1,4 +1,8 @@
 // A runtime with tensors for tests of the core: one task after another, in the order of submits.
+// This order respects the edges that any correct runtime finds. The runtime allocates outputs from
+// device memory and frees nothing before the run ends. With the option "stuck=1", the third task
+// makes the runtime report a deadlock; later submits run no kernels. With the option "slots=N", a
+// submit waits while N tasks have not completed.
 //
 // This order respects the edges that any correct runtime finds. The runtime allocates outputs from
 // device memory and frees nothing before the run ends. Option "stuck=1": the third task in flight
@@ -20,7 +24,7 @@ constexpr uint32_t kClusters = 4;
 
 struct Packed {
   uint32_t core_type;
-  std::vector<uint64_t> words;  // data of the payload
+  std::vector<uint64_t> words;  // the payload of the task
 };
 
 struct Runtime {
@@ -43,7 +47,7 @@ struct Runtime {
   int depth = 0;
   uint32_t clusters_taken = 0;
   uint64_t keys = 0;
-  uint64_t counts[4] = {};  // numbers of tasks, edges, scopes, and the hazards
+  uint64_t counts[4] = {};  // the statistics: tasks, edges, scopes, and hazards
 
   pto_status fail(pto_status status, const char* message) {
     const std::lock_guard lock(mutex);
@@ -112,7 +116,7 @@ struct Runtime {
     for (uint32_t i = 0; i < task.num_params; ++i)
       if (!allocate(task.params[i])) return fail(PTO_ERROR_MEMORY, "no device memory"), -1;
     if (task.kernel == 0) task.kernel = address_of(task.func_id);
-    if (!is_planning && !has_room(task)) return -1;
+    if (!is_planning && !has_space(task)) return -1;
     const std::lock_guard lock(mutex);
     const auto id = static_cast<int64_t>(tasks.size());
     for (uint32_t block = 0; block < (task.block_dim ? task.block_dim : 1); ++block) {
@@ -124,7 +128,7 @@ struct Runtime {
     return id;
   }
 
-  bool has_room(const pto_tensor_task& task) {
+  bool has_space(const pto_tensor_task& task) {
     if (gets_stuck && tasks.size() == 2) {
       fail(PTO_ERROR_DEADLOCK, "deadlock: the task ring is full; --set x.window=8, or so");
       error.value = 8;

@@ -62,7 +62,7 @@ def test_scopes_end_also_on_exceptions(tensors: Device) -> None:
     assert caught == [True]
 
 
-def test_a_scope_too_many_is_refused(tensors: Device) -> None:
+def test_ending_a_scope_that_is_not_open_is_refused(tensors: Device) -> None:
     def graph(rt):
         rt.scope().__exit__(None, None, None)
 
@@ -128,14 +128,14 @@ def test_explicit_edges(tensors: Device) -> None:
 
     report = tensors.run(graph, np.zeros(4))
     statistics = report.statistics
-    # the runtime finds the edges to the previous task from the data, so it adds only the others
+    # a runtime that derives edges counts only the two explicit edges to older tasks
     if "edges_explicit" in statistics:
         assert statistics["edges_explicit"] == 2
     else:
         assert statistics["edges"] == 4
 
 
-def test_every_statistic_arrives(in_order: Device) -> None:
+def test_every_statistic_is_reported(in_order: Device) -> None:
     assert len(in_order.run(lambda rt: None).statistics) == 100
 
 
@@ -160,7 +160,7 @@ def test_hazards_need_a_runtime_that_finds_them(device: Device, runtime: str) ->
         pto_core.open_device("a2a3sim", runtime=runtime, settings={"hazards": "full"})
 
 
-def test_a_full_ring_blocks_and_other_threads_go_on(open_narrow: Callable[..., Device]) -> None:
+def test_a_full_ring_blocks_only_the_submitting_thread(open_narrow: Callable[..., Device]) -> None:
     device = open_narrow()
     others = 0
     is_over = threading.Event()
@@ -198,7 +198,7 @@ def test_a_full_ring_blocks_and_other_threads_go_on(open_narrow: Callable[..., D
 
 
 class Gate:
-    """Holds each kernel until the gate is opened, or a time limit has passed."""
+    """Blocks each kernel until the gate is opened, or a time limit has passed."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()

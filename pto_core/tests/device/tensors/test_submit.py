@@ -131,7 +131,7 @@ def test_views_have_numpy_semantics_in_python_kernels(tensors: Device) -> None:
         assert not writeable
 
 
-def test_the_shape_of_a_view_is_numpys(tensors: Device) -> None:
+def test_the_shape_of_a_view_is_that_of_numpy(tensors: Device) -> None:
     def graph(rt, a):
         assert a[1].shape == (8,)
         assert a[:, 1:3].shape == (4, 2)
@@ -142,7 +142,7 @@ def test_the_shape_of_a_view_is_numpys(tensors: Device) -> None:
     tensors.run(graph, np.zeros((4, 8), F32))
 
 
-def test_writes_through_views_arrive(tensors: Device) -> None:
+def test_writes_through_views_change_the_argument(tensors: Device) -> None:
     def graph(rt, a: InOut):
         rt.submit(scale, a[1], 2.0)
         rt.submit(scale, a[:, 2:4].T, 10)

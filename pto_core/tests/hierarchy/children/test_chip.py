@@ -80,7 +80,7 @@ def test_declared_scalars_have_their_type(chip, arena) -> None:
     assert seen == [(-5, 2.5, -1)]
 
 
-def test_a_task_without_arguments_calls_without(chip) -> None:
+def test_a_task_without_arguments_runs(chip) -> None:
     calls = []
     chip.run(lambda rt: calls.append(rt), None, None)
     assert len(calls) == 1
@@ -120,7 +120,7 @@ def test_results_stay_in_the_childs_memory(chip, arena) -> None:
     assert host.tolist() == [5] * 4
 
 
-def test_addresses_that_were_not_given_are_refused(chip, arena) -> None:
+def test_addresses_that_were_not_allocated_are_refused(chip, arena) -> None:
     address = chip.operations["malloc"](64)
     for first, count in ((address - 4, 4), (address + 60, 2), (0x1000, 1)):
         bad = ContinuousTensor.from_pointer(first, (count,), "float32", True)
@@ -133,7 +133,7 @@ def test_addresses_that_were_not_given_are_refused(chip, arena) -> None:
         chip.operations["free"](address)
 
 
-def test_everything_is_freed_in_the_end(recwarn) -> None:
+def test_all_memory_is_freed_at_the_end(recwarn) -> None:
     with open_device("a2a3sim", runtime="host_build_graph") as device:
         chip = _Chip(device)
         for _ in range(3):
@@ -142,7 +142,7 @@ def test_everything_is_freed_in_the_end(recwarn) -> None:
     assert [str(one.message) for one in recwarn] == []
 
 
-def test_bits_reach_a_cpp_orchestration_as_they_are() -> None:
+def test_bits_reach_a_cpp_orchestration_unchanged() -> None:
     from pto_core.hierarchy.children.chip import _scalars
     from pto_core.kernels import OrchestrationSource
 

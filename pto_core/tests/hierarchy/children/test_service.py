@@ -62,7 +62,7 @@ def test_a_request_is_answered_with_its_value(asked) -> None:
     assert asked("double", 21) == 42
 
 
-def test_what_fails_comes_back_as_it_was_raised_and_the_loop_goes_on(asked) -> None:
+def test_the_exception_of_a_request_is_returned_and_the_loop_continues(asked) -> None:
     with pytest.raises(TypeError):
         asked("double", None, 3)
     with pytest.raises(KeyError):
@@ -72,7 +72,7 @@ def test_what_fails_comes_back_as_it_was_raised_and_the_loop_goes_on(asked) -> N
     assert asked("double", 1) == 2
 
 
-def test_bytes_that_are_no_request_are_a_failure_too(asked) -> None:
+def test_bytes_that_are_no_request_are_answered_with_a_failure(asked) -> None:
     is_done, _ = pickle.loads(asked.service(b"not a pickle"))
     assert not is_done
 
@@ -87,7 +87,7 @@ def test_a_request_cannot_end_the_child(loop) -> None:
     assert (is_done, Failure.unpack(failure).type_name) == (False, "SystemExit")
 
 
-def test_callables_come_and_go(asked, loop) -> None:
+def test_callables_are_registered_and_unregistered(asked, loop) -> None:
     asked("callable", b"d" * 32, [JOIN])
     assert loop.table[b"d" * 32]("a", "b") == "a/b"
     asked("forget", b"d" * 32)
@@ -118,7 +118,7 @@ def test_close_stops_the_loop(asked, loop) -> None:
     assert loop.is_stopped
 
 
-def test_a_post_makes_the_callables_of_either_way() -> None:
+def test_a_child_context_has_inherited_and_delivered_callables() -> None:
     context = ChildContext(0, 0, None, {b"a": len}, {b"b": [NOT_HERE, JOIN]})
     assert context.callables()[b"a"] is len
     assert context.callables()[b"b"]("x", "y") == "x/y"

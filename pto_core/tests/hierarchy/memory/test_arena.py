@@ -51,7 +51,7 @@ def test_memory_is_zeroed_and_freed_with_the_last_view(arena) -> None:
     assert not again.any()
 
 
-def test_freed_pages_take_no_memory(arena) -> None:
+def test_freed_pages_use_no_memory(arena) -> None:
     array = arena.array((1 << 22,), "uint8")
     array[:] = 1
     assert arena.mapping.resident_bytes >= 1 << 22
@@ -81,7 +81,7 @@ def test_random_arrays_never_overlap_and_all_memory_is_freed(arena) -> None:
 
 # Invariant: Shared memory beyond the limit is refused at the call, with the numbers, and without
 # any change.
-def test_beyond_the_limit_is_an_error_at_the_call_with_the_numbers() -> None:
+def test_an_array_beyond_the_limit_is_refused_with_the_numbers() -> None:
     arena = SharedArena(Budget(10_000))
     kept = arena.array(6000, "uint8")
     before = arena.statistics()
@@ -93,7 +93,7 @@ def test_beyond_the_limit_is_an_error_at_the_call_with_the_numbers() -> None:
     arena.array(5000, "uint8")
 
 
-def test_too_little_in_one_piece_is_named(arena) -> None:
+def test_the_largest_free_block_is_named_if_it_is_too_small(arena) -> None:
     arena = SharedArena(Budget(1 << 20), capacity=1 << 13)
     parts = [arena.array(4096, "uint8"), arena.array(4096, "uint8")]
     with pytest.raises(CapacityError, match="contiguous bytes, but the largest free block has 0"):
@@ -102,7 +102,7 @@ def test_too_little_in_one_piece_is_named(arena) -> None:
     del parts
 
 
-def test_without_a_limit_what_is_free_now_counts_less_what_was_promised() -> None:
+def test_without_a_limit_promised_memory_is_subtracted_from_free_memory() -> None:
     free = [100_000]
     arena = SharedArena(Budget(measure=lambda: Availability(free[0], "the box")), capacity=1 << 20)
     promised = arena.array(60_032, "uint8")
@@ -115,7 +115,7 @@ def test_without_a_limit_what_is_free_now_counts_less_what_was_promised() -> Non
     arena.array(30_000, "uint8")
 
 
-def test_pages_that_hold_no_allocation_do_not_raise_the_limit() -> None:
+def test_pages_without_an_allocation_do_not_raise_the_limit() -> None:
     class Pages:
         resident_bytes = 5000
 
@@ -127,7 +127,7 @@ def test_pages_that_hold_no_allocation_do_not_raise_the_limit() -> None:
     budget.take(1000, "an array")
 
 
-def test_a_shape_that_cannot_be_is_refused(arena) -> None:
+def test_an_invalid_shape_is_refused(arena) -> None:
     for shape in (-1, (2, -3), (1.5,), "ab"):
         with pytest.raises(UsageError, match="shape"):
             arena.array(shape)

@@ -24,7 +24,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_without_groups_it_is_what_the_machine_says(root: Path) -> None:
+def test_without_groups_the_memory_of_the_machine_counts(root: Path) -> None:
     found = available(str(root))
     assert (found.nbytes, found.limited_by) == (4 * MIB, "the memory of this machine")
 

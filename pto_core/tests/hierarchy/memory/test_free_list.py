@@ -42,7 +42,7 @@ def test_random_use_agrees_with_a_map_of_bytes(seed: int) -> None:
         assert free.largest == longest_gap(used)
 
 
-def test_the_best_fit_is_taken() -> None:
+def test_the_best_fit_is_used() -> None:
     free = FreeList(100)
     offsets = [free.take(size) for size in (10, 5, 20, 5, 60)]
     for place, size in ((0, 10), (2, 20)):

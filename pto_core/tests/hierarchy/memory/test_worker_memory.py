@@ -24,7 +24,7 @@ def make(limit: int | None = 1 << 28, **changes) -> WorkerMemory:
     return WorkerMemory(**{**wanted, **changes})
 
 
-def test_the_parts_are_apart_aligned_and_zero() -> None:
+def test_the_parts_are_disjoint_aligned_and_zero() -> None:
     memory = make()
     parts = sorted(
         [(memory.progress_table, 5000), *map(memory.connection, range(2)), *memory.rings]
@@ -54,7 +54,7 @@ def test_rings_are_granted_in_steps_within_the_budget() -> None:
     assert memory.grant(0, 1000) == 64 * MIB
     assert memory.grant(0, 60 * MIB) == 64 * MIB
     assert memory.grant(0, 65 * MIB) == 80 * MIB
-    assert memory.grant(1, 10 * MIB) == 10 * MIB, "a rest below one step must be granted"
+    assert memory.grant(1, 10 * MIB) == 10 * MIB, "the rest was not granted"
     with pytest.raises(CapacityError, match="heap ring 1 needs") as caught:
         memory.grant(1, 30 * MIB)
     assert caught.value.name == "shared_memory_limit"

@@ -18,7 +18,7 @@ def children() -> set[int]:
     """Return the child processes whose exit status this process must collect."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # a thread that ends meanwhile
+        with contextlib.suppress(OSError):  # the thread has ended meanwhile
             found |= {int(pid) for pid in (task / "children").read_text().split()}
     return found
 
@@ -49,7 +49,7 @@ def nothing_is_left() -> Iterator[None]:
 
 
 def is_gone(pid: int) -> bool:
-    """Return whether a process has ended; a process that is ending has some time."""
+    """Return whether a process has ended; wait a moment for a process that is ending."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:

@@ -30,7 +30,7 @@ def waiting(start) -> None:
 
 
 def closing(start) -> None:
-    """A child that exits as soon as it is ready, as after a close request."""
+    """Exit as soon as the child is ready, as after a close request."""
     start.ready(os.getpid())
 
 
@@ -99,7 +99,7 @@ def test_many_threads_may_poll_and_signal_and_one_collects_the_exit(processes) -
         processes.end()
 
 
-def test_a_child_that_leaves_is_found_with_its_code(processes) -> None:
+def test_a_child_that_exits_is_found_with_its_code(processes) -> None:
     def leave(start) -> None:
         start.ready()
         os._exit(7)
@@ -129,7 +129,7 @@ def test_ending_waits_for_those_that_close_by_themselves(processes) -> None:
     assert len(processes) == 0
 
 
-def test_ending_asks_and_then_insists(processes) -> None:
+def test_ending_requests_an_exit_and_then_kills(processes) -> None:
     processes.start([plan(waiting, 0), plan(deaf, 1)])
     kept = list(processes)
     processes.end(grace_s=0.05)
@@ -156,7 +156,7 @@ def test_the_users_own_children_are_not_waited_for(processes) -> None:
     assert own.wait() == 4
 
 
-def test_a_child_that_somebody_else_waited_for_is_not_a_riddle(processes) -> None:
+def test_the_error_explains_a_child_that_other_code_waited_for(processes) -> None:
     (pid,) = processes.start([plan(waiting)])
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
@@ -184,7 +184,7 @@ def test_forgotten_children_are_ended(is_gone) -> None:
     assert is_gone(pid)
 
 
-def test_the_end_of_the_interpreter_ends_them(is_gone) -> None:
+def test_the_end_of_the_interpreter_ends_the_children(is_gone) -> None:
     program = (
         "import signal, os\n"
         "from pto_core.hierarchy.processes import ChildPlan, ChildProcesses\n"
@@ -227,7 +227,7 @@ def test_an_interrupt_while_ending_ends_the_wait_and_then_runs_its_handler(
         thread = threading.Thread(target=interrupt)
         thread.start()
         end_all(*given)
-        thread.join()  # the signal arrives in here
+        thread.join()  # the signal arrives during this call
 
     monkeypatch.setattr(child_processes, "end_all", interrupted)
     begun = time.monotonic()

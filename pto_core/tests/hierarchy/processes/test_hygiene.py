@@ -18,14 +18,14 @@ from pto_core.hierarchy.processes import ChildPlan, ChildProcesses, close_parent
 POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
 
 
-def ask(*questions) -> list:
-    """Call each question in its own child; return the answers."""
+def ask(*functions) -> list:
+    """Call each function in a separate child; return the results."""
 
-    def body(question):
-        return lambda start: start.ready(question())
+    def body(function):
+        return lambda start: start.ready(function())
 
     processes = ChildProcesses()
-    values = processes.start([ChildPlan(f"L3/s{i}", body(q)) for i, q in enumerate(questions)])
+    values = processes.start([ChildPlan(f"L3/s{i}", body(q)) for i, q in enumerate(functions)])
     processes.end()
     return values
 
@@ -57,7 +57,7 @@ def test_only_the_users_descriptors_are_inherited(tmp_path) -> None:
         assert sum("pto-worker" in kind for kind in found) == 0
         assert sum("[pidfd]" in kind for kind in found) == 1, "its parent's"
         assert str(tmp_path / "users") in found
-        assert len(found) == len(before) + 2, "the child must inherit the file and the write end"
+        assert len(found) == len(before) + 2, "the child did not inherit the file and the pipe"
     close_parent_only(read_end)
     os.close(write_end)
     memory.close()
@@ -75,7 +75,7 @@ def test_a_destroyed_mapping_removes_its_descriptor_from_the_list(tmp_path) -> N
     assert str(tmp_path / "users") in found
 
 
-def test_signals_are_its_own() -> None:
+def test_a_child_has_its_own_signal_settings() -> None:
     def state() -> list:
         status = dict(
             line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines()
@@ -97,10 +97,10 @@ def test_signals_are_its_own() -> None:
         signal.signal(signal.SIGUSR1, old)
         signal.signal(signal.SIGTERM, old_term)
     assert found == [
-        [False, True, False],  # the parent handles Ctrl-C
+        [False, True, False],  # SIGINT is ignored, because the parent handles Ctrl-C
         [False, False, False],
         [False, False, False],
-        [False, False, True],  # the setting of the user
+        [False, False, True],  # SIGUSR2 stays blocked, as the user set it
     ]
 
 
@@ -114,7 +114,7 @@ def test_a_child_has_a_distinct_name() -> None:
     assert names == ["L3/sub1", "~0/host1/chip12"]
 
 
-def test_numbers_are_drawn_apart() -> None:
+def test_children_draw_different_random_numbers() -> None:
     def draw() -> tuple[float, float]:
         return random.random(), float(np.random.random())
 
@@ -123,7 +123,7 @@ def test_numbers_are_drawn_apart() -> None:
     assert len({*first, *second}) == 4
 
 
-def test_what_was_printed_comes_once() -> None:
+def test_buffered_output_is_printed_once() -> None:
     program = (
         "import os, sys\n"
         "from pto_core.hierarchy.processes import ChildPlan, ChildProcesses\n"
@@ -142,7 +142,7 @@ def test_what_was_printed_comes_once() -> None:
 
 
 def run_pools(environment: dict[str, str]) -> list[str]:
-    """List variables of a child, its threads before a matrix product, and those added by it."""
+    """Return variables of a child, its threads before a matrix product, and those added by it."""
     program = (
         "import os, numpy\n"
         "from pto_core.hierarchy.processes import ChildPlan, ChildProcesses\n"
@@ -174,8 +174,10 @@ def test_numerical_libraries_have_one_thread_though_loaded_before() -> None:
     assert run_pools({}) == ["1 1 1 1", "2 0", "None None None None"]
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core has no pool")
-def test_what_the_user_set_stands() -> None:
+@pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="on one core, a numerical library starts no threads"
+)
+def test_settings_of_the_user_are_kept() -> None:
     assert run_pools({"OMP_NUM_THREADS": "2"}) == [
         "2 None None None",
         "2 1",

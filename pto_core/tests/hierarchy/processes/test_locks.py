@@ -33,7 +33,7 @@ def test_closing_a_descriptor_and_forking_do_not_deadlock() -> None:
             asking.start()
             asking.join(PATIENCE_S)
             assert not asking.is_alive()
-        os.fstat(descriptor)  # it is closed when no thread forks
+        os.fstat(descriptor)  # the descriptor stays open while this thread may fork
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
     assert process.exit is not None

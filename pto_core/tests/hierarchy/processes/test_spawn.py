@@ -107,7 +107,7 @@ def test_memory_has_the_same_address_and_the_value_is_returned(tmp_path) -> None
 @pytest.mark.parametrize(
     "start_methods", [("fork", "spawn"), ("fork", "fork", "spawn"), ("spawn", "fork", "spawn")]
 )
-def test_memory_of_the_top_is_there_however_the_levels_between_start(
+def test_memory_of_the_top_is_mapped_however_the_levels_between_start(
     tmp_path, start_methods
 ) -> None:
     done = run(
@@ -145,7 +145,7 @@ def test_children_do_not_import_the_main_module(tmp_path) -> None:
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
-def test_a_taken_address_is_tried_again_and_then_a_clear_error(monkeypatch, tmp_path) -> None:
+def test_an_occupied_address_is_tried_again_and_then_reported(monkeypatch, tmp_path) -> None:
     """The address is used by the child's own program, so no attempt can succeed."""
     starts = []
     spawn = spawning.spawnv_passfds

@@ -57,7 +57,7 @@ def test_all_are_started_before_the_first_is_waited_for(processes) -> None:
             os.close(descriptor)
 
 
-def test_large_values_come_back_whole(processes) -> None:
+def test_large_values_are_returned_whole(processes) -> None:
     (value,) = processes.start(plans(lambda start: start.ready(bytes(1 << 20))))
     assert value == bytes(1 << 20)
 
@@ -123,7 +123,7 @@ def test_a_child_that_fails_is_named_and_the_others_end(processes, is_gone, body
     assert all(is_gone(pid) for pid in pids)
 
 
-def test_the_exception_and_its_traceback_come_along(processes) -> None:
+def test_the_error_has_the_exception_and_traceback_of_the_child(processes) -> None:
     with pytest.raises(ChildStartError) as caught:
         processes.start(plans(raising))
     assert isinstance(caught.value.__cause__, ValueError)
@@ -136,12 +136,12 @@ def test_the_exception_and_its_traceback_come_along(processes) -> None:
 
 def test_a_child_that_is_not_ready_in_time_is_named_with_its_step(is_gone) -> None:
     def slow(start) -> None:
-        start.doing("looking for its glasses")
+        start.doing("loading its model")
         signal.pause()
 
     processes = ChildProcesses(timeout_s=5)
     begun = time.monotonic()
-    with pytest.raises(ChildStartError, match=r"after 5 s: it was looking for its gl.*start_ti"):
+    with pytest.raises(ChildStartError, match=r"after 5 s: it was loading its model.*start_ti"):
         processes.start(plans(waiting, slow))
     assert time.monotonic() - begun < 60
     assert len(processes) == 0
@@ -171,7 +171,7 @@ def await_start(processes, index: int):
     return start
 
 
-def test_a_child_that_is_begun_takes_the_place_of_the_old_one(processes, is_gone) -> None:
+def test_a_replaced_child_ends_and_a_new_one_starts(processes, is_gone) -> None:
     old = processes.start(plans(waiting, waiting))
     processes.replace(1, ChildPlan("L3/sub1", waiting))
     assert await_start(processes, 1).value == processes[1].pid != old[1]
@@ -207,7 +207,7 @@ def test_a_starting_child_is_killed_when_the_others_end(processes, is_gone, end)
     assert len(processes) == 0
 
 
-def test_no_room_for_another_process_is_an_error_with_the_numbers() -> None:
+def test_a_limit_on_processes_is_an_error_with_the_numbers() -> None:
     program = (
         "import os, resource\n"
         "from pto_core.errors import CapacityError\n"
