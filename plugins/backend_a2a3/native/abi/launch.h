@@ -3,8 +3,8 @@
  * The host launches the AICPU entry pto_a2a3_serve(const pto_a2a3_launch*) once for each command.
  * Commands run one after another: the host launches the next one when the stream is idle. Except
  * for RUN a command needs one AICPU thread. For RUN the host launches the AICore entry with
- * pto_a2a3_core_launch on all blocks, and the AICPU entry on all usable AICPU threads, in any
- * order.
+ * pto_a2a3_core_launch on the blocks of the run (pto_call_config.block_dim; 0: all), and the AICPU
+ * entry on all usable AICPU threads, in any order.
  *
  *   INIT -> { LOAD, ATTACH, RUN ..., DETACH, UNLOAD } -> QUIT
  *
@@ -82,7 +82,7 @@ typedef struct pto_a2a3_device {
   uint32_t magic;
   uint32_t version;
   int32_t device_id; /* for messages and file names; unique among devices that share an AICPU */
-  uint32_t blocks;   /* that an AICore launch gets; 1 to PTO_MAX_BLOCKS */
+  uint32_t blocks;   /* of the device; 1 to PTO_MAX_BLOCKS */
   uint32_t flags;    /* PTO_A2A3_PLANNING */
   int32_t log_level; /* the least severe PTO_LOG_* that the device writes to the log */
   uint32_t num_cpus;
@@ -211,7 +211,7 @@ PTO_ABI_ASSERT(sizeof(pto_a2a3_progress) == 16768, "pto_a2a3_progress");
 enum {
   PTO_A2A3_FAULT_NONE = 0,
   PTO_A2A3_FAULT_SLOT = 1,  /* the slot has another sequence number than the doorbell */
-  PTO_A2A3_FAULT_KERNEL = 2 /* the address of the kernel is 0 or not a multiple of 4 */
+  PTO_A2A3_FAULT_KERNEL = 2 /* the address of the kernel cannot be one */
 };
 
 /* The report of one core. The core writes it: at the start of a launch, `launch` last, and before
@@ -221,7 +221,7 @@ typedef struct pto_a2a3_handshake {
   uint32_t physical;
   uint32_t core_type; /* PTO_CORE_AIC or PTO_CORE_AIV */
   uint32_t fault;     /* PTO_A2A3_FAULT_* */
-  uint32_t expected;  /* FAULT_SLOT: the number at the doorbell */
+  uint32_t expected;  /* the number at the doorbell, which names the task */
   uint64_t value;     /* FAULT_SLOT: the number in the slot; FAULT_KERNEL: the address */
   uint64_t pad[4];
 } pto_a2a3_handshake;

@@ -1,0 +1,140 @@
+"""Build the native tests; run them without sanitizers, with each one, and with planted faults."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from native_builds import NativeBuild, tool
+
+PACKAGE = Path(__file__).parents[1]
+NATIVE = PACKAGE / "native"
+ROOT = PACKAGE.parents[1]
+PROGRAMS = Path("native", "tests")
+TESTS = ("core_test",)
+
+# Each mutant of the templates in native/core: file, text, replacement.
+DOORBELL = "    Access::store_register(page_ + PTO_A2A3_DATA_MAIN_BASE, sequence_);\n"
+FINISHED = "    Access::store_cond(doorbell | PTO_COND_FINISHED);\n  }"
+MUTANTS = {
+    "the payload is not cleaned": (
+        "core_link.hpp",
+        "    Access::clean(slot_, offsetof(pto_a2a3_slot, payload) + length);\n",
+        "",
+    ),
+    "only the first line of the payload is cleaned": (
+        "core_link.hpp",
+        "Access::clean(slot_, offsetof(pto_a2a3_slot, payload) + length)",
+        "Access::clean(slot_, PTO_A2A3_LINE)",
+    ),
+    "no barrier before the doorbell": (
+        "core_link.hpp",
+        "    Access::order_stores();\n" + DOORBELL,
+        DOORBELL,
+    ),
+    "offsets stay offsets": ("core_link.hpp", "    place_arguments(payload);\n", ""),
+    "sequence numbers do not wrap": (
+        "core_link.hpp",
+        "sequence_ == PTO_SEQUENCE_MAX ? 1 : sequence_ + 1",
+        "sequence_ + 1",
+    ),
+    "sequence numbers wrap to 0": (
+        "core_link.hpp",
+        "sequence_ == PTO_SEQUENCE_MAX ? 1 : sequence_ + 1",
+        "sequence_ == PTO_SEQUENCE_MAX ? 0 : sequence_ + 1",
+    ),
+    "a stale fault is taken": (
+        "core_link.hpp",
+        "return Access::load(&report_->expected) == sequence_;",
+        "return true;",
+    ),
+    "the handshake line is not invalidated": (
+        "core_link.hpp",
+        "    Access::invalidate(report_, sizeof *report_);\n    if (Access::load_flag",
+        "    if (Access::load_flag",
+    ),
+    "all launches have one idle value": (
+        "core_link.hpp",
+        "idle_ = pto_a2a3_idle(launch)",
+        "idle_ = pto_a2a3_idle(0)",
+    ),
+    "the core reads through its cache": (
+        "executor.hpp",
+        "    Access::invalidate_all();\n",
+        "",
+    ),
+    "outputs are not cleaned": ("executor.hpp", "    Access::clean_all();\n", ""),
+    "no barrier before the end of a task": (
+        "executor.hpp",
+        "    Access::order_stores();\n" + FINISHED,
+        FINISHED,
+    ),
+    "the report is not cleaned": (
+        "executor.hpp",
+        "    Access::clean(report_, sizeof *report_);\n    Access::order_stores();\n  }",
+        "    Access::order_stores();\n  }",
+    ),
+    "a fault is not cleaned": (
+        "executor.hpp",
+        "    Access::clean(report_, sizeof *report_);\n    Access::order_stores();\n    Access::st",
+        "    Access::order_stores();\n    Access::st",
+    ),
+    "a closed launch is not noticed": (
+        "executor.hpp",
+        "if (Access::load_flag(&cores_->closed) >= launch_) return 0;",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_plain(native_build: NativeBuild, name: str) -> None:
+    subprocess.run([native_build(PACKAGE) / PROGRAMS / name], check=True, timeout=900)
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("name", TESTS)
+@pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
+def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str) -> None:
+    folder = native_build(PACKAGE, f"PTO_SANITIZE={sanitizers}")
+    subprocess.run([folder / PROGRAMS / name], check=True, timeout=900)
+
+
+def build_core_test(folder: Path) -> Path:
+    """Compile core_test with the templates in ``folder``."""
+    program = folder / "core_test"
+    includes = (folder, NATIVE, ROOT / "tests" / "native", ROOT / "pto_core" / "include")
+    subprocess.run(
+        [
+            *(tool("g++"), "-std=c++20", "-O1", "-pthread"),
+            *(f"-I{path}" for path in includes),
+            *(NATIVE / "tests" / "core_test.cpp", "-o", program),
+        ],
+        check=True,
+    )
+    return program
+
+
+def passes(program: Path) -> bool:
+    try:
+        return subprocess.run([program], capture_output=True, timeout=10).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_the_core_test_fails_with_a_planted_fault(mutant: str, tmp_path: Path) -> None:
+    file, text, replacement = MUTANTS[mutant]
+    shutil.copytree(NATIVE / "core", tmp_path / "core")
+    source = (tmp_path / "core" / file).read_text()
+    assert source.count(text) == 1
+    (tmp_path / "core" / file).write_text(source.replace(text, replacement))
+    assert not passes(build_core_test(tmp_path))
+
+
+@pytest.mark.toolchain
+def test_the_core_test_passes_without_a_planted_fault(tmp_path: Path) -> None:
+    assert passes(build_core_test(tmp_path))
