@@ -1,0 +1,24 @@
+// The names of the entry through which CANN runs our first library on the AICPU.
+//
+// They belong to a CANN release, not to its public interface, so they are data. Settings replace
+// them for a release that this table does not know.
+#pragma once
+
+#include <string>
+
+#include "driver.hpp"
+
+namespace pto::a2a3::cann {
+
+struct BootstrapNames {
+  std::string operation;  // name of the operation
+  std::string kernel;     // function that CANN's library runs for it
+  std::string library;    // CANN's library on the AICPU
+};
+
+// Returns the names for a release. A non-empty member of `replaced` replaces that of the table; if
+// all are given, any release is accepted.
+pto_status find_bootstrap(Version version, const BootstrapNames& replaced, BootstrapNames* names,
+                          pto_error* error);
+
+}  // namespace pto::a2a3::cann

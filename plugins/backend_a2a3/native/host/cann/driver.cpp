@@ -1,0 +1,226 @@
+#include "driver.hpp"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "../error.hpp"
+
+namespace pto::a2a3::cann {
+
+namespace {
+
+enum Library { kAcl, kRuntime, kHal };
+
+// The names of each library, the newest first.
+struct Candidates {
+  const char* names[2];
+  const char* package;
+};
+constexpr Candidates kCandidates[] = {
+    {{"libacl_rt.so", "libascendcl.so"}, "CANN toolkit"},
+    {{"libruntime.so", nullptr}, "CANN toolkit"},
+    {{"libascend_hal.so", nullptr}, "Ascend driver"},
+};
+constexpr Library acl = kAcl, runtime = kRuntime, hal = kHal;  // the words of the function list
+constexpr bool required = true, optional = false;
+
+// The fake driver of the tests exports this symbol; no library of the vendor does.
+constexpr const char* kFakeMarker = "pto_fake_driver_marker";
+
+// The chips that this plugin drives, by the beginnings of their names.
+constexpr const char* kChips[] = {"Ascend910B", "Ascend910_93"};
+
+constexpr size_t kLongestVendorText = 300;
+
+// Returns one line of at most `kLongestVendorText` bytes, without a cut character.
+std::string one_line(const char* text) {
+  std::string line(text, strnlen(text, kLongestVendorText + 1));
+  if (line.size() > kLongestVendorText) {
+    size_t end = kLongestVendorText;
+    while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xC0) == 0x80) --end;
+    line.resize(end);
+  }
+  for (char& letter : line) {
+    if (static_cast<unsigned char>(letter) < ' ') letter = ' ';
+  }
+  while (!line.empty() && line.back() == ' ') line.pop_back();
+  return line;
+}
+
+template <class Signature>
+bool find(void* library, bool is_required, Function<Signature>& function) {
+  void* address = dlsym(library, function.name);
+  function.address = reinterpret_cast<decltype(function.address)>(address);
+  return address != nullptr || !is_required;
+}
+
+}  // namespace
+
+Version read_version(std::string_view text) noexcept {
+  Version version;
+  const char* end = text.data() + text.size();
+  const auto major = std::from_chars(text.data(), end, version.major);
+  if (major.ec != std::errc() || major.ptr == end || *major.ptr != '.') return {};
+  const auto minor = std::from_chars(major.ptr + 1, end, version.minor);
+  const bool is_whole = minor.ec == std::errc() && (minor.ptr == end || *minor.ptr == '.');
+  return is_whole ? version : Version{};
+}
+
+pto_status Driver::load(const DriverOptions& options, pto_error* error) {
+  pto_status status = open_libraries(options, error);
+  if (status == PTO_OK) status = find_functions(error);
+  if (status == PTO_OK) status = call(error, functions_.aclInit, nullptr);
+  if (status == PTO_OK) status = read_release(options, error);
+  return status;
+}
+
+pto_status Driver::open_libraries(const DriverOptions& options, pto_error* error) {
+  const std::string folder = options.folder.empty() ? "" : options.folder + "/";
+  for (Library library : {kAcl, kRuntime, kHal}) {
+    const Candidates& candidates = kCandidates[library];
+    std::string reasons;
+    for (const char* name : candidates.names) {
+      if (name == nullptr || libraries_[library] != nullptr) continue;
+      libraries_[library] = dlopen((folder + name).c_str(), RTLD_LAZY | RTLD_LOCAL);
+      if (libraries_[library] == nullptr) reasons += std::string("; ") + dlerror();
+    }
+    if (libraries_[library] == nullptr) {
+      return fail(error, PTO_ERROR_LOAD,
+                  "the library %s of the %s cannot be loaded%s. Install the %s; then source its "
+                  "set_env.sh in this shell, so that LD_LIBRARY_PATH names its lib64",
+                  candidates.names[0], candidates.package, one_line(reasons.c_str()).c_str(),
+                  candidates.package);
+    }
+    if (dlsym(libraries_[library], kFakeMarker) != nullptr) is_fake_ = true;
+  }
+  process_ = getpid();
+  if (!is_fake_ || options.allow_fake) return PTO_OK;
+  return fail(error, PTO_ERROR_LOAD,
+              "%s is the fake driver of this plugin's tests, not a card. Remove its folder from "
+              "LD_LIBRARY_PATH; tests set a2a3.fake=1",
+              kCandidates[kAcl].names[0]);
+}
+
+pto_status Driver::find_functions(pto_error* error) {
+  const char* missing = nullptr;
+  Library place = kAcl;
+#define PTO_A2A3_FIND(library, need, result, name, parameters)                   \
+  if (!find(libraries_[library], need, functions_.name) && missing == nullptr) { \
+    missing = #name;                                                             \
+    place = library;                                                             \
+  }
+  PTO_A2A3_FUNCTIONS(PTO_A2A3_FIND)
+#undef PTO_A2A3_FIND
+  if (missing == nullptr) return PTO_OK;
+  return fail(error, PTO_ERROR_LOAD,
+              "%s has no function %s. The plugin needs CANN 8.1 to 9.1 and a driver for it: "
+              "install one of these releases",
+              kCandidates[place].names[0], missing);
+}
+
+pto_status Driver::read_release(const DriverOptions& options, pto_error* error) {
+  PackageVersion found = {};
+  if (functions_.aclsysGetCANNVersion.address != nullptr) {
+    const pto_status status = call(error, functions_.aclsysGetCANNVersion, kPackageCann, &found);
+    if (status != PTO_OK && options.version.empty()) return status;
+  }
+  found.version[sizeof found.version - 1] = 0;
+  const std::string text = options.version.empty() ? found.version : options.version;
+  version_ = read_version(text);
+  if (version_ != Version{}) return PTO_OK;
+  return fail(
+      error, PTO_ERROR_LOAD,
+      "the CANN release is unknown: \"%s\". Set a2a3.cann_version to the installed release, "
+      "for example 8.3",
+      text.c_str());
+}
+
+pto_status Driver::check_process(pto_error* error) const {
+  if (getpid() == process_) return PTO_OK;
+  return fail(error, PTO_ERROR_USAGE,
+              "process %d was forked from process %d, which had loaded CANN; CANN does not work "
+              "after a fork. Start the process with the start method \"spawn\"",
+              static_cast<int>(getpid()), process_);
+}
+
+pto_status Driver::check_chip(pto_error* error) const {
+  const char* name = functions_.aclrtGetSocName();
+  if (name == nullptr) {
+    return fail(error, PTO_ERROR_LOAD,
+                "aclrtGetSocName returned no name of the chip. %s. Check the driver with "
+                "`npu-smi info`",
+                vendor_message().c_str());
+  }
+  for (const char* chip : kChips) {
+    if (std::strncmp(name, chip, std::strlen(chip)) == 0) return PTO_OK;
+  }
+  return fail(error, PTO_ERROR_UNSUPPORTED,
+              "the chip %s is not an Ascend A2 or A3 (%s..., %s...); use another device", name,
+              kChips[0], kChips[1]);
+}
+
+pto_status Driver::check(const char* function, Code code, pto_error* error) const {
+  const CodeEntry* entry = find_code(code);
+  if (code == kSuccess || (entry != nullptr && entry->status == PTO_OK)) return PTO_OK;
+  if (entry != nullptr && entry->status == PTO_PENDING) return PTO_PENDING;
+  const std::string reported = vendor_message();
+  const pto_status status = entry != nullptr ? entry->status : PTO_ERROR_INTERNAL;
+  if (entry == nullptr) {
+    fail(error, status,
+         "%s failed with code %d, which is not in the plugin's table, so its meaning is unknown. "
+         "%s. Look the code up in the documentation of CANN %d.%d, and report it",
+         function, code, reported.c_str(), version_.major, version_.minor);
+  } else if (code == kLinkStub) {
+    fail(error, status, "%s failed with code %d: %s (%s). %s", function, code, entry->meaning,
+         path_of(function), entry->advice);
+  } else {
+    fail(error, status, "%s failed with code %d: %s. %s. %s", function, code, entry->meaning,
+         reported.c_str(), entry->advice);
+  }
+  if (error != nullptr) error->value = static_cast<uint64_t>(code);
+  return status;
+}
+
+pto_status Driver::check_hal(const char* function, Code code, uint32_t device,
+                             pto_error* error) const {
+  if (code == kSuccess) return PTO_OK;
+  if (code == kLinkStub) return check(function, code, error);
+  const char* advice = code == kHalWrongDevice
+                           ? "The driver does not know this device; check that "
+                             "ASCEND_RT_VISIBLE_DEVICES lists existing devices in ascending order"
+                           : "Look the code up in the documentation of the driver, and report it";
+  fail(error, PTO_ERROR_LOAD, "%s failed with code %d for device %u of the driver. %s", function,
+       code, device, advice);
+  if (error != nullptr) error->value = static_cast<uint64_t>(code);
+  return PTO_ERROR_LOAD;
+}
+
+pto_status Driver::fail_absent(const char* function, pto_error* error) const {
+  return fail(error, PTO_ERROR_UNSUPPORTED,
+              "CANN %d.%d has no function %s, which this call needs; install a newer release, up "
+              "to 9.1",
+              version_.major, version_.minor, function);
+}
+
+const char* Driver::path_of(const char* function) const {
+  Dl_info place = {};
+  for (void* library : libraries_) {
+    void* address = library != nullptr ? dlsym(library, function) : nullptr;
+    if (address != nullptr && dladdr(address, &place) != 0) return place.dli_fname;
+  }
+  return "unknown file";
+}
+
+std::string Driver::vendor_message() const {
+  const char* text =
+      functions_.aclGetRecentErrMsg.address ? functions_.aclGetRecentErrMsg() : nullptr;
+  const std::string source = is_fake_ ? "The fake driver" : "CANN";
+  const std::string line = text != nullptr ? one_line(text) : "";
+  return line.empty() ? source + " gives no message" : source + " reports: \"" + line + "\"";
+}
+
+}  // namespace pto::a2a3::cann

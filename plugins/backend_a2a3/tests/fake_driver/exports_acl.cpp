@@ -1,0 +1,323 @@
+// The exported functions of the ACL runtime (libacl_rt.so, libascendcl.so).
+#include <cstring>
+
+#include "exports.hpp"
+#include "stream.hpp"
+
+namespace pto::fake {
+
+using namespace a2a3::cann;
+
+namespace {
+
+struct Context : Object {
+  static constexpr const char* kName = "context";
+  explicit Context(Device& device) : Object(kName, device) {}
+};
+
+// Removes all handles of a device's context.
+void close_context(Call& call, Device& device) {
+  const std::set<Handle> handles = device.objects;
+  for (const Handle handle : handles) call.released.push_back(state().remove(handle));
+  for (const auto& object : call.released) {
+    if (auto* stream = dynamic_cast<Stream*>(object.get())) stream->stop();
+  }
+  device.context = nullptr;
+  device.references = 0;
+  device.core_binaries.clear();
+  device.has_aicpu_library = false;
+  device.operation_timeout_ms = state().settings.operation_timeout_ms;
+}
+
+Code reset_device(Call& call, int32_t number, bool is_forced) {
+  Device* device = state().logical(number);
+  if (device == nullptr) return kInvalidDevice;
+  if (device->references == 0) {
+    state().error("pairing", call.function() + " without aclrtSetDevice");
+    return kInvalidDevice;
+  }
+  if (!is_forced && --device->references > 0) return 0;
+  if (!is_forced && device->poison != 0) {
+    state().error("poison", "aclrtResetDevice of a poisoned device; it needs a forced reset");
+  }
+  if (is_forced && device->poison != 0 && state().settings.probe) {
+    device->poison = 0;
+    device->needs_probe = true;
+  }
+  if (is_forced) device->memory.release_all();
+  close_context(call, *device);
+  return 0;
+}
+
+// The four kinds of a copy, as pairs of places.
+bool is_on_device(int32_t kind, bool is_target) {
+  if (kind == kDeviceToDevice) return true;
+  return is_target ? kind == kHostToDevice : kind == kDeviceToHost;
+}
+
+// Returns where the driver accesses `bytes` at a pointer; null if the pointer breaks a rule.
+uint8_t* place(Call& call, const void* pointer, size_t bytes, bool is_device, const char* which) {
+  const auto address = reinterpret_cast<uint64_t>(pointer);
+  Memory& memory = call.device->memory;
+  if (memory.contains(address) != is_device) {
+    state().error("copy",
+                  call.function() + ": the " + which + " is not on the side that `kind` names");
+    return nullptr;
+  }
+  if (!is_device) return static_cast<uint8_t*>(const_cast<void*>(pointer));
+  if (memory.find(address, bytes) != nullptr) return memory.view(address);
+  state().error("bounds", call.function() + ": " + std::to_string(bytes) + " bytes at the " +
+                              which + " are not inside one live block");
+  return nullptr;
+}
+
+Code copy(Call& call, void* target, size_t capacity, const void* source, size_t bytes,
+          int32_t kind) {
+  if (kind < kHostToHost || kind > kDeviceToDevice || bytes > capacity) {
+    state().error("copy", "aclrtMemcpy of " + std::to_string(bytes) + " bytes into " +
+                              std::to_string(capacity) + ", kind " + std::to_string(kind));
+    return kInvalidParameter;
+  }
+  uint8_t* to = place(call, target, capacity, is_on_device(kind, true), "target");
+  uint8_t* from = place(call, source, bytes, is_on_device(kind, false), "source");
+  if (to == nullptr || from == nullptr) return kInvalidParameter;
+  if (is_on_device(kind, true)) {
+    call.device->memory.find(reinterpret_cast<uint64_t>(target), bytes)->is_written = true;
+  }
+  std::memmove(to, from, bytes);
+  return 0;
+}
+
+Code free_block(Call& call, void* pointer) {
+  const auto address = reinterpret_cast<uint64_t>(pointer);
+  Memory& memory = call.device->memory;
+  if (memory.free(address)) return 0;
+  if (memory.was_freed(address)) {
+    state().error("double free", "aclrtFree of a block that was freed before");
+  } else {
+    state().error("handle", "aclrtFree of an address that is not the base of a block");
+  }
+  return kInvalidParameter;
+}
+
+// Returns the failure that a wait for the whole device reports: the last one of its streams.
+Code device_failure(Device& device) {
+  Code code = 0;
+  for (const Handle handle : device.objects) {
+    const auto stream = std::dynamic_pointer_cast<Stream>(state().objects.at(handle));
+    const Code failure = stream != nullptr ? stream->take_failure() : 0;
+    if (failure != 0) code = failure;
+  }
+  return code != 0 || device.poison == 0 ? code : kCascade;
+}
+
+Code wait_for_device(Call& call, int32_t limit_ms) {
+  Device& device = *call.device;
+  const std::set<Handle> handles = device.objects;
+  for (const Handle handle : handles) {
+    const auto found = state().objects.find(handle);
+    if (found == state().objects.end()) continue;
+    const auto stream = std::dynamic_pointer_cast<Stream>(found->second);
+    if (stream == nullptr) continue;
+    call.released.push_back(stream);
+    if (!stream->wait(call.lock, limit_ms)) return kWaitTimeout;
+  }
+  return device_failure(device);
+}
+
+}  // namespace
+
+}  // namespace pto::fake
+
+using namespace pto::fake;
+using namespace pto::a2a3::cann;
+
+extern "C" {
+
+Code aclInit(const char*) {
+  return enter("aclInit", Needs::kNothing, [](Call&) {
+    if (state().is_initialised) return kRepeatedInit;
+    state().is_initialised = true;
+    return 0;
+  });
+}
+
+const char* aclGetRecentErrMsg() {
+  const std::string& message = this_thread().message;
+  return message.empty() ? nullptr : message.c_str();
+}
+
+Code aclsysGetCANNVersion(int32_t package, PackageVersion* version) {
+  return enter("aclsysGetCANNVersion", Needs::kNothing, [&](Call&) {
+    if (package != kPackageCann || version == nullptr) return kInvalidParameter;
+    *version = {};
+    std::strncpy(version->version, state().settings.version.c_str(), sizeof version->version - 1);
+    return 0;
+  });
+}
+
+const char* aclrtGetSocName() {
+  static thread_local std::string name;
+  const Code code = enter("aclrtGetSocName", Needs::kInit, [](Call&) {
+    name = state().settings.soc;
+    return 0;
+  });
+  return code == 0 ? name.c_str() : nullptr;
+}
+
+Code aclrtGetDeviceCount(uint32_t* count) {
+  return enter("aclrtGetDeviceCount", Needs::kInit, [&](Call&) {
+    *count = static_cast<uint32_t>(state().visible().size());
+    return 0;
+  });
+}
+
+Code aclrtSetDevice(int32_t number) {
+  return enter("aclrtSetDevice", Needs::kInit, [&](Call&) {
+    Device* device = state().logical(number);
+    if (device == nullptr) return kInvalidDevice;
+    if (device->context == nullptr) {
+      device->context = state().add(std::make_shared<Context>(*device));
+    }
+    ++device->references;
+    this_thread().context = device->context;
+    return 0;
+  });
+}
+
+Code aclrtGetCurrentContext(Handle* context) {
+  return enter("aclrtGetCurrentContext", Needs::kDevice, [&](Call&) {
+    *context = this_thread().context;
+    return 0;
+  });
+}
+
+Code aclrtSetCurrentContext(Handle context) {
+  return enter("aclrtSetCurrentContext", Needs::kInit, [&](Call&) {
+    const auto found = state().objects.find(context);
+    if (found == state().objects.end() || found->second->kind != Context::kName) {
+      state().error("handle",
+                    "aclrtSetCurrentContext received a handle that is not a live context");
+      return kInvalidHandle;
+    }
+    this_thread().context = context;
+    return 0;
+  });
+}
+
+Code aclrtResetDevice(int32_t number) {
+  return enter("aclrtResetDevice", Needs::kInit,
+               [&](Call& call) { return reset_device(call, number, false); });
+}
+
+Code aclrtResetDeviceForce(int32_t number) {
+  return enter("aclrtResetDeviceForce", Needs::kInit,
+               [&](Call& call) { return reset_device(call, number, true); });
+}
+
+Code aclrtSetOpExecuteTimeOutV2(uint64_t limit_us, uint64_t* actual_us) {
+  return enter("aclrtSetOpExecuteTimeOutV2", Needs::kDevice, [&](Call& call) {
+    // 0 asks for the maximum, which is long but not infinite on a card.
+    constexpr uint64_t kMaximumUs = uint64_t{3600} * 1000 * 1000;
+    *actual_us = limit_us == 0 ? kMaximumUs : limit_us;
+    call.device->operation_timeout_ms = *actual_us / 1000;
+    return 0;
+  });
+}
+
+Code aclrtMalloc(void** pointer, size_t bytes, int32_t policy) {
+  return enter("aclrtMalloc", Needs::kHealthyDevice, [&](Call& call) {
+    if (bytes == 0 || policy < kHugeFirst || policy > kNormalOnly) return kInvalidParameter;
+    const uint64_t address = call.device->memory.allocate(bytes);
+    *pointer = reinterpret_cast<void*>(address);
+    return address != 0 ? 0 : kAllocationFailed;
+  });
+}
+
+Code aclrtFree(void* pointer) {
+  return enter("aclrtFree", Needs::kHealthyDevice,
+               [&](Call& call) { return free_block(call, pointer); });
+}
+
+Code aclrtMemcpy(void* target, size_t capacity, const void* source, size_t bytes, int32_t kind) {
+  return enter("aclrtMemcpy", Needs::kHealthyDevice,
+               [&](Call& call) { return copy(call, target, capacity, source, bytes, kind); });
+}
+
+Code aclrtMemset(void* target, size_t capacity, int32_t value, size_t bytes) {
+  return enter("aclrtMemset", Needs::kHealthyDevice, [&](Call& call) {
+    if (bytes > capacity) return kInvalidParameter;
+    uint8_t* to = place(call, target, capacity, true, "target");
+    if (to == nullptr) return kInvalidParameter;
+    call.device->memory.find(reinterpret_cast<uint64_t>(target), bytes)->is_written = true;
+    std::memset(to, value, bytes);
+    return 0;
+  });
+}
+
+Code aclrtGetMemInfo(int32_t attribute, size_t* unused, size_t* total) {
+  return enter("aclrtGetMemInfo", Needs::kHealthyDevice, [&](Call& call) {
+    if (attribute != kHbmMemory) return kInvalidParameter;
+    *unused = call.device->memory.free_bytes();
+    *total = call.device->memory.bytes();
+    return 0;
+  });
+}
+
+Code aclrtCreateStream(Handle* stream) {
+  return enter("aclrtCreateStream", Needs::kHealthyDevice, [&](Call& call) {
+    if (call.device->objects.size() > state().settings.streams) return kNoStreamLeft;
+    *stream = state().add(std::make_shared<Stream>(*call.device, state().next_stream++));
+    return 0;
+  });
+}
+
+Code aclrtDestroyStream(Handle handle) {
+  return enter("aclrtDestroyStream", Needs::kHealthyDevice, [&](Call& call) {
+    const auto stream = state().get<Stream>(handle, *call.device, call.name);
+    if (stream == nullptr) return kInvalidHandle;
+    if (!stream->is_idle()) {
+      state().error("stream", "aclrtDestroyStream of a stream that is not idle");
+      return kInvalidParameter;
+    }
+    call.released.push_back(state().remove(handle));
+    return 0;
+  });
+}
+
+Code aclrtStreamQuery(Handle handle, int32_t* status) {
+  return enter("aclrtStreamQuery", Needs::kDevice, [&](Call& call) {
+    const auto stream = state().get<Stream>(handle, *call.device, call.name);
+    if (stream == nullptr) return kInvalidHandle;
+    *status = stream->is_idle() ? kStreamComplete : kStreamNotReady;
+    return stream->is_idle() ? stream->take_failure() : 0;
+  });
+}
+
+Code aclrtSynchronizeStreamWithTimeout(Handle handle, int32_t limit_ms) {
+  return enter("aclrtSynchronizeStreamWithTimeout", Needs::kDevice, [&](Call& call) {
+    const auto stream = state().get<Stream>(handle, *call.device, call.name);
+    if (stream == nullptr) return kInvalidHandle;
+    call.released.push_back(stream);
+    if (!stream->wait(call.lock, limit_ms)) return kWaitTimeout;
+    const Code code = stream->take_failure();
+    if (code == 0) call.device->needs_probe = false;
+    return code;
+  });
+}
+
+Code aclrtSynchronizeDeviceWithTimeout(int32_t limit_ms) {
+  return enter("aclrtSynchronizeDeviceWithTimeout", Needs::kDevice,
+               [&](Call& call) { return wait_for_device(call, limit_ms); });
+}
+
+Code aclrtGetStreamResLimit(Handle handle, int32_t type, uint32_t* cores) {
+  return enter("aclrtGetStreamResLimit", Needs::kHealthyDevice, [&](Call& call) {
+    if (state().get<Stream>(handle, *call.device, call.name) == nullptr) return kInvalidHandle;
+    if (type != kCubeCores && type != kVectorCores) return kInvalidParameter;
+    *cores = type == kCubeCores ? 24 : 48;
+    return 0;
+  });
+}
+
+}  // extern "C"

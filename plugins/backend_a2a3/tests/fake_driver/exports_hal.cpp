@@ -1,0 +1,63 @@
+// The exported functions of the driver's HAL (libascend_hal.so).
+//
+// They take the driver's number of a device, and return codes of another list.
+#include "exports.hpp"
+
+namespace pto::fake {
+
+using namespace a2a3::cann;
+
+namespace {
+
+constexpr Code kHalInvalid = 8;
+// Used by the fake chip when no device process runs: clusters 0 to 24 without 3, processors 2 to 7.
+constexpr int64_t kClusters = 0x1FFFFFF & ~(1 << 3);
+constexpr int64_t kProcessors = 0xFC;
+constexpr uint64_t kRegisterBytes = uint64_t{25} * (8 << 20);  // 8 MiB for each cluster
+
+// Returns the device, or null if the number is not one of the visible devices.
+Device* find_device(uint32_t number) {
+  for (const uint32_t visible : state().visible()) {
+    if (visible == number) return &state().open(number);
+  }
+  return nullptr;
+}
+
+Code map_registers(const HalAddressQuery* query, size_t query_bytes, HalAddressRange* range) {
+  if (query_bytes != sizeof *query || query->address_type != kHalCoreRegisters) return kHalInvalid;
+  const Device* device = find_device(query->device_id);
+  if (device == nullptr) return kHalWrongDevice;
+  // Each device has its own range, so that a wrong number is noticed.
+  range->address = uint64_t{0x2000'0000'0000} + device->number * kRegisterBytes;
+  range->bytes = kRegisterBytes;
+  return 0;
+}
+
+}  // namespace
+
+}  // namespace pto::fake
+
+using namespace pto::fake;
+using namespace pto::a2a3::cann;
+
+extern "C" {
+
+Code halMemCtl(int32_t type, void* query, size_t query_bytes, void* range, size_t*) {
+  return enter("halMemCtl", Needs::kNothing, [&](Call&) {
+    if (type != kHalAddressMap) return kHalInvalid;
+    return map_registers(static_cast<const HalAddressQuery*>(query), query_bytes,
+                         static_cast<HalAddressRange*>(range));
+  });
+}
+
+Code halGetDeviceInfo(uint32_t number, int32_t module, int32_t information, int64_t* value) {
+  return enter("halGetDeviceInfo", Needs::kNothing, [&](Call&) {
+    if (find_device(number) == nullptr) return kHalWrongDevice;
+    if (information != kHalInfoOccupy) return kHalInvalid;
+    if (module != kHalModuleAicpu && module != kHalModuleAicore) return kHalInvalid;
+    *value = module == kHalModuleAicpu ? kProcessors : kClusters;
+    return 0;
+  });
+}
+
+}  // extern "C"

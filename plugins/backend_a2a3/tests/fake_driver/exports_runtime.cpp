@@ -1,0 +1,167 @@
+// The exported functions of the lower runtime (libruntime.so).
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <regex>
+
+#include "exports.hpp"
+#include "launches.hpp"
+
+namespace pto::fake {
+
+using namespace a2a3::cann;
+
+namespace {
+
+constexpr uint32_t kBlocks = 24;
+constexpr uint32_t kAicpuThreads = 6;
+
+Code register_binary(Call& call, const DeviceBinary* binary, Handle* handle) {
+  if (binary == nullptr || binary->magic != kMagicAiCore || binary->version != 0 ||
+      binary->data == nullptr || binary->length == 0) {
+    return kInvalidParameter;
+  }
+  const auto* start = static_cast<const uint8_t*>(binary->data);
+  std::vector<uint8_t> bytes(start, start + binary->length);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (!call.device->core_binaries.insert(std::hash<std::string_view>()(text)).second) {
+    state().error("register once",
+                  "rtRegisterAllKernel received a binary that is registered; it leaks memory");
+  }
+  *handle = state().add(std::make_shared<CoreBinary>(*call.device, std::move(bytes)));
+  return 0;
+}
+
+Code launch_cores(Call& call, Handle binary, uint32_t blocks, const CoreArguments* arguments,
+                  Handle stream_handle, const TaskSettings* settings) {
+  const auto code = state().get<CoreBinary>(binary, *call.device, call.name);
+  const auto stream = state().get<Stream>(stream_handle, *call.device, call.name);
+  if (code == nullptr || stream == nullptr) return kInvalidHandle;
+  if (arguments == nullptr || blocks == 0 || blocks > kBlocks) return kInvalidParameter;
+  if (blocks > 1 && (settings == nullptr || settings->schedule_mode != kBatchSchedule)) {
+    state().error("batch", "a launch whose blocks wait for each other needs the batch mode");
+  }
+  const auto* start = static_cast<const uint8_t*>(arguments->args);
+  return add_launch(call, *stream, {true, "", blocks, {start, start + arguments->args_size}});
+}
+
+// Reads the description of an AICPU library: {"OPERATION": {"opInfo": {"functionName": "..."}}}.
+std::map<std::string, std::string> read_description(const char* path) {
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::regex entry(R"re("([^"]+)"\s*:\s*\{\s*"opInfo"\s*:\s*\{([^}]*)\})re");
+  const std::regex function(R"re("functionName"\s*:\s*"([^"]+)")re");
+  std::map<std::string, std::string> functions;
+  for (std::sregex_iterator next(text.begin(), text.end(), entry), end; next != end; ++next) {
+    std::smatch name;
+    const std::string body = (*next)[2];
+    if (body.find("AICPUKernel") == std::string::npos) continue;
+    if (std::regex_search(body, name, function)) functions[(*next)[1]] = name[1];
+  }
+  return functions;
+}
+
+Code load_description(Call& call, const char* path, const LoadSettings* settings, Handle* handle) {
+  const bool is_description = settings != nullptr && settings->num_options == 1 &&
+                              settings->options[0].id == kLoadCpuKernelMode &&
+                              settings->options[0].value[0] == kCpuKernelDescriptionOnly;
+  if (!is_description || path == nullptr) return kInvalidParameter;
+  auto functions = read_description(path);
+  if (functions.empty()) return kInvalidParameter;
+  *handle = state().add(std::make_shared<CpuBinary>(*call.device, std::move(functions)));
+  return 0;
+}
+
+Code find_function(Call& call, Handle handle, const char* operation, Handle* function) {
+  const auto binary = state().get<CpuBinary>(handle, *call.device, call.name);
+  if (binary == nullptr) return kInvalidHandle;
+  const auto found = binary->functions.find(operation);
+  if (found == binary->functions.end()) return kKernelNotFound;
+  *function = state().add(std::make_shared<CpuFunction>(*call.device, found->second));
+  return 0;
+}
+
+Code launch_aicpu(Call& call, Handle handle, uint32_t blocks, Handle stream_handle,
+                  const CpuArguments* arguments) {
+  const auto function = state().get<CpuFunction>(handle, *call.device, call.name);
+  const auto stream = state().get<Stream>(stream_handle, *call.device, call.name);
+  if (function == nullptr || stream == nullptr) return kInvalidHandle;
+  if (arguments == nullptr || blocks == 0 || blocks > kAicpuThreads) return kInvalidParameter;
+  if (!call.device->has_aicpu_library) {
+    // The AICPU looks for a file that no dispatcher has written.
+    stream->add({[](const std::atomic<int>&) { return kAicpuException; }, false});
+    return 0;
+  }
+  const auto* start = static_cast<const uint8_t*>(arguments->base.args);
+  const size_t bytes = arguments->base.args_size;
+  return add_launch(call, *stream, {false, function->symbol, blocks, {start, start + bytes}});
+}
+
+}  // namespace
+
+}  // namespace pto::fake
+
+using namespace pto::fake;
+using namespace pto::a2a3::cann;
+
+extern "C" {
+
+Code rtRegisterAllKernel(const DeviceBinary* binary, Handle* handle) {
+  return enter("rtRegisterAllKernel", Needs::kHealthyDevice,
+               [&](Call& call) { return register_binary(call, binary, handle); });
+}
+
+Code rtKernelLaunchWithHandleV2(Handle binary, uint64_t tiling_key, uint32_t blocks,
+                                CoreArguments* arguments, void*, Handle stream,
+                                const TaskSettings* settings) {
+  return enter("rtKernelLaunchWithHandleV2", Needs::kHealthyDevice, [&](Call& call) {
+    if (tiling_key != 0) return kInvalidParameter;
+    return launch_cores(call, binary, blocks, arguments, stream, settings);
+  });
+}
+
+Code rtAicpuKernelLaunchExWithArgs(uint32_t type, const char* operation, uint32_t blocks,
+                                   const AicpuArguments* arguments, void*, Handle handle,
+                                   uint32_t flags) {
+  return enter("rtAicpuKernelLaunchExWithArgs", Needs::kHealthyDevice, [&](Call& call) {
+    const auto stream = state().get<Stream>(handle, *call.device, call.name);
+    if (stream == nullptr) return kInvalidHandle;
+    const bool is_valid = type == kAicpuKfc && operation != nullptr && blocks == 1 && flags == 0;
+    return is_valid ? add_bootstrap(call, *stream, *arguments) : kInvalidParameter;
+  });
+}
+
+Code rtsBinaryLoadFromFile(const char* path, const LoadSettings* settings, Handle* handle) {
+  return enter("rtsBinaryLoadFromFile", Needs::kHealthyDevice,
+               [&](Call& call) { return load_description(call, path, settings, handle); });
+}
+
+Code rtsBinaryUnload(Handle handle) {
+  return enter("rtsBinaryUnload", Needs::kHealthyDevice, [&](Call& call) {
+    const auto binary = state().get<CpuBinary>(handle, *call.device, call.name);
+    if (binary == nullptr) return kInvalidHandle;
+    call.released.push_back(state().remove(handle));
+    return 0;
+  });
+}
+
+Code rtsFuncGetByName(Handle handle, const char* operation, Handle* function) {
+  return enter("rtsFuncGetByName", Needs::kHealthyDevice,
+               [&](Call& call) { return find_function(call, handle, operation, function); });
+}
+
+Code rtsLaunchCpuKernel(Handle function, uint32_t blocks, Handle stream, const void*,
+                        CpuArguments* arguments) {
+  return enter("rtsLaunchCpuKernel", Needs::kHealthyDevice,
+               [&](Call& call) { return launch_aicpu(call, function, blocks, stream, arguments); });
+}
+
+Code rtGetC2cCtrlAddr(uint64_t* address, uint32_t* bytes) {
+  return enter("rtGetC2cCtrlAddr", Needs::kHealthyDevice, [&](Call&) {
+    *address = 0;
+    *bytes = 0;
+    return 0;
+  });
+}
+
+}  // extern "C"

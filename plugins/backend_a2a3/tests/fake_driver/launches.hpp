@@ -1,0 +1,49 @@
+// Launches of the fake driver: what a host call becomes on its stream.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "stream.hpp"
+
+namespace pto::fake {
+
+// The code for the cores that rtRegisterAllKernel received.
+struct CoreBinary : Object {
+  static constexpr const char* kName = "core binary";
+  CoreBinary(Device& device, std::vector<uint8_t> bytes)
+      : Object(kName, device), bytes(std::move(bytes)) {}
+  const std::vector<uint8_t> bytes;
+};
+
+// The description of a library on the AICPU: function names by operation.
+struct CpuBinary : Object {
+  static constexpr const char* kName = "AICPU binary";
+  CpuBinary(Device& device, std::map<std::string, std::string> functions)
+      : Object(kName, device), functions(std::move(functions)) {}
+  const std::map<std::string, std::string> functions;
+};
+
+struct CpuFunction : Object {
+  static constexpr const char* kName = "AICPU function";
+  CpuFunction(Device& device, std::string symbol)
+      : Object(kName, device), symbol(std::move(symbol)) {}
+  const std::string symbol;
+};
+
+struct Launch {
+  bool is_core;
+  std::string symbol;
+  uint32_t blocks;
+  std::vector<uint8_t> arguments;
+};
+
+// Adds a launch to its stream. The driver has copied the arguments; the device gets its own copy,
+// which is overwritten when the launch ends.
+Code add_launch(Call& call, Stream& stream, Launch launch);
+
+// Adds the launch that runs the dispatcher, which installs the inner library.
+Code add_bootstrap(Call& call, Stream& stream, const a2a3::cann::AicpuArguments& arguments);
+
+}  // namespace pto::fake

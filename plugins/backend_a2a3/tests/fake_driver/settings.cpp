@@ -1,0 +1,44 @@
+#include "settings.hpp"
+
+#include <charconv>
+
+namespace pto::fake {
+
+namespace {
+
+template <class Number>
+bool read_number(std::string_view text, Number* number) {
+  const char* end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, *number);
+  return read.ec == std::errc() && read.ptr == end;
+}
+
+bool read_one(Settings& settings, std::string_view key, std::string_view value) {
+  uint32_t flag = 0;
+  if (key == "devices") return read_number(value, &settings.devices);
+  if (key == "memory_mib") return read_number(value, &settings.memory_mib);
+  if (key == "operation_timeout_ms") return read_number(value, &settings.operation_timeout_ms);
+  if (key == "streams") return read_number(value, &settings.streams);
+  if (key == "seed") return read_number(value, &settings.seed);
+  if (key == "soc") settings.soc = value;
+  if (key == "version") settings.version = value;
+  if (key == "soc" || key == "version") return true;
+  if (key != "probe" || !read_number(value, &flag) || flag > 1) return false;
+  settings.probe = flag == 1;
+  return true;
+}
+
+}  // namespace
+
+bool Settings::read(std::string_view text) {
+  while (!text.empty()) {
+    const std::string_view item = text.substr(0, text.find(','));
+    const size_t equals = item.find('=');
+    if (equals == std::string_view::npos) return false;
+    if (!read_one(*this, item.substr(0, equals), item.substr(equals + 1))) return false;
+    text.remove_prefix(std::min(text.size(), item.size() + 1));
+  }
+  return true;
+}
+
+}  // namespace pto::fake

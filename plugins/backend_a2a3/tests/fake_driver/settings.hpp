@@ -1,0 +1,24 @@
+// The settings of the fake driver: see control.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace pto::fake {
+
+struct Settings {
+  uint32_t devices = 4;
+  std::string soc = "Ascend910B3";
+  std::string version = "8.3.RC1";
+  uint64_t memory_mib = 1024;
+  uint64_t operation_timeout_ms = 2000;
+  uint32_t streams = 1984;
+  bool probe = true;
+  uint64_t seed = 1;
+
+  // Returns whether all keys and values are valid. After an invalid one, the others are unchanged.
+  bool read(std::string_view text);
+};
+
+}  // namespace pto::fake

@@ -1,0 +1,55 @@
+// A stream of the fake driver: a queue that its own thread works off.
+//
+// A call that adds work returns at once. The failure of work appears at a later query or
+// synchronisation; it poisons the device, and the failures of other streams follow as cascades.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <thread>
+
+#include "state.hpp"
+
+namespace pto::fake {
+
+class Stream : public Object {
+ public:
+  static constexpr const char* kName = "stream";
+
+  Stream(Device& device, uint64_t number);
+  ~Stream() override;  // gives running work up; call it without the mutex
+
+  // The result of work is a vendor's code. It runs without the mutex and polls `stop`.
+  using Work = std::function<Code(const std::atomic<int>& stop)>;
+  struct Item {
+    Work work;
+    bool is_core;  // the operation timeout applies
+  };
+  void add(Item item);  // with the mutex
+
+  bool is_idle() const { return queue_.empty() && !is_running_; }
+  bool has_core_work() const { return num_core_items_ > 0; }
+  // Waits until all work is done; a negative limit waits for ever. Returns whether it is.
+  bool wait(std::unique_lock<std::mutex>& lock, int32_t limit_ms);
+  // Returns the failure of the work, once. After that, a poisoned device gives cascades.
+  Code take_failure();
+  // Drops waiting work, and tells running work to stop.
+  void stop() { is_stopped_ = 1; }
+
+  const uint64_t number;
+
+ private:
+  void run();
+  Code perform(Item& item, std::unique_lock<std::mutex>& lock);
+
+  std::deque<Item> queue_;
+  uint32_t num_core_items_ = 0;  // waiting or running
+  bool is_running_ = false;
+  bool is_closed_ = false;
+  Code failure_ = 0;
+  std::atomic<int> is_stopped_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace pto::fake
