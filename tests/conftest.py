@@ -128,9 +128,9 @@ class Run(subprocess.Popen[str]):
             doing = self._doing()
             os.killpg(self.pid, signal.SIGKILL)
             _, errors = super().communicate(timeout=PATIENCE_S)
-            raise AssertionError(f"runs on after {limit_s} s: {doing}\n{errors}") from None
+            raise AssertionError(f"still running after {limit_s} s: {doing}\n{errors}") from None
 
-    def until_said(self, text: str) -> None:
+    def await_text(self, text: str) -> None:
         """Wait until the command has written this text to standard error."""
         assert self.stderr is not None
         heard, deadline = b"", time.monotonic() + LIMIT_S

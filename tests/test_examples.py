@@ -206,7 +206,7 @@ def test_python_tasks_run_as_a_program() -> None:
 
 @pytest.mark.parametrize("engine", ["native", "reference"])
 @pytest.mark.parametrize("example", PROGRAMS)
-def test_program_prints_what_its_readme_says(example: str, engine: str) -> None:
+def test_program_prints_the_output_in_its_readme(example: str, engine: str) -> None:
     assert f"```\n{PROGRAMS[example]}```" in (EXAMPLES / example / "README.md").read_text()
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / example / "main.py")],
@@ -270,7 +270,7 @@ def test_rings_shorter_than_the_graph_block_and_recycle(case: str) -> None:
     report = run_case(EXAMPLES / BATCH_ATTENTION, case, settings=SMALL_WINDOW)
     statistics = report.check().statistics
     assert statistics["tasks_retired"] == TASKS[BATCH_ATTENTION][case]
-    assert statistics["ring1_tasks_peak"] == 15, "of 16 slots, not 15 were used at the peak"
+    assert statistics["ring1_tasks_peak"] == 15, "the peak is not 15 of 16 slots"
     assert statistics["blocked_on_tasks"] >= 1
 
 
@@ -298,4 +298,4 @@ def test_wrong_reference_fails(example: str, tmp_path: Path) -> None:
     said = done.stdout + done.stderr
     assert done.returncode == 1, said
     assert f"output {output!r}" in said
-    assert "1 of " in said, "one element is wrong, and the message counts it"
+    assert "1 of " in said, "the message does not count the wrong element"

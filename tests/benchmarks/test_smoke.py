@@ -140,7 +140,7 @@ def test_each_figure_has_a_floor_or_a_peer_of_the_same_run(results: Results) -> 
             assert figure["ratio"] is not None or figure["unit"] == "x", name
 
 
-def test_peers_are_measured_or_say_why_not(results: Results) -> None:
+def test_peers_are_measured_or_have_a_reason(results: Results) -> None:
     for graph in GRAPHS:
         openmp = results.figures[f"build and run, {graph}, compared with GCC OpenMP tasks"]
         taskflow = results.figures[f"build and run, {graph}, compared with Taskflow static graph"]

@@ -155,7 +155,7 @@ def test_time_limit_in_generate_inputs(uncompiled) -> None:
     assert "generate_inputs did not return (it was at " in done.stderr
 
 
-def test_time_limit_in_an_import_that_makes_something_else_of_it(uncompiled) -> None:
+def test_time_limit_in_an_import_that_raises_another_exception(uncompiled) -> None:
     """The case acts like an extension module that is interrupted during its initialisation."""
     case = uncompiled
     golden = (case.folder / "golden.py").read_text()
@@ -222,7 +222,7 @@ SURVIVORS = {
 
 
 @pytest.mark.parametrize("survivor", SURVIVORS)
-def test_what_user_code_starts_is_not_waited_for(case, survivor: str) -> None:
+def test_processes_of_user_code_are_not_waited_for(case, survivor: str) -> None:
     golden = (case.folder / "golden.py").read_text()
     case.write("golden.py", golden + f"    {SURVIVORS[survivor]}\n")
     done = case.run("-q", "--timeout", "60")
@@ -249,12 +249,12 @@ def test_kernel_that_forks_and_spins(case) -> None:
     assert case.leftovers() == []
 
 
-def test_interrupt_while_a_survivor_holds_the_pipes(case) -> None:
+def test_interrupt_while_a_survivor_keeps_the_pipes_open(case) -> None:
     golden = (case.folder / "golden.py").read_text()
     statement = "import os; os.fork(); print('here', flush=True)\n    while True: pass\n"
     case.write("golden.py", golden + f"    {statement}")
     run = case.start()
-    run.until_said("here")
+    run.await_text("here")
     run.send_signal(signal.SIGINT)
     run.communicate()
     assert run.returncode == 130
@@ -276,7 +276,7 @@ def interrupted_at(case, phase: str, random_: random.Random) -> subprocess.Popen
         golden = (case.folder / "golden.py").read_text()
         case.write("golden.py", golden + "    print('here')\n    while True: pass\n")
     run = case.start()
-    run.until_said("here")
+    run.await_text("here")
     return run
 
 
@@ -318,8 +318,8 @@ def test_interrupt_at_random_instants(case, request) -> None:
         run = case.start("--repeat", "20")
         after_s = random_.uniform(0.1, 1.2)
         with selectors.DefaultSelector() as selector:
-            # The descriptor is readable when the process has ended: wait for that, at most
-            # `after_s`.
+            # The descriptor becomes readable when the process ends. Wait at most `after_s` for
+            # this.
             descriptor = os.pidfd_open(run.pid)
             selector.register(descriptor, selectors.EVENT_READ)
             selector.select(after_s)

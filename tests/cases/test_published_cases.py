@@ -60,7 +60,7 @@ def test_a_crash_in_the_orchestration_is_reported_as_such(case, runtime, mode, n
     assert "kernel" not in error.message
 
 
-def test_a_crash_in_the_orchestration_beside_a_kernel_is_not_the_kernels(case) -> None:
+def test_a_crash_in_the_orchestration_is_not_attributed_to_a_running_kernel(case) -> None:
     """The orchestration of aicpu_build_graph waits until its task runs, and then crashes."""
     crash = "*reinterpret_cast<volatile int*>(16) = 1;"
     case.kernel('*(volatile float*)f = 1; for (;;) __asm__ volatile("" ::: "memory");')

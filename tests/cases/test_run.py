@@ -72,7 +72,7 @@ def test_json(case) -> None:
         assert sum(share["dispatches"]) == share["tasks"]
 
 
-def test_what_kernels_print_stays_out_of_the_json(case) -> None:
+def test_output_of_kernels_stays_out_of_the_json(case) -> None:
     case.kernel('__builtin_printf("hello from a kernel\\n");')
     done = case.run("--json")
     assert json.loads(done.stdout)["exit_code"] == 0
@@ -133,7 +133,7 @@ def test_complex_outputs(case) -> None:
     assert wrong["cases"][0]["outputs"][0]["first_expected"] == "(4+5j)"
 
 
-def test_all_runs_every_case_and_the_worst_code_wins(case) -> None:
+def test_all_runs_every_case_and_exits_with_the_worst_code(case) -> None:
     golden = (case.folder / "golden.py").read_text()
     three = golden.replace("ALL_CASES = {", 'ALL_CASES = {"zero": {"a": 0.0}, ')
     wrong = three + "    if params['name'] == 'second': tensors['f'][0] = 1\n"
@@ -155,7 +155,7 @@ def test_list(case) -> None:
     assert pto_core.list_cases(case.folder) == ["first", "second"]
 
 
-def test_kernels_and_golden_given_apart(case) -> None:
+def test_kernels_and_golden_in_separate_options(case) -> None:
     done = case.command(
         "run", "-k", str(case.folder / "kernels"), "-g", str(case.folder / "golden.py"),
         "-p", "a2a3sim", "-r", "host_build_graph", "-d", "0", "--case", "second",
@@ -206,7 +206,7 @@ def test_a_sweep_that_loses_its_process_counts_the_seed_that_failed(case) -> Non
 
 @pytest.mark.parametrize("crashes", [False, True])
 def test_a_sweep_stops_at_the_first_failure_and_names_a_command_to_repeat_it(case, crashes) -> None:
-    # The fourth call in a process fails, in place of a failure that depends on the seed.
+    # The fourth call in a process fails; this stands for a failure that depends on the seed.
     golden = (case.folder / "golden.py").read_text()
     fails = "ctypes.string_at(16)" if crashes else "tensors['f'][5] = 0"
     check = f"    global calls; calls += 1\n    if calls == 4: {fails}\n"
@@ -245,7 +245,7 @@ def test_environment_of_the_case_reaches_the_child_only(case, monkeypatch) -> No
     assert "CASE_WORD" not in os.environ
 
 
-def test_misspelt_variable_of_the_case_is_warned_of(case) -> None:
+def test_misspelt_variable_of_the_case_is_warned_about(case) -> None:
     config = (case.folder / "kernels/kernel_config.py").read_text()
     case.write("kernels/kernel_config.py", config + 'RUNTIME_ENV = {"PTO_SIM_SEDE": "1"}\n')
     done = case.run("-q")
@@ -356,7 +356,7 @@ def test_kernel_without_entry(case) -> None:
     assert str(case.folder / "kernels/twice.cpp") in done.stderr
 
 
-def test_kernel_that_nobody_has(case) -> None:
+def test_kernel_id_that_is_not_registered(case) -> None:
     graph = (case.folder / "kernels/host.cpp").read_text()
     case.write("kernels/host.cpp", graph.replace("add_task(task, 3, 3", "add_task(task, 3, 5"))
     done = case.run()

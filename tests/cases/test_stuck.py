@@ -181,7 +181,7 @@ def test_a_kernel_that_never_returns_is_no_deadlock(rows) -> None:
         (f"{WINDOW}=100", "a power of two, at least 4"),
     ],
 )
-def test_sizes_that_cannot_be_are_usage_errors(rows, setting: str, expected: str) -> None:
+def test_invalid_sizes_are_usage_errors(rows, setting: str, expected: str) -> None:
     done = run(rows, "tasks", setting)
     assert done.returncode == 2
     key, value = setting.split("=")

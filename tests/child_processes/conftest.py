@@ -28,6 +28,6 @@ def nothing_is_left() -> Iterator[None]:
     gc.collect()
     before = set(os.listdir("/proc/self/fd")), set(os.listdir("/dev/shm"))
     yield
-    # not equal: resources of an earlier test may be released meanwhile
+    # a subset, because resources of an earlier test may have been released meanwhile
     assert set(os.listdir("/proc/self/fd")) <= before[0]
     assert set(os.listdir("/dev/shm")) <= before[1]

@@ -89,7 +89,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Children:
-    """The children by kind. A task of a chip reads one array and writes one."""
+    """The numbers of children by kind. A task of a chip reads one array and writes one."""
 
     next_level: int
     subs: int

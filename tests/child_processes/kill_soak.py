@@ -27,16 +27,16 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from kill_talk import Talk
-from kill_workers import be_shot_at
+from kill_workers import run_seeds
 from observer import PATIENCE_S, below
-from sight import Sight, session, shared_mappings, who_maps
+from sight import Sight, processes_with, session, shared_mappings
 from subject import Fault, Subject
 
 WORKERS_OF_A_PROCESS = 25
 SILENCE_S = 120
-TRIES_MAX = 10  # of a short soak
+TRIES_MAX = 10  # attempts of a short soak to complete a run
 SOON_S = 1.0
-"""Seconds in which the processes below a killed top process should end; longer ends are counted."""
+"""The processes below a killed top process should end within this time. Slower ends are counted."""
 FAULTS_SHOWN = 20
 TOP_IS_KILLED = 0.04
 
@@ -61,7 +61,7 @@ class Observer:
     kills: int = 0
 
     def follow(self) -> None:
-        """Return when the subject has used all its seeds. Raises Fault or TopKilled."""
+        """Observe the subject until it has used all its seeds. Raises Fault or TopKilled."""
         while True:
             said = self._hear()
             what = said["say"]
@@ -139,7 +139,7 @@ class Observer:
         os.kill(self.subject.pid, signal.SIGKILL)
         while left := session(self.subject.pid):
             if time.monotonic() - begun > PATIENCE_S:
-                raise Fault(f"{left} outlived the top, {self.subject.pid}")
+                raise Fault(f"{left} outlived the top process {self.subject.pid}")
             time.sleep(0.005)
         took = time.monotonic() - begun
         self.counts["tops killed"] += 1
@@ -148,7 +148,7 @@ class Observer:
         raise TopKilled
 
     def _compare(self) -> None:
-        """Require the same resources as before, after a time in which processes can end."""
+        """Require the same resources as before; wait a moment for processes that are ending."""
         assert self.before is not None
         deadline = time.monotonic() + PATIENCE_S
         while found := Sight.of(self.subject.pid).differences(self.before):
@@ -158,7 +158,7 @@ class Observer:
         self._check_unmapped()
 
     def _check_unmapped(self) -> None:
-        if pids := who_maps(self.places):
+        if pids := processes_with(self.places):
             raise Fault(f"memory of the Worker is still mapped by {pids}")
 
 
@@ -166,7 +166,7 @@ def soak(
     seconds: float,
     seed: int,
     workers: int = WORKERS_OF_A_PROCESS,
-    body: Callable[[range, Talk], None] = be_shot_at,
+    body: Callable[[range, Talk], None] = run_seeds,
     observe: Callable[[Subject, Counter[str], int], Observer] = Observer,
 ) -> tuple[Counter[str], list[str]]:
     """Return a summary and the faults. The seeds of the Workers start at ``seed``.
@@ -199,9 +199,9 @@ def soak(
 def faults_of_a_run(
     soak: Callable[[float, int, int], tuple[Counter[str], list[str]]], seconds: float, workers: int
 ) -> list[str]:
-    """Return the faults of a short soak that completed a run.
+    """Return the faults of a short soak, repeated until a run was completed.
 
-    On a busy machine, a kill may precede each first run; the soak is then repeated.
+    On a busy machine, each Worker may be killed before its first run is completed.
     """
     seed = secrets.randbits(31)
     print("first seed", seed)
@@ -210,7 +210,7 @@ def faults_of_a_run(
         if faults or counts["runs"]:
             return faults
         seed = counts["seeds"]
-    return [f"there was no run in {TRIES_MAX} tries"]
+    return [f"no run was completed in {TRIES_MAX} attempts"]
 
 
 def main() -> None:

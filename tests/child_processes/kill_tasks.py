@@ -86,4 +86,4 @@ def on_host(orch: Any, args: Any, config: Any) -> None:
         except UsageError:
             continue
         return
-    raise AssertionError("no handle of this host")
+    raise AssertionError("no handle belongs to this host")

@@ -31,7 +31,7 @@ class Limits:
 
 
 class Outcome(NamedTuple):
-    """The effects of a run. ``before``: the memory at its begin. ``kills``: their number in it."""
+    """The effects of a run: ``before`` is the memory at its begin; ``kills`` counts its kills."""
 
     errors: dict[int, Any]
     poisoned: set[int]
@@ -50,7 +50,7 @@ class Trial:
     limits: Limits
 
     def run(self, talk: Talk) -> Outcome:
-        """Run the program; its outcome is not checked."""
+        """Run the program and return its outcome without a check."""
         self.reset_counts()
         self.memory[:] = np.arange(kill_graphs.ARRAYS)[:, None]
         before = self.memory.copy()
@@ -76,7 +76,7 @@ class Trial:
             raise Wrong(fault)
 
     def faults(self, outcome: Outcome) -> Iterator[str]:
-        """Yield each effect of a run that is not allowed; another run must not have begun."""
+        """Yield each forbidden effect of the last run. Call this before another run begins."""
         errors, poisoned, before, kills = outcome
         failed, expected = set(errors), before.copy()
         must_be, unknown = kill_graphs.in_order(self.program, failed, expected)

@@ -123,7 +123,7 @@ def warm_up() -> None:
         worker.run(lambda orch, args, config: None)
 
 
-def be_shot_at(
+def run_seeds(
     seeds: range,
     talk: Talk,
     live: Callable[[int, Talk], None] = live,

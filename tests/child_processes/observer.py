@@ -167,7 +167,7 @@ def mappings(pid: int) -> int:
 
 
 def left_of(pids: list[int]) -> list[int]:
-    """Return the processes that are not gone after a time in which they can end."""
+    """Return the processes that still exist after a moment in which processes can end."""
     deadline = time.monotonic() + PATIENCE_S
     while left := [pid for pid in pids if not is_gone(pid)]:
         if time.monotonic() > deadline:

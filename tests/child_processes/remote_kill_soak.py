@@ -33,7 +33,7 @@ if __name__ == "__main__":
 
 import tcp_links
 from kill_soak import Observer, report, soak
-from kill_workers import be_shot_at
+from kill_workers import run_seeds
 from network import MODULE, NAME, VARIABLE, Network, running_network
 from observer import PATIENCE_S
 from remote_hosts import Agent, is_running, running_agent
@@ -191,7 +191,7 @@ def remote_soak(
         folder = host.folder
         place = Place(host.agent.address, str(folder / "client"), NAME, str(folder / "logs"))
         live = functools.partial(live_remotely, place)
-        body = functools.partial(be_shot_at, live=live, warm=lambda: warm_up_remotely(place))
+        body = functools.partial(run_seeds, live=live, warm=lambda: warm_up_remotely(place))
 
         def observe(subject: Subject, counts: Counter[str], seed: int) -> Observer:
             return RemoteObserver(subject, counts, seed, host=host)

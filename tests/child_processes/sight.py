@@ -60,7 +60,7 @@ def session(leader: int) -> set[int]:
     return found
 
 
-def who_maps(places: set[str]) -> list[int]:
+def processes_with(places: set[str]) -> list[int]:
     """Return the processes of this machine that have one of those mappings."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [pid for pid in pids if any(place in places for _, place in shared_mappings(pid))]

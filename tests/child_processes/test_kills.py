@@ -127,7 +127,8 @@ def test_a_top_process_killed_during_its_start_leaves_nothing(repetitions, rando
             tree.read(1)
             spin_until(time.monotonic() + random_.uniform(0, 0.04))
             os.kill(tree.top, signal.SIGKILL)
-            # read to the end of the pipe, when the last process that could write has exited
+            # Read to the end of the pipe, which comes when the last process that could write has
+            # exited.
             tree.read(ALL + 2)
             assert left_of([pid for pid, _ in tree.seen if pid]) == []
 

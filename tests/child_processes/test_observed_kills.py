@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from kill_talk import Talk
 from observer import PATIENCE_S, below, children, left_of, spin_until
-from sight import Sight, shared_mappings, who_maps
+from sight import Sight, processes_with, shared_mappings
 from subject import Subject
 from test_worker_trees import Pod
 
@@ -49,7 +49,7 @@ def watched(body: Callable[[Talk], None]) -> Iterator[Subject]:
         subject.end()
 
 
-def heard(subject: Subject, what: str) -> dict[str, Any]:
+def expect(subject: Subject, what: str) -> dict[str, Any]:
     """Require this text as the next message of the subject; do not answer the message."""
     said = subject.hear(PATIENCE_S)
     assert said is not None, f"no {what}"
@@ -62,12 +62,12 @@ def worker_memory(pids: list[int]) -> set[str]:
 
 
 def assert_same(subject: Subject, before: Sight, places: set[str]) -> None:
-    """Require the same resources as before; processes that are ending have some time."""
+    """Require the same resources as before; wait a moment for processes that are ending."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := Sight.of(subject.pid).differences(before)) and time.monotonic() < deadline:
         time.sleep(0.005)
     assert found == []
-    assert who_maps(places) == []
+    assert processes_with(places) == []
 
 
 def pods(talk: Talk) -> None:
@@ -92,10 +92,10 @@ def pods(talk: Talk) -> None:
 def test_a_killed_middle_level_leaves_nothing_in_the_top(pods_killed, random_) -> None:
     with watched(pods) as subject:
         for number in range(pods_killed + 1):
-            heard(subject, "before")
+            expect(subject, "before")
             before = Sight.of(subject.pid)
             subject.answer(goes_on=True)
-            heard(subject, "running")
+            expect(subject, "running")
             processes = set(below(subject.pid))
             places = worker_memory([subject.pid, *processes])
             assert places
@@ -126,23 +126,23 @@ def kill_until_heard(
             return
         processes.update(below(subject.pid))
         places |= worker_memory([subject.pid, *processes])
-    heard(subject, "after")
+    expect(subject, "after")
 
 
 def test_a_killed_top_leaves_nothing_anywhere(pods_killed, random_) -> None:
     shared_memory = set(os.listdir("/dev/shm"))
     for _ in range(pods_killed):
         with watched(pods) as subject:
-            heard(subject, "before")
+            expect(subject, "before")
             subject.answer(goes_on=True)
-            heard(subject, "running")
+            expect(subject, "running")
             processes = below(subject.pid)
             places = worker_memory([subject.pid, *processes])
             subject.answer()
             spin_until(time.monotonic() + random_.uniform(0, 0.02))
             os.kill(subject.pid, signal.SIGKILL)
             assert left_of(processes) == []
-            assert who_maps(places) == []
+            assert processes_with(places) == []
     assert set(os.listdir("/dev/shm")) <= shared_memory
 
 
@@ -207,15 +207,15 @@ def test_a_child_killed_between_finishing_and_reporting(repetitions, policy, ret
     finishing = Finishing(retries, on_worker_death=policy, child_window=1)
     with watched(finishing) as subject:
         for _ in range(repetitions):
-            heard(subject, "before")
+            expect(subject, "before")
             before = Sight.of(subject.pid)
             finishing.said[0:8] = bytes(8)
             subject.answer(goes_on=True)
-            heard(subject, "running")
+            expect(subject, "running")
             places = worker_memory([subject.pid])
             subject.answer()
             kill_who_finishes(finishing.said)
-            after = heard(subject, "after")
+            after = expect(subject, "after")
             check_rows(after, retries)
             assert_same(subject, before, places)
             subject.answer()
@@ -223,7 +223,7 @@ def test_a_child_killed_between_finishing_and_reporting(repetitions, policy, ret
 
 
 def check_rows(after: dict[str, Any], retries: int) -> None:
-    """With retries, all tasks complete. Otherwise at most one is lost, perhaps before it began."""
+    """Check the rows: without retries, one task may be lost, perhaps before it began."""
     done, not_begun = [1] * COLUMNS, [0] * COLUMNS
     assert after["deaths"] <= 1, after
     assert after["failed"] <= (0 if retries else 1), after

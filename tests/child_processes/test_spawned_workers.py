@@ -78,7 +78,7 @@ def test_children_see_arrays_made_before_and_after_their_start(tmp_path) -> None
     assert (done.stdout, done.stderr) == ("32.0 32.0\n", "")
 
 
-def test_what_cannot_be_serialised_is_refused_by_name(tmp_path) -> None:
+def test_a_function_that_cannot_be_serialised_is_refused_by_name(tmp_path) -> None:
     program = PROGRAM.replace("added.add)", "lambda args: lock)")
     program = program.replace("    import added", "    import threading\n    import added")
     done = run(
@@ -90,7 +90,7 @@ def test_what_cannot_be_serialised_is_refused_by_name(tmp_path) -> None:
 
 
 def test_a_function_that_was_edited_before_the_start_travels_by_code(tmp_path) -> None:
-    """Children would import the file, which still has the code before the edit."""
+    """Children that import the file get the old code: the function was edited only in memory."""
     edit = "    added.add.__code__ = (lambda args: args.tensor(0).fill(3)).__code__\n"
     done = run(tmp_path, PROGRAM.replace("\n    if __name__", edit + "    if __name__"))
     assert (done.stdout, done.stderr) == ("96.0 96.0\n", "")

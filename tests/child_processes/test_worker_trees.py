@@ -131,7 +131,7 @@ def running(reports: int) -> None:
 
 @contextlib.contextmanager
 def running_tree(random_: random.Random) -> Iterator[tuple[int, list[int], int]]:
-    """Return the top process of a tree, all processes and the reports, during its runs."""
+    """Yield the top process of a running tree, all its processes, and the pipe of its reports."""
     with planted(running) as (top, reports):
         assert is_readable(reports, END_S)
         assert os.read(reports, 5) == b"ready"

@@ -52,8 +52,8 @@ RUNTIME_DEFECTS = {
     "knows_every_name": {"test_table"},
 }
 
-# Tests of which at least one must be among the failures, because a defect may show in several
-# tests. Tasks may run in the right order by chance although an edge is lost.
+# For each defect, at least one of these tests must fail. Several tests may show a defect: tasks may
+# run in the right order by chance although an edge is lost.
 TENSOR_RUNTIME_DEFECTS = {
     "nothing": set(),
     "loses_an_edge": {"test_long_chain", "test_random_graphs"},
@@ -97,7 +97,7 @@ except pto_core.errors.UsageError as error:
 """
 
 
-def test_the_core_takes_the_shape_from_the_backend(stranger) -> None:
+def test_the_core_reads_the_number_of_cores_from_the_backend(stranger) -> None:
     working = plugins.load_backend(healthy_backend())
     library = stranger.compile(
         BROKEN / "broken_backend.cpp",

@@ -216,7 +216,7 @@ def test_a_broken_scheduler_is_caught(defect: str) -> None:
 
 
 @pytest.mark.parametrize("defect", ["has_another_order", "ignores_the_policy"])
-def test_the_other_tests_accept_what_is_no_defect_to_them(defect: str) -> None:
+def test_a_defect_fails_no_other_test(defect: str) -> None:
     plugin, found_by = DEFECTS[defect]
     for test in collected(plugin).keys() - {found_by, "test_policy_is_used"}:
         assert not fails(plugin, test), test

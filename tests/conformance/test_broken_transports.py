@@ -79,7 +79,8 @@ def spoil_answers(child_end, noise):
 """
 
 
-# A transport that a defect stops makes no progress; a working one may be slow on a busy machine.
+# A test that takes longer counts as stuck. Some defects stop a transport; a working one may be slow
+# on a busy machine.
 STUCK_AFTER_S = 2.0
 ONE_TEST = """
 import sys
@@ -163,7 +164,7 @@ def test_broken_python_transport_is_caught(tmp_path, defect) -> None:
     assert Stranded(tmp_path, "packets", SPOIL).caught(test)
 
 
-def test_what_is_broken_is_nothing_else(broken) -> None:
+def test_the_wrapper_without_a_defect_passes(broken) -> None:
     """The wrapper without a defect passes, so the tests find the defect and not the wrapper."""
     assert not broken.caught(*contract_tests(), limit_s=processes.LIMIT_S, PTO_BREAK="nothing")
 

@@ -227,7 +227,7 @@ def snapshot(cache: Path) -> Snapshot:
 
 
 def difference(before: Snapshot, cache: Path) -> dict[str, list[str]]:
-    """Return what exists now and did not exist before; resources may take time to be released."""
+    """Return the resources that did not exist before; wait a moment for those being released."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         now = snapshot(cache)
@@ -271,7 +271,7 @@ def test_mistake(place: Place, mistake: str) -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_tasks_that_nobody_publishes(shared_cache: Path, tmp_path: Path) -> None:
+def test_tasks_that_are_not_published(shared_cache: Path, tmp_path: Path) -> None:
     place = Place("aicpu_build_graph", shared_cache, tmp_path)
     with pytest.raises(UnpublishedError):
         place.run(lambda rt: rt.add_task(nothing, ()))
@@ -287,7 +287,7 @@ def test_many_mistakes_on_one_device(place: Place) -> None:
         assert device.run(one(nothing), np.zeros(3)).tasks == 1
 
 
-def test_a_failed_compilation_leaves_the_cache_as_it_was(place: Place, shared_cache: Path) -> None:
+def test_a_failed_compilation_leaves_the_cache_unchanged(place: Place, shared_cache: Path) -> None:
     place.vector()
     before = snapshot(shared_cache)
     with pytest.raises(CompileError):

@@ -24,8 +24,8 @@ SOURCES = 4
 HERE = 'std::puts("here");'
 HERE_ONCE = f"static std::atomic<bool> begun{{false}}; if (!begun.exchange(true)) {HERE}"
 SPIN = "for (volatile int i = 0; i < 500'000; i = i + 1) {}"
-# A runtime accepts tens of millions of tasks, which are added within seconds; with this delay, it
-# takes minutes.
+# A delay for each task. Without it, the runtime accepts all of its tens of millions of tasks within
+# seconds; with it, that takes minutes.
 BREATH = "for (volatile int i = 0; i < 1'000; i = i + 1) {}"
 TASKS = 100_000
 # Arrays of 4 MiB, which are copied repeatedly.
@@ -91,7 +91,7 @@ def wait_for_the_phase(case, phase: str, run) -> None:
         while not any("cc1plus" in line for line in case.processes()):
             assert run.poll() is None, run.communicate()
         return
-    run.until_said("here\n")
+    run.await_text("here\n")
 
 
 def interrupt_after(run: subprocess.Popen[str], after_s: float) -> None:

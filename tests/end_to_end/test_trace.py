@@ -149,7 +149,7 @@ def test_a_tiny_ring_loses_records_and_counts_them(variant: str, opened: Any, mo
         assert (np.diff(np.sort(numbers).astype("<i8")) >= 1).all()
 
 
-def test_a_seed_gives_the_same_trace(variant: str, opened: Any) -> None:
+def test_a_seed_reproduces_its_trace(variant: str, opened: Any) -> None:
     traces = []
     for _ in range(2):
         program = Program(variant)

@@ -18,7 +18,7 @@ extern "C" void kernel_entry(int64_t* args) {
 }
 """
 
-# Reads the file into memory that is freed before the task runs.
+# C++ statements that read the file into memory. The memory is freed before the task runs.
 UPLOAD = """
   uint64_t address = 0;
   {{
@@ -58,7 +58,7 @@ def upload(case, library: Path, func_id: int):
 
 @pytest.mark.parametrize("func_id", [3, 9])
 def test_uploaded_kernel_runs(case, library: Path, func_id: int) -> None:
-    """Once in place of the kernel that the case lists (3), and once with an id of its own (9)."""
+    """The kernel replaces the kernel that the case lists (3), or has an id of its own (9)."""
     done = upload(case, library, func_id).run()
     assert done.returncode == 0, done.stderr
     assert not library.exists(), "the orchestration did not remove the library"

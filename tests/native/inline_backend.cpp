@@ -1,4 +1,4 @@
-// The second backend, for the ABI only. Kernels run inside dispatch(). Nothing is unloaded.
+// The second backend, which uses only the ABI. Kernels run inside dispatch(). Nothing is unloaded.
 #include <dlfcn.h>
 #include <sys/mman.h>
 
@@ -15,7 +15,7 @@ namespace {
 struct Buffer {
   std::unique_ptr<void, void (*)(void*)> memory;
   size_t bytes;
-  bool is_of_run;  // freed when the run ends
+  bool is_of_run;  // the memory is freed when the run ends
 };
 struct Device {
   static constexpr uint32_t kBlocks = 8, kAiv = 2 * kBlocks, kCores = 3 * kBlocks;
@@ -60,7 +60,7 @@ constexpr auto copy_out = [](void* raw, void* host, uint64_t address, size_t byt
   return copy(self(raw), host, pointer(address), address, bytes);
 };
 
-// A loaded kernel is its source; the context of a kernel from a library is its entry.
+// A loaded kernel is a copy of its source. For a kernel from a library, the context is its entry.
 pto_status load_kernel(void* raw, const pto_kernel_source* source, uint64_t* address) {
   pto_kernel_source& kernel = self(raw).kernels.emplace_back(*source);
   *address = reinterpret_cast<uint64_t>(&kernel);

@@ -79,7 +79,7 @@ WRAPPER_FUNCTIONS = FUNCTIONS | {
     # operator new and delete, std::exception and std::runtime_error
     *("_Znwm", "_ZnwmRKSt9nothrow_t", "_ZSt7nothrow", "_ZdlPv", "_ZdlPvm", "_ZTISt9exception"),
     *("_ZTISt13runtime_error", "_ZNSt13runtime_errorC1EPKc", "_ZNSt13runtime_errorD1Ev"),
-    # the tasks that host_build_graph returns are in a std::map and std::vector
+    # host_build_graph returns its tasks in a std::map and a std::vector
     *("_ZSt17__throw_bad_allocv", "_ZSt20__throw_length_errorPKc"),
     "_ZSt28__throw_bad_array_new_lengthv",
     "_ZSt29_Rb_tree_insert_and_rebalancebPSt18_Rb_tree_node_baseS0_RS_",

@@ -30,7 +30,7 @@ CROSS = (
 # folder.
 EMULATOR = ("qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu")
 PROGRAMS = Path("native", "tests")
-AARCH64 = 183  # the ELF field e_machine
+AARCH64 = 183  # the value of the ELF field e_machine
 # Programs with threads run briefly: the number of rounds follows "all" in the arguments.
 THREADED = (
     *(("runtime_hbg", "stress_test"), ("runtime_pto2", "stress_test")),

@@ -27,7 +27,7 @@ def sdist_names(built):
         return [name.partition("/")[2] for name in archive.getnames()]
 
 
-def test_a_wheel_holds_its_package_and_nothing_else(wheelhouse):
+def test_a_wheel_contains_only_its_package(wheelhouse):
     for built in wheelhouse.packages:
         tops = {name.partition("/")[0] for name in wheel_names(built)}
         others = {top for top in tops if not top.endswith(".dist-info")}
@@ -76,7 +76,7 @@ def test_metadata_names_only_our_names_and_the_licence(wheelhouse):
         assert all(text.startswith("ptorun-") for text in required), required
 
 
-def test_an_sdist_holds_sources_and_no_build_results(wheelhouse):
+def test_an_sdist_contains_sources_and_no_build_results(wheelhouse):
     for built in wheelhouse.packages:
         names = sdist_names(built)
         for part in ("pyproject.toml", "README.md", "LICENSE", "CMakeLists.txt"):

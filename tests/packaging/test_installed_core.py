@@ -44,7 +44,7 @@ def test_the_installed_files_are_the_checkouts(folder):
     mine = digests(folder / "src" / import_name(folder))
     theirs = digests(installed(folder))
     stale = sorted(name for name in mine if theirs.get(name) != mine[name])
-    assert not stale, f"installed {folder.name} is another one; ./quickstart setup: {stale}"
+    assert not stale, f"installed {folder.name} differs; run ./quickstart setup: {stale}"
     extra = {name for name in theirs.keys() - mine.keys() if name.endswith(".py")}
     assert not extra, f"installed {folder.name} has files that the checkout lacks: {extra}"
 
@@ -77,7 +77,7 @@ def test_a_native_module_was_built_from_the_checkout(module):
         for name in sorted(path.relative_to(core).as_posix() for path in sources)
     )
     assert module.source_digest == hashlib.sha256(listing.encode()).hexdigest(), (
-        "the native module was built from other sources; ./quickstart setup"
+        "the native module was built from other sources; run ./quickstart setup"
     )
 
 
@@ -90,6 +90,6 @@ def test_the_installed_distribution_is_ours(folder):
 
 
 @pytest.mark.parametrize("name", STRANGERS)
-def test_no_stranger_of_a_similar_name_is_installed(name):
+def test_no_foreign_distribution_of_a_similar_name_is_installed(name):
     with pytest.raises(metadata.PackageNotFoundError):
         metadata.version(name)

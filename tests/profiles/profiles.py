@@ -47,7 +47,7 @@ class Profiles:
         """Return whether a test must run while no other test runs."""
         return not self.alone.isdisjoint(beginnings(node_id))
 
-    def may_hold_alone(self, path: str) -> bool:
+    def may_contain_alone(self, path: str) -> bool:
         """Return whether a file or folder may contain tests that run alone."""
         files = {entry.partition("::")[0] for entry in self.alone}
         return any(path in beginnings(file) or file in beginnings(path) for file in files)
@@ -89,7 +89,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.getoption("profile") is None or config.getoption("load") != "alone" or not is_inside:
         return None
     path = collection_path.relative_to(config.rootpath).as_posix()
-    return None if Profiles.read().may_hold_alone(path) else True
+    return None if Profiles.read().may_contain_alone(path) else True
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -63,7 +63,7 @@ class Task:
     blocks: int = 0
     on_cluster: bool = False
     makes: int | None = None
-    """The buffer that the last argument of the task, an "out", allocates."""
+    """The number of the buffer that the last argument allocates; None if there is no "out"."""
     after: list[int] = field(default_factory=list)
     """Earlier tasks that this task waits for, by their index among the tasks of the program."""
 
@@ -305,7 +305,7 @@ def is_apart(view: View, task: Task) -> bool:
 def random_program(seed: int, hazards: str, *, only_inferred: bool = False) -> Program:
     """Return the program of a seed for these hazards.
 
-    ``only_inferred``: no tags that opt out of the order of ``full`` hazards, so that no task needs
-    ``after`` under them.
+    With ``only_inferred``, it uses no tag that opts out of the order under ``full`` hazards, so no
+    task needs ``after``.
     """
     return _Generator(seed, hazards, only_inferred=only_inferred).make()

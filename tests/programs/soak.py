@@ -27,7 +27,9 @@ CHAINS, TASKS_OF_A_SCOPE = 8, 16
 WARM_TASKS = 20_000
 PAGE = os.sysconf("SC_PAGESIZE")
 GROWTH_BYTES = 24 * 2**20
-"""The growth is history of at most 4 MiB for each ring; all other memory exists before."""
+"""The process grows by the history for deadlock reports: at most 4 MiB for each ring. All other
+memory is allocated before the run.
+"""
 
 
 def resident_bytes() -> int:

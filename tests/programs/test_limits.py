@@ -19,14 +19,17 @@ PAGE = os.sysconf("SC_PAGESIZE")
 FAN_IN, FAN_OUT, READERS = 200, 10_000, 65_000
 WINDOW, TIMES_LONGER = 64, 1000
 GROWTH_BYTES = 2 * MIB
-"""36 bytes for each task, far less than any record of a task. The figure includes memory that is
-touched for the first time, and the history for deadlock reports, of at most 4 MiB for each ring.
+"""The limit is 36 bytes for each task, far less than any record of a task. The figure includes
+memory that is touched for the first time, and the history for deadlock reports, of at most 4 MiB
+for each ring.
 """
 SCOPES_OF_ACCUMULATOR = 500
 SLOW_S, SLOW_S_AT_FULL_COUNT = 2.0, 30.0
 PROOF_S = 0.050
 PROOFS, PROOFS_MAX = 5, 100
-"""The fastest attempt counts. More attempts follow while none was fast: the machine may be busy."""
+"""The minimum and maximum number of attempts. Only the fastest counts; more follow while none was
+fast, because the machine may be busy.
+"""
 
 
 @kernel(core="aiv")
@@ -118,7 +121,7 @@ def test_a_writer_waits_for_sixty_five_thousand_readers() -> None:
     assert seen == [3] * READERS
 
 
-def test_more_readers_than_the_pool_takes_are_refused_with_the_number() -> None:
+def test_more_readers_than_the_pool_stores_are_refused_with_the_number() -> None:
     with (
         opened(pto2__dep_pool="1024") as device,
         pytest.raises(CapacityError, match="dependency pool") as caught,

@@ -47,7 +47,7 @@ def test_classes_are_small_and_exceptions_are_needed(checkout):
 
 
 def python_classes(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield name, methods and fields of each class: 0 fields, as Python defines them anywhere."""
+    """Yield name, methods and fields of each class; 0 fields, as Python defines them anywhere."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.ClassDef):
             methods = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -151,13 +151,13 @@ def test_a_command_that_does_not_exist_is_found(line):
     assert understood([words[1:] for words in commands([block])]).returncode != 0
 
 
-def test_the_quickstart_takes_these_commands():
+def test_the_quickstart_accepts_these_commands():
     (taken,) = re.findall(r"^ *(\w+(?: \| \w+)+)\) shift ;;", QUICKSTART.read_text(), re.MULTILINE)
     assert set(taken.split(" | ")) == QUICKSTART_COMMANDS
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page):
+def test_links_have_a_target(page):
     prose = FENCE.sub("", page.read_text())
     for target in LINK.findall(prose):
         if "://" in target or target.startswith(("#", "mailto:")):

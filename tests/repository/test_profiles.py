@@ -32,9 +32,9 @@ def test_each_entry_names_tests_that_exist() -> None:
     ("path", "is_expected"),
     [("a", True), ("a/b.py", True), ("a/c.py", False), ("c/d/e.py", True), ("c/de.py", False)],
 )
-def test_only_files_that_can_hold_tests_to_run_alone_are_collected(path, is_expected) -> None:
+def test_only_files_that_can_contain_tests_to_run_alone_are_collected(path, is_expected) -> None:
     lists = Profiles(alone=frozenset({"a/b.py::test_it", "c/d"}), slow={})
-    assert lists.may_hold_alone(path) == is_expected
+    assert lists.may_contain_alone(path) == is_expected
 
 
 def test_no_entry_is_in_two_lists() -> None:

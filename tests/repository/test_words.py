@@ -42,7 +42,7 @@ def test_no_stand_alone_fences(checkout):
         assert not fence.search(path.read_text()), checkout.name(path)
 
 
-def test_constraints_hold_only_exact_pins(checkout):
+def test_constraints_contain_only_exact_pins(checkout):
     for line in (checkout.root / "constraints.txt").read_text().splitlines():
         if line and not line.startswith("#"):
             assert re.fullmatch(r"[A-Za-z0-9_.-]+==[0-9][0-9a-z.]*", line), line

@@ -17,7 +17,7 @@ from pto_core import TaskArgs, TensorArgType, Worker
 from pto_core.errors import TaskFailedError, UsageError
 
 ADDITIONS = 50
-RUNS_MAX = 100  # attempts, because the driver's own thread may make all calls of a run
+RUNS_MAX = 100  # the number of attempts; the driver's own thread may make all calls of a run
 
 
 def test_a_worker_runs_over_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def arm(monkeypatch: pytest.MonkeyPatch, armed: list[str], name: str) -> None:
 
 # Invariant: An exception of a signal handler during a call of a Python transport is raised at the
 # caller and breaks no connection.
-def test_what_a_signals_handler_raises_in_a_call_is_raised_at_the_caller(
+def test_the_exception_of_a_signal_handler_in_a_call_is_raised_at_the_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half a call would break the connection, so the signal is deferred to the end of the call."""
@@ -127,7 +127,7 @@ def test_what_a_signals_handler_raises_in_a_call_is_raised_at_the_caller(
         signal.signal(signal.SIGINT, old)
 
 
-def test_a_signals_handler_may_use_the_worker(
+def test_a_signal_handler_may_use_the_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The handler of Ctrl-C runs between the calls of the transport, not inside them."""

@@ -21,7 +21,7 @@ MakeWorker = Callable[..., Worker]
 
 @pytest.fixture(params=["native", "reference"])
 def engine(request: pytest.FixtureRequest) -> str:
-    """Each of the two engines."""
+    """Return the name of an engine; each test runs with both engines."""
     return str(request.param)
 
 

@@ -13,7 +13,7 @@ from pto_core import Worker
 
 LIMIT_S = 20
 CHECK_INTERVAL_S = 0.06
-"""A run checks all children if the last run began at least 50 ms before."""
+"""A pause after which the next run checks all children. It must be at least 50 ms."""
 
 
 def child_pids() -> list[int]:

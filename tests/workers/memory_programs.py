@@ -126,7 +126,7 @@ class Programmer:
         return Member([place.number for place in places], tags)
 
 
-def work_at_leisure(args: Any) -> None:
+def work_with_delays(args: Any) -> None:
     """Delay some tasks, so that a missing edge or a buffer freed too early changes the result."""
     if args.scalar(0) % 6 == 0:
         time.sleep(2e-3)

@@ -12,7 +12,7 @@ from pto_core import CallConfig, TensorArgType
 from pto_core.errors import ChildDiedError
 
 DEATHS = 8
-"""A number above the limit of deaths in a row of a child that completes no task."""
+"""More deaths than a child survives that completes no task between them."""
 OUT = TensorArgType.OUTPUT
 
 

@@ -87,7 +87,7 @@ def refused(world: SimpleNamespace, submit: Any, message: str, kind: type = Usag
     still_works(world)
 
 
-def test_what_is_no_handle(world) -> None:
+def test_an_object_that_is_no_handle(world) -> None:
     refused(world, lambda orch: orch.submit_sub(mark), "handle")
     refused(world, lambda orch: orch.submit_sub("mark"), "handle")
     refused(world, lambda orch: orch.submit_sub(None), "handle")
@@ -259,7 +259,7 @@ def test_memory_of_a_chip_that_is_freed_while_tasks_may_use_it(make, tmp_path) -
         worker.free(address)
 
 
-def test_what_cannot_be_waited_for(world, make) -> None:
+def test_an_object_that_is_no_task_handle(world, make) -> None:
     other = make(num_sub_workers=1)
     with other.session() as s:
         foreign = s.submit(copy, other.shared_array(8), other.shared_array(8))
@@ -432,7 +432,7 @@ def test_adding_workers(make) -> None:
         ({"level": 3, "child_mode": None}, "processes of their own"),
     ],
 )
-def test_a_shape_that_cannot_be(settings, message) -> None:
+def test_an_invalid_shape(settings, message) -> None:
     with pytest.raises(UsageError, match=message):
         Worker(**settings)
 
@@ -446,12 +446,12 @@ def test_a_shape_that_cannot_be(settings, message) -> None:
         ({"child_window": 0}, "from 1 to 256"),
     ],
 )
-def test_a_setting_that_cannot_be(settings, message) -> None:
+def test_an_invalid_setting(settings, message) -> None:
     with pytest.raises(ConfigError, match=message):
         Worker(level=3, **settings)
 
 
-def test_what_cannot_be_registered(world) -> None:
+def test_a_callable_that_cannot_be_registered(world) -> None:
     world.worker.init()
     stream = sys.stdout
     with pytest.raises(UsageError, match="cannot be serialised"):
@@ -467,7 +467,7 @@ def test_what_cannot_be_registered(world) -> None:
     still_works(world)
 
 
-def test_hazards_and_timeouts_that_cannot_be(world) -> None:
+def test_invalid_hazards_and_timeouts(world) -> None:
     with pytest.raises(UsageError, match="'raw' or 'full'"):
         world.worker.run(lambda *_: None, hazards="some")
     with pytest.raises(UsageError, match="'raw' or 'full'"):
@@ -493,7 +493,7 @@ def test_two_threads_do_not_run_at_once(world) -> None:
     still_works(world)
 
 
-def test_what_has_retries_and_lies_where_nothing_can_be_saved_is_refused(make) -> None:
+def test_a_task_with_retries_that_changes_private_memory_is_refused(make) -> None:
     worker = make(num_sub_workers=1)
     handle = worker.register(lambda args: None)
     private = np.zeros(1000)
@@ -512,7 +512,7 @@ def test_what_has_retries_and_lies_where_nothing_can_be_saved_is_refused(make) -
     worker.run(graph)
 
 
-def test_what_no_queue_holds_names_the_setting(make) -> None:
+def test_the_error_for_data_larger_than_a_queue_names_the_setting(make) -> None:
     worker = make(num_sub_workers=1, child_queue_bytes=4096)
     handle = worker.register(nothing)
     large = TaskArgs()

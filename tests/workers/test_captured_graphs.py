@@ -135,7 +135,7 @@ def test_a_replay_of_any_graph_has_the_sequential_result(
         steps = program(random.Random(seed), children, failures)
         first[:] = seed
         graph = worker.capture(submits(handle, steps, seed), all_of(first), hazards="full")
-        assert (first == seed).all(), "a capture must not run tasks"
+        assert (first == seed).all(), "the capture ran a task"
         for memory in (first, second, second):
             check_replay(worker, graph, memory, steps, seed)
 
@@ -272,7 +272,7 @@ def test_each_replay_allocates_its_own_buffers(make: Any) -> None:
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         x, y = args.tensors
-        for number in range(40):  # more than fits in the ring at once
+        for number in range(40):  # more buffers than fit in the ring at once
             with orch.scope():
                 between = orch.alloc((100,), DataType.INT64)
                 orch.submit_sub(plus, given((x, IN), (between, INOUT), scalars=(number,)))
@@ -387,7 +387,7 @@ def refusals(worker: Any, handle: Any, row: Any) -> dict[str, Any]:
 
 
 # Invariant: A capture runs no task. It refuses a call that it cannot record, at the call.
-def test_what_cannot_be_captured_is_refused_at_the_call(make: Any) -> None:
+def test_calls_that_cannot_be_captured_are_refused(make: Any) -> None:
     worker = make(num_sub_workers=1)
     handle = worker.register(touch)
     row = worker.shared_array((4,), "int64")

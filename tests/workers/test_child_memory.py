@@ -247,7 +247,7 @@ def test_memory_of_another_chip_is_refused_at_the_submit(chips: Chips) -> None:
     assert chips.worker.statistics()["submitted"] == 0
 
 
-def test_an_address_of_several_chips_asks_for_the_worker(chips: Chips) -> None:
+def test_an_address_on_several_chips_needs_a_pin(chips: Chips) -> None:
     memory = [chips.memory(child) for child in (0, 1)]
     assert memory[0].address == memory[1].address
     only_on_1 = chips.memory(1)

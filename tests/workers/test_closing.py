@@ -36,7 +36,7 @@ def wait_long(args: Any) -> None:
 
 
 class Elsewhere:
-    """Calls a function on a separate thread, and stores its exception."""
+    """A call of a function on a separate thread; stores the exception."""
 
     def __init__(self, act: Callable[[], Any]) -> None:
         self.error: BaseException | None = None

@@ -222,7 +222,7 @@ def test_a_handle_of_another_program_is_refused(make: Any) -> None:
 
 
 leaf_of: list[Any] = []
-"""The handles of the nested Worker in the test below, which its process inherits."""
+"""The handles of the nested Worker in the test below. Its process inherits this global variable."""
 
 
 def submit_leaf(orch: Any, args: Any, config: Any) -> None:

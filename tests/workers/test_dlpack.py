@@ -80,7 +80,7 @@ def test_published_calls_accept_it(make) -> None:
         (Elsewhere(np.zeros(8)), "device|memory"),
     ],
 )
-def test_what_children_cannot_see_is_refused_at_the_submit(make, exporter, message) -> None:
+def test_memory_that_children_cannot_see_is_refused_at_the_submit(make, exporter, message) -> None:
     worker = make(num_sub_workers=1)
     out = worker.shared_array((8,), "float64")
     with worker.session() as s:

@@ -129,7 +129,7 @@ def test_a_failure_poisons_along_explicit_edges(make) -> None:
     assert (rows[1] == 0).all()
 
 
-def test_what_cannot_be_waited_for_is_refused_before_the_submit(make) -> None:
+def test_invalid_dependencies_are_refused_before_the_submit(make) -> None:
     worker, rows, handle = started(make)
     with worker.session() as s:
         earlier = s.submit(one_more, rows[0], rows[2])

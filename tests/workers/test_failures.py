@@ -142,7 +142,7 @@ def test_the_first_failure_is_raised_and_the_others_are_attached(make) -> None:
     still_works(worker)
 
 
-def test_what_a_graph_raises_is_raised_and_what_was_not_sent_does_not_run(make) -> None:
+def test_the_exception_of_a_graph_is_raised_and_unsent_tasks_do_not_run(make) -> None:
     worker = make(num_sub_workers=1)
     rows = worker.shared_array((2, 8))
     handles: list[Any] = []
@@ -164,7 +164,7 @@ def test_what_a_graph_raises_is_raised_and_what_was_not_sent_does_not_run(make) 
 def test_a_child_that_dies_is_named_and_replaced(
     make, task_, signal_, code, message, policy
 ) -> None:
-    """Check the error and its delay, which is that of the fastest attempt on a busy machine."""
+    """Check the error and its delay. Only the fastest attempt counts: the machine may be busy."""
     took_s = []
     for _ in range(3):
         worker = make(num_sub_workers=2, on_worker_death=policy)
@@ -199,7 +199,7 @@ def seconds_of_a_death(worker: Any, task_: Any, how: tuple[Any, Any], message: s
 
 
 def test_a_hung_child_is_ended_at_its_deadline(make) -> None:
-    """No attempt may end too early. A busy machine may delay all but the fastest."""
+    """No attempt may end too early, and one must end in time; the machine may be busy."""
     took_s = []
     for _ in range(3):
         worker = make(num_sub_workers=2)
@@ -343,7 +343,7 @@ def test_a_child_that_is_killed_while_idle_is_replaced(make) -> None:
 
 
 @pytest.mark.parametrize("killed", [1, 2])
-def test_a_run_after_a_pause_fails_for_no_child_that_died_in_it(make, killed) -> None:
+def test_a_run_does_not_fail_for_a_child_that_died_before_it(make, killed) -> None:
     worker = make(num_sub_workers=2)
     still_works(worker)
     for child in psutil.Process().children()[:killed]:
@@ -394,7 +394,7 @@ def wait_until_dead(pid: int) -> None:
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
-def test_a_child_that_dies_again_and_again_is_given_up(make) -> None:
+def test_a_child_that_dies_repeatedly_is_no_longer_restarted(make) -> None:
     worker = make(num_sub_workers=1)
     out = worker.shared_array((20, 8))
     with pytest.raises(ChildDiedError) as caught, worker.session() as s:  # noqa: PT012

@@ -215,7 +215,7 @@ def test_a_time_limit_that_passes_meanwhile_does_not_hide_the_death(
     assert str(program.pids[FENCED]) in str(caught.value)
 
 
-def test_a_fence_that_raises_gives_the_child_up(
+def test_a_child_whose_fence_raises_is_not_restarted(
     fenced: MakeFenced, fence: Fence, pipe: tuple[int, int]
 ) -> None:
     worker = fenced()

@@ -83,7 +83,7 @@ def test_forked_children_have_the_mappings_from_before_the_start(make, way: Way)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_was_mapped_after_the_start_is_refused_at_the_submit(make, way: Way) -> None:
+def test_memory_mapped_after_the_start_is_refused_at_the_submit(make, way: Way) -> None:
     worker = make(num_sub_workers=1)
     handle = worker.register(fill)
     worker.init()

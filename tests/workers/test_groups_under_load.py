@@ -184,7 +184,7 @@ def rest(args: Any) -> None:
     time.sleep(5e-3)
 
 
-def test_a_parent_whose_groups_wait_rests_meanwhile(make) -> None:
+def test_a_parent_whose_groups_wait_uses_little_processor_time(make) -> None:
     """The processor time of the parent must be close to zero; a busy machine does not increase it.
 
     A parent that spins would use as much processor time as the machine allows.

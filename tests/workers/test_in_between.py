@@ -63,7 +63,7 @@ def submits_while_its_run_ends(worker: Worker) -> bool:
     try:
         with worker.session() as session:
             session.submit(add_when, told, x, retries=1)
-            submitting.start()  # it waits until the first task's snapshot is released
+            submitting.start()  # its submit waits for the first snapshot's release
             await_blocked(submitting.native_id)
             sys.setswitchinterval(SOON_S)
             told[0] = 1
@@ -101,7 +101,9 @@ def submit_block_dim(pod: Worker, orch: Any, row: Any, value: int) -> Any:
     return orch.submit_next_level(handle, args, CallConfig(block_dim=value))
 
 
-def test_a_configuration_that_two_threads_bring_at_once_is_theirs(hosts, monkeypatch) -> None:
+def test_a_configuration_that_two_threads_send_at_once_reaches_the_child(
+    hosts, monkeypatch
+) -> None:
     rows = hosts.shared_array((2, 1), "int64")
     begun, gone = threading.Event(), threading.Event()
     dumps = pickle.dumps
@@ -129,7 +131,7 @@ def test_a_configuration_that_two_threads_bring_at_once_is_theirs(hosts, monkeyp
     assert rows.tolist() == [[5], [5]]
 
 
-def test_a_configuration_that_was_not_brought_is_brought_next_time(hosts, monkeypatch) -> None:
+def test_a_configuration_that_was_not_sent_is_sent_with_the_next_submit(hosts, monkeypatch) -> None:
     rows = hosts.shared_array((2, 1), "int64")
     dumps = pickle.dumps
     refused: list[Any] = []

@@ -73,7 +73,7 @@ def interrupt_once(monkeypatch: pytest.MonkeyPatch, kind: str) -> list[bool]:
         "RunEnd",
     ],
 )
-def test_an_interrupt_inside_an_event_is_raised_behind_it(make, monkeypatch, kind) -> None:
+def test_an_interrupt_inside_an_event_is_raised_after_the_event(make, monkeypatch, kind) -> None:
     worker = make(num_sub_workers=1)
     worker.init()
     rows = worker.shared_array((20, 8))
@@ -88,7 +88,7 @@ def test_an_interrupt_inside_an_event_is_raised_behind_it(make, monkeypatch, kin
 
 
 @pytest.mark.parametrize("engine", ["reference"])
-def test_what_a_task_reads_stays_where_its_submit_is_interrupted(make, monkeypatch) -> None:
+def test_an_array_of_a_task_lives_on_after_its_submit_was_interrupted(make, monkeypatch) -> None:
     """The submit has the only reference to the array. Without a reference, its memory is zeroed."""
     worker = make(num_sub_workers=1)
     worker.register(copy)
@@ -118,7 +118,7 @@ def test_an_interrupt_in_a_policy_cancels_the_run(make) -> None:
     worker.init()
     rows = worker.shared_array((20, 8))
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012
-        while not went_on:  # repeat, as the driver's own thread may call the policy first
+        while not went_on:  # repeat: the driver's own thread may call the policy first
             one_run(worker, rows)
     rows[:] = 0
     one_run(worker, rows)

@@ -56,7 +56,7 @@ def interrupted_in(worker: Any, body: Any) -> float:
             with worker.session() as s:
                 another = body(s)
                 if another is not None:
-                    after.callback(another.join)  # so that the signal arrives in this call
+                    after.callback(another.join)  # the signal must arrive before this block ends
                 began = time.monotonic()
                 raise KeyboardInterrupt
         finally:
@@ -67,7 +67,7 @@ def interrupted_in(worker: Any, body: Any) -> float:
 def test_an_interrupt_in_the_block_waits_briefly_for_running_tasks(make) -> None:
     worker = make(num_sub_workers=1)
     rows = worker.shared_array((2, 8))
-    worker.register(write)  # now, because a child that hangs receives no callable
+    worker.register(write)  # register it now: a child that hangs receives no callable
 
     def submit(s: Any) -> None:
         s.submit(hang, rows[0])
@@ -79,7 +79,7 @@ def test_an_interrupt_in_the_block_waits_briefly_for_running_tasks(make) -> None
     still_works(worker)
 
 
-def test_another_interrupt_cuts_that_time_short(make) -> None:
+def test_another_interrupt_ends_that_wait(make) -> None:
     """Only the fastest of several attempts is checked, because a machine may be busy."""
     worker = make(num_sub_workers=4, on_worker_death="reroute")
     out = worker.shared_array(8)
@@ -173,7 +173,7 @@ def test_an_interrupt_while_an_exit_is_detected_loses_no_exit(make, monkeypatch)
     still_works(worker)
 
 
-def test_a_run_inside_another_is_refused_and_leaves_that_one_alone(make) -> None:
+def test_a_nested_run_is_refused_and_the_open_run_continues(make) -> None:
     worker = make(num_sub_workers=1)
     out = worker.shared_array(8)
     with worker.session() as s:

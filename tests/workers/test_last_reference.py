@@ -65,8 +65,8 @@ print(is_mapped(), threads())
 # reference, on any thread.
 @pytest.mark.parametrize("run", ["ended", "open"])
 @pytest.mark.parametrize("reference", ["held", "free"])
-def test_an_instance_travels_with_its_class(engine, run, reference) -> None:
-    """``held``: the driver's own thread owns the last reference, during a poll."""
+def test_a_worker_that_is_not_closed_ends_with_its_last_reference(engine, run, reference) -> None:
+    """The reference is ``held`` if the driver's own thread owns the last one, during a poll."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, engine, run, reference],
         capture_output=True,

@@ -78,7 +78,7 @@ def test_a_graph_function_reaches_hosts_that_run(make, monkeypatch) -> None:
 
 
 class Once:
-    """Can be unpickled only by the first child that tries."""
+    """An object that can be unpickled only by the first child that tries."""
 
     def __init__(self, mark: Path) -> None:
         self._mark = mark
@@ -94,7 +94,7 @@ def once(mark: Path) -> Any:
     return bump
 
 
-def test_what_one_of_two_children_refuses_the_other_one_forgets(
+def test_a_callable_that_one_child_refuses_is_removed_from_the_other(
     make, tmp_path, monkeypatch
 ) -> None:
     worker = make(num_sub_workers=2)

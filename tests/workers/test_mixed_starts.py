@@ -84,7 +84,7 @@ def test_callables_that_only_forked_children_have_run_there(mixed: MakeMixed) ->
 
 
 # Invariant: Memory that only forked children have is accepted for a task that runs on one of them.
-def test_inherited_memory_goes_to_forked_children_only(mixed: MakeMixed) -> None:
+def test_only_tasks_on_forked_children_may_use_inherited_memory(mixed: MakeMixed) -> None:
     worker = mixed()
     memory = mmap.mmap(-1, mmap.PAGESIZE)
     row = np.frombuffer(memory, np.int64)[:3]

@@ -19,7 +19,7 @@ def who(out: Out) -> None:
 
 
 @task
-def who_waits(gate: In, out: Out) -> None:
+def report_and_wait(gate: In, out: Out) -> None:
     """Report the process of this task at once, and wait until the gate opens."""
     out[:] = os.getpid()
     deadline = time.monotonic() + PATIENCE_S
@@ -52,7 +52,7 @@ def test_a_pin_names_the_child(make) -> None:
     assert len(set(found)) == CHILDREN
 
 
-def test_a_policy_picks_among_those_with_room(make) -> None:
+def test_a_policy_picks_among_children_with_free_space(make) -> None:
     asked: list[tuple[list[tuple[int, int]], int]] = []
 
     def policy(candidates: Sequence[tuple[int, int]], preferred: int) -> int:
@@ -61,17 +61,17 @@ def test_a_policy_picks_among_those_with_room(make) -> None:
 
     worker = make(num_sub_workers=CHILDREN, policy=policy, child_window=2)
     known = pids(worker)
-    assert asked == [], "no policy call is needed for pins"
+    assert asked == [], "the policy was called for a pinned task"
     gate, out = worker.shared_array((1,), "int64"), worker.shared_array((40,), "int64")
     with worker.session() as s:
         for index in range(6):
-            s.submit(who_waits, gate, out[index : index + 1])
+            s.submit(report_and_wait, gate, out[index : index + 1])
         for index in range(6, 40):
             s.submit(who, out[index : index + 1])
         await_all(out[0:6:2])
         gate[0] = 1
     used = [known.index(pid) for pid in out]
-    assert used[:6] == [2, 2, 1, 1, 0, 0], "each choice must hold until the child's window is full"
+    assert used[:6] == [2, 2, 1, 1, 0, 0], "the policy's choices were not followed"
     for candidates, _ in asked:
         numbers = [child for child, _ in candidates]
         assert numbers == sorted(set(numbers))
@@ -89,7 +89,7 @@ def test_a_policy_receives_the_child_of_the_last_producer(make) -> None:
     known = pids(worker)
     gate, out = worker.shared_array((2, 1), "int64")
     with worker.session() as s:
-        s.submit(who_waits, gate, out, worker=2)
+        s.submit(report_and_wait, gate, out, worker=2)
         # the tensor only adds an edge, so this task is not sent before its producer has ended
         s.submit(who, out)
         gate[0] = 1
@@ -103,12 +103,12 @@ def test_a_hint_is_followed_if_the_child_has_free_space_and_delays_nothing(make)
     gate, out = worker.shared_array((1,), "int64"), worker.shared_array((3,), "int64")
     with worker.session() as s:
         for index in range(3):
-            s.submit(who_waits, gate, out[index : index + 1], worker=1, hint=True)
+            s.submit(report_and_wait, gate, out[index : index + 1], worker=1, hint=True)
         await_all(out)
         gate[0] = 1
     assert known.index(out[0]) == 1
     assert {known.index(pid) for pid in out[1:]} == {0, 2}, (
-        "idle children must run what does not fit in the window"
+        "the other tasks did not run on the idle children"
     )
     with worker.session() as s:
         for index in range(3):

@@ -119,7 +119,7 @@ def test_a_native_method_is_as_published(kind: str, name: str, text: str) -> Non
 
 
 @pytest.mark.parametrize("name", WITH_HINT)
-def test_what_python_shows_of_a_native_submit_is_what_the_stub_says(name: str) -> None:
+def test_the_python_signature_of_a_native_submit_is_that_of_the_stub(name: str) -> None:
     shown = inspect.signature(getattr(pto_core.Orchestrator, name))
     bare = [
         p.replace(kind=p.POSITIONAL_OR_KEYWORD) if p.name == "self" else p
@@ -167,7 +167,7 @@ def copy(x: In, out: Out) -> None:
     out[:] = x
 
 
-def test_hints_are_taken_for_a_task_and_for_a_group(make) -> None:
+def test_hints_are_accepted_for_a_task_and_for_a_group(make) -> None:
     worker = make(num_sub_workers=2)
     x, one, two = (worker.shared_array(4) for _ in range(3))
     x[:] = 5

@@ -28,7 +28,7 @@ def read(args: Any) -> None:
     args.tensor(0).sum()
 
 
-def tell_and_wait(args: Any) -> None:
+def signal_and_wait(args: Any) -> None:
     """Set the first flag, and wait until the second flag is set."""
     flags = args.tensor(0)
     flags[0] = 1
@@ -59,7 +59,7 @@ def check_goes_on(worker: Any, handle: Any) -> None:
 @pytest.mark.parametrize(
     ("error", "times", "nbytes"), [(DeadlockError, 100, 1000), (CapacityError, 1, 1 << 20)]
 )
-def test_a_replay_that_stops_inside_a_scope_says_why(
+def test_a_replay_that_stops_inside_a_scope_states_the_reason(
     make: Any, error: type[PtoError], times: int, nbytes: int
 ) -> None:
     worker = make(num_sub_workers=1, heap_ring_size=1 << 14)
@@ -99,7 +99,7 @@ def test_an_open_scope_at_the_end_of_a_graph_is_an_error_and_the_run_ends(make: 
     check_goes_on(worker, handle)
 
 
-def test_what_a_replay_would_save_must_be_shared(make: Any) -> None:
+def test_memory_that_a_replay_saves_must_be_shared(make: Any) -> None:
     worker = make(num_sub_workers=1)
     handle = worker.register(touch)
     row, own = worker.shared_array((4,), "int64"), np.zeros(4, "int64")
@@ -131,14 +131,14 @@ def test_memory_that_encloses_an_argument_is_not_captured(make: Any) -> None:
 def replaying(make: Any) -> Iterator[tuple[Any, Any, Any]]:
     """Provide a Worker in the middle of a replay's submits, the orchestrator, and a handle."""
     worker = make(num_sub_workers=1, heap_ring_size=1 << 14)
-    gate, handle = worker.register(tell_and_wait), worker.register(touch)
+    gate, handle = worker.register(signal_and_wait), worker.register(touch)
     flags = worker.shared_array((2,), "int64")
 
     orchestrators: list[Any] = []
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         orchestrators.append(orch)
-        for _ in range(8):  # more than the ring holds at a time
+        for _ in range(8):  # more buffers than fit in the ring at once
             with orch.scope():
                 made = orch.alloc((4000,), "int8")
                 orch.submit_sub(gate, given((args.tensors[0], INOUT), (made, IN)))
@@ -176,7 +176,7 @@ def test_no_other_call_adds_to_a_run_during_a_replay(replaying: Any) -> None:
             submit()
 
 
-def test_a_replay_that_comes_second_leaves_the_run_of_another_thread_alone(
+def test_a_second_replay_does_not_affect_the_run_of_another_thread(
     make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = make(num_sub_workers=1)
@@ -242,7 +242,7 @@ def test_a_buffer_of_a_capture_is_refused_to_many_tasks_of_a_run(make: Any) -> N
     check_goes_on(worker, handle)
 
 
-def test_a_captured_graph_holds_each_array_once(make: Any) -> None:
+def test_a_captured_graph_references_each_array_once(make: Any) -> None:
     worker = make(num_sub_workers=1)
     handle = worker.register(read)
     rows = [worker.shared_array((4,), "int64") for _ in range(2)]

@@ -88,13 +88,13 @@ def test_a_hint_is_replayed_and_delays_nothing(make: Any) -> None:
     for _ in range(3):
         found[:] = 0
         worker.replay(captured, given((found, INOUT)))
-        assert known.index(found[0]) == 1, "child 1 had free space for the first task"
+        assert known.index(found[0]) == 1, "the first task did not run on child 1"
         assert {known.index(pid) for pid in found[1:]} == {0, 2}, (
-            "child 1 had no free space for the others"
+            "the other tasks did not run on the other children"
         )
 
 
-def test_the_wishes_of_a_group_are_replayed(make: Any) -> None:
+def test_the_hints_of_a_group_are_replayed(make: Any) -> None:
     worker = make(num_sub_workers=CHILDREN)
     known, handle = pids(worker), worker.register(tell_process)
     found = worker.shared_array((2, 1), "int64")
@@ -129,7 +129,7 @@ def test_the_policy_chooses_in_a_replay(make: Any) -> None:
             orch.submit_sub(handle, given((args.tensors[0], INOUT)))
 
     captured = worker.capture(graph, given((found, INOUT)))
-    assert asked == [], "no policy call is needed for pins or a capture"
+    assert asked == [], "the policy was called for a pinned task or a capture"
     for replays in range(1, 4):
         found[:] = 0
         worker.replay(captured, given((found, INOUT)))

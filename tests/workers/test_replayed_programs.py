@@ -14,7 +14,7 @@ from memory_programs import (
     Programmer,
     sequential,
     submits,
-    work_at_leisure,
+    work_with_delays,
 )
 from sequential_programs import INOUT, WORDS
 from task_arguments import given
@@ -44,7 +44,7 @@ def begin(rows: Any, seed: int) -> Any:
 @pytest.mark.parametrize("hazards", ["raw", "full"])
 def test_a_replay_writes_the_same_bytes_as_a_run(make: Any, hazards: str, seeds: list[int]) -> None:
     worker = make(num_sub_workers=CHILDREN, child_window=16, heap_ring_size=RING_BYTES)
-    handle = worker.register(work_at_leisure)
+    handle = worker.register(work_with_delays)
     sets = [worker.shared_array((ARGUMENTS, WORDS), "int64") for _ in range(2)]
     constants = worker.shared_array((CONSTANTS, WORDS), "int64")
     for seed in seeds:

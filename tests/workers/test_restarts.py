@@ -93,7 +93,7 @@ def test_answers_deadlines_and_deaths_are_seen_while_a_child_starts(make, gate) 
     with pytest.raises(ChildHungError), worker.session() as s:
         s.submit(hang, out, timeout_s=0.1)
     assert worker.statistics()["deaths"] == 2
-    assert worker.statistics()["restarts"] == 0, "both new children must wait at the gate"
+    assert worker.statistics()["restarts"] == 0, "a new child did not wait at the gate"
     entrance.let_in(2)
     assert await_count(worker, "restarts", 2) == 2
     still_works(worker)
@@ -111,7 +111,7 @@ def test_a_child_that_is_killed_during_its_start_is_restarted(make, gate) -> Non
     assert await_count(worker, "restarts", 1) == 1
 
 
-def test_a_child_that_never_becomes_ready_is_given_up_with_its_error(make, gate) -> None:
+def test_a_child_that_never_becomes_ready_is_no_longer_restarted(make, gate) -> None:
     worker = make(num_sub_workers=1)
     out = worker.shared_array(8)
     worker.init()
@@ -136,7 +136,7 @@ def kill_starting(worker: Any) -> None:
 
 
 @pytest.mark.parametrize("fault", ["is too slow", "raises"])
-def test_a_child_that_fails_to_start_is_given_up_at_once(make, gate, monkeypatch, fault) -> None:
+def test_a_child_that_fails_to_start_is_not_started_again(make, gate, monkeypatch, fault) -> None:
     worker = make(num_sub_workers=1, child_start_timeout_s=3)
     out = worker.shared_array(8)
     worker.init()
@@ -224,7 +224,7 @@ def test_closing_kills_a_child_that_is_starting_at_once(make, gate, monkeypatch)
     check_children(worker)
     worker.close()
     (child,) = started
-    assert child.exit.signal == signal.SIGKILL, "a child that starts must be killed at once"
+    assert child.exit.signal == signal.SIGKILL, "the starting child was not killed at once"
 
 
 @pytest.mark.parametrize("is_noticed", [True, False])
@@ -264,10 +264,10 @@ def test_each_exit_is_reported_once_also_after_an_error(make, monkeypatch) -> No
     still_works(worker)
 
 
-def test_neither_a_child_nor_one_in_its_place_has_a_pipe_of_its_parent(make) -> None:
+def test_neither_a_child_nor_its_replacement_has_a_pipe_of_its_parent(make) -> None:
     worker = make(num_sub_workers=1)
     before = pipes(os.getpid())
-    still_works(worker)  # the child has closed its start-up pipe
+    still_works(worker)  # this shows that the child has closed its start-up pipe
     found = [pipes(*child_pids()) - before]
     kill(*child_pids())
     assert await_count(worker, "restarts", 1) == 1

@@ -163,7 +163,7 @@ def test_progress_ends_with_everything_done(make) -> None:
     assert seen[-1] == Progress(20, 20, 0, is_over=True)
 
 
-def test_what_is_declared_in_cannot_be_written(make) -> None:
+def test_an_array_declared_in_cannot_be_written(make) -> None:
     worker = make(num_sub_workers=1)
     x = worker.shared_array(4)
     with pytest.raises(TaskFailedError, match="read-only"), worker.session() as s:

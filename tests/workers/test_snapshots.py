@@ -33,7 +33,7 @@ def bump_slowly(args: Any) -> None:
 
 
 @pytest.mark.parametrize("children", [1, 3])
-def test_a_submit_waits_for_room_and_no_longer(make, children) -> None:
+def test_a_submit_waits_only_until_snapshots_have_free_space(make, children) -> None:
     worker = make(num_sub_workers=children, snapshot_limit=KEPT_ROWS * ROW_BYTES)
     rows = worker.shared_array((ROWS, WORDS), "int64")
     handle = worker.register(bump_slowly)
@@ -75,12 +75,12 @@ def test_frames_that_have_not_begun_use_the_window_until_a_death(make) -> None:
             orch.submit_sub(handle, inout(row, number), retries=1)
 
     worker.run(graph)
-    assert (rows == 1).all(), "each row must be incremented once, despite the deaths"
+    assert (rows == 1).all(), "a row was not incremented exactly once"
     assert died.sum() == ROWS // 16
     assert worker.statistics()["snapshot_peak_bytes"] <= KEPT_ROWS * ROW_BYTES
 
 
-def test_what_fails_for_good_gives_its_room_back(make) -> None:
+def test_a_task_without_retries_left_releases_its_snapshot(make) -> None:
     worker = make(num_sub_workers=1, snapshot_limit=KEPT_ROWS * ROW_BYTES)
     rows = worker.shared_array((KEPT_ROWS, WORDS), "int64")
 
@@ -103,7 +103,7 @@ def test_what_fails_for_good_gives_its_room_back(make) -> None:
     assert worker.statistics()["snapshot_bytes"] == 0
 
 
-def test_what_never_fits_is_refused_with_the_numbers_while_the_room_is_full(make) -> None:
+def test_a_snapshot_above_the_limit_is_refused_with_the_numbers(make) -> None:
     worker = make(num_sub_workers=1, snapshot_limit=KEPT_ROWS * ROW_BYTES)
     rows = worker.shared_array((ROWS, WORDS), "int64")
     handle = worker.register(bump_slowly)

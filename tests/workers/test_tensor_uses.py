@@ -1,4 +1,4 @@
-"""Children that request the uses of tensors receive them; frames of others contain zeros."""
+"""Children that request the uses of tensors receive them; other children receive zeros."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def mixed(make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MakeMixed:
 
 
 def uses(child: int) -> list[list[int]]:
-    """Return the uses in each task frame of a child; require that all other bytes are zero."""
+    """Return the tensor uses in each task frame of a child; require that all other bytes are 0."""
     pads = [pads_of(frame) for frame in recorded.get(PATHS[child], [])]
     assert all(pad[1:] == bytes(5) for frame in pads for pad in frame)
     return [[pad[0] for pad in frame] for frame in pads]
@@ -171,7 +171,7 @@ def test_a_task_that_runs_again_on_another_child(mixed: MakeMixed, first: int) -
     assert uses(PLAIN) == [[0, 0]]
 
 
-def test_a_worker_whose_children_do_not_ask_sends_zeros(
+def test_a_worker_whose_children_do_not_request_uses_sends_zeros(
     make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     recording_transport.install(tmp_path)

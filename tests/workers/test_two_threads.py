@@ -23,7 +23,7 @@ from pto_core.errors import UsageError, WorkerClosedError
 
 SOON_S = 60.0
 SAMPLES = 30
-"""The number of samples of a thread: a call that waits for a child is awake in one of them."""
+"""The number of samples of a thread. A call that waits for a child is awake in some of them."""
 CHILDREN = 2
 
 

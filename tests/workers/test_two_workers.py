@@ -54,7 +54,7 @@ def children_of(worker: Worker, count: int) -> list[int]:
     return [int(pid) for pid in found]
 
 
-def test_a_failure_of_one_in_the_middle_of_a_run_of_the_other(make) -> None:
+def test_a_failure_of_one_worker_during_a_run_of_the_other(make) -> None:
     ours, others = make(num_sub_workers=2), make(num_sub_workers=2)
     array, out = others.shared_array((8,), "int64"), ours.shared_array((8,), "int64")
     with others.session() as s:
@@ -108,7 +108,7 @@ def test_the_end_of_one_worker_does_not_affect_the_other(make) -> None:
     assert children_of(second, 1) == [kept]
 
 
-def test_what_was_started_in_between_outlives_what_was_started_first(make) -> None:
+def test_children_of_a_later_worker_outlive_those_of_an_earlier_one(make) -> None:
     first = make(num_sub_workers=2)
     before = children_of(first, 2)
     second = make(num_sub_workers=2)

@@ -58,7 +58,7 @@ def hold_and_fail(entrance: int, out: Out) -> None:
     raise ValueError("held for nothing")
 
 
-def test_who_waits_for_a_task_that_is_held_back_comes_back_in_time(make, gate) -> None:
+def test_a_wait_for_a_blocked_task_ends_at_its_timeout(make, gate) -> None:
     worker = make(num_sub_workers=1)
     row = worker.shared_array(8)
     with worker.session() as s, gate:
@@ -89,10 +89,8 @@ def test_a_failure_is_no_timeout(make, gate) -> None:
 
 
 @pytest.mark.parametrize("has_edge", [True, False])
-def test_an_edge_that_no_tensor_shows_holds_a_task_on_another_child(
-    make, gate, other_gate, has_edge
-) -> None:
-    """Without the edge, the other child runs the task at once; this shows that the edge matters."""
+def test_an_explicit_edge_delays_a_task_on_another_child(make, gate, other_gate, has_edge) -> None:
+    """Without the edge, the other child runs the task at once, so only the edge can delay it."""
     worker = make(num_sub_workers=2, child_window=1)
     rows = worker.shared_array((3, 8))
 

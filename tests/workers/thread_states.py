@@ -7,7 +7,7 @@ from pathlib import Path
 
 LIMIT_S = 20
 SAMPLES = 5
-"""The number of samples: a thread that only waits for the GIL is awake in one of them."""
+"""The number of samples. A thread that only waits for the GIL is awake in some of them."""
 
 
 def await_blocked(native_id: int | None, samples: int = SAMPLES) -> None:

@@ -122,7 +122,7 @@ def test_a_function_without_an_import_path_travels_by_code() -> None:
     assert chip.delivery.materialise().function(None) == 4
 
 
-def test_what_cannot_be_serialised_is_named() -> None:
+def test_an_object_that_cannot_be_serialised_is_named() -> None:
     stream = sys.stdout
     with pytest.raises(UsageError, match=r"<lambda> cannot be serialised: .*before init\(\)"):
         identity(lambda: stream, serialise=True, inherits=True)
@@ -171,7 +171,7 @@ def test_the_name_of_the_main_module_does_not_matter(
     ],
 )
 @pytest.mark.parametrize("serialise", [False, True])
-def test_what_cannot_run_is_refused(target: object, message: str, serialise: bool) -> None:
+def test_objects_that_cannot_run_are_refused(target: object, message: str, serialise: bool) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         identity(target, serialise=serialise, inherits=True)
 

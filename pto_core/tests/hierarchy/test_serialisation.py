@@ -176,7 +176,7 @@ def test_objects_of_other_modules_cannot_be_imported_by_a_permitted_name(name: s
     assert materialised(deliveries)(4) == 24  # the next delivery is used, because it is permitted
 
 
-def test_what_does_not_pickle_is_refused() -> None:
+def test_objects_that_do_not_pickle_are_refused() -> None:
     stream = sys.stdout
     with pytest.raises(TypeError):
         serialised(lambda: stream.fileno())

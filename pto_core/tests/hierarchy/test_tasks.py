@@ -122,7 +122,7 @@ def test_a_task_can_be_called_here() -> None:
         (numbers, [2**63], r"is 9223372036854775808, which does not fit 64 bits"),
     ],
 )
-def test_what_does_not_fit_the_signature_is_refused(
+def test_arguments_that_do_not_fit_the_signature_are_refused(
     submitted: Task, values: list[Any], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):

@@ -95,6 +95,6 @@ def test_the_graph_needs_a_prefix_and_is_built() -> None:
     )
 
 
-def test_what_is_packed_can_be_read_again() -> None:
+def test_packed_configurations_can_be_unpacked() -> None:
     config = CallConfig(block_dim=3, aicpu_thread_num=2, output_prefix="out/é")
     assert CallConfig.unpack(config.pack()) == config

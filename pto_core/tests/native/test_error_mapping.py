@@ -61,7 +61,7 @@ def test_class_and_fields(name: str) -> None:
         assert (error.value, error.limit) == (3, 5)
 
 
-def test_what_does_not_apply_is_none() -> None:
+def test_fields_that_do_not_apply_are_none() -> None:
     error = from_status(8, "add failed", kernel="add")
     assert error.message == "add failed"
     assert (error.task, error.core, error.func_id) == (None, None, None)

@@ -41,8 +41,8 @@ constexpr bool breaks(Defect defect) {
   return defect == Defect::PTO_BREAK;
 }
 
-// The defect shows in this dispatch of a run, or in this run of a device: so late that a few short
-// runs are correct.
+// The defect shows in this dispatch of each run, or in this run of each device. A few short runs
+// end before that.
 constexpr int kUnluckyDispatch = 250;
 constexpr int kUnluckyRun = 40;
 

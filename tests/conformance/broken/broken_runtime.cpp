@@ -24,7 +24,7 @@ constexpr bool breaks(Defect defect) {
   return defect == Defect::PTO_BREAK;
 }
 
-// The defect shows at this edge or task of a run: so late that small graphs are correct.
+// The defect shows at this edge or task of each run. Small graphs do not reach it.
 constexpr int kUnluckyEdge = 5000;
 constexpr int kUnluckyTask = 100'000;
 

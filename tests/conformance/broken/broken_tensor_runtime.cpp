@@ -22,7 +22,7 @@ constexpr bool breaks(Defect defect) {
   return defect == Defect::PTO_BREAK;
 }
 
-// the defect hits one in so many of the tensors that are only read
+// the defect affects each fifth tensor that is only read
 constexpr int kUnluckyReads = 5;
 
 const pto_runtime_api* working = nullptr;

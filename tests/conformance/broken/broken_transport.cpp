@@ -83,13 +83,13 @@ struct Child {
   pto_connection connection;
   pto_child_end* end;
   uint64_t answered = 0;
-  bool is_held = false;  // a failure waits for the next answer
+  bool is_held = false;  // a failure is held back until the next answer
   pto_answer held{};
   std::vector<char> data{};
 };
 
 int opened = 0;
-// frames that are submitted and not taken, if both ends are in one process
+// frames that were submitted and not received, if both ends are in one process
 uint32_t on_their_way = 0;
 Parent* newest = nullptr;
 
@@ -211,7 +211,7 @@ pto_child_end* open_child(const pto_connection* connection) {
   return reinterpret_cast<pto_child_end*>(new Child{*connection, working().open_child(&wide)});
 }
 
-// Acts like a transport that does not check the submitted count: uses it as an offset.
+// Uses the submitted count as an offset, like a transport that does not check it.
 void follow(const Child& from) {
   uint64_t submitted;
   std::memcpy(&submitted, from.connection.memory, sizeof submitted);
