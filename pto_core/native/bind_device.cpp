@@ -116,8 +116,11 @@ void bind_device(nb::module_& module) {
       .def_prop_ro("is_open", &Device::is_open, "Whether the device is open in this process.")
       .def_prop_ro("is_lost", &Device::is_lost,
                    "Whether the device is lost, because a kernel did not return.")
-      .def_prop_ro("has_tensors", &Device::has_tensors,
-                   "Whether its runtime derives dependencies from the reads and writes of tasks.")
+      .def_prop_ro(
+          "has_tensors", [](const Device& device) { return device.has(PTO_RUNTIME_TENSORS); },
+          "Whether its runtime derives dependencies from the reads and writes of tasks.")
+      .def_prop_ro("is_planning_missing", &Device::is_planning_missing,
+                   "Whether the device prevents its runtime from finding sufficient sizes.")
       .def_prop_ro("blocks", &Device::blocks, "The number of core blocks.");
   bind_use(bound);
   bind_loading(bound);

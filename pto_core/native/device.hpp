@@ -100,7 +100,7 @@ class Device {
     return call.block_dim > 0 ? static_cast<uint32_t>(call.block_dim) : blocks();
   }
   size_t max_task_arguments() const { return max_task_arguments_; }
-  bool has_tensors() const { return has(PTO_RUNTIME_TENSORS); }
+  bool is_planning_missing() const { return has(PTO_RUNTIME_PLANNING) && shape_.has_planning == 0; }
   bool has(uint32_t capability) const { return (runtime_api_->capabilities & capability) != 0; }
   bool orchestrates_on_host() const {
     return (runtime_api_->capabilities & PTO_RUNTIME_HOST_ORCHESTRATION) != 0;

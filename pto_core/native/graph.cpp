@@ -194,7 +194,7 @@ void Graph::add_successor(nb::handle from, nb::handle to) {
 void Graph::publish(nb::handle task) {
   Device& device = run().device();
   const int64_t id = task_id(task, "the task to publish");
-  if (!device.has(PTO_RUNTIME_PUBLISH) && device.has_tensors())
+  if (!device.has(PTO_RUNTIME_PUBLISH) && device.has(PTO_RUNTIME_TENSORS))
     require(PTO_RUNTIME_PUBLISH, "rt.publish", "a submitted task is published at once");
   const pto_status status =
       device.handing_over([&] { return device.runtime_api()->publish(device.runtime(), id); });

@@ -129,7 +129,7 @@ bool find_signature(const LoadedKernel& kernel, const pto_payload* payload,
   *found = payload->cookie != 0 && run && run->graph() ? run->graph()->signature(payload->cookie)
                                                        : nullptr;
   if (*found) return true;
-  if (kernel.device->has_tensors()) {
+  if (kernel.device->has(PTO_RUNTIME_TENSORS)) {
     *found = run && run->graph() ? nullptr : &kernel.scalars;
     return true;
   }

@@ -63,7 +63,7 @@ nb::object read_access_log(const Device& device, const RunSettings& settings,
   fields["is_full"] = nb::bool_(settings.hazards == PTO_HAZARDS_FULL);
   fields["blocks"] = device.blocks_of(settings.call);
   fields["has_ring_ids"] = nb::bool_(device.has(PTO_RUNTIME_RING_IDS));
-  fields["has_accesses"] = nb::bool_(device.has_tensors());
+  fields["has_accesses"] = nb::bool_(device.has(PTO_RUNTIME_TENSORS));
   return fields;
 }
 

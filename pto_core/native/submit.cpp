@@ -81,7 +81,7 @@ struct Keywords {
 
 int64_t Graph::submit(PyObject* const* arguments, size_t count, PyObject* names, bool is_block) {
   Device& device = run().device();
-  if (!device.has_tensors())
+  if (!device.has(PTO_RUNTIME_TENSORS))
     require(PTO_RUNTIME_TENSORS, is_block ? "rt.submit_block" : "rt.submit",
             "use rt.add_task and rt.add_successor");
   if (count == 0) raise_usage("rt.submit needs a kernel, as in rt.submit(kernel, a, b)");

@@ -32,6 +32,37 @@ def test_every_runtime_works_under_the_second_backend(stranger, runtime) -> None
     assert ("test_read_after_write" in outcomes) == ("inferred_edges" in claimed)
 
 
+STUCK = """
+import pto_core
+from pto_core import Out, kernel
+
+@kernel(core="aiv")
+def fill(out: Out):
+    pass
+
+def graph(rt):
+    for _ in range(8):
+        rt.submit(fill, rt.tensor(1024, "uint8"))
+
+settings = {"pto2.task_window": 4}
+with pto_core.open_device("inline", runtime="pto2", settings=settings) as device:
+    try:
+        device.run(graph)
+    except pto_core.errors.DeadlockError as error:
+        print(error.needed, error.settings, error)
+        print(*error.__notes__)
+"""
+
+
+def test_a_deadlock_without_planning_names_the_simulator(stranger) -> None:
+    stranger.install_backend("inline", stranger.compile(INLINE_BACKEND), {"callbacks"})
+    report, note = stranger.run_program(STUCK).splitlines()
+    assert report.startswith("8 {'pto2.task_window': '8'} deadlock: ")
+    assert "Needed, at least: task window 8 slots" in report
+    assert "The sizes are lower bounds: inline cannot continue" in note
+    assert note.endswith("pto run CASE -p a2a3sim -r tensormap_and_ringbuffer")
+
+
 def test_there_is_a_runtime_to_try() -> None:
     assert RUNTIMES
 

@@ -95,6 +95,24 @@ def test_three_outputs_of_sixteen_kib_do_not_fit_thirty_two(opened):
     assert opened(heap="48K").run(graph).tasks == 3
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_device_without_memory_for_the_heap_names_its_setting(mode):
+    """The runtime never takes a smaller ring in silence."""
+    settings = {"sim.mode": mode, "sim.memory_bytes": 2**20, "pto2.heap": "2M"}
+
+    def graph(rt):
+        rt.submit(fill, rt.tensor(KIB, "uint8"))
+
+    with open_device("a2a3sim", runtime="pto2", settings=settings) as device:
+        with pytest.raises(CapacityError, match="environment PTO2_RING_HEAP") as caught:
+            device.run(graph)
+        assert caught.value.value == 2 * 2**20
+        assert f"{2 * 2**20} bytes" in str(caught.value)
+    smaller = settings | {"pto2.heap": "512K"}
+    with open_device("a2a3sim", runtime="pto2", settings=smaller) as device:
+        assert device.run(graph).tasks == 1
+
+
 def test_an_output_larger_than_the_heap_can_never_fit(opened):
     device = opened(heap="1K")
     with pytest.raises(CapacityError, match="can never fit") as caught:

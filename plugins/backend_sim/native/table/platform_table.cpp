@@ -197,6 +197,7 @@ pto_platform make_platform(Device& device, bool deterministic, bool checking,
   table.clock = deterministic ? uint32_t{PTO_CLOCK_STEPS} : fastest_clock();
   table.checking = checking;
   table.timing = timing;
+  table.planning = 1;
   table.reserve = reserve;
   table.release = release;
   table.touched = touched;

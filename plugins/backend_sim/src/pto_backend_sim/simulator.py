@@ -52,7 +52,7 @@ class Simulator:
 
     name = "a2a3sim"
     api_version = API_VERSION
-    capabilities = frozenset({"threads", "deterministic", "checking", "callbacks"})
+    capabilities = frozenset({"threads", "deterministic", "checking", "callbacks", "planning"})
 
     def health(self) -> Health:
         """Report a healthy simulator: it needs only its library, which the core checks."""

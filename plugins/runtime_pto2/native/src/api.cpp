@@ -15,7 +15,7 @@ constexpr pto_runtime_api make_api() {
   pto_runtime_api api = engine::runtime_table<Instance>();
   api.capabilities = PTO_RUNTIME_CONCURRENT_BUILD | PTO_RUNTIME_SCOPES |
                      PTO_RUNTIME_BLOCKING_SUBMIT | PTO_RUNTIME_TENSORS | PTO_RUNTIME_CLUSTERS |
-                     PTO_RUNTIME_RING_IDS;
+                     PTO_RUNTIME_RING_IDS | PTO_RUNTIME_PLANNING;
   api.max_args = PTO_MAX_TASK_TENSORS + PTO_MAX_TASK_SCALARS;
   api.submit_tensors = [](void* runtime, pto_tensor_task* task) {
     return orchestrator(runtime).submit(*task);

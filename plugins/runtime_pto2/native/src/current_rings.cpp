@@ -32,6 +32,11 @@ void CurrentRings::begin() {
 
 bool CurrentRings::enter_planning() {
   if (!deadlock_.is_proven()) return false;
+  if (run_.context.platform->planning == 0) {
+    deadlock_.complete(planned_.lower_bounds(deadlock_.proof()));
+    run_.context.fail({PTO_ERROR_DEADLOCK}, "the run is in a deadlock");
+    return false;
+  }
   planned_.enter();
   is_planning_ = true;
   if (edges_.grow(run_.context.memory, kPlannedWindow)) return true;

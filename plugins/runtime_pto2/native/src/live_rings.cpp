@@ -55,7 +55,8 @@ bool LiveRings::open_heap(const Draft& draft) {
   ErrorFacts facts{status};
   facts.value = bytes;
   return reject(run_.context, draft, facts, "the device has no memory for the heap of ring ",
-                draft.ring, ", ", bytes, " bytes; use a smaller heap");
+                draft.ring, ", ", bytes,
+                " bytes; use a smaller heap: --set pto2.heap=BYTES, environment PTO2_RING_HEAP");
 }
 
 bool LiveRings::reject_outputs(const Draft& draft) {

@@ -13,6 +13,20 @@ Plan PlannedRings::finish(bool is_whole) {
   return planner_.finish(history_);
 }
 
+Plan PlannedRings::lower_bounds(const Proof& proof) {
+  const Blocked& blocked = proof.blocked;
+  const uint64_t needed = proof.used + blocked.needed;
+  Needs needs{};
+  if (blocked.what == Resource::kWindow) needs.tasks[blocked.ring] = needed;
+  if (blocked.what == Resource::kHeap) history_.reserve(blocked.ring, blocked.needed);
+  if (blocked.what == Resource::kEdges) needs.edges[blocked.ring] = needed;
+  if (blocked.what == Resource::kTensorMap) needs.tensor_map = needed;
+  if (blocked.what == Resource::kCluster) needs.clusters = needed;
+  Plan plan = smallest_sizes(proof.sizes, needs, history_);
+  plan.is_lower_bound = true;
+  return plan;
+}
+
 bool PlannedRings::stop() {
   run_.context.fail({PTO_ERROR_DEADLOCK}, "the search for sufficient sizes reached its limit");
   return false;

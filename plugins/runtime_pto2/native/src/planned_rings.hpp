@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "deadlock.hpp"
 #include "draft.hpp"
 #include "edges.hpp"
 #include "history.hpp"
@@ -31,6 +32,10 @@ class PlannedRings {
   // sizes that suffice, and restore the rings of the run.
   Plan finish(bool is_whole);
   void end() { planner_.end(); }
+
+  // Without planning: return sizes that are necessary for the call that waits, but may be too small
+  // for later calls.
+  Plan lower_bounds(const Proof& proof);
 
   [[gnu::cold]] bool reserve_slots(const Draft& draft);
   [[gnu::cold]] bool reserve_outputs(Draft& draft);

@@ -380,6 +380,52 @@ TEST(looking_at_planned_data_makes_the_answer_a_lower_bound) {
   CHECK_CONTAINS(device.error().message, "at least");
 }
 
+// The needs of calls after the one that waits are then unknown.
+TEST(without_planning_the_sizes_are_lower_bounds) {
+  struct Case {
+    Options sizes;
+    uint64_t output_bytes;
+    uint64_t needed;
+    const char* words;
+  };
+  const Case cases[] = {
+      {{{"task_window", "4"}}, 0, 8, "Needed, at least: task window 8 slots (4 is too small"},
+      {{{"heap", "4096"}}, kKiB, 5 * kKiB, "Needed, at least: heap 5120 bytes (4096 is too small"},
+  };
+  for (const Case& each : cases) {
+    OneThread device(24, each.sizes);
+    device.forbid_planning();
+    int32_t accepted = 0;
+    CHECK_EQUAL(device.run([&] {
+      Program program(device);
+      for (int32_t task = 0; task < 40; ++task) {
+        const std::vector<uint64_t> outputs(each.output_bytes != 0 ? 1 : 0, each.output_bytes);
+        if (program.submit(outputs).task >= 0) ++accepted;
+      }
+    }),
+                PTO_ERROR_DEADLOCK);
+    const pto_error error = device.error();
+    std::printf("  %s\n", error.message);
+    CHECK(accepted < 5);
+    CHECK_EQUAL(error.value, each.needed);
+    CHECK_CONTAINS(error.message, each.words);
+    CHECK_CONTAINS(error.message, "task 0 of ring 0");
+    check_is_usable(device);
+  }
+}
+
+TEST(without_planning_a_run_with_too_many_clusters_ends) {
+  OneThread device(2, {});
+  device.forbid_planning();
+  CHECK_EQUAL(device.run([&] {
+    Program program(device);
+    for (int32_t index = 0; index < 6; ++index) program.allocate_cluster();
+  }),
+              PTO_ERROR_DEADLOCK);
+  CHECK_CONTAINS(device.error().message, "Needed, at least: block_dim 3 blocks");
+  check_is_usable(device);
+}
+
 TEST(sizes_that_cannot_be_are_usage_errors) {
   const Options wrong[] = {{{"dep_pool", "4"}}, {{"task_window", "3"}}, {{"task_window", "100"}}};
   const char* words[] = {"16", "4", "power of two"};

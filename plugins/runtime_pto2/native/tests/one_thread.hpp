@@ -46,6 +46,8 @@ class OneThread {
   OneThread(const OneThread&) = delete;
   OneThread& operator=(const OneThread&) = delete;
 
+  // From now on, the platform does not permit the runtime to plan.
+  void forbid_planning() { platform_.planning = 0; }
   // Return the status of create().
   pto_status status() const { return status_; }
   void grant(uint64_t reservations) { granted_ = reservations; }
@@ -133,6 +135,7 @@ class OneThread {
     platform_.struct_size = sizeof platform_;
     platform_.self = this;
     platform_.topology = &topology_;
+    platform_.planning = 1;
     platform_.reserve = [](void* raw, size_t bytes) -> void* {
       if (self(raw).granted_ == 0) return nullptr;
       if (self(raw).granted_ != kAll) --self(raw).granted_;

@@ -54,7 +54,9 @@ typedef struct pto_platform {
   uint32_t checking;            /* non-zero: the runtime calls check_*() and lend() */
   uint32_t timing;              /* non-zero: the runtime records when each task starts and ends */
   uint32_t clock;               /* PTO_CLOCK_*: the clock of trace records */
-  uint32_t reserved;
+  /* non-zero: after a proven deadlock the runtime may plan, with reserve() of sparse memory, many
+   * GiB in total, and exact answers of touched() */
+  uint32_t planning;
   pto_trace_ring* tracks; /* one ring for each track of the run's trace; NULL without one */
   const uint64_t* steps; /* PTO_CLOCK_STEPS: the number of steps; only the current agent reads it */
 

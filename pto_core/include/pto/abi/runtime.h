@@ -57,7 +57,11 @@ enum {
   PTO_RUNTIME_CLUSTERS = 1u << 7,         /* allocate_cluster, free_cluster */
   /* Each of the PTO_TASK_RINGS rings numbers its own tasks: a message names the task with id 3 *
    * PTO_TASK_RINGS + 1 "task 3 of ring 1". Without this capability messages contain the id. */
-  PTO_RUNTIME_RING_IDS = 1u << 8
+  PTO_RUNTIME_RING_IDS = 1u << 8,
+  /* After a proven deadlock the runtime plans, if pto_platform.planning permits it: the submit path
+   * continues, but no kernel runs. This finds the sizes that suffice. They are added to the error
+   * when the orchestration is done. Without planning the error states lower bounds. */
+  PTO_RUNTIME_PLANNING = 1u << 9
 };
 
 #define PTO_TASK_RINGS 4
@@ -148,9 +152,7 @@ typedef struct pto_runtime_api {
 
   /* [core] Orchestrator: the submit path for callers without an orchestration library, up to
    * free_cluster(). A runtime offers submit() or, with capability TENSORS, submit_tensors(), which
-   * writes to the caller's tensors. Ids are not negative; -1 is an error.
-   * After a proven deadlock the orchestration continues, but no kernel runs: this finds the sizes
-   * that suffice. They are added to the error when the orchestration is done. */
+   * writes to the caller's tensors. Ids are not negative; -1 is an error. */
   int64_t (*submit)(void* runtime, const pto_task* task);
   int64_t (*submit_tensors)(void* runtime, pto_tensor_task* task);
   pto_status (*add_edge)(void* runtime, int64_t from, int64_t to);

@@ -14,7 +14,7 @@ from pto_core.config import Config
 from pto_core.config.options import HAZARDS
 from pto_core.device.programs import Chip, Programs
 from pto_core.device.report import Activity, RunReport
-from pto_core.errors import RaceError, UnsupportedError, UsageError
+from pto_core.errors import DeadlockError, RaceError, UnsupportedError, UsageError
 from pto_core.interfaces import Backend, Runtime
 from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
@@ -25,6 +25,8 @@ from pto_core.toolchain import Toolchain
 if TYPE_CHECKING:
     from pto_core.graphs import AccessLog, TaskGraph
     from pto_core.trace import Trace
+
+_SIMULATOR = "a2a3sim"
 
 
 class Device:
@@ -190,6 +192,8 @@ class Device:
             trace = self._keep_trace(traces, None)
             if files is not None:
                 files.write_after(error, trace)
+            if isinstance(error, DeadlockError) and self._native.is_planning_missing:
+                error.add_note(self._where_to_plan())
             self._observers.notify("pto_run_finished", info=info, report=None, error=error)
             raise
         fields.append(None if log is None else _access_log(log))
@@ -201,6 +205,14 @@ class Device:
             files.write(trace, report.statistics)
         self._observers.notify("pto_run_finished", info=info, report=report, error=None)
         return report
+
+    def _where_to_plan(self) -> str:
+        backend, runtime, _ = self._identity
+        return (
+            f"The sizes are lower bounds: {backend} cannot continue an orchestration without "
+            "kernels. The simulator can, and names sizes that suffice: "
+            f"pto run CASE -p {_SIMULATOR} -r {runtime}"
+        )
 
     @property
     def last_trace(self) -> Trace | None:

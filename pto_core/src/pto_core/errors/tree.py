@@ -162,8 +162,9 @@ class DeadlockError(PtoError):
     The members describe a call of the orchestration that waits for an exhausted resource.
     ``resource`` names it (``"task ring"``, ``"heap ring"``, ``"dependency pool"``, ``"tensor
     map"``, ``"clusters"``), ``ring`` is the scope depth of its ring, ``current`` its size and
-    ``needed`` the size that suffices. ``settings`` are those with which the program completes, in
-    the form for :func:`open_device`. ``kernel`` and ``func_id`` belong to the call; ``file`` and
+    ``needed`` the size that suffices, or a lower bound if the message says "at least".
+    ``settings`` are those with which the program completes, or lower bounds, in the form for
+    :func:`open_device`. ``kernel`` and ``func_id`` belong to the call; ``file`` and
     ``line`` are its position. Members that are unknown, or that do not apply, are None.
     """
 

@@ -71,8 +71,8 @@ class BuildRecipe:
 class Backend(Plugin, Protocol):
     """A platform. Its native library, whose path :meth:`library` returns, implements the devices.
 
-    The capabilities are any of ``threads``, ``deterministic``, ``checking`` and ``callbacks``
-    (Python kernels).
+    The capabilities are any of ``threads``, ``deterministic``, ``checking``, ``callbacks`` (Python
+    kernels) and ``planning`` (after a deadlock the runtime may find the sizes that suffice).
     """
 
     def library(self) -> Path:

@@ -87,6 +87,7 @@ class BackendFlag(IntFlag):
     SAME_PROCESS = 16
     TRACE_HASH = 32
     TRACE = 64
+    PLANNING = 128
 
 
 class RuntimeFlag(IntFlag):
@@ -101,6 +102,7 @@ class RuntimeFlag(IntFlag):
     TENSORS = 64
     CLUSTERS = 128
     RING_IDS = 256
+    PLANNING = 512
 
 
 MAX_TASK_SCALARS = 32
@@ -225,7 +227,7 @@ class Platform(Structure):
         ("checking", c_uint32),
         ("timing", c_uint32),
         ("clock", c_uint32),
-        ("reserved", c_uint32),
+        ("planning", c_uint32),
         ("tracks", c_void_p),
         ("steps", POINTER(c_uint64)),
         ("reserve", CFUNCTYPE(c_void_p, c_void_p, c_size_t)),
@@ -503,7 +505,11 @@ class ActivityPage(Structure):
 class DeviceShape(Structure):
     """``pto_device_shape``."""
 
-    _fields_ = (("blocks", c_uint32), ("is_deterministic", c_uint32))
+    _fields_ = (
+        ("blocks", c_uint32),
+        ("is_deterministic", c_uint32),
+        ("has_planning", c_uint32),
+    )
 
 
 class Artefact(Structure):

@@ -11,7 +11,7 @@ from pto_core.testing import abi
 from pto_core.testing.failure import ContractError, expect
 from pto_core.testing.native import StatusError
 from pto_core.testing.probe import Probe, Work
-from pto_core.testing.probing import Gate, recorder_work, run_probe
+from pto_core.testing.probing import Gate, expect_all_right, recorder_work, run_probe
 from pto_core.testing.recording import RecorderLog
 from pto_core.testing.subjects import BackendSubject
 
@@ -20,6 +20,7 @@ CAPABILITY_FLAGS = {
     "deterministic": abi.BackendFlag.DETERMINISTIC,
     "checking": abi.BackendFlag.CHECKING,
     "callbacks": abi.BackendFlag.CALLBACKS,
+    "planning": abi.BackendFlag.PLANNING,
 }
 """For each capability that a plugin may claim, the flag in its library's table."""
 
@@ -166,6 +167,34 @@ def check_shape_is_deterministic(backend: BackendSubject) -> None:
                 f"open() with the options {options} reported is_deterministic={reported}; "
                 f"expected {expected}",
             )
+
+
+def check_planning_memory(backend: BackendSubject) -> None:
+    """Require that a ``planning`` device reserves sparse memory and counts the pages in use."""
+    bytes_, some = 1 << 34, 1 << 20
+    counts: list[int] = []
+
+    def measure(platform: abi.Platform) -> None:
+        memory = platform.reserve(platform.self, bytes_)
+        expect(memory, f"reserve({bytes_}) returned NULL")
+        counts.append(platform.touched(platform.self, memory, some))
+        ctypes.memset(memory + some - 1, 1, 1)
+        counts.append(platform.touched(platform.self, memory, some))
+        platform.release(platform.self, memory, bytes_)
+        counts.append(platform.planning)
+
+    with backend.open() as device:
+        device.attach(probe := Probe(on_begin=measure))
+        outcome, journal = run_probe(device, probe, [], [])
+        expect_all_right(outcome, journal)
+        before, after, allows = counts
+        expect(before == 0, f"{before} bytes of new memory are reported as touched")
+        expect(0 < after < some, f"after a write of one byte, touched() reported {after} of {some}")
+        expect(
+            allows == device.shape.has_planning == 1,
+            f"pto_platform.planning is {allows}, has_planning of the shape "
+            f"{device.shape.has_planning}; expected 1",
+        )
 
 
 def trace_hash(backend: BackendSubject, seed: int, tasks: int = 40) -> int:

@@ -71,6 +71,7 @@ class BackendContract:
     test_shape_is_deterministic = contract_test(
         claims.check_shape_is_deterministic, "deterministic"
     )
+    test_planning_memory = contract_test(claims.check_planning_memory, "planning")
     test_seed_repeats_trace = contract_test(claims.check_seed_repeats_trace, "deterministic")
     test_seeds_differ = contract_test(claims.check_seeds_differ, "deterministic")
     test_red_zones = contract_test(claims.check_red_zones, "checking")
@@ -160,6 +161,9 @@ class RuntimeContract:
     )
     test_deadlock_is_proven = contract_test(
         tensors.check_deadlock_is_proven, "table:tensors", "table:blocking_submit"
+    )
+    test_deadlock_names_what_suffices = contract_test(
+        tensors.check_deadlock_names_what_suffices, "table:planning", "backend:planning"
     )
     test_clusters = contract_test(
         tensors.check_clusters, "table:clusters", "backend:callbacks", "backend:threads"

@@ -125,6 +125,24 @@ def check_deadlock_is_proven(runtime: RuntimeSubject) -> None:
         expect(outcome.status == abi.Status.OK, f"the next run ended with {outcome.message}")
 
 
+def check_deadlock_names_what_suffices(runtime: RuntimeSubject) -> None:
+    """Require that the error of a deadlock states a size that suffices for the whole run."""
+    with Session(runtime) as session:
+        log = RecorderLog(session.device, _MOST_BUFFERS)
+        session.start()
+        accepted = _submit_scoped(session, log, _MOST_BUFFERS, scoped=False)
+        outcome = session.end()
+        expect(
+            accepted == _MOST_BUFFERS,
+            f"after the deadlock the runtime refused submit {accepted}; planning continues",
+        )
+        expect(
+            outcome.error.value >= _MOST_BUFFERS * _LARGE_BYTES,
+            f"{_MOST_BUFFERS} buffers of {_LARGE_BYTES} bytes in one scope: the error states that "
+            f"{outcome.error.value} suffice",
+        )
+
+
 def check_clusters(runtime: RuntimeSubject, rounds: int = 50) -> None:
     """Require that the tasks of a cluster run on its cores: one AIC and two AIVs."""
     ran: dict[int, int] = {}

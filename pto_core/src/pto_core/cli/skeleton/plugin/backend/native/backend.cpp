@@ -34,7 +34,7 @@ pto_status open(int32_t device_id, const pto_option* options, uint32_t num_optio
                                   std::to_string(kDevices - 1));
     }
     *device = std::make_unique<Device>(memory_bytes(options, num_options)).release();
-    *shape = {Device::kBlocks, 0};
+    *shape = {Device::kBlocks, 0, 1};
   });
 }
 
@@ -123,7 +123,7 @@ const pto_backend_api table = {
     PTO_ABI_VERSION,
     sizeof(pto_backend_api),
     "template",
-    PTO_BACKEND_CALLBACKS | PTO_BACKEND_SAME_PROCESS,
+    PTO_BACKEND_CALLBACKS | PTO_BACKEND_SAME_PROCESS | PTO_BACKEND_PLANNING,
     0,
     open,
     close,

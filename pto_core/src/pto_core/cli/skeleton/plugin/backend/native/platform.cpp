@@ -35,6 +35,7 @@ void add_memory(pto_platform& table) {
   table.reserve = reserve;
   table.release = [](void*, void* memory, size_t bytes) { munmap(memory, bytes); };
   table.touched = touched;
+  table.planning = 1;  // reserve() is sparse, and touched() is exact
   table.allocate = [](void* self, size_t bytes, uint64_t* address) {
     return guarded(nullptr,
                    [&] { *address = device_of(self).memory.allocate(bytes, Owner::kRun); });

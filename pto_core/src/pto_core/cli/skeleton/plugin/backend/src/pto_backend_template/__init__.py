@@ -12,7 +12,7 @@ class TemplateBackend:
 
     name = "template"
     api_version = API_VERSION
-    capabilities = frozenset({"callbacks"})
+    capabilities = frozenset({"callbacks", "planning"})
 
     def health(self) -> Health:
         """Return whether the backend works here; a real backend also checks for its device."""
