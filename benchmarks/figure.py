@@ -52,7 +52,7 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the median is within the budget; None without one."""
+        """Whether the median is within the budget; None if there is no budget."""
         if self.budget is None or not self.samples:
             return None
         return self.median >= self.budget if self.at_least else self.median <= self.budget

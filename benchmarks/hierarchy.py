@@ -46,7 +46,7 @@ def nothing(args: Any = None) -> None:
 
 
 def work(args: Any) -> None:
-    """Keep a core busy for 50 us."""
+    """Keep a core busy for 50 microseconds."""
     end = time.perf_counter_ns() + 50_000
     while time.perf_counter_ns() < end:
         pass
@@ -307,7 +307,7 @@ def _life(effort: Effort) -> Iterator[Figure]:
 
 
 def _idle(effort: Effort) -> Figure:
-    """Measure an idle Worker of two children after a run."""
+    """Measure the CPU use of an idle Worker with two children, after a run."""
     seconds = SECONDS / effort.divisor
     with Worker(level=3, num_sub_workers=2) as worker:
         handle = worker.register(nothing)

@@ -29,7 +29,7 @@ class Binaries:
 
     @cached_property
     def floors(self) -> Path:
-        """Compile the program that measures the floors of level 2, without this framework."""
+        """Compile the program that measures the floors of level 2 without using this framework."""
         return self._program("floors", "-pthread", "-ldl")
 
     @cached_property

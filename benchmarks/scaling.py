@@ -38,7 +38,7 @@ START, WORK, SLOWEST = "start, elapsed", "tasks, elapsed", "slowest session / me
 
 @dataclass(frozen=True)
 class Quantity:
-    """A measured quantity, and how it is shown."""
+    """A measured quantity: its name, its unit, and the number of shown decimals."""
 
     name: str
     unit: str
@@ -95,7 +95,7 @@ class _Meter:
         return [sum(one.memory_full_info().uss for one in side) / 2**20 for side in sides]
 
     def spent(self, action: Callable[[], object]) -> list[float]:
-        """Return the processor seconds of each side, and the kB of traffic, of an action."""
+        """Run an action; return the processor seconds of each side, and the kB of traffic."""
         before = self._counters()
         action()
         return [after - one for one, after in zip(before, self._counters(), strict=True)]

@@ -295,7 +295,7 @@ def test_wrong_reference_fails(example: str, tmp_path: Path) -> None:
         + f"    tensors[{output!r}].flat[-1] += 1.0\n"
     )
     done = pto_run(str(copy))
-    said = done.stdout + done.stderr
-    assert done.returncode == 1, said
-    assert f"output {output!r}" in said
-    assert "1 of " in said, "the message does not count the wrong element"
+    printed = done.stdout + done.stderr
+    assert done.returncode == 1, printed
+    assert f"output {output!r}" in printed
+    assert "1 of " in printed, "the message does not count the wrong element"

@@ -361,19 +361,19 @@ def test_kernel_id_that_is_not_registered(case) -> None:
     case.write("kernels/host.cpp", graph.replace("add_task(task, 3, 3", "add_task(task, 3, 5"))
     done = case.run()
     assert done.returncode == 2, done.stderr
-    asked = (
+    expected = (
         "no kernel is registered under function id 5 (requested by task 0); "
         "registered function ids: 3;"
     )
-    assert f"first: {asked}" in done.stderr
+    assert f"first: {expected}" in done.stderr
 
 
 def test_orchestration_that_fails(case) -> None:
     case.write("kernels/host.cpp", GRAPH_FAILS)
     done = case.run()
     assert done.returncode == 4
-    said = "first: the orchestration returned 17, not 0; the graph had 0 tasks by then\n"
-    assert said in done.stderr
+    expected = "first: the orchestration returned 17, not 0; the graph had 0 tasks by then\n"
+    assert expected in done.stderr
 
 
 GRAPH_FAILS = (

@@ -224,10 +224,10 @@ def in_order(program: Program, failed: set[int], memory: Any) -> tuple[set[int],
         written = {array for array, tag in uses if tag != IN}
         for array, _ in uses:
             arrays.setdefault(array, np.zeros(WORDS, np.int64))
-        told = task.after is not None and task.after in failed | poisoned
+        has_failed_edge = task.after is not None and task.after in failed | poisoned
         if number in failed:
             spoilt |= written
-        elif told or any(array in spoilt for array, tag in uses if tag != OUT):
+        elif has_failed_edge or any(array in spoilt for array, tag in uses if tag != OUT):
             poisoned.add(number)
             spoilt |= written
         else:

@@ -63,31 +63,31 @@ class Observer:
     def follow(self) -> None:
         """Observe the subject until it has used all its seeds. Raises Fault or TopKilled."""
         while True:
-            said = self._hear()
-            what = said["say"]
+            message = self._hear()
+            what = message["say"]
             if what == "end":
                 return
             if what == "before":
-                self._begin(said["seed"])
+                self._begin(message["seed"])
             elif what == "after":
                 self._compare()
                 self.counts["Workers"] += 1
             elif what == "wrong":
-                raise Fault(said["message"] + "\n" + said["trace"])
+                raise Fault(message["message"] + "\n" + message["trace"])
             else:
                 self._phase(what)
                 continue
             self.subject.answer()
 
     def _hear(self, timeout_s: float = SILENCE_S) -> dict[str, Any]:
-        said = self.subject.hear(timeout_s)
-        if said is None:
+        message = self.subject.hear(timeout_s)
+        if message is None:
             for pid in [self.subject.pid, *below(self.subject.pid)]:
                 print("stacks of", pid, file=sys.stderr, flush=True)
                 os.kill(pid, signal.SIGUSR1)
                 time.sleep(1)
             raise Fault(f"nothing happened for {timeout_s} s")
-        return said
+        return message
 
     def _begin(self, seed: int) -> None:
         self.seed, self.kills = seed, 0
@@ -103,15 +103,15 @@ class Observer:
         pace_s = chosen.choice([0.002, 0.01, 0.03])
         takes_top = chosen.random() < TOP_IS_KILLED
         self.subject.answer()
-        said = self._quiet(chosen.expovariate(1 / pace_s)) if wanted or takes_top else None
-        while said is None and kills < wanted:
+        message = self._quiet(chosen.expovariate(1 / pace_s)) if wanted or takes_top else None
+        while message is None and kills < wanted:
             kills += self._kill_one()
-            said = self._quiet(chosen.expovariate(1 / pace_s))
-        if said is None and takes_top:
+            message = self._quiet(chosen.expovariate(1 / pace_s))
+        if message is None and takes_top:
             self._kill_top()
-        said = said or self._hear()
-        if said["say"] != "over":
-            raise Fault(f"{said} in {phase}")
+        message = message or self._hear()
+        if message["say"] != "over":
+            raise Fault(f"{message} in {phase}")
         self.kills += kills
         self.counts[f"kills in {phase}"] += kills
         self.counts["runs"] += phase == "run"

@@ -30,7 +30,7 @@ from pto_core import TaskArgs, TensorArgType, Worker
 from pto_core.errors import ChildDiedError, TaskFailedError
 
 KILLS_MAX = 10
-TOLD_S = 2
+REPORT_S = 2
 """Seconds after which a kill that has not ended the run does not end it any more."""
 COLUMNS = 16
 
@@ -51,10 +51,10 @@ def watched(body: Callable[[Talk], None]) -> Iterator[Subject]:
 
 def expect(subject: Subject, what: str) -> dict[str, Any]:
     """Require this text as the next message of the subject; do not answer the message."""
-    said = subject.hear(PATIENCE_S)
-    assert said is not None, f"no {what}"
-    assert said["say"] == what, said
-    return said
+    message = subject.hear(PATIENCE_S)
+    assert message is not None, f"no {what}"
+    assert message["say"] == what, message
+    return message
 
 
 def worker_memory(pids: list[int]) -> set[str]:
@@ -120,9 +120,9 @@ def kill_until_heard(
         # if the run has just failed, the process is gone
         with contextlib.suppress(ProcessLookupError, IndexError):
             os.kill(random_.choice(children(subject.pid)), signal.SIGKILL)
-        said = subject.hear(TOLD_S)
-        if said is not None:
-            assert said["say"] == "after", said
+        message = subject.hear(REPORT_S)
+        if message is not None:
+            assert message["say"] == "after", message
             return
         processes.update(below(subject.pid))
         places |= worker_memory([subject.pid, *processes])
@@ -151,7 +151,7 @@ class Finishing:
 
     def __init__(self, retries: int, **settings: Any) -> None:
         # memory that the test shares with the observed process
-        self.said = mmap.mmap(-1, mmap.PAGESIZE)
+        self.memory = mmap.mmap(-1, mmap.PAGESIZE)
         self.retries = retries
         self.settings = settings
 
@@ -168,12 +168,12 @@ class Finishing:
             talk.say("after", **result)
 
     def _life(self, talk: Talk, random_: random.Random) -> dict[str, Any]:
-        said = self.said
+        memory = self.memory
 
         def finish(args: Any) -> None:
             array = args.tensor(0)
             array += 1
-            said[0:8] = struct.pack("=q", os.getpid())
+            memory[0:8] = struct.pack("=q", os.getpid())
             spin_until(time.monotonic() + args.scalar(0) / 1e9)
 
         with Worker(3, num_sub_workers=2, heap_ring_size=1 << 16, **self.settings) as worker:
@@ -209,17 +209,17 @@ def test_a_child_killed_between_finishing_and_reporting(repetitions, policy, ret
         for _ in range(repetitions):
             expect(subject, "before")
             before = Sight.of(subject.pid)
-            finishing.said[0:8] = bytes(8)
+            finishing.memory[0:8] = bytes(8)
             subject.answer(goes_on=True)
             expect(subject, "running")
             places = worker_memory([subject.pid])
             subject.answer()
-            kill_who_finishes(finishing.said)
+            kill_finishing_process(finishing.memory)
             after = expect(subject, "after")
             check_rows(after, retries)
             assert_same(subject, before, places)
             subject.answer()
-    finishing.said.close()
+    finishing.memory.close()
 
 
 def check_rows(after: dict[str, Any], retries: int) -> None:
@@ -231,9 +231,9 @@ def check_rows(after: dict[str, Any], retries: int) -> None:
     assert after["rows"].count(not_begun) <= after["failed"], after
 
 
-def kill_who_finishes(said: mmap.mmap) -> None:
+def kill_finishing_process(memory: mmap.mmap) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while not (pid := struct.unpack("=q", said[0:8])[0]):
+    while not (pid := struct.unpack("=q", memory[0:8])[0]):
         assert time.monotonic() < deadline
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

@@ -201,9 +201,9 @@ def killed(top: int, parent: int, path: str, reports: int, processes: list[int])
             took_s = {pid: time.monotonic() - at for pid, at in killed_at.items()}
             kind, message = pickle.loads(os.read(reports, 1 << 16))
             assert kind in ("ChildDiedError", "TaskFailedError")
-            told = re.match(rf"{path}: process (\d+) was ended by SIGKILL", message)
-            assert told is not None, message
-            return took_s[int(told[1])]
+            reported = re.match(rf"{path}: process (\d+) was ended by SIGKILL", message)
+            assert reported is not None, message
+            return took_s[int(reported[1])]
     raise AssertionError(f"{path} was killed {KILLS_MAX} times without a report of the top")
 
 

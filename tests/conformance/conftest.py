@@ -96,7 +96,7 @@ plugin = Variant()
 
 @dataclass
 class Stranger:
-    """A folder of plugins that are unknown to the core, and a run of the kit over them."""
+    """A folder of plugins that are unknown to the core; runs the kit over them."""
 
     folder: Path
 
@@ -154,7 +154,7 @@ class Stranger:
         )
 
     def run_contract(self, contract: str, **attributes: str) -> dict[str, str]:
-        """Run a plugin's contract tests in a new process; return the failure or "" by test."""
+        """Run a plugin's contract tests in a new process; return each test's failure, or ""."""
         body = "".join(f"    {key} = {value!r}\n" for key, value in attributes.items())
         test = self.folder / "test_contract.py"
         test.write_text(

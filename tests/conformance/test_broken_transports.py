@@ -183,5 +183,5 @@ def test_every_test_of_the_contract_catches_something() -> None:
 
 def test_a_python_transport_must_define_how_invalid_bytes_reach_it(tmp_path) -> None:
     packets.install(tmp_path)
-    said = Stranded(tmp_path, "packets").caught("test_hostile_bytes")
-    assert "spoil_frames(parent_end, noise)" in said
+    message = Stranded(tmp_path, "packets").caught("test_hostile_bytes")
+    assert "spoil_frames(parent_end, noise)" in message

@@ -54,7 +54,7 @@ def building_while_running(case, random_: random.Random) -> None:
 
 
 def running(case, random_: random.Random) -> None:
-    """Run very many tasks of about a millisecond."""
+    """Run very many tasks of about one millisecond each."""
     case.kernel(f"{HERE_ONCE}\n  {SPIN}")
     case.graph("host_build_graph", f"for (int i = 0; i < {TASKS}; ++i) add();")
 

@@ -1,4 +1,4 @@
-"""Calls that a Python kernel must not make: a submit, even if the kernel runs inside a submit."""
+"""Python kernels must not use rt, even if they run inside a submit."""
 
 from __future__ import annotations
 

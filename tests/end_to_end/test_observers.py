@@ -1,4 +1,4 @@
-"""An installed observer is called for whole runs and cases, and for no task."""
+"""An installed observer is called for each run and each case, and for no task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pto_core import kernel, open_device
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01_vector"
 
-# Appends a line for each call of a hook: its name, and the data that identify the run or case.
+# An observer that appends a line for each call of a hook: its name, and the run or case.
 OBSERVER = """
 import os
 from pto_core.plugins.hooks import hookimpl

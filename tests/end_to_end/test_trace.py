@@ -1,4 +1,4 @@
-"""The trace of a run equals what the kernels logged about themselves, under every variant."""
+"""The trace of a run equals the log that its kernels wrote, under every variant."""
 
 import itertools
 import time

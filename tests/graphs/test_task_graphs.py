@@ -201,14 +201,14 @@ def test_hazards_check_raises_for_races() -> None:
 
 def test_unread_outputs_and_unwritten_inputs_are_found() -> None:
     @kernel(core="aiv")
-    def look(data: NoDep, other: In) -> None:
+    def read_other(data: NoDep, other: In) -> None:
         pass
 
     def graph(rt: Any, data: Out) -> None:
         lost, used = rt.tensor((64,), "float32"), rt.tensor((64,), "float32")
         rt.submit(fill, lost)
         rt.submit(fill, used)
-        rt.submit(look, used, data)
+        rt.submit(read_other, used, data)
         rt.submit(add, rt.empty((64,), "float32"), data)
 
     with open_device("a2a3sim", runtime="pto2") as device:

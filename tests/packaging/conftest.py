@@ -89,7 +89,7 @@ def required_name(requirement: str) -> str:
 def run_offline(
     wheelhouse: Path, command: tuple[str | Path, ...], cwd: Path, path: Path | None = None
 ) -> str:
-    """Run a command whose pip, also in build isolation, can use only the wheelhouse."""
+    """Run a command whose pip can use only the wheelhouse, also in build isolation."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -100,7 +100,7 @@ def run_offline(
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(wheelhouse),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        "PIP_NO_COMPILE": "0",  # in pip, "0" means here: do not compile to bytecode
+        "PIP_NO_COMPILE": "0",  # for pip, "0" means: do not compile to bytecode
         "CMAKE_ARGS": COMPILED_SOON,
     }
     if path is not None:

@@ -35,8 +35,8 @@ def main(arguments: list[str]) -> int:
         total = {name: total.get(name, 0) + count for name, count in counts.items()}
         if code not in (0, 1, NO_TESTS):
             break
-    told = ", ".join(f"{count} {name}" for name, count in total.items() if count)
-    print(f"profile {profile}: {told or 'no tests'} in {time.monotonic() - begin_s:.0f} s")
+    summary = ", ".join(f"{count} {name}" for name, count in total.items() if count)
+    print(f"profile {profile}: {summary or 'no tests'} in {time.monotonic() - begin_s:.0f} s")
     return max(code for code in codes if code != NO_TESTS or set(codes) == {NO_TESTS})
 
 

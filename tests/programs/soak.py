@@ -50,7 +50,7 @@ def run_programs(seconds: float, seed: int) -> int:
 
 
 def chains(rt: Any, data: InOut, tasks: int) -> None:
-    """Submit pairs of tasks: one writes a tensor, the next mixes it into one of the chains."""
+    """Submit pairs of tasks: the first writes a tensor, and the second mixes it into a chain."""
     views = [data[chain : chain + 1] for chain in range(CHAINS)]
     number = 0
     while number < tasks:

@@ -102,12 +102,12 @@ def test_a_fan_out_of_ten_thousand_and_back(mode: str) -> None:
 
 def readers_then_writer(seen: list[int], readers: int) -> Callable[..., None]:
     @kernel(core="aiv")
-    def look(source: In):
+    def read_source(source: In):
         seen.append(int(source[0]))
 
     def graph(rt: Any, source: InOut) -> None:
         for _ in range(readers):
-            rt.submit(look, source)
+            rt.submit(read_source, source)
         rt.submit(fill, source, 7)
 
     return graph

@@ -81,7 +81,7 @@ def native_classes(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def member_kind(member: str, owner: str) -> str:
-    """Distinguish methods from fields by the first line of a declaration."""
+    """Return the kind of a member, judged by the first line of its declaration."""
     if re.match(r"(using|friend|static_assert|enum|class|struct|union|template)\b", member):
         return "other"
     called = re.match(r"[^=(]*?(~?\w+|operator[^(]*)\(", member)

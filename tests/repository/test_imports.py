@@ -75,7 +75,7 @@ def test_packages_import_only_what_they_declare(checkout):
 
 
 def modules(package) -> dict[str, Path]:
-    """Return the modules of a package by name; of extension modules, the type stubs."""
+    """Return the files of a package's modules by name; for an extension module, its type stub."""
     found = {}
     for path in package.source.rglob("*.py*"):
         parts = path.relative_to(package.source.parent).with_suffix("").parts
@@ -97,7 +97,7 @@ def imports(path: Path, known: Collection[str]) -> set[str]:
 
 
 def import_cycle(graph: dict[str, set[str]]) -> list[str]:
-    """Return the modules in import cycles, and those that import them; empty if there is none."""
+    """Return the modules in import cycles, and the modules that import any of these."""
     left = dict(graph)
     while leaves := [name for name, used in left.items() if not used & left.keys()]:
         for name in leaves:

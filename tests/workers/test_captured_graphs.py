@@ -74,7 +74,7 @@ def set_late(args: Any) -> None:
     args.tensor(0)[:] = 7
 
 
-def tell_process(args: Any) -> None:
+def record_process(args: Any) -> None:
     args.tensor(0)[:] = os.getpid()
 
 
@@ -235,7 +235,7 @@ def test_an_argument_inside_memory_that_the_graph_names_gets_the_edges_of_a_run(
 
 def test_pins_dependencies_and_time_limits_are_those_of_the_capture(make: Any) -> None:
     worker = make(num_sub_workers=2, on_worker_death="restart")
-    late, who, plus = (worker.register(f) for f in (set_late, tell_process, add))
+    late, record, plus = (worker.register(f) for f in (set_late, record_process, add))
     forever = worker.register(run_on)
     x, seen, pids = (worker.shared_array((4,), "int64") for _ in range(3))
 
@@ -243,7 +243,7 @@ def test_pins_dependencies_and_time_limits_are_those_of_the_capture(make: Any) -
         x, seen = args.tensors[:2]
         pids = args.tensor(2)
         for place, child in enumerate((0, 1, 1, 0)):
-            orch.submit_sub(who, given((pids[place : place + 1], INOUT)), worker=child)
+            orch.submit_sub(record, given((pids[place : place + 1], INOUT)), worker=child)
         writes = orch.submit_sub(late, given((x, OUT)), worker=0)
         unseen = given((x, TensorArgType.NO_DEP), (seen, INOUT), scalars=(0,))
         orch.submit_sub(plus, unseen, worker=1, after=[writes])

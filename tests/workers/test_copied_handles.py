@@ -73,7 +73,7 @@ def assert_is_dead(worker: Worker, handle: CallableHandle, live: CallableHandle)
 
 
 def uses_of(handle: Any) -> list[Callable[[Any], Any]]:
-    """Return one call for each entry point that takes a handle."""
+    """Return one call for each entry point that accepts a handle."""
     return [
         lambda session: session.submit(handle),
         lambda session: session.submit_group(handle, [()]),

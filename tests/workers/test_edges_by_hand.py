@@ -58,18 +58,18 @@ def pipe() -> Iterator[tuple[int, int]]:
     os.close(way_out)
 
 
-def look(seen: Any, target: Any) -> Callable[[], None]:
-    def look_at_what_no_tensor_shows(args: Any = None) -> None:
+def reader(seen: Any, target: Any) -> Callable[[], None]:
+    def read_without_a_tensor(args: Any = None) -> None:
         target[:] = 1 + seen
 
-    return look_at_what_no_tensor_shows
+    return read_without_a_tensor
 
 
 def started(make: Any) -> tuple[Worker, Any, Any]:
     """Return a Worker, rows, and the handle of a task: second row = first row + 1."""
     worker = make(num_sub_workers=3)
     rows = worker.shared_array((4, 8))
-    handle = worker.register(look(rows[0], rows[1]))
+    handle = worker.register(reader(rows[0], rows[1]))
     for one in (hold, one_more, fail):
         worker.register(one)
     worker.init()

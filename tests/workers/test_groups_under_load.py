@@ -22,9 +22,9 @@ CHILDREN, WINDOW = 4, 8
 OVERLAPPING = 3
 """The number of groups in flight; more than one, so that groups also wait for each other."""
 SOON = 100
-"""The limit of dispatches to a ready group's children between its turn and its start.
+"""The maximum number of dispatches to a ready group's children between its turn and its start.
 
-They include up to CHILDREN * WINDOW frames that were in flight before.
+These dispatches include up to CHILDREN * WINDOW frames that were in flight before.
 
 Dispatches to other children do not count. Their number depends on the operating system, which may
 stop one of the group's children for any length of time.

@@ -195,20 +195,20 @@ def test_a_policy_that_would_wait_for_itself_is_refused_and_its_worker_is_open(
 def test_a_policy_call_that_would_deadlock_with_a_fork_is_refused(make: Any) -> None:
     """The thread that forks may wait for the driver, and the policy runs inside the driver."""
     other = make(num_sub_workers=1)
-    forking, asked = threading.Event(), threading.Event()
+    forking, was_called = threading.Event(), threading.Event()
     refused: list[str] = []
 
     def fork() -> None:
         with fork_lock():
             forking.set()
-            assert asked.wait(SOON_S)
+            assert was_called.wait(SOON_S)
 
     def policy(candidates: Any, preferred: int) -> int:
         if not refused:
             with pytest.raises(UsageError) as caught:
                 other.shared_array(8)
             refused.append(str(caught.value))
-            asked.set()
+            was_called.set()
         return int(candidates[0][0])
 
     worker = make(num_sub_workers=2, policy=policy)

@@ -129,7 +129,7 @@ def test_equal_configurations_are_one_object(make) -> None:
     """A child has one object for each configuration number, so equal objects show equal numbers."""
     pod = make(level=4)
     pod.add_worker(make(level=3, num_sub_workers=1))
-    told = pod.register(which)
+    handle = pod.register(which)
     seen = pod.shared_array((3, 100, 1), "int64")
 
     def graph(orch: Any, args: Any, config: Any) -> None:
@@ -138,7 +138,7 @@ def test_equal_configurations_are_one_object(make) -> None:
                 given = TaskArgs()
                 tensor = ContinuousTensor.from_array(place)
                 given.add_tensor(tensor, TensorArgType.OUTPUT_EXISTING)
-                orch.submit_next_level(told, given, CallConfig(block_dim=1 + number))
+                orch.submit_next_level(handle, given, CallConfig(block_dim=1 + number))
 
     pod.run(graph)
     numbers = [set(row.ravel()) for row in seen]

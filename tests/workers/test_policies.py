@@ -14,7 +14,7 @@ PATIENCE_S = 30
 
 
 @task
-def who(out: Out) -> None:
+def report(out: Out) -> None:
     out[:] = os.getpid()
 
 
@@ -39,7 +39,7 @@ def pids(worker: Worker) -> list[int]:
     found = worker.shared_array((CHILDREN,), "int64")
     with worker.session() as s:
         for child in range(CHILDREN):
-            s.submit(who, found[child : child + 1], worker=child)
+            s.submit(report, found[child : child + 1], worker=child)
     return [int(pid) for pid in found]
 
 
@@ -67,7 +67,7 @@ def test_a_policy_picks_among_children_with_free_space(make) -> None:
         for index in range(6):
             s.submit(report_and_wait, gate, out[index : index + 1])
         for index in range(6, 40):
-            s.submit(who, out[index : index + 1])
+            s.submit(report, out[index : index + 1])
         await_all(out[0:6:2])
         gate[0] = 1
     used = [known.index(pid) for pid in out]
@@ -91,7 +91,7 @@ def test_a_policy_receives_the_child_of_the_last_producer(make) -> None:
     with worker.session() as s:
         s.submit(report_and_wait, gate, out, worker=2)
         # the tensor only adds an edge, so this task is not sent before its producer has ended
-        s.submit(who, out)
+        s.submit(report, out)
         gate[0] = 1
     assert wishes == [2]
     assert known.index(out[0]) == 2
@@ -112,5 +112,5 @@ def test_a_hint_is_followed_if_the_child_has_free_space_and_delays_nothing(make)
     )
     with worker.session() as s:
         for index in range(3):
-            s.submit(who, out[index : index + 1], worker=1)
+            s.submit(report, out[index : index + 1], worker=1)
     assert {known.index(pid) for pid in out} == {1}, "a pin waits"

@@ -132,11 +132,11 @@ def test_an_orchestration_in_cpp_on_a_chip_before_and_after_the_start(
 
 def test_a_sub_function_without_arguments_and_a_task_slot(make, tmp_path) -> None:
     w3 = make(num_sub_workers=1)
-    said = tmp_path / "said"
-    handle = w3.register(lambda: said.write_text(str(os.getpid())))
+    output = tmp_path / "pid"
+    handle = w3.register(lambda: output.write_text(str(os.getpid())))
     slots = []
     w3.run(lambda orch, args, cfg: slots.append(orch.submit_sub(handle).task_slot))
-    assert int(said.read_text()) != os.getpid()
+    assert int(output.read_text()) != os.getpid()
     assert slots == [0]
 
 

@@ -16,7 +16,7 @@ CHILDREN = 3
 PATIENCE_S = 20
 
 
-def tell_process(args: Any) -> None:
+def record_process(args: Any) -> None:
     args.tensor(0)[:] = os.getpid()
 
 
@@ -29,17 +29,17 @@ def meet(args: Any) -> None:
         time.sleep(0.001)
 
 
-def tell_config(orch: Any, args: Any, config: CallConfig) -> None:
+def record_config(orch: Any, args: Any, config: CallConfig) -> None:
     args.tensor(0)[:] = 10 * config.block_dim + config.aicpu_thread_num
 
 
 def pids(worker: Any) -> list[int]:
     """Return the process of each child, by its number."""
-    who, found = worker.register(tell_process), worker.shared_array((CHILDREN, 1), "int64")
+    handle, found = worker.register(record_process), worker.shared_array((CHILDREN, 1), "int64")
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         for child, place in enumerate(found):
-            orch.submit_sub(who, given((place, INOUT)), worker=child)
+            orch.submit_sub(handle, given((place, INOUT)), worker=child)
 
     worker.run(graph)
     return [int(pid) for pid in found[:, 0]]
@@ -49,8 +49,8 @@ def test_a_task_has_its_own_configuration_or_that_of_the_capture(make: Any) -> N
     top = make(level=4)
     for _ in range(2):
         top.add_worker(make(num_sub_workers=1))
-    handle = top.register(tell_config)
-    told = top.shared_array((6, 1), "int64")
+    handle = top.register(record_config)
+    records = top.shared_array((6, 1), "int64")
 
     def graph(orch: Any, args: Any, config: Any) -> None:
         rows = args.tensors
@@ -62,15 +62,15 @@ def test_a_task_has_its_own_configuration_or_that_of_the_capture(make: Any) -> N
         orch.submit_next_level(handle, given((rows[5], INOUT)), CallConfig())
 
     def args() -> TaskArgs:
-        return given(*((row, INOUT) for row in told))
+        return given(*((row, INOUT) for row in records))
 
     captured = [(2, top.capture(graph, args(), CallConfig(9, 2)))]
     captured.append((3, top.capture(graph, args())))
     for threads, one in (*captured, *captured):
-        told[:] = 0
+        records[:] = 0
         top.replay(one, args())
         of_the_capture = 92 if threads == 2 else 3
-        assert told[:, 0].tolist() == [13, 23, of_the_capture, 51, 51, 3]
+        assert records[:, 0].tolist() == [13, 23, of_the_capture, 51, 51, 3]
 
 
 def test_a_hint_is_replayed_and_delays_nothing(make: Any) -> None:
@@ -96,7 +96,7 @@ def test_a_hint_is_replayed_and_delays_nothing(make: Any) -> None:
 
 def test_the_hints_of_a_group_are_replayed(make: Any) -> None:
     worker = make(num_sub_workers=CHILDREN)
-    known, handle = pids(worker), worker.register(tell_process)
+    known, handle = pids(worker), worker.register(record_process)
     found = worker.shared_array((2, 1), "int64")
 
     def graph(orch: Any, args: Any, config: Any) -> None:
@@ -121,7 +121,7 @@ def test_the_policy_chooses_in_a_replay(make: Any) -> None:
         return candidates[-1][0]
 
     worker = make(num_sub_workers=CHILDREN, policy=last)
-    known, handle = pids(worker), worker.register(tell_process)
+    known, handle = pids(worker), worker.register(record_process)
     found = worker.shared_array((4,), "int64")
 
     def graph(orch: Any, args: Any, config: Any) -> None:

@@ -122,9 +122,9 @@ def in_a_fork(body: Callable[[], None]) -> str:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as opened:
-        said = opened.read()
+        text = opened.read()
     assert os.waitpid(pid, 0)[1] == 0
-    return said
+    return text
 
 
 # Invariant: A fork of the program cannot use the Worker, and its exit ends no part of the Worker.
@@ -145,9 +145,9 @@ def test_a_fork_of_the_program_cannot_use_the_worker(make) -> None:
     ]
     for has_run in (False, True):
         for use in uses:
-            said = in_a_fork(use)
-            assert said.startswith("UsageError: "), said
-            assert str(os.getpid()) in said
+            text = in_a_fork(use)
+            assert text.startswith("UsageError: "), text
+            assert str(os.getpid()) in text
         assert in_a_fork(worker.close) == "nothing was raised"
         if not has_run:
             still_works(worker, array)

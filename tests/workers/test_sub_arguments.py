@@ -30,7 +30,7 @@ class Marker:
 
 
 def functions_of(array: Any) -> dict[str, tuple[Callable[..., Any], bool]]:
-    """Return functions by name, each with whether it accepts an argument."""
+    """Return functions by name, and whether each one accepts an argument."""
     marker = Marker(array)
 
     def required(args: Any) -> None:

@@ -95,14 +95,14 @@ def test_an_explicit_edge_delays_a_task_on_another_child(make, gate, other_gate,
     rows = worker.shared_array((3, 8))
 
     @task
-    def look(out: Out) -> None:
+    def read_first(out: Out) -> None:
         out[:] = 1 + rows[0]
 
-    worker.register(look)
+    worker.register(read_first)
     with worker.session() as s, gate, other_gate:
         held = s.submit(hold, gate.entrance, rows[0], worker=0)
         busy = s.submit(hold, other_gate.entrance, rows[1], worker=1)
-        last = s.submit(look, rows[2], worker=1, after=[held] if has_edge else [])
+        last = s.submit(read_first, rows[2], worker=1, after=[held] if has_edge else [])
         other_gate.open()
         assert busy.wait(LIMIT_S)
         if not has_edge:

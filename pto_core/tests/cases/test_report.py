@@ -1,4 +1,4 @@
-"""Data that the child sends to the parent and to programs: reports, jobs, the activity page."""
+"""Data that a child sends to its parent and to programs: reports, jobs, the activity page."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_interrupt_is_one_line(site):
 
 @pytest.mark.parametrize("length", [1, 1_000_000])
 def test_a_closed_output_pipe_is_no_error(site, length):
-    """A short output is written at the end of the command, a long one before that."""
+    """A short output is written when the command ends; a long output is written earlier."""
     command(site, f"print('x' * {length}); return 0")
     read, write = os.pipe()
     os.close(read)

@@ -22,11 +22,11 @@ def capture(device: Device, *args: Any) -> list[Any]:
     seen: list[Any] = []
 
     @kernel(core="aiv")
-    def look(*values):
+    def receive(*values):
         seen.extend(v.copy() if isinstance(v, np.ndarray) else v for v in values)
 
     def graph(rt, *given):
-        rt.publish(rt.add_task(look, given))
+        rt.publish(rt.add_task(receive, given))
 
     device.run(graph, *args)
     return seen
@@ -173,12 +173,12 @@ def test_one_kernel_sees_each_task_with_its_own_shapes(device: Device) -> None:
     seen = []
 
     @kernel(core="aiv")
-    def look(index, value):
+    def check(index, value):
         seen.append((index, value.shape))
 
     def graph(rt, *arrays):
         for index, one in enumerate(arrays):
-            rt.publish(rt.add_task(look, (index, one)))
+            rt.publish(rt.add_task(check, (index, one)))
 
     device.run(graph, *(np.zeros((n % 7, 3), np.int8) for n in range(100)))
     assert sorted(seen) == [(n, (n % 7, 3)) for n in range(100)]

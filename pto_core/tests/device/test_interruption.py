@@ -176,12 +176,12 @@ def test_ctrl_c_with_a_kernel_that_never_returns(runtime: str, gate: Gate) -> No
 def test_activity_from_another_thread(device: Device, gate: Gate) -> None:
     seen = []
 
-    def look():
+    def watch():
         gate.entered.wait()
         seen.extend(device.activity())
         gate.opened.set()
 
-    watcher = threading.Thread(target=look)
+    watcher = threading.Thread(target=watch)
     watcher.start()
     device.run(gate.graph)
     watcher.join()

@@ -1,4 +1,4 @@
-"""Kernels that keep an array: a warning, and memory that exists as long as the array."""
+"""A kernel that keeps an array causes a warning; the memory lives as long as the array."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds and runs the native tests of pto/engine, and of the hierarchy below its binding."""
+"""Build and run the native tests of pto/engine, and of the C++ parts of the hierarchy."""
 
 from __future__ import annotations
 

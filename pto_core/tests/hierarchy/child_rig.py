@@ -1,4 +1,4 @@
-"""A child loop with an end in memory: tests add frames before it runs, and read its answers."""
+"""A child loop whose transport is in memory: tests add frames before it runs, then read answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def digest_of(name: str) -> bytes:
 
 
 def blob_of(args: TaskArgs) -> bytes:
-    """Build the blob as a driver writes it, from the content of a view."""
+    """Return the argument blob that a driver writes for these arguments."""
     view = args.view()
     head = np.array([view.tensor_count, view.scalar_count], np.int32).tobytes()
     tensors = b"".join(_tensor(tensor) for tensor in view.tensors)

@@ -88,10 +88,10 @@ class Rig:
             rig_configuration(kinds, window, ring_size, repeats_lost), **options
         )
         for child in range(len(kinds)):
-            self.tell(ChildReady(child))
-        self.tell(RunBegin(hazards))
+            self.handle(ChildReady(child))
+        self.handle(RunBegin(hazards))
 
-    def tell(self, event: Event) -> list[Instruction]:
+    def handle(self, event: Event) -> list[Instruction]:
         answer = self.engine.handle(event)
         self.engine.validate()
         return answer
@@ -101,23 +101,23 @@ class Rig:
 
     def submitted(self, *tensors: Tensor, kind: Kind = SUB, **options: Any) -> Submitted:
         options.setdefault("members", (Member(tensors),))
-        answer = self.tell(Submit(kind, **options))[0]
+        answer = self.handle(Submit(kind, **options))[0]
         assert isinstance(answer, Submitted), answer
         return answer
 
     def alloc(self, nbytes: int) -> tuple[int, int]:
         """Allocate a buffer; return its task and its address."""
-        answer = self.tell(Allocate(nbytes))[0]
+        answer = self.handle(Allocate(nbytes))[0]
         assert isinstance(answer, Submitted), answer
         return answer.task, answer.addresses[0]
 
     def dispatch(self) -> list[Send]:
-        return [each for each in self.tell(Dispatch()) if isinstance(each, Send)]
+        return [each for each in self.handle(Dispatch()) if isinstance(each, Send)]
 
     def complete(
         self, child: int, count: int, outcome: Outcome = SUCCEEDED, cause: int = -1
     ) -> list[Instruction]:
-        return self.tell(Completion(child, count, outcome, cause))
+        return self.handle(Completion(child, count, outcome, cause))
 
     def task(self, number: int) -> dict[str, Any]:
         found: dict[str, Any] = self.engine.snapshot()["tasks"][number]

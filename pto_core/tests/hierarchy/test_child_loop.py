@@ -332,8 +332,8 @@ class TestControl:
 
         child.run(control=control)
         assert order == ["task", b"first", "task", b"second"]
-        told = [(answer.kind, answer.number, answer.data) for answer in child.end.answers]
-        assert told == [
+        found = [(answer.kind, answer.number, answer.data) for answer in child.end.answers]
+        assert found == [
             (AnswerKind.COMPLETED, 1, b""),
             (AnswerKind.REPLY, 0, b"FIRST"),
             (AnswerKind.COMPLETED, 2, b""),
@@ -587,13 +587,13 @@ def test_in_a_process_of_its_own() -> None:
     other.close()
     for name in ("f", "g", "f"):
         parent.send(Frame(FrameKind.TASK, 1, callable=digest_of(name)).pack())
-    told: dict[int, Outcome] = {}
-    while len(told) < 3:
+    outcomes: dict[int, Outcome] = {}
+    while len(outcomes) < 3:
         answer = Answer.unpack(parent.recv(1 << 16))
-        for number in range(len(told) + 1, answer.number):
-            told[number] = Outcome.SUCCEEDED
-        told[answer.number] = answer.outcome
-    assert list(told.values()) == [Outcome.SUCCEEDED, Outcome.FAILED, Outcome.SUCCEEDED]
+        for number in range(len(outcomes) + 1, answer.number):
+            outcomes[number] = Outcome.SUCCEEDED
+        outcomes[answer.number] = answer.outcome
+    assert list(outcomes.values()) == [Outcome.SUCCEEDED, Outcome.FAILED, Outcome.SUCCEEDED]
     assert progress.record()["pid"] == pid
     parent.close()
     assert os.waitpid(pid, 0)[1] == 0

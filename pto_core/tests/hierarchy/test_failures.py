@@ -50,7 +50,7 @@ def test_a_failure_poisons_exactly_the_descendants():
     assert rig.complete(0, 2) == [TaskFinished(sibling, Result.COMPLETED)]
     late = rig.submit(reads(Y))
     rig.submit(after=(failing,))
-    (finished,) = [each for each in rig.tell(RunEnd()) if isinstance(each, RunFinished)]
+    (finished,) = [each for each in rig.handle(RunEnd()) if isinstance(each, RunFinished)]
     assert finished.failed == ((failing, 42),)
     assert [task for task, _ in finished.poisoned] == [child, grandchild, late, late + 1]
     assert {root for _, root in finished.poisoned} == {failing}
@@ -58,11 +58,11 @@ def test_a_failure_poisons_exactly_the_descendants():
 
 def test_poison_outlives_the_slot_and_ends_where_it_is_overwritten():
     rig = Rig(1)
-    rig.tell(ScopeBegin())
+    rig.handle(ScopeBegin())
     failing = rig.submit(writes(X))
     rig.dispatch()
     rig.complete(0, 1, FAILED, 1)
-    rig.tell(ScopeEnd())
+    rig.handle(ScopeEnd())
     assert rig.state(failing) == "gone"
     assert rig.state(rig.submit(reads(X))) == "FAILED"
     rig.submit(writes(X))
@@ -111,17 +111,17 @@ def test_failures_are_reported_in_the_order_of_their_arrival():
     rig.dispatch()
     rig.complete(1, 1, FAILED, 11)
     rig.complete(0, 1, FAILED, 10)
-    assert rig.tell(RunEnd())[-1] == RunFinished(2, ((1, 11), (0, 10)))
-    rig.tell(RunBegin())
-    assert rig.tell(RunEnd()) == [RunFinished(0)]
+    assert rig.handle(RunEnd())[-1] == RunFinished(2, ((1, 11), (0, 10)))
+    rig.handle(RunBegin())
+    assert rig.handle(RunEnd()) == [RunFinished(0)]
 
 
 def test_a_retry_starts_from_the_restored_content():
     rig = Rig(1)
     task = rig.submit(updates(X), retries=1)
-    assert rig.tell(Dispatch()) == [SaveRegions(task), Send(0, 1, task, 0)]
+    assert rig.handle(Dispatch()) == [SaveRegions(task), Send(0, 1, task, 0)]
     assert rig.complete(0, 1, FAILED, 1) == []
-    assert rig.tell(Dispatch()) == [RestoreRegions(task), Send(0, 2, task, 0)]
+    assert rig.handle(Dispatch()) == [RestoreRegions(task), Send(0, 2, task, 0)]
     finished = TaskFinished(task, Result.FAILED, 2)
     assert rig.complete(0, 2, FAILED, 2) == [finished, DropRegions(task)]
 
@@ -142,7 +142,7 @@ def test_tasks_lost_with_a_child_fail_with_that_cause():
     tasks = [rig.submit(pins=(0,)) for _ in range(2)]
     other = rig.submit(pins=(1,))
     rig.dispatch()
-    lost = rig.tell(ChildLost(0, 77, 1))
+    lost = rig.handle(ChildLost(0, 77, 1))
     assert lost == [TaskFinished(task, Result.FAILED, 77) for task in tasks]
     assert rig.state(other) == "RUNNING"
 
@@ -151,7 +151,7 @@ def test_with_repeats_tasks_that_had_not_begun_run_on_another_child():
     rig = Rig(2, repeats_lost=True)
     started, queued = rig.submit(pins=(0,), is_hint=True), rig.submit(pins=(0,), is_hint=True)
     rig.dispatch()
-    assert rig.tell(ChildLost(0, 77, 1)) == [TaskFinished(started, Result.FAILED, 77)]
+    assert rig.handle(ChildLost(0, 77, 1)) == [TaskFinished(started, Result.FAILED, 77)]
     assert [(send.child, send.task) for send in rig.dispatch()] == [(1, queued)]
 
 
@@ -159,21 +159,21 @@ def test_with_repeats_tasks_that_are_safe_to_repeat_run_again_even_if_begun():
     rig = Rig(1, repeats_lost=True)
     task = rig.submit(retries=1)
     rig.dispatch()
-    rig.tell(ChildLost(0, 77, 1, returns=True))
+    rig.handle(ChildLost(0, 77, 1, returns=True))
     assert rig.dispatch() == []
     assert not rig.engine.is_quiescent()
-    rig.tell(ChildReady(0))
+    rig.handle(ChildReady(0))
     assert rig.dispatch() == [Send(0, 2, task, 0)], "frame 1 did not count as completed"
-    assert rig.tell(ChildLost(0, 78, 2)) == [TaskFinished(task, Result.FAILED, 78)]
+    assert rig.handle(ChildLost(0, 78, 2)) == [TaskFinished(task, Result.FAILED, 78)]
 
 
 def test_with_repeats_the_oldest_frame_is_sent_again_if_it_had_not_begun():
     rig = Rig(1, repeats_lost=True)
     plain, safe = rig.submit(updates(X)), rig.submit(retries=1)
     rig.dispatch()
-    assert rig.tell(ChildLost(0, 77, 0, returns=True)) == []
+    assert rig.handle(ChildLost(0, 77, 0, returns=True)) == []
     assert (rig.task(plain)["attempts"], rig.task(safe)["attempts"]) == (0, 1)
-    rig.tell(ChildReady(0))
+    rig.handle(ChildReady(0))
     assert [(send.task, send.count) for send in rig.dispatch()] == [(plain, 3), (safe, 4)]
     rig.complete(0, 3)
     assert rig.complete(0, 4) == [TaskFinished(safe, Result.COMPLETED)]
@@ -183,17 +183,17 @@ def test_without_repeats_tasks_that_had_not_begun_fail_too():
     rig = Rig(1)
     task = rig.submit(retries=3)
     rig.dispatch()
-    assert rig.tell(ChildLost(0, 77, 0)) == [TaskFinished(task, Result.FAILED, 77)]
+    assert rig.handle(ChildLost(0, 77, 0)) == [TaskFinished(task, Result.FAILED, 77)]
 
 
 def test_a_task_that_was_sent_early_and_had_not_begun_is_sent_again():
     rig = Rig(2, repeats_lost=True)
     producer, reader = rig.submit(writes(X), pins=(0,)), rig.submit(reads(X), pins=(1,))
     rig.dispatch()
-    assert rig.tell(ChildLost(1, 77, 0, returns=True)) == []
+    assert rig.handle(ChildLost(1, 77, 0, returns=True)) == []
     assert rig.state(reader) == "PENDING"
     assert rig.complete(0, 1) == [TaskFinished(producer, Result.COMPLETED)]
-    rig.tell(ChildReady(1))
+    rig.handle(ChildReady(1))
     assert [(send.task, send.count) for send in rig.dispatch()] == [(reader, 2)]
 
 
@@ -205,7 +205,7 @@ def test_a_retry_of_a_group_that_had_not_begun_uses_no_other_retry():
     rig.complete(1, 1)
     rig.dispatch()
     for child in range(2):
-        assert rig.tell(ChildLost(child, 77, 1, returns=True)) == []
+        assert rig.handle(ChildLost(child, 77, 1, returns=True)) == []
     assert (rig.state(group), rig.task(group)["attempts"]) == ("READY", 0)
 
 
@@ -215,7 +215,7 @@ def test_a_group_is_repeated_if_no_member_had_begun(retries):
     group = rig.submit(members=(Member(), Member()), retries=retries)
     rig.dispatch()
     for child in range(2):
-        assert rig.tell(ChildLost(child, 77, 0, returns=True)) == []
+        assert rig.handle(ChildLost(child, 77, 0, returns=True)) == []
     assert (rig.state(group), rig.task(group)["attempts"]) == ("READY", retries)
 
 
@@ -226,13 +226,13 @@ def test_a_group_with_a_begun_member_uses_a_retry(is_lost):
     for retries_left in (1, 0):
         assert rig.task(group)["attempts"] == retries_left
         (_, second) = rig.dispatch()
-        assert rig.tell(ChildLost(0, 77, second.count - 1, returns=True)) == []
+        assert rig.handle(ChildLost(0, 77, second.count - 1, returns=True)) == []
         if is_lost:
-            finished = rig.tell(ChildLost(1, 78, second.count, returns=True))
-            rig.tell(ChildReady(1))
+            finished = rig.handle(ChildLost(1, 78, second.count, returns=True))
+            rig.handle(ChildReady(1))
         else:
             finished = rig.complete(1, second.count)
-        rig.tell(ChildReady(0))
+        rig.handle(ChildReady(0))
     assert finished == [TaskFinished(group, Result.FAILED, 77)]
 
 
@@ -244,8 +244,8 @@ def test_a_lost_child_reports_which_frames_may_have_begun(started):
     rig.dispatch()
     rig.complete(0, 1)
     with pytest.raises(ProtocolError, match=f"{started} frames begun; 1 have completed and 2 were"):
-        rig.tell(ChildLost(0, 1, started))
-    rig.tell(ChildLost(0, 1, 1))
+        rig.handle(ChildLost(0, 1, started))
+    rig.handle(ChildLost(0, 1, 1))
 
 
 def test_a_frame_that_required_a_lost_one_waits_for_its_producer_again():
@@ -254,7 +254,7 @@ def test_a_frame_that_required_a_lost_one_waits_for_its_producer_again():
     producer = rig.submit(writes(X), pins=(0,), is_hint=True)
     reader = rig.submit(reads(X), pins=(1,))
     rig.dispatch()
-    rig.tell(ChildLost(0, 77, 1))
+    rig.handle(ChildLost(0, 77, 1))
     with pytest.raises(ProtocolError):
         rig.complete(1, 1)
     rig.complete(1, 1, SKIPPED)
@@ -267,11 +267,11 @@ def test_a_frame_that_required_a_lost_one_waits_for_its_producer_again():
 
 def test_a_task_for_which_no_child_is_left_fails():
     rig = Rig(2)
-    rig.tell(ChildLost(1, 55, 0))
+    rig.handle(ChildLost(1, 55, 0))
     pinned = rig.submit(pins=(1,))
     group = rig.submit(members=(Member(), Member()))
     anyone = rig.submit()
-    assert rig.tell(Dispatch()) == [
+    assert rig.handle(Dispatch()) == [
         TaskFinished(group, Result.FAILED, 55),
         TaskFinished(pinned, Result.FAILED, 55),
         Send(0, 1, anyone, 0),
@@ -282,9 +282,9 @@ def test_a_child_past_a_deadline_is_ended_and_the_task_fails_with_it():
     rig = Rig(1)
     task, later = rig.submit(timeout_ms=5), rig.submit()
     rig.dispatch()
-    assert rig.tell(Deadline(0, 1, 66)) == [EndChild(0, 66)]
-    assert rig.tell(Deadline(0, 1, 67)) == [], "once is enough"
-    assert rig.tell(ChildLost(0, 9, 1)) == [
+    assert rig.handle(Deadline(0, 1, 66)) == [EndChild(0, 66)]
+    assert rig.handle(Deadline(0, 1, 67)) == [], "once is enough"
+    assert rig.handle(ChildLost(0, 9, 1)) == [
         TaskFinished(task, Result.FAILED, 66),
         TaskFinished(later, Result.FAILED, 9),
     ]
@@ -295,9 +295,9 @@ def test_a_deadline_of_a_completed_frame_does_nothing():
     rig.submit()
     rig.dispatch()
     rig.complete(0, 1)
-    assert rig.tell(Deadline(0, 1, 66)) == []
+    assert rig.handle(Deadline(0, 1, 66)) == []
     with pytest.raises(ProtocolError):
-        rig.tell(Deadline(0, 2, 66))
+        rig.handle(Deadline(0, 2, 66))
 
 
 def test_a_cancelled_run_ends_tasks_that_were_not_sent():
@@ -305,9 +305,9 @@ def test_a_cancelled_run_ends_tasks_that_were_not_sent():
     running, waiting = rig.submit(writes(X), retries=1), rig.submit()
     reader = rig.submit(reads(X))
     rig.dispatch()
-    assert rig.tell(Cancel(5)) == [TaskFinished(waiting, Result.POISONED, 5)]
+    assert rig.handle(Cancel(5)) == [TaskFinished(waiting, Result.POISONED, 5)]
     late = rig.submit()
-    rig.tell(RunEnd())
+    rig.handle(RunEnd())
     finished = rig.complete(0, 1, FAILED, 6)
     assert finished == [
         TaskFinished(running, Result.FAILED, 6),
@@ -319,11 +319,11 @@ def test_a_cancelled_run_ends_tasks_that_were_not_sent():
 def test_children_report_in_an_order_that_can_be():
     rig = Rig(1)
     with pytest.raises(ProtocolError, match="reports that it is ready"):
-        rig.tell(ChildReady(0))
-    rig.tell(ChildLost(0, 1, 0))
+        rig.handle(ChildReady(0))
+    rig.handle(ChildLost(0, 1, 0))
     with pytest.raises(ProtocolError, match="lost already"):
-        rig.tell(ChildLost(0, 1, 0))
+        rig.handle(ChildLost(0, 1, 0))
     with pytest.raises(ProtocolError):
-        rig.tell(ChildReady(0))
-    rig.tell(Submit(SUB))
+        rig.handle(ChildReady(0))
+    rig.handle(Submit(SUB))
     assert rig.engine.is_quiescent() is False

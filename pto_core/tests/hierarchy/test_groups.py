@@ -54,10 +54,10 @@ class Stream:
         self.longest = 0
         self.started = self.failed = self.waiting_singles = 0
         for child in range(CHILDREN):
-            self.tell(ChildReady(child))
-        self.tell(RunBegin())
+            self.handle(ChildReady(child))
+        self.handle(RunBegin())
 
-    def tell(self, event: Event) -> list[Instruction]:
+    def handle(self, event: Event) -> list[Instruction]:
         answer = self.engine.handle(event)
         sends = [each for each in answer if isinstance(each, Send)]
         for send in sends:
@@ -84,7 +84,7 @@ class Stream:
         size = self.numbers.randint(2, CHILDREN)
         pins = tuple(self.numbers.sample(range(CHILDREN), size))
         pins = pins if self.numbers.random() < 0.8 else ()
-        answer = self.tell(Submit(Kind.SUB, (Member(),) * size, pins, retries=50))[0]
+        answer = self.handle(Submit(Kind.SUB, (Member(),) * size, pins, retries=50))[0]
         assert isinstance(answer, Submitted)
         self.members[answer.task] = size
         self.waits[answer.task] = 0
@@ -92,8 +92,8 @@ class Stream:
     def saturate(self) -> None:
         while self.waiting_singles < WAITING_SINGLES:
             self.waiting_singles += 1
-            self.tell(Submit(Kind.SUB))
-        self.tell(Dispatch())
+            self.handle(Submit(Kind.SUB))
+        self.handle(Dispatch())
 
     def complete_one(self) -> bool:
         busy = [child for child in sorted(self.alive) if self.done[child] < self.sent[child]]
@@ -101,7 +101,7 @@ class Stream:
             return False
         child = self.numbers.choice(busy)
         self.done[child] += 1
-        self.tell(Completion(child, self.done[child]))
+        self.handle(Completion(child, self.done[child]))
         return True
 
     def lose(self, child: int, *, returns: bool) -> None:
@@ -109,7 +109,7 @@ class Stream:
         before = len(self.engine.snapshot()["queues"]["singles"])
         started = min(self.done[child] + 1, self.sent[child])
         self.done[child] = self.sent[child]
-        self.tell(ChildLost(child, 9, started, returns))
+        self.handle(ChildLost(child, 9, started, returns))
         self.waiting_singles += len(self.engine.snapshot()["queues"]["singles"]) - before
 
 
@@ -145,7 +145,7 @@ def test_a_group_starts_soon_even_if_a_child_is_killed(returns: bool) -> None:
             stream.lose(2, returns=returns)
         if number == 105 and returns:
             stream.alive.add(2)
-            stream.tell(ChildReady(2))
+            stream.handle(ChildReady(2))
         stream.complete_one()
     assert stream.longest <= LIMIT
     finish(stream, len(stream.members))
@@ -153,12 +153,12 @@ def test_a_group_starts_soon_even_if_a_child_is_killed(returns: bool) -> None:
 
 
 def finish(stream: Stream, groups: int) -> None:
-    answer = stream.tell(RunEnd())
+    answer = stream.handle(RunEnd())
     while not any(isinstance(each, RunFinished) for each in answer):
-        stream.tell(Dispatch())
+        stream.handle(Dispatch())
         busy = [child for child in stream.alive if stream.done[child] < stream.sent[child]]
         child = busy[0]
         stream.done[child] += 1
-        answer = stream.tell(Completion(child, stream.done[child]))
+        answer = stream.handle(Completion(child, stream.done[child]))
     assert stream.started + stream.failed >= groups
     assert stream.engine.snapshot()["tasks"] == {}

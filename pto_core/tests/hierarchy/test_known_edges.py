@@ -49,7 +49,7 @@ class Stream:
         self.is_over = False
         self.seen: Counter[str] = Counter()
 
-    def tell(self, event: Event) -> bool:
+    def handle(self, event: Event) -> bool:
         """Send the event to both engines; return whether they accepted it."""
         try:
             answer = self.engine.handle(event)
@@ -78,19 +78,19 @@ class Stream:
     def step(self) -> None:
         choice = self.numbers.random()
         if choice < 0.45:
-            self.tell(self._submit())
+            self.handle(self._submit())
         elif choice < 0.65:
-            self.tell(Dispatch())
+            self.handle(Dispatch())
         elif choice < 0.85:
             self.complete()
         elif choice < 0.9:
-            self.tell(Allocate(self.numbers.choice((0, 64, 1500))))
+            self.handle(Allocate(self.numbers.choice((0, 64, 1500))))
         elif choice < 0.94 and len(self.slabs) < 4:
             self.slabs.append([])
-            self.tell(ScopeBegin())
+            self.handle(ScopeBegin())
         elif choice < 0.97 and len(self.slabs) > 1:
             self.slabs.pop()
-            self.tell(ScopeEnd())
+            self.handle(ScopeEnd())
         else:
             self._lose_or_cancel()
 
@@ -121,25 +121,25 @@ class Stream:
             return
         frame = self.in_flight[self.numbers.choice(busy)][0]
         outcome = self.numbers.choice([*[Outcome.SUCCEEDED] * 6, *Outcome])
-        self.tell(Completion(frame.child, frame.count, outcome, 7 if outcome == 1 else -1))
+        self.handle(Completion(frame.child, frame.count, outcome, 7 if outcome == 1 else -1))
 
     def _lose_or_cancel(self) -> None:
         child = self.numbers.randrange(len(self.in_flight))
         if self.numbers.random() < 0.1:
-            self.tell(Cancel(9))
+            self.handle(Cancel(9))
             return
         started = self.engine.snapshot()["children"][child]["completed"]
         started += bool(self.in_flight[child]) and self.numbers.random() < 0.5
-        if self.tell(ChildLost(child, 8, started, returns=True)):
+        if self.handle(ChildLost(child, 8, started, returns=True)):
             self.in_flight[child] = []
-            self.tell(ChildReady(child))
+            self.handle(ChildReady(child))
 
     def end(self) -> None:
         for _ in self.slabs[1:]:
-            self.tell(ScopeEnd())
-        self.tell(RunEnd())
+            self.handle(ScopeEnd())
+        self.handle(RunEnd())
         while not self.is_over:
-            self.tell(Dispatch())
+            self.handle(Dispatch())
             self.complete()
 
 
@@ -158,8 +158,8 @@ def test_random_edges_with_failures_losses_groups_and_scopes(pytestconfig: pytes
         stream = Stream(engine, numbers, children)
         try:
             for child in range(children):
-                stream.tell(ChildReady(child))
-            stream.tell(RunBegin(list(Hazards)[seed % 2]))
+                stream.handle(ChildReady(child))
+            stream.handle(RunBegin(list(Hazards)[seed % 2]))
             for _ in range(120):
                 stream.step()
             stream.end()

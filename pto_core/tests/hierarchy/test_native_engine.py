@@ -124,8 +124,8 @@ def _features(event: Event, answer: list[Instruction]) -> list[str]:
 # reference engine.
 def test_random_programs_with_failures_groups_retries_and_early_tasks(events: int) -> None:
     seen: Counter[str] = Counter()
-    told = seed = 0
-    while told < events:
+    count = seed = 0
+    while count < events:
         numbers = random.Random(seed)
         hazards = list(Hazards)[seed % 2]
         tasks = numbers.randint(1, 60)
@@ -147,16 +147,16 @@ def test_random_programs_with_failures_groups_retries_and_early_tasks(events: in
             raise AssertionError(
                 f"seed {seed}: the engines differ at event {engine.events}"
             ) from difference
-        told += engine.events
+        count += engine.events
         seed += 1
     expected = "early member FAILED SKIPPED ChildLost EndChild Cancel SaveRegions RestoreRegions"
     for feature in [*expected.split(), "DropRegions", "Blocked", "RoomFreed", "after"]:
-        assert seen[feature] >= told // 5000, f"{feature}: {seen}"
+        assert seen[feature] >= count // 5000, f"{feature}: {seen}"
 
 
 def test_random_regions(events: int) -> None:
-    told = seed = conservative = 0
-    while told < events // 2:
+    count = seed = conservative = 0
+    while count < events // 2:
         engine = ComparedEngine(configuration())
         stream = RegionStream(random.Random(seed))
         for event in stream.events(300):
@@ -171,7 +171,7 @@ def test_random_regions(events: int) -> None:
         engine.validate()
         conservative += engine.snapshot()["run"]["conservative_edges"]
         assert engine.snapshot()["tasks"] == {}
-        told += engine.events
+        count += engine.events
         seed += 1
     assert conservative > 0
 

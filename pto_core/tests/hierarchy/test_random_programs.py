@@ -120,7 +120,7 @@ def test_blocked_submits_are_proven_deadlocks_with_numbers():
 
 # Invariant: The same events give the same instructions.
 def test_equal_events_produce_equal_answers():
-    """The comparison with the native engine uses the same programs, in another test."""
+    """Another test compares the native engine with the reference engine on the same programs."""
     for seed in range(30):
         world = world_of(seed, Hazards.FULL, ROUGH)
         again = ReferenceEngine(world.configuration)

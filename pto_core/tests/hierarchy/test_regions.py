@@ -1,4 +1,4 @@
-"""Overlap and cover of regions, compared with their sets of bytes."""
+"""Regions overlap and cover each other exactly as their sets of bytes do."""
 
 from __future__ import annotations
 

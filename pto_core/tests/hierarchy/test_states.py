@@ -22,7 +22,7 @@ from pto_core.hierarchy.states import (
 
 PAGE = Path(__file__).parents[3] / "docs" / "states.md"
 HEADER = Path(__file__).parents[2] / "native" / "hierarchy" / "engine" / "states.hpp"
-# A copy of the table, made by hand, so that each change of the table is deliberate.
+# A copy of the table, written by hand: a change of the table must be made here too.
 ARROWS = """
 FREE SUBMIT PENDING
 FREE ALLOCATE COMPLETED

@@ -159,12 +159,12 @@ def test_rings_follow_the_depth_of_the_scope_up_to_the_fourth():
     rig = Rig()
     for depth in range(6):
         assert rig.alloc(1)[1] == HEAP + APART * min(depth, 3) + 1024 * max(depth - 3, 0)
-        rig.tell(ScopeBegin())
+        rig.handle(ScopeBegin())
 
 
 def test_an_allocation_is_complete_and_a_task_that_names_it_owns_it():
     rig = Rig()
-    rig.tell(ScopeBegin())
+    rig.handle(ScopeBegin())
     buffer, address = rig.alloc(100)
     assert rig.state(buffer) == "COMPLETED"
     reader = rig.submit(updates(address, 100))
@@ -173,7 +173,7 @@ def test_an_allocation_is_complete_and_a_task_that_names_it_owns_it():
     assert rig.waits_for(reader) == rig.waits_for(writer) == []
     assert rig.task(buffer)["references"] == {"SELF": 0, "SCOPE": 1, "CONSUMER": 1, "OWNER": 2}
     rig.dispatch()
-    rig.tell(ScopeEnd())
+    rig.handle(ScopeEnd())
     assert rig.state(buffer) == "COMPLETED"
     rig.complete(0, 2)
     assert rig.state(buffer) == "COMPLETED"
@@ -183,10 +183,10 @@ def test_an_allocation_is_complete_and_a_task_that_names_it_owns_it():
 
 def test_a_buffer_may_be_named_only_inside_its_scope():
     rig = Rig()
-    rig.tell(ScopeBegin())
+    rig.handle(ScopeBegin())
     _, address = rig.alloc(100)
     rig.submit(reads(address, 100))
-    rig.tell(ScopeEnd())
+    rig.handle(ScopeEnd())
     for tensor in (reads(address, 100), reads(HEAP + 5, 1), updates(HEAP - 8, 16)):
         with pytest.raises(UsageError, match="belong to no task of an open scope"):
             rig.submit(tensor)
@@ -195,19 +195,19 @@ def test_a_buffer_may_be_named_only_inside_its_scope():
 
 def test_slabs_are_freed_in_order_and_a_blocked_submit_changes_nothing():
     rig = Rig(ring_size=4096)
-    rig.tell(ScopeBegin())
+    rig.handle(ScopeBegin())
     first = rig.submitted(writes(0, 1024))
     rig.submit(writes(0, 2048))
-    rig.tell(ScopeEnd())
-    rig.tell(ScopeBegin())
+    rig.handle(ScopeEnd())
+    rig.handle(ScopeBegin())
     before = rig.engine.snapshot()
     request = Submit(SUB, (Member((writes(0, 2048),)),))
-    assert rig.tell(request) == [Blocked(1, 2048, 3072, 4096)]
+    assert rig.handle(request) == [Blocked(1, 2048, 3072, 4096)]
     assert rig.engine.snapshot() == before
     assert rig.engine.deadlock() is None
     rig.dispatch()
     rig.complete(1, 1)
-    assert rig.tell(request) == [Blocked(1, 2048, 3072, 4096)]
+    assert rig.handle(request) == [Blocked(1, 2048, 3072, 4096)]
     assert rig.complete(0, 1)[-1] == RoomFreed(1)
     assert rig.state(first.task) == "gone"
     # The last 1024 bytes of the ring are too few, so they are skipped.
@@ -218,13 +218,13 @@ def test_no_running_task_can_free_memory_of_an_open_scope():
     rig = Rig(ring_size=4096)
     held, _ = rig.alloc(3000)
     task = rig.submit()
-    assert isinstance(rig.tell(Allocate(2000))[0], Blocked)
+    assert isinstance(rig.handle(Allocate(2000))[0], Blocked)
     assert rig.engine.deadlock() is None, "a ready task was reported as a deadlock"
     rig.dispatch()
-    assert isinstance(rig.tell(Allocate(2000))[0], Blocked)
+    assert isinstance(rig.handle(Allocate(2000))[0], Blocked)
     assert rig.engine.deadlock() is None, f"deadlock reported although task {task} runs"
     rig.complete(0, 1)
-    rig.tell(Allocate(2000))
+    rig.handle(Allocate(2000))
     proof = rig.engine.deadlock()
     assert proof is not None
     assert (proof.ring, proof.requested, proof.held, proof.size) == (0, 2048, 3072, 4096)
@@ -237,7 +237,7 @@ def test_no_running_task_can_free_memory_of_an_open_scope():
 def test_more_than_a_whole_ring_is_refused_at_once():
     rig = Rig(ring_size=4096)
     with pytest.raises(CapacityError, match="set heap_ring_size to at least 5120"):
-        rig.tell(Allocate(4097))
+        rig.handle(Allocate(4097))
 
 
 def test_a_task_waits_for_the_tasks_that_its_submit_names():
@@ -287,17 +287,17 @@ def test_an_invalid_submit_changes_nothing(options, message):
 @pytest.mark.parametrize("event", [Submit(SUB), Allocate(4), ScopeBegin(), ScopeEnd(), RunEnd()])
 def test_events_outside_of_a_run_are_refused(event: Event) -> None:
     rig = Rig()
-    assert rig.tell(RunEnd()) == [RunFinished(0)]
+    assert rig.handle(RunEnd()) == [RunFinished(0)]
     with pytest.raises(UsageError, match="outside of a run"):
-        rig.tell(event)
+        rig.handle(event)
 
 
 def test_runs_and_scopes_nest_as_they_should():
     rig = Rig()
     with pytest.raises(UsageError, match="another is under way"):
-        rig.tell(RunBegin())
+        rig.handle(RunBegin())
     with pytest.raises(UsageError, match="no scope is open"):
-        rig.tell(ScopeEnd())
-    rig.tell(ScopeBegin())
+        rig.handle(ScopeEnd())
+    rig.handle(ScopeBegin())
     with pytest.raises(UsageError, match="1 scopes open"):
-        rig.tell(RunEnd())
+        rig.handle(RunEnd())

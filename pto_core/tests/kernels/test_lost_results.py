@@ -1,4 +1,4 @@
-"""Kernels and tasks that return a value, or assign to the name of an Out parameter."""
+"""Errors for kernels and tasks that return a value, or assign to the name of an Out parameter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading one plugin imports only that plugin, and reports any defect of it."""
+"""Loading one plugin imports only that plugin, and reports its defects."""
 
 from __future__ import annotations
 

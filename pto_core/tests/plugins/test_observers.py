@@ -1,4 +1,4 @@
-"""Hooks: each reaches its observers; a hook that would never be called is refused."""
+"""Each hook reaches its observers; a hook that would never be called is refused."""
 
 from __future__ import annotations
 
@@ -82,25 +82,25 @@ def problem(site, source: str) -> str:
 
 
 def test_a_misspelt_hook_is_refused(site):
-    said = problem(site, START + "@hookimpl\ndef pto_run_startd(info): ...\n")
-    assert "observer 'broken' (fake-broken 1.0" in said
-    assert "'pto_run_startd' that does not exist; did you mean 'pto_run_started'?" in said
+    shown = problem(site, START + "@hookimpl\ndef pto_run_startd(info): ...\n")
+    assert "observer 'broken' (fake-broken 1.0" in shown
+    assert "'pto_run_startd' that does not exist; did you mean 'pto_run_started'?" in shown
 
 
 def test_a_marked_function_of_another_name_is_refused(site):
-    said = problem(site, START + "@hookimpl\ndef run_started(info): ...\n")
-    assert "'run_started' that does not exist" in said
+    shown = problem(site, START + "@hookimpl\ndef run_started(info): ...\n")
+    assert "'run_started' that does not exist" in shown
 
 
 def test_a_hook_without_its_mark_is_refused(site):
-    said = problem(site, "def pto_run_started(info): ...\n")
-    assert "does not mark its hook 'pto_run_started' with @hookimpl" in said
+    shown = problem(site, "def pto_run_started(info): ...\n")
+    assert "does not mark its hook 'pto_run_started' with @hookimpl" in shown
 
 
 def test_a_hook_with_an_argument_that_does_not_exist_is_refused(site):
-    said = problem(site, START + "@hookimpl\ndef pto_run_started(inform): ...\n")
-    assert "pto_run_started" in said
-    assert "inform" in said
+    shown = problem(site, START + "@hookimpl\ndef pto_run_started(inform): ...\n")
+    assert "pto_run_started" in shown
+    assert "inform" in shown
 
 
 def test_an_observer_without_hooks_is_refused(site):

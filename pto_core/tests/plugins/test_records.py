@@ -1,4 +1,4 @@
-"""Records come only from metadata; names are unique; unknown names are explained."""
+"""Records are read from metadata only; names are unique; unknown names are explained."""
 
 from __future__ import annotations
 

@@ -118,8 +118,8 @@ def test_missing_kernel_entry(bench, text: str, hint: str) -> None:
     ("header", "major"), [("stdfloat", 13), ("print", 14), ("generator", 14), ("mdspan", 16)]
 )
 def test_missing_library_header_names_a_compiler_that_has_it(header: str, major: int) -> None:
-    said = f"k.cpp:1:10: fatal error: {header}: No such file or directory\n"
-    assert missing_part(said) == (f"<{header}>", major)
+    text = f"k.cpp:1:10: fatal error: {header}: No such file or directory\n"
+    assert missing_part(text) == (f"<{header}>", major)
     assert missing_part(f"k.cpp:1:10: fatal error: '{header}' file not found\n") == (
         f"<{header}>",
         major,

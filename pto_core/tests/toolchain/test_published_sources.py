@@ -1,4 +1,4 @@
-"""Sources written for another toolchain: hints, warnings, and the entry that is used instead."""
+"""Sources for another toolchain: hints, warnings, and the default entry of an orchestration."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def test_bfloat16_in_half_precision_is_warned_of_at_every_start(
     for state in ("built", "cached"):
         bench.build(source, pto_isa_root=tile_library, cxx=old_compiler)
         assert bench.states[-1] == state
-        said = capsys.readouterr().err
-        assert "kernel one.cpp uses bfloat16" in said
-        assert "in half precision" in said
+        shown = capsys.readouterr().err
+        assert "kernel one.cpp uses bfloat16" in shown
+        assert "in half precision" in shown
 
 
 @pytest.mark.parametrize("line", ["// bfloat16_t", "/* a\n bfloat16_t */", "float bfloat16_table;"])
@@ -132,8 +132,8 @@ def test_the_default_entry_runs_if_the_named_entry_does_not_exist(bench, capsys)
 
     instead = [made("oter"), made("oter")]
     warning = f"{source} has no function 'oter', which is function_name in ORCHESTRATION; did you"
-    said = capsys.readouterr().err
-    assert said.count(f"{warning} mean 'other'?; standard runs instead") == 2
+    shown = capsys.readouterr().err
+    assert shown.count(f"{warning} mean 'other'?; standard runs instead") == 2
     assert made("standard").is_file()
     assert made("other") not in instead
     assert capsys.readouterr().err == ""

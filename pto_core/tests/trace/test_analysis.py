@@ -1,4 +1,4 @@
-"""The figures about a trace, on traces whose figures are known."""
+"""The analysis of a trace, checked on traces with known results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def make(tasks: list[Any], records: list[Any] = [], **changes: Any) -> Trace:  #
 
 @pytest.fixture
 def chain() -> Trace:
-    """Three tasks: two loads side by side, then an addition that the second one released."""
+    """Return a trace of two parallel loads, and an addition that the second load released."""
     return make(
         [
             task(0, 0, 2, (0, 10, 20, 30, 130, 140)),

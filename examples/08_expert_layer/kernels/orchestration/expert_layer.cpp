@@ -119,7 +119,7 @@ void Layer::submit_expert(uint64_t expert) {
   cube(kExpertMatmul, down_matmul);
 }
 
-// Reads the answers of all experts, and therefore follows all of them.
+// Reads the answers of all experts, and therefore runs after all their tasks.
 void Layer::submit_combine(uint64_t first) {
   const Shape tile = {kTokenTile, in_.hidden};
   PTOParam params[] = {in(part(x_, tile, {first, 0})),

@@ -1,4 +1,4 @@
-"""Scopes, clusters, blocks, waits, deadlocks and hazards of a runtime with tensors."""
+"""Scopes, clusters, blocks, waits, deadlocks and hazards on runtimes with tensors."""
 
 from __future__ import annotations
 

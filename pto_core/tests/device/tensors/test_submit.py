@@ -90,7 +90,7 @@ def test_views_have_numpy_semantics_in_python_kernels(tensors: Device) -> None:
     seen: dict[int, tuple[Any, ...]] = {}
 
     @kernel(core="aiv")
-    def look(which: Scalar, x: In):
+    def read_view(which: Scalar, x: In):
         seen[which] = (x.copy(), x.flags.writeable)
 
     indices = [
@@ -114,7 +114,7 @@ def test_views_have_numpy_semantics_in_python_kernels(tensors: Device) -> None:
         views.append(a[:, 1][2])
         views.append(a.reshape(120).reshape((2, 60)).T[3])
         for which, view in enumerate(views):
-            rt.submit(look, which, view)
+            rt.submit(read_view, which, view)
 
     tensors.run(graph, host)
     expected = [host[index] for index in indices] + [

@@ -42,7 +42,7 @@ def loop() -> Loop:
 
 
 @pytest.fixture
-def asked(loop):
+def send_request(loop):
     def double(number: int) -> int:
         return 2 * number
 
@@ -58,22 +58,22 @@ def asked(loop):
     return ask
 
 
-def test_a_request_is_answered_with_its_value(asked) -> None:
-    assert asked("double", 21) == 42
+def test_a_request_is_answered_with_its_value(send_request) -> None:
+    assert send_request("double", 21) == 42
 
 
-def test_the_exception_of_a_request_is_returned_and_the_loop_continues(asked) -> None:
+def test_the_exception_of_a_request_is_returned_and_the_loop_continues(send_request) -> None:
     with pytest.raises(TypeError):
-        asked("double", None, 3)
+        send_request("double", None, 3)
     with pytest.raises(KeyError):
-        asked("forget", b"?" * 32)
+        send_request("forget", b"?" * 32)
     with pytest.raises(ProtocolError, match="does not support the request 'juggle'"):
-        asked("juggle")
-    assert asked("double", 1) == 2
+        send_request("juggle")
+    assert send_request("double", 1) == 2
 
 
-def test_bytes_that_are_no_request_are_answered_with_a_failure(asked) -> None:
-    is_done, _ = pickle.loads(asked.service(b"not a pickle"))
+def test_bytes_that_are_no_request_are_answered_with_a_failure(send_request) -> None:
+    is_done, _ = pickle.loads(send_request.service(b"not a pickle"))
     assert not is_done
 
 
@@ -87,24 +87,24 @@ def test_a_request_cannot_end_the_child(loop) -> None:
     assert (is_done, Failure.unpack(failure).type_name) == (False, "SystemExit")
 
 
-def test_callables_are_registered_and_unregistered(asked, loop) -> None:
-    asked("callable", b"d" * 32, [JOIN])
+def test_callables_are_registered_and_unregistered(send_request, loop) -> None:
+    send_request("callable", b"d" * 32, [JOIN])
     assert loop.table[b"d" * 32]("a", "b") == "a/b"
-    asked("forget", b"d" * 32)
+    send_request("forget", b"d" * 32)
     assert loop.table == {}
     with pytest.raises(NotImportableError, match="ModuleNotFoundError"):
-        asked("callable", b"d" * 32, [NOT_HERE])
+        send_request("callable", b"d" * 32, [NOT_HERE])
     assert loop.table == {}
-    asked("callable", b"d" * 32, [NOT_HERE, by_code(lambda: "by code")])
+    send_request("callable", b"d" * 32, [NOT_HERE, by_code(lambda: "by code")])
     assert loop.table[b"d" * 32]() == "by code"
 
 
-def test_configurations_are_found_by_their_numbers(asked) -> None:
+def test_configurations_are_found_by_their_numbers(send_request) -> None:
     calls = []
-    invoke = asked.service.invoking(lambda *given: calls.append(given))
+    invoke = send_request.service.invoking(lambda *given: calls.append(given))
     configs = [CallConfig(block_dim=2), CallConfig(block_dim=3)]
     for number, config in zip((7, 8), configs, strict=True):
-        asked("config", number, config.pack())
+        send_request("config", number, config.pack())
     invoke(len, "args", 8)
     invoke(len, "args", 7)
     invoke(len, None, 0)
@@ -113,8 +113,8 @@ def test_configurations_are_found_by_their_numbers(asked) -> None:
         invoke(len, None, 3)
 
 
-def test_close_stops_the_loop(asked, loop) -> None:
-    asked("close")
+def test_close_stops_the_loop(send_request, loop) -> None:
+    send_request("close")
     assert loop.is_stopped
 
 

@@ -1,4 +1,4 @@
-"""The parts of a Worker's memory: they are disjoint, zero, granted, and released."""
+"""The parts of a Worker's memory are disjoint and zero at first; they are granted and released."""
 
 from __future__ import annotations
 

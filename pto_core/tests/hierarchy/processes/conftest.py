@@ -1,4 +1,4 @@
-"""A comparison of this process before and after a test: nothing may be left."""
+"""Compare this process before and after a test: the test must leave nothing."""
 
 from __future__ import annotations
 

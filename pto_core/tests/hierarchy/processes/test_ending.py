@@ -1,4 +1,4 @@
-"""Children that end, are ended, or are dropped; other children of the program are not affected."""
+"""Children that exit, are killed, or are dropped; other children of the program are unaffected."""
 
 from __future__ import annotations
 
