@@ -1,4 +1,4 @@
-"""The figure of the analysis of an access log: edges, order and races of its tasks."""
+"""The figure of the analysis of an access log, which computes edges, order and races."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def nothing(left: In, right: In, target: InOut) -> None:
 
 
 def figures(effort: Effort) -> Iterator[Figure]:
-    """Measure the analysis of the recorded log of a program."""
+    """Record the access log of a program, and measure its analysis."""
     tasks = effort.size(TASKS)
     log = _recorded(tasks)
     taken = interleaved(

@@ -171,7 +171,7 @@ def _measure(
     chunks: int,
 ) -> float:
     """Return the median round-trip time in us, or the throughput of the chunks in GB/s."""
-    trip()  # connects
+    trip()  # the first round trip connects the sides
     if trips:
         times = []
         for _ in range(trips):

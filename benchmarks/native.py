@@ -65,7 +65,7 @@ class Binaries:
         return self._program("bare_threads", "-pthread", "-ldl")
 
     def kernel(self, name: str) -> Path:
-        """Compile one of our kernels into a library."""
+        """Compile a kernel of the benchmarks into a library."""
         return self._library(HERE / "sources" / f"{name}.cpp", f"{name}.so")
 
     @cached_property

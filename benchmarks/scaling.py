@@ -131,7 +131,7 @@ def measure(sessions: int, tasks: int = TASKS, idle_s: float = IDLE_S) -> dict[s
         descriptors = psutil.Process().num_fds()
         *idle, idle_kb = meter.spent(lambda: time.sleep(idle_s))
         graph = _equal_work(steps, sessions, tasks, stamps)
-        worker.run(graph)  # first touch
+        worker.run(graph)  # the first run is a warm-up: it touches the memory
         begin = time.monotonic()
         *work, work_kb = meter.spent(lambda: worker.run(graph))
         ends = stamps[:, 0] - begin

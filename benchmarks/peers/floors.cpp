@@ -72,7 +72,7 @@ void measure_handover(size_t round_trips) {
     const auto start = Clock::now();
     there.open();
     back.pass();
-    if (i >= round_trips) taken.push_back(ns_since(start));  // the first half warms up
+    if (i >= round_trips) taken.push_back(ns_since(start));  // the first half is the warm-up
   }
   other.join();
   std::sort(taken.begin(), taken.end());
@@ -121,7 +121,8 @@ int main(int argc, char** argv) {
   }
   std::vector<Record> records;
   std::vector<Payload> payloads;
-  append_ns(records, payloads, count);  // allocates the memory, which the second round reuses
+  // the first round allocates the memory, and the second reuses it
+  append_ns(records, payloads, count);
   if (std::strcmp(argv[1], "append") == 0) {
     std::printf("%.3f\n", append_ns(records, payloads, count));
     return 0;

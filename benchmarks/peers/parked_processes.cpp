@@ -91,7 +91,7 @@ double median_ns(Shared& shared, size_t round_trips, microseconds pause) {
     shared.there[0].open();
     shared.back.pass();
     const std::chrono::duration<double, std::nano> passed = Clock::now() - start;
-    if (i >= round_trips) taken.push_back(passed.count());  // the first half warms up
+    if (i >= round_trips) taken.push_back(passed.count());  // the first half is the warm-up
   }
   std::sort(taken.begin(), taken.end());
   return taken[taken.size() / 2];

@@ -26,7 +26,7 @@ using Entry = const pto_runtime_api* (*)(const char*);
 
 constexpr uint64_t kManyRegions = 16384;
 constexpr uint64_t kFewRegions = 8;
-constexpr uint32_t kBatch = 16;  // submits between two readings of the clock
+constexpr uint32_t kBatch = 16;  // number of submits between two readings of the clock
 constexpr uint32_t kTurns = 3;
 
 void require(bool holds, const char* what) {

@@ -61,6 +61,6 @@ def session(leader: int) -> set[int]:
 
 
 def processes_with(places: set[str]) -> list[int]:
-    """Return the processes of this machine that have one of those mappings."""
+    """Return the processes of this machine that have one of the mappings ``places``."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [pid for pid in pids if any(place in places for _, place in shared_mappings(pid))]

@@ -61,7 +61,7 @@ class Subject:
         return cls(pid, events[0], answers[1])
 
     def hear(self, timeout_s: float) -> dict[str, Any] | None:
-        """Return its next message; None if none arrives in time. Raises Fault if it has exited."""
+        """Return the next message; None after a timeout. Raises Fault if the process has exited."""
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self.heard:
             left = deadline - time.monotonic()

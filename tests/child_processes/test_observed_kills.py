@@ -156,7 +156,7 @@ class Finishing:
         self.settings = settings
 
     def __call__(self, talk: Talk) -> None:
-        # creates the resources that stay until the process ends
+        # this creates the resources that stay until the process ends
         Worker(3, num_sub_workers=1).init().close()
         random_ = random.Random(os.getpid())
         while True:

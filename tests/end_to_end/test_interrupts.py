@@ -86,7 +86,7 @@ PHASES: dict[str, tuple[Maker, ...]] = {
 
 
 def wait_for_the_phase(case, phase: str, run) -> None:
-    """Return when a compiler runs, or when the phase itself has reported its begin."""
+    """Wait until a compiler runs, or until the phase itself has reported its begin."""
     if phase == "compile":
         while not any("cc1plus" in line for line in case.processes()):
             assert run.poll() is None, run.communicate()

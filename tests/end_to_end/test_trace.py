@@ -19,7 +19,7 @@ VARIANTS = ("host_build_graph", "aicpu_build_graph", "tensormap_and_ringbuffer")
 WIDTH, LAYERS = 6, 10
 TASKS = WIDTH * LAYERS
 TOLERANCE_NS = 50_000
-"""The error of a conversion between two clocks."""
+"""The maximum error of a conversion between two clocks."""
 
 
 class Program:

@@ -23,7 +23,7 @@ PLAIN_BUILDS = (
     ROOT / "pto_core" / "native_tests",
     *sorted(path.parent for path in (ROOT / "plugins").glob("*/CMakeLists.txt")),
 )
-"""The folders whose plain build `./quickstart test` makes before the tests run."""
+"""The folders that `./quickstart test` builds in the plain configuration before the tests run."""
 
 # Plain builds are optimised, as for users. Under sanitizers and on the emulated machine, -O1 halves
 # the compile time, and a report still needs line numbers. GCC reports uninitialised values reliably
@@ -38,7 +38,7 @@ NativeBuild = Callable[..., Path]
 
 
 def tool(name: str) -> str:
-    """Find a build tool beside this Python, or on the path."""
+    """Find a build tool in the folder of this Python, or on the path."""
     found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
     assert found is not None, f"{name} is needed; .ci/install-toolchain installs it"
     return found

@@ -89,7 +89,7 @@ WRAPPER_FUNCTIONS = FUNCTIONS | {
     # exceptions
     *("_Unwind_Resume", "__cxa_allocate_exception", "__cxa_begin_catch", "__cxa_end_catch"),
     *("__cxa_free_exception", "__cxa_rethrow", "__cxa_throw", "__gxx_personality_v0"),
-    # the compiler's start-up files
+    # needed by the compiler's start-up files
     *("_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__cxa_finalize"),
     "__gmon_start__",
 }

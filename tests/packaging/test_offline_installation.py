@@ -56,7 +56,7 @@ class Offline:
         return done.stdout + done.stderr
 
     def health(self) -> dict[str, str]:
-        """Return the fix for each plugin; empty if the plugin is healthy."""
+        """Return the advised fix for each plugin; the text is empty if the plugin is healthy."""
         return {each["name"]: each["fix"] for each in json.loads(self.run("pto plugins --json"))}
 
 

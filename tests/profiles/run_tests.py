@@ -45,7 +45,7 @@ def run_pytest(profile: str, load: str, options: list[str]) -> tuple[int, dict[s
     with tempfile.TemporaryDirectory() as folder:
         counts = Path(folder) / "counts.json"
         command = [sys.executable, "-m", "pytest", f"--profile={profile}", f"--load={load}"]
-        # Without byte code each process compiles all tests when it collects them.
+        # Permit byte code: without it, each process compiles all tests when it collects them.
         environment = {
             name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
         }

@@ -9,7 +9,7 @@
 
 namespace {
 
-// Return an element of a view by its index in row-major order of the view's shape.
+// The elements of a view, by their index in row-major order of the view's shape.
 class Elements {
  public:
   explicit Elements(const TensorData& tensor) : tensor_(tensor) {

@@ -71,7 +71,7 @@ def expected_chains(tasks: int) -> list[int]:
 
 
 def run_tasks(tasks: int) -> int:
-    """Return by how many bytes the process grew in a run of so many tasks."""
+    """Run this many tasks; return the number of bytes by which the process grew."""
     settings = {"pto2.task_window": "64", "pto2.heap": "64K", "pto2.tensor_map_pool": "256"}
     resident = []
     with open_device("a2a3sim", runtime="pto2", settings=settings) as device:

@@ -1,4 +1,4 @@
-"""Properties of a run that may be large (fan-in, fan-out, length), and slow kernels."""
+"""Runs with a large fan-in, a large fan-out or many tasks, and runs with slow kernels."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Invariant(NamedTuple):
 
 
 def invariants(path: Path) -> Iterator[Invariant]:
-    """Find the invariants of one test file. Raises ValueError for one without a test."""
+    """Find the invariants of one test file. Raises ValueError for an invariant without a test."""
     lines = path.read_text().splitlines()
     name = path.relative_to(ROOT).as_posix()
     for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""The lists of the quick profile name existing tests, and every kind of test stays in it."""
+"""The lists of the quick profile name existing tests; the profile keeps every kind of test."""
 
 from __future__ import annotations
 

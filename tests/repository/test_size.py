@@ -1,4 +1,4 @@
-"""The limits: 600 lines for files, 60 for functions, 100 columns; file names are specific."""
+"""Files have at most 600 lines, functions 60, and lines 100 columns; file names are specific."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def kill(pid: int) -> None:
 
 
 def await_count(worker: Worker, name: str, wanted: int) -> int:
-    """Return a counter once it reaches a value, or at a time limit. For use between runs."""
+    """Wait until a counter reaches a value, or a time limit; return it. For use between runs."""
     limit = time.monotonic() + LIMIT_S
     while (found := int(worker.statistics()[name])) < wanted and time.monotonic() < limit:
         check_children(worker)

@@ -14,7 +14,7 @@ from pto_core.interfaces.frame import Frame, FrameKind
 
 NAME = "recording"
 TENSOR_BYTES = 40
-PAD = slice(34, 40)  # in a tensor
+PAD = slice(34, 40)  # the bytes after `child_memory` in a tensor
 
 example: dict[str, Any] = {}
 exec(packets.source(), example)

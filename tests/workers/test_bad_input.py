@@ -352,7 +352,7 @@ def test_submit_outside_a_run(world) -> None:
     session = world.worker.session()
     for submit in (session.submit, session.submit_group):
         with pytest.raises(UsageError, match="inside its block"):
-            submit(copy, "whatever")  # its value is ignored
+            submit(copy, "whatever")  # the value is ignored
     with session as s:
         pass
     with pytest.raises(UsageError, match="inside its block"):

@@ -75,6 +75,6 @@ def test_a_hook_on_the_drivers_thread_may_wait_for_the_driver(engine: str) -> No
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
-        cwd=Path(__file__).parent,  # for thread_states
+        cwd=Path(__file__).parent,  # the program imports thread_states from here
     )
     assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr

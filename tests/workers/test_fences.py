@@ -18,8 +18,8 @@ from pto_core.errors import ChildDiedError, TaskFailedError
 from pto_core.hierarchy import child_group
 from pto_core.hierarchy.processes import ChildExit
 
-FENCED, PLAIN = 0, 1  # numbers of children
-WAIT_S = 0.3  # several intervals between two checks of a fence
+FENCED, PLAIN = 0, 1  # the numbers of the children
+WAIT_S = 0.3  # several times the interval between two checks of a fence
 LIMIT_S = 20
 
 MakeFenced = Callable[..., Worker]

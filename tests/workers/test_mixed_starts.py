@@ -17,7 +17,7 @@ from pto_core.errors import UsageError
 from pto_core.hierarchy import child_group
 
 METHODS = ("fork", "spawn", "fork")
-FORKED, SPAWNED = 0, 1  # numbers of children
+FORKED, SPAWNED = 0, 1  # the numbers of the children
 PID, IS_SPAWNED, MAPPINGS = range(3)  # the indices of a child's report
 
 MakeMixed = Callable[..., Worker]

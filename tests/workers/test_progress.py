@@ -195,7 +195,8 @@ def test_a_process_forked_while_a_bar_is_drawn_prints_past_it(terminal: Terminal
     with terminal:
         bar = TerminalBar("L3")
         bar(Progress(2, 1, 0))
-        assert sys.stderr is not terminal.file  # printed text appears above the bar
+        # standard error is replaced, so that printed text appears above the bar
+        assert sys.stderr is not terminal.file
         child = os.fork()
         if child == 0:
             os._exit(sys.stderr is not terminal.file)
@@ -238,7 +239,7 @@ def test_elsewhere_there_are_plain_lines(make: Any, capfd: pytest.CaptureFixture
 def test_the_last_line_is_printed_at_once(capfd: pytest.CaptureFixture[str]) -> None:
     lines = PlainLines("L3")
     lines(Progress(2, 1, 0))
-    lines(Progress(3, 2, 0))  # less than a second after the line before
+    lines(Progress(3, 2, 0))  # not printed: less than a second has passed since the last line
     lines(Progress(3, 3, 1, is_over=True))
     assert capfd.readouterr().err.splitlines() == [
         "L3: 1 of 2 tasks",

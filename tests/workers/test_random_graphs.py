@@ -28,7 +28,7 @@ def check(worker: Any, handle: Any, memory: Any, steps: list[Step], seed: int) -
         error = caught
     np.testing.assert_array_equal(memory, expected, f"seed {seed}")
     assert (error is None) == (not failed)
-    if error is not None:  # tasks by index, because buffers have numbers too
+    if error is not None:  # compare the counts only: buffers have task numbers, too
         assert 1 + len(error.failures) == len(failed), f"seed {seed}"
         assert len(error.poisoned) == len(poisoned), f"seed {seed}"
 

@@ -267,7 +267,7 @@ def test_a_graph_function_of_a_child_worker_has_a_typed_submit(is_first: bool) -
         x, y = worker.shared_array(4), worker.shared_array(4)
         with worker.session() as s:
             first = s.submit(step, x, y, 2, np.int64(3), worker=children[0])
-            s.submit(step, y, x, 1, True, worker=children[1])  # waits for the first one
+            s.submit(step, y, x, 1, True, worker=children[1])  # waits for the first task
             s.submit_group(step, [(x[:2], y[:2], 0, 0), (x[2:], y[2:], 0, 0)])
             assert [array is one for array, one in zip(first.outputs, (x, y), strict=True)]
             with pytest.raises(UsageError, match="argument 1 of the graph function add_scalars is"):

@@ -124,7 +124,7 @@ def test_a_snapshot_above_the_limit_is_refused_with_the_numbers(make) -> None:
 
 
 def test_a_retry_gets_all_arrays_of_its_task_back(make) -> None:
-    """The copies of arrays of different sizes are adjacent in memory."""
+    """The copies of arrays of different sizes are adjacent in memory, but must not mix."""
     worker = make(num_sub_workers=1)
     sizes = (3, 8, 130)
     arrays = [worker.shared_array(size, "int64") for size in sizes]

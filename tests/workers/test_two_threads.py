@@ -68,7 +68,7 @@ def pass_gate(args: Any) -> None:
 
 
 class InParent:
-    """A callable that stops the parent while it is serialised, before any child has it."""
+    """A callable that stops the parent while the parent serialises it, before any child has it."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate

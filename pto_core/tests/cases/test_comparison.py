@@ -1,4 +1,4 @@
-"""Comparison checked against a plain loop, and the text of a mismatch."""
+"""The comparison of arrays agrees with a plain loop, and a mismatch is reported completely."""
 
 from __future__ import annotations
 

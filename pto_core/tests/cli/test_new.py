@@ -235,8 +235,8 @@ def test_the_name_of_an_installed_plugin_is_refused(site, tmp_path):
     assert "'taken' is the name of an installed backend, of fake-taken 1.0" in result.stderr
     assert "choose another name" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
-    # A plugin of another family may have this name. A folder may also be written for the plugin
-    # that is installed under its name.
+    # Another family may use the name. The distribution that has the name already may be written
+    # again.
     site.install("pto-transport-taken", {"pto.transports": "taken = pto_transport_taken:plugin"})
     assert site.pto("new", "plugin", "transport", "taken", cwd=tmp_path).returncode == 0
 

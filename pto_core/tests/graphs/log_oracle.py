@@ -35,7 +35,7 @@ class View:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the view is the whole buffer. Such a view is a range."""
+        """Whether the view is the whole buffer. Then it counts as a range, not as a box."""
         return self.size == self.raw
 
     @property
@@ -100,7 +100,7 @@ def random_program(seed: int, tasks: int, is_full: bool) -> Program:
 
 
 def random_view(numbers: random.Random) -> View:
-    """Return a random range or box, often one of a few that other accesses have, too."""
+    """Return a random range or box, often an aligned one, so that some accesses are equal."""
     if numbers.random() < 0.1:
         return View((BYTES,), (0,), (BYTES,))
     raw = numbers.choice([(BYTES,), (SIDE, SIDE), (SIDE, SIDE)])

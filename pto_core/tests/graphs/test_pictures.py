@@ -1,4 +1,4 @@
-"""The pictures of graphs: well-formed, complete, and folded when they are large."""
+"""Pictures of graphs are well-formed and complete; a large graph is folded."""
 
 from __future__ import annotations
 

@@ -406,7 +406,7 @@ class TestAnswers:
     def test_wake_a_parent_that_sleeps_for_long_tasks_only(self, task_s, least, most) -> None:
         child = Child()
         bell = _hierarchy.progress_table_parent_bell(child.progress.address)
-        sleepers = ctypes.c_uint32.from_address(bell + 4)  # pto_bell.sleepers
+        sleepers = ctypes.c_uint32.from_address(bell + 4)  # the member pto_bell.sleepers
 
         def work() -> None:
             end = time.perf_counter() + task_s

@@ -48,7 +48,7 @@ def events(pytestconfig: pytest.Config) -> int:
 
 
 class Heckled(ComparedEngine):
-    """Compared engines that also receive invalid events; some events check the invariants."""
+    """Compared engines with invalid events in between; checks the invariants after some events."""
 
     numbers = random.Random(0)
     kinds: list[Kind]  # kind of each child
@@ -163,7 +163,7 @@ def test_random_regions(events: int) -> None:
             try:
                 stream.hear(event, engine.handle(event))
             except PtoError:
-                pass  # both engines refused
+                pass  # both engines refused the event
             except Difference as difference:
                 raise AssertionError(
                     f"seed {seed}: the engines differ at event {engine.events}"

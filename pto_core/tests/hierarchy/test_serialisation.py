@@ -1,4 +1,4 @@
-"""Functions are sent to another interpreter as bytes, and behave there as here."""
+"""Functions that are sent to another interpreter as bytes return the same results there."""
 
 from __future__ import annotations
 

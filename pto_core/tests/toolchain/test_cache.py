@@ -253,7 +253,7 @@ def test_least_recently_used_artefacts_are_removed(bench, kernel) -> None:
     for source in sources:
         built.append(bench.build(source))
         age(bench.cache, 1)
-    bench.build(sources[0])  # used again
+    bench.build(sources[0])  # makes the first artefact the one that was used last
     age(bench.cache, 1)
     size_bytes = built[0].stat().st_size
     limit_bytes = 3 * size_bytes + size_bytes // 2

@@ -1,4 +1,4 @@
-"""Folders of sources from other hosts: complete, written once, and removed only when unused."""
+"""Folders of sources from other hosts are complete, written once, and removed only when unused."""
 
 from __future__ import annotations
 

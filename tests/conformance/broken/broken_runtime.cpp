@@ -29,7 +29,7 @@ constexpr int kUnluckyEdge = 5000;
 constexpr int kUnluckyTask = 100'000;
 
 const pto_runtime_api* working = nullptr;
-std::vector<bool> published;  // by task of the run
+std::vector<bool> published;  // one flag for each task of the run
 int neighbour_edges = 0;
 int submits = 0;
 pto_error last;

@@ -1,4 +1,4 @@
-"""Devices of runtimes with tensors: a test runtime in the order of submits, and the real one."""
+"""Devices whose runtimes accept tensors: a test runtime, and the real one."""
 
 from __future__ import annotations
 

@@ -3,11 +3,7 @@
 // device memory and frees nothing before the run ends. With the option "stuck=1", the third task
 // makes the runtime report a deadlock; later submits run no kernels. With the option "slots=N", a
 // submit waits while N tasks have not completed.
-//
-// This order respects the edges that any correct runtime finds. The runtime allocates outputs from
-// device memory and frees nothing before the run ends. Option "stuck=1": the third task in flight
-// is reported as a deadlock, and submits continue without kernels. Option "slots=N": a submit waits
-// while N tasks have not completed.
+
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>

@@ -65,7 +65,7 @@ def test_only_the_users_descriptors_are_inherited(tmp_path) -> None:
 
 
 def test_a_destroyed_mapping_removes_its_descriptor_from_the_list(tmp_path) -> None:
-    """Otherwise a child could close a new descriptor of the user that has the same number."""
+    """If the number stayed in the list, a child could close a new descriptor with this number."""
     arena = SharedArena(Budget(1 << 20))
     number = arena.mapping.descriptor
     del arena
