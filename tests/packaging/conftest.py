@@ -15,7 +15,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
-FOLDERS = (ROOT / "pto_core", *sorted((ROOT / "plugins").glob("*_*")))
+FOLDERS = tuple(
+    path.parent
+    for path in (
+        ROOT / "pto_core" / "pyproject.toml",
+        *sorted(ROOT.glob("plugins/*/pyproject.toml")),
+    )
+)
 # Requirements that a build backend adds to those in pyproject.toml.
 BUILD_PROGRAMS = ("cmake", "ninja")
 # The packages that are needed to run a plugin's contract tests.

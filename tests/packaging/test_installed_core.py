@@ -13,7 +13,13 @@ import pytest
 from pto_core import _hierarchy, _native
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = (ROOT / "pto_core", *sorted((ROOT / "plugins").glob("*_*")))
+FOLDERS = tuple(
+    path.parent
+    for path in (
+        ROOT / "pto_core" / "pyproject.toml",
+        *sorted(ROOT.glob("plugins/*/pyproject.toml")),
+    )
+)
 STRANGERS = (
     *("pto-core", "pto", "pto-backend-sim", "pto-runtime-hbg", "pto-runtime-pto2"),
     *("pto-transport-shm", "pto-transport-zmq"),

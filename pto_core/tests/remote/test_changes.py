@@ -86,6 +86,6 @@ def test_an_invalid_message_is_refused_and_writes_nothing(message: bytes, nbytes
 )
 def test_these_messages_are_refused(message: bytes) -> None:
     target = bytearray(8)
-    with pytest.raises(ProtocolError, match="8 bytes"):
+    with pytest.raises(ProtocolError, match="a piece of 8 bytes is invalid"):
         apply_changes(message, memoryview(target))
     assert target == bytes(8)

@@ -106,5 +106,6 @@ def _array(memory: bytes | memoryview) -> _Bytes:
 
 def _invalid(message: memoryview | _Bytes, into: _Bytes) -> ProtocolError:
     return ProtocolError(
-        f"a message of {len(message)} bytes for the changes of a piece of {len(into)} is invalid"
+        f"a message of {len(message)} bytes for the changes of a piece of {len(into)} bytes "
+        "is invalid"
     )
