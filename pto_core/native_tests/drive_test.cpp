@@ -215,11 +215,10 @@ TEST(threads_prove_a_stall_exactly_once) {
     std::atomic<uint32_t> wanted{0};
     machine.on_step = [&](uint32_t thread) -> int32_t {
       const uint32_t round = wanted.load();
-      if (round % schedulers != thread || round >= kRounds || word.load() == round) {
-        return PTO_STEP_IDLE;
-      }
-      word.store(round);
-      return PTO_STEP_PROGRESS;
+      if (round % schedulers != thread || round == 0 || round >= kRounds) return PTO_STEP_IDLE;
+      // a step that read `wanted` long ago must not set the word back
+      uint32_t previous = round - 1;
+      return word.compare_exchange_strong(previous, round) ? PTO_STEP_PROGRESS : PTO_STEP_IDLE;
     };
     std::vector<std::thread> threads;
     for (uint32_t thread = 0; thread < schedulers; ++thread) {

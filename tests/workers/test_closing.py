@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -146,6 +148,22 @@ def test_close_while_another_thread_is_in_a_run(make: Any) -> None:
     assert is_submitted.wait(SOON_S)
     worker.close()
     assert isinstance(running.end(), WorkerClosedError)
+
+
+def test_a_run_that_ends_during_a_close_raises_that_the_worker_is_closed(make: Any) -> None:
+    worker = make(num_sub_workers=1)
+    handle = worker.register(wait_long)
+    x = worker.shared_array(4)
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        for pid in child_pids():
+            os.kill(pid, signal.SIGSTOP)  # close() now waits until it kills the child
+        closing = Elsewhere(worker.close)
+        closing.await_blocked()
+        orch.submit_sub(handle, given((x, TensorArgType.INOUT)))
+
+    with pytest.raises(WorkerClosedError):
+        worker.run(graph)
 
 
 def hooks_of(worker: Any, monkeypatch: pytest.MonkeyPatch) -> DriverHooks:

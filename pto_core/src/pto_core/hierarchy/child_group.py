@@ -75,6 +75,7 @@ class ChildGroup:
     ) -> None:
         config = settings.config
         self.process = os.getpid()
+        self.is_closing = False
         self.settings = settings
         self.arena = arena
         self.specs: list[ChildSpec] = child_specs(settings, path, workers)
@@ -276,6 +277,7 @@ class ChildGroup:
         """
         if self.process != os.getpid():
             return
+        self.is_closing = True
         cause = self.driver.add_cause(_CLOSED.pack())
         # run all steps, even after an error in one of them
         with Interrupts(), ExitStack() as steps:

@@ -49,6 +49,7 @@ class Runs:
     """Begins and ends the runs of a Worker, one at a time."""
 
     def __init__(self, children: ChildGroup) -> None:
+        self._children = children
         self._driver = children.driver
         self._placement = children.placement
         self._hooks = children.hooks
@@ -154,6 +155,7 @@ class Runs:
         """Wait for all tasks; raise the first failure, with the others attached.
 
         Raises UsageError if the graph function left a scope open; the run is over in this case too.
+        Raises WorkerClosedError if ``close()`` ended tasks of the run.
         """
         try:
             bad_policy = self._wait(is_interrupted=False)
@@ -164,6 +166,8 @@ class Runs:
         if bad_policy is not None:
             raise bad_policy
         _, failed, poisoned = self._driver.outcome()
+        if (failed or poisoned) and self._children.is_closing:
+            raise WorkerClosedError("this Worker was closed during the run")
         if failed or poisoned:
             raise self._errors.run(failed, poisoned)
 
