@@ -38,18 +38,20 @@ void bind_use(nb::class_<Device>& bound) {
           "run",
           [](Self self, const Program& program, nb::tuple arguments, nb::bytes call_config,
              std::optional<double> timeout_s, std::optional<double> task_timeout_s,
-             uint32_t hazards, std::pair<uint64_t, uint64_t> trace_limits, nb::list traces) {
+             uint32_t hazards, nb::tuple trace_settings, nb::list traces) {
             return device(self).run(self, program, std::move(arguments), std::move(call_config),
-                                    timeout_s, task_timeout_s, hazards, trace_limits, traces);
+                                    timeout_s, task_timeout_s, hazards, std::move(trace_settings),
+                                    std::move(traces));
           },
           nb::arg("program"), nb::arg("arguments"), nb::arg("call_config"),
           nb::arg("timeout_s").none(), nb::arg("task_timeout_s").none(), nb::arg("hazards"),
-          nb::arg("trace_limits"), nb::arg("traces"),
+          nb::arg("trace_settings"), nb::arg("traces"),
           nb::sig(
               "def run(self, program: Program, arguments: tuple[typing.Any, ...], call_config: "
               "bytes, "
               "timeout_s: float | None, task_timeout_s: float | None, hazards: int, "
-              "trace_limits: tuple[int, int], traces: list[typing.Any]) -> tuple[typing.Any, ...]"),
+              "trace_settings: tuple[int, int, int, int, str | None], traces: list[typing.Any]) -> "
+              "tuple[typing.Any, ...]"),
           "Run a program; return the fields of a RunReport. The trace is appended to `traces`, "
           "also if "
           "the run fails.")
@@ -116,6 +118,12 @@ void bind_device(nb::module_& module) {
       .def_prop_ro("is_open", &Device::is_open, "Whether the device is open in this process.")
       .def_prop_ro("is_lost", &Device::is_lost,
                    "Whether the device is lost, because a kernel did not return.")
+      .def_prop_ro(
+          "can_trace",
+          [](const Device& self) {
+            return (self.backend()->capabilities & PTO_BACKEND_TRACE) != 0;
+          },
+          "Whether the backend can trace a run.")
       .def_prop_ro(
           "has_tensors", [](const Device& device) { return device.has(PTO_RUNTIME_TENSORS); },
           "Whether its runtime derives dependencies from the reads and writes of tasks.")

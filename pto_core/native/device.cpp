@@ -288,15 +288,30 @@ class RunGuard {
 
 namespace {
 
-// Return NULL for level 0.
+// Return NULL if the run has no trace: its level is 0, and there is no path. `given` is (records of
+// a ring, records of a trace, start and length of the window in nanoseconds, path or None).
 std::unique_ptr<TraceBuffer> make_trace(const pto_backend_api& backend, int32_t level,
-                                        std::pair<uint64_t, uint64_t> limits) {
-  if (level == 0) return nullptr;
+                                        const Program& program, uint32_t blocks,
+                                        const nb::tuple& given) {
+  const bool has_path = !given[4].is_none();
+  if (level == 0 && !has_path) return nullptr;
   if (!(backend.capabilities & PTO_BACKEND_TRACE)) {
     raise_error("UnsupportedError", std::string("backend '") + backend.name +
                                         "' cannot trace a run; run it without a trace");
   }
-  return std::make_unique<TraceBuffer>(level, TraceLimits{limits.first, limits.second});
+  TraceSettings settings;
+  settings.level = std::max(level, 1);
+  settings.overwrites = level == 0;
+  settings.ring_records = nb::cast<uint64_t>(given[0]);
+  settings.most_records = nb::cast<uint64_t>(given[1]);
+  settings.after_ns = nb::cast<uint64_t>(given[2]);
+  settings.for_ns = nb::cast<uint64_t>(given[3]);
+  if (has_path) settings.path = nb::cast<std::string>(given[4]);
+  settings.blocks = blocks;
+  for (const Child& child : program.children) {
+    settings.names += std::to_string(child.func_id) + " " + child.kernel->name + "\n";
+  }
+  return std::make_unique<TraceBuffer>(std::move(settings));
 }
 
 nb::dict kernel_names(const Run& run) {
@@ -326,7 +341,7 @@ nb::tuple trace_of(const Run& run, TraceBuffer& trace, uint32_t blocks) {
 nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple arguments,
                       nb::bytes call_config, std::optional<double> timeout_s,
                       std::optional<double> task_timeout_s, uint32_t hazards,
-                      std::pair<uint64_t, uint64_t> trace_limits, nb::list traces) {
+                      nb::tuple trace_settings, nb::list traces) {
   require_usable();
   if (run_)
     raise_usage(
@@ -337,13 +352,15 @@ nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple argumen
                 " bytes");
   std::memcpy(&settings.call, call_config.c_str(), sizeof(settings.call));
   std::unique_ptr<TraceBuffer> trace =
-      make_trace(*backend_, settings.call.enable_l2_swimlane, trace_limits);
+      make_trace(*backend_, settings.call.enable_l2_swimlane, program, blocks_of(settings.call),
+                 trace_settings);
   if (trace) settings.trace = trace->trace();
   auto run = std::make_unique<Run>(*this, self, program, std::move(arguments), settings);
   RunGuard guard(run_, run_thread_, run.get());
   try {
     nb::tuple report = run->execute();
-    if (trace) traces.append(trace_of(*run, *trace, blocks_of(settings.call)));
+    if (trace && !trace->is_flight_recorder())
+      traces.append(trace_of(*run, *trace, blocks_of(settings.call)));
     return report;
   } catch (...) {
     if (trace) traces.append(trace_of(*run, *trace, blocks_of(settings.call)));

@@ -8,6 +8,27 @@
 #include "run_log.hpp"
 
 namespace pto::core {
+namespace {
+
+// Record a copy of the arguments on the track of the host. The clock of the trace is known after
+// start(), so the times are those of the host.
+void record_copy(pto_run_trace* trace, uint32_t event, uint64_t begin_ns, uint64_t end_ns,
+                 uint64_t bytes) {
+  if (trace == nullptr || trace->clock == PTO_CLOCK_STEPS || bytes == 0) return;
+  const auto& [first, last] = std::pair(trace->first, trace->last);
+  const double rate = last.ns == first.ns ? 1.0
+                                          : static_cast<double>(last.ticks - first.ticks) /
+                                                static_cast<double>(last.ns - first.ns);
+  const auto ticks = [&](uint64_t ns) {
+    const double since = static_cast<double>(static_cast<int64_t>(ns - last.ns));
+    return last.ticks + static_cast<uint64_t>(static_cast<int64_t>(since * rate));
+  };
+  const pto_trace_record record{
+      ticks(end_ns), ticks(begin_ns), bytes, 0, static_cast<uint16_t>(event), PTO_TRACK_HOST};
+  pto_trace_write(&trace->rings[PTO_TRACK_HOST], &record);
+}
+
+}  // namespace
 
 Run::Run(Device& device, nb::handle device_object, const Program& program, nb::tuple arguments,
          const RunSettings& settings)
@@ -51,12 +72,18 @@ nb::tuple Run::execute() {
   begin_ns_ = now_ns();
   if (settings_.timeout_s) limit_ns_ = nanoseconds_of(*settings_.timeout_s);
   arguments_.copy_in();
+  const uint64_t copied_ns = now_ns();
   start();
+  record_copy(settings_.trace, PTO_TRACE_COPY_IN, begin_ns_, copied_ns,
+              arguments_.totals().bytes_in);
   if (program_.is_python()) orchestrate();
   wait_until_over();
   finish();
   conclude();
+  const uint64_t ended_ns = now_ns();
   arguments_.copy_out();
+  record_copy(settings_.trace, PTO_TRACE_COPY_OUT, ended_ns, now_ns(),
+              arguments_.totals().bytes_out);
   return report();
 }
 

@@ -1,7 +1,8 @@
 // The rings of a trace.
 //
 // Invariant of this file: The reader gets the records of a track in the order in which they were
-// written; a full ring drops the newest record; the numbers of the records show where and how many.
+// written; a full ring drops the newest record, or replaces the oldest one; the numbers of the
+// records show where and how many.
 #include <thread>
 #include <vector>
 
@@ -47,6 +48,15 @@ TEST(a_full_ring_drops_the_newest_records) {
     CHECK_EQUAL(taken[i].a, kept[i]);
     CHECK_EQUAL(uint64_t{taken[i].number}, kept[i]);
   }
+}
+
+TEST(a_ring_that_overwrites_keeps_the_newest_records) {
+  Ring ring(4);
+  ring.ring.overwrites = 1;
+  for (uint64_t i = 0; i < 11; ++i) ring.write(i);
+  CHECK_EQUAL(ring.ring.attempts, uint64_t{11});
+  CHECK_EQUAL(ring.ring.written, uint64_t{11});
+  for (uint64_t i = 7; i < 11; ++i) CHECK_EQUAL(ring.records[i & 3].a, i);
 }
 
 // Run under ThreadSanitizer, this test also shows that no record is read while it is written.

@@ -6,23 +6,37 @@ import json
 
 import pytest
 
+from pto_core.trace import Event
 from pto_core.trace.files import read_trace
 
+NAMES = ("first.trace.npz", "first.pftrace", "first.html")
+ENDLESS = "volatile bool more = true; while (more) {}"
 
-def test_a_case_writes_its_trace(case, tmp_path) -> None:
+
+def test_a_case_writes_its_trace_and_its_counters(case, tmp_path) -> None:
     out = tmp_path / "traces"
-    report = case.json("--trace", "--out", str(out))["cases"][0]
-    names = ("first.trace.npz", "first.pftrace", "first.html")
-    assert report["files"] == [str(out / name) for name in names]
-    assert all((out / name).stat().st_size > 0 for name in names)
+    done = case.json("--trace-level", "4", "--stats", "--repeat", "3", "-v", "--out", str(out))
+    (report,) = done["cases"]
+    assert report["files"] == [str(out / name) for name in (*NAMES, "first.stats.json")]
+    assert all((out / name).stat().st_size > 0 for name in NAMES)
+    assert sorted(path.name for path in out.iterdir()) == sorted((*NAMES, "first.stats.json"))
+    assert json.loads((out / "first.stats.json").read_text())["tasks"] == 1
     trace = read_trace(out)
-    assert [trace.kernel_name(kernel) for kernel in trace.tasks["kernel"]] == ["twice"]
+    assert [trace.kernel_name(kernel) for kernel in trace.tasks["kernel"]] == 3 * ["twice"]
+    assert trace.tasks["run"].tolist() == [0, 1, 2]
+    (kernel,) = report["kernels"]
+    assert (kernel["name"], kernel["tasks"], kernel["cores"]) == ("twice", 3, 1)
+    lengths = trace.tasks["end"] - trace.tasks["start"]
+    assert kernel["total"] == pytest.approx(lengths.sum() / 1e9)
     assert case.command("trace", "summary", str(out)).returncode == 0
 
 
-def test_all_runs_of_a_case_are_in_one_trace(case, tmp_path) -> None:
-    case.json("--trace-level", "4", "--repeat", "3", "--out", str(tmp_path))
-    assert read_trace(tmp_path / "first.trace.npz").tasks["run"].tolist() == [0, 1, 2]
+def test_a_verbose_run_shows_the_times_of_each_kernel(case) -> None:
+    lines = case.run("-v", "--repeat", "2").stdout.splitlines()
+    (line,) = [line for line in lines if line.strip().startswith("kernel twice")]
+    assert "1 tasks, " in line, "only the first run is traced"
+    assert "p99" in line
+    assert "1 cores" in line
 
 
 def test_a_wrong_result_has_a_trace(case, tmp_path) -> None:
@@ -33,16 +47,48 @@ def test_a_wrong_result_has_a_trace(case, tmp_path) -> None:
 
 
 def test_a_run_that_takes_too_long_on_the_device_has_a_trace(case, tmp_path) -> None:
-    case.kernel("volatile bool more = true; while (more) {}")
+    case.kernel(ENDLESS)
     done = case.run("--trace", "--out", str(tmp_path), "--set", "task_timeout_s=0.2")
     assert done.returncode == 4
-    tasks = read_trace(tmp_path).tasks
+    tasks = read_trace(tmp_path / "first.trace.npz").tasks
     assert (tasks["start"][0] >= 0, tasks["end"][0]) == (True, -1)
 
 
-def test_the_counters_are_written(case, tmp_path) -> None:
-    case.json("--stats", "--out", str(tmp_path))
-    assert json.loads((tmp_path / "first.stats.json").read_text())["tasks"] == 1
+@pytest.mark.parametrize("option", ["--flight-recorder", "--trace"])
+def test_a_case_that_crashes_leaves_its_last_records(case, tmp_path, option) -> None:
+    case.kernel("__builtin_trap();")
+    (report,) = case.json(option, "--out", str(tmp_path))["cases"]
+    assert report["files"] == [str(tmp_path / name) for name in NAMES]
+    assert f"the last records of each thread are in {tmp_path / NAMES[0]}" in [
+        note for error in report["errors"] for note in error["notes"]
+    ]
+    trace = read_trace(tmp_path)
+    (task,) = trace.tasks
+    assert (trace.kernel_name(task["kernel"]), task["start"] >= 0, task["end"]) == (
+        "twice",
+        True,
+        -1,
+    )
+    assert not list(tmp_path.glob("*.flight"))
+
+
+def test_a_case_that_takes_too_long_leaves_its_last_records(case, tmp_path) -> None:
+    case.kernel(ENDLESS)
+    done = case.run("--flight-recorder", "--timeout", "4", "--out", str(tmp_path))
+    assert done.returncode == 4
+    assert Event.START in read_trace(tmp_path).records["event"]
+
+
+def test_a_case_that_succeeds_leaves_no_records(case, tmp_path) -> None:
+    (report,) = case.json("--flight-recorder", "--out", str(tmp_path))["cases"]
+    assert report["files"] == []
+    assert not list(tmp_path.glob("first*"))
+
+
+def test_a_window_after_the_run_is_empty(case, tmp_path) -> None:
+    case.json("--trace-after", "100", "--trace-for", "1", "--out", str(tmp_path))
+    trace = read_trace(tmp_path)
+    assert (len(trace.records), trace.lost_total) == (0, 0)
 
 
 def test_the_published_names_are_settings(case, tmp_path) -> None:
@@ -56,4 +102,4 @@ def test_the_published_names_are_settings(case, tmp_path) -> None:
 def test_a_folder_that_cannot_be_written_is_an_error(case, folder) -> None:
     done = case.run("--trace", "--out", folder)
     assert done.returncode == 2
-    assert "a file was not written" in done.stderr
+    assert "cannot be written" in done.stderr

@@ -53,6 +53,7 @@ class Device {
   void abort(const pto_error* cause, bool lost);
 
   DeviceMemory& memory() noexcept { return memory_; }
+  Tracer& tracer() noexcept { return tracer_; }
   Loader& loader() noexcept { return loader_; }
   Run& run() noexcept { return run_; }
   Engine& engine() noexcept { return *engine_; }

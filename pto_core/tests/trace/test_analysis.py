@@ -92,7 +92,9 @@ def test_each_moment_has_one_limit(chain: Trace) -> None:
         "scheduling": 30,
         "pool": 60,
         "back-pressure": 0,
+        "copies": 0,
         "submit": 10,
+        "outside": 0,
     }
 
 

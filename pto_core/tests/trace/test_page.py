@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
+import os
 import re
 import shutil
 import subprocess
+import time
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,9 @@ import numpy as np
 import pytest
 
 from pto_core.trace import Event, Trace
+from pto_core.trace.details import ARGUMENT, SUBMIT, Details
 from pto_core.trace.page import page
+from pto_core.trace.pftrace import pftrace
 from pto_core.trace.records import RECORD, TASK
 
 COUNT = 100_000
@@ -22,7 +27,10 @@ COUNT = 100_000
 
 @pytest.fixture(scope="module")
 def large() -> Trace:
-    """A trace of 100,000 short tasks on 48 cores, each released by an earlier one."""
+    """A trace of 100,000 short tasks on 48 cores, with all that a page can show of them.
+
+    Each task has two edges, three arguments and a record of the use of its ring.
+    """
     numbers = np.arange(COUNT)
     starts = numbers // 2 * 1000 + 5000
     tasks = np.zeros(COUNT, TASK)
@@ -34,11 +42,43 @@ def large() -> Trace:
     for name, since in (("submit", 5000), ("ready", 900), ("dispatch", 400)):
         tasks[name] = starts - since
     tasks["start"], tasks["end"], tasks["complete"] = starts, starts + 990, starts + 1400
-    records = np.zeros(2, RECORD)
-    records["event"], records["track"] = (Event.BUILD, Event.BACK_PRESSURE), 0
-    records["start"], records["end"] = (0, 100), (10_000, 5_000)
+    records = np.zeros(2 + 2 * COUNT, RECORD)
+    records["event"][:2] = (Event.BUILD, Event.BACK_PRESSURE)
+    records["start"][:2], records["end"][:2] = (0, 100), (10_000, 5_000)
+    edges, uses = records[2 : 2 + COUNT], records[2 + COUNT :]
+    edges["event"], edges["a"], edges["b"] = Event.EDGE, np.maximum(numbers - 20, 0), numbers
+    edges["start"] = edges["end"] = tasks["submit"]
+    uses["event"], uses["a"], uses["b"] = Event.RING, 1 << 56 | numbers % 1000, numbers % 77
+    uses["start"] = uses["end"] = tasks["submit"]
     names = ("load", "add", "mul", "</script>", "store")
-    return Trace(records, tasks, names, {}, 24, "ns", 10**12, 2, "a2a3sim", "pto2")
+    return Trace(
+        *(records, tasks, names, {}, 24, "ns", 10**12, 2, "a2a3sim", "pto2"),
+        details=details(numbers),
+    )
+
+
+@pytest.fixture
+def artefacts() -> Path:
+    """Return the folder of files that people inspect after the tests."""
+    default = Path(__file__).resolve().parents[3] / "build" / "artefacts"
+    folder = Path(os.environ.get("PTO_TEST_ARTEFACTS", default))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def details(numbers: Any) -> Details:
+    """Return submits with three arguments: an input, an output, and that of the task before."""
+    submits = np.zeros(COUNT, SUBMIT)
+    submits["task"], submits["place"] = numbers, numbers % 2
+    submits["first"], submits["count"] = 3 * numbers, 3
+    submits["bytes"] = 1000
+    arguments = np.zeros(3 * COUNT, ARGUMENT)
+    arguments["text"] = np.arange(3 * COUNT) % 3
+    arguments["offset"] = np.repeat(numbers, 3) * 64
+    arguments["owner"] = -1
+    arguments["owner"][2::3] = numbers - 1
+    texts = ("INPUT float32 64", "OUTPUT float32 64", "INOUT int8 2 x 2")
+    return Details(submits, arguments, ("graph.cpp:10", "graph.cpp:20"), texts, ("a", "memory"))
 
 
 def data_of(text: str) -> dict[str, Any]:
@@ -58,6 +98,13 @@ def test_the_page_of_many_tasks_is_small_and_complete(large: Trace) -> None:
     lanes = [lane["name"] for lane in data["lanes"]]
     assert lanes[-3:] == ["orchestrator", "pool worker 0", "pool worker 1"]
     assert data["kernels"][3] == "</script>"
+
+
+def test_the_timeline_of_many_tasks_is_written_fast(large: Trace) -> None:
+    begin = time.process_time()
+    content = pftrace(large)
+    assert time.process_time() - begin < 4
+    assert len(content) > 20 * COUNT
 
 
 def test_items_that_contain_others_are_cut(large: Trace) -> None:
@@ -94,8 +141,32 @@ const lane = data.lanes[0];
 const item = page.itemAt(items, lane.first, lane.end, items.start[lane.first + 5] + 1, 0);
 result.item = item - lane.first;
 result.gap = page.itemAt(items, lane.first, lane.end, items.end[lane.first + 5] + 1, 0);
+const all = data.details;
+data.details = null;
 result.text = page.description(data, items, tasks, item).join("|");
+data.details = all;
 result.moved = page.moved({begin: 0, end: 10}, -5, 100);
+data.decoded = {details: page.decode(data.details), args: page.decode(data.arguments)};
+result.arguments = page.description(data, items, tasks, item).slice(-4);
+const itemOfTask = new Int32Array(tasks.task.length).fill(-1);
+for (const lane of data.lanes) {
+  if (lane.kind !== "core") continue;
+  for (let at = lane.first; at < lane.end; ++at) itemOfTask[items.task[at]] = at;
+}
+const tracks = page.counters(data, items, tasks, itemOfTask);
+result.tracks = tracks.map((track) => [track.name, track.values.reduce((a, b) => Math.max(a, b))]);
+result.columns = [];
+view = {begin: 0, end: data.total};
+for (let zoom = 0; zoom < 60; ++zoom) {
+  for (const track of tracks) result.columns.push(page.columns(track, view, width).length);
+  view = page.zoomed(view, 0.7, 20_000_000.25, data.total);
+}
+const busy = {times: Float64Array.of(10, 20, 30, 31), values: Float64Array.of(1, 2, 5, 0)};
+result.steps = page.columns(busy, {begin: 15, end: 35}, 4);
+const links = page.decode(data.edges);
+const into = page.grouped(links.to, tasks.task.length);
+const row = [...tasks.task].indexOf(500);
+result.into = [...into.of(row)].map((edge) => tasks.task[links.from[edge]]).sort();
 console.log(JSON.stringify(result));
 """
 
@@ -122,3 +193,92 @@ def test_the_script_draws_a_bounded_number_of_rectangles(large: Trace, tmp_path:
     assert "core AIV 0" in result["text"]
     assert "released by task 230 (load)" in result["text"]
     assert result["moved"] == {"begin": 0, "end": 10}
+    assert result["arguments"] == [
+        "submitted at graph.cpp:10",
+        "  INPUT float32 64 in a from element 15360",
+        "  OUTPUT float32 64 in a from element 15360",
+        "  INOUT int8 2 x 2 in output of store, task 239 from element 15360",
+    ]
+    assert dict(result["tracks"]) == {
+        "ready tasks": 2,
+        "busy cores": 2,
+        "live tasks": 14,
+        "ring 1, tasks": 999,
+        "ring 1, heap bytes": 76,
+    }
+    assert max(result["columns"]) <= 1000
+    assert result["steps"] == [[0, 1], [1, 2], [2, 2], [3, 5]]
+    assert result["into"] == [480, 490]
+
+
+IN_BROWSER = """
+<script>
+const report = { zooms: 0, over: 0, most: 0, arrows: 0, tip: "" };
+const t = window.timeline, canvas = document.getElementById("chart");
+const all = { ...t.state.view };
+document.getElementById("arrows").checked = true;
+for (const colours of ["kernel", "core", "critical"]) {
+  const choice = document.getElementById("colours");
+  choice.value = colours;
+  choice.dispatchEvent(new Event("change"));
+}
+t.show(50000);
+t.state.view = all;
+const box = canvas.getBoundingClientRect();
+for (; report.zooms < 60; ++report.zooms) {
+  canvas.dispatchEvent(new WheelEvent("wheel", {
+    deltaY: -300, clientX: box.left + 700, clientY: box.top + 200, cancelable: true }));
+  const drawn = Number(document.body.dataset.drawn), bound = Number(document.body.dataset.bound);
+  report.most = Math.max(report.most, drawn);
+  report.arrows = Math.max(report.arrows, Number(document.body.dataset.arrows));
+  if (drawn > bound || drawn === 0 && report.zooms < 10) ++report.over;
+}
+t.state.view = { begin: 25_000_000, end: 25_040_000 };
+t.show(50000);
+for (let y = 0; y < 1000 && report.tip === ""; y += 9) {
+  canvas.dispatchEvent(new MouseEvent("mousemove", {
+    bubbles: true, clientX: box.left + box.width / 2 + 60, clientY: box.top + y }));
+  if (!document.getElementById("tip").hidden) {
+    report.tip = document.getElementById("tip").textContent;
+  }
+}
+document.body.dataset.report = JSON.stringify(report);
+</script></body>"""
+
+CATCH = """<head><script>
+window.addEventListener("error", (event) => { document.title = "error: " + event.message; });
+</script>"""
+
+
+@pytest.mark.toolchain
+def test_the_page_works_in_a_browser(large: Trace, tmp_path: Path, artefacts: Path) -> None:
+    chromium = shutil.which("chromium")
+    assert chromium is not None, "chromium was not found; .ci/install-toolchain installs it"
+    text = page(large).replace("<head>", CATCH, 1).replace("</body>", IN_BROWSER)
+    opened = tmp_path / "trace.html"
+    opened.write_text(text)
+    picture = artefacts / "trace-page.png"
+    command = [
+        *(chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1500,1500"),
+        *(f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=2000"),
+    ]
+
+    def run(what: str) -> str:
+        done = subprocess.run(
+            [*command, what, opened.as_uri()], capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    document = run("--dump-dom")
+    assert "<title>100,000 tasks on a2a3sim, pto2</title>" in document, "the page had an error"
+    found = re.search('data-report="([^"]*)"', document)
+    assert found is not None
+    report = json.loads(html.unescape(found[1]))
+    assert (report["zooms"], report["over"]) == (60, 0)
+    assert 0 < report["arrows"] <= 4000
+    assert 1000 < report["most"] < 100_000
+    assert "submitted at graph.cpp" in report["tip"]
+    run(f"--screenshot={picture}")
+    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert picture.stat().st_size > 10_000

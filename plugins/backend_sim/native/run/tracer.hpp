@@ -51,6 +51,16 @@ class Tracer {
     pto_record(&platform_, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_BUILD, build_began_, 0);
   }
 
+  // Makes a copy for the orchestrator, or for the thread that finishes the run, and records it.
+  template <typename Copy>
+  pto_status record_copy(uint32_t event, size_t bytes, Copy copy) {
+    if (!has_tasks()) return copy();
+    const uint64_t began = clock();
+    const pto_status status = copy();
+    pto_record(&platform_, PTO_TRACK_ORCHESTRATOR, event, began, bytes);
+    return status;
+  }
+
   // Called inside a step of scheduler `thread`. The tasks of a batch have the same time.
   void record_dispatches(uint32_t thread, const pto_dispatch* batch, uint32_t count) noexcept {
     const uint16_t track = static_cast<uint16_t>(PTO_TRACK_SCHEDULER + thread);

@@ -84,7 +84,9 @@ pto_status copy_in(void* self, uint64_t address, const void* host, size_t bytes)
   return explained(self, [&](Device& device, pto_error* cause) {
     const pto_status status = device.check_host(host, bytes, cause);
     if (status != PTO_OK) return status;
-    return device.memory().copy_in(address, host, bytes, cause);
+    return device.tracer().record_copy(PTO_TRACE_COPY_IN, bytes, [&] {
+      return device.memory().copy_in(address, host, bytes, cause);
+    });
   });
 }
 
@@ -93,7 +95,9 @@ pto_status copy_out(void* self, void* host, uint64_t address, size_t bytes) {
     device.attend_to_copies();
     const pto_status status = device.check_host(host, bytes, cause);
     if (status != PTO_OK) return status;
-    return device.memory().copy_out(host, address, bytes, cause);
+    return device.tracer().record_copy(PTO_TRACE_COPY_OUT, bytes, [&] {
+      return device.memory().copy_out(host, address, bytes, cause);
+    });
   });
 }
 

@@ -228,6 +228,14 @@ void log(void* graph, int32_t level, const char* function, const char* message) 
   platform->log(platform->self, level, line);
 }
 
+void range_begin(void* graph, const char* name) {
+  pto_record_range_begin(instance_of(graph).context().platform, PTO_TRACK_ORCHESTRATOR, name);
+}
+
+void range_end(void* graph) {
+  pto_record_range_end(instance_of(graph).context().platform, PTO_TRACK_ORCHESTRATOR);
+}
+
 void fail(void* graph, const char* what) {
   instance_of(graph).context().fail({PTO_ERROR_ORCHESTRATION, -1, -1, -1, 1},
                                     "the orchestration threw an exception: ", what);
@@ -258,6 +266,8 @@ pto_build_graph_calls orchestration_calls(uint32_t build_mode) {
   calls.upload_kernel_binary = upload_kernel_binary;
   calls.get_tensor_pair_count = get_tensor_pair_count;
   calls.log = log;
+  calls.range_begin = range_begin;
+  calls.range_end = range_end;
   calls.fail = fail;
   return calls;
 }

@@ -181,6 +181,10 @@ void LiveRings::trace_submit(const Draft& draft) {
               static_cast<uint64_t>(TaskId{draft.ring, draft.number + block}.value()),
               static_cast<uint64_t>(draft.task.func_id));
   }
+  const RingSpace& ring = run_.space.ring(draft.ring);
+  const auto used = static_cast<uint64_t>(draft.number + draft.count - ring.alive);
+  pto_record(run_.context.platform, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_RING,
+             used | uint64_t{draft.ring} << 56, ring.heap.used(ring.heap_tail));
 }
 
 bool LiveRings::publish(const HeldTask& held, EdgeList& edges) {

@@ -44,6 +44,14 @@ void log(void* runtime, int32_t level, const char* function, const char* message
   platform->log(platform->self, is_known ? level : PTO_LOG_ALWAYS, line);
 }
 
+void range_begin(void* runtime, const char* name) {
+  pto_record_range_begin(self(runtime).context().platform, PTO_TRACK_ORCHESTRATOR, name);
+}
+
+void range_end(void* runtime) {
+  pto_record_range_end(self(runtime).context().platform, PTO_TRACK_ORCHESTRATOR);
+}
+
 // An error with a source position is a usage error. An error without one is an exception of the
 // orchestration.
 void fail(void* runtime, const char* what, const char* file, int32_t line) {
@@ -64,6 +72,8 @@ pto2_calls orchestration_calls() {
   calls.free_cluster = free_cluster;
   calls.orchestration_done = orchestration_done;
   calls.log = log;
+  calls.range_begin = range_begin;
+  calls.range_end = range_end;
   calls.fail = fail;
   return calls;
 }

@@ -167,6 +167,26 @@ static inline void pto_record(const pto_platform* platform, uint32_t track, uint
   pto_trace_write(&platform->tracks[track], &record);
 }
 
+/* Records the begin of a range that the program marks. */
+static inline void pto_record_range_begin(const pto_platform* platform, uint32_t track,
+                                          const char* name) {
+  if ((platform->tracing & PTO_TRACE_TASKS) == 0) return;
+  uint32_t event = PTO_TRACE_RANGE_BEGIN;
+  do {
+    uint64_t text[2] = {0, 0};
+    for (size_t i = 0; i < sizeof text && *name != 0; ++i) {
+      text[i / 8] |= (uint64_t)(unsigned char)*name++ << (i % 8 * 8);
+    }
+    pto_record(platform, track, event, text[0], text[1]);
+    event = PTO_TRACE_RANGE_TEXT;
+  } while (*name != 0);
+}
+
+/* Records the end of the innermost range of the track. */
+static inline void pto_record_range_end(const pto_platform* platform, uint32_t track) {
+  pto_record(platform, track, PTO_TRACE_RANGE_END, 0, 0);
+}
+
 /* Reports an event that defines the order of a deterministic run. */
 static inline void pto_order(const pto_platform* platform, uint32_t event, uint64_t a, uint64_t b) {
   if (platform->tracing & PTO_TRACE_ORDER) platform->order(platform->self, event, a, b);

@@ -1,8 +1,9 @@
 /* The trace of a run: records, and the rings through which they reach the reader.
  *
- * A track is one agent of a run: the orchestrator, a scheduler thread, or a thread that runs
- * kernels. Each track has a ring with one writer and one reader. The writer never waits: if the
- * ring is full, it drops the new record and counts it. The reader drains the rings during the run.
+ * A track is one agent of a run: the orchestrator, a scheduler thread, a thread that runs kernels,
+ * or the thread that called run. Each track has a ring with one writer and one reader. The writer
+ * never waits: if the ring is full, it drops the new record and counts it, or, in a ring that
+ * overwrites, replaces the oldest record. The reader drains the rings during the run.
  * `attempts` numbers the records of a track, dropped ones included, so a gap in the numbers shows
  * where records were dropped, and attempts - written is the number of dropped records.
  */
@@ -36,12 +37,18 @@ enum {
   PTO_TRACE_END = 0x05,           /* a = task, b = core */
   PTO_TRACE_COMPLETE = 0x06,      /* a = task, b = core */
   PTO_TRACE_BUILD = 0x08,         /* duration: the orchestration; b = 0 */
+  PTO_TRACE_COPY_IN = 0x09,       /* duration: a copy to the device; b = bytes */
+  PTO_TRACE_COPY_OUT = 0x0A,      /* duration: a copy to the host; b = bytes */
+  PTO_TRACE_RANGE_BEGIN = 0x0B,   /* a, b = the first 16 bytes of the name, padded with zeros */
+  PTO_TRACE_RANGE_TEXT = 0x0C,    /* a, b = the next 16 bytes of the name of that range */
+  PTO_TRACE_RANGE_END = 0x0D,     /* ends the innermost range of the track; a, b = 0 */
   PTO_TRACE_COLLECT = 0x10,       /* duration: a scheduler completes tasks; b = tasks */
   PTO_TRACE_WIRE = 0x11,          /* duration: a scheduler connects submitted tasks; b = tasks */
   PTO_TRACE_FILL = 0x12,          /* duration: a scheduler dispatches tasks; b = tasks */
   PTO_TRACE_RETIRE = 0x13,        /* duration: a scheduler releases finished tasks; b = tasks */
   PTO_TRACE_SCOPE_BEGIN = 0x14,   /* a = depth, b = ring */
   PTO_TRACE_SCOPE_END = 0x15,     /* a = depth, b = ring */
+  PTO_TRACE_RING = 0x16,          /* a = tasks in use + (ring << 56), b = heap bytes in use */
   PTO_TRACE_BACK_PRESSURE = 0x20, /* duration: a call waits; b = PTO_RESOURCE_* + (ring << 8) */
   PTO_TRACE_PARK = 0x21,          /* duration: a worker without work sleeps; b = 0 */
   PTO_TRACE_EDGE = 0x30,          /* a = from, b = to */
@@ -53,7 +60,8 @@ enum {
   PTO_TRACK_ORCHESTRATOR = 0,
   PTO_TRACK_SCHEDULER = 1, /* plus the number of the scheduler thread */
   PTO_TRACK_WORKER = 5,    /* plus the number of the thread that runs kernels */
-  PTO_TRACKS = 67
+  PTO_TRACK_HOST = 67,     /* the thread that called run */
+  PTO_TRACKS = 68
 };
 
 /* The sources of the clock. */
@@ -83,8 +91,9 @@ typedef struct pto_trace_ring {
   uint64_t attempts; /* number of records that the writer wanted to write */
   uint64_t known_read;
   pto_trace_record* records;
-  uint64_t mask; /* number of entries, a power of two, minus one */
-  uint64_t pad[3];
+  uint64_t mask;       /* number of entries, a power of two, minus one */
+  uint64_t overwrites; /* non-zero: a full ring replaces its oldest record */
+  uint64_t pad[2];
   uint64_t read; /* number of records that the reader has taken; only the reader writes it */
   uint64_t reader_pad[7];
 } pto_trace_ring;
@@ -113,14 +122,14 @@ typedef struct pto_run_trace {
 
 PTO_ABI_ASSERT(sizeof(pto_run_trace) == 48, "pto_run_trace");
 
-/* Writer: appends a record, or drops it if the ring is full. */
+/* Writer: appends a record. If the ring is full, it drops the record or replaces the oldest one. */
 static inline void pto_trace_write(pto_trace_ring* ring, const pto_trace_record* record) {
   const uint64_t at = __atomic_load_n(&ring->written, __ATOMIC_RELAXED);
   const uint64_t attempts = __atomic_load_n(&ring->attempts, __ATOMIC_RELAXED);
   __atomic_store_n(&ring->attempts, attempts + 1, __ATOMIC_RELAXED);
   if (at - ring->known_read > ring->mask) {
     ring->known_read = __atomic_load_n(&ring->read, __ATOMIC_ACQUIRE);
-    if (at - ring->known_read > ring->mask) return;
+    if (at - ring->known_read > ring->mask && ring->overwrites == 0) return;
   }
   pto_trace_record* entry = &ring->records[at & ring->mask];
   *entry = *record;

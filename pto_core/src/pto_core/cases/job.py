@@ -21,7 +21,8 @@ class Job:
     the access log of each case is saved there as ``CASE.npz``. ``explain``: run a wrong case once
     more to find the task that wrote the first wrong element.
     ``trace`` is the level of the trace of each run. ``stats`` writes the counters of the runtime.
-    The files are in the folder ``out``.
+    ``flight_recorder`` keeps the last records of a run that fails. The files are in the folder
+    ``out``. ``kernels``: trace the runs to report the times of each kernel.
     """
 
     golden: Path
@@ -40,6 +41,8 @@ class Job:
     explain: bool = True
     trace: int = 0
     stats: bool = False
+    flight_recorder: bool = False
+    kernels: bool = False
     out: Path | None = None
 
     def to_json(self) -> str:

@@ -73,6 +73,23 @@ class Copies:
 
 
 @dataclass(frozen=True)
+class KernelTimes:
+    """The tasks of one kernel in all runs of a case; times in seconds.
+
+    ``gb_per_s``: the bytes that the arguments declare, divided by ``total``; None if not known.
+    """
+
+    name: str
+    tasks: int
+    total: float
+    mean: float
+    p50: float
+    p99: float
+    cores: int
+    gb_per_s: float | None
+
+
+@dataclass(frozen=True)
 class CaseReport:
     """All repetitions of a case; ``build``, ``run`` and ``copy`` belong to the fastest repetition.
 
@@ -109,6 +126,8 @@ class CaseReport:
     failing_seed: int | None = None
     traces: int | None = None
     """The number of different execution traces in the sweep."""
+    kernels: tuple[KernelTimes, ...] = ()
+    """The times of each kernel, if the runs were traced; the longest total first."""
     files: tuple[str, ...] = ()
     """The files that the diagnostics wrote."""
 
@@ -137,6 +156,7 @@ def report_from_json(data: Mapping[str, Any]) -> CaseReport:
     values["cores"] = tuple(_share(share) for share in data["cores"])
     values["repeats"] = tuple(RunTimes(**times) for times in data["repeats"])
     values["files"] = tuple(data["files"])
+    values["kernels"] = tuple(KernelTimes(**kernel) for kernel in data["kernels"])
     values["copies"] = Copies(**data["copies"]) if data["copies"] else None
     return CaseReport(**values)
 

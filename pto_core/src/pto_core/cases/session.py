@@ -18,7 +18,14 @@ from pto_core.cases.endings import named, seed_note
 from pto_core.cases.golden import Golden, Inputs, load_golden
 from pto_core.cases.job import Job
 from pto_core.cases.kernel_config import KernelConfig
-from pto_core.cases.report import CaseReport, Copies, CoreShare, OutputReport, RunTimes
+from pto_core.cases.report import (
+    CaseReport,
+    Copies,
+    CoreShare,
+    KernelTimes,
+    OutputReport,
+    RunTimes,
+)
 from pto_core.cases.user_module import user_traceback
 from pto_core.cases.values import Tensor
 from pto_core.cases.wrong_writers import explain_unsteady, explain_wrong
@@ -161,6 +168,8 @@ class _Case:
         if not announced:
             names = ("case", "folder", "backend", "runtime", "device")
             self._emit("case", **{name: getattr(self._report, name) for name in names})
+        if self._job.flight_recorder or self._job.trace:
+            self._device.tracing.flight_recorder = self._job.file_prefix(self._name)
         try:
             with _as_pto_errors():
                 self._attempt()
@@ -195,8 +204,8 @@ class _Case:
                     *values,
                     *inputs.trailing,
                     config=self._config,
-                    accesses=self._job.log_folder is not None,
-                    trace=self._job.trace or None,
+                    accesses=self._needs_log(repeat),
+                    trace=self._trace_level(repeat),
                 )
             finally:
                 if self._device.last_trace is not None:
@@ -231,12 +240,23 @@ class _Case:
             note = explain_wrong(log, wrong, _output(inputs, wrong.name).itemsize)
         self._report.errors[0].add_note(note)
 
+    def _trace_level(self, repeat: int) -> int | None:
+        """Return the level of the trace of a run; the times of kernels need only the first run."""
+        needs_times = self._job.kernels and repeat == 0 and self._device.tracing.can_trace
+        return self._job.trace or (1 if needs_times else None)
+
+    def _needs_log(self, repeat: int) -> bool:
+        """Return whether a run keeps its access log; a trace needs that of the first run only."""
+        return self._job.log_folder is not None or (self._job.trace > 0 and repeat == 0)
+
     def _save_log(self, report: RunReport) -> None:
         if self._job.log_folder is not None and report.accesses is not None:
             report.accesses.save(self._job.log_folder / f"{quote(self._name, safe=' ')}.npz")
 
     def _write_files(self) -> None:
         """Write the trace of all runs, also of a run that failed, and the counters of the last."""
+        if self._traces:
+            self._add_kernels()
         prefix = self._job.file_prefix(self._name)
         if prefix is None:
             return
@@ -245,13 +265,40 @@ class _Case:
 
         written = []
         try:
-            if self._traces:
+            if self._traces and self._writes_trace:
                 written += write_trace(joined(self._traces), prefix)
             if self._job.stats and self._report.statistics:
                 written.append(write_statistics(self._report.statistics, prefix))
         except OSError as error:
             self._fail(UsageError(f"a file was not written: {error}; use another --out folder"))
         self._report = replace(self._report, files=tuple(map(str, written)))
+
+    @property
+    def _writes_trace(self) -> bool:
+        has_failed = self._job.flight_recorder and bool(self._report.errors)
+        return self._job.trace > 0 or has_failed
+
+    def _add_kernels(self) -> None:
+        from pto_core.trace import joined
+        from pto_core.trace.analysis import kernel_rows
+
+        whole = joined(self._traces)
+        if whole.unit != "ns":
+            return
+        kernels = tuple(
+            KernelTimes(
+                name=row.name,
+                tasks=row.count,
+                total=row.total / 1e9,
+                mean=row.mean / 1e9,
+                p50=row.p50 / 1e9,
+                p99=row.p99 / 1e9,
+                cores=row.cores,
+                gb_per_s=row.gb_per_s,
+            )
+            for row in kernel_rows(whole)
+        )
+        self._report = replace(self._report, kernels=kernels)
 
     def _saved_outputs(self, inputs: Inputs) -> dict[str, Any]:
         if self._job.repeat == 1 and (self._job.skip_golden or not self._job.explain):

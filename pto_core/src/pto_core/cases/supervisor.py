@@ -335,9 +335,30 @@ class _Watch:
             exit_code=error.exit_code,
             wall=time.monotonic() - self._started,
             errors=(error,),
+            files=self._recover_flight(case, error),
             seeds=None if seed is None else seed + 1,
             failing_seed=seed,
         )
+
+    def _recover_flight(self, case: Mapping[str, Any], error: PtoError) -> tuple[str, ...]:
+        """Write the last records of a dead child as a trace; return the paths of the files."""
+        from pto_core.device.tracing import flight_file
+
+        prefix = self._job.file_prefix(case["case"])
+        if prefix is None or not flight_file(prefix).exists():
+            return ()
+        from pto_core.trace.files import write_trace
+        from pto_core.trace.flight import read_flight
+
+        try:
+            last = read_flight(flight_file(prefix), case["backend"], case["runtime"])
+            files = write_trace(last, prefix)
+            flight_file(prefix).unlink()
+        except (OSError, PtoError) as problem:
+            error.add_note(f"the last records of the run were not written: {problem}")
+            return ()
+        error.add_note(f"the last records of each thread are in {files[0]}")
+        return tuple(map(str, files))
 
     def _explain(self, code: int) -> PtoError:
         if self._expired:

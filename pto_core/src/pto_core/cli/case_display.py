@@ -282,6 +282,7 @@ def _details(report: CaseReport) -> list[tuple[str, str]]:
         found.append(("trace hash", report.trace_hash))
     for share in report.cores:
         found.append((f"{share.core_type.upper()} tasks", _dispatches(share)))
+    found += _kernel_rows(report)
     for output in report.outputs:
         shape = " x ".join(map(str, output.shape)) or "scalar"
         text = f"{shape} {output.dtype}, largest error {output.max_error:g}"
@@ -290,6 +291,17 @@ def _details(report: CaseReport) -> list[tuple[str, str]]:
         found.append(("reference", duration(report.reference)))
     counts = {name: value for name, value in report.statistics.items() if name != "tasks"}
     return [*found, *counter_rows(counts)]
+
+
+def _kernel_rows(report: CaseReport) -> list[tuple[str, str]]:
+    rows = []
+    for kernel in report.kernels:
+        times = [("mean", kernel.mean), ("p50", kernel.p50), ("p99", kernel.p99)]
+        text = f"{kernel.tasks:,} tasks, {duration(kernel.total)}; "
+        text += ", ".join(f"{name} {duration(value)}" for name, value in times)
+        rate = "" if kernel.gb_per_s is None else f", {kernel.gb_per_s:.3g} GB/s"
+        rows.append((f"kernel {kernel.name}", f"{text}; {kernel.cores} cores{rate}"))
+    return rows
 
 
 def _print_errors(report: CaseReport) -> None:

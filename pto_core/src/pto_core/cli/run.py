@@ -67,6 +67,23 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
         help="trace: 1 tasks, 2 also scheduling, 3 also waits, 4 also every dependency",
     )
     group.add_argument(
+        "--trace-after",
+        type=_seconds,
+        metavar="S",
+        help="trace: keep no records of the first S seconds of each run",
+    )
+    group.add_argument(
+        "--trace-for",
+        type=_seconds,
+        metavar="S",
+        help="trace: keep the records of S seconds of each run",
+    )
+    group.add_argument(
+        "--flight-recorder",
+        action="store_true",
+        help="write the last records of each thread if a case fails, crashes or takes too long",
+    )
+    group.add_argument(
         "--stats", action="store_true", help="write the counters of rings and scopes"
     )
     group.add_argument(
@@ -164,6 +181,8 @@ def _job(namespace: argparse.Namespace) -> Job:
         "runtime": namespace.runtime,
         "device": namespace.device,
         "hazards": namespace.hazards,
+        "trace_after_s": namespace.trace_after,
+        "trace_for_s": namespace.trace_for,
         "log_level": namespace.log_level or ("error" if namespace.silent else by_count),
     }
     return Job(
@@ -184,10 +203,16 @@ def _job(namespace: argparse.Namespace) -> Job:
 
 
 def _files_of(namespace: argparse.Namespace) -> dict[str, Any]:
-    level = namespace.trace_level or (1 if namespace.trace else 0)
-    has_files = level > 0 or namespace.stats
-    out = namespace.out.absolute() if has_files else None
-    return {"trace": level, "stats": namespace.stats, "out": out}
+    has_window = namespace.trace_after is not None or namespace.trace_for is not None
+    level = namespace.trace_level or (1 if namespace.trace or has_window else 0)
+    has_files = level > 0 or namespace.stats or namespace.flight_recorder
+    return {
+        "trace": level,
+        "stats": namespace.stats,
+        "flight_recorder": namespace.flight_recorder,
+        "kernels": namespace.verbose > 0,
+        "out": namespace.out.absolute() if has_files else None,
+    }
 
 
 def _print_json(reports: list[CaseReport], error: PtoError | None) -> None:
@@ -269,6 +294,16 @@ class _CaseList(PlainDisplay):
             return
         for name in event["cases"]:
             print(f"{name} (default)" if name == event["default"] else name)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1
+    if not 0 <= value < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return value
 
 
 def _positive(text: str) -> int:

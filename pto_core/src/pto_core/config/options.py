@@ -58,6 +58,27 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
             "maximum size of the compiled artefacts, of which the least recently used are removed; "
             "0: no limit",
         ),
+        *_trace_options(),
+        Option(
+            "jobs", _available_cpus(), integer(minimum=1), "maximum number of compilers at once"
+        ),
+        Option("cxx", None, optional(text), "C++ compiler", "CXX", is_of_host=True),
+        Option("log_level", "warn", choice(*LOG_LEVELS), "least severe message that is shown"),
+        Option("log_format", "text", choice(*LOG_FORMATS), "format of log messages"),
+        Option(
+            "pto_isa_root",
+            None,
+            optional(path),
+            "folder of the kernel tile library",
+            environment="PTO_ISA_ROOT",
+            is_of_host=True,
+        ),
+    )
+
+
+def _trace_options() -> tuple[Option, ...]:
+    """List the settings of traces."""
+    return (
         Option(
             "trace_ring_records",
             2**16,
@@ -71,17 +92,22 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
             "most records of a trace, of 32 bytes each; later ones are dropped and counted",
         ),
         Option(
-            "jobs", _available_cpus(), integer(minimum=1), "maximum number of compilers at once"
+            "trace_after_s",
+            0.0,
+            number(minimum=0),
+            "start of the window of a trace, in s after the start of each run",
         ),
-        Option("cxx", None, optional(text), "C++ compiler", "CXX", is_of_host=True),
-        Option("log_level", "warn", choice(*LOG_LEVELS), "least severe message that is shown"),
-        Option("log_format", "text", choice(*LOG_FORMATS), "format of log messages"),
         Option(
-            "pto_isa_root",
+            "trace_for_s",
+            None,
+            optional(number(minimum=0.001)),
+            "length of the window of a trace, in s; default: to the end of the run",
+        ),
+        Option(
+            "flight_recorder",
             None,
             optional(path),
-            "folder of the kernel tile library",
-            environment="PTO_ISA_ROOT",
+            "prefix of the files with the last records of each thread of a failed run",
             is_of_host=True,
         ),
     )

@@ -14,6 +14,7 @@ from pto_core.config import Config
 from pto_core.config.options import HAZARDS
 from pto_core.device.programs import Chip, Programs
 from pto_core.device.report import Activity, RunReport
+from pto_core.device.tracing import Tracing
 from pto_core.errors import DeadlockError, RaceError, UnsupportedError, UsageError
 from pto_core.interfaces import Backend, Runtime
 from pto_core.interfaces.observer import RunInfo
@@ -52,11 +53,7 @@ class Device:
         native.set_loader(self._programs.load_kernel)
         self._default = CallConfig(config["block_dim"], config["aicpu_thread_num"])
         self._call_config = self._default.pack()
-        self._trace_limits = (
-            1 << (config["trace_ring_records"] - 1).bit_length(),
-            config["trace_records"],
-        )
-        self._last_trace: Trace | None = None
+        self.tracing = Tracing(config, can_trace=native.can_trace)
         self._task_timeout_s = config["task_timeout_s"]
         self._hazards: str | None = config["hazards"]
         self._observers = observers
@@ -186,10 +183,10 @@ class Device:
         limits = (timeout_s, self._task_timeout_s)
         try:
             *fields, log = self._native.run(
-                program, args, packed, *limits, chosen, self._trace_limits, traces
+                program, args, packed, *limits, chosen, self.tracing.settings(), traces
             )
         except BaseException as error:
-            trace = self._keep_trace(traces, None)
+            trace = self.tracing.failed(traces, error)
             if files is not None:
                 files.write_after(error, trace)
             if isinstance(error, DeadlockError) and self._native.is_planning_missing:
@@ -198,7 +195,7 @@ class Device:
             raise
         fields.append(None if log is None else _access_log(log))
         report = RunReport(*fields)
-        trace = self._keep_trace(traces, report)
+        trace = self.tracing.succeeded(traces, report)
         if trace is not None:
             report = report._replace(trace=trace)
         if files is not None:
@@ -217,7 +214,7 @@ class Device:
     @property
     def last_trace(self) -> Trace | None:
         """The trace of the last run, also if the run failed; None if it was not traced."""
-        return self._last_trace
+        return self.tracing.last
 
     def _packed(self, config: CallConfig | None, trace: int | None) -> bytes:
         if config is None and trace is None:
@@ -229,16 +226,6 @@ class Device:
             )
         check_blocks(chosen.block_dim, self._native.blocks)
         return chosen.pack_for_device(trace)
-
-    def _keep_trace(self, traces: list[Any], report: RunReport | None) -> Trace | None:
-        """Keep the trace of the run that has ended; ``report`` is None if the run failed."""
-        self._last_trace = None
-        for native in traces:
-            from pto_core.trace.trace import from_native
-
-            statistics = None if report is None else report.statistics
-            self._last_trace = from_native(native, *self._identity[:2], statistics)
-        return self._last_trace
 
     def _graph_of(self, report: RunReport) -> TaskGraph:
         from pto_core.graphs import TaskGraph

@@ -24,6 +24,8 @@ class KernelRow:
     p50: float
     p99: float
     cores: int
+    gb_per_s: float | None
+    """The bytes that the arguments declare, divided by the total time; None if not known."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,24 @@ WAITS = (
     ("for the scheduler to see the end", "end", "complete"),
 )
 
+COPIES = (Event.COPY_IN, Event.COPY_OUT)
+
+COUNTERS = (
+    ("ready tasks", "ready", "dispatch"),
+    ("busy cores", "start", "end"),
+    ("live tasks", "submit", "complete"),
+)
+"""The counters that follow from the tasks, with the times that raise and lower them."""
+
 LIMITS = {
     "kernels": "every thread that runs kernels is busy",
     "dependencies": "the remaining tasks wait for tasks that run",
     "scheduling": "tasks are ready or finished, and no scheduler has handled them",
     "pool": "tasks are dispatched, and no thread has started them",
     "back-pressure": "the orchestration waits for space in a ring",
+    "copies": "data is copied between host and device",
     "submit": "the orchestration has not submitted more tasks",
+    "outside": "no task is waiting or running: before, between and after the runs",
 }
 """What limits a run at a moment, in the order of the checks."""
 
@@ -91,9 +104,21 @@ def kernel_rows(trace: TraceData) -> list[KernelRow]:
                 p50=float(np.percentile(times, 50)),
                 p99=float(np.percentile(times, 99)),
                 cores=len(np.unique(mine["core"])),
+                gb_per_s=_rate(trace, mine["task"], int(times.sum())),
             )
         )
     return sorted(rows, key=lambda row: -row.total)
+
+
+def _rate(trace: TraceData, tasks: NDArray[Any], total_ns: int) -> float | None:
+    details = trace.details
+    if details is None or trace.unit == "steps" or not total_ns:
+        return None
+    rows = details.rows(tasks)
+    moved = details.submits["bytes"][rows]
+    if (rows < 0).any() or (moved < 0).any():
+        return None
+    return float(moved.sum() / total_ns)
 
 
 def waits(trace: TraceData) -> list[Wait]:
@@ -108,12 +133,19 @@ def waits(trace: TraceData) -> list[Wait]:
 
 
 def span(trace: TraceData) -> tuple[int, int]:
-    """Return the first submit or start, and the last end of a kernel; (0, 0) without tasks."""
+    """Return the first submit, start or copy, and the last end of a kernel or copy.
+
+    Without tasks the result is (0, 0).
+    """
     tasks = _finished(trace)
     if not len(tasks):
         return 0, 0
     begins = np.where(tasks["submit"] >= 0, tasks["submit"], tasks["start"])
-    return int(begins.min()), int(tasks["end"].max())
+    copies = _copies(trace)
+    return (
+        int(np.concatenate([begins, copies[0]]).min()),
+        int(np.concatenate([tasks["end"], copies[1]]).max()),
+    )
 
 
 def limits(trace: TraceData) -> dict[str, int]:
@@ -126,21 +158,27 @@ def limits(trace: TraceData) -> dict[str, int]:
             _known(tasks, "dispatch", "start"),
             _known(tasks, "end", "complete"),
             _durations(trace, Event.BACK_PRESSURE),
+            _copies(trace),
             _durations(trace, Event.BUILD),
+            _alive(tasks),
         ]
     )
     if len(times) < 2:
         return dict.fromkeys(LIMITS, 0)
     begin, end = span(trace)
     lengths = np.diff(np.clip(times, begin, end))
-    running, ready, dispatched, ended, blocked, building = (count[:-1] for count in counts)
+    running, ready, dispatched, ended, blocked, copying, building, alive = (
+        count[:-1] for count in counts
+    )
     conditions = {
         "kernels": running >= trace.threads,
         "pool": dispatched > 0,
         "scheduling": (ready > 0) | ((ended > 0) & (running == 0)),
         "back-pressure": blocked > 0,
+        "copies": (copying > 0) & (running == 0),
         "submit": building > 0,
-        "dependencies": np.ones(len(lengths), bool),
+        "dependencies": alive > 0,
+        "outside": np.ones(len(lengths), bool),
     }
     result = dict.fromkeys(LIMITS, 0)
     free = np.ones(len(lengths), bool)
@@ -207,6 +245,79 @@ def _known(tasks: NDArray[Any], begin: str, end: str) -> tuple[NDArray[Any], NDA
 def _durations(trace: TraceData, event: Event) -> tuple[NDArray[Any], NDArray[Any]]:
     mine = trace.records[trace.records["event"] == event]
     return mine["start"], mine["end"]
+
+
+def _copies(trace: TraceData) -> tuple[NDArray[Any], NDArray[Any]]:
+    starts, ends = zip(*(_durations(trace, event) for event in COPIES), strict=True)
+    return np.concatenate(starts), np.concatenate(ends)
+
+
+def _alive(tasks: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return when tasks were submitted and completed, as far as it is known."""
+    ended = tasks[tasks["end"] >= 0]
+    begins = np.where(ended["submit"] >= 0, ended["submit"], ended["start"])
+    return begins, np.maximum(ended["end"], ended["complete"])
+
+
+def counters(trace: TraceData) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return the counters of a trace: the times at which each changes, and its values from then.
+
+    Ready tasks, busy cores and live tasks follow from the tasks. The use of each ring, as the
+    submits saw it, is recorded from level 2 on.
+    """
+    found = {}
+    for name, begin, end in COUNTERS:
+        known = trace.tasks[(trace.tasks[begin] >= 0) & (trace.tasks[end] >= 0)]
+        times = np.concatenate([known[begin], known[end]])
+        order = np.argsort(times, kind="stable")
+        values = np.cumsum(np.repeat((1, -1), len(known))[order])
+        last = np.flatnonzero(np.diff(times[order], append=np.iinfo("<i8").max))
+        found[name] = (times[order][last].astype("<i8"), values[last].astype("<i8"))
+    return {**found, **ring_counters(trace)}
+
+
+def ring_counters(trace: TraceData) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return the tasks and the heap bytes in each ring that was used."""
+    uses = trace.records[trace.records["event"] == Event.RING]
+    rings = uses["a"] >> np.uint64(56)
+    found = {}
+    for ring in np.unique(rings):
+        mine = uses[rings == ring]
+        times = mine["end"].astype("<i8")
+        tasks = (mine["a"] & np.uint64(2**56 - 1)).astype("<i8")
+        found[f"ring {ring}, tasks"] = (times, tasks)
+        if mine["b"].any():
+            found[f"ring {ring}, heap bytes"] = (times, mine["b"].astype("<i8"))
+    return found
+
+
+def rows_of(tasks: NDArray[Any], runs: NDArray[Any], numbers: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the row in ``tasks`` of each task, given by run and number; -1 if there is none."""
+    if not len(tasks):
+        return np.full(len(numbers), -1)
+    step = int(max(tasks["task"].max(), numbers.max(initial=0))) + 2
+    keys = tasks["run"].astype("<i8") * step + tasks["task"]
+    order = np.argsort(keys)
+    wanted = runs.astype("<i8") * step + np.where(numbers < 0, -1, numbers)
+    places = np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)
+    rows = order[places]
+    return np.where((keys[rows] == wanted) & (numbers >= 0), rows, -1)
+
+
+def edges(trace: TraceData) -> NDArray[np.int64]:
+    """Return the dependencies as pairs of rows of tasks: the earlier and the later one.
+
+    At level 4 these are all that the run linked, below it only the one that released each task.
+    """
+    tasks = trace.tasks
+    released = np.flatnonzero(tasks["released_by"] >= 0)
+    linked = trace.records[trace.records["event"] == Event.EDGE]
+    runs = np.concatenate([tasks["run"][released], linked["run"]])
+    first = np.concatenate([tasks["released_by"][released], linked["a"].astype("<i8")])
+    second = np.concatenate([tasks["task"][released], linked["b"].astype("<i8")])
+    pairs = np.stack([rows_of(tasks, runs, first), rows_of(tasks, runs, second)], axis=1)
+    known: NDArray[np.int64] = np.unique(pairs[(pairs >= 0).all(axis=1)], axis=0)
+    return known
 
 
 def _sweep(

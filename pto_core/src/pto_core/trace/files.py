@@ -10,17 +10,21 @@ import json
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pto_core.errors import UsageError
+from pto_core.trace.details import Details
+from pto_core.trace.flight import read_flight
 from pto_core.trace.page import page
 from pto_core.trace.pftrace import pftrace
 from pto_core.trace.records import RECORD, TASK
 from pto_core.trace.trace import Trace
 
-_VERSION = 1
+_VERSION = 2
 _ENDING = ".trace.npz"
+_TEXTS = ("places", "texts", "buffers")
 _MEMBERS = ("kernels", "lost", "blocks", "unit", "epoch_ns", "threads", "backend", "runtime")
 
 
@@ -30,14 +34,16 @@ def write_trace(trace: Trace, prefix: Path) -> list[Path]:
     path = _with_ending(prefix, _ENDING)
     members = {name: getattr(trace, name) for name in _MEMBERS}
     statistics = None if trace.statistics is None else dict(trace.statistics)
-    description = json.dumps({"version": _VERSION, **members, "statistics": statistics})
+    arrays: dict[str, Any] = {"records": trace.records, "tasks": trace.tasks}
+    texts = None
+    if trace.details is not None:
+        arrays |= {"submits": trace.details.submits, "arguments": trace.details.arguments}
+        texts = {name: getattr(trace.details, name) for name in _TEXTS}
+    description = json.dumps(
+        {"version": _VERSION, **members, "statistics": statistics, "details": texts}
+    )
     with path.open("wb") as file:
-        np.savez(
-            file,
-            records=trace.records,
-            tasks=trace.tasks,
-            description=np.frombuffer(description.encode(), "u1"),
-        )
+        np.savez(file, description=np.frombuffer(description.encode(), "u1"), **arrays)
     timeline = _with_ending(prefix, ".pftrace")
     timeline.write_bytes(pftrace(trace))
     shown = _with_ending(prefix, ".html")
@@ -54,15 +60,21 @@ def write_statistics(statistics: Mapping[str, int], prefix: Path) -> Path:
 
 
 def read_trace(path: Path) -> Trace:
-    """Read the ``.trace.npz`` file of a trace, or the only one in a folder.
+    """Read the ``.trace.npz`` file of a trace, or the only one in a folder, or a ``.flight`` file.
 
     Raises UsageError if there is none or it is not a trace, and OSError.
     """
     file = _only_file(path) if path.is_dir() else path
+    if file.suffix == ".flight":
+        return read_flight(file)
     try:
         with np.load(file, allow_pickle=False) as data:
             records, tasks = data["records"], data["tasks"]
             description = json.loads(bytes(data["description"]))
+            texts = description.pop("details", None)
+            if texts is not None:
+                named = {name: tuple(texts[name]) for name in _TEXTS}
+                description["details"] = Details(data["submits"], data["arguments"], **named)
         if description.pop("version") != _VERSION or (records.dtype, tasks.dtype) != (RECORD, TASK):
             raise ValueError("another version")
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:

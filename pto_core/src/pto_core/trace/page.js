@@ -3,7 +3,8 @@
 
 // Decode the columns that page.py wrote: base64 of little-endian arrays.
 function decode(columns) {
-  const kinds = { f8: Float64Array, f4: Float32Array, i4: Int32Array, u2: Uint16Array };
+  const kinds = { f8: Float64Array, f4: Float32Array, i4: Int32Array, u4: Uint32Array,
+                  u2: Uint16Array };
   const arrays = {};
   for (const [name, [kind, text]] of Object.entries(columns)) {
     const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
@@ -42,6 +43,65 @@ function rectangles(items, first, end, view, width) {
   return found;
 }
 
+// Return the largest value of a counter in each pixel column: [column, value]. A counter keeps the
+// value values[i] from times[i] on.
+function columns(counter, view, width) {
+  const found = [];
+  const step = (view.end - view.begin) / width;
+  let at = lowerBound(counter.times, view.begin, 0, counter.times.length) - 1;
+  for (let column = 0; column < width; ++column) {
+    const end = view.begin + (column + 1) * step;
+    let most = at < 0 ? 0 : counter.values[at];
+    for (; at + 1 < counter.times.length && counter.times[at + 1] < end; ++at) {
+      most = Math.max(most, counter.values[at + 1]);
+    }
+    if (most > 0) found.push([column, most]);
+  }
+  return found;
+}
+
+// Return the counter that rises at each time of `begins` and falls at each time of `ends`.
+function counterOf(name, begins, ends) {
+  begins.sort();
+  ends.sort();
+  const times = new Float64Array(2 * begins.length), values = new Float64Array(2 * begins.length);
+  for (let i = 0, b = 0, e = 0; i < times.length; ++i) {
+    if (b < begins.length && begins[b] < ends[e]) times[i] = begins[b++];
+    else times[i] = ends[e++];
+    values[i] = b - e;
+  }
+  return { name, times, values };
+}
+
+// Return the counters of the page: ready tasks, busy cores, live tasks, and the use of the rings.
+function counters(data, items, tasks, itemOfTask) {
+  const known = (test) => [...tasks.task.keys()].filter((row) => itemOfTask[row] >= 0 && test(row));
+  const times = (rows, time) => Float64Array.from(rows, time);
+  const start = (row) => items.start[itemOfTask[row]], end = (row) => items.end[itemOfTask[row]];
+  const ready = known((row) => tasks.ready[row] >= 0 && tasks.dispatch[row] >= 0);
+  const live = known((row) => tasks.submit[row] >= 0 && tasks.complete[row] >= 0);
+  const every = known(() => true);
+  return [
+    counterOf("ready tasks", times(ready, (row) => start(row) - tasks.ready[row]),
+              times(ready, (row) => start(row) - tasks.dispatch[row])),
+    counterOf("busy cores", times(every, start), times(every, end)),
+    counterOf("live tasks", times(live, (row) => start(row) - tasks.submit[row]),
+              times(live, (row) => end(row) + tasks.complete[row])),
+    ...data.rings.map(({ name, times, values }) => ({ name, ...decode({ times, values }) })),
+  ];
+}
+
+// Return for each task the numbers of the edges that begin, or end, there: numbers[first[task]] to
+// numbers[first[task + 1]].
+function grouped(ends, count) {
+  const first = new Int32Array(count + 1), numbers = new Int32Array(ends.length);
+  for (const task of ends) ++first[task + 1];
+  for (let task = 0; task < count; ++task) first[task + 1] += first[task];
+  const next = first.slice();
+  ends.forEach((task, edge) => { numbers[next[task]++] = edge; });
+  return { of: (task) => numbers.subarray(first[task], first[task + 1]) };
+}
+
 // Return the view after a zoom by `factor` that keeps `time` in its place, within [0, total].
 function zoomed(view, factor, time, total) {
   const least = Math.max(total * 1e-9, 1e-3);
@@ -75,10 +135,10 @@ function matches(data, tasks, text) {
   return found;
 }
 
-function shown(time, unit) {
+function shown(time, unit, digits = 4) {
   if (unit === "steps") return `${Math.round(time)} steps`;
   for (const [limit, name] of [[1e9, "s"], [1e6, "ms"], [1e3, "us"]]) {
-    if (Math.abs(time) >= limit) return `${(time / limit).toPrecision(4)} ${name}`;
+    if (Math.abs(time) >= limit) return `${(time / limit).toPrecision(digits)} ${name}`;
   }
   return `${time.toFixed(0)} ns`;
 }
@@ -112,6 +172,26 @@ function description(data, items, tasks, item) {
     lines.push(`released by task ${tasks.task[producer]} (${data.kernels[tasks.kernel[producer]]})`);
   }
   if (tasks.critical[row]) lines.push("on the critical path");
+  return [...lines, ...argumentLines(data, tasks, row)];
+}
+
+// Return the lines of text about the submit of a task: the source line and the arguments.
+function argumentLines(data, tasks, row) {
+  if (!data.details) return [];
+  const { details, args } = data.decoded;
+  const place = details.place[row];
+  const lines = place < 0 ? [] : [`submitted at ${data.places[place]}`];
+  for (let i = details.first[row]; i < details.first[row] + details.count[row]; ++i) {
+    const buffer = args.buffer[i];
+    const owner = -1 - buffer;
+    let name = data.buffers[buffer];
+    if (buffer < 0) {
+      name = owner < tasks.task.length
+        ? `output of ${data.kernels[tasks.kernel[owner]]}, task ${tasks.task[owner]}` : "an output";
+    }
+    const offset = args.offset[i];
+    lines.push(`  ${data.texts[args.text[i]]} in ${name}${offset ? ` from element ${offset}` : ""}`);
+  }
   return lines;
 }
 
@@ -121,7 +201,7 @@ function start(data) {
   const $ = (id) => document.getElementById(id);
   const canvas = $("chart");
   const context = canvas.getContext("2d");
-  const LANE = 18, LABEL = 130, TOP = 24;
+  const LANE = 18, LABEL = 150, TOP = 24, COUNTER = 34, MOST_ARROWS = 4000;
   const itemOfTask = new Int32Array(tasks.task.length).fill(-1);
   const laneOf = new Int32Array(items.start.length);
   data.lanes.forEach((lane, number) => {
@@ -130,19 +210,22 @@ function start(data) {
       if (lane.kind === "core" && items.task[item] >= 0) itemOfTask[items.task[item]] = item;
     }
   });
-  const released = new Map();
-  tasks.producer.forEach((producer, row) => {
-    if (producer < 0) return;
-    if (!released.has(producer)) released.set(producer, []);
-    released.get(producer).push(row);
-  });
-  const state = { view: { begin: 0, end: data.total }, selected: -1, found: [], at: -1, drawn: 0 };
+  if (data.details) data.decoded = { details: decode(data.details), args: decode(data.arguments) };
+  const links = decode(data.edges);
+  const into = grouped(links.to, tasks.task.length), outOf = grouped(links.from, tasks.task.length);
+  const tracks = counters(data, items, tasks, itemOfTask);
+  const LANES = TOP + tracks.length * COUNTER;
+  for (const track of tracks) track.most = track.values.reduce((a, b) => Math.max(a, b), 1);
+  const state = { view: { begin: 0, end: data.total }, selected: -1, found: [], at: -1, drawn: 0,
+                  arrows: 0, seen: [] };
   let highlighted = new Set();
+
+  const isRange = (item) => data.lanes[laneOf[item]].kind === "range";
 
   function colourOf(item) {
     const row = items.task[item];
     const mode = $("colours").value;
-    if (row < 0) return "#9aa7b3";
+    if (row < 0) return isRange(item) ? colour(items.name[item] + 7) : "#9aa7b3";
     if (highlighted.size > 0 && !highlighted.has(row)) return "#dfe4e8";
     if (mode === "core") return colour(tasks.core[row]);
     if (mode === "critical") return tasks.critical[row] ? "#d6453d" : "#c9d2da";
@@ -151,7 +234,7 @@ function start(data) {
 
   function draw() {
     const ratio = window.devicePixelRatio || 1;
-    const width = canvas.clientWidth, height = TOP + data.lanes.length * LANE + 4;
+    const width = canvas.clientWidth, height = LANES + data.lanes.length * LANE + 4;
     canvas.style.height = `${height}px`;
     canvas.width = width * ratio;
     canvas.height = height * ratio;
@@ -161,11 +244,29 @@ function start(data) {
     context.textBaseline = "middle";
     const chart = width - LABEL;
     drawAxis(chart, height);
-    state.drawn = 0;
-    data.lanes.forEach((lane, number) => drawLane(lane, TOP + number * LANE, chart));
+    state.drawn = state.arrows = 0;
+    state.seen = [];
+    data.lanes.forEach((lane, number) => drawLane(lane, LANES + number * LANE, chart));
+    tracks.forEach((track, number) => drawCounter(track, TOP + number * COUNTER, chart));
     drawFlows(chart);
     document.body.dataset.drawn = state.drawn;
-    document.body.dataset.bound = data.lanes.length * Math.ceil(chart);
+    document.body.dataset.arrows = state.arrows;
+    document.body.dataset.bound = (data.lanes.length + tracks.length) * Math.ceil(chart);
+  }
+
+  function drawCounter(track, y, chart) {
+    const height = COUNTER - 6;
+    context.fillStyle = "#33424e";
+    context.textAlign = "right";
+    context.fillText(track.name, LABEL - 8, y + COUNTER / 2 - 6);
+    context.fillText(`0 to ${track.most.toLocaleString("en")}`, LABEL - 8, y + COUNTER / 2 + 6);
+    context.textAlign = "left";
+    context.fillStyle = "#8fb7d9";
+    for (const [column, value] of columns(track, state.view, Math.ceil(chart))) {
+      ++state.drawn;
+      const part = (value / track.most) * height;
+      context.fillRect(LABEL + column, y + 4 + height - part, 1, part);
+    }
   }
 
   function drawAxis(chart, height) {
@@ -180,7 +281,8 @@ function start(data) {
       context.moveTo(x, 0);
       context.lineTo(x, height);
       context.stroke();
-      context.fillText(shown(time, data.unit), x + 3, TOP / 2);
+      const digits = Math.max(4, Math.ceil(Math.log10((time + step) / step)) + 1);
+      context.fillText(shown(time, data.unit, digits), x + 3, TOP / 2);
     }
   }
 
@@ -191,6 +293,7 @@ function start(data) {
     context.textAlign = "left";
     for (const [item, x, width, count] of rectangles(items, lane.first, lane.end, state.view, chart)) {
       ++state.drawn;
+      if (lane.kind === "core" && state.seen.length < MOST_ARROWS) state.seen.push(items.task[item]);
       context.fillStyle = count > 1 && highlighted.size === 0 ? "#7f93a3" : colourOf(item);
       context.fillRect(LABEL + x, y + 2, width, LANE - 4);
       if (items.task[item] === state.selected && state.selected >= 0) {
@@ -211,23 +314,35 @@ function start(data) {
     context.restore();
   }
 
-  // The arrows to and from the selected task.
+  // The arrows to and from the selected task, or those to each task that has a rectangle.
   function drawFlows(chart) {
+    context.save();
+    context.beginPath();
+    context.rect(LABEL, LANES, chart, data.lanes.length * LANE);
+    context.clip();
     const row = state.selected;
-    if (row < 0) return;
-    if (tasks.producer[row] >= 0) drawFlow(tasks.producer[row], row, chart);
-    for (const next of (released.get(row) || []).slice(0, 200)) drawFlow(row, next, chart);
+    const draw = (edge) => drawFlow(links.from[edge], links.to[edge], chart);
+    if (row >= 0) {
+      for (const edge of into.of(row)) draw(edge);
+      for (const edge of outOf.of(row)) draw(edge);
+    }
+    if ($("arrows").checked) {
+      for (const task of state.seen) for (const edge of into.of(task)) draw(edge);
+    }
+    context.restore();
   }
 
   function drawFlow(from, to, chart) {
     const [a, b] = [itemOfTask[from], itemOfTask[to]];
-    if (a < 0 || b < 0) return;
+    if (a < 0 || b < 0 || state.arrows >= MOST_ARROWS) return;
     const { begin, end } = state.view;
     const x = (time) => LABEL + ((time - begin) / (end - begin)) * chart;
-    const y = (item) => TOP + laneOf[item] * LANE + LANE / 2;
+    const y = (item) => LANES + laneOf[item] * LANE + LANE / 2;
     const [x0, y0, x1, y1] = [x(items.end[a]), y(a), x(items.start[b]), y(b)];
     if (x1 < LABEL || x0 > LABEL + chart) return;
-    context.strokeStyle = context.fillStyle = "#223";
+    ++state.arrows;
+    const isSelected = from === state.selected || to === state.selected;
+    context.strokeStyle = context.fillStyle = isSelected ? "#223" : "#22334466";
     context.beginPath();
     context.moveTo(x0, y0);
     context.bezierCurveTo(x0 + 20, y0, x1 - 20, y1, x1, y1);
@@ -241,7 +356,7 @@ function start(data) {
 
   function under(event) {
     const box = canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left - LABEL, event.clientY - box.top - TOP];
+    const [x, y] = [event.clientX - box.left - LABEL, event.clientY - box.top - LANES];
     const chart = canvas.clientWidth - LABEL;
     const length = state.view.end - state.view.begin;
     const time = state.view.begin + (x / chart) * length;
@@ -310,7 +425,7 @@ function start(data) {
     tip.hidden = item < 0;
     if (item < 0) return;
     tip.textContent = description(data, items, tasks, item).join("\n");
-    tip.style.left = `${Math.min(event.clientX + 12, window.innerWidth - 320)}px`;
+    tip.style.left = `${Math.min(event.clientX + 12, window.innerWidth - tip.offsetWidth - 20)}px`;
     tip.style.top = `${event.clientY + 14}px`;
   });
   canvas.addEventListener("dblclick", () => {
@@ -318,6 +433,7 @@ function start(data) {
     draw();
   });
   $("colours").addEventListener("change", draw);
+  $("arrows").addEventListener("change", draw);
   $("search").addEventListener("input", search);
   $("search").addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || state.found.length === 0) return;
@@ -337,6 +453,6 @@ function start(data) {
 if (typeof document !== "undefined") {
   start(JSON.parse(document.getElementById("data").textContent));
 } else {
-  module.exports = { decode, lowerBound, rectangles, zoomed, moved, itemAt, matches, shown,
-                     niceStep, description };
+  module.exports = { decode, lowerBound, rectangles, columns, counterOf, counters, grouped, zoomed,
+                     moved, itemAt, matches, shown, niceStep, description };
 }

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pto_core.trace.analysis import critical_path
+from pto_core.trace.analysis import critical_path, edges, ring_counters, rows_of
 from pto_core.trace.pftrace import event_name
-from pto_core.trace.records import FIRST_WORKER, WITH_DURATION, track_name
+from pto_core.trace.records import FIRST_WORKER, HOST, WITH_DURATION, track_name
 from pto_core.trace.summary import summary_text
 from pto_core.trace.trace import Trace
 
@@ -51,13 +51,15 @@ def _data(trace: Trace) -> dict[str, Any]:
     kernels = [names.setdefault(name, len(names)) for name in trace.kernels]
     unknown = names.setdefault(trace.kernel_name(-1), len(names))
     name_of_kernel = np.array([*kernels, unknown], "<u2")
+    for number, items in enumerate(_range_items(trace, names)):
+        add(f"ranges {number}" if number else "ranges", "range", items)
     rows = np.flatnonzero((trace.tasks["start"] >= 0) & (trace.tasks["end"] >= 0))
     for core in np.unique(trace.tasks["core"][rows]):
         mine = rows[trace.tasks["core"][rows] == core]
         add(trace.core_name(int(core)), "core", _task_items(trace, mine, name_of_kernel))
     for track in trace.tracks:
         pieces = [_thread_items(trace, track, names)]
-        if track >= FIRST_WORKER:
+        if FIRST_WORKER <= track < HOST:
             mine = rows[trace.tasks["worker"][rows] == track - FIRST_WORKER]
             pieces.append(_task_items(trace, mine, name_of_kernel))
         add(track_name(track), "thread", _apart(np.concatenate(pieces)))
@@ -71,6 +73,15 @@ def _data(trace: Trace) -> dict[str, Any]:
         "lanes": lanes,
         "items": {name: _column(items[name]) for name in _ITEM.names or ()},
         "tasks": _task_columns(trace),
+        "edges": {
+            name: _column(column.astype("<i4"))
+            for name, column in zip(("from", "to"), edges(trace).T, strict=True)
+        },
+        "rings": [
+            {"name": name, "times": _column(times.astype("<f8")), "values": _integers(values)}
+            for name, (times, values) in ring_counters(trace).items()
+        ],
+        **_detail_columns(trace),
     }
 
 
@@ -94,6 +105,18 @@ def _thread_items(trace: Trace, track: int, names: dict[str, int]) -> NDArray[An
         for event, b in zip(mine["event"].tolist(), mine["b"].tolist(), strict=True)
     ]
     return items
+
+
+def _range_items(trace: Trace, names: dict[str, int]) -> list[NDArray[Any]]:
+    """Return the ranges in lanes: each lane has ranges that do not overlap."""
+    lanes: list[list[tuple[float, float, int, int]]] = []
+    for name, _, start, end in trace.ranges.tolist():
+        number = names.setdefault(trace.range_names[name], len(names))
+        lane = next((lane for lane in lanes if lane[-1][1] <= start), None)
+        if lane is None:
+            lanes.append(lane := [])
+        lane.append((start, end, number, -1))
+    return [np.array(lane, _ITEM) for lane in lanes]
 
 
 def _apart(items: NDArray[Any]) -> NDArray[Any]:
@@ -126,27 +149,55 @@ def _task_columns(trace: Trace) -> dict[str, list[str]]:
     for name in ("submit", "ready", "dispatch"):
         since = np.where(known & (tasks[name] >= 0), tasks["start"] - tasks[name], -1)
         columns[name] = _column(since.astype("<f4"))
+    is_complete = (tasks["complete"] >= 0) & (tasks["end"] >= 0)
+    after = np.where(is_complete, tasks["complete"] - tasks["end"], -1)
+    columns["complete"] = _column(after.astype("<f4"))
     columns["task"] = _column(tasks["task"].astype("<f8"))
     columns["run"] = _column(tasks["run"].astype("<i4"))
     columns["core"] = _column(tasks["core"].astype("<i4"))
     kernels = np.where(tasks["kernel"] < 0, len(trace.kernels), tasks["kernel"])
     columns["kernel"] = _column(kernels.astype("<u2"))
-    columns["producer"] = _column(_producers(trace))
+    producers = rows_of(tasks, tasks["run"], tasks["released_by"])
+    columns["producer"] = _column(producers.astype("<i4"))
     critical = np.zeros(len(tasks), "<u2")
     critical[list(critical_path(trace).rows)] = 1
     columns["critical"] = _column(critical)
     return columns
 
 
-def _producers(trace: Trace) -> NDArray[Any]:
-    """Return the row of the task that released each task, or -1."""
-    tasks = trace.tasks
-    row_of = {
-        key: row
-        for row, key in enumerate(zip(tasks["run"].tolist(), tasks["task"].tolist(), strict=True))
+def _detail_columns(trace: Trace) -> dict[str, Any]:
+    """Return source lines and arguments, and the columns that relate them to the tasks."""
+    details = trace.details
+    if details is None:
+        return {"details": None}
+    rows = details.rows(trace.tasks["task"])
+    submits = details.submits[rows] if len(details.submits) else details.submits
+    arguments = details.arguments
+    owners = rows_of(trace.tasks, np.zeros(len(arguments)), arguments["owner"])
+    # A buffer that a task allocated is -1 - row; one of which the task is unknown is -1 - count.
+    allocated = -1 - np.where(owners < 0, len(trace.tasks), owners)
+    buffers = np.where(arguments["owner"] < 0, arguments["buffer"], allocated)
+    known = rows >= 0
+    return {
+        "details": {
+            "place": _column(np.where(known, submits["place"], -1).astype("<i4")),
+            "first": _column(np.where(known, submits["first"], 0).astype("<i4")),
+            "count": _column(np.where(known, submits["count"], 0).astype("<u2")),
+        },
+        "arguments": {
+            "text": _integers(arguments["text"]),
+            "buffer": _column(buffers.astype("<i4")),
+            "offset": _integers(arguments["offset"]),
+        },
+        "places": details.places,
+        "texts": details.texts,
+        "buffers": details.buffers,
     }
-    keys = zip(tasks["run"].tolist(), tasks["released_by"].tolist(), strict=True)
-    return np.array([row_of.get(key, -1) for key in keys], "<i4")
+
+
+def _integers(values: NDArray[np.int64]) -> list[str]:
+    """Return a column of integers that are not negative, in four bytes each if they fit."""
+    return _column(values.astype("<u4" if values.max(initial=0) < 2**32 else "<f8"))
 
 
 def _column(values: NDArray[Any]) -> list[str]:

@@ -1,17 +1,19 @@
 """Write a trace for Perfetto (ui.perfetto.dev): the protobuf wire format, without a library.
 
 The field numbers are those of ``perfetto/trace/trace.proto`` and the files that it imports. A test
-parses the result with the published schema.
+parses the result with the published schema. The packets of one kind have equal lengths, because
+their integers are padded to the longest one, so NumPy writes all of them at once.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
-from functools import cache
+import itertools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from pto_core.trace.analysis import counters
 from pto_core.trace.records import (
     FIRST_WORKER,
     RESOURCES,
@@ -28,24 +30,27 @@ _INCREMENTAL_STATE_CLEARED, _NEEDS_INCREMENTAL_STATE = 1, 2
 _BOOTTIME, _MONOTONIC = 6, 3
 # TrackEvent
 _SLICE_BEGIN, _SLICE_END, _INSTANT, _COUNTER = 1, 2, 3, 4
-_SMALL = [bytes([value]) for value in range(0x80)]
 # The only packet sequence of the file.
 _ONLY_SEQUENCE = 1
 
 _PROCESS, _CORES, _POOL, _COUNTERS = 1, 2, 3, 4
 _FIRST_TRACK, _FIRST_CORE, _FIRST_COUNTER = 100, 1000, 2000
-_COUNTER_NAMES = ("ready tasks", "busy cores", "live tasks")
+
+# The order of events at the same time: slices end before others begin.
+_END, _BEGIN, _VALUE = 0, 1, 2
+
+_Column = NDArray[np.int64]
+# A part of the packets of one kind: bytes that are equal in all, or one row of bytes for each.
+_Piece = bytes | NDArray[np.uint8]
+
+_ROWS_AT_ONCE = 1 << 15
 
 
 def pftrace(trace: Trace) -> bytes:
     """Return the content of a ``.pftrace`` file."""
     writer = _Writer(trace)
-    return b"".join(_field(1, packet) for packet in writer.packets())
-
-
-# What happens on a track: the time, the rank among events at the same time (slices end before
-# others begin), and the messages. A slice without a length is one item, so it encloses no other.
-_Item = tuple[int, int, tuple[bytes, ...]]
+    content = writer.packets()
+    return b"".join(_field(1, packet) for packet in writer.head()) + content
 
 
 class _Writer:
@@ -54,11 +59,37 @@ class _Writer:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._names: dict[str, int] = {}
+        self._parts: list[tuple[_Column, int, _Column, NDArray[np.uint8]]] = []
+        self._counters = counters(trace)
 
-    def packets(self) -> Iterator[bytes]:
-        """Yield every packet; the first ones describe clocks, names and tracks."""
-        items = [*self._task_items(), *self._thread_items(), *self._counter_items()]
-        items.sort(key=lambda item: item[:2])
+    def packets(self) -> bytes:
+        """Return the packets of all events, ordered by time."""
+        self._add_tasks()
+        self._add_records()
+        self._add_counters()
+        if not self._parts:
+            return b""
+        times = np.concatenate([part[0] for part in self._parts])
+        ranks = np.repeat([part[1] for part in self._parts], [len(p[0]) for p in self._parts])
+        keys = np.concatenate([part[2] for part in self._parts])
+        lengths = np.repeat(
+            [part[3].shape[1] for part in self._parts], [len(p[0]) for p in self._parts]
+        )
+        order = np.lexsort((keys, ranks, times))
+        places = np.empty(len(order), "<i8")
+        places[order] = np.cumsum(lengths[order]) - lengths[order]
+        out = np.empty(int(lengths.sum()), "u1")
+        first = 0
+        for _, _, _, rows in self._parts:
+            for begin in range(0, len(rows), _ROWS_AT_ONCE):
+                some = rows[begin : begin + _ROWS_AT_ONCE]
+                where = places[first + begin : first + begin + len(some), None]
+                out[where + np.arange(rows.shape[1])] = some
+            first += len(rows)
+        return out.tobytes()
+
+    def head(self) -> Iterator[bytes]:
+        """Yield the packets that describe clocks, names and tracks; call it after packets()."""
         epoch = self._trace.epoch_ns
         clocks = (_varint(1, clock) + _varint(2, epoch) for clock in (_BOOTTIME, _MONOTONIC))
         snapshot = b"".join(_field(1, clock) for clock in clocks)
@@ -70,11 +101,6 @@ class _Writer:
             + _varint(_SEQUENCE, _ONLY_SEQUENCE)
         )
         yield from self._descriptors()
-        tail = _varint(_FLAGS, _NEEDS_INCREMENTAL_STATE) + _varint(_SEQUENCE, _ONLY_SEQUENCE)
-        for time, _, messages in items:
-            head = _varint(_TIMESTAMP, epoch + time)
-            for message in messages:
-                yield head + _field(_TRACK_EVENT, message) + tail
 
     def _descriptors(self) -> Iterator[bytes]:
         trace = self._trace
@@ -89,7 +115,7 @@ class _Writer:
         for core in np.unique(trace.tasks["core"]):
             if core >= 0:
                 yield self._track(_FIRST_CORE + int(core), _CORES, trace.core_name(int(core)))
-        for number, name in enumerate(_COUNTER_NAMES):
+        for number, name in enumerate(self._counters):
             yield self._track(_FIRST_COUNTER + number, _COUNTERS, name, _field(8, b""))
 
     def _track(self, uuid: int, parent: int | None, name: str, more: bytes = b"") -> bytes:
@@ -97,75 +123,154 @@ class _Writer:
         descriptor = _varint(1, uuid) + _text(2, name) + above + more
         return _field(_TRACK_DESCRIPTOR, descriptor) + _varint(_SEQUENCE, _ONLY_SEQUENCE)
 
-    def _task_items(self) -> Iterator[_Item]:
-        tasks = self._trace.tasks
-        for row in tasks[(tasks["start"] >= 0) & (tasks["end"] >= 0)].tolist():
-            run, kernel, task, released_by, core, worker, submit, ready, *_, start, end, _done = row
-            notes = (
-                *(("task", task), ("run", run), ("pool worker", worker)),
-                *(("submitted", submit), ("ready", ready), ("released by", released_by)),
+    def _add_tasks(self) -> None:
+        """Add a slice on the core and one on the pool worker for each task that ended."""
+        trace = self._trace
+        tasks = trace.tasks[(trace.tasks["start"] >= 0) & (trace.tasks["end"] >= 0)]
+        kernels = np.array([*map(self._name, trace.kernels), self._name("?")], "<i8")
+        cores = np.array([self._name(trace.core_name(n)) for n in range(3 * trace.blocks)], "<i8")
+        place_of = _places(trace, tasks["task"])
+        names = ("worker", "submit", "ready", "released_by")
+        known = np.stack([tasks[name] >= 0 for name in names], axis=1)
+        kinds = np.concatenate([known, place_of[:, None]], axis=1)
+        found, kind_of = np.unique(kinds, axis=0, return_inverse=True)
+        for number, kind in enumerate(found.tolist()):
+            rows = tasks[kind_of.reshape(-1) == number]
+            more = _task_notes(rows, *map(bool, kind[:4]))
+            if kind[4] >= 0 and trace.details is not None:
+                more.append(_text_note("source", trace.details.places[kind[4]]))
+            self._add_slices(
+                rows, _FIRST_CORE + _column(rows, "core"), kernels[rows["kernel"]], more
             )
-            more = b"".join(_note(key, value) for key, value in notes if value >= 0)
-            # A task starts a flow to the tasks that it released, and ends the flow to itself.
-            more += _fixed(47, _flow(run, task))
-            if released_by >= 0:
-                more += _fixed(48, _flow(run, released_by))
-            name = self._trace.kernel_name(kernel)
-            yield from self._slice(_FIRST_CORE + core, start, end, name, more)
+        on_pool = tasks[tasks["worker"] >= 0]
+        self._add_slices(
+            on_pool,
+            _FIRST_TRACK + FIRST_WORKER + _column(on_pool, "worker"),
+            cores[on_pool["core"]],
+            [_note("task", _column(on_pool, "task"))],
+        )
 
-    def _thread_items(self) -> Iterator[_Item]:
-        """Yield the slices of schedulers, orchestrator and pool workers."""
-        durations = {int(event) for event in WITH_DURATION}
-        for start, end, a, b, _, event, track, _ in self._trace.records.tolist():
-            uuid = _FIRST_TRACK + track
-            if event in durations:
-                has_tasks = Event.COLLECT <= event <= Event.RETIRE
-                more = _note("tasks", b) if has_tasks else b""
-                yield from self._slice(uuid, start, end, event_name(event, b), more)
-            elif event in (Event.SCOPE_BEGIN, Event.SCOPE_END):
-                name = event_name(event, b)
-                instant = _varint(9, _INSTANT) + _varint(11, uuid) + self._name(name)
-                yield end, 1, (instant + _note("depth", a) + _note("ring", b),)
-        for row in self._trace.tasks.tolist():
-            _, _, task, _, core, worker, *_, start, end, _done = row
-            if start >= 0 and end >= 0:
-                uuid = _FIRST_TRACK + FIRST_WORKER + worker
-                name = self._trace.core_name(core)
-                yield from self._slice(uuid, start, end, name, _note("task", task))
+    def _add_records(self) -> None:
+        """Add the slices and instants of schedulers, orchestrator and pool workers."""
+        records = self._trace.records
+        for event in WITH_DURATION:
+            mine = records[records["event"] == event]
+            values, of_value = np.unique(
+                mine["b"] if event is Event.BACK_PRESSURE else np.zeros(len(mine), "<u8"),
+                return_inverse=True,
+            )
+            numbers = np.array([self._name(event_name(event, int(b))) for b in values], "<i8")
+            notes = []
+            if Event.COLLECT <= event <= Event.RETIRE:
+                notes.append(_note("tasks", _column(mine, "b")))
+            elif event in (Event.COPY_IN, Event.COPY_OUT):
+                notes.append(_note("bytes", _column(mine, "b")))
+            if len(mine):
+                track = _FIRST_TRACK + _column(mine, "track")
+                self._add_slices(mine, track, numbers[of_value.reshape(-1)], notes)
+        for event in (Event.SCOPE_BEGIN, Event.SCOPE_END):
+            mine = records[records["event"] == event]
+            instant = [
+                _varint(9, _INSTANT),
+                _number(11, _FIRST_TRACK + _column(mine, "track")),
+                _varint(10, self._name(event_name(event, 0))),
+                *_note("depth", _column(mine, "a")),
+                *_note("ring", _column(mine, "b")),
+            ]
+            self._add(_column(mine, "end"), _BEGIN, _column(mine, "end"), instant)
+        for row in self._trace.ranges.tolist():
+            name, track, start, end = row
+            one = np.array([(start, end)], [("start", "<i8"), ("end", "<i8")])
+            number = np.array([self._name(self._trace.range_names[name])])
+            self._add_slices(one, np.array([_FIRST_TRACK + track]), number, [])
 
-    def _slice(self, uuid: int, start: int, end: int, name: str, more: bytes) -> Iterator[_Item]:
-        begin = _varint(9, _SLICE_BEGIN) + _varint(11, uuid) + self._name(name) + more
-        stop = _varint(9, _SLICE_END) + _varint(11, uuid)
-        if start == end:
-            yield start, 1, (begin, stop)
-        else:
-            yield start, 1, (begin,)
-            yield end, 0, (stop,)
+    def _add_slices(
+        self,
+        rows: NDArray[np.void],
+        tracks: _Column,
+        names: _Column,
+        more: Sequence[Sequence[_Piece]],
+    ) -> None:
+        """Add slices. One without a length is a single item, so that it encloses no other."""
+        start, end = _column(rows, "start"), _column(rows, "end")
+        begin: list[_Piece] = [
+            _varint(9, _SLICE_BEGIN),
+            _number(11, tracks),
+            _number(10, names),
+            *itertools.chain.from_iterable(more),
+        ]
+        stop: list[_Piece] = [_varint(9, _SLICE_END), _number(11, tracks)]
+        is_empty = start == end
+        long = ~is_empty
+        self._add(start[long], _BEGIN, -end[long], _some(begin, long))
+        self._add(end[long], _END, -start[long], _some(stop, long))
+        self._add(
+            *(start[is_empty], _BEGIN, -end[is_empty]),
+            *(_some(begin, is_empty), _some(stop, is_empty)),
+        )
 
-    def _counter_items(self) -> Iterator[_Item]:
-        tasks = self._trace.tasks
-        pairs = (("ready", "dispatch"), ("start", "end"), ("submit", "complete"))
-        for number, (begin, end) in enumerate(pairs):
-            known = tasks[(tasks[begin] >= 0) & (tasks[end] >= 0)]
-            times = np.concatenate([known[begin], known[end]])
-            order = np.argsort(times, kind="stable")
-            values = np.cumsum(np.repeat((1, -1), len(known))[order])
-            last = np.flatnonzero(np.diff(times[order], append=np.iinfo("<i8").max))
-            head = _varint(9, _COUNTER) + _varint(11, _FIRST_COUNTER + number)
-            for time, value in zip(times[order][last].tolist(), values[last].tolist(), strict=True):
-                yield time, 2, (head + _varint(30, max(value, 0)),)
+    def _add_counters(self) -> None:
+        for number, (times, values) in enumerate(self._counters.values()):
+            event = [_varint(9, _COUNTER) + _varint(11, _FIRST_COUNTER + number)]
+            self._add(times, _VALUE, times, [*event, _number(30, np.maximum(values, 0))])
 
-    def _name(self, name: str) -> bytes:
-        """Return a reference to a name."""
-        return _varint(10, self._names.setdefault(name, len(self._names) + 1))
+    def _add(self, times: _Column, rank: int, keys: _Column, *events: Sequence[_Piece]) -> None:
+        """Add a packet for each time; with several ``events``, as many packets beside each other.
+
+        ``keys`` orders packets of the same time and rank.
+        """
+        if not len(times):
+            return
+        stamp = _number(_TIMESTAMP, self._trace.epoch_ns + times)
+        tail = _varint(_FLAGS, _NEEDS_INCREMENTAL_STATE) + _varint(_SEQUENCE, _ONLY_SEQUENCE)
+        pieces: list[_Piece] = []
+        for event in events:
+            pieces += _message(1, [stamp, *_message(_TRACK_EVENT, event), tail])
+        rows = np.empty((len(times), sum(map(_length, pieces))), "u1")
+        at = 0
+        for piece in pieces:
+            rows[:, at : at + _length(piece)] = (
+                np.frombuffer(piece, "u1") if isinstance(piece, bytes) else piece
+            )
+            at += _length(piece)
+        self._parts.append((times, rank, keys, rows))
+
+    def _name(self, name: str) -> int:
+        """Return the number by which packets refer to a name."""
+        return self._names.setdefault(name, len(self._names) + 1)
 
 
-def _interned(item: tuple[str, int]) -> bytes:
-    name, number = item
-    return _field(2, _varint(1, number) + _text(2, name))
+def _places(trace: Trace, tasks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the number of the source line of each task, or -1."""
+    details = trace.details
+    if details is None or not len(details.submits):
+        return np.full(len(tasks), -1)
+    rows = details.rows(tasks)
+    return np.where(rows >= 0, details.submits["place"][rows], -1)
 
 
-def _flow(run: int, task: int) -> int:
+def _task_notes(
+    rows: NDArray[np.void], worker: bool, submit: bool, ready: bool, released: bool
+) -> list[Sequence[_Piece]]:
+    """Return the annotations and flows of tasks; the flags state which values are known."""
+    task, run = _column(rows, "task"), _column(rows, "run")
+    notes: list[Sequence[_Piece]] = [_note("task", task), _note("run", run)]
+    if worker:
+        notes.append(_note("pool worker", _column(rows, "worker")))
+    if submit:
+        notes.append(_note("submitted", _column(rows, "submit")))
+    if ready:
+        notes.append(_note("ready", _column(rows, "ready")))
+    if released:
+        notes.append(_note("released by", _column(rows, "released_by")))
+    # A task starts a flow to the tasks that it released, and ends the flow to itself.
+    notes.append([_fixed(47, _flows(run, task))])
+    if released:
+        notes.append([_fixed(48, _flows(run, _column(rows, "released_by")))])
+    return notes
+
+
+def _flows(run: _Column, task: _Column) -> _Column:
     return run << 40 | task << 1 | 1
 
 
@@ -178,30 +283,59 @@ def event_name(event: int, b: int) -> str:
     return name
 
 
-def _note(name: str, value: int) -> bytes:
-    content = _note_name(name) + _varint(4, value)
-    return _tag(4, 2) + _base128(len(content)) + content
+def _column(rows: NDArray[np.void], name: str) -> _Column:
+    return rows[name].astype("<i8")
 
 
-@cache
-def _note_name(name: str) -> bytes:
-    return _text(10, name)
+def _some(pieces: Sequence[_Piece], rows: NDArray[np.bool_]) -> list[_Piece]:
+    return [piece if isinstance(piece, bytes) else piece[rows] for piece in pieces]
+
+
+def _length(piece: _Piece) -> int:
+    return len(piece) if isinstance(piece, bytes) else piece.shape[1]
+
+
+def _message(number: int, pieces: Sequence[_Piece]) -> list[_Piece]:
+    return [_tag(number, 2) + _base128(sum(map(_length, pieces))), *pieces]
+
+
+def _number(number: int, values: _Column) -> NDArray[np.uint8]:
+    """Return a field with an integer that is not negative, of the same width for all values."""
+    width = max((int(values.max(initial=0)).bit_length() + 6) // 7, 1)
+    shifts = 7 * np.arange(width)
+    groups = (values[:, None] >> shifts & 0x7F).astype("u1")
+    groups[:, :-1] |= 0x80
+    tag = np.frombuffer(_tag(number, 0), "u1")
+    return np.concatenate([np.broadcast_to(tag, (len(values), len(tag))), groups], axis=1)
+
+
+def _fixed(number: int, values: _Column) -> NDArray[np.uint8]:
+    tag = np.frombuffer(_tag(number, 1), "u1")
+    content = np.ascontiguousarray(values, "<i8").view("u1").reshape(len(values), 8)
+    return np.concatenate([np.broadcast_to(tag, (len(values), len(tag))), content], axis=1)
+
+
+def _note(name: str, values: _Column) -> list[_Piece]:
+    return _message(4, [_text(10, name), _number(4, values)])
+
+
+def _text_note(name: str, value: str) -> list[_Piece]:
+    return [_field(4, _text(10, name) + _text(6, value))]
+
+
+def _interned(item: tuple[str, int]) -> bytes:
+    name, number = item
+    return _field(2, _varint(1, number) + _text(2, name))
 
 
 def _varint(number: int, value: int) -> bytes:
-    """Return a field with an integer that is not negative."""
     return _tag(number, 0) + _base128(value)
-
-
-def _fixed(number: int, value: int) -> bytes:
-    return _tag(number, 1) + struct.pack("<Q", value)
 
 
 def _field(number: int, content: bytes) -> bytes:
     return _tag(number, 2) + _base128(len(content)) + content
 
 
-@cache
 def _tag(number: int, kind: int) -> bytes:
     return _base128(number << 3 | kind)
 
@@ -211,8 +345,6 @@ def _text(number: int, content: str) -> bytes:
 
 
 def _base128(value: int) -> bytes:
-    if value <= 0x7F:
-        return _SMALL[value]
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pto_core.trace.details import Details
 
 
 class Event(IntEnum):
@@ -20,12 +23,18 @@ class Event(IntEnum):
     END = 0x05
     COMPLETE = 0x06
     BUILD = 0x08
+    COPY_IN = 0x09
+    COPY_OUT = 0x0A
+    RANGE_BEGIN = 0x0B
+    RANGE_TEXT = 0x0C
+    RANGE_END = 0x0D
     COLLECT = 0x10
     WIRE = 0x11
     FILL = 0x12
     RETIRE = 0x13
     SCOPE_BEGIN = 0x14
     SCOPE_END = 0x15
+    RING = 0x16
     BACK_PRESSURE = 0x20
     PARK = 0x21
     EDGE = 0x30
@@ -34,6 +43,8 @@ class Event(IntEnum):
 
 WITH_DURATION = (
     Event.BUILD,
+    Event.COPY_IN,
+    Event.COPY_OUT,
     Event.COLLECT,
     Event.WIRE,
     Event.FILL,
@@ -45,7 +56,9 @@ WITH_DURATION = (
 ORCHESTRATOR = 0
 FIRST_SCHEDULER = 1
 FIRST_WORKER = 5
-TRACKS = 67
+HOST = 67
+"""The track of the thread that called ``run``."""
+TRACKS = 68
 
 STEPS = 3
 """The clock of a deterministic run, ``PTO_CLOCK_STEPS``."""
@@ -93,6 +106,9 @@ TASK = np.dtype(
     ]
 )
 """A row of :attr:`Trace.tasks`. An unknown value is -1."""
+
+RANGE = np.dtype([("name", "<i4"), ("track", "<i4"), ("start", "<i8"), ("end", "<i8")])
+"""A range that the program marked. ``name`` is an index into :attr:`Trace.range_names`."""
 
 TIMES = {
     Event.SUBMIT: "submit",
@@ -153,6 +169,10 @@ class TraceData(Protocol):
     def statistics(self) -> Mapping[str, int] | None:
         """Return the counters of the runtime."""
 
+    @property
+    def details(self) -> Details | None:
+        """Return what the tasks were submitted with."""
+
     def kernel_name(self, kernel: int) -> str:
         """Return the name of a kernel of the tasks."""
 
@@ -161,6 +181,8 @@ def track_name(track: int) -> str:
     """Return the name of a track."""
     if track == ORCHESTRATOR:
         return "orchestrator"
+    if track == HOST:
+        return "host"
     if track < FIRST_WORKER:
         return f"scheduler {track - FIRST_SCHEDULER}"
     return f"pool worker {track - FIRST_WORKER}"

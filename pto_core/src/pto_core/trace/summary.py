@@ -8,6 +8,14 @@ from pto_core.trace import analysis
 from pto_core.trace.records import TraceData
 
 _PARTS = 10
+_SETTINGS = {
+    "tasks": "use a larger --set pto2.task_window, or smaller scopes",
+    "heap": "use a larger --set pto2.heap, or smaller scopes",
+    "pool": "use a larger --set pto2.dep_pool",
+    "tensor_map": "use a larger --set pto2.tensor_map_pool, or smaller scopes",
+    "clusters": "free clusters earlier, or use a larger block_dim",
+}
+"""What to change if submits wait for a resource."""
 
 
 def summary_text(trace: TraceData) -> str:
@@ -40,10 +48,11 @@ def kernel_table(trace: TraceData) -> list[str]:
             _time(row.p50, trace),
             _time(row.p99, trace),
             str(row.cores),
+            "-" if row.gb_per_s is None else f"{row.gb_per_s:.3g}",
         )
         for row in analysis.kernel_rows(trace)
     ]
-    return _table(("kernel", "tasks", "total", "mean", "p50", "p99", "cores"), rows)
+    return _table(("kernel", "tasks", "total", "mean", "p50", "p99", "cores", "GB/s"), rows)
 
 
 def difference_text(before: TraceData, after: TraceData) -> str:
@@ -106,16 +115,17 @@ def _wait_table(trace: TraceData) -> list[str]:
 def _limit_lines(trace: TraceData) -> list[str]:
     begin, end = analysis.span(trace)
     found = {name: time for name, time in analysis.limits(trace).items() if time}
+    inside = end - begin - found.pop("outside", 0)
     if not found:
         return []
     largest = max(found, key=lambda name: found[name])
     rows = [
-        (name, _share(time, end - begin), _time(time, trace), analysis.LIMITS[name])
+        (name, _share(time, inside), _time(time, trace), analysis.LIMITS[name])
         for name, time in sorted(found.items(), key=lambda item: -item[1])
     ]
     return [
         f"the run was bound by {largest}: {analysis.LIMITS[largest]} "
-        f"in {_share(found[largest], end - begin)} of the time",
+        f"in {_share(found[largest], inside)} of the time",
         *_table(("limited by", "share", "time", "meaning"), rows),
     ]
 
@@ -151,7 +161,20 @@ def _peak_lines(trace: TraceData) -> list[str]:
     if not peaks:
         return []
     rows = [(name, f"{value:,}") for name, value in peaks.items() if value]
-    return [*_table(("peak", "value"), rows), "docs/sizing-rings.md explains which setting to use"]
+    return [*_table(("peak", "value"), rows), *_advice_lines(trace)]
+
+
+def _advice_lines(trace: TraceData) -> list[str]:
+    """Return the settings for which submits waited, the longest wait first."""
+    counts = trace.statistics or {}
+    waited = {name: counts.get(f"blocked_on_{name}_ns", 0) for name in _SETTINGS}
+    lines = [
+        f"submits waited {counts.get(f'blocked_on_{name}', 0):,} times, {_nanoseconds(time)}, for "
+        f"{name.replace('_', ' ')}: {_SETTINGS[name]}"
+        for name, time in sorted(waited.items(), key=lambda item: -item[1])
+        if time
+    ]
+    return [*lines, "docs/sizing-rings.md explains these settings"] if lines else []
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -169,8 +192,10 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _time(value: float, trace: TraceData) -> str:
-    if trace.unit == "steps":
-        return f"{value:,.0f} steps"
+    return f"{value:,.0f} steps" if trace.unit == "steps" else _nanoseconds(value)
+
+
+def _nanoseconds(value: float) -> str:
     for limit, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
         if abs(value) >= limit:
             return f"{value / limit:.3g} {unit}"

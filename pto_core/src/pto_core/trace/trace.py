@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pto_core.graphs.log import AccessLog
+from pto_core.trace.details import Details
+from pto_core.trace.ranges import ranges_of
 from pto_core.trace.records import (
     FIRST_WORKER,
+    HOST,
     NATIVE,
     RECORD,
     STEPS,
@@ -35,7 +40,8 @@ class Trace:
     its kernel (an index into ``kernels``), its core, the pool worker that ran it, the task whose
     completion made it ready, and the time of each event of its life; -1 is unknown. ``lost``: the
     number of records that were dropped because a ring was full, by track name. ``epoch_ns``: time
-    0 on the monotonic clock of the host.
+    0 on the monotonic clock of the host. ``details``: source lines and arguments, if a run kept its
+    access log.
     """
 
     records: NDArray[Any]
@@ -49,6 +55,7 @@ class Trace:
     backend: str = ""
     runtime: str = ""
     statistics: Mapping[str, int] | None = None
+    details: Details | None = None
 
     @property
     def lost_total(self) -> int:
@@ -63,6 +70,20 @@ class Trace:
         if self.backend.endswith("sim"):
             return f"host time on {self.threads} threads, not the chip's"
         return "device time"
+
+    @cached_property
+    def _named_ranges(self) -> tuple[NDArray[Any], tuple[str, ...]]:
+        return ranges_of(self.records)
+
+    @property
+    def ranges(self) -> NDArray[Any]:
+        """The ranges that the program marked, ordered by start; an array of ``RANGE``."""
+        return self._named_ranges[0]
+
+    @property
+    def range_names(self) -> tuple[str, ...]:
+        """The names to which ``ranges`` refers."""
+        return self._named_ranges[1]
 
     @property
     def tracks(self) -> list[int]:
@@ -89,7 +110,11 @@ class Trace:
 
 
 def from_native(
-    native: Any, backend: str, runtime: str, statistics: Mapping[str, int] | None
+    native: Any,
+    backend: str,
+    runtime: str,
+    statistics: Mapping[str, int] | None,
+    log: AccessLog | None = None,
 ) -> Trace:
     """Convert the result of the native ``Device.take_trace``."""
     (data, lost, clock, first, last), names, blocks = native
@@ -97,7 +122,7 @@ def from_native(
     ids = sorted(names)
     records, epoch_ns = _converted(raw, clock, first, last)
     order = np.lexsort((records["number"], records["track"], records["end"]))
-    workers = raw["track"][raw["track"] >= FIRST_WORKER]
+    workers = raw["track"][(raw["track"] >= FIRST_WORKER) & (raw["track"] < HOST)]
     return Trace(
         records=records[order],
         tasks=_tasks(records[order], np.array(ids, "<i8")),
@@ -110,11 +135,15 @@ def from_native(
         backend=backend,
         runtime=runtime,
         statistics=statistics,
+        details=None if log is None else Details.of(log),
     )
 
 
 def joined(traces: Sequence[Trace]) -> Trace:
-    """Return one trace of several runs on one clock. Traces in steps follow each other."""
+    """Return one trace of several runs on one clock. Traces in steps follow each other.
+
+    All runs execute the same program, so the details of the first one describe every run.
+    """
     kernels = tuple(dict.fromkeys(name for trace in traces for name in trace.kernels))
     epoch_ns = min(trace.epoch_ns for trace in traces)
     lost: dict[str, int] = {}
@@ -141,6 +170,7 @@ def joined(traces: Sequence[Trace]) -> Trace:
         lost=lost,
         epoch_ns=epoch_ns,
         threads=max(trace.threads for trace in traces),
+        details=next((trace.details for trace in traces if trace.details is not None), None),
     )
 
 
@@ -165,8 +195,9 @@ def _converted(
     records["a"][has_duration] = 0
     if not len(raw):
         return records, first[1]
-    # A worker may have fallen asleep before the run.
-    origin = int(raw["clock"].min())
+    # A worker may have fallen asleep before the run; the copy of its arguments belongs to the run.
+    copied = raw["a"][raw["event"] == Event.COPY_IN]
+    origin = int(np.concatenate([raw["clock"], copied]).min())
     ticks = max(last[0] - first[0], 1)
     rate = 1.0 if clock == STEPS or last[0] == first[0] else (last[1] - first[1]) / ticks
 

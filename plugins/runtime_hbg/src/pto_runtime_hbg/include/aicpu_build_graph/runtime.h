@@ -72,6 +72,11 @@ class Runtime {
   int get_task_count() { return calls_->get_task_count(graph_); }
   void print_runtime() { calls_->print_runtime(graph_); }
 
+  // Mark a part of the orchestration in the trace of the run, under a name that is copied. Ranges
+  // nest. Without a trace these calls do nothing.
+  void range_begin(const char* name) { calls_->range_begin(graph_, name); }
+  void range_end() { calls_->range_end(graph_); }
+
  private:
   const pto_build_graph_calls* calls_;
   void* graph_;
@@ -85,6 +90,14 @@ void aicpu_runtime_add_successor_conditional(Runtime* runtime, int from, int to)
 void aicpu_runtime_publish_task(Runtime* runtime, int task_id);
 void* aicpu_runtime_device_malloc(size_t bytes);
 void aicpu_runtime_device_free(void* device);
+}
+
+inline void pto_range_begin(Runtime* runtime, const char* name) {
+  runtime->range_begin(name);
+}
+
+inline void pto_range_end(Runtime* runtime) {
+  runtime->range_end();
 }
 
 #endif

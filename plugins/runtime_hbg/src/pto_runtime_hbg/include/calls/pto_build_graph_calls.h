@@ -62,6 +62,10 @@ typedef struct pto_build_graph_calls {
   /* `level` is PTO_LOG_*, `function` is the caller's name. */
   void (*log)(void* graph, int32_t level, const char* function, const char* message);
 
+  /* A range of the program in the trace; `name` is copied. Ranges nest. */
+  void (*range_begin)(void* graph, const char* name);
+  void (*range_end)(void* graph);
+
   /* The orchestration threw: `what` is the exception's text. */
   void (*fail)(void* graph, const char* what);
 } pto_build_graph_calls;

@@ -149,6 +149,11 @@ class Runtime {
   // Has no effect; it exists for sources that share code with another variant.
   void set_pto2_gm_sm_ptr(void*) {}
 
+  // Mark a part of the orchestration in the trace of the run, under a name that is copied. Ranges
+  // nest. Without a trace these calls do nothing.
+  void range_begin(const char* name) { calls_->range_begin(graph_, name); }
+  void range_end() { calls_->range_end(graph_); }
+
  private:
   friend class TaskArray;
 
@@ -192,6 +197,14 @@ inline void add_successor(Runtime* runtime, int from, int to) {
 
 inline void record_tensor_pair(Runtime* runtime, void* host, void* dev, size_t size) {
   runtime->record_tensor_pair(host, dev, size);
+}
+
+inline void pto_range_begin(Runtime* runtime, const char* name) {
+  runtime->range_begin(name);
+}
+
+inline void pto_range_end(Runtime* runtime) {
+  runtime->range_end();
 }
 
 #endif

@@ -33,6 +33,10 @@ typedef struct pto2_calls {
 
   /* `level` is PTO_LOG_*, `function` is the caller's name. */
   void (*log)(void* runtime, int32_t level, const char* function, const char* message);
+  /* A range of the program in the trace; `name` is copied. Ranges nest. */
+  void (*range_begin)(void* runtime, const char* name);
+  void (*range_end)(void* runtime);
+
   /* A usage error that the headers found; `file` is "" where it has no line. With NULL it is an
    * exception that left the entry. */
   void (*fail)(void* runtime, const char* what, const char* file, int32_t line);

@@ -193,6 +193,17 @@ void pto2_rt_free_cluster(PTO2Runtime* rt, int32_t cluster_id) {
   pto2_rt_free_cluster(rt, cluster_id, nullptr, 0);
 }
 
+// --- Ranges in the trace ------------------------------------------------------------------------
+
+// Mark a part of the orchestration in the trace of the run, under a name that is copied. Ranges
+// nest. Without a trace these calls do nothing.
+inline void pto_range_begin(PTO2Runtime* rt, const char* name) {
+  rt->calls->range_begin(rt->instance, name);
+}
+inline void pto_range_end(PTO2Runtime* rt) {
+  rt->calls->range_end(rt->instance);
+}
+
 // --- The table behind rt->ops -------------------------------------------------------------------
 
 namespace pto_orchestration {

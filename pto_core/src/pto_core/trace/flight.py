@@ -1,0 +1,76 @@
+"""Read the file of a flight recorder, whose process may have crashed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pto_core.errors import UsageError
+from pto_core.trace.records import NATIVE, TRACKS
+from pto_core.trace.trace import Trace, from_native
+
+_PAIR = [("ticks", "<u8"), ("ns", "<u8")]
+_HEADER = np.dtype(
+    [
+        ("magic", "S8"),
+        ("tracks", "<u4"),
+        ("blocks", "<u4"),
+        ("ring_records", "<u8"),
+        ("rings_at", "<u8"),
+        ("records_at", "<u8"),
+        ("names_bytes", "<u8"),
+        ("groups", "<u4"),
+        ("clock", "<u4"),
+        ("rings", "<u8"),
+        ("first", _PAIR),
+        ("last", _PAIR),
+    ]
+)
+"""``pto::core::TraceFile``."""
+_RING = np.dtype([("written", "<u8"), ("attempts", "<u8"), ("rest", "<u8", 14)])
+"""``pto_trace_ring``."""
+
+
+def read_flight(path: Path, backend: str = "", runtime: str = "") -> Trace:
+    """Return the last records of each track. Raises UsageError for another file, and OSError."""
+    has_header = path.stat().st_size >= _HEADER.itemsize
+    content = np.memmap(path, "u1", mode="r") if has_header else np.zeros(_HEADER.itemsize, "u1")
+    header = content[: _HEADER.itemsize].view(_HEADER)[0]
+    if (
+        header["magic"] != b"PTOTRACE"
+        or header["tracks"] != TRACKS
+        or len(content) < header["records_at"] + TRACKS * header["ring_records"] * NATIVE.itemsize
+    ):
+        raise UsageError(
+            f"{path} is not the file of a flight recorder of this version; pass a *.flight file "
+            "that a failed run left",
+            name="trace",
+            value=str(path),
+        )
+    begin = _HEADER.itemsize
+    names = {}
+    for line in content[begin : begin + int(header["names_bytes"])].tobytes().decode().splitlines():
+        number, _, name = line.partition(" ")
+        names[int(number)] = name
+    records = _records(content, header)
+    first, last = (tuple(map(int, header[name])) for name in ("first", "last"))
+    native = (records, [0] * TRACKS, int(header["clock"]), first, last)
+    return from_native((native, names, int(header["blocks"])), backend, runtime, None)
+
+
+def _records(content: NDArray[np.uint8], header: np.void) -> bytes:
+    size = int(header["ring_records"])
+    at = int(header["rings_at"])
+    rings = content[at : at + TRACKS * _RING.itemsize].view(_RING)
+    found = []
+    for track, ring in enumerate(rings):
+        end, count = int(ring["written"]), min(int(ring["written"]), size)
+        # The record that replaces the oldest one may be incomplete.
+        if count == size and ring["attempts"] > ring["written"]:
+            count -= 1
+        begin = int(header["records_at"]) + track * size * NATIVE.itemsize
+        records = content[begin : begin + size * NATIVE.itemsize].view(NATIVE)
+        found.append(records[np.arange(end - count, end) % size])
+    return np.concatenate(found).tobytes()
