@@ -20,8 +20,7 @@
 #define PTO_A2A3_MAX_AICPU_CPUS 8
 
 /* Registers of a core, as offsets from the start of its page. Each register has 32 bits. */
-#define PTO_A2A3_FAST_PATH_ENABLE 0x18u /* AICPU writes: opens or closes the two registers below \
-                                         */
+#define PTO_A2A3_FAST_PATH_ENABLE 0x18u /* AICPU writes: opens or closes the next two */
 #define PTO_A2A3_DATA_MAIN_BASE 0xA0u   /* AICPU writes, core reads; a launch resets it to 0 */
 #define PTO_A2A3_COND 0x4C8u            /* core writes, AICPU reads */
 #define PTO_A2A3_FAST_PATH_OPEN 0xEu

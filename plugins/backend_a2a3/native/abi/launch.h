@@ -29,7 +29,8 @@
 #define PTO_A2A3_VERSION 1u        /* of this header; a device rejects any other version */
 
 #define PTO_A2A3_AICPU_SYMBOL "pto_a2a3_serve"
-/* Entries of the executor, in one image: the AIC half and the AIV half. */
+/* The executor: the name under which its image is launched, and the entries of its two halves. */
+#define PTO_A2A3_EXECUTOR_SYMBOL "pto_a2a3_executor"
 #define PTO_A2A3_AIC_SYMBOL "pto_a2a3_executor_0_mix_aic"
 #define PTO_A2A3_AIV_SYMBOL "pto_a2a3_executor_0_mix_aiv"
 
@@ -138,7 +139,8 @@ PTO_ABI_ASSERT(sizeof(pto_a2a3_attach) == 128, "pto_a2a3_attach");
 
 /* Answer of a command. The device writes it, and `sequence` last, as the last store of the command;
  * the host copies it after it has synchronised the stream. If `sequence` is not that of the launch,
- * the command did not end. */
+ * the command did not end. After PTO_ERROR_LOST a thread or a core of the launch may never end, so
+ * a host that waits also copies the answer while the stream is busy. */
 typedef struct pto_a2a3_status {
   uint64_t sequence;
   uint64_t pad[7]; /* `sequence` has a line of its own */
@@ -171,7 +173,10 @@ typedef struct pto_a2a3_control {
   uint64_t abort;    /* the sequence of the RUN that must end; others are ignored */
   uint64_t explain;  /* number of the newest request for an explanation: 1, 2, ...; 0: none */
   uint64_t log_read; /* number of log entries that the host has read */
-  uint64_t pad[5];
+  /* The sequence of the RUN whose running kernels must not be waited for: the RUN answers
+   * PTO_ERROR_LOST, and the host resets the device. Set it with `abort`, or after a core fault. */
+  uint64_t abandon;
+  uint64_t pad[4];
   pto_error cause; /* of the abort; status PTO_OK: none */
   uint64_t end_pad[2];
 } pto_a2a3_control;

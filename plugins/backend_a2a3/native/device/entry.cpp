@@ -1,0 +1,80 @@
+// The AICPU entry: one launch is one command of the host.
+#include <elf.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "device/device.hpp"
+#include "device/error.hpp"
+
+namespace pto::a2a3 {
+namespace {
+
+#if defined(__aarch64__)
+constexpr uint32_t kMachine = EM_AARCH64;
+#else
+constexpr uint32_t kMachine = EM_X86_64;
+#endif
+
+void send(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
+  answer.command = launch.command;
+  answer.machine = kMachine;
+  answer.process = static_cast<uint32_t>(getpid());
+  answer.error.status = answer.status;
+  Aicpu::clean(&answer, sizeof answer);
+  Aicpu::order_stores();
+  Aicpu::store_flag(&answer.sequence, launch.sequence);
+  Aicpu::clean(&answer, PTO_A2A3_LINE);
+  Aicpu::order_stores();
+}
+
+pto_status create(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
+  Device* device = Device::create(launch.input, launch.input_bytes, answer.error);
+  answer.handle = reinterpret_cast<uint64_t>(device);
+  return device != nullptr ? PTO_OK : answer.error.status;
+}
+
+pto_status execute(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
+  if (launch.command == PTO_A2A3_INIT) return create(launch, answer);
+  if (launch.device == 0) {
+    return fail(answer.error, PTO_ERROR_INTERNAL, "command ", launch.command,
+                " names no device; send INIT first");
+  }
+  Device& device = *reinterpret_cast<Device*>(launch.device);
+  switch (launch.command) {
+    case PTO_A2A3_QUIT:
+      Device::destroy(&device);
+      return PTO_OK;
+    case PTO_A2A3_LOAD:
+      return device.load(launch, answer);
+    case PTO_A2A3_UNLOAD:
+      return device.unload(launch, answer);
+    case PTO_A2A3_ATTACH:
+      return device.attach(launch, answer);
+    case PTO_A2A3_DETACH:
+      return device.detach(answer);
+    default:
+      return fail(answer.error, PTO_ERROR_UNSUPPORTED, "the device library has no command ",
+                  launch.command);
+  }
+}
+
+}  // namespace
+}  // namespace pto::a2a3
+
+extern "C" __attribute__((visibility("default"))) uint32_t
+pto_a2a3_serve(const pto_a2a3_launch* launch) {
+  using namespace pto::a2a3;
+  if (launch->magic != PTO_A2A3_MAGIC || launch->version != PTO_A2A3_VERSION) return 1;
+  if (launch->status == 0) return 1;
+  auto& answer = *reinterpret_cast<pto_a2a3_status*>(launch->status);
+  if (launch->command == PTO_A2A3_RUN && launch->device != 0) {
+    Device& device = *reinterpret_cast<Device*>(launch->device);
+    if (device.run(*launch, answer)) send(*launch, answer);
+    return 0;
+  }
+  clear(answer);
+  answer.status = execute(*launch, answer);
+  send(*launch, answer);
+  return 0;
+}
