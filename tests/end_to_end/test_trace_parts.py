@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +16,7 @@ import pytest
 
 import pto_core
 from pto_core import ChipCallable, CoreCallable, In, InOut, KernelSource, Out
-from pto_core.errors import TaskFailedError, UsageError
+from pto_core.errors import DeadlockError, TaskFailedError, UsageError
 from pto_core.kernels import OrchestrationSource
 from pto_core.trace import Event, Trace
 from pto_core.trace.analysis import kernel_rows, limits, ring_counters, span
@@ -244,10 +248,68 @@ def test_a_flight_recorder_writes_the_last_records_of_a_failed_run(tmp_path: Pat
     assert {path.suffix for path in prefix.parent.iterdir()} == {".npz", ".pftrace", ".html"}
 
 
+def test_a_deadlock_leaves_the_last_records(tmp_path: Path) -> None:
+    def deadlocks(rt: Any, x: InOut) -> None:
+        for _ in range(8):
+            rt.submit(double, x)
+
+    settings = {"flight_recorder": tmp_path / "last", "pto2.task_window": 4}
+    with (
+        pto_core.open_device(
+            "a2a3sim", runtime="tensormap_and_ringbuffer", settings=settings
+        ) as device,
+        pytest.raises(DeadlockError),
+    ):
+        device.run(deadlocks, np.zeros(1))
+    tasks = read_trace(tmp_path).tasks
+    assert (tasks["submit"] >= 0).sum() == 3
+    assert (tasks["end"] >= 0).sum() == 3
+
+
+CRASHES = """
+import os, signal
+import numpy as np
+from pto_core import InOut, kernel, open_device
+
+@kernel(core="aiv")
+def works(x: InOut):
+    x += 1
+
+@kernel(core="aiv")
+def dies(x: InOut):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def graph(rt, x: InOut):
+    for _ in range(100):
+        rt.submit(works, x)
+    rt.submit(dies, x)
+
+with open_device("a2a3sim", runtime="tensormap_and_ringbuffer") as device:
+    device.run(graph, np.zeros(1))
+"""
+
+
+def test_a_program_that_crashes_leaves_a_file_of_last_records(tmp_path: Path) -> None:
+    environment = os.environ | {
+        "PTO_FLIGHT_RECORDER": str(tmp_path / "last"),
+        "PTO_TRACE_RING_RECORDS": "16",
+    }
+    done = subprocess.run([sys.executable, "-c", CRASHES], env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    trace = read_trace(tmp_path / "last.device0.flight")
+    last = trace.tasks[-1]
+    assert trace.kernel_name(last["kernel"]) == "kernel 1", "names of Python kernels are lost"
+    assert (last["start"] >= 0, last["end"]) == (True, -1)
+    ended = trace.tasks["end"][:-1]
+    assert 0 < (ended >= 0).sum() <= 16
+    assert trace.records["number"].max() > 100
+    assert "kernel 0" in trace.table()
+
+
 def test_a_flight_recorder_without_a_folder_is_an_error() -> None:
     with pto_core.open_device("a2a3sim") as device:
         device.tracing.flight_recorder = Path("/dev/null/x")
-        with pytest.raises((UsageError, OSError)):
+        with pytest.raises(UsageError, match="/dev/null cannot be written"):
             device.run(lambda rt: None)
 
 

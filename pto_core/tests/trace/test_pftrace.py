@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pto_core.trace import Event, Trace
+from pto_core.trace.details import ARGUMENT, SUBMIT, Details
 from pto_core.trace.pftrace import pftrace
 from pto_core.trace.records import RECORD, TASK
 
@@ -136,16 +138,19 @@ def test_flows_lead_from_a_task_to_those_that_it_released(trace: Trace) -> None:
     assert len(set(flows)) == len(flows) == 4
 
 
-def test_counters_follow_the_tasks(trace: Trace) -> None:
-    parsed = Parsed(pftrace(trace))
+def counters_of(parsed: Parsed, epoch_ns: int) -> dict[str, list[tuple[int, int]]]:
+    """Return the values of each counter, with their times after the epoch."""
     values: dict[str, list[tuple[int, int]]] = {}
     for packet in parsed.events:
         event = packet.track_event
         if event.type == event.TYPE_COUNTER:
-            name = parsed.tracks[event.track_uuid].name
-            values.setdefault(name, []).append(
-                (packet.timestamp - trace.epoch_ns, event.counter_value)
-            )
+            value = (packet.timestamp - epoch_ns, event.counter_value)
+            values.setdefault(parsed.tracks[event.track_uuid].name, []).append(value)
+    return values
+
+
+def test_counters_follow_the_tasks(trace: Trace) -> None:
+    values = counters_of(Parsed(pftrace(trace)), trace.epoch_ns)
     assert values["busy cores"] == [
         *[(30, 1), (130, 0), (160, 0), (180, 1), (200, 0)],
         *[(330, 1), (400, 0)],
@@ -161,8 +166,41 @@ def test_the_process_states_what_the_times_mean(trace: Trace) -> None:
     assert "host time on 2 threads, not the chip's" in process.process.process_name
 
 
-def test_an_empty_trace_is_a_valid_file(trace: Trace) -> None:
-    from dataclasses import replace
+def words(text: str) -> tuple[int, int]:
+    """Return the first 16 bytes of a text as the two words of a record."""
+    data = text.encode().ljust(16, b"\0")
+    return int.from_bytes(data[:8], "little"), int.from_bytes(data[8:], "little")
 
+
+def test_ranges_copies_lines_and_the_use_of_rings_are_in_the_file(trace: Trace) -> None:
+    records = [
+        (1, 1, *words("prefill"), 0, Event.RANGE_BEGIN, 0, 0),
+        (60, 60, 0, 0, 1, Event.RANGE_END, 0, 0),
+        (2, 9, 0, 4096, 0, Event.COPY_IN, 67, 0),
+        (5, 5, 1 | 2 << 56, 1024, 2, Event.RING, 0, 0),
+        (6, 6, 2 | 2 << 56, 5 << 40, 3, Event.RING, 0, 0),
+    ]
+    submits = np.array([(task, task // 8, 0, 0, -1) for task in (0, 4, 8)], SUBMIT)
+    details = Details(submits, np.zeros(0, ARGUMENT), ("graph.cpp:10", "graph.cpp:12"), (), ())
+    parsed = Parsed(pftrace(replace(trace, records=np.array(records, RECORD), details=details)))
+    slices = list(parsed.slices())
+    epoch = trace.epoch_ns
+    assert ("orchestrator", "prefill", epoch + 1, epoch + 60) in [row[:4] for row in slices]
+    (copy,) = [row for row in slices if row[0] == "host"]
+    assert copy[1:4] == ("copy in", epoch + 2, epoch + 9)
+    assert [(note.name, note.int_value) for note in copy[4].debug_annotations] == [("bytes", 4096)]
+    lines = {
+        event.debug_annotations[0].int_value: note.string_value
+        for track, _, _, _, event in slices
+        for note in event.debug_annotations
+        if track.startswith("AI") and note.name == "source"
+    }
+    assert lines == {0: "graph.cpp:10", 4: "graph.cpp:10", 8: "graph.cpp:12"}
+    uses = counters_of(parsed, epoch)
+    assert uses["ring 2, tasks"] == [(5, 1), (6, 2)]
+    assert uses["ring 2, heap bytes"] == [(5, 1024), (6, 5 << 40)]
+
+
+def test_an_empty_trace_is_a_valid_file(trace: Trace) -> None:
     empty = replace(trace, records=np.zeros(0, RECORD), tasks=np.zeros(0, TASK))
     assert Parsed(pftrace(empty)).events == []

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pto_core.errors import UsageError
-from pto_core.trace.records import NATIVE, TRACKS
+from pto_core.trace.records import NATIVE, TRACKS, Event
 from pto_core.trace.trace import Trace, from_native
 
 _PAIR = [("ticks", "<u8"), ("ns", "<u8")]
@@ -55,12 +55,20 @@ def read_flight(path: Path, backend: str = "", runtime: str = "") -> Trace:
         number, _, name = line.partition(" ")
         names[int(number)] = name
     records = _records(content, header)
+    for func_id in _kernels(records) - names.keys():
+        names[func_id] = f"kernel {func_id}"
     first, last = (tuple(map(int, header[name])) for name in ("first", "last"))
-    native = (records, [0] * TRACKS, int(header["clock"]), first, last)
+    native = (records.tobytes(), [0] * TRACKS, int(header["clock"]), first, last)
     return from_native((native, names, int(header["blocks"])), backend, runtime, None)
 
 
-def _records(content: NDArray[np.uint8], header: np.void) -> bytes:
+def _kernels(records: NDArray[np.void]) -> set[int]:
+    """Return the kernels that started; the file has no names of those that Python registered."""
+    values = records["b"][records["event"] == Event.START] >> np.uint64(32)
+    return set(values.tolist())
+
+
+def _records(content: NDArray[np.uint8], header: np.void) -> NDArray[np.void]:
     size = int(header["ring_records"])
     at = int(header["rings_at"])
     rings = content[at : at + TRACKS * _RING.itemsize].view(_RING)
@@ -73,4 +81,5 @@ def _records(content: NDArray[np.uint8], header: np.void) -> bytes:
         begin = int(header["records_at"]) + track * size * NATIVE.itemsize
         records = content[begin : begin + size * NATIVE.itemsize].view(NATIVE)
         found.append(records[np.arange(end - count, end) % size])
-    return np.concatenate(found).tobytes()
+    joined: NDArray[np.void] = np.concatenate(found)
+    return joined
