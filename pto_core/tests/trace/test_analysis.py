@@ -16,6 +16,7 @@ from pto_core.trace.analysis import (
     span,
     waits,
 )
+from pto_core.trace.details import ARGUMENT, SUBMIT, Details
 from pto_core.trace.records import RECORD, TASK
 from pto_core.trace.summary import difference_text, summary_text
 
@@ -118,6 +119,42 @@ def test_the_summary_names_the_limit_and_the_meaning_of_times(chain: Trace) -> N
     assert chain.table() == text
 
 
+def test_copies_without_running_kernels_are_a_limit(chain: Trace) -> None:
+    copies = [(0, 8, 0, 64, 0, Event.COPY_IN, 67, 0), (380, 460, 0, 64, 1, Event.COPY_OUT, 67, 0)]
+    found = limits(make(chain.tasks.tolist(), [*chain.records.tolist(), *copies]))
+    assert (found["copies"], found["submit"]) == (8 + 50, 2)
+    assert found["scheduling"] == 30 + 10, "the scheduler sees the end of the last task at 410"
+
+
+def test_the_summary_states_peaks_and_the_settings_for_which_submits_waited(chain: Trace) -> None:
+    peaks = {"ring0_tasks_peak": 0, "ring1_tasks_peak": 12_345, "blocked_on_tasks_ns": 0}
+    free = summary_text(make(chain.tasks.tolist(), statistics=peaks))
+    assert "ring1_tasks_peak  12,345" in free
+    assert "ring0_tasks_peak" not in free
+    assert "no submit waited for space; larger rings would not shorten the run" in free
+    waited = {"blocked_on_tasks": 2, "blocked_on_tasks_ns": 3_000}
+    waited |= {"blocked_on_heap": 1, "blocked_on_heap_ns": 4_000_000, "blocked_on_pool_ns": 0}
+    lines = summary_text(make(chain.tasks.tolist(), statistics=peaks | waited)).splitlines()
+    assert [line for line in lines if line.startswith("submits waited")] == [
+        "submits waited 1 times, 4 ms, for heap: use a larger --set pto2.heap, or smaller scopes",
+        "submits waited 2 times, 3 us, for tasks: use a larger --set pto2.task_window, or smaller "
+        "scopes",
+    ]
+    assert "docs/sizing-rings.md" in lines[-1]
+
+
+def test_the_rate_of_a_kernel_needs_the_bytes_of_all_its_tasks(chain: Trace) -> None:
+    def rates(*submits: tuple[int, int]) -> list[float | None]:
+        rows = np.array([(number, -1, 0, 0, moved) for number, moved in submits], SUBMIT)
+        details = Details(rows, np.zeros(0, ARGUMENT), (), (), ())
+        return [row.gb_per_s for row in kernel_rows(make(chain.tasks.tolist(), details=details))]
+
+    assert rates((0, 100), (1, 200), (2, 50)) == [1.0, 0.5]
+    assert rates((0, 100), (1, 200)) == [1.0, None]
+    assert rates((0, -1), (1, 200), (2, 50)) == [None, 0.5]
+    assert [row.gb_per_s for row in kernel_rows(chain)] == [None, None]
+
+
 def test_the_summary_states_dropped_records(chain: Trace) -> None:
     lossy = make(chain.tasks.tolist(), lost={"scheduler 0": 7})
     assert "7 records were dropped (scheduler 0 7)" in summary_text(lossy)
@@ -146,6 +183,18 @@ def test_joined_traces_in_steps_follow_each_other(chain: Trace) -> None:
     assert whole.tasks["run"].tolist() == [0, 0, 0, 1, 1, 1]
     assert whole.tasks["start"].tolist() == [30, 40, 300, 441, 451, 711]
     assert "steps are no times" in summary_text(whole)
+
+
+def test_the_time_between_runs_does_not_count(chain: Trace) -> None:
+    """The second run begins 600 ns after the end of the first."""
+    whole = joined([chain, make(chain.tasks.tolist(), chain.records.tolist(), epoch_ns=2_010)])
+    assert span(whole) == (0, 1_410)
+    text = summary_text(whole)
+    assert "6 tasks in 810 ns, 2 runs" in text
+    assert "wait for tasks that run in 51.9 % of the time" in text
+    difference = difference_text(chain, whole)
+    assert "whole run: 400 ns -> 810 ns +102.5 %" in difference
+    assert "outside" not in difference
 
 
 def test_joined_traces_share_their_kernels(chain: Trace) -> None:

@@ -148,6 +148,12 @@ def span(trace: TraceData) -> tuple[int, int]:
     )
 
 
+def run_time(trace: TraceData) -> int:
+    """Return the time in which a task was alive or data was copied: all runs without the gaps."""
+    begin, end = span(trace)
+    return end - begin - limits(trace)["outside"]
+
+
 def limits(trace: TraceData) -> dict[str, int]:
     """Return for each of ``LIMITS`` how long it limited the run, within :func:`span`."""
     tasks = trace.tasks

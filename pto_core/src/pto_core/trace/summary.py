@@ -20,11 +20,10 @@ _SETTINGS = {
 
 def summary_text(trace: TraceData) -> str:
     """Return the summary of a trace: kernels, waiting, limits, critical path, peaks."""
-    begin, end = analysis.span(trace)
     runs = int(trace.tasks["run"].max(initial=0)) + 1
     parts = [
         [
-            f"{len(trace.tasks):,} tasks in {_time(end - begin, trace)}"
+            f"{len(trace.tasks):,} tasks in {_time(analysis.run_time(trace), trace)}"
             + (f", {runs} runs" if runs > 1 else ""),
             f"times: {trace.note}",
             *_lost_lines(trace),
@@ -57,7 +56,7 @@ def kernel_table(trace: TraceData) -> list[str]:
 
 def difference_text(before: TraceData, after: TraceData) -> str:
     """Return a comparison of two traces: the whole, each kernel, and the limits."""
-    spans = [end - begin for begin, end in map(analysis.span, (before, after))]
+    spans = [analysis.run_time(trace) for trace in (before, after)]
     head = [
         f"whole run: {_time(spans[0], before)} -> {_time(spans[1], after)} {_change(*spans)}",
         f"times: {before.note}; {after.note}",
@@ -81,7 +80,11 @@ def difference_text(before: TraceData, after: TraceData) -> str:
         )
     columns = ("kernel", "tasks before", "after", "mean before", "after", "total")
     limits = zip(analysis.limits(before).items(), analysis.limits(after).values(), strict=True)
-    bounds = [(name, _share(a, spans[0]), _share(b, spans[1])) for (name, a), b in limits if a or b]
+    bounds = [
+        (name, _share(a, spans[0]), _share(b, spans[1]))
+        for (name, a), b in limits
+        if (a or b) and name != "outside"
+    ]
     parts = [head, _table(columns, rows), _table(("limited by", "before", "after"), bounds)]
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
@@ -113,9 +116,9 @@ def _wait_table(trace: TraceData) -> list[str]:
 
 
 def _limit_lines(trace: TraceData) -> list[str]:
-    begin, end = analysis.span(trace)
     found = {name: time for name, time in analysis.limits(trace).items() if time}
-    inside = end - begin - found.pop("outside", 0)
+    found.pop("outside", None)
+    inside = sum(found.values())
     if not found:
         return []
     largest = max(found, key=lambda name: found[name])
@@ -174,7 +177,11 @@ def _advice_lines(trace: TraceData) -> list[str]:
         for name, time in sorted(waited.items(), key=lambda item: -item[1])
         if time
     ]
-    return [*lines, "docs/sizing-rings.md explains these settings"] if lines else []
+    if lines:
+        return [*lines, "docs/sizing-rings.md explains these settings"]
+    has_rings = "blocked_on_tasks_ns" in counts
+    free = "no submit waited for space; larger rings would not shorten the run"
+    return [free] if has_rings else []
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
