@@ -13,7 +13,13 @@ PACKAGE = Path(__file__).parents[1]
 NATIVE = PACKAGE / "native"
 ROOT = PACKAGE.parents[1]
 PROGRAMS = Path("native", "tests")
-TESTS = ("bindings_test", "core_test", "device_parts_test")
+TESTS = (
+    "bindings_test",
+    "card_test",
+    "core_test",
+    "device_parts_test",
+    "fault_matrix_test",
+)
 
 # Each mutant of the templates in native/core: file, text, replacement.
 DOORBELL = "    Access::store_register(page_ + PTO_A2A3_DATA_MAIN_BASE, sequence_);\n"

@@ -19,7 +19,7 @@ std::vector<std::string> list_findings() {
     device->memory.list_leaks(lines);
     for (const Handle handle : device->objects) {
       const Object& object = *state().objects.at(handle);
-      if (object.kind != std::string_view("context")) {
+      if (object.must_be_released) {
         lines.push_back(std::string("leak: ") + object.kind);
       }
     }

@@ -52,8 +52,8 @@ typedef struct pto_fake_launch {
   uint32_t reserved;
   uint64_t arguments; /* device address of the copied arguments */
   uint64_t bytes;
-  uint64_t stream;          /* number of the stream, in the order of creation */
-  const volatile int* stop; /* not 0: the driver gave the launch up */
+  uint64_t stream; /* number of the stream, in the order of creation */
+  const int* stop; /* not 0: the driver gave the launch up. Read it with __atomic_load_n */
 } pto_fake_launch;
 
 /* Stands in for the chip, in tests of the driver alone: a launch calls `program` on the thread of

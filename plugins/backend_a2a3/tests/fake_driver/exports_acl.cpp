@@ -16,11 +16,16 @@ struct Context : Object {
 };
 
 // Removes all handles of a device's context.
-void close_context(Call& call, Device& device) {
+void close_context(Call& call, Device& device, bool is_forced) {
   const std::set<Handle> handles = device.objects;
-  for (const Handle handle : handles) call.released.push_back(state().remove(handle));
-  for (const auto& object : call.released) {
-    if (auto* stream = dynamic_cast<Stream*>(object.get())) stream->stop();
+  for (const Handle handle : handles) {
+    const std::shared_ptr<Object> object = state().remove(handle);
+    if (auto* stream = dynamic_cast<Stream*>(object.get())) stream->abandon();
+    // A forced reset releases handles; else the host must have done it.
+    if (!is_forced && object->must_be_released) {
+      state().findings.push_back(std::string("leak: ") + object->kind);
+    }
+    call.released.push_back(object);
   }
   device.context = nullptr;
   device.references = 0;
@@ -40,12 +45,13 @@ Code reset_device(Call& call, int32_t number, bool is_forced) {
   if (!is_forced && device->poison != 0) {
     state().error("poison", "aclrtResetDevice of a poisoned device; it needs a forced reset");
   }
+  if (is_forced) device->is_poison_reported = false;
   if (is_forced && device->poison != 0 && state().settings.probe) {
     device->poison = 0;
     device->needs_probe = true;
   }
   if (is_forced) device->memory.release_all();
-  close_context(call, *device);
+  close_context(call, *device, is_forced);
   return 0;
 }
 
@@ -98,31 +104,6 @@ Code free_block(Call& call, void* pointer) {
     state().error("handle", "aclrtFree of an address that is not the base of a block");
   }
   return kInvalidParameter;
-}
-
-// Returns the failure that a wait for the whole device reports: the last one of its streams.
-Code device_failure(Device& device) {
-  Code code = 0;
-  for (const Handle handle : device.objects) {
-    const auto stream = std::dynamic_pointer_cast<Stream>(state().objects.at(handle));
-    const Code failure = stream != nullptr ? stream->take_failure() : 0;
-    if (failure != 0) code = failure;
-  }
-  return code != 0 || device.poison == 0 ? code : kCascade;
-}
-
-Code wait_for_device(Call& call, int32_t limit_ms) {
-  Device& device = *call.device;
-  const std::set<Handle> handles = device.objects;
-  for (const Handle handle : handles) {
-    const auto found = state().objects.find(handle);
-    if (found == state().objects.end()) continue;
-    const auto stream = std::dynamic_pointer_cast<Stream>(found->second);
-    if (stream == nullptr) continue;
-    call.released.push_back(stream);
-    if (!stream->wait(call.lock, limit_ms)) return kWaitTimeout;
-  }
-  return device_failure(device);
 }
 
 }  // namespace
@@ -304,11 +285,6 @@ Code aclrtSynchronizeStreamWithTimeout(Handle handle, int32_t limit_ms) {
     if (code == 0) call.device->needs_probe = false;
     return code;
   });
-}
-
-Code aclrtSynchronizeDeviceWithTimeout(int32_t limit_ms) {
-  return enter("aclrtSynchronizeDeviceWithTimeout", Needs::kDevice,
-               [&](Call& call) { return wait_for_device(call, limit_ms); });
 }
 
 Code aclrtGetStreamResLimit(Handle handle, int32_t type, uint32_t* cores) {

@@ -77,7 +77,7 @@ Code find_function(Call& call, Handle handle, const char* operation, Handle* fun
   if (binary == nullptr) return kInvalidHandle;
   const auto found = binary->functions.find(operation);
   if (found == binary->functions.end()) return kKernelNotFound;
-  *function = state().add(std::make_shared<CpuFunction>(*call.device, found->second));
+  *function = state().add(std::make_shared<CpuFunction>(*call.device, handle, found->second));
   return 0;
 }
 
@@ -140,6 +140,13 @@ Code rtsBinaryUnload(Handle handle) {
   return enter("rtsBinaryUnload", Needs::kHealthyDevice, [&](Call& call) {
     const auto binary = state().get<CpuBinary>(handle, *call.device, call.name);
     if (binary == nullptr) return kInvalidHandle;
+    const std::set<Handle> handles = call.device->objects;
+    for (const Handle other : handles) {
+      const auto function = std::dynamic_pointer_cast<CpuFunction>(state().objects.at(other));
+      if (function != nullptr && function->binary == handle) {
+        call.released.push_back(state().remove(other));
+      }
+    }
     call.released.push_back(state().remove(handle));
     return 0;
   });
@@ -154,14 +161,6 @@ Code rtsLaunchCpuKernel(Handle function, uint32_t blocks, Handle stream, const v
                         CpuArguments* arguments) {
   return enter("rtsLaunchCpuKernel", Needs::kHealthyDevice,
                [&](Call& call) { return launch_aicpu(call, function, blocks, stream, arguments); });
-}
-
-Code rtGetC2cCtrlAddr(uint64_t* address, uint32_t* bytes) {
-  return enter("rtGetC2cCtrlAddr", Needs::kHealthyDevice, [&](Call&) {
-    *address = 0;
-    *bytes = 0;
-    return 0;
-  });
 }
 
 }  // extern "C"

@@ -57,10 +57,9 @@ Code run_program(Device& device, const Launch& launch, uint64_t stream,
   }
   lock.unlock();
   static_assert(sizeof(std::atomic<int>) == sizeof(int));
-  const pto_fake_launch seen = {launch.is_core, launch.symbol.c_str(),
-                                launch.blocks,  0,
-                                address,        launch.arguments.size(),
-                                stream,         reinterpret_cast<const volatile int*>(&stop)};
+  const pto_fake_launch seen = {
+      launch.is_core, launch.symbol.c_str(),   launch.blocks, 0,
+      address,        launch.arguments.size(), stream,        reinterpret_cast<const int*>(&stop)};
   const Code code = program.function(program.context, &seen);
   lock.lock();
   device.memory.free(address);
@@ -89,28 +88,25 @@ Code install(Device& device, const std::vector<uint8_t>& arguments) {
   return 0;
 }
 
-void check_launch(Call& call, bool is_core) {
+// A run starts the cores and several AICPU threads; commands need one AICPU thread.
+void check_launch(Call& call, const Launch& launch) {
   Device& device = *call.device;
   if (device.needs_probe) {
     state().error("probe", call.function() +
                                " before a new stream was synchronised once after a "
                                "forced reset");
   }
-  const bool has_core_launch =
-      std::any_of(device.objects.begin(), device.objects.end(), [](Handle handle) {
-        const auto stream = std::dynamic_pointer_cast<Stream>(state().objects.at(handle));
-        return stream != nullptr && stream->has_core_work();
-      });
-  if (!is_core && device.core_binaries.size() > 0 && !has_core_launch) {
+  if (!launch.is_core && launch.blocks > 1 && !device.has_core_launch) {
     state().warn("order", call.function() +
                               " before the launch on the cores; the other order starts faster");
   }
+  if (launch.is_core || launch.blocks > 1) device.has_core_launch = launch.is_core;
 }
 
 }  // namespace
 
 Code add_launch(Call& call, Stream& stream, Launch launch) {
-  check_launch(call, launch.is_core);
+  check_launch(call, launch);
   Device& device = *call.device;
   const bool is_core = launch.is_core;
   const Code late = call.take_late();

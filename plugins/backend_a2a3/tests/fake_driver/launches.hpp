@@ -21,14 +21,15 @@ struct CoreBinary : Object {
 struct CpuBinary : Object {
   static constexpr const char* kName = "AICPU binary";
   CpuBinary(Device& device, std::map<std::string, std::string> functions)
-      : Object(kName, device), functions(std::move(functions)) {}
+      : Object(kName, device, true), functions(std::move(functions)) {}
   const std::map<std::string, std::string> functions;
 };
 
 struct CpuFunction : Object {
   static constexpr const char* kName = "AICPU function";
-  CpuFunction(Device& device, std::string symbol)
-      : Object(kName, device), symbol(std::move(symbol)) {}
+  CpuFunction(Device& device, Handle binary, std::string symbol)
+      : Object(kName, device), binary(binary), symbol(std::move(symbol)) {}
+  const Handle binary;  // its unload ends the function
   const std::string symbol;
 };
 

@@ -149,7 +149,8 @@ Code Call::planned() {
     const auto found = state().objects.find(this_thread().context);
     const bool has_device = found != state().objects.end();
     if (has_device && a2a3::cann::is_poison(chosen.code)) {
-      state().poison(found->second->device, chosen.code);
+      device = &found->second->device;
+      state().poison(*device, chosen.code);
     }
     return chosen.code;
   }
@@ -164,6 +165,8 @@ Code Call::find_device(Needs needs) {
   }
   device = &found->second->device;
   if (needs == Needs::kDevice || device->poison == 0) return 0;
+  // A host that has seen no failure yet breaks no rule.
+  if (!device->is_poison_reported) return kCascade;
   state().error("poison", function() + " was called after failure " +
                               std::to_string(device->poison) + " and before a forced reset");
   return kCascade;
@@ -179,6 +182,7 @@ Code Call::end(Code code) {
   std::string& message = this_thread().message;
   message.clear();
   if (code == 0) return code;
+  if (device != nullptr && device->poison != 0) device->is_poison_reported = true;
   const a2a3::cann::CodeEntry* entry = a2a3::cann::find_code(code);
   message = function() + ": EE" + std::to_string(code) +
             (entry != nullptr ? std::string(" ") + entry->meaning : "");

@@ -42,13 +42,15 @@ struct Device;
 
 // What a handle stands for. Handles are numbers, so that the host cannot dereference one.
 struct Object {
-  Object(const char* kind, Device& device) : kind(kind), device(device) {}
+  Object(const char* kind, Device& device, bool must_be_released = false)
+      : kind(kind), device(device), must_be_released(must_be_released) {}
   Object(const Object&) = delete;
   Object& operator=(const Object&) = delete;
   virtual ~Object() = default;
 
   const char* const kind;
   Device& device;
+  const bool must_be_released;  // the host must release it before it resets the device
 };
 
 struct Device {
@@ -56,13 +58,15 @@ struct Device {
 
   const uint32_t number;  // of the driver, not the logical one
   Memory memory;
-  uint32_t references = 0;   // of aclrtSetDevice
-  Handle context = nullptr;  // null: not selected, or reset
-  std::set<Handle> objects;  // streams and other handles of the context
-  Code poison = 0;           // first failure that needs a forced reset
-  bool needs_probe = false;  // since the forced reset, no stream has completed any work
+  uint32_t references = 0;          // of aclrtSetDevice
+  Handle context = nullptr;         // null: not selected, or reset
+  std::set<Handle> objects;         // streams and other handles of the context
+  Code poison = 0;                  // first failure that needs a forced reset
+  bool is_poison_reported = false;  // a call has returned a failure since then
+  bool needs_probe = false;         // since the forced reset, no stream has completed any work
   uint64_t operation_timeout_ms = 0;
   std::set<uint64_t> core_binaries;  // digests of what rtRegisterAllKernel received
+  bool has_core_launch = false;      // since the newest launch on several AICPU threads
   bool has_aicpu_library = false;    // the dispatcher has installed the inner library
 };
 

@@ -43,7 +43,7 @@ class Deadline {
 }  // namespace
 
 Stream::Stream(Device& device, uint64_t number)
-    : Object(kName, device), number(number), thread_([this] { run(); }) {}
+    : Object(kName, device, true), number(number), thread_([this] { run(); }) {}
 
 Stream::~Stream() {
   is_stopped_ = 1;
@@ -56,7 +56,6 @@ Stream::~Stream() {
 }
 
 void Stream::add(Item item) {
-  num_core_items_ += item.is_core;
   queue_.push_back(std::move(item));
   state().changed.notify_all();
 }
@@ -85,8 +84,7 @@ void Stream::run() {
     is_running_ = true;
     const Code code = perform(item, lock);
     is_running_ = false;
-    num_core_items_ -= item.is_core;
-    if (code != 0) {
+    if (code != 0 && !is_abandoned_) {
       // A later failure replaces an earlier one that was not read.
       failure_ = device.poison != 0 ? kCascade : code;
       if (a2a3::cann::is_poison(code)) state().poison(device, code);
@@ -96,7 +94,7 @@ void Stream::run() {
 }
 
 Code Stream::perform(Item& item, std::unique_lock<std::mutex>& lock) {
-  if (device.poison != 0 || is_stopped_ != 0) return kCascade;
+  if (device.poison != 0) return kCascade;
   const uint64_t limit_ms = item.is_core ? device.operation_timeout_ms : 0;
   lock.unlock();
   Deadline deadline(limit_ms, is_stopped_);

@@ -29,13 +29,16 @@ class Stream : public Object {
   void add(Item item);  // with the mutex
 
   bool is_idle() const { return queue_.empty() && !is_running_; }
-  bool has_core_work() const { return num_core_items_ > 0; }
   // Waits until all work is done; a negative limit waits for ever. Returns whether it is.
   bool wait(std::unique_lock<std::mutex>& lock, int32_t limit_ms);
   // Returns the failure of the work, once. After that, a poisoned device gives cascades.
   Code take_failure();
-  // Drops waiting work, and tells running work to stop.
-  void stop() { is_stopped_ = 1; }
+  // Drops waiting work, and stops running work, whose result has no consequence then.
+  void abandon() {
+    queue_.clear();
+    is_abandoned_ = true;
+    is_stopped_ = 1;
+  }
 
   const uint64_t number;
 
@@ -44,9 +47,9 @@ class Stream : public Object {
   Code perform(Item& item, std::unique_lock<std::mutex>& lock);
 
   std::deque<Item> queue_;
-  uint32_t num_core_items_ = 0;  // waiting or running
   bool is_running_ = false;
   bool is_closed_ = false;
+  bool is_abandoned_ = false;
   Code failure_ = 0;
   std::atomic<int> is_stopped_ = 0;
   std::thread thread_;

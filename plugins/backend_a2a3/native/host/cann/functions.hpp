@@ -32,7 +32,6 @@
   F(acl, required, Code, aclrtDestroyStream, (Handle))                                            \
   F(acl, required, Code, aclrtStreamQuery, (Handle, int32_t*))                                    \
   F(acl, required, Code, aclrtSynchronizeStreamWithTimeout, (Handle, int32_t))                    \
-  F(acl, required, Code, aclrtSynchronizeDeviceWithTimeout, (int32_t))                            \
   F(acl, optional, Code, aclrtGetStreamResLimit, (Handle, int32_t, uint32_t*))                    \
   F(runtime, required, Code, rtRegisterAllKernel, (const DeviceBinary*, Handle*))                 \
   F(runtime, required, Code, rtKernelLaunchWithHandleV2,                                          \
@@ -44,7 +43,6 @@
   F(runtime, optional, Code, rtsFuncGetByName, (Handle, const char*, Handle*))                    \
   F(runtime, optional, Code, rtsLaunchCpuKernel,                                                  \
     (Handle, uint32_t, Handle, const void*, CpuArguments*))                                       \
-  F(runtime, optional, Code, rtGetC2cCtrlAddr, (uint64_t*, uint32_t*))                            \
   F(hal, required, Code, halMemCtl, (int32_t, void*, size_t, void*, size_t*))                     \
   F(hal, required, Code, halGetDeviceInfo, (uint32_t, int32_t, int32_t, int64_t*))
 // clang-format on

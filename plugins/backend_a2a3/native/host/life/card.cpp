@@ -1,0 +1,257 @@
+#include "life/card.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <thread>
+
+#include "cann/visible_devices.hpp"
+#include "error.hpp"
+#include "pto/abi/topology.h"
+
+namespace pto::a2a3 {
+
+using namespace cann;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Streams are synchronised when their queries have found them complete.
+constexpr int32_t kSynchroniseMs = 10'000;
+
+constexpr std::chrono::microseconds kFirstPause{20};
+constexpr std::chrono::microseconds kLongestPause{1000};
+
+constexpr int kHalAttempts = 4;
+constexpr std::chrono::milliseconds kHalPause{50};
+
+constexpr size_t kProbeBytes = 4096;
+constexpr uint8_t kProbeByte = 0x5A;
+
+constexpr StreamKind kStreams[] = {StreamKind::kCore, StreamKind::kAicpu};
+
+}  // namespace
+
+pto_status Card::open(const CardOptions& options, pto_error* error) {
+  const auto lock = session_.lock();
+  if (session_.is_selected()) {
+    return fail(error, PTO_ERROR_USAGE, "device %d is open; close it first", session_.device());
+  }
+  pto_status status = find_driver_device(options.visible, options.device, &driver_device_, error);
+  if (status == PTO_OK) status = session_.select(options.device, error);
+  if (status != PTO_OK) return status;
+  status = set_up(error);
+  if (status != PTO_OK) release();
+  return status;
+}
+
+// Prepares a selected device, and checks that it works: another process may have left it in a state
+// in which a launch fails.
+pto_status Card::set_up(pto_error* error) {
+  const Functions& functions = session_.functions();
+  pto_status status = session_.driver().check_chip(error);
+  // 0 asks for the longest limit: a launch lasts as long as a run. Old releases lack the function.
+  uint64_t actual_us = 0;
+  if (status == PTO_OK && functions.aclrtSetOpExecuteTimeOutV2.address != nullptr) {
+    status = session_.call(error, functions.aclrtSetOpExecuteTimeOutV2, uint64_t{0}, &actual_us);
+  }
+  for (Handle& stream : streams_) {
+    if (status == PTO_OK) status = session_.call(error, functions.aclrtCreateStream, &stream);
+  }
+  if (status == PTO_OK) status = find_blocks(error);
+  return status == PTO_OK ? probe(error) : status;
+}
+
+// A block has one cube core and two vector cores.
+pto_status Card::find_blocks(pto_error* error) {
+  const auto& limit = session_.functions().aclrtGetStreamResLimit;
+  uint32_t cubes = PTO_MAX_BLOCKS;
+  uint32_t vectors = 2 * PTO_MAX_BLOCKS;
+  pto_status status = PTO_OK;
+  if (limit.address != nullptr) {
+    const Handle cores = stream(StreamKind::kCore);
+    status = session_.call(error, limit, cores, int32_t{kCubeCores}, &cubes);
+    if (status == PTO_OK) {
+      status = session_.call(error, limit, cores, int32_t{kVectorCores}, &vectors);
+    }
+  }
+  blocks_ = std::min({cubes, vectors / 2, uint32_t{PTO_MAX_BLOCKS}});
+  if (status != PTO_OK || blocks_ > 0) return status;
+  return fail(error, PTO_ERROR_CAPACITY,
+              "device %d offers %u cube cores and %u vector cores; a block needs 1 and 2. Remove "
+              "the limit of cores, or use another device",
+              session_.device(), cubes, vectors);
+}
+
+// Checks that memory, copies and streams work.
+pto_status Card::probe(pto_error* error) {
+  const Functions& functions = session_.functions();
+  void* block = nullptr;
+  uint8_t bytes[kProbeBytes] = {};
+  pto_status status =
+      session_.call(error, functions.aclrtMalloc, &block, kProbeBytes, int32_t{kHugeFirst});
+  if (status != PTO_OK) return status;
+  status = session_.call(error, functions.aclrtMemset, block, kProbeBytes, int32_t{kProbeByte},
+                         kProbeBytes);
+  if (status == PTO_OK) {
+    status = session_.call(error, functions.aclrtMemcpy, bytes, kProbeBytes, block, kProbeBytes,
+                           int32_t{kDeviceToHost});
+  }
+  for (const StreamKind kind : kStreams) {
+    if (status == PTO_OK) status = synchronise(stream(kind), error);
+  }
+  pto_error* const freeing = status == PTO_OK ? error : nullptr;
+  if (!session_.is_poisoned()) {
+    const pto_status freed = session_.call(freeing, functions.aclrtFree, block);
+    if (status == PTO_OK) status = freed;
+  }
+  const bool is_equal = std::all_of(std::begin(bytes), std::end(bytes),
+                                    [](uint8_t byte) { return byte == kProbeByte; });
+  if (status != PTO_OK || is_equal) return status;
+  return fail(error, PTO_ERROR_LOST,
+              "device %d returned other bytes than were written to its memory; check the card with "
+              "`npu-smi info` and reset it",
+              session_.device());
+}
+
+void Card::close() {
+  const auto lock = session_.lock();
+  if (session_.is_selected()) release();
+}
+
+// Failures have no consequence here: the next open() probes the device.
+void Card::release() {
+  if (!session_.is_poisoned()) session_.enter(nullptr);
+  for (Handle& stream : streams_) {
+    if (stream != nullptr && !session_.is_poisoned()) {
+      session_.call(nullptr, session_.functions().aclrtDestroyStream, stream);
+    }
+    stream = nullptr;
+  }
+  binaries_.clear();
+  session_.reset(nullptr);
+}
+
+pto_status Card::recover(pto_error* error) {
+  const auto lock = session_.lock();
+  if (!session_.is_selected()) return session_.enter(error);
+  const pto_error cause = session_.first_failure();
+  if (cause.status == PTO_OK) return PTO_OK;
+  const int32_t device = session_.device();
+  std::fill(std::begin(streams_), std::end(streams_), nullptr);
+  binaries_.clear();
+  pto_error found = {};
+  pto_status status = session_.reset(&found);
+  if (status == PTO_OK) status = session_.select(device, &found);
+  if (status == PTO_OK) status = set_up(&found);
+  if (status == PTO_OK) return PTO_OK;
+  if (session_.is_selected()) release();
+  return fail(error, PTO_ERROR_LOST,
+              "device %d does not work after a forced reset and is closed: %.400s. The failure "
+              "before the reset: %.400s",
+              device, found.message, cause.message);
+}
+
+pto_status Card::renew_core_stream(pto_error* error) {
+  const auto lock = session_.lock();
+  Handle& cores = streams_[static_cast<size_t>(StreamKind::kCore)];
+  Handle renewed = nullptr;
+  pto_status status = session_.enter(error);
+  if (status == PTO_OK) status = synchronise(cores, error);
+  if (status == PTO_OK) {
+    status = session_.call(error, session_.functions().aclrtCreateStream, &renewed);
+  }
+  if (status != PTO_OK) return status;
+  return session_.call(error, session_.functions().aclrtDestroyStream,
+                       std::exchange(cores, renewed));
+}
+
+pto_status Card::register_cores(const void* image, size_t bytes, Handle* binary, pto_error* error) {
+  const auto lock = session_.lock();
+  std::string content(static_cast<const char*>(image), bytes);
+  for (const auto& [registered, handle] : binaries_) {
+    if (registered != content) continue;
+    *binary = handle;
+    return PTO_OK;
+  }
+  const DeviceBinary description = {kMagicAiCore, 0, image, bytes};
+  pto_status status = session_.enter(error);
+  if (status == PTO_OK) {
+    status = session_.call(error, session_.functions().rtRegisterAllKernel, &description, binary);
+  }
+  if (status == PTO_OK) binaries_.emplace_back(std::move(content), *binary);
+  return status;
+}
+
+pto_status Card::launch_cores(Handle binary, uint32_t blocks, const void* arguments, uint32_t bytes,
+                              pto_error* error) {
+  const auto lock = session_.lock();
+  const pto_status status = session_.enter(error);
+  if (status != PTO_OK) return status;
+  const auto* start = static_cast<const uint8_t*>(arguments);
+  std::vector<uint8_t> copied(start, start + bytes);
+  CoreArguments described = {};
+  described.args = copied.data();
+  described.args_size = bytes;
+  TaskSettings settings = {};
+  settings.schedule_mode = kBatchSchedule;
+  settings.never_timeout = session_.driver().version() >= Version{9, 1};
+  return session_.call(error, session_.functions().rtKernelLaunchWithHandleV2, binary, uint64_t{0},
+                       blocks, &described, nullptr, stream(StreamKind::kCore), &settings);
+}
+
+pto_status Card::wait(int64_t timeout_ns, pto_error* error) {
+  const Clock::time_point end = Clock::now() + std::chrono::nanoseconds(timeout_ns);
+  std::chrono::microseconds pause = kFirstPause;
+  for (;;) {
+    const pto_status status = query(error);
+    if (status != PTO_PENDING || Clock::now() >= end) return status;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+// Returns PTO_PENDING while a stream works.
+pto_status Card::query(pto_error* error) {
+  const auto lock = session_.lock();
+  const auto& function = session_.functions().aclrtStreamQuery;
+  pto_status status = session_.enter(error);
+  bool is_complete = true;
+  for (const StreamKind kind : kStreams) {
+    int32_t state = kStreamComplete;
+    if (status == PTO_OK) status = session_.call(error, function, stream(kind), &state);
+    is_complete = is_complete && state == kStreamComplete;
+  }
+  if (status == PTO_OK && !is_complete) return PTO_PENDING;
+  for (const StreamKind kind : kStreams) {
+    if (status == PTO_OK) status = synchronise(stream(kind), error);
+  }
+  return status;
+}
+
+pto_status Card::synchronise(Handle stream, pto_error* error) {
+  return session_.call(error, session_.functions().aclrtSynchronizeStreamWithTimeout, stream,
+                       kSynchroniseMs);
+}
+
+pto_status Card::core_registers(HalAddressRange* range, pto_error* error) const {
+  const auto& function = session_.functions().halMemCtl;
+  HalAddressQuery question = {kHalCoreRegisters, driver_device_};
+  Code code = kHalTryAgain;
+  for (int attempt = 0; attempt < kHalAttempts && code == kHalTryAgain; ++attempt) {
+    if (attempt > 0) std::this_thread::sleep_for(kHalPause);
+    code = function(kHalAddressMap, &question, sizeof question, range, nullptr);
+  }
+  return session_.driver().check_hal(function.name, code, driver_device_, error);
+}
+
+pto_status Card::occupied(int32_t module, uint64_t* mask, pto_error* error) const {
+  const auto& function = session_.functions().halGetDeviceInfo;
+  int64_t value = 0;
+  const Code code = function(driver_device_, module, kHalInfoOccupy, &value);
+  *mask = static_cast<uint64_t>(value);
+  return session_.driver().check_hal(function.name, code, driver_device_, error);
+}
+
+}  // namespace pto::a2a3

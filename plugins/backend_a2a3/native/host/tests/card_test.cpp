@@ -1,0 +1,377 @@
+// The life of a device: contexts, streams, memory, waiting, and what follows a failure.
+#include <sys/wait.h>
+#include <csignal>
+
+#include <thread>
+
+#include "scenario.hpp"
+
+using namespace pto::a2a3;
+using namespace pto::a2a3::cann;
+
+namespace {
+
+constexpr int64_t kLongNs = int64_t{20} * 1000 * 1000 * 1000;
+
+void open(Card& card, const CardOptions& options = {}) {
+  pto_error error = {};
+  if (card.open(options, &error) != PTO_OK) check::fail(__FILE__, __LINE__, error.message);
+}
+
+TEST(a_run_leaves_nothing_and_breaks_no_rule) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  for (int round = 0; round < 3; ++round) {
+    scenario::Device device(fake.control);
+    pto_error error = {};
+    CHECK_EQUAL(scenario::Scenario(card).run({}, &error), PTO_OK);
+    card.close();
+    card.close();
+    CHECK_EQUAL(fake.control.findings(), std::string());
+  }
+}
+
+TEST(other_threads_use_the_context_of_the_card) {
+  vendor::Fake& fake = vendor::fresh();
+  Card first(fake.driver), second(fake.driver);
+  open(first, {0, ""});
+  open(second, {1, ""});
+  std::thread([&] {
+    for (Card* card : {&first, &second, &first}) {
+      uint64_t block = 0;
+      pto_error error = {};
+      CHECK_EQUAL(card->memory().allocate(100, &block, &error), PTO_OK);
+      CHECK_EQUAL(card->memory().fill(block, 1, 100, &error), PTO_OK);
+      CHECK_EQUAL(card->memory().free(block, &error), PTO_OK);
+    }
+  }).join();
+  first.close();
+  second.close();
+  CHECK_EQUAL(fake.control.findings(), std::string());
+}
+
+TEST(the_hal_receives_the_number_of_the_driver) {
+  vendor::Fake& fake = vendor::fresh();
+  setenv("ASCEND_RT_VISIBLE_DEVICES", "1,3", 1);
+  Card card(fake.driver);
+  open(card, {1, "1,3"});
+  HalAddressRange range = {};
+  pto_error error = {};
+  CHECK_EQUAL(card.core_registers(&range, &error), PTO_OK);
+  CHECK_EQUAL(range.address, uint64_t{0x2000'0000'0000} + 3 * range.bytes);
+  card.close();
+  Card unaware(fake.driver);
+  open(unaware, {0, ""});
+  CHECK_EQUAL(unaware.core_registers(&range, &error), PTO_ERROR_LOAD);
+  unaware.close();
+  unsetenv("ASCEND_RT_VISIBLE_DEVICES");
+}
+
+TEST(a_device_that_does_not_exist_is_refused) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  pto_error error = {};
+  CHECK_EQUAL(card.open({4, ""}, &error), PTO_ERROR_USAGE);
+  CHECK_CONTAINS(error.message, "invalid device number");
+  CHECK_EQUAL(card.memory().free(64, &error), PTO_ERROR_USAGE);
+  CHECK_CONTAINS(error.message, "closed");
+}
+
+TEST(another_chip_is_refused) {
+  vendor::Fake& fake = vendor::fresh("soc=Ascend310P3");
+  Card card(fake.driver);
+  pto_error error = {};
+  CHECK_EQUAL(card.open({}, &error), PTO_ERROR_UNSUPPORTED);
+  CHECK_CONTAINS(error.message, "the chip Ascend310P3 is not an Ascend A2 or A3");
+  CHECK_EQUAL(fake.control.findings(), std::string());
+  for (const char* chip : {"soc=Ascend910_9391", "soc=Ascend910B4-1"}) {
+    CHECK_EQUAL(fake.control.configure(chip), 0);
+    open(card);
+    card.close();
+  }
+  fake.control.fail("aclrtGetSocName", 1, 507000, 0);
+  CHECK_EQUAL(card.open({}, &error), PTO_ERROR_LOAD);
+}
+
+TEST(exhausted_memory_and_streams_are_reported) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  open(card);
+  uint64_t block = 0;
+  pto_error error = {};
+  CHECK_EQUAL(card.memory().allocate(size_t{65} << 20, &block, &error), PTO_ERROR_MEMORY);
+  CHECK_EQUAL(block, 0u);
+  CHECK_CONTAINS(error.message, "aclrtMalloc failed with code 207001");
+  card.close();
+  CHECK_EQUAL(fake.control.configure("streams=1"), 0);
+  CHECK_EQUAL(card.open({}, &error), PTO_ERROR_CAPACITY);
+  CHECK_CONTAINS(error.message, "207008");
+  CHECK_EQUAL(fake.control.findings(), std::string());
+}
+
+TEST(blocks_are_aligned_to_64_only_and_have_undefined_content) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  open(card);
+  for (const size_t bytes : {size_t{1}, size_t{100}, size_t{1024}, size_t{100000}}) {
+    uint64_t block = 0;
+    uint8_t byte = 0;
+    pto_error error = {};
+    CHECK_EQUAL(card.memory().allocate(bytes, &block, &error), PTO_OK);
+    CHECK_EQUAL(block % 64, 0u);
+    CHECK(block % 1024 != 0);
+    CHECK_EQUAL(card.memory().copy_out(&byte, block + bytes - 1, 1, &error), PTO_OK);
+    CHECK_EQUAL(int{byte}, 0xCD);
+    CHECK_EQUAL(card.memory().free(block, &error), PTO_OK);
+  }
+}
+
+TEST(copies_outside_a_block_and_a_second_free_are_found) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  open(card);
+  uint64_t block = 0;
+  char bytes[128] = {};
+  CHECK_EQUAL(card.memory().allocate(100, &block, nullptr), PTO_OK);
+  CHECK_EQUAL(card.memory().copy_in(block, bytes, 101, nullptr), PTO_ERROR_INTERNAL);
+  CHECK_CONTAINS(fake.control.findings(), "error: bounds");
+  CHECK_CONTAINS(fake.control.findings(), "leak: block of 100 bytes");
+  auto* view = static_cast<uint8_t*>(fake.control.view(block, 100));
+  view[100] = 1;
+  view[-1] = 1;
+  CHECK_EQUAL(card.memory().free(block, nullptr), PTO_OK);
+  CHECK_CONTAINS(fake.control.findings(), "overrun: bytes before the block of 100");
+  CHECK_CONTAINS(fake.control.findings(), "overrun: bytes after the block of 100");
+  CHECK_EQUAL(card.memory().free(block, nullptr), PTO_ERROR_INTERNAL);
+  CHECK_CONTAINS(fake.control.findings(), "error: double free");
+  CHECK_EQUAL(card.memory().copy_in(block, bytes, 1, nullptr), PTO_ERROR_INTERNAL);
+}
+
+TEST(the_host_cannot_dereference_a_device_address) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  open(card);
+  uint64_t block = 0;
+  CHECK_EQUAL(card.memory().allocate(100, &block, nullptr), PTO_OK);
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGSEGV, SIG_DFL);  // of a sanitizer
+    _exit(*reinterpret_cast<volatile uint8_t*>(block) == 0xCD ? 0 : 1);
+  }
+  int status = 0;
+  CHECK_EQUAL(waitpid(child, &status, 0), child);
+  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+  card.memory().free(block, nullptr);
+}
+
+TEST(core_code_is_registered_once) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  open(card);
+  Handle first = nullptr, second = nullptr, other = nullptr;
+  pto_error error = {};
+  CHECK_EQUAL(card.register_cores("one", 3, &first, &error), PTO_OK);
+  CHECK_EQUAL(card.register_cores("one", 3, &second, &error), PTO_OK);
+  CHECK_EQUAL(card.register_cores("two", 3, &other, &error), PTO_OK);
+  CHECK(first == second && first != other);
+  CHECK_EQUAL(fake.control.calls("rtRegisterAllKernel"), 2u);
+  const DeviceBinary again = {kMagicAiCore, 0, "one", 3};
+  CHECK_EQUAL(fake.driver.functions().rtRegisterAllKernel(&again, &other), 0);
+  CHECK_CONTAINS(fake.control.findings(), "error: register once");
+}
+
+TEST(a_renewed_core_stream_is_another_one) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  open(card);
+  const Handle before = card.stream(StreamKind::kCore);
+  const Handle aicpu = card.stream(StreamKind::kAicpu);
+  CHECK_EQUAL(card.renew_core_stream(nullptr), PTO_OK);
+  CHECK(card.stream(StreamKind::kCore) != before);
+  CHECK(card.stream(StreamKind::kAicpu) == aicpu);
+}
+
+// A program that works until the test ends it.
+struct SlowDevice {
+  static int32_t run(void* context, const pto_fake_launch* launch) {
+    auto& device = *static_cast<SlowDevice*>(context);
+    device.has_started = true;
+    while (!device.may_end && !scenario::is_given_up(*launch)) usleep(100);
+    return device.code;
+  }
+  std::atomic<bool> has_started{false};
+  std::atomic<bool> may_end{false};
+  std::atomic<int32_t> code{0};
+};
+
+Handle start_cores(vendor::Fake& fake, Card& card, SlowDevice& device) {
+  fake.control.set_program(SlowDevice::run, &device);
+  Handle binary = nullptr;
+  pto_error error = {};
+  CHECK_EQUAL(card.register_cores("code", 4, &binary, &error), PTO_OK);
+  CHECK_EQUAL(card.launch_cores(binary, 2, "argument", 8, &error), PTO_OK);
+  return binary;
+}
+
+TEST(slow_is_not_stuck) {
+  vendor::Fake& fake = vendor::fresh("operation_timeout_ms=50");
+  Card card(fake.driver);
+  open(card);
+  SlowDevice device;
+  start_cores(fake, card, device);
+  CHECK_EQUAL(card.wait(int64_t{300} * 1000 * 1000, nullptr), PTO_PENDING);
+  device.may_end = true;
+  CHECK_EQUAL(card.wait(kLongNs, nullptr), PTO_OK);
+  card.close();
+  CHECK_EQUAL(fake.control.findings(), std::string());
+}
+
+TEST(the_fake_driver_enforces_the_operation_timeout) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  open(card);
+  uint64_t actual_us = 0;
+  CHECK_EQUAL(fake.driver.functions().aclrtSetOpExecuteTimeOutV2(20'000, &actual_us), 0);
+  SlowDevice device;
+  start_cores(fake, card, device);
+  pto_error error = {};
+  CHECK_EQUAL(card.wait(kLongNs, &error), PTO_ERROR_TIMEOUT);
+  CHECK_CONTAINS(error.message, "code 507014: an AICore operation timed out");
+}
+
+TEST(the_first_failure_is_kept_and_a_forced_reset_makes_the_device_usable) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  open(card);
+  uint64_t block = 0;
+  CHECK_EQUAL(card.memory().allocate(100, &block, nullptr), PTO_OK);
+  SlowDevice device;
+  device.code = 507015;
+  device.may_end = true;
+  start_cores(fake, card, device);
+  pto_error error = {};
+  CHECK_EQUAL(card.wait(kLongNs, &error), PTO_ERROR_KERNEL);
+  CHECK_CONTAINS(error.message, "507015: exception on an AICore");
+  // No later call reaches the device.
+  const uint64_t copies = fake.control.calls("aclrtMemcpy");
+  CHECK_EQUAL(card.memory().copy_in(block, "a", 1, &error), PTO_ERROR_LOST);
+  CHECK_CONTAINS(error.message, "device 0 is unusable because of an earlier failure");
+  CHECK_CONTAINS(error.message, "507015");
+  CHECK_EQUAL(card.memory().free(block, &error), PTO_ERROR_LOST);
+  CHECK_EQUAL(fake.control.calls("aclrtMemcpy"), copies);
+  CHECK_EQUAL(card.recover(&error), PTO_OK);
+  CHECK(!card.session().is_poisoned());
+  CHECK_EQUAL(card.recover(&error), PTO_OK);
+  card.close();
+  CHECK_EQUAL(fake.control.findings(), std::string());
+  scenario::Device working(fake.control);
+  CHECK_EQUAL(scenario::Scenario(card).run({}, &error), PTO_OK);
+  card.close();
+  CHECK_EQUAL(fake.control.findings(), std::string());
+}
+
+TEST(a_call_that_fails_because_of_a_launch_reports_the_failure_of_the_launch) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  open(card);
+  SlowDevice device;
+  device.code = 507015;
+  device.may_end = true;
+  start_cores(fake, card, device);
+  const Functions& functions = fake.driver.functions();
+  void* block = nullptr;
+  while (functions.aclrtMalloc(&block, 8, kHugeFirst) == 0)
+    CHECK_EQUAL(functions.aclrtFree(block), 0);
+  uint64_t address = 0;
+  pto_error error = {};
+  CHECK_EQUAL(card.memory().allocate(8, &address, &error), PTO_ERROR_KERNEL);
+  CHECK_CONTAINS(error.message, "aclrtStreamQuery failed with code 507015");
+}
+
+TEST(a_device_that_stays_broken_is_refused_with_both_reasons) {
+  vendor::Fake& fake = vendor::fresh("probe=0");
+  Card card(fake.driver);
+  open(card);
+  SlowDevice device;
+  device.code = 507010;
+  device.may_end = true;
+  start_cores(fake, card, device);
+  pto_error error = {};
+  CHECK_EQUAL(card.wait(kLongNs, &error), PTO_ERROR_LOST);
+  CHECK_EQUAL(card.recover(&error), PTO_ERROR_LOST);
+  CHECK_CONTAINS(error.message, "does not work after a forced reset and is closed");
+  CHECK_CONTAINS(error.message, "code 507899");
+  CHECK_CONTAINS(error.message, "code 507010");
+  CHECK(card.open({}, &error) == PTO_ERROR_LOST);
+}
+
+TEST(a_missing_dispatcher_and_a_second_inner_library_are_found) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  AicpuLibrary aicpu(card);
+  open(card);
+  BootstrapNames names;
+  pto_error error = {};
+  CHECK_EQUAL(find_bootstrap({8, 3}, {}, &names, &error), PTO_OK);
+  CHECK_EQUAL(aicpu.install(names, scenario::images(), &error), PTO_OK);
+  AicpuImages changed = scenario::images();
+  changed.inner_bytes -= 1;
+  CHECK_EQUAL(aicpu.install(names, changed, &error), PTO_OK);
+  CHECK_CONTAINS(fake.control.findings(), "error: latch");
+  AicpuImages torn = scenario::images();
+  torn.dispatcher_bytes = 10;
+  CHECK_EQUAL(aicpu.install(names, torn, &error), PTO_ERROR_LOST);
+  CHECK_CONTAINS(error.message, "507018: exception on the AICPU");
+}
+
+TEST(calls_in_a_wrong_order_are_recorded) {
+  vendor::Fake& fake = vendor::fresh();
+  const Functions& functions = fake.driver.functions();
+  std::thread([&] {
+    void* block = nullptr;
+    CHECK_EQUAL(functions.aclrtMalloc(&block, 8, kHugeFirst), 107002);
+  }).join();
+  CHECK_CONTAINS(fake.control.findings(), "error: context: aclrtMalloc");
+  CHECK_EQUAL(functions.aclrtResetDevice(0), 107001);
+  CHECK_CONTAINS(fake.control.findings(), "error: pairing: aclrtResetDevice");
+  CHECK_EQUAL(functions.aclrtSetDevice(0), 0);
+  CHECK_EQUAL(functions.aclrtDestroyStream(reinterpret_cast<Handle>(0x1234)), 107017);
+  CHECK_CONTAINS(fake.control.findings(), "error: handle: aclrtDestroyStream");
+  CHECK_CONTAINS(fake.control.findings(), "leak: device 0 was selected 1 times");
+  fake.control.reset();
+  void* block = nullptr;
+  CHECK_EQUAL(functions.aclrtMalloc(&block, 8, kHugeFirst), 100001);
+  CHECK_CONTAINS(fake.control.findings(), "error: init: aclrtMalloc");
+}
+
+TEST(a_launch_after_a_forced_reset_without_a_probe_is_recorded) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  open(card);
+  SlowDevice device;
+  device.may_end = true;
+  device.code = 507015;
+  start_cores(fake, card, device);
+  CHECK_EQUAL(card.wait(kLongNs, nullptr), PTO_ERROR_KERNEL);
+  const Functions& functions = fake.driver.functions();
+  CHECK_EQUAL(functions.aclrtResetDeviceForce(0), 0);
+  CHECK_EQUAL(functions.aclrtSetDevice(0), 0);
+  Handle stream = nullptr, binary = nullptr;
+  const DeviceBinary code = {kMagicAiCore, 0, "one", 3};
+  CHECK_EQUAL(functions.aclrtCreateStream(&stream), 0);
+  CHECK_EQUAL(functions.rtRegisterAllKernel(&code, &binary), 0);
+  CoreArguments arguments = {};
+  uint64_t word = 0;
+  arguments.args = &word;
+  arguments.args_size = sizeof word;
+  CHECK_EQUAL(
+      functions.rtKernelLaunchWithHandleV2(binary, 0, 2, &arguments, nullptr, stream, nullptr), 0);
+  CHECK_CONTAINS(fake.control.findings(), "error: probe: rtKernelLaunchWithHandleV2");
+  CHECK_CONTAINS(fake.control.findings(), "error: batch");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return check::run_all(argc, argv);
+}
