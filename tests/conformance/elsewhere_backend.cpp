@@ -2,11 +2,13 @@
 // and returns the table of a proxy. It wraps the backend library PTO_WORKING_LIBRARY.
 //
 // The proxy has the functions that the core calls and no others. Its handle is not that of the
-// instance, and its limits are lower than those of the variant.
+// instance, and its limits are lower than those of the variant. A variant that exports graphs has
+// two instances: that of the host's library builds the graph, that of the artefact runs the image.
 #include <dlfcn.h>
 
 #include <cstring>
 #include <map>
+#include <vector>
 
 #include "pto/abi/backend.h"
 
@@ -33,6 +35,126 @@ template <auto kMember, class Result, class... Arguments>
 Result pass_on(void* runtime, Arguments... arguments) {
   return (of(runtime).table->*kMember)(of(runtime).instance, arguments...);
 }
+
+// The table that drives a pair of instances.
+namespace pair {
+
+struct Pair {
+  void* host = nullptr;
+  void* device = nullptr;
+  bool is_built = false;  // whether the instance of the device has the graph
+};
+
+const pto_runtime_api* host = nullptr;
+const pto_runtime_api* device = nullptr;
+pto_runtime_api table;
+
+Pair& of(void* runtime) {
+  return *static_cast<Pair*>(runtime);
+}
+
+pto_status create(const pto_platform* platform, const pto_option* options, uint32_t count,
+                  void** runtime, pto_error* error) {
+  auto* made = new Pair;
+  *runtime = made;
+  pto_status status = host->create(platform, options, count, &made->host, error);
+  if (status == PTO_OK) {
+    status = device->create(platform, options, count, &made->device, error);
+    if (status != PTO_OK) host->destroy(made->host);
+  }
+  if (status != PTO_OK) delete made;
+  return status;
+}
+
+void destroy(void* runtime) {
+  host->destroy(of(runtime).host);
+  device->destroy(of(runtime).device);
+  delete &of(runtime);
+}
+
+pto_status begin(void* runtime, const pto_run* run) {
+  of(runtime).is_built = false;
+  const pto_status status = host->begin(of(runtime).host, run);
+  return status == PTO_OK ? device->begin(of(runtime).device, run) : status;
+}
+
+pto_status hand_over(Pair& instances) {
+  pto_error error;
+  const pto_status status = host->last_error(instances.host, &error);
+  if (status != PTO_OK) {
+    device->abort(instances.device, &error);
+    return status;
+  }
+  std::vector<char> image(host->export_graph(instances.host, nullptr, 0));
+  host->export_graph(instances.host, image.data(), image.size());
+  const pto_status imported = device->import_graph(instances.device, image.data(), image.size());
+  instances.is_built = true;
+  device->orchestration_done(instances.device, 0);
+  return imported;
+}
+
+pto_status last_error(void* runtime, pto_error* out) {
+  const Pair& instances = of(runtime);
+  if (instances.is_built) {
+    const pto_status status = device->last_error(instances.device, out);
+    if (status != PTO_OK) return status;
+  }
+  return host->last_error(instances.host, out);
+}
+
+template <auto kMember, class Result, class... Arguments>
+Result on_host(void* runtime, Arguments... arguments) {
+  return (host->*kMember)(of(runtime).host, arguments...);
+}
+
+template <auto kMember, class Result, class... Arguments>
+Result on_device(void* runtime, Arguments... arguments) {
+  return (device->*kMember)(of(runtime).device, arguments...);
+}
+
+const pto_runtime_api* fill(const pto_runtime_api* of_host, const pto_runtime_api* of_device) {
+  using api = pto_runtime_api;
+  host = of_host;
+  device = of_device;
+  table = *host;
+  table.create = create;
+  table.destroy = destroy;
+  table.begin = begin;
+  table.orchestrate = [](void* runtime) {
+    host->orchestrate(of(runtime).host);
+    return hand_over(of(runtime));
+  };
+  table.orchestration_done = [](void* runtime, int32_t result) {
+    host->orchestration_done(of(runtime).host, result);
+    hand_over(of(runtime));
+  };
+  table.submit = on_host<&api::submit, int64_t, const pto_task*>;
+  table.submit_tensors = on_host<&api::submit_tensors, int64_t, pto_tensor_task*>;
+  table.add_edge = on_host<&api::add_edge, pto_status, int64_t, int64_t>;
+  table.publish = on_host<&api::publish, pto_status, int64_t>;
+  table.scope_begin = on_host<&api::scope_begin, pto_status, const char*, int32_t>;
+  table.scope_end = on_host<&api::scope_end, pto_status>;
+  table.allocate_cluster = on_host<&api::allocate_cluster, int32_t, const char*, int32_t>;
+  table.free_cluster = on_host<&api::free_cluster, pto_status, int32_t>;
+  table.schedule_step = on_device<&api::schedule_step, int32_t, uint32_t>;
+  table.stalled = on_device<&api::stalled, int32_t>;
+  table.finalise = on_host<&api::finalise, pto_status>;
+  table.end = [](void* runtime) {
+    host->end(of(runtime).host);
+    device->end(of(runtime).device);
+  };
+  table.abort = [](void* runtime, const pto_error* cause) {
+    host->abort(of(runtime).host, cause);
+    device->abort(of(runtime).device, cause);
+  };
+  table.last_error = last_error;
+  table.statistics = on_device<&api::statistics, uint32_t, pto_statistic*, uint32_t>;
+  table.explain = on_device<&api::explain, size_t, char*, size_t>;
+  table.access_log = on_host<&api::access_log, void, pto_access_log*>;
+  return &table;
+}
+
+}  // namespace pair
 
 void fill(pto_runtime_api& table, const pto_runtime_api& device) {
   using api = pto_runtime_api;
@@ -75,6 +197,7 @@ pto_status attach(void* device, const pto_attachment* attachment, const pto_opti
   pto_attachment here = *attachment;
   here.api = entry(attachment->variant);
   if (here.api == attachment->api) return refuse(error, "the artefact is the library of the host");
+  if (here.api->export_graph != nullptr) here.api = pair::fill(attachment->api, here.api);
   auto* proxy = new Proxy;
   const pto_status status =
       working->attach(device, &here, options, count, &proxy->table, &proxy->instance, error);

@@ -67,13 +67,24 @@ with pto_core.open_device("elsewhere", runtime="host_build_graph") as device:
 """
 
 
-@pytest.fixture
-def elsewhere(stranger):
+def install_elsewhere(stranger, *flags: str):
     """Install a backend that runs the variant elsewhere; return the folder of its distribution."""
     working = plugins.load_backend(healthy_backend())
-    library = stranger.compile(SOURCE, f'-DPTO_WORKING_LIBRARY="{working.library()}"')
+    library = stranger.compile(SOURCE, f'-DPTO_WORKING_LIBRARY="{working.library()}"', *flags)
     stranger.install("pto.backends", MODULE, "elsewhere", library, set(working.capabilities))
     return stranger
+
+
+@pytest.fixture(autouse=True)
+def _one_cache(monkeypatch: pytest.MonkeyPatch, shared_cache: Path) -> None:
+    """Compile each variant once for all tests of this file."""
+    monkeypatch.setenv("PTO_CACHE_DIR", str(shared_cache))
+
+
+@pytest.fixture
+def elsewhere(stranger):
+    """Install the backend with a whole proxy."""
+    return install_elsewhere(stranger)
 
 
 def test_the_core_uses_the_table_that_attach_returned(elsewhere) -> None:

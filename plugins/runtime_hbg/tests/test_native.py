@@ -10,7 +10,7 @@ from native_builds import NativeBuild
 
 PACKAGE = Path(__file__).parents[1]
 PROGRAMS = Path("native", "tests")
-TESTS = ("host_test", "aicpu_test", "random_test", "lanes_test", "stress_test")
+TESTS = ("host_test", "aicpu_test", "image_test", "random_test", "lanes_test", "stress_test")
 
 
 @pytest.mark.parametrize("name", TESTS)

@@ -21,6 +21,13 @@ pto_runtime_api make_api() {
     *log = self(runtime).graph().log.content();
   };
   api.publish = [](void* runtime, int64_t task) { return self(runtime).publish(task); };
+  if ((variant.capabilities & PTO_RUNTIME_HOST_ORCHESTRATION) == 0) return api;
+  api.export_graph = [](void* runtime, void* out, size_t capacity) {
+    return self(runtime).export_graph(out, capacity);
+  };
+  api.import_graph = [](void* runtime, const void* image, size_t bytes) {
+    return self(runtime).import_graph(image, bytes);
+  };
   return api;
 }
 

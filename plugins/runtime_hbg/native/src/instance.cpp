@@ -1,5 +1,7 @@
 #include "instance.hpp"
 
+#include "graph_image.hpp"
+
 namespace pto::build_graph {
 
 void Instance::destroy() {
@@ -55,6 +57,15 @@ pto_status Instance::publish(int64_t task) {
   }
   if (graph_.rules().concurrent) pto_yield(context_.platform, PTO_YIELD_SUBMIT);
   return context_.latch.status();
+}
+
+size_t Instance::export_graph(void* out, size_t capacity) {
+  return context_.latch.is_set() ? 0 : write_graph(graph_, out, capacity);
+}
+
+pto_status Instance::import_graph(const void* image, size_t bytes) {
+  if (context_.latch.is_set()) return context_.latch.status();
+  return read_graph(image, bytes, graph_, context_);
 }
 
 int32_t Instance::stalled() {

@@ -45,6 +45,9 @@ class Instance {
   pto_status add_edge(int64_t from, int64_t to) { return graph_.add_edge(from, to); }
   pto_status publish(int64_t task);
 
+  size_t export_graph(void* out, size_t capacity);
+  pto_status import_graph(const void* image, size_t bytes);
+
   int32_t step(uint32_t thread) { return scheduler_.step(thread); }
   int32_t stalled();
   pto_status finalise();

@@ -198,10 +198,24 @@ typedef struct pto_runtime_api {
    * Fills in the access log of the last run, which is empty unless pto_call_config.enable_dep_gen
    * was set. Call it when the run has ended; the log is valid until the next begin. */
   void (*access_log)(void* runtime, pto_access_log* log);
+
+  /* [backend] Both may be NULL: the variant does not build whole graphs on the host. With them, a
+   * backend that runs the variant on a device has an instance on the host, which builds the graph,
+   * and one on the device, which runs it.
+   * export_graph(): on the host, after orchestration_done(), in place of the steps. Writes the
+   * graph to `out`, without pointers of the host, and returns its size in bytes; if that exceeds
+   * `capacity`, nothing is written. Returns 0 after an error. Afterwards, when the device has run
+   * the graph, finalise() of this instance copies the outputs to the host.
+   * import_graph(): on the device, after begin() of the same run, in place of the submit path. Adds
+   * the tasks and edges; orchestration_done() follows. The image belongs to the caller, and no
+   * reference to it is kept. A kernel that the run lists has the address of the run on the device.
+   * Returns PTO_ERROR_USAGE, which is latched, if the bytes are no image of this variant. */
+  size_t (*export_graph)(void* runtime, void* out, size_t capacity);
+  pto_status (*import_graph)(void* runtime, const void* image, size_t bytes);
 } pto_runtime_api;
 
 PTO_ABI_ASSERT(offsetof(pto_runtime_api, create) == 32, "pto_runtime_api.create");
-PTO_ABI_ASSERT(sizeof(pto_runtime_api) == 216, "pto_runtime_api");
+PTO_ABI_ASSERT(sizeof(pto_runtime_api) == 232, "pto_runtime_api");
 
 /* The function that a variant library exports. Returns NULL for an unknown `variant`. */
 typedef const pto_runtime_api* (*pto_runtime_entry_fn)(const char* variant);

@@ -1,9 +1,7 @@
 """The native ABI of ``pto/abi/*.h`` as ctypes structures.
 
-It is used by checks that call the function table of a backend or runtime directly, in any order,
-which the Python API does not allow. The names are those of the headers without the prefix ``pto_``;
-``yield_`` avoids the Python keyword. ``tests/conformance/test_abi_mirror.py`` compares every field
-with the headers.
+Checks use it to call the function tables directly, in any order. The names are those of the headers
+without ``pto_``; ``yield_`` avoids the Python keyword. A test compares every field with them.
 """
 
 from __future__ import annotations
@@ -415,6 +413,8 @@ class RuntimeApi(Structure):
         ("statistics", CFUNCTYPE(c_uint32, c_void_p, POINTER(Statistic), c_uint32)),
         ("explain", CFUNCTYPE(c_size_t, c_void_p, c_void_p, c_size_t)),
         ("access_log", CFUNCTYPE(None, c_void_p, c_void_p)),
+        ("export_graph", CFUNCTYPE(c_size_t, c_void_p, c_void_p, c_size_t)),
+        ("import_graph", CFUNCTYPE(c_int32, c_void_p, c_void_p, c_size_t)),
     )
 
 

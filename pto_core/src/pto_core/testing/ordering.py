@@ -236,7 +236,8 @@ def check_table(runtime: RuntimeSubject) -> None:
     expect(table.abi_version == abi.ABI_VERSION, f"abi_version is {table.abi_version}")
     size = ctypes.sizeof(abi.RuntimeApi)
     expect(table.struct_size >= size, f"struct_size is {table.struct_size}, the table has {size}")
-    entries = set(abi.entries(abi.RuntimeApi)) - {"attend", "access_log"}  # optional
+    optional = {"attend", "access_log", "export_graph", "import_graph"}
+    entries = set(abi.entries(abi.RuntimeApi)) - optional
     missing = [name for name in sorted(entries) if not getattr(table, name)]
     expect(not missing, f"the table has no {', '.join(missing)}")
     expect(table.variant == runtime.name.encode(), f"{runtime.name}: variant is {table.variant!r}")
