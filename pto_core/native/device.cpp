@@ -336,6 +336,21 @@ nb::tuple trace_of(const Run& run, TraceBuffer& trace, uint32_t blocks) {
   return nb::make_tuple(trace.to_python(), kernel_names(run), blocks);
 }
 
+// The proxy of a variant on a device may have no submit path, because each submit would need a
+// reply of the device.
+void require_submits(const pto_backend_api& backend, const pto_runtime_api& runtime,
+                     const Program& program) {
+  const bool has_tensors = (runtime.capabilities & PTO_RUNTIME_TENSORS) != 0;
+  const bool can_submit =
+      has_tensors ? runtime.submit_tensors != nullptr : runtime.submit != nullptr;
+  if (!program.is_python() || can_submit) return;
+  raise_error("UnsupportedError",
+              "'" + program.name + "' is a Python orchestration, and the backend '" + backend.name +
+                  "' runs the runtime '" + runtime.variant +
+                  "' on its device, which takes C++ orchestrations only; write it in C++, or use "
+                  "another backend or a runtime with the capability host_orchestration");
+}
+
 }  // namespace
 
 nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple arguments,
@@ -343,6 +358,7 @@ nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple argumen
                       std::optional<double> task_timeout_s, uint32_t hazards,
                       nb::tuple trace_settings, nb::list traces) {
   require_usable();
+  require_submits(*backend_, *runtime_api_, program);
   if (run_)
     raise_usage(
         "the device already executes a run; an orchestration cannot start another run on it");

@@ -120,3 +120,19 @@ def test_a_variant_without_sources_is_refused(elsewhere) -> None:
     )
     assert "'elsewhere' runs the runtime on its device" in refusal
     assert "'broken' runs in the host process only" in refusal
+
+
+def test_a_python_orchestration_needs_the_submit_path(stranger) -> None:
+    elsewhere = install_elsewhere(stranger, "-DPTO_WITHOUT_SUBMITS")
+    refusal = elsewhere.run_program(
+        "import pto_core\n"
+        "def graph(rt):\n"
+        "    pass\n"
+        "with pto_core.open_device('elsewhere', runtime='host_build_graph') as device:\n"
+        "    try:\n"
+        "        device.run(graph)\n"
+        "    except pto_core.errors.UnsupportedError as error:\n"
+        "        print(error)\n"
+    )
+    assert refusal.startswith("'graph' is a Python orchestration, and the backend 'elsewhere' runs")
+    assert "write it in C++" in refusal

@@ -151,8 +151,9 @@ typedef struct pto_runtime_api {
   void (*orchestration_done)(void* runtime, int32_t result);
 
   /* [core] Orchestrator: the submit path for callers without an orchestration library, up to
-   * free_cluster(). A runtime offers submit() or, with capability TENSORS, submit_tensors(), which
-   * writes to the caller's tensors. Ids are not negative; -1 is an error. */
+   * free_cluster(). A runtime offers submit() or, with TENSORS, submit_tensors(), which writes to
+   * the caller's tensors; in the table of a proxy both may be NULL. Ids are not negative; -1 is an
+   * error. */
   int64_t (*submit)(void* runtime, const pto_task* task);
   int64_t (*submit_tensors)(void* runtime, pto_tensor_task* task);
   pto_status (*add_edge)(void* runtime, int64_t from, int64_t to);
