@@ -1,5 +1,7 @@
 #include "edge_pool.hpp"
 
+#include "report.hpp"
+
 namespace pto::ring_buffer {
 
 bool EdgePool::place(const HeldTask& held, EdgeList& edges) {
@@ -79,7 +81,7 @@ bool EdgePool::reject_too_many(const HeldTask& held, const EdgeList& edges) {
                        ") depends on ", edges.count(),
                        " live tasks, and the dependency pool of ring ", held.ring,
                        " has entries for ", run_.space.ring(held.ring).edges.capacity(),
-                       "; it needs at least --set pto2.dep_pool=", facts.value);
+                       "; it needs at least ", Setting{Resource::kEdges, facts.value});
   return false;
 }
 

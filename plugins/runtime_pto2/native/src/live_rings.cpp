@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "report.hpp"
+
 namespace pto::ring_buffer {
 
 bool LiveRings::wait_for_slots(const Draft& draft) {
@@ -12,8 +14,8 @@ bool LiveRings::wait_for_slots(const Draft& draft) {
     facts.limit = window - 1;
     return reject(run_.context, draft, facts, "a block task of ", draft.count,
                   " blocks can never fit into the task window of ring ", draft.ring,
-                  ", which holds ", window - 1, " tasks; it needs at least --set pto2.task_window=",
-                  uint64_t{1} << (64 - __builtin_clzll(draft.count)));
+                  ", which holds ", window - 1, " tasks; it needs at least ",
+                  Setting{Resource::kWindow, uint64_t{1} << (64 - __builtin_clzll(draft.count))});
   }
   const auto has_space = [&] {
     run_.space.sync_ring(draft.ring, CleanedBy::kBatch);
@@ -66,7 +68,7 @@ bool LiveRings::reject_outputs(const Draft& draft) {
   return reject(run_.context, draft, facts, "the outputs of ", TaskName{draft.id}, " (function ",
                 draft.task.func_id, ") take ", draft.output_bytes,
                 " bytes and can never fit into the heap of ring ", draft.ring, ", which has ",
-                facts.limit, "; it needs at least --set pto2.heap=", draft.output_bytes);
+                facts.limit, "; it needs at least ", Setting{Resource::kHeap, draft.output_bytes});
 }
 
 bool LiveRings::lend_output(const Draft& draft, uint32_t parameter) {
@@ -94,7 +96,7 @@ bool LiveRings::wait_for_entries(const Draft& draft) {
     return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", draft.task.func_id,
                   ") takes ", draft.entries,
                   " entries and can never fit into the tensor map's pool, which has ", facts.limit,
-                  "; it needs at least --set pto2.tensor_map_pool=", draft.entries);
+                  "; it needs at least ", Setting{Resource::kTensorMap, draft.entries});
   }
   const auto has_space = [&] {
     run_.space.sync(CleanedBy::kBackPressure, 1);

@@ -18,11 +18,11 @@ struct ResourceNames {
   const char* unit;
   const char* one;  // the unit in the singular
   const char* key;
-  const char* environment;  // NULL if there is no variable
+  const char* environment;
 };
 
 constexpr ResourceNames kResourceNames[kResources] = {
-    {"", "", "", "", nullptr},
+    {"", "", "", "", ""},
     {"task window", "slots", "slot", "pto2.task_window", "PTO2_RING_TASK_WINDOW"},
     {"heap", "bytes", "byte", "pto2.heap", "PTO2_RING_HEAP"},
     {"dependency pool", "entries", "entry", "pto2.dep_pool", "PTO2_RING_DEP_POOL"},
@@ -84,7 +84,6 @@ void add_size(Text& text, const Sizes& now, const Plan& plan, Resource resource)
   }
   text.add("): --set ", names.key, "=");
   add_value(text, plan.sizes, resource);
-  if (names.environment == nullptr) return;
   text.add(", environment ", names.environment, "=");
   add_value(text, plan.sizes, resource);
 }
@@ -167,6 +166,12 @@ void add_resource(Text& text, Resource resource, uint32_t ring) {
   if (!is_per_ring(resource)) return;
   text.add(" of ");
   add_ring(text, ring);
+}
+
+void write(Text& text, const Setting& setting) {
+  const ResourceNames& names = names_of(setting.resource);
+  text.add("--set ", names.key, "=", setting.value, ", environment ", names.environment, "=",
+           setting.value);
 }
 
 void add_blocked(Text& text, const Proof& proof, uint64_t waited_ns) {

@@ -29,6 +29,13 @@ void add_chain(engine::Text& text, const Proof& proof);
 // Write the smallest sizes that suffice, and how to set them.
 void add_plan(engine::Text& text, const Proof& proof, const Plan& plan);
 
+// A setting with its value, for example "--set pto2.heap=4096, environment PTO2_RING_HEAP=4096".
+struct Setting {
+  Resource resource;
+  uint64_t value;
+};
+void write(engine::Text& text, const Setting& setting);
+
 // Return the size of the resource in `sizes`.
 uint64_t size_of(const Sizes& sizes, Resource resource, uint32_t ring);
 

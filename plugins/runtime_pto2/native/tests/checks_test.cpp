@@ -140,7 +140,7 @@ TEST(too_much_is_refused_and_never_cut) {
     for (int index = 0; index < 31; ++index) submission.scalar(1);
     return submission.blocks(2).submit();
   });
-  check_refused(PTO_ERROR_CAPACITY, {"never fit", "8192", "heap"}, [](OneThread& device) {
+  check_refused(PTO_ERROR_CAPACITY, {"never fit", "PTO2_RING_HEAP=8192"}, [](OneThread& device) {
     pto_tensor_data tensor = unplaced(8192);
     return Submission(device).tensor(PTO_TAG_OUTPUT, tensor).submit();
   });
@@ -150,17 +150,19 @@ TEST(too_much_is_refused_and_never_cut) {
                   for (int index = 0; index < 65; ++index) submission.scalar(1);
                   return submission.submit();
                 });
-  check_refused(PTO_ERROR_CAPACITY, {"takes 20 entries", "tensor map's pool, which has 16"},
-                [](OneThread& device) {
-                  pto_tensor_data tensors[20];
-                  Submission submission(device);
-                  for (int index = 0; index < 20; ++index) {
-                    tensors[index] = bytes_at(kBase + index * 64, 64);
-                    submission.tensor(PTO_TAG_INOUT, tensors[index]);
-                  }
-                  return submission.submit();
-                });
-  check_refused(PTO_ERROR_CAPACITY, {"8 blocks", "task window", "16"},
+  check_refused(
+      PTO_ERROR_CAPACITY,
+      {"takes 20 entries", "tensor map's pool, which has 16", "PTO_PTO2_TENSOR_MAP_POOL=20"},
+      [](OneThread& device) {
+        pto_tensor_data tensors[20];
+        Submission submission(device);
+        for (int index = 0; index < 20; ++index) {
+          tensors[index] = bytes_at(kBase + index * 64, 64);
+          submission.tensor(PTO_TAG_INOUT, tensors[index]);
+        }
+        return submission.submit();
+      });
+  check_refused(PTO_ERROR_CAPACITY, {"8 blocks", "task window", "PTO2_RING_TASK_WINDOW=16"},
                 [](OneThread& device) { return Submission(device).blocks(8).submit(); });
 }
 
