@@ -87,7 +87,9 @@ def connection(port: int, number: int) -> socket.socket:
 
 
 @pytest.mark.parametrize("limit", [MANY, FEW])
-def test_half_open_connections_disturb_nobody(keys: Path, tmp_path: Path, limit: int) -> None:
+def test_half_open_connections_do_not_disturb_clients(
+    keys: Path, tmp_path: Path, limit: int
+) -> None:
     """With one limit the agent has enough descriptors for all connections; it reaches the other."""
     with ExitStack() as stack:
         with descriptors(limit):

@@ -307,7 +307,7 @@ def test_a_copy_arrives_once_and_its_token_is_used_up(ends: Ends) -> None:
         pytest.param("source", bytes(16), MIB + 1, id="too many bytes"),
     ],
 )
-def test_what_was_not_permitted_is_not_written(
+def test_content_that_was_not_permitted_is_not_written(
     ends: Ends, who: str, token: bytes, nbytes: int
 ) -> None:
     address = ends.expect(MIB)

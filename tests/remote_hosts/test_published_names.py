@@ -148,7 +148,7 @@ def test_a_restarted_host_has_its_remote_callables(host: Agent) -> None:
         assert (y == 2).all()
 
 
-def test_what_cannot_be_registered_is_refused(host: Agent) -> None:
+def test_invalid_registrations_are_refused(host: Agent) -> None:
     with Worker(level=4) as worker:
         there = worker.add_remote_worker(spec_of(host))
         local = worker.add_worker(Worker(level=3))

@@ -216,7 +216,7 @@ def test_the_last_text_of_a_killed_worker_appears_at_the_parent(
         assert "[L4/host0] last words\n" in capfd.readouterr().err
 
 
-def test_functions_are_registered_while_it_runs(agent: Agent) -> None:
+def test_functions_are_registered_while_the_worker_runs(agent: Agent) -> None:
     remote = agent.worker()
     with Worker(level=4) as worker:
         there = worker.add_worker(remote)
@@ -480,7 +480,7 @@ def test_an_orchestration_of_the_main_program_travels_by_code(
         worker.init()
 
 
-def test_what_a_worker_below_a_remote_one_cannot_have_is_refused(agent: Agent) -> None:
+def test_settings_that_a_worker_below_a_remote_one_cannot_have_are_refused(agent: Agent) -> None:
     def init_with(**settings: Any) -> None:
         remote = agent.worker(level=4, num_sub_workers=0)
         remote.add_worker(Worker(level=3, num_sub_workers=1, **settings))

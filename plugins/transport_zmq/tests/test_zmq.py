@@ -52,7 +52,7 @@ def failure(call: Callable[[], object]) -> str:
     return "no error"
 
 
-def test_it_is_found_by_its_name() -> None:
+def test_the_link_is_found_by_its_name() -> None:
     assert plugins.load_link("zmq") is plugin
     assert plugin.health().ok
 
@@ -81,7 +81,7 @@ def test_a_fork_uses_and_opens_no_link() -> None:
         made.expect_exchange(link, "after a fork")
 
 
-def test_a_fork_before_and_after_links_is_free() -> None:
+def test_a_process_may_fork_before_and_after_it_uses_links() -> None:
     with world() as made:
         made.connect()
 
@@ -129,7 +129,7 @@ def test_a_large_part_is_not_copied_twice() -> None:
     assert place == bytes(1 << 20)
 
 
-def test_a_used_address_is_named() -> None:
+def test_an_address_in_use_is_named_in_the_error() -> None:
     with world() as made:
         with pytest.raises(LinkError, match="choose a free port") as caught:
             plugin.listen(made.listener.address, made.server_keys)

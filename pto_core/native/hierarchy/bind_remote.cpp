@@ -168,7 +168,7 @@ void bind_parent_port(nb::module_& module) {
                                    ProgressTable(at<void>(progress_table)));
           },
           nb::arg("table"), nb::arg("end"), nb::arg("progress_table"),
-          "Take ownership of an open end. The table has one child.")
+          "Take ownership of an open end. The progress table has one child.")
       .def("submit", &submit, nb::arg("kind"), nb::arg("number"), nb::arg("callable"),
            nb::arg("config"), nb::arg("flags"), nb::arg("required_count"), nb::arg("data"),
            "Send a frame; return False if the queue has no free space.\n\nA `required_count` "

@@ -122,7 +122,7 @@ def test_random_copies_arrive_whole_and_nowhere_else(seed: int) -> None:
     assert sides.to_host.unconsumed == sides.to_home.unconsumed == 0
 
 
-def test_a_part_of_no_live_buffer_is_refused_before_it_is_sent() -> None:
+def test_a_part_outside_live_buffers_is_refused_before_it_is_sent() -> None:
     sides = Sides()
     sides.ask("allocate_buffer", ADDRESS, 100)
     sides.ask("allocate_buffer", ADDRESS + 4096, 100)

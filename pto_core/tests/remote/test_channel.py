@@ -72,7 +72,7 @@ def test_a_message_before_the_greeting_is_not_delivered(pair):
         (BULK, CHUNK, 32),
     ],
 )
-def test_send_says_that_there_is_no_space(pair, channel, body, count):
+def test_send_reports_that_there_is_no_space(pair, channel, body, count):
     send = pair.relay.send_bulk if channel == BULK else pair.relay.send
     assert [send(KIND, [body]) for _ in range(count)] == list(range(1, count + 1))
     assert send(KIND, [body]) is None
@@ -81,7 +81,7 @@ def test_send_says_that_there_is_no_space(pair, channel, body, count):
     assert send(KIND, [body]) == count + 1
 
 
-def test_messages_without_space_on_a_link_that_is_cut(pair):
+def test_the_limits_of_a_channel_hold_during_a_cut(pair):
     """The limits also hold during a cut: messages that wait for the connection count too."""
     pair.relay.reconnected(CONTROL, pair.now)
     for _ in range(LIMITS[CONTROL].messages):
@@ -169,7 +169,7 @@ def test_messages_that_are_held_count_as_long_as_they_are_held(pair):
     assert pair.relay.send(KIND, [body])
 
 
-def test_what_was_lost_at_a_cut_arrives_directly_after_the_greeting(pair):
+def test_messages_lost_at_a_cut_arrive_directly_after_the_greeting(pair):
     pair.gateway.send(KIND, [b"completion"])
     assert len(pair.gateway.outgoing(CONTROL, pair.now)) == 1  # this message is lost
     transmit(pair, 1)  # lost, too

@@ -11,7 +11,7 @@ LINE = "a" * 99 + "\n"
 WAIT_S = 30.0
 
 
-def test_a_pipe_that_is_not_read_drops_lines_and_says_how_many() -> None:
+def test_a_pipe_that_is_not_read_drops_lines_and_reports_how_many() -> None:
     read_end, write_end = os.pipe()
     writer = OutputWriter(write_end, "L4/host0", most_bytes=1 << 20)
     count = 30_000  # lines of 100 bytes: more than the pipe and the writer hold

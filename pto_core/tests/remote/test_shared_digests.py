@@ -99,7 +99,7 @@ class Hosts:
                 return stale
 
 
-def test_a_relay_uses_what_another_one_hashes_meanwhile(table: bytearray) -> None:
+def test_a_relay_uses_digests_that_another_one_computes_meanwhile(table: bytearray) -> None:
     hosts = Hosts(table)
     first, second = hosts.homes
     # the first step compares one piece, in the second half of the input

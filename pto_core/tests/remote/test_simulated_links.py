@@ -95,7 +95,7 @@ def test_long_cuts_end_both_sides_and_nothing_is_delivered_afterwards(seeds):
 
 # Invariant: The gateway's processes have ended before the relay reports the end of the session,
 # with any delay of messages and any drift of clocks up to the bound.
-def test_the_gateway_ends_before_the_relay_says_so(seeds):
+def test_the_gateway_ends_before_the_relay_reports_it(seeds):
     for seed in seeds:
         print("seed", seed)
         chances = chances_of(seed, LONG_CUT, drift=0.01)

@@ -103,7 +103,7 @@ def test_a_plain_value_arrives_with_its_type(value: object) -> None:
     assert is_same(sent(value), value)
 
 
-def test_a_number_that_is_not_a_number_arrives() -> None:
+def test_a_nan_arrives() -> None:
     assert math.isnan(sent(math.nan))
 
 
@@ -298,7 +298,7 @@ def test_causes_arrive_in_order() -> None:
     ]
 
 
-def test_a_circle_of_causes_arrives_cut() -> None:
+def test_a_cycle_of_causes_arrives_cut() -> None:
     error = ValueError("x")
     error.__cause__ = error
     assert type(arrived(error)) is ValueError
@@ -330,7 +330,7 @@ def test_a_field_that_is_not_plain_arrives_as_text_and_a_long_one_is_cut() -> No
     assert again.expected == [0] * ITEMS_MAX
 
 
-def test_texts_that_are_no_unicode_arrive_escaped() -> None:
+def test_texts_that_are_not_unicode_arrive_escaped() -> None:
     again = arrived(UsageError("file \udcff", value="\udcff"))
     assert isinstance(again, UsageError)
     assert (again.message, again.value) == ("file \\udcff", "\\udcff")

@@ -139,7 +139,7 @@ class End:
         return bool(self._is_readable)
 
     def _note_commands(self) -> None:
-        """Record that there may be free space, before another call consumes the report."""
+        """Record a report of free space before another call to the socket consumes it."""
         if self._was_refused and not self._has_space:
             self._has_space = bool(self._commands.poll(0))
 
@@ -333,7 +333,7 @@ class ZmqLink(End):
             self._handle(zmq.Event(message["event"]))
 
     def is_ready(self) -> bool:
-        """Dial again if the delay is over, and return whether the caller may continue."""
+        """Dial again if the delay is over; then answer as the base class does."""
         if self.redial_s < math.inf and time.monotonic() >= self.redial_s:
             self._dial()
         return super().is_ready()

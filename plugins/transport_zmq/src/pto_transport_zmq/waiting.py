@@ -11,7 +11,7 @@ from pto_transport_zmq.ends import End, poller
 
 
 def wait(ends: Sequence[End], timeout_s: float | None, descriptors: Collection[int]) -> Ready:
-    """Return the ends that may continue and the readable descriptors."""
+    """Return the ends with a message, free space or news, and the readable descriptors."""
     until = math.inf if timeout_s is None else time.monotonic() + timeout_s
     numbers = [*descriptors]
     for end in ends:

@@ -48,7 +48,7 @@ class RemoteWorkerSpec:
 def checked_workers(
     target: object, workers: Iterable[int] | None, remote: Iterable[int]
 ) -> tuple[int, ...] | None:
-    """Return the workers for a registration; raise UsageError.
+    """Check the argument ``workers`` of a registration and return it; raise UsageError.
 
     ``remote``: the child ids of the Workers on other hosts.
     """

@@ -1,6 +1,6 @@
 """The changed bytes of a piece of memory, as a message.
 
-A task may write a part of an output, and another host may write the bytes between. So a message has
+A task may write a part of an output, and another host may write the other bytes. So a message has
 exactly the bytes that differ from the content before the task, even where a longer range would take
 fewer bytes:
 

@@ -66,7 +66,7 @@ Permit = Callable[[Request], Request]
 
 @dataclass
 class _Task:
-    """A frame that waits for the Worker. ``is_begun``: the content before it was copied."""
+    """A frame that waits for the Worker. ``is_begun``: whether its memory was copied."""
 
     frame: TaskFrame
     accesses: list[Access]
@@ -142,7 +142,8 @@ class FrameGateway:
         self._batch: list[EndedFrame] = []
         self._batch_after = 0
         self._replies: deque[tuple[int, bytes]] = deque()
-        self._reported = (0, 0)  # the last reported start, and its time
+        # The last frame whose start was reported, and the time of the report.
+        self._reported = (0, 0)
 
     @property
     def is_busy(self) -> bool:

@@ -148,10 +148,10 @@ class HomeMemory:
         """Return the steps before a frame, which is in flight from now on.
 
         While :attr:`is_hashing`, it returns None: repeat the call with the same arguments; earlier
-        frames may end in between. Otherwise None means that a piece has to be sent that an earlier
-        frame in flight may write, or that the frames in flight would need more memory than the
-        quota: the frame waits until an earlier one has ended. Raises ProtocolError for memory that
-        is not shared.
+        frames may end in between. Otherwise None means that the frame must wait until an earlier
+        one has ended: either the earlier one may write a piece that has to be sent, or the frames
+        in flight would need more memory than the quota. Raises ProtocolError for memory that is not
+        shared.
         """
         admitting = self._admitting or self._first_step(accesses)
         self._admitting = None
