@@ -68,7 +68,7 @@ def test_tasks_use_buffers_whose_bytes_stay_on_their_host(agent: Agent) -> None:
         worker.remote_copy_to(buffer, np.arange(count, dtype=np.float32))
 
         def graph(orch: Any, args: Any, config: Any) -> None:
-            # without worker=: the buffers determine the host
+            # No worker= is needed, because the buffers determine the host.
             orch.submit_next_level(twice, remote_args(parts[0], parts[1]))
             orch.submit_next_level(total, remote_args(parts[0], parts[1], parts[2]), worker=there)
             orch.submit_next_level(twice, remote_args(parts[2], y), worker=there)

@@ -96,7 +96,9 @@ def test_two_hosts_and_the_program_write_neighbouring_bytes_of_one_piece(agent: 
 
 
 def test_two_hosts_write_halves_of_one_buffer(agent: Agent) -> None:
-    """First, each host writes its half. Then both tasks name the whole and write other bytes."""
+    """First, each host writes its half. Then both tasks name the whole buffer and write other
+    bytes.
+    """
     with Worker(level=4) as worker:
         step = worker.register(fill)
         hosts = [worker.add_worker(agent.worker(num_sub_workers=0)) for _ in range(2)]

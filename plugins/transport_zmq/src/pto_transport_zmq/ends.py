@@ -106,7 +106,7 @@ class End:
         return ready
 
     def require_open(self) -> None:
-        """Raise :class:`~pto_core.errors.LinkError` if the end is closed or of another process."""
+        """Raise ``LinkError`` if the end is closed or belongs to another process."""
         if not (self._is_closed or sockets.has_inherited()):
             return
         if self._is_closed:

@@ -60,7 +60,7 @@ class RemoteBuffer:
         """The address of the buffer in all processes of that host."""
         self.nbytes = nbytes
         self.path = path
-        """The path of the child."""
+        """The path of the child, such as ``L4/host0``."""
         self._table = table
         self._is_lost = False  # set by the table of buffers
 
@@ -132,7 +132,7 @@ class RemoteTensorRef:
 
     def _refuse(self) -> NoReturn:
         raise UsageError(
-            f"a RemoteTensorRef is memory of {self.buffer.path}, which this process does not have; "
+            f"the tensor is in memory of {self.buffer.path}, which this process does not have; "
             "pass it to a task of that child in a RemoteTaskArgs, or copy it with "
             "Worker.remote_copy_from",
             name="tensor",
@@ -150,7 +150,8 @@ class RemoteTaskArgs(TaskArgs):
     def add_tensor(self, tensor: object, tag: TensorArgType = TensorArgType.INPUT) -> None:
         """Add an array as ``TaskArgs.add_tensor`` does, or a RemoteTensorRef.
 
-        Raises BufferLostError for a buffer whose child was lost, and UsageError.
+        Raises BufferLostError for a buffer whose child was lost, and UsageError for an invalid
+        argument.
         """
         super().add_tensor(tensor.tensor() if isinstance(tensor, RemoteTensorRef) else tensor, tag)
 

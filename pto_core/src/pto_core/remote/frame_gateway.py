@@ -389,7 +389,7 @@ class FrameGateway:
             self._replies.popleft()
 
     def _report_start(self, now: int) -> None:
-        """Report the newest frame that has started, for time limits, while it runs."""
+        """Report the newest frame while it runs: the parent needs its start for time limits."""
         if not self._flying:
             return
         started = self._port.started

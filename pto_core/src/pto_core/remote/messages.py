@@ -45,7 +45,7 @@ _OUTCOMES = frozenset(Outcome)
 
 
 class MessageKind(IntEnum):
-    """The kinds of messages above the channels."""
+    """The kinds of messages that the layers above the channels exchange."""
 
     OPEN = FIRST_FREE_KIND  # to the gateway: the blueprint of the Worker
     TASKS = 17  # frames of tasks

@@ -103,7 +103,7 @@ def top_levels(sources: Iterable[str]) -> list[str]:
 
 
 def modules_folder() -> str:
-    """Return the path of a folder for the modules of one session; it does not exist.
+    """Return the path of a folder for the modules of one session; it does not exist yet.
 
     Its name is random: agents in other namespaces may use the same folder for temporary files, and
     the same process ids.

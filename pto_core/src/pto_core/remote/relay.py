@@ -109,7 +109,7 @@ class RelayBody:
 
 
 def flush_and_exit(code: int) -> NoReturn:
-    """Exit at once, so that the parent sees the exit before the closed connection."""
+    """Flush the output and exit, so that the parent sees the exit before the closed connection."""
     flush_output()
     os._exit(code)
 

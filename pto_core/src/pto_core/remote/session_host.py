@@ -80,7 +80,7 @@ class SessionHost:
         for pid in list(self._gateways):
             if os.waitpid(pid, os.WNOHANG)[0]:
                 _, folder = self._gateways.pop(pid)
-                remove_modules(folder)  # the gateway was perhaps killed
+                remove_modules(folder)  # a killed gateway has not removed its folder
 
 
 def serve_plan(plan_file: int, agent: int, tries: int) -> NoReturn:

@@ -141,7 +141,7 @@ def version_of(message: Sequence[Part]) -> int | None:
 
 
 def pack_text(text: str) -> bytes:
-    """Return a text for the user as a body; a long text is cut."""
+    """Return the body for a text that users read; a long text is cut."""
     return text.encode("utf-8", "replace")[:MAX_TEXT_BYTES]
 
 
