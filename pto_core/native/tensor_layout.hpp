@@ -1,8 +1,8 @@
 // Views of a buffer in the form of pto_tensor_data: a box of the buffer, and the order of its
 // dimensions.
 //
-// If an integer index removes a dimension, the data keeps the dimension with extent 1, so that the
-// region is still a box of the buffer's shape. A bit in `dropped` hides the dimension from Python.
+// If an integer index removes a dimension, the layout keeps it with extent 1, so that the box has
+// as many dimensions as the buffer. A bit in `dropped` hides the dimension from Python.
 #pragma once
 
 #include <cstdint>

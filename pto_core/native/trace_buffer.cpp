@@ -73,7 +73,7 @@ void TraceBuffer::map() {
     fields["value"] = mapped_bytes_;
     raise_error("CapacityError",
                 "cannot map " + std::to_string(mapped_bytes_) +
-                    " bytes for the trace of a run; use a smaller --set trace_ring_records",
+                    " bytes for the trace of a run; lower the setting trace_ring_records",
                 fields);
   }
   madvise(mapping_, mapped_bytes_, MADV_NOHUGEPAGE);

@@ -180,7 +180,7 @@ def stranger(tmp_path: Path) -> Stranger:
 
 @pytest.fixture(scope="session")
 def make_stranger() -> type[Stranger]:
-    """Return the class of such folders, for fixtures with a larger scope."""
+    """Return the class of a folder for plugins, for fixtures that serve more than one test."""
     return Stranger
 
 

@@ -84,7 +84,7 @@ def build_once(source: Path, settings: tuple[str, ...], target: str) -> Path:
 
 
 def build_plain() -> None:
-    """Build each folder as for users. Later calls compile only what changed."""
+    """Build each folder with the settings of a user's build; later calls compile only changes."""
     for source in PLAIN_BUILDS:
         build_once(source, (), "all")
 

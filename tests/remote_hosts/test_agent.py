@@ -128,7 +128,7 @@ def test_code_of_another_python_version_is_refused_after_the_start(
 def test_modules_that_cannot_be_written_are_refused(agent: Agent) -> None:
     error = refusal(agent, blueprint=EMPTY, modules={"a": b"", "a/b.py": b""})
     assert isinstance(error, ProtocolError)
-    assert "'a' is a file and a folder" in str(error)
+    assert "'a' is both a file and a folder" in str(error)
     agent.await_no_session()
 
 

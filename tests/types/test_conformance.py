@@ -1,7 +1,7 @@
 """The parts of the design conform to their interfaces, and the check rejects other objects.
 
-The ends of connections and plugins of third parties are checked elsewhere: with the transport in
-the docstring of its interface, and with the skeletons of ``pto new plugin``.
+Other tests check two kinds of objects. The example in the docstring of the transport interface has
+the ends of connections. The skeletons of ``pto new plugin`` are plugins of third parties.
 """
 
 from __future__ import annotations

@@ -386,7 +386,7 @@ def refusals(worker: Any, handle: Any, row: Any) -> dict[str, Any]:
     }
 
 
-# Invariant: A capture runs no task. It refuses a call that it cannot record, at the call.
+# Invariant: A capture runs no task. A call that it cannot record raises an error at once.
 def test_calls_that_cannot_be_captured_are_refused(make: Any) -> None:
     worker = make(num_sub_workers=1)
     handle = worker.register(touch)

@@ -129,7 +129,7 @@ def test_memory_that_encloses_an_argument_is_not_captured(make: Any) -> None:
 
 @pytest.fixture
 def replaying(make: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Provide a Worker in the middle of a replay's submits, the orchestrator, and a handle."""
+    """Provide a Worker after half of the submits of a replay, its orchestrator, and a handle."""
     worker = make(num_sub_workers=1, heap_ring_size=1 << 14)
     gate, handle = worker.register(signal_and_wait), worker.register(touch)
     flags = worker.shared_array((2,), "int64")

@@ -11,7 +11,7 @@
 
 namespace pto::core {
 
-// The host as a platform that has nothing but memory.
+// A platform for the region index on the host; it provides memory and nothing else.
 class HostMemory {
  public:
   HostMemory() : platform_{}, memory_(&platform_) {

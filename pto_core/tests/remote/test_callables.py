@@ -380,9 +380,9 @@ def test_a_name_that_leaves_the_folder_is_refused(tmp_path: Path, name: str) -> 
     [
         (SourcePart("k.cpp", {"k.h": 0}), "'k.cpp' from another host has no content"),
         (SourcePart("k.cpp", {"k.cpp": 1}), "has 1 files, but names file 1"),
-        (SourcePart("a", {"a": 0, "a/b": 0}), "'a' is a file and a folder"),
-        (SourcePart("a", {"a": 0}, ["a"]), "'a' is a file and a folder"),
-        (SourcePart("a", {"a": 0}, ["a/b"]), "'a' is a file and a folder"),
+        (SourcePart("a", {"a": 0, "a/b": 0}), "'a' is both a file and a folder"),
+        (SourcePart("a", {"a": 0}, ["a"]), "'a' is both a file and a folder"),
+        (SourcePart("a", {"a": 0}, ["a/b"]), "'a' is both a file and a folder"),
         (SourcePart("a", {"a": 0}, [], ["-I/etc"]), "outside"),
         (SourcePart("a", {"a": 0}, [], ["-I.//etc"]), "outside"),
         (SourcePart("a", {"a": 0}, [], ["-I./.."]), "outside"),

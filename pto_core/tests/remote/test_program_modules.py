@@ -97,7 +97,7 @@ def test_sources_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
     for name in ("../evil.py", "/evil.py", "a/../../evil.py"):
         with pytest.raises(ProtocolError, match="is not a relative path below a folder"):
             write_modules(folder, {name: b""})
-    with pytest.raises(ProtocolError, match="'a' is a file and a folder"):
+    with pytest.raises(ProtocolError, match="'a' is both a file and a folder"):
         write_modules(folder, {"a": b"", "a/b.py": b""})
     half = bytes(SOURCES_BYTES_MAX // 2)
     with pytest.raises(ProtocolError, match=f"have {SOURCES_BYTES_MAX + 1} bytes; the limit is"):

@@ -89,7 +89,8 @@ struct Child {
 };
 
 int opened = 0;
-// frames that were submitted and not received, if both ends are in one process
+// number of frames that were submitted and not yet received; counted only if both ends are in one
+// process
 uint32_t on_their_way = 0;
 Parent* newest = nullptr;
 

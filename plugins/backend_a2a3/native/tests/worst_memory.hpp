@@ -86,7 +86,7 @@ struct Access {
     const std::lock_guard lock(machine->mutex);
     Machine::write(Derived::side(), reinterpret_cast<uint64_t>(to), &value, sizeof value);
   }
-  // One of the two ranges is private; it is in no line of the shared blocks.
+  // One of the two ranges is private: it has no cache line of the shared blocks.
   static void copy(void* to, const void* from, size_t bytes) {
     const std::lock_guard lock(machine->mutex);
     if (Derived::is_shared(to)) {

@@ -103,7 +103,8 @@ void State::poison(Device& device, Code code) {
 }
 
 void State::reset() {
-  // Streams join their threads, which need the mutex, so they are deleted without it.
+  // These are destroyed after the mutex is released: a stream joins its thread, which needs the
+  // mutex.
   std::map<Handle, std::shared_ptr<Object>> old_objects;
   std::map<uint32_t, std::unique_ptr<Device>> old_devices;
   {

@@ -160,8 +160,8 @@ void Pool::share(Worker& worker) noexcept {
   if (worker.long_kernels) wake_one();
 }
 
-// Takes one shared core. Its kernel is assumed to be long, unless it is a callback: workers share
-// only batches that took long.
+// Takes one shared core. Workers share only batches whose kernels ran long, so this kernel is
+// assumed to run long too, unless it is a callback.
 bool Pool::claim(Worker& worker) noexcept {
   for (uint32_t i = 0; i < 2; ++i) {
     uint64_t word = shared_[i].load(std::memory_order_relaxed);

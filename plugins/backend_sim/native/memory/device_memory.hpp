@@ -40,7 +40,7 @@ class DeviceMemory {
   pto_status copy_in(uint64_t address, const void* host, size_t bytes, pto_error* error);
   pto_status copy_out(void* host, uint64_t address, size_t bytes, pto_error* error);
 
-  // Resets the counters of copies and the peak.
+  // Resets the peak of the memory in use, and the counters of copies.
   void begin_run() noexcept;
   // Frees the buffers that the run allocated.
   void end_run();

@@ -1,5 +1,5 @@
-// Random graphs that compute: every order that respects the edges must give the result of
-// sequential execution.
+// Random graphs whose tasks compute values: every order of execution that respects the edges must
+// give the result of sequential execution.
 //
 // Invariant of this file: A task runs once, after all its predecessors, on a core of its type.
 #include <string>

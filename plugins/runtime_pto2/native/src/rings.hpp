@@ -83,8 +83,8 @@ struct Rings {
   // The number of announced submits. Stored with seq_cst after the log entry, because schedulers
   // that become idle read it.
   alignas(64) std::atomic<uint64_t> submitted{0};
-  // The number of submits in the log; it is at least `submitted`. Stored for each submit: only a
-  // scheduler that is about to become idle reads this cache line.
+  // The number of submits in the log; it is at least `submitted`. A store for each submit is cheap,
+  // because only a scheduler that is about to become idle reads this cache line.
   alignas(64) std::atomic<uint64_t> logged{0};
   // The number of submits that have been connected to their producers.
   alignas(64) std::atomic<uint64_t> wired{0};

@@ -183,7 +183,7 @@ void Captures::check_argument(const TaskArgs& args, uint32_t i, const ArgumentUs
   if (!is_heap && !Capture::is_captured(range.begin)) return;
   core::raise_usage(name_of(i) +
                     " of the arguments is in a heap ring, whose memory is free when a run begins; "
-                    "pass an array of Worker.shared_array");
+                    "pass an array made by Worker.shared_array");
 }
 
 void Captures::begin_replay(const CapturedObject& captured, TaskArgs* args, int64_t first,

@@ -167,10 +167,10 @@ void ChildMemory::check_holders(const TaskArgs& args, uint32_t index,
     core::raise_usage(
         text_of(args, index, member) + " is not in allocated memory of a " + noun() +
         " of this Worker; pass " +
-        (is_of_chips_ ? "an address from Worker.malloc that is not freed, and whose "
-                        "chip has not been lost since"
-                      : "a buffer of Worker.remote_malloc that is not freed, and whose child has "
-                        "not been lost since"));
+        (is_of_chips_ ? "an address from Worker.malloc that has not been freed, and whose chip "
+                        "has not been lost"
+                      : "a buffer of Worker.remote_malloc that has not been freed, and whose "
+                        "child has not been lost"));
   }
   if (pin == kNone || contains(found, pin)) return;
   core::raise_usage(text_of(args, index, member) + " is in the memory of " + names_of(found) +

@@ -12,8 +12,8 @@ namespace {
 // The Python thread state of a thread that has released the GIL.
 thread_local PyThreadState* saved = nullptr;
 // Whether the driver's own thread has a Python thread state: from its first take() until it ends.
-// The thread keeps this state when it releases the GIL, because a host call, whose Python frames
-// use the state, may wait and release the GIL.
+// The thread keeps this state while it waits without the GIL, because the Python frames of a host
+// call still need it.
 thread_local bool is_entered = false;
 thread_local PyGILState_STATE entered;
 

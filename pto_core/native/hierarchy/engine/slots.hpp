@@ -66,7 +66,7 @@ struct alignas(64) Slot {
   uint32_t poisoning;       // number of unfinished producers whose failure poisons it
   uint32_t consumers;       // first edge to its consumers, oldest consumer first
   uint32_t last_consumer;   // newest edge of that list
-  uint32_t holds;           // first edge of its list of holds
+  uint32_t holds;           // index of the first edge in its list of holds
   uint32_t entries;         // first of its entries in the region map
   uint32_t consumer_count;  // number of references that consumers hold
   uint32_t owner_count;     // number of references that owners hold

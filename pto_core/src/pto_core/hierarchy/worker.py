@@ -133,8 +133,9 @@ class Worker(MemoryCalls):
     def add_remote_worker(self, spec: RemoteWorkerSpec) -> int:
         """Add a Worker of level 3 on another host as a child; return its child id.
 
-        It is the published form of ``add_worker(Worker(level=3, host=...))``, which takes more
-        settings and callables for the chips and SUB children of that Worker. Raises UsageError.
+        Published programs use this call. ``add_worker(Worker(level=3, host=...))`` does the same
+        and accepts more: other settings, and callables for the chips and SUB children of that
+        Worker. Raises UsageError.
         """
         if not isinstance(spec, RemoteWorkerSpec):
             raise UsageError(f"{spec!r} is not a RemoteWorkerSpec", name="spec", value=spec)

@@ -226,7 +226,7 @@ def check_names(files: Collection[str], folders: Collection[str] = ()) -> None:
     clashing = (inner | set(folders)) & set(files)
     if clashing:
         raise ProtocolError(
-            f"{min(clashing)!r} is a file and a folder in a source from another host"
+            f"{min(clashing)!r} is both a file and a folder in source code from another host"
         )
 
 

@@ -88,10 +88,10 @@ class PlainTasks(NamedTuple):
 
 
 class EndedFrame(NamedTuple):
-    """The end of a frame; ``failure``: the packed failure if the outcome is FAILED.
+    """One or more consecutive frames have ended; ``number`` is the last of them.
 
-    ``frames``: the number of consecutive frames that the record ends, of which ``number`` is the
-    last. Those before the last one have succeeded without results.
+    ``frames``: how many frames ended. All frames before the last one succeeded without results.
+    ``failure``: the packed failure if the outcome is FAILED.
     """
 
     number: int

@@ -64,9 +64,9 @@ class Limits(NamedTuple):
     body_bytes: int
     """The longest body of a message."""
     messages: int
-    """The largest number of messages that are sent and not acknowledged, and of free credits."""
+    """The largest number of messages that wait for their acknowledgement, and of free credits."""
     bytes: int
-    """The largest number of bytes in the bodies of the messages that are not acknowledged."""
+    """The largest sum of the bytes of the messages that wait for their acknowledgement."""
 
 
 class ChannelNumber(IntEnum):

@@ -140,9 +140,10 @@ def from_native(
 
 
 def joined(traces: Sequence[Trace]) -> Trace:
-    """Return one trace of several runs on one clock. Traces in steps follow each other.
+    """Return one trace of several runs on one clock.
 
-    All runs execute the same program, so the details of the first one describe every run.
+    If the clock counts steps, each trace begins where the one before it ends. All runs execute the
+    same program, so the details of the first one describe every run.
     """
     kernels = tuple(dict.fromkeys(name for trace in traces for name in trace.kernels))
     epoch_ns = min(trace.epoch_ns for trace in traces)

@@ -237,7 +237,7 @@ def check_addresses(subject: LinkSubject) -> None:
         listener.close()
         for call in (plugin.listen, plugin.dial):
             text = _expect(UsageError, partial(call, subject.open_address), "no keys")
-            expect("insecure" in text, f"the error {text!r} does not name the option insecure")
+            expect("insecure" in text, f"the error {text!r} does not name the option insecure=True")
         plugin.listen(subject.open_address, insecure=True).close()
         plugin.dial(subject.open_address.replace(":0", ":9"), insecure=True).close()
 
