@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         Scalar,
         kernel,
     )
+    from pto_core.user_ranges import range as range
 
 __version__ = "0.1.0"
 
@@ -136,7 +137,7 @@ _HIERARCHY_NAMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in __all__ and name != "range":  # `import *` must not hide the built-in range
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"pto_core.{_room(name)}"), name)
     globals()[name] = value
@@ -148,6 +149,8 @@ def _room(name: str) -> str:
         return "cases"
     if name in _HIERARCHY_NAMES:
         return "hierarchy.api"
+    if name == "range":
+        return "user_ranges"
     return "device" if name in _DEVICE_NAMES else "kernels"
 
 

@@ -183,7 +183,7 @@ class Device:
         limits = (timeout_s, self._task_timeout_s)
         try:
             *fields, log = self._native.run(
-                program, args, packed, *limits, chosen, self.tracing.settings(), traces
+                program, args, packed, *limits, chosen, self.tracing.begin(), traces
             )
         except BaseException as error:
             trace = self.tracing.failed(traces, error)

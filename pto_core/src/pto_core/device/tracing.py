@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pto_core.config import Config
 from pto_core.device.report import RunReport
 from pto_core.errors import UsageError
+from pto_core.user_ranges import RangeRecorder
 
 if TYPE_CHECKING:
     from pto_core.trace import Trace
@@ -30,6 +31,7 @@ class Tracing:
         if config["flight_recorder"] is not None:
             given = Path(config["flight_recorder"])
             self.flight_recorder = given.with_name(f"{given.name}.device{config['device']}")
+        self._ranges = RangeRecorder(own_thread=True)
         self._names = (config["backend"], config["runtime"])
         self._limits = (
             1 << (config["trace_ring_records"] - 1).bit_length(),
@@ -38,8 +40,12 @@ class Tracing:
             round((config["trace_for_s"] or 0) * 1e9),
         )
 
-    def settings(self) -> tuple[int, int, int, int, str | None]:
-        """Return the settings of the next run, for the native device. Raises UsageError."""
+    def begin(self) -> tuple[int, int, int, int, str | None]:
+        """Collect the ranges of a run; return its settings for the native device.
+
+        Either :meth:`succeeded` or :meth:`failed` ends the run. Raises UsageError.
+        """
+        self._ranges.begin()
         if self.flight_recorder is None:
             return (*self._limits, None)
         folder = self.flight_recorder.parent
@@ -77,11 +83,13 @@ class Tracing:
 
     def _keep(self, traces: list[Any], report: RunReport | None) -> None:
         self.last = None
+        ranges = self._ranges.end("")
         for native in traces:
             from pto_core.trace.trace import from_native
 
-            results = (None, None) if report is None else (report.statistics, report.accesses)
-            self.last = from_native(native, *self._names, *results)
+            statistics = None if report is None else report.statistics
+            log = None if report is None else report.accesses
+            self.last = from_native(native, *self._names, statistics, log, ranges)
 
 
 def flight_file(prefix: Path) -> Path:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pto_core.graphs.log import AccessLog
 from pto_core.trace.details import Details
-from pto_core.trace.ranges import ranges_of
+from pto_core.trace.ranges import ranges_of, with_user_ranges
 from pto_core.trace.records import (
     FIRST_WORKER,
     HOST,
@@ -27,6 +27,7 @@ from pto_core.trace.records import (
     track_name,
 )
 from pto_core.trace.summary import summary_text
+from pto_core.user_ranges import Range
 
 _CORE_MASK = np.uint64(0xFFFFFFFF)
 
@@ -115,12 +116,18 @@ def from_native(
     runtime: str,
     statistics: Mapping[str, int] | None,
     log: AccessLog | None = None,
+    ranges: Sequence[Range] = (),
 ) -> Trace:
-    """Convert the result of the native ``Device.take_trace``."""
+    """Convert the result of the native ``Device.take_trace``.
+
+    ``ranges``: those of a Python orchestration. A trace in steps does not contain them.
+    """
     (data, lost, clock, first, last), names, blocks = native
     raw = np.frombuffer(data, NATIVE)
     ids = sorted(names)
-    records, epoch_ns = _converted(raw, clock, first, last)
+    records, epoch_ns = converted(raw, clock, first, last)
+    if clock != STEPS:
+        records, epoch_ns = with_user_ranges(records, epoch_ns, ranges)
     order = np.lexsort((records["number"], records["track"], records["end"]))
     workers = raw["track"][(raw["track"] >= FIRST_WORKER) & (raw["track"] < HOST)]
     return Trace(
@@ -184,7 +191,7 @@ def _shifted(array: NDArray[Any], times: Sequence[str], shift: int, run: int) ->
     return moved
 
 
-def _converted(
+def converted(
     raw: NDArray[Any], clock: int, first: tuple[int, int], last: tuple[int, int]
 ) -> tuple[NDArray[Any], int]:
     """Return the records with times from the first one, and the time of the first one."""

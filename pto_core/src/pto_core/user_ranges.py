@@ -1,0 +1,112 @@
+"""User ranges: ``with pto_core.range("prefill"):`` marks a part of a program in traces."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+from typing import NamedTuple
+
+_RANGES_MAX = 1_000_000
+
+
+class Range(NamedTuple):
+    """A range that ended while its process was traced.
+
+    ``path``: the Worker or child whose process executed it. ``start`` and ``end`` are nanoseconds
+    since the ``epoch_ns`` of the trace. ``depth``: the number of ranges around it on its thread.
+    """
+
+    name: str
+    path: str
+    thread: str
+    depth: int
+    start: int
+    end: int
+
+
+class RangeRecorder:
+    """Collects the ranges of this process that begin and end between two calls.
+
+    ``own_thread``: only those of the thread that called :meth:`begin`.
+    """
+
+    def __init__(self, *, own_thread: bool = False) -> None:
+        self._own_thread = own_thread
+        self._thread = 0
+        self._since = 0
+        self._found: list[tuple[str, str, int, int, int]] = []
+        self.lost = 0
+
+    def begin(self) -> None:
+        """Collect the ranges that begin from now on."""
+        global _recorders
+        self._thread = threading.get_ident()
+        self._since = time.monotonic_ns()
+        self.lost = 0
+        _recorders = (*_recorders, self)
+
+    def end(self, path: str) -> tuple[Range, ...]:
+        """Stop; return the ranges, with times of CLOCK_MONOTONIC. A second call returns none."""
+        global _recorders
+        _recorders = tuple(one for one in _recorders if one is not self)
+        found, self._found = self._found, []
+        return tuple(Range(one[0], path, *one[1:]) for one in found)
+
+    def add(self, name: str, thread: str, depth: int, start: int, end: int) -> None:
+        """Add a range of the current thread; if there are too many, count it as lost."""
+        is_other = self._own_thread and threading.get_ident() != self._thread
+        if is_other or start < self._since:
+            return
+        if len(self._found) < _RANGES_MAX:
+            self._found.append((name, thread, depth, start, end))
+        else:
+            self.lost += 1
+
+
+_recorders: tuple[RangeRecorder, ...] = ()
+_depth = threading.local()
+
+
+def forget_inherited_recorders() -> None:
+    """Record no ranges for the traces of the process that forked this one."""
+    global _recorders
+    _recorders = ()
+
+
+class range:  # noqa: N801 - the public name is pto_core.range
+    """Mark a part of the program in the traces that are being recorded.
+
+    Ranges may be nested, and every thread and every child may use them. Outside of a trace, a
+    range only tests one variable::
+
+        with pto_core.range("prefill"):
+            ...
+
+    """
+
+    __slots__ = ("_name", "_start")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._start = 0
+
+    def __enter__(self) -> None:
+        if _recorders:
+            _depth.value = getattr(_depth, "value", 0) + 1
+            self._start = time.monotonic_ns()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._start:
+            return
+        end = time.monotonic_ns()
+        _depth.value -= 1
+        thread = threading.current_thread().name
+        for recorder in _recorders:
+            recorder.add(self._name, thread, _depth.value, self._start, end)
+        self._start = 0
