@@ -71,8 +71,9 @@ void set_memory(WorkerSettings& settings, const Children& children, const Mappin
 }
 
 void make(WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
-          uint64_t progress, const WorkerSettings& settings, const nb::object& engine,
-          const nb::object& policy, uint64_t snapshot_limit, double patience_s) {
+          uint64_t progress, const std::tuple<uint64_t, uint64_t, uint64_t>& trace,
+          const WorkerSettings& settings, const nb::object& engine, const nb::object& policy,
+          uint64_t snapshot_limit, double patience_s) {
   DriverConfiguration configuration;
   for (const auto& [kind, window, receives_use, _] : children) {
     if (window < 1 || window > kLargestWindow)
@@ -84,6 +85,7 @@ void make(WorkerDriver* self, nb::object hooks, const Children& children, const 
   for (size_t i = 0; i < kRings; ++i)
     configuration.engine.rings[i] = {rings[i].first, rings[i].second};
   configuration.progress = pointer<void>(progress);
+  configuration.trace = {pointer<void>(std::get<0>(trace)), std::get<1>(trace), std::get<2>(trace)};
   configuration.snapshot_limit_bytes = snapshot_limit;
   configuration.patience_ns = static_cast<uint64_t>(patience_s * 1e9);
   or_error([&] {
@@ -365,27 +367,30 @@ void bind_driver(nb::module_& module) {
       .def(
           "__init__",
           [](WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
-             uint64_t progress, std::shared_ptr<LiveCallables> callables,
-             CallableSpace next_level_space, const Mappings& attached, nb::object engine,
-             nb::object policy, uint64_t snapshot_limit, uint32_t task_timeout_ms,
-             double patience_s) {
+             uint64_t progress, const std::tuple<uint64_t, uint64_t, uint64_t>& trace,
+             std::shared_ptr<LiveCallables> callables, CallableSpace next_level_space,
+             const Mappings& attached, nb::object engine, nb::object policy,
+             uint64_t snapshot_limit, uint32_t task_timeout_ms, double patience_s) {
             WorkerSettings settings;
             settings.callables = std::move(callables);
             set_memory(settings, children, attached);
             settings.next_level_space = next_level_space;
             settings.task_timeout_ms = task_timeout_ms;
-            make(self, std::move(hooks), children, rings, progress, settings, engine, policy,
+            make(self, std::move(hooks), children, rings, progress, trace, settings, engine, policy,
                  snapshot_limit, patience_s);
           },
           nb::arg("hooks"), nb::kw_only(), nb::arg("children"), nb::arg("rings"),
-          nb::arg("progress"), nb::arg("callables"), nb::arg("next_level_space"),
+          nb::arg("progress"), nb::arg("trace"), nb::arg("callables"), nb::arg("next_level_space"),
           nb::arg("attached"), nb::arg("engine"), nb::arg("policy").none() = nb::none(),
           nb::arg("snapshot_limit") = uint64_t{1} << 30, nb::arg("task_timeout_ms") = 0,
           nb::arg("patience_s") = 2.0,
           "`hooks` has poll(), end_child(child, cause), child_broken(child, words) and "
           "grant(ring, nbytes) -> int, and must not keep the Driver alive. `children`: (kind, "
           "window, receives_use, is_spawned) of each child. `rings`: (address, size) of the four "
-          "heap rings. `callables`: the live registrations, to check handles. `engine`: a "
+          "heap rings. `trace`: the address of the trace rings of the children, the distance "
+          "between "
+          "two of them, and the number of records of each, a power of two. `callables`: the live "
+          "registrations, to check handles. `engine`: a "
           "function that accepts the policy and returns an EngineCore or a Scheduler; None selects "
           "the default. `attached`: (address, size) of the mappings that spawned children attach; "
           "forked children inherit the memory that is shared now.")
@@ -399,6 +404,7 @@ void bind_driver(nb::module_& module) {
   bind_watches(bound);
   bind_child_memory(bound);
   bind_capture(module, bound);
+  bind_trace(module, bound);
 }
 
 }  // namespace pto::hierarchy

@@ -15,6 +15,8 @@ class WorkerDriver;
 void bind_child(nb::module_& module);
 // The methods of Driver with which graphs are captured and replayed.
 void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver);
+// The methods of Driver that trace runs.
+void bind_trace(nb::module_& module, nb::class_<WorkerDriver>& driver);
 void bind_driver(nb::module_& module);
 void bind_orchestrator(nb::module_& module);
 void bind_endpoint(nb::module_& module);

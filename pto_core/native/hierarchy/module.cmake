@@ -35,6 +35,7 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/bind_orchestrator.cpp
   native/hierarchy/bind_processes.cpp
   native/hierarchy/bind_remote.cpp
+  native/hierarchy/bind_trace.cpp
   native/hierarchy/processes/child_signals.cpp
   native/hierarchy/driver/background.cpp
   native/hierarchy/driver/capture.cpp
@@ -68,6 +69,7 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/processes/parent_watch.cpp
   native/hierarchy/processes/shared_mapping.cpp
   native/hierarchy/processes/thread_pools.cpp
+  native/hierarchy/trace/tracer.cpp
   native/hierarchy/remote/bell_watch.cpp
   native/hierarchy/remote/child_port.cpp
   native/hierarchy/remote/packed_tasks.cpp

@@ -24,6 +24,7 @@
 #include <cstdint>
 
 #include "pto/abi/endpoint.h"
+#include "pto/abi/trace.h"
 #include "pto/engine/bell.hpp"
 
 namespace pto::hierarchy {
@@ -54,6 +55,8 @@ struct alignas(64) ChildRecord {
   // Written by siblings and the parent.
   alignas(64) std::atomic<uint64_t> waiters;  // bit i is set: child i, or i + 64, ... must be rung
   std::atomic<uint32_t> wants_clock;
+  std::atomic<uint32_t> trace_groups;  // groups of events that the child records; usually 0
+  std::atomic<pto_trace_ring*> trace_ring;
 
   alignas(64) std::atomic<uint64_t> outcomes[kOutcomesKept / 64];  // bit 1: the frame succeeded
   std::atomic<uint64_t> skips[kLargestWindow];  // numbers of frames that must not be started

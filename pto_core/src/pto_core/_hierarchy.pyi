@@ -242,6 +242,7 @@ class Driver:
         children: Sequence[tuple[int, int, bool, bool]],
         rings: Sequence[tuple[int, int]],
         progress: int,
+        trace: tuple[int, int, int],
         callables: LiveCallables,
         next_level_space: CallableSpace,
         attached: Sequence[tuple[int, int]],
@@ -290,6 +291,20 @@ class Driver:
     def is_capturing(self) -> bool: ...
     def captured_log(self, captured: CapturedGraph) -> dict[str, Any]: ...
     def replay(self) -> None: ...
+    def trace_begin(self, level: int, most_records: int) -> None: ...
+    def trace_end(
+        self,
+    ) -> tuple[
+        bytes,
+        list[int],
+        int,
+        tuple[int, int],
+        tuple[int, int],
+        list[tuple[int, int]],
+        list[str],
+    ]: ...
+
+def trace_ring_bytes(records: int) -> int: ...
 
 class CapturedGraph:
     @property

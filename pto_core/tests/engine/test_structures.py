@@ -14,7 +14,7 @@ TESTS = tuple(sorted(path.stem for path in SOURCES.glob("*_test.cpp")))
 THREADED = (
     *("bell_test", "bell_watch_test", "progress_table_test", "child_end_test"),
     *("control_frames_test", "deadlock_test", "driver_test", "trace_ring_test"),
-    *("run_end_test", "drive_test"),
+    *("run_end_test", "drive_test", "tracer_test"),
 )
 AICPU_FLAGS = (
     *("-std=c++17", "-O2", "-fno-exceptions", "-fno-rtti"),

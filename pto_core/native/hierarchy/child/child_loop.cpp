@@ -59,6 +59,7 @@ ChildLoop::ChildLoop(const ProgressTable& progress, int32_t child, std::unique_p
       end_(std::move(end)),
       largest_answer_(largest_answer),
       answers_(*end_, progress_),
+      trace_(progress_, child),
       failure_type_(nb::module_::import_("pto_core.hierarchy.failures").attr("Failure")) {}
 
 ChildLoop::~ChildLoop() {
@@ -115,10 +116,13 @@ void ChildLoop::serve() {
 
 void ChildLoop::wait_for_frames() {
   answers_.flush_blocking();
+  const bool is_traced = (trace_.groups() & PTO_TRACE_WAITS) != 0;
+  const uint64_t begin = is_traced ? trace_clock() : 0;
   {
     const core::ReleasedGil released;
     end_->wait_for_frames();
   }
+  if (is_traced && trace_.groups() != 0) trace_.lasted(PTO_TRACE_PARK, begin, 0);
   run_signal_handlers();
 }
 
@@ -154,7 +158,13 @@ void ChildLoop::run_task(const pto_frame_view& view) {
     return;
   }
   progress_.start(child_);
-  if (call(view)) {
+  const bool is_traced = trace_.groups() != 0;
+  if (is_traced) trace_.start(frame.number, base_ + count);
+  const bool has_succeeded = call(view);
+  if (is_traced)
+    trace_.end(frame.number, base_ + count,
+               has_succeeded ? PTO_OUTCOME_SUCCEEDED : PTO_OUTCOME_FAILED);
+  if (has_succeeded) {
     release_view();
     progress_.complete(child_, true);
     answers_.succeeded(count);
@@ -187,6 +197,9 @@ Requirement ChildLoop::requirement_of(const pto_frame& frame, uint64_t count) {
     return progress_.requirement(child_, count, frame.required_child, frame.required_count);
   };
   Requirement found = judge();
+  if (found != Requirement::kPending) return found;
+  const bool is_traced = (trace_.groups() & PTO_TRACE_WAITS) != 0;
+  const uint64_t begin = is_traced ? trace_clock() : 0;
   while (found == Requirement::kPending) {
     {
       const core::ReleasedGil released;
@@ -199,6 +212,7 @@ Requirement ChildLoop::requirement_of(const pto_frame& frame, uint64_t count) {
     }
     run_signal_handlers();
   }
+  if (is_traced) trace_.lasted(kTraceRequire, begin, static_cast<uint64_t>(frame.required_child));
   return found;
 }
 

@@ -15,6 +15,7 @@
 #include "child/callable_table.hpp"
 #include "child/child_end.hpp"
 #include "progress_table.hpp"
+#include "trace/child_ring.hpp"
 
 namespace pto::hierarchy {
 
@@ -61,6 +62,7 @@ class ChildLoop {
   std::unique_ptr<ChildEnd> end_;
   const uint32_t largest_answer_;
   Answers answers_;
+  ChildTrace trace_;
   CallableTable table_;
   uint64_t base_ = 0;   // number of frames that the progress table counted before this connection
   uint64_t count_ = 0;  // number of task frames of this connection that have begun

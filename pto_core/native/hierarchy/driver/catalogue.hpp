@@ -24,6 +24,7 @@ class Catalogue {
     if (is_new) callables_.push_back({digest, name});
     return found->second;
   }
+  uint32_t callables() const { return static_cast<uint32_t>(callables_.size()); }
   const Digest& digest(uint32_t callable) const { return callables_[callable].digest; }
   const std::string& name(uint32_t callable) const { return callables_[callable].name; }
 

@@ -11,6 +11,7 @@ DriverCore::DriverCore(const DriverConfiguration& configuration, std::unique_ptr
       flags(flags),
       engine(std::move(engine)),
       progress(configuration.progress),
+      tracer(progress),
       regions(configuration.snapshot_limit_bytes) {
   for (const ChildConfiguration& child : configuration.engine.children)
     links.push_back(std::make_unique<ChildLink>(child));

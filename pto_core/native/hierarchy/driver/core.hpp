@@ -20,6 +20,7 @@
 #include "driver/watches.hpp"
 #include "engine/interface.hpp"
 #include "progress_table.hpp"
+#include "trace/tracer.hpp"
 
 namespace pto::hierarchy {
 
@@ -27,6 +28,7 @@ struct DriverConfiguration {
   Configuration engine;
   void* progress = nullptr;  // created by ProgressTable::create for the same number of children
   uint64_t snapshot_limit_bytes = uint64_t{1} << 30;
+  TraceMemory trace;
   uint64_t patience_ns = 2'000'000'000;  // grace period for running tasks when a run is interrupted
   bool is_engine_python = false;         // the engine or its policy is in Python
 };
@@ -53,6 +55,7 @@ struct DriverCore {
   SharedFlags& flags;
   const std::unique_ptr<Engine> engine;
   ProgressTable progress;
+  Tracer tracer;
   std::vector<std::unique_ptr<ChildLink>> links;
   Catalogue catalogue;
   RunBook book;

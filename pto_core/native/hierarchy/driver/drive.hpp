@@ -144,6 +144,24 @@ bool Drive::wait_until(Done done, uint64_t deadline_ns) {
   return true;
 }
 
+// Records a wait of the program from the construction of this object to end().
+class TracedWait {
+ public:
+  TracedWait(GuardedState& state, const SharedFlags& flags)
+      : state_(state), begin_(flags.traces_waits ? trace_clock() : 0) {}
+
+  void end(uint16_t event) const {
+    if (begin_ == 0) return;
+    const Role role(state_, Role::kAsks);
+    if (role->core.tracer.is_on())
+      role->core.tracer.lasted_until(trace_clock(), kOrchestratorTrack, event, begin_);
+  }
+
+ private:
+  GuardedState& state_;
+  const uint64_t begin_;
+};
+
 template <class Attempt>
 void Drive::attempt_or_wait(Attempt attempt) {
   {
@@ -151,7 +169,9 @@ void Drive::attempt_or_wait(Attempt attempt) {
     if (attempt(role)) return;
     role->exchange.poll_and_dispatch();
   }
+  const TracedWait wait(state_, flags_);
   wait_until(attempt, UINT64_MAX);
+  wait.end(PTO_TRACE_BACK_PRESSURE);
 }
 
 template <class Call>

@@ -42,6 +42,7 @@ std::shared_ptr<RunOutcomes> Driver::run_begin(Hazards hazards) {
     core.book.begin(core.links);
     outcomes = core.book.outcomes();
     role->submitter.begin_run();
+    if (core.tracer.is_on()) core.tracer.run_began(core.book.next_task());
     is_cancelled_ = false;
     flags_.is_running = true;
     role->exchange.process();
@@ -58,6 +59,7 @@ void Driver::run_end(bool is_interrupted) {
     core.check_open();
     outcomes = core.book.outcomes();
     if (is_cancelled_) role->submitter.end_scopes();
+    if (core.tracer.is_on()) core.tracer.run_built();
     core.engine->run_end(core.out);
     core.is_dirty = true;
     role->exchange.process();
@@ -119,8 +121,11 @@ void Driver::cancel(int64_t cause) {
 }
 
 bool Driver::wait_for_run(uint64_t timeout_ns) {
-  return drive_.wait_until([this](const Role&) { return !flags_.is_running; },
-                           saturating_add(engine::monotonic_ns(), timeout_ns));
+  const TracedWait wait(state_, flags_);
+  const bool is_over = drive_.wait_until([this](const Role&) { return !flags_.is_running; },
+                                         saturating_add(engine::monotonic_ns(), timeout_ns));
+  wait.end(PTO_TRACE_PARK);
+  return is_over;
 }
 
 // ---- submits ----
@@ -216,8 +221,11 @@ void Driver::scope_end() {
 bool Driver::wait(int64_t task, uint64_t timeout_ns) {
   const auto has_ended = [&](const Role& role) { return role->core.book.has_ended(task); };
   if (has_ended(Role(state_))) return true;
-  return drive_.wait_until(has_ended,
-                           saturating_add(timeout_ns ? engine::monotonic_ns() : 0, timeout_ns));
+  const TracedWait wait(state_, flags_);
+  const bool is_over = drive_.wait_until(
+      has_ended, saturating_add(timeout_ns ? engine::monotonic_ns() : 0, timeout_ns));
+  wait.end(PTO_TRACE_PARK);
+  return is_over;
 }
 
 bool Driver::watch(int64_t task) {

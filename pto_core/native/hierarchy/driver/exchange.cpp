@@ -11,23 +11,52 @@ namespace {
 
 constexpr int32_t kAnswersAPoll = 64;
 
+void trace_phase(Tracer& tracer, uint16_t event, uint64_t begin, uint64_t end) {
+  tracer.lasted_until(end, kSchedulerTrack, event, begin);
+}
+
+void trace_completions(DriverCore& core, int32_t child, uint64_t count) {
+  const ChildLink& link = core.link(child);
+  for (uint64_t each = link.completed() + 1; each <= count; ++each) {
+    const Frame& frame = link.frame(each);
+    core.tracer.add(kSchedulerTrack, PTO_TRACE_COMPLETE, static_cast<uint64_t>(frame.task),
+                    frame_word(child, frame.member, each));
+  }
+}
+
 }  // namespace
 
 bool Exchange::poll_and_dispatch(uint32_t waiters) {
   if (core_.flags.is_closed) return false;
-  bool has_moved = poll_children();
-  if (core_.is_dirty) {
-    core_.is_dirty = false;
-    core_.engine->dispatch(core_.out);
-    has_moved = has_moved || !core_.out.empty();
-    process();
-  }
-  flush_children();
+  const bool traces_phases = core_.tracer.records(PTO_TRACE_PHASES);
+  const uint64_t begin = traces_phases ? trace_clock() : 0;
+  const bool has_collected = poll_children();
+  if (has_collected && core_.tracer.is_on()) core_.tracer.drain();
+  const uint64_t collected = traces_phases ? trace_clock() : 0;
+  const bool has_filled = dispatch();
+  if (has_collected && traces_phases)
+    trace_phase(core_.tracer, PTO_TRACE_COLLECT, begin, collected);
+  if (has_filled && traces_phases)
+    trace_phase(core_.tracer, PTO_TRACE_FILL, collected, trace_clock());
+  const bool has_moved = has_collected || has_filled;
   const bool has_work = core_.book.records.live() > 0;
   if (core_.flags.has_work.load(std::memory_order_relaxed) != has_work)
     core_.flags.has_work = has_work;
   // While this thread polls a child, the child does not ring for its completions.
   if (has_moved && core_.flags.waiting.load() > waiters) engine::ring(core_.progress.parent_bell());
+  return has_moved;
+}
+
+// Let the engine dispatch tasks, and send the frames. Return whether there were any.
+bool Exchange::dispatch() {
+  bool has_moved = false;
+  if (core_.is_dirty) {
+    core_.is_dirty = false;
+    core_.engine->dispatch(core_.out);
+    has_moved = !core_.out.empty();
+    process();
+  }
+  flush_children();
   return has_moved;
 }
 
@@ -105,6 +134,7 @@ void Exchange::take_completion(int32_t child, const pto_answer& answer) {
 // child may be wrong too.
 void Exchange::report_completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause) {
   try {
+    if (core_.tracer.is_on()) trace_completions(core_, child, count);
     core_.engine->completion(child, count, outcome, cause, core_.out);
   } catch (const Refusal& refusal) {
     if (refusal.kind != Refusal::Kind::kProtocol) throw;
@@ -206,6 +236,9 @@ void Exchange::send(const Instruction& instruction) {
     link.control(core_.replies.next(), core_.catalogue.config_frame(link.configs_sent + 1));
   if (record.timeout_ms > 0)
     core_.progress.child(instruction.child).wants_clock.store(1, std::memory_order_relaxed);
+  if (core_.tracer.is_on())
+    core_.tracer.add(kSchedulerTrack, PTO_TRACE_DISPATCH, static_cast<uint64_t>(instruction.task),
+                     frame_word(instruction.child, instruction.member, instruction.count));
   link.send(instruction.count, {instruction.task, instruction.member, instruction.required_child,
                                 instruction.required_count});
 }
@@ -214,6 +247,9 @@ void Exchange::finish(const Instruction& instruction) {
   TaskRecord* record = core_.book.records.find(instruction.task);
   if (!record) return;
   core_.book.finish(instruction, *record);
+  if (core_.tracer.is_on())
+    core_.tracer.add(kSchedulerTrack, kTraceFinish, static_cast<uint64_t>(instruction.task),
+                     static_cast<uint64_t>(instruction.result));
   if (record->timeout_ms > 0 && --core_.flags.timeouts == 0) stop_clocks();
   if (!core_.regions.is_empty()) core_.regions.end(instruction.task);
   core_.book.records.end(instruction.task);
@@ -276,6 +312,7 @@ void Exchange::lose(int32_t child, int64_t cause, bool returns) {
   note_returning(link, returns);
   link.presence.loss_cause = cause;
   std::erase_if(core_.actions, [&](const Action& action) { return action.child == child; });
+  if (core_.tracer.is_on()) core_.tracer.drain();
   core_.progress.lose(child, link.sent());
   core_.engine->child_lost(child, cause, begun, returns, core_.out);
   core_.is_dirty = true;

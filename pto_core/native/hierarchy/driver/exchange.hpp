@@ -38,6 +38,7 @@ class Exchange : private FrameSource {
  private:
   pto_frame_view view_of(const Frame& frame, bool receives_use, pto_frame* head) const override;
   bool poll_children();
+  bool dispatch();
   bool read_progress(int32_t child);
   void take_answers(int32_t child, const pto_answer* answers, int32_t count);
   void take_completion(int32_t child, const pto_answer& answer);

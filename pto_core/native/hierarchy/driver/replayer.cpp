@@ -83,6 +83,7 @@ bool Replayer::try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool
     submission.known = &known;
   else
     submission.after = explicit_producers(producers);
+  const uint64_t begin = core_.tracer.is_on() ? trace_clock() : 0;
   const Submitted answer = core_.engine->submit(submission, core_.out);
   if (answer.task == kNone) {
     submitter_.throw_if_stuck();
@@ -90,6 +91,7 @@ bool Replayer::try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool
   }
   if (saved > 0) core_.regions.reserve(answer.task, std::move(ranges), saved);
   keep(graph, task, answer.task);
+  if (core_.tracer.is_on()) submitter_.trace_submit(begin, answer.task, task.callable);
   submitter_.note_submitted(answer.task);
   if (!core_.out.empty()) exchange_.process();
   if (submitter_.is_poll_due(task.kind, kTasksAPoll)) exchange_.poll_and_dispatch();

@@ -23,6 +23,7 @@ struct SharedFlags {
   // time of the last host call; any thread may write it
   std::atomic<uint64_t> last_host_call_ns{0};
   std::atomic<bool> is_host_call_due{false};
+  std::atomic<bool> traces_waits{false};
 };
 
 }  // namespace pto::hierarchy

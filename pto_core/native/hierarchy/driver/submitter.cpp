@@ -130,6 +130,7 @@ int64_t Submitter::try_submit(const Call& call, uint32_t submits_a_poll) {
   std::vector<SavedRange> ranges;
   const uint64_t saved = call.retries > 0 ? find_regions(call, &ranges) : 0;
   if (!core_.regions.fits(saved)) return kNone;
+  const uint64_t begin = core_.tracer.is_on() ? trace_clock() : 0;
   const Submitted answer = core_.engine->submit(submission_of(call, members_), core_.out);
   if (answer.task == kNone) {
     throw_if_stuck();
@@ -137,6 +138,7 @@ int64_t Submitter::try_submit(const Call& call, uint32_t submits_a_poll) {
   }
   keep(call, answer.task);
   if (saved > 0) core_.regions.reserve(answer.task, std::move(ranges), saved);
+  if (core_.tracer.is_on()) trace_submit(begin, answer.task, call.callable);
   note_submitted(answer.task);
   exchange_.process();
   if (++since_clock_ >= kSubmitsAClock) {
@@ -221,13 +223,25 @@ void Submitter::scope_begin() {
   core_.check_open();
   core_.engine->scope_begin();
   depth_ += 1;
+  trace_scope(PTO_TRACE_SCOPE_BEGIN);
 }
 
 void Submitter::scope_end() {
   core_.check_open();
   core_.engine->scope_end(core_.out);
+  trace_scope(PTO_TRACE_SCOPE_END);
   depth_ -= 1;
   exchange_.process();
+}
+
+void Submitter::trace_submit(uint64_t begin, int64_t task, uint32_t callable) {
+  core_.tracer.add_at(begin, kOrchestratorTrack, PTO_TRACE_SUBMIT, static_cast<uint64_t>(task),
+                      callable);
+}
+
+void Submitter::trace_scope(uint16_t event) {
+  if (core_.tracer.records(PTO_TRACE_PHASES))
+    core_.tracer.add(kOrchestratorTrack, event, depth_, std::min(depth_, kRings - 1));
 }
 
 void Submitter::end_scopes() {

@@ -49,6 +49,8 @@ class Submitter {
   void throw_if_stuck() const;
   void note_allocated(uint64_t address, uint64_t bytes);
   bool is_poll_due(Kind kind, uint32_t submits);
+  // Record a submit that began at `begin` of the trace clock.
+  void trace_submit(uint64_t begin, int64_t task, uint32_t callable);
   void note_submitted(int64_t task) {
     core_.book.counts.submitted += 1;
     core_.book.note_submitted(task);
@@ -61,6 +63,7 @@ class Submitter {
   void check_sizes(const Call& call) const;
   uint64_t find_regions(const Call& call, std::vector<SavedRange>* ranges) const;
   void keep(const Call& call, int64_t task);
+  void trace_scope(uint16_t event);
 
   DriverCore& core_;
   Exchange& exchange_;

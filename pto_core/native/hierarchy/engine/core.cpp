@@ -40,8 +40,8 @@ Core::Core(const Configuration& given)
   for (uint32_t ring = 0; ring < kRings; ++ring)
     rings.emplace_back(ring, configuration.rings[ring]);
   for (const RingConfiguration& ring : configuration.rings) {
-    heap_begin = std::min(heap_begin, ring.address);
-    heap_end = std::max(heap_end, ring.address + ring.size);
+    heap.begin = std::min(heap.begin, ring.address);
+    heap.end = std::max(heap.end, ring.address + ring.size);
   }
   if (!scopes.create(scope_memory_)) throw std::bad_alloc();
   restart(Hazards::kRaw);

@@ -72,6 +72,11 @@ struct ScopeTasks {
   uint32_t last = kNoSlot;
 };
 
+struct HeapSpan {
+  uint64_t begin = ~uint64_t{0};
+  uint64_t end = 0;
+};
+
 // The state of an engine. Only the state of the children and the rings is kept after the end of a
 // run.
 struct Core {
@@ -95,11 +100,11 @@ struct Core {
   Queues queues;
   RegionMap regions;
   std::vector<Heap> rings;
-  uint64_t heap_begin = ~uint64_t{0};  // range of addresses that contains all rings
-  uint64_t heap_end = 0;
+  HeapSpan heap;  // contains all rings
   engine::ScopeStack<kRings> scopes;
   std::vector<ScopeTasks> scope_tasks;  // indexed by scope depth
   Instructions* out = nullptr;          // instructions of the current event
+  Tracer* tracer = nullptr;             // null: dependencies are not traced
   uint32_t freed_rings = 0;  // rings whose tail has moved in this event, one bit for each ring
   bool is_running = false;   // whether a run is open: from its start to the end of its last task
   bool is_ending = false;

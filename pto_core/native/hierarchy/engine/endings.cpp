@@ -1,8 +1,13 @@
 #include "engine/endings.hpp"
 
+#include "trace/tracer.hpp"
+
 namespace pto::hierarchy {
 
 void Endings::settle(uint32_t index) {
+  const Slot& slot = core_.slots[index];
+  if (core_.tracer && slot.unfinished == 0 && can_run(slot))
+    core_.tracer->ready(slot.number, kNone);
   settle_one(index);
   tell_consumers();
 }
@@ -194,12 +199,21 @@ void Endings::tell(const Edge& edge, const Slot& producer, uint32_t producer_ind
   if (producer.has_root && slot.poison == kNotPoisoned && poisons(edge.why)) {
     slot.poison = producer.failure;
   }
+  if (core_.tracer) trace_release(producer, slot);
   if (child != kNone) slot.last_producer = child;
   if (slot.state == State::kPending) {
     settle_one(edge.consumer);
   } else if (slot.state == State::kRunning && slot.ended == slot.members) {
     end_attempt(edge.consumer);
   }
+}
+
+void Endings::trace_release(const Slot& producer, const Slot& slot) {
+  Tracer& tracer = *core_.tracer;
+  if (tracer.records(PTO_TRACE_EDGES))
+    tracer.add(kSchedulerTrack, PTO_TRACE_RELEASE, static_cast<uint64_t>(producer.number),
+               static_cast<uint64_t>(slot.number));
+  if (slot.unfinished == 0 && can_run(slot)) tracer.ready(slot.number, producer.number);
 }
 
 // Drop the references that a finished task holds to its producers. A producer without references is

@@ -51,6 +51,9 @@ class Endings {
   void end(uint32_t index, StateEvent event, Result result, int64_t cause, int64_t root);
   void tell_consumers();
   void tell(const Edge& edge, const Slot& producer, uint32_t producer_index, int32_t child);
+  // Return whether the task runs once it waits for no producer.
+  bool can_run(const Slot& slot) const { return slot.poison == kNotPoisoned && !core_.cancelled; }
+  void trace_release(const Slot& producer, const Slot& slot);
   void drop_holds(Slot& slot);
   void consume_if_unreferenced(uint32_t index);
   void consume(uint32_t index);

@@ -185,6 +185,8 @@ class Refusal : public std::runtime_error {
   const Kind kind;
 };
 
+class Tracer;
+
 // The calls below append instructions to `out`. The caller clears `out`.
 class Engine {
  public:
@@ -219,6 +221,10 @@ class Engine {
   // tasks as (task, root).
   virtual std::vector<std::pair<int64_t, int64_t>> failures() const = 0;
   virtual std::vector<std::pair<int64_t, int64_t>> poisonings() const = 0;
+
+  // Report dependencies to `tracer` from now on; to none if it is null. An engine that does not
+  // support traces ignores this.
+  virtual void set_tracer(Tracer* tracer) { static_cast<void>(tracer); }
 };
 
 }  // namespace pto::hierarchy

@@ -186,6 +186,10 @@ void NativeEngine::validate() const {
   hierarchy::validate(parts_->core);
 }
 
+void NativeEngine::set_tracer(Tracer* tracer) {
+  parts_->core.tracer = tracer;
+}
+
 void NativeEngine::begin_event(Instructions& out) {
   parts_->core.out = &out;
   parts_->core.freed_rings = 0;

@@ -39,6 +39,8 @@ class NativeEngine : public Engine {
   std::vector<std::pair<int64_t, int64_t>> failures() const override;
   std::vector<std::pair<int64_t, int64_t>> poisonings() const override;
 
+  void set_tracer(Tracer* tracer) override;
+
   // Return the edges and owners of the last submit, by task number, for a capture.
   void tell_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
                   std::vector<int64_t>* owners) const;

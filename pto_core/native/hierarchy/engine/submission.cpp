@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "trace/tracer.hpp"
+
 namespace pto::hierarchy {
 namespace {
 
@@ -162,7 +164,7 @@ void SubmissionPart::find_overlaps(Access& access, uint8_t why) {
 }
 
 uint32_t SubmissionPart::owner_of(const engine::Region& region) {
-  if (region.is_key() || region.end <= core_.heap_begin || region.begin >= core_.heap_end) {
+  if (region.is_key() || region.end <= core_.heap.begin || region.begin >= core_.heap.end) {
     return kNoSlot;
   }
   for (const Heap& ring : core_.rings) {
@@ -313,6 +315,9 @@ void SubmissionPart::wait_for(uint32_t index, uint32_t producer, uint8_t why) {
   ++slot.unfinished;
   slot.unfinished_sum ^= producer;
   slot.poisoning += poisons(why);
+  if (core_.tracer && core_.tracer->records(PTO_TRACE_EDGES))
+    core_.tracer->add(kOrchestratorTrack, PTO_TRACE_EDGE, static_cast<uint64_t>(other.number),
+                      static_cast<uint64_t>(slot.number));
   if ((why & kData) != 0) hold(edge);
 }
 

@@ -46,6 +46,7 @@ from pto_core.hierarchy.registry import Registration, Registry
 from pto_core.hierarchy.remote_buffers import BufferTable
 from pto_core.hierarchy.restarts import Replacement, Restarts
 from pto_core.hierarchy.settings import WorkerSettings
+from pto_core.hierarchy.tracing import Tracing
 from pto_core.interfaces import Policy
 from pto_core.interrupts import Interrupts
 
@@ -105,6 +106,7 @@ class ChildGroup:
             ],
             rings=self.memory.rings,
             progress=self.memory.progress_table,
+            trace=trace_memory(self.memory, config),
             hooks=self.hooks,
             callables=registry.live,
             next_level_space=CallableSpace.LOCAL_PYTHON if workers else CallableSpace.LOCAL_CHIP,
@@ -115,6 +117,7 @@ class ChildGroup:
             attached=attached_by_spawned(self.memory.mappings),
         )
         self.control = Control(self.driver, self.hooks.paths)
+        self.tracing = Tracing(self, path, config["trace_records"])
         self.buffers = self._buffer_table()
         # These functions break reference cycles: the driver and its open run refer to each other,
         # and a policy may refer to handles of tasks. close() calls them too.
@@ -241,6 +244,7 @@ class ChildGroup:
         # Registrations from now on reach the child, because it is attached. Send those made before.
         for late in self.registry.since(replacement.known, child, self.specs[child].space):
             self.control.send(child, "callable", late.identity.digest, late.deliveries())
+        self.tracing.child_restarted(child)
         self.driver.child_ready(child)
 
     def completed_by(self, child: int) -> int:
@@ -265,6 +269,14 @@ class ChildGroup:
         """Return the reply of a child to a request, sent after its restart; raise ControlError."""
         self.hooks.await_restart(child)
         return self.control.ask(child, operation, *arguments)
+
+    def trace_loss(self, child: int) -> None:
+        """State in an open trace that a child was lost."""
+        self.tracing.child_lost(child)
+
+    def release_trace_memory(self) -> None:
+        """Free the pages of the trace rings."""
+        self.memory.release_trace_rings()
 
     def statistics(self) -> dict[str, Any]:
         """Return the counters of the driver and of restarts, as plain data."""
@@ -322,9 +334,22 @@ def worker_memory(
         progress_table_bytes=_hierarchy.progress_table_bytes(len(specs)),
         connection_bytes=[opener.memory_bytes + spec.reason_bytes for spec in specs],
         digest_bytes=max((spec.digest_bytes for spec in specs), default=0),
+        trace_bytes=len(specs) * _hierarchy.trace_ring_bytes(trace_ring_records(config)),
         heap_ring_size=config["heap_ring_size"],
         arena=arena,
     )
+
+
+def trace_ring_records(config: Config) -> int:
+    """Return the number of records in the trace ring of a child: a power of two."""
+    records: int = config["trace_ring_records"]
+    return 1 << (records - 1).bit_length()
+
+
+def trace_memory(memory: WorkerMemory, config: Config) -> tuple[int, int, int]:
+    """Return the address of the trace rings, their distance, and the records in each."""
+    records = trace_ring_records(config)
+    return memory.trace_rings, _hierarchy.trace_ring_bytes(records), records
 
 
 def make_engine(

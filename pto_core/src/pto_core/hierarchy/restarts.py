@@ -49,6 +49,9 @@ class Children(Protocol):
     def finish_restart(self, child: int, replacement: Replacement) -> None:
         """Connect the new process, which is ready."""
 
+    def trace_loss(self, child: int) -> None:
+        """State in an open trace that a child was lost."""
+
     def completed_by(self, child: int) -> int:
         """Return how many tasks have ended in the child, in all of its processes together."""
 
@@ -116,6 +119,7 @@ class Restarts:
             return  # the process was starting; the check of its start detects its exit
         restarts = self._is_enabled and self._count_exit(group, number)
         self._counts["deaths"] += 1
+        group.trace_loss(number)
         loss = _Loss(process.exit_error(ended), restarts)
         if child.fence is None:
             self._report_loss(group, number, loss)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pto_core.hierarchy.progress import Listener
     from pto_core.interfaces import Policy
     from pto_core.kernels import CallConfig, DataType
+    from pto_core.trace.worker_trace import WorkerTrace
 
 
 class Worker(MemoryCalls):
@@ -245,6 +247,26 @@ class Worker(MemoryCalls):
         self._node.life.check_open()
         hazards_number(hazards)  # detect an invalid value here, before the block begins
         return Session(self._node, self._callables, config, hazards, progress)
+
+    @contextmanager
+    def trace(self, level: int = 1) -> Iterator[WorkerTrace]:
+        """Trace the runs of a block: ``with worker.trace() as trace:``.
+
+        After the block, ``trace`` contains the records of this Worker and of everything below it.
+        ``level``: 1 tasks, 2 also the work of the scheduler, 3 also waits, 4 also every
+        dependency. The block may contain several runs, sessions and replays, and begins and ends
+        outside of them. Raises UsageError.
+        """
+        from pto_core.trace.worker_parts import of_child
+        from pto_core.trace.worker_trace import WorkerTrace
+
+        tracing = self._node.tracing
+        tracing.begin(level)
+        trace = WorkerTrace.of(of_child(self.path, (), {}, 0))
+        try:
+            yield trace
+        finally:
+            trace.fill(tracing.end())
 
     def statistics(self) -> dict[str, Any]:
         """Return the counters of the Worker, as plain data."""

@@ -18,6 +18,7 @@ from pto_core.hierarchy.settings import WorkerSettings
 from pto_core.interrupts import Interrupts
 
 if TYPE_CHECKING:
+    from pto_core.hierarchy.tracing import Tracing
     from pto_core.interfaces import Policy
     from pto_core.kernels import CallConfig
 
@@ -127,6 +128,11 @@ class WorkerNode:
     ) -> None:
         """Run a graph function and wait for its tasks."""
         self.started_runs().run(graph, args, config, "raw")
+
+    @property
+    def tracing(self) -> Tracing:
+        """The trace of the Worker; the first access starts the children."""
+        return self.started_children().tracing
 
     def check_outside_run(self, call: str) -> None:
         """Raise UsageError while a run is open."""

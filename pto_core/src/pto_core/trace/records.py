@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class Event(IntEnum):
-    """The events of a trace. Their group is the hexadecimal digit before the last."""
+    """The events of a trace. Their group is the hexadecimal digit before the last.
+
+    FINISH and REQUIRE occur in the traces of Workers only.
+    """
 
     SUBMIT = 0x01
     READY = 0x02
@@ -22,6 +25,7 @@ class Event(IntEnum):
     START = 0x04
     END = 0x05
     COMPLETE = 0x06
+    FINISH = 0x07
     BUILD = 0x08
     COPY_IN = 0x09
     COPY_OUT = 0x0A
@@ -37,6 +41,7 @@ class Event(IntEnum):
     RING = 0x16
     BACK_PRESSURE = 0x20
     PARK = 0x21
+    REQUIRE = 0x22
     EDGE = 0x30
     RELEASE = 0x31
 
@@ -51,6 +56,7 @@ WITH_DURATION = (
     Event.RETIRE,
     Event.BACK_PRESSURE,
     Event.PARK,
+    Event.REQUIRE,
 )
 
 ORCHESTRATOR = 0

@@ -23,7 +23,7 @@ def summary_text(trace: TraceData) -> str:
     runs = int(trace.tasks["run"].max(initial=0)) + 1
     parts = [
         [
-            f"{len(trace.tasks):,} tasks in {_time(analysis.run_time(trace), trace)}"
+            f"{len(trace.tasks):,} tasks in {time_text(analysis.run_time(trace), trace)}"
             + (f", {runs} runs" if runs > 1 else ""),
             f"times: {trace.note}",
             *_lost_lines(trace),
@@ -42,23 +42,24 @@ def kernel_table(trace: TraceData) -> list[str]:
         (
             row.name,
             f"{row.count:,}",
-            _time(row.total, trace),
-            _time(row.mean, trace),
-            _time(row.p50, trace),
-            _time(row.p99, trace),
+            time_text(row.total, trace),
+            time_text(row.mean, trace),
+            time_text(row.p50, trace),
+            time_text(row.p99, trace),
             str(row.cores),
             "-" if row.gb_per_s is None else f"{row.gb_per_s:.3g}",
         )
         for row in analysis.kernel_rows(trace)
     ]
-    return _table(("kernel", "tasks", "total", "mean", "p50", "p99", "cores", "GB/s"), rows)
+    return aligned(("kernel", "tasks", "total", "mean", "p50", "p99", "cores", "GB/s"), rows)
 
 
 def difference_text(before: TraceData, after: TraceData) -> str:
     """Return a comparison of two traces: the whole, each kernel, and the limits."""
     spans = [analysis.run_time(trace) for trace in (before, after)]
+    lengths = time_text(spans[0], before), time_text(spans[1], after)
     head = [
-        f"whole run: {_time(spans[0], before)} -> {_time(spans[1], after)} {_change(*spans)}",
+        f"whole run: {lengths[0]} -> {lengths[1]} {_change(*spans)}",
         f"times: {before.note}; {after.note}",
         *_lost_lines(before),
         *_lost_lines(after),
@@ -73,19 +74,19 @@ def difference_text(before: TraceData, after: TraceData) -> str:
                 name,
                 f"{a.count if a else 0:,}",
                 f"{b.count if b else 0:,}",
-                _time(a.mean, before) if a else "",
-                _time(b.mean, after) if b else "",
+                time_text(a.mean, before) if a else "",
+                time_text(b.mean, after) if b else "",
                 _change(a.total, b.total) if a and b else ("only after" if b else "only before"),
             )
         )
     columns = ("kernel", "tasks before", "after", "mean before", "after", "total")
     limits = zip(analysis.limits(before).items(), analysis.limits(after).values(), strict=True)
     bounds = [
-        (name, _share(a, spans[0]), _share(b, spans[1]))
+        (name, share(a, spans[0]), share(b, spans[1]))
         for (name, a), b in limits
         if (a or b) and name != "outside"
     ]
-    parts = [head, _table(columns, rows), _table(("limited by", "before", "after"), bounds)]
+    parts = [head, aligned(columns, rows), aligned(("limited by", "before", "after"), bounds)]
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
@@ -108,11 +109,11 @@ def _wait_table(trace: TraceData) -> list[str]:
         (
             wait.cause,
             f"{wait.tasks:,}",
-            *(_time(t, trace) for t in (wait.total, wait.mean, wait.p99)),
+            *(time_text(t, trace) for t in (wait.total, wait.mean, wait.p99)),
         )
         for wait in analysis.waits(trace)
     ]
-    return _table(("tasks waited", "tasks", "total", "mean", "p99"), rows)
+    return aligned(("tasks waited", "tasks", "total", "mean", "p99"), rows)
 
 
 def _limit_lines(trace: TraceData) -> list[str]:
@@ -123,13 +124,13 @@ def _limit_lines(trace: TraceData) -> list[str]:
         return []
     largest = max(found, key=lambda name: found[name])
     rows = [
-        (name, _share(time, inside), _time(time, trace), analysis.LIMITS[name])
+        (name, share(time, inside), time_text(time, trace), analysis.LIMITS[name])
         for name, time in sorted(found.items(), key=lambda item: -item[1])
     ]
     return [
         f"the run was bound by {largest}: {analysis.LIMITS[largest]} "
-        f"in {_share(found[largest], inside)} of the time",
-        *_table(("limited by", "share", "time", "meaning"), rows),
+        f"in {share(found[largest], inside)} of the time",
+        *aligned(("limited by", "share", "time", "meaning"), rows),
     ]
 
 
@@ -147,13 +148,13 @@ def _path_lines(trace: TraceData) -> list[str]:
         return []
     parts = {**path.kernels, "between tasks": path.waiting, "before the first task": path.before}
     rows = [
-        (name, _share(time, path.total), _time(time, trace))
+        (name, share(time, path.total), time_text(time, trace))
         for name, time in sorted(parts.items(), key=lambda item: -item[1])
         if time
     ]
     return [
-        f"critical path: {len(path.rows)} tasks, {_time(path.total, trace)}",
-        *_table(("part", "share", "time"), rows),
+        f"critical path: {len(path.rows)} tasks, {time_text(path.total, trace)}",
+        *aligned(("part", "share", "time"), rows),
     ]
 
 
@@ -164,7 +165,7 @@ def _peak_lines(trace: TraceData) -> list[str]:
     if not peaks:
         return []
     rows = [(name, f"{value:,}") for name, value in peaks.items() if value]
-    return [*_table(("peak", "value"), rows), *_advice_lines(trace)]
+    return [*aligned(("peak", "value"), rows), *_advice_lines(trace)]
 
 
 def _advice_lines(trace: TraceData) -> list[str]:
@@ -184,7 +185,7 @@ def _advice_lines(trace: TraceData) -> list[str]:
     return [free] if has_rings else []
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Align columns: the first and the last text to the left, numbers to the right."""
     cells = [list(columns), *map(list, rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
@@ -198,7 +199,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _time(value: float, trace: TraceData) -> str:
+def time_text(value: float, trace: TraceData) -> str:
+    """Return a time with its unit."""
     return f"{value:,.0f} steps" if trace.unit == "steps" else _nanoseconds(value)
 
 
@@ -209,7 +211,8 @@ def _nanoseconds(value: float) -> str:
     return f"{value:.0f} ns"
 
 
-def _share(part: float, whole: float) -> str:
+def share(part: float, whole: float) -> str:
+    """Return a part of a whole in percent."""
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 

@@ -10,6 +10,7 @@ import pytest
 from pto_core import ChipCallable, ContinuousTensor, In, Out, Scalar, TaskArgs, kernel, open_device
 from pto_core.errors import TaskFailedError, UsageError
 from pto_core.hierarchy.children.chip import _Chip
+from pto_core.hierarchy.children.tracing import ChipTracing
 from pto_core.hierarchy.memory import Budget, SharedArena
 
 
@@ -30,7 +31,7 @@ def arena() -> SharedArena:
 @pytest.fixture
 def chip():
     with open_device("a2a3sim", runtime="host_build_graph") as device:
-        made = _Chip(device)
+        made = _Chip(device, ChipTracing("L3/chip0"))
         yield made
         made.free_all()
 
@@ -135,7 +136,7 @@ def test_addresses_that_were_not_allocated_are_refused(chip, arena) -> None:
 
 def test_all_memory_is_freed_at_the_end(recwarn) -> None:
     with open_device("a2a3sim", runtime="host_build_graph") as device:
-        chip = _Chip(device)
+        chip = _Chip(device, ChipTracing("L3/chip0"))
         for _ in range(3):
             chip.operations["malloc"](1000)
         chip.free_all()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_core.errors import UsageError
 from pto_core.hierarchy.children.service import serve
+from pto_core.hierarchy.children.tracing import ChipTracing
 from pto_core.kernels import CallConfig, ChipCallable, Direction
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ class ChipBody:
         # The Worker enforces the time limit of a task by killing the child.
         config = self.config.replace({"device": self.device, "task_timeout_s": None})
         with open_device(config=config) as device:
-            chip = _Chip(device)
+            chip = _Chip(device, ChipTracing(start.path))
             try:
-                serve(start, self.context, chip.run, chip.operations)
+                serve(start, self.context, chip.run, chip.operations, chip.tracing)
             finally:
                 chip.free_all()
 
@@ -49,8 +50,9 @@ class ChipBody:
 class _Chip:
     """The open device of a chip child, and the memory that the Worker allocated on this device."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, tracing: ChipTracing) -> None:
         self._device = device
+        self.tracing = tracing
         self._memory: dict[int, DeviceArray] = {}  # arrays that the Worker allocated, by address
         self.operations: Mapping[str, Any] = {
             "malloc": self._malloc,
@@ -62,7 +64,13 @@ class _Chip:
     def run(self, chip: Any, args: TaskArgsView | None, config: CallConfig | None) -> None:
         """Run one task; its arrays are copied as the signature of its ChipCallable requires."""
         values = [] if args is None else self._values(chip, args)
-        self._device.run(chip, *values, config=config)
+        if not self.tracing.level:
+            self._device.run(chip, *values, config=config)
+            return
+        try:
+            self._device.run(chip, *values, config=config, trace=self.tracing.level)
+        finally:
+            self.tracing.keep(self._device.last_trace)
 
     def free_all(self) -> None:
         """Free the memory that the Worker allocated and did not free."""

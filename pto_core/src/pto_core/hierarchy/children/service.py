@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from pto_core._hierarchy import ChildLoop
 from pto_core.errors import ProtocolError
+from pto_core.hierarchy.children.tracing import TraceOperations
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.handles import materialised
 from pto_core.kernels import CallConfig
+from pto_core.user_ranges import forget_inherited_recorders
 
 if TYPE_CHECKING:
     from pto_core.hierarchy.children.context import ChildContext
+    from pto_core.hierarchy.children.tracing import Traced
     from pto_core.hierarchy.handles import Delivery
     from pto_core.hierarchy.processes import ChildStart
 
@@ -32,13 +35,15 @@ def serve(
     context: ChildContext,
     invoke: Invoke | None = None,
     operations: Mapping[str, Operation] | None = None,
+    traced: Traced | None = None,
 ) -> None:
     """Report that the child is ready, then run tasks until the parent asks it to close.
 
     ``invoke(callable, args, config)`` runs a task. If ``invoke`` is None, the loop calls
     ``callable(args)``, or ``callable()`` if that accepts no argument. ``operations``: additional
-    requests that this kind of child handles.
+    requests that this kind of child handles. ``traced``: what runs inside the child, for traces.
     """
+    forget_inherited_recorders()
     end = context.endpoint.open_child()
     loop = ChildLoop(
         table=end.table,
@@ -49,7 +54,8 @@ def serve(
     )
     for digest, callable_ in context.callables().items():
         loop.add(digest, callable_, accepts_argument(callable_))
-    service = _Service(loop, operations or {})
+    tracing = TraceOperations(start.path, loop.largest_answer, traced)
+    service = _Service(loop, {**tracing.operations, **(operations or {})})
     start.ready()
     loop.run(control=service, invoke=None if invoke is None else service.invoking(invoke))
 

@@ -10,6 +10,7 @@ from pto_core.hierarchy.children.service import serve
 
 if TYPE_CHECKING:
     from pto_core.hierarchy.children.context import ChildContext
+    from pto_core.hierarchy.children.tracing import Traced
     from pto_core.hierarchy.processes import ChildStart
     from pto_core.hierarchy.registry import Registry
     from pto_core.hierarchy.settings import WorkerSettings
@@ -50,6 +51,10 @@ class NestedWorker(Protocol):
     def run_graph(self, graph: Any, args: Any, config: CallConfig | None) -> None:
         """Run a graph function and wait for its tasks."""
 
+    @property
+    def tracing(self) -> Traced:
+        """The trace of the started Worker."""
+
     def close(self) -> None:
         """End the children."""
 
@@ -70,6 +75,6 @@ class WorkerBody:
         start.doing("starting its own children")
         self.worker.start_as_child(start.path)
         try:
-            serve(start, self.context, self.worker.run_graph)
+            serve(start, self.context, self.worker.run_graph, traced=self.worker.tracing)
         finally:
             self.worker.close()

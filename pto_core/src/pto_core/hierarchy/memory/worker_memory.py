@@ -22,7 +22,8 @@ class WorkerMemory:
     All memory contains zeros at first and has the same address in every child. It is reserved
     before any child starts. ``progress_table_bytes``: the size of the progress table with its
     doorbells. ``connection_bytes``: the size of each child's connection. ``digest_bytes``: the
-    size of the table that the relays of remote children share. ``arena``: an existing arena, which
+    size of the table that the relays of remote children share. ``trace_bytes``: the size of the
+    trace rings of all children. ``arena``: an existing arena, which
     stays open; its budget also covers the heap rings. Only the parent manages the memory; a forked
     process only reads and writes it.
     """
@@ -33,6 +34,7 @@ class WorkerMemory:
         progress_table_bytes: int,
         connection_bytes: Sequence[int],
         digest_bytes: int = 0,
+        trace_bytes: int = 0,
         heap_ring_size: int = 1 << 30,
         arena: SharedArena | None = None,
     ) -> None:
@@ -40,7 +42,7 @@ class WorkerMemory:
         self._owns_arena = arena is None
         self._heap_ring_size = _pages(heap_ring_size)
         rings = [heap_ring_size] * RING_COUNT
-        sizes = [progress_table_bytes, *connection_bytes, digest_bytes, *rings]
+        sizes = [progress_table_bytes, *connection_bytes, digest_bytes, trace_bytes, *rings]
         self._parts = _laid_out(sizes)
         self._connections = len(connection_bytes)
         self._mapping = _reserved(sum(self._parts[-1]), heap_ring_size)
@@ -73,9 +75,19 @@ class WorkerMemory:
         return self._mapping.address + offset
 
     @property
+    def trace_rings(self) -> int:
+        """The address of the trace rings of the children."""
+        offset, _ = self._parts[2 + self._connections]
+        return self._mapping.address + offset
+
+    def release_trace_rings(self) -> None:
+        """Free the pages of the trace rings."""
+        self._mapping.zero(*self._parts[2 + self._connections])
+
+    @property
     def rings(self) -> list[tuple[int, int]]:
         """The address and the size of each heap ring."""
-        parts = self._parts[2 + self._connections :]
+        parts = self._parts[3 + self._connections :]
         return [(self._mapping.address + offset, nbytes) for offset, nbytes in parts]
 
     def grant(self, ring: int, nbytes: int) -> int:

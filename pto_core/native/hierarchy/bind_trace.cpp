@@ -1,0 +1,90 @@
+// The methods of Driver that trace the runs of a Worker.
+
+#include <nanobind/nanobind.h>
+
+#include "bindings.hpp"
+#include "driver/worker_driver.hpp"
+#include "trace/child_ring.hpp"
+
+namespace pto::hierarchy {
+namespace {
+
+nb::tuple pair_of(const pto_clock_pair& pair) {
+  return nb::make_tuple(pair.ticks, pair.ns);
+}
+
+void check_no_run(const DriverCore& core, const char* what) {
+  if (core.flags.is_running)
+    throw Refusal(Refusal::Kind::kUsage,
+                  std::string(what) + " inside a run; put the block of the trace around the run");
+}
+
+void begin_trace(Driver& driver, int32_t level, uint64_t most_records) {
+  const Role role = driver.ask();
+  DriverCore& core = role->core;
+  core.check_open();
+  check_no_run(core, "a trace was started");
+  if (core.tracer.is_on())
+    throw Refusal(Refusal::Kind::kUsage,
+                  "this Worker is being traced already; end that trace first");
+  core.tracer.begin((1u << level) - 1, core.configuration.trace, most_records);
+  core.engine->set_tracer(&core.tracer);
+  core.flags.traces_waits = core.tracer.records(PTO_TRACE_WAITS);
+}
+
+WorkerRecords end_trace(Driver& driver) {
+  const Role role = driver.ask();
+  DriverCore& core = role->core;
+  check_no_run(core, "a trace was ended");
+  core.engine->set_tracer(nullptr);
+  core.flags.traces_waits = false;
+  return core.tracer.end();
+}
+
+nb::list callables_of(WorkerDriver& self) {
+  std::vector<std::string> names;
+  {
+    const Role role = self.driver().ask();
+    const Catalogue& catalogue = role->core.catalogue;
+    for (uint32_t callable = 0; callable < catalogue.callables(); ++callable)
+      names.push_back(catalogue.name(callable));
+  }
+  nb::list found;
+  for (const std::string& name : names) found.append(nb::str(name.c_str()));
+  return found;
+}
+
+nb::tuple trace_end(WorkerDriver& self) {
+  const WorkerRecords ended = or_error([&] { return end_trace(self.driver()); });
+  nb::list lost, runs;
+  for (const uint64_t count : ended.lost) lost.append(count);
+  for (const TracedRun& run : ended.runs) runs.append(nb::make_tuple(run.first_task, run.clock));
+  return nb::make_tuple(nb::bytes(ended.records.data(), ended.records.size()), lost,
+                        trace_clock_source(), pair_of(ended.first), pair_of(ended.last), runs,
+                        callables_of(self));
+}
+
+}  // namespace
+
+void bind_trace(nb::module_& module, nb::class_<WorkerDriver>& driver) {
+  module.def("trace_ring_bytes", &ring_bytes, nb::arg("records"),
+             "Return the size of the trace ring of a child: shared memory, aligned to 64 bytes.");
+  driver
+      .def(
+          "trace_begin",
+          [](WorkerDriver& self, int32_t level, uint64_t most_records) {
+            self.end_run_without_owner();
+            or_error([&] { begin_trace(self.driver(), level, most_records); });
+          },
+          nb::arg("level"), nb::arg("most_records"),
+          "Trace the later runs. Raises UsageError during a run, and if a trace has begun.")
+      .def("trace_end", &trace_end,
+           nb::sig("def trace_end(self) -> tuple[bytes, list[int], int, tuple[int, int], "
+                   "tuple[int, int], list[tuple[int, int]], list[str]]"),
+           "End the trace. Return its records, the number of dropped records by track, the source "
+           "of the clock, its first and last reading (ticks, CLOCK_MONOTONIC), the first task and "
+           "the clock of each run, and the names of the callables. Raises UsageError during a "
+           "run.");
+}
+
+}  // namespace pto::hierarchy

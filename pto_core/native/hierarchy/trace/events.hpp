@@ -1,0 +1,31 @@
+// The tracks of a traced Worker, and the events that pto/abi/trace.h does not define.
+//
+// The events of a Worker have the groups and meanings of pto/abi/trace.h, with these differences: a
+// callable takes the place of a kernel, and a frame in a child takes the place of a core. A frame
+// is identified by its child and by the low 32 bits of its number in the progress table.
+#pragma once
+
+#include <cstdint>
+
+#include "pto/abi/trace.h"
+
+namespace pto::hierarchy {
+
+constexpr uint16_t kOrchestratorTrack = PTO_TRACK_ORCHESTRATOR;
+constexpr uint16_t kSchedulerTrack = PTO_TRACK_SCHEDULER;
+constexpr uint16_t kFirstChildTrack = PTO_TRACK_WORKER;
+
+// SUBMIT: a = task, b = callable. DISPATCH: a = task, b = frame_word(). COMPLETE: a = task,
+// b = frame_word() of the frame whose end the parent has read. START: a = task,
+// b = frame number + (pid << 32). END: a = task, b = frame number + (outcome << 32).
+enum : uint16_t {
+  kTraceFinish = 0x07,  // a = task, b = Result; all members have ended, or none will run
+  kTraceRequire = 0x22  // duration: a child waits for a frame of child b
+};
+
+constexpr uint64_t frame_word(int32_t child, int32_t member, uint64_t count) {
+  return static_cast<uint64_t>(static_cast<uint16_t>(child)) << 48 |
+         static_cast<uint64_t>(static_cast<uint16_t>(member)) << 32 | (count & 0xFFFFFFFF);
+}
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,100 @@
+// The trace of a Worker: the records of its driver, and those of its children.
+//
+// The driver writes its records directly into chunks, because the writer is also the reader.
+// Children write rings in shared memory, which drain() empties. When the limit of records is
+// reached, later records are dropped and counted.
+//
+// Only the thread that has the driver role uses it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "progress_table.hpp"
+#include "pto/abi/trace.h"
+#include "trace/clock.hpp"
+#include "trace/events.hpp"
+
+namespace pto::hierarchy {
+
+struct TraceMemory {
+  void* rings = nullptr;      // one ring for each child, `stride` bytes apart
+  uint64_t stride = 0;        // 0: the Worker cannot be traced
+  uint64_t ring_records = 0;  // a power of two
+};
+
+// A run of the trace: its first task, and the clock at its begin.
+struct TracedRun {
+  int64_t first_task;
+  uint64_t clock;
+};
+
+struct WorkerRecords {
+  std::string records;         // pto_trace_record, in the order of each track
+  std::vector<uint64_t> lost;  // dropped records by track: orchestrator, scheduler, then children
+  pto_clock_pair first;
+  pto_clock_pair last;
+  std::vector<TracedRun> runs;
+};
+
+class Tracer {
+ public:
+  explicit Tracer(const ProgressTable& progress) : progress_(progress) {}
+
+  // Return whether events of this group are recorded.
+  bool records(uint32_t group) const { return (groups_ & group) != 0; }
+  bool is_on() const { return groups_ != 0; }
+
+  // Start a trace. `most_records`: of all tracks together.
+  void begin(uint32_t groups, const TraceMemory& memory, uint64_t most_records);
+  // End the trace and return it.
+  WorkerRecords end();
+  // Take the records out of the rings of the children.
+  void drain();
+
+  void run_began(int64_t first_task) { runs_.push_back({first_task, trace_clock()}); }
+  // The graph function of the run has returned.
+  void run_built() {
+    lasted_until(trace_clock(), kOrchestratorTrack, PTO_TRACE_BUILD, runs_.back().clock);
+  }
+  void add(uint16_t track, uint16_t event, uint64_t a, uint64_t b) {
+    add_at(trace_clock(), track, event, a, b);
+  }
+  void add_at(uint64_t clock, uint16_t track, uint16_t event, uint64_t a, uint64_t b);
+  // Record an event with a duration.
+  void lasted_until(uint64_t end, uint16_t track, uint16_t event, uint64_t begin) {
+    add_at(end, track, event, begin, 0);
+  }
+
+  // A task waits for no producer any more. `by`: the task whose end released it, or -1.
+  void ready(int64_t task, int64_t by) {
+    add(kSchedulerTrack, PTO_TRACE_READY, static_cast<uint64_t>(task),
+        static_cast<uint64_t>(by + 1));
+  }
+
+ private:
+  static constexpr uint64_t kChunkRecords = 1 << 14;
+
+  pto_trace_ring* ring(int32_t child) const {
+    auto* first = static_cast<std::byte*>(memory_.rings);
+    return reinterpret_cast<pto_trace_ring*>(first + static_cast<uint64_t>(child) * memory_.stride);
+  }
+  int32_t children() const { return static_cast<int32_t>(progress_.children()); }
+  pto_trace_record* place();
+
+  const ProgressTable progress_;
+  uint32_t groups_ = 0;
+  TraceMemory memory_;
+  uint64_t most_records_ = 0;
+  uint64_t count_ = 0;
+  std::vector<std::unique_ptr<pto_trace_record[]>> chunks_;
+  uint64_t attempts_[2] = {0, 0};  // of the driver's tracks
+  uint64_t lost_[2] = {0, 0};
+  pto_clock_pair first_{};
+  std::vector<TracedRun> runs_;
+};
+
+}  // namespace pto::hierarchy

@@ -1,0 +1,66 @@
+"""The data of a Worker's trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pto_core.trace.records import FIRST_WORKER
+from pto_core.trace.trace import Trace
+from pto_core.user_ranges import Range
+
+
+@dataclass
+class WorkerTraceData:
+    """The records of a Worker's runs and of everything below it, on one clock.
+
+    ``paths``: the Worker, and each child at every level. ``children``: the children of each
+    Worker. ``tasks``: a structured array with one
+    row for each time that a task, or a member of a group, was sent to a child, and one row for
+    each task that was not sent: ``worker`` and ``child`` are indices into ``paths``, ``callable``
+    is one into ``callables``; ``pid`` is the process that ran it; ``result`` is 0 completed, 1
+    failed, 2 not run because another task failed or the run was cancelled; then follow the times.
+    -1 is unknown. ``records``: every record of the Workers. Times are nanoseconds since
+    ``epoch_ns`` of the monotonic clock of the host. ``ranges``: the user ranges. ``devices``: the
+    trace of each chip, by path. ``lost``: the number of records that were dropped because a ring
+    was full, by track. ``missing``: what the trace does not contain, and why.
+    """
+
+    paths: tuple[str, ...]
+    children: Mapping[str, tuple[str, ...]]
+    pids: Mapping[str, int]
+    tasks: NDArray[Any]
+    records: NDArray[Any]
+    callables: tuple[str, ...]
+    ranges: tuple[Range, ...]
+    devices: Mapping[str, Trace]
+    lost: Mapping[str, int]
+    missing: tuple[str, ...]
+    epoch_ns: int
+
+    @property
+    def lost_total(self) -> int:
+        """The number of dropped records, also of the devices."""
+        below = sum(device.lost_total for device in self.devices.values())
+        return sum(self.lost.values()) + below
+
+    @property
+    def note(self) -> str:
+        """A sentence that states what the times of this trace mean."""
+        devices = sorted({f"{trace.backend}: {trace.note}" for trace in self.devices.values()})
+        return "; ".join(["host time", *devices])
+
+    def path(self, number: int) -> str:
+        """Return the path of a Worker or child of ``tasks``, or ``"?"`` for -1."""
+        return self.paths[number] if number >= 0 else "?"
+
+    def callable_name(self, number: int) -> str:
+        """Return the name of a callable of ``tasks``, or ``"?"`` if its record was dropped."""
+        return self.callables[number] if number >= 0 else "?"
+
+    def child_path(self, worker: int, track: int) -> str:
+        """Return the path of the child whose track this is in the records of a Worker."""
+        return self.children[self.paths[worker]][track - FIRST_WORKER]

@@ -1,0 +1,33 @@
+"""The class WorkerTrace, which :meth:`pto_core.Worker.trace` fills."""
+
+from __future__ import annotations
+
+from pto_core.trace.worker_data import WorkerTraceData
+from pto_core.trace.worker_summary import worker_summary
+
+
+class WorkerTrace(WorkerTraceData):
+    """The trace of a Worker; :class:`WorkerTraceData` describes its content.
+
+    It is empty until the block of :meth:`pto_core.Worker.trace` has ended.
+    """
+
+    @staticmethod
+    def of(data: WorkerTraceData) -> WorkerTrace:
+        """Return a trace with this content."""
+        return WorkerTrace(**vars(data))
+
+    def fill(self, data: WorkerTraceData) -> None:
+        """Take over the content of ``data``, at the end of the block."""
+        vars(self).update(vars(data))
+
+    def table(self) -> str:
+        """Return the summary of each Worker and each device as text."""
+        return worker_summary(self)
+
+    def __repr__(self) -> str:
+        lost = f", {self.lost_total} lost" if self.lost_total else ""
+        return (
+            f"<WorkerTrace of {self.paths[0]}: {len(self.tasks)} tasks, {len(self.devices)} "
+            f"devices, {len(self.ranges)} ranges{lost}>"
+        )

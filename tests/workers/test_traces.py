@@ -1,0 +1,407 @@
+"""The trace of a Worker equals what the functions logged about themselves, at every level."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from task_arguments import given
+
+import pto_core
+from pto_core import ChipCallable, In, InOut, Out, TensorArgType, Worker, kernel, task
+from pto_core.errors import ChildDiedError, TaskFailedError, UsageError
+from pto_core.trace import Event
+from pto_core.trace.worker_trace import WorkerTrace
+
+CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
+EXISTING = TensorArgType.OUTPUT_EXISTING
+TOLERANCE_NS = 50_000
+"""The error of a conversion between two clocks."""
+TASKS = 30
+
+
+def log(row: Any, begin: int) -> None:
+    row[:] = begin, time.monotonic_ns(), os.getpid()
+
+
+@task
+def logs(after: In, row: Out) -> None:
+    begin = time.monotonic_ns()
+    np.sqrt(np.arange(300.0))
+    log(row, begin)
+
+
+def logs_of_graph(args: Any) -> None:
+    begin = time.monotonic_ns()
+    log(args.tensor(0), begin)
+
+
+@task
+def fails(row: Out) -> None:
+    raise ValueError("for a trace")
+
+
+MARKER: list[Path] = []
+"""The file that :func:`dies_once` creates; forked children inherit its path."""
+
+
+@task
+def dies_once(row: Out) -> None:
+    begin = time.monotonic_ns()
+    if not MARKER[-1].exists():
+        MARKER[-1].touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    log(row, begin)
+
+
+def rows_of(trace: WorkerTrace, path: str | None = None) -> Any:
+    number = trace.paths.index(path or trace.paths[0])
+    mine = trace.tasks[trace.tasks["worker"] == number]
+    return mine[np.argsort(mine["task"], kind="stable")]
+
+
+def check(trace: WorkerTrace, row: Any, entry: Any) -> None:
+    """Compare a row of the trace with what the function logged."""
+    begin, end, pid = entry
+    assert row["pid"] == pid
+    assert trace.epoch_ns + row["start"] <= begin + TOLERANCE_NS
+    assert trace.epoch_ns + row["end"] >= end - TOLERANCE_NS
+
+
+def run_chain(worker: Worker, rows: Any) -> None:
+    """Submit tasks, each after the one three before it."""
+    with worker.session() as s:
+        for i in range(len(rows)):
+            s.submit(logs, rows[max(i - 3, 0) if i % 3 == 0 else i - 1], rows[i])
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_the_trace_equals_the_log_of_the_functions(
+    make: Callable[..., Worker], engine: str, start_method: str
+) -> None:
+    worker = make(num_sub_workers=2, start_method=start_method)
+    rows = worker.shared_array((TASKS, 3), "int64")
+    with worker.trace(4) as trace:
+        run_chain(worker, rows)
+    assert (trace.lost_total, trace.missing) == (0, ())
+    found = rows_of(trace)
+    assert len(found) == TASKS
+    for row, entry in zip(found, rows, strict=True):
+        check(trace, row, entry)
+    assert {trace.callable_name(number) for number in found["callable"]} == {"logs"}
+    assert (found["result"] == 0).all()
+    assert (found["submit"] <= found["dispatch"]).all()
+    assert (found["dispatch"] <= found["start"]).all()
+    assert (found["start"] <= found["end"]).all()
+    assert (found["end"] <= found["complete"]).all()
+    for child in np.unique(found["child"]):
+        mine = np.sort(found[found["child"] == child], order="start")
+        assert (mine["end"][:-1] <= mine["start"][1:]).all()
+        assert trace.path(child) in ("L3/sub0", "L3/sub1")
+    if engine == "native":
+        check_edges(trace, found)
+
+
+def check_edges(trace: WorkerTrace, found: Any) -> None:
+    edges = trace.records[trace.records["event"] == Event.EDGE]
+    released = trace.records[trace.records["event"] == Event.RELEASE]
+    assert {(one["a"], one["b"]) for one in edges} == {(one["a"], one["b"]) for one in released}
+    complete = {row["task"]: row["complete"] for row in found}
+    assert (found["ready"] >= found["submit"]).all()
+    for row in found[found["released_by"] >= 0]:
+        assert complete[row["released_by"]] <= row["ready"]
+
+
+def test_each_level_contains_the_levels_below_it(make: Callable[..., Worker]) -> None:
+    worker = make(num_sub_workers=1)
+    rows = worker.shared_array((TASKS, 3), "int64")
+    groups = []
+    for level in (1, 2, 3, 4):
+        with worker.trace(level) as trace:
+            run_chain(worker, rows)
+            time.sleep(0.01)
+            run_chain(worker, rows)
+        groups.append(set(np.unique(trace.records["event"] >> 4)))
+        assert len(trace.tasks) == 2 * TASKS
+        assert set(trace.tasks["run"]) == {0, 1}
+    assert groups[:3] == [{0}, {0, 1}, {0, 1, 2}]
+    assert groups[2] <= groups[3]
+
+
+@task
+def sleeps(space: InOut, row: Out) -> None:
+    begin = time.monotonic_ns()
+    time.sleep(0.01)
+    log(row, begin)
+
+
+def test_waits_equal_the_log_of_the_program(make: Callable[..., Worker]) -> None:
+    worker = make(num_sub_workers=1, heap_ring_size=1 << 13)
+    rows = worker.shared_array((8, 3), "int64")
+    with worker.session() as s:  # the first run prepares the ring
+        s.submit(sleeps, s.empty((512,), "int64"), rows[0])
+    allocations, waits = [], []
+    with worker.trace(3) as trace, worker.session() as s:
+        for row in rows:
+            with s.scope():
+                begin = time.monotonic_ns()
+                space = s.empty((512,), "int64")  # two fill the ring
+                allocations.append((begin, time.monotonic_ns()))
+                last = s.submit(sleeps, space, row)
+        begin = time.monotonic_ns()
+        last.result()
+        waits.append((begin, time.monotonic_ns()))
+    check_waits(trace, Event.BACK_PRESSURE, allocations)
+    check_waits(trace, Event.PARK, waits)
+
+
+def check_waits(trace: WorkerTrace, event: Event, log: list[tuple[int, int]]) -> None:
+    """Require that each wait of the program is in a call of the log, and that they fill half."""
+    mine = trace.records[(trace.records["event"] == event) & (trace.records["track"] == 0)]
+    for wait in mine:
+        start, end = trace.epoch_ns + wait["start"], trace.epoch_ns + wait["end"]
+        assert any(
+            begin <= start + TOLERANCE_NS and end <= over + TOLERANCE_NS for begin, over in log
+        )
+    lengths = mine["end"] - mine["start"]
+    assert lengths.sum() > sum(over - begin for begin, over in log) / 2
+
+
+def test_nothing_is_recorded_outside_the_block(make: Callable[..., Worker]) -> None:
+    worker = make(num_sub_workers=1)
+    rows = worker.shared_array((TASKS, 3), "int64")
+    run_chain(worker, rows)
+    with worker.trace() as first:
+        pass
+    run_chain(worker, rows)
+    with worker.trace() as second:
+        run_chain(worker, rows)
+    assert (len(first.tasks), len(first.records)) == (0, 0)
+    assert len(second.tasks) == TASKS
+
+
+def test_a_tiny_ring_loses_records_and_counts_them(make: Callable[..., Worker]) -> None:
+    worker = make(num_sub_workers=1, trace_ring_records=2)
+    rows = worker.shared_array((200, 3), "int64")
+    with worker.trace(1) as trace, worker.session() as s:
+        for row in rows:
+            s.submit(logs, row, row)
+    child = trace.records[trace.records["track"] >= 5]
+    assert len(child) + trace.lost.get("L3/sub0", 0) == 2 * len(rows)
+    assert "L3/sub0" in trace.lost
+    assert "records were dropped" in trace.table()
+    for row in rows_of(trace):
+        if row["start"] >= 0 and row["end"] >= 0:
+            check(trace, row, rows[row["task"] - rows_of(trace)["task"].min()])
+
+
+def test_a_limit_of_records_is_exact(make: Callable[..., Worker]) -> None:
+    def traced(**settings: Any) -> WorkerTrace:
+        worker = make(num_sub_workers=2, **settings)
+        rows = worker.shared_array((TASKS, 3), "int64")
+        with worker.trace(1) as trace:
+            run_chain(worker, rows)
+        return trace
+
+    whole, part = traced(), traced(trace_records=50)
+    assert whole.lost_total == 0
+    assert len(part.records) == 50
+    assert len(part.records) + part.lost_total == len(whole.records)
+
+
+def run_until_death(worker: Worker, rows: Any) -> None:
+    with worker.session() as s:
+        for row in rows[:-1]:
+            s.submit(logs, row, row)
+        s.submit(dies_once, rows[-1])
+
+
+def test_a_killed_child_leaves_its_records(make: Callable[..., Worker], tmp_path: Path) -> None:
+    MARKER.append(tmp_path / "marker")
+    worker = make(num_sub_workers=1)
+    rows = worker.shared_array((4, 3), "int64")
+    with worker.trace() as trace, pytest.raises(ChildDiedError):
+        run_until_death(worker, rows)
+    found = rows_of(trace)
+    for row, entry in zip(found[:3], rows[:3], strict=True):
+        check(trace, row, entry)
+    assert (found["start"][3] >= 0, found["end"][3], found["result"][3]) == (True, -1, 1)
+    (text,) = trace.missing
+    assert text.startswith("L3/sub0: its process exited during the trace")
+
+
+def test_a_restarted_child_continues_its_track(make: Callable[..., Worker], tmp_path: Path) -> None:
+    MARKER.append(tmp_path / "marker")
+    worker = make(num_sub_workers=1, on_worker_death="restart")
+    rows = worker.shared_array((2, 3), "int64")
+    with worker.trace() as trace, worker.session() as s:
+        s.submit(dies_once, rows[0], retries=1)
+        s.submit(logs, rows[0], rows[1])
+    first, again, last = rows_of(trace)
+    assert (first["task"], first["end"]) == (again["task"], -1)
+    assert first["start"] >= 0
+    assert first["pid"] != again["pid"]
+    check(trace, again, rows[0])
+    check(trace, last, rows[1])
+    assert len(trace.missing) == 1
+
+
+def run_failing(worker: Worker, rows: Any, traces: list[WorkerTrace]) -> None:
+    with worker.trace() as trace, worker.session() as s:
+        traces.append(trace)
+        s.submit(fails, rows[0])
+        s.submit(logs, rows[0], rows[1])
+
+
+def test_a_failed_run_is_traced(make: Callable[..., Worker]) -> None:
+    worker = make(num_sub_workers=1)
+    rows = worker.shared_array((2, 3), "int64")
+    traces = []
+    with pytest.raises(TaskFailedError):
+        run_failing(worker, rows, traces)
+    (trace,) = traces
+    assert rows_of(trace)["result"].tolist() == [1, 2]
+
+
+def test_groups_have_a_row_for_each_member(make: Callable[..., Worker]) -> None:
+    worker = make(num_sub_workers=2)
+    rows = worker.shared_array((2, 3), "int64")
+    with worker.trace() as trace, worker.session() as s:
+        s.submit_group(logs, [(rows[0], rows[0]), (rows[1], rows[1])])
+    found = np.sort(rows_of(trace), order="member")
+    assert found["member"].tolist() == [0, 1]
+    for row, entry in zip(found, rows, strict=True):
+        check(trace, row, entry)
+
+
+def test_ranges_of_all_threads_and_processes(make: Callable[..., Worker]) -> None:
+    worker = make(num_sub_workers=1)
+    rows = worker.shared_array((1, 3), "int64")
+
+    def in_a_thread() -> None:
+        with pto_core.range("beside"):
+            pass
+
+    def program() -> None:
+        with pto_core.range("prefill"), pto_core.range("layer"):
+            with worker.session() as s:
+                s.submit(ranged, rows[0], rows[0])
+            thread = threading.Thread(target=in_a_thread, name="helper")
+            thread.start()
+            thread.join()
+
+    with pto_core.range("outside"), worker.trace() as trace:
+        program()
+    found = {one.name: one for one in trace.ranges}
+    assert set(found) == {"prefill", "layer", "beside", "inside"}
+    assert (found["prefill"].depth, found["layer"].depth) == (0, 1)
+    assert found["prefill"].start <= found["layer"].start <= found["layer"].end
+    assert (found["beside"].thread, found["inside"].path) == ("helper", "L3/sub0")
+    (row,) = rows_of(trace)
+    assert row["start"] <= found["inside"].start + TOLERANCE_NS
+    assert found["inside"].end <= row["end"] + TOLERANCE_NS
+    check(trace, row, rows[0])
+    assert "inside" in trace.table()
+
+
+@task
+def ranged(after: In, row: Out) -> None:
+    begin = time.monotonic_ns()
+    with pto_core.range("inside"):
+        log(row, begin)
+
+
+@kernel(core="aiv")
+def fill(out: Out) -> None:
+    out[:] = 7
+
+
+def on_chip(rt: Any, out: Out) -> None:
+    with pto_core.range("on the chip"):
+        for row in range(5):
+            rt.submit(fill, out[row])
+
+
+def test_the_tree_of_a_nested_worker_with_a_chip(make: Callable[..., Worker]) -> None:
+    host = make(num_sub_workers=1, device_ids=[0], **CHIPS)
+    chip, sub = host.register(ChipCallable(on_chip)), host.register(logs_of_graph)
+
+    def on_host(orch: Any, args: Any, config: Any) -> None:
+        orch.submit_next_level(chip, given((args.tensors[0], EXISTING)))
+        orch.submit_sub(sub, given((args.tensors[1], EXISTING)))
+
+    worker = make(4)
+    worker.add_worker(host)
+    graph = worker.register(on_host)
+    array, entry = worker.shared_array((5, 4)), worker.shared_array(3, "int64")
+    args = given((array, EXISTING), (entry, EXISTING))
+    with worker.trace() as trace:
+        for _ in range(2):
+            worker.run(lambda orch, _, config: orch.submit_next_level(graph, args))
+    assert (array == 7).all()
+    assert trace.paths == ("L4", "L4/host0", "L4/host0/chip0", "L4/host0/sub0")
+    above, inside = rows_of(trace), rows_of(trace, "L4/host0")
+    assert (len(above), len(inside)) == (2, 4)
+    subs = inside[inside["child"] == trace.paths.index("L4/host0/sub0")]
+    check(trace, subs[1], entry)
+    for row in inside:
+        outer = above[row["run"]]
+        assert outer["start"] <= row["submit"] + TOLERANCE_NS
+        assert row["complete"] <= outer["end"] + TOLERANCE_NS
+    device = trace.devices["L4/host0/chip0"]
+    assert device.epoch_ns == trace.epoch_ns
+    assert len(device.tasks) == 10
+    chips = inside[inside["child"] == trace.paths.index("L4/host0/chip0")]
+    for row in device.tasks:
+        outer = chips[row["run"]]
+        assert outer["start"] <= row["start"] + TOLERANCE_NS
+        assert row["end"] <= outer["end"] + TOLERANCE_NS
+    assert [one.name for one in trace.ranges] == ["on the chip"] * 2
+    for one, row in zip(trace.ranges, chips, strict=True):
+        assert (one.path, one.thread) == ("L4/host0/chip0", "host")
+        assert row["start"] <= one.start + TOLERANCE_NS
+        assert one.end <= row["end"] + TOLERANCE_NS
+    assert "not the chip's" in trace.note
+    assert "device L4/host0/chip0" in trace.table()
+
+
+def test_replays_are_traced(make: Callable[..., Worker]) -> None:
+    worker = make(num_sub_workers=1)
+    sub = worker.register(logs_of_graph)
+    entry = worker.shared_array(3, "int64")
+    args = given((entry, EXISTING))
+
+    def graph(orch: Any, view: Any, config: Any) -> None:
+        orch.submit_sub(sub, given((view.tensors[0], EXISTING)))
+
+    captured = worker.capture(graph, args)
+    with worker.trace() as trace:
+        worker.replay(captured, args)
+        worker.replay(captured, args)
+    found = rows_of(trace)
+    assert found["run"].tolist() == [0, 1]
+    check(trace, found[1], entry)
+
+
+@pytest.mark.parametrize("level", [0, 5, True, "1", None])
+def test_a_wrong_level_is_refused(make: Callable[..., Worker], level: Any) -> None:
+    worker = make(num_sub_workers=1)
+    with pytest.raises(UsageError, match="pass 1, 2, 3 or 4"), worker.trace(level):
+        pass
+
+
+def test_a_trace_begins_outside_of_runs_and_traces(make: Callable[..., Worker]) -> None:
+    worker = make(num_sub_workers=1)
+    refused = pytest.raises(UsageError, match="put the block of the trace around the run")
+    with worker.session(), refused, worker.trace():
+        pass
+    refused = pytest.raises(UsageError, match="is being traced already")
+    with worker.trace(), refused, worker.trace():
+        pass
