@@ -16,9 +16,10 @@ from task_arguments import given
 
 import pto_core
 from pto_core import ChipCallable, In, InOut, Out, TensorArgType, Worker, kernel, task
+from pto_core.cli.main import main
 from pto_core.errors import ChildDiedError, TaskFailedError, UsageError
 from pto_core.trace import Event
-from pto_core.trace.worker_trace import WorkerTrace
+from pto_core.trace.worker_trace import WorkerTrace, read_any_trace
 
 CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
 EXISTING = TensorArgType.OUTPUT_EXISTING
@@ -405,3 +406,22 @@ def test_a_trace_begins_outside_of_runs_and_traces(make: Callable[..., Worker]) 
     refused = pytest.raises(UsageError, match="is being traced already")
     with worker.trace(), refused, worker.trace():
         pass
+
+
+def test_the_files_of_a_trace(
+    make: Callable[..., Worker], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worker = make(num_sub_workers=1)
+    rows = worker.shared_array((3, 3), "int64")
+    with worker.trace() as trace, pto_core.range("all"):
+        run_chain(worker, rows)
+    written = trace.write(tmp_path / "run")
+    assert [path.name for path in written] == ["run.trace.npz", "run.pftrace", "run.html"]
+    again = read_any_trace(tmp_path)
+    assert isinstance(again, WorkerTrace)
+    assert again.tasks.tolist() == trace.tasks.tolist()
+    assert (again.ranges, again.paths) == (trace.ranges, trace.paths)
+    assert main(["trace", "summary", str(tmp_path)]) == 0
+    assert "Worker L3: 3 tasks" in capsys.readouterr().out
+    assert main(["trace", "diff", str(written[0]), str(written[0])]) == 0
+    assert "logs" in capsys.readouterr().out

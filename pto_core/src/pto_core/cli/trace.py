@@ -1,6 +1,7 @@
 """Show where the time of a traced run went.
 
-FILE is a *.trace.npz file that `pto run --trace --out DIR` wrote, or the folder DIR.
+FILE is a *.trace.npz file that `pto run --trace --out DIR` or the method `write` of the trace of a
+Worker wrote, or a folder with one such file.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from pto_core.trace.files import read_trace
-from pto_core.trace.summary import difference_text, summary_text
+from pto_core.trace import Trace
+from pto_core.trace.summary import difference_text
+from pto_core.trace.worker_summary import worker_view
+from pto_core.trace.worker_trace import WorkerTrace, read_any_trace
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,8 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace) -> int:
     """Print the summary of a trace, or the comparison of two."""
     if namespace.what == "summary":
-        text = summary_text(read_trace(namespace.file))
+        text = read_any_trace(namespace.file).table()
     else:
-        text = difference_text(read_trace(namespace.before), read_trace(namespace.after))
+        before, after = map(read_any_trace, (namespace.before, namespace.after))
+        text = difference_text(_top(before), _top(after))
     sys.stdout.write(text)
     return 0
+
+
+def _top(trace: Trace | WorkerTrace) -> Trace:
+    """Return the part of a trace to compare: for a Worker, its own tasks."""
+    return worker_view(trace, trace.paths[0]) if isinstance(trace, WorkerTrace) else trace

@@ -64,7 +64,7 @@ def read_trace(path: Path) -> Trace:
 
     Raises UsageError if there is none or it is not a trace, and OSError.
     """
-    file = _only_file(path) if path.is_dir() else path
+    file = only_file(path) if path.is_dir() else path
     if file.suffix == ".flight":
         return read_flight(file)
     try:
@@ -88,7 +88,8 @@ def read_trace(path: Path) -> Trace:
     return Trace(records=records, tasks=tasks, **description)
 
 
-def _only_file(folder: Path) -> Path:
+def only_file(folder: Path) -> Path:
+    """Return the only file of a trace in a folder; raise UsageError."""
     files = sorted(folder.glob("*" + _ENDING))
     if len(files) == 1:
         return files[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -17,19 +18,25 @@ from pto_core.trace.records import FIRST_WORKER, HOST, WITH_DURATION, track_name
 from pto_core.trace.summary import summary_text
 from pto_core.trace.trace import Trace
 
-_ITEM = np.dtype([("start", "<f8"), ("end", "<f8"), ("name", "<u2"), ("task", "<i4")])
+ITEM = np.dtype([("start", "<f8"), ("end", "<f8"), ("name", "<u2"), ("task", "<i4")])
+"""A rectangle of a lane. ``name``: an index into the names; ``task``: a row of the tasks, or -1."""
 
 
 def page(trace: Trace) -> str:
     """Return the page."""
     title = f"{len(trace.tasks):,} tasks on {trace.backend}, {trace.runtime}"
+    return document(title, trace.note, summary_text(trace), _data(trace))
+
+
+def document(title: str, note: str, summary: str, shown: Mapping[str, Any]) -> str:
+    """Return a page. ``note``: the meaning of its times. ``shown``: what the script needs."""
     folder = files("pto_core.trace")
     text = (folder / "page.html").read_text()
-    data = json.dumps(_data(trace), separators=(",", ":")).replace("</", "<\\/")
+    data = json.dumps(shown, separators=(",", ":")).replace("</", "<\\/")
     for place, content in (
         ("@TITLE@", html.escape(title)),
-        ("@NOTE@", html.escape("times: " + trace.note)),
-        ("@SUMMARY@", html.escape(summary_text(trace))),
+        ("@NOTE@", html.escape("times: " + note)),
+        ("@SUMMARY@", html.escape(summary)),
         ("@SCRIPT@", (folder / "page.js").read_text()),
         ("@DATA@", data),
     ):
@@ -63,7 +70,7 @@ def _data(trace: Trace) -> dict[str, Any]:
             mine = rows[trace.tasks["worker"][rows] == track - FIRST_WORKER]
             pieces.append(_task_items(trace, mine, name_of_kernel))
         add(track_name(track), "thread", _apart(np.concatenate(pieces)))
-    items = np.concatenate(parts) if parts else np.zeros(0, _ITEM)
+    items = np.concatenate(parts) if parts else np.zeros(0, ITEM)
     return {
         "unit": trace.unit,
         "total": float(max(items["end"].max(initial=1), 1)),
@@ -71,22 +78,16 @@ def _data(trace: Trace) -> dict[str, Any]:
         "names": list(names),
         "cores": [trace.core_name(core) for core in range(3 * trace.blocks)],
         "lanes": lanes,
-        "items": {name: _column(items[name]) for name in _ITEM.names or ()},
-        "tasks": _task_columns(trace),
-        "edges": {
-            name: _column(column.astype("<i4"))
-            for name, column in zip(("from", "to"), edges(trace).T, strict=True)
-        },
-        "rings": [
-            {"name": name, "times": _column(times.astype("<f8")), "values": _integers(values)}
-            for name, (times, values) in ring_counters(trace).items()
-        ],
+        "items": {name: column(items[name]) for name in ITEM.names or ()},
+        "tasks": task_columns(trace),
+        "edges": edge_columns(trace),
+        "rings": ring_columns(trace),
         **_detail_columns(trace),
     }
 
 
 def _task_items(trace: Trace, rows: NDArray[Any], names: NDArray[Any]) -> NDArray[Any]:
-    items = np.zeros(len(rows), _ITEM)
+    items = np.zeros(len(rows), ITEM)
     items["start"], items["end"] = trace.tasks["start"][rows], trace.tasks["end"][rows]
     items["name"] = names[trace.tasks["kernel"][rows]]
     items["task"] = rows
@@ -98,7 +99,7 @@ def _thread_items(trace: Trace, track: int, names: dict[str, int]) -> NDArray[An
     mine = trace.records[
         (trace.records["track"] == track) & np.isin(trace.records["event"], durations)
     ]
-    items = np.zeros(len(mine), _ITEM)
+    items = np.zeros(len(mine), ITEM)
     items["start"], items["end"], items["task"] = mine["start"], mine["end"], -1
     items["name"] = [
         names.setdefault(event_name(event, b), len(names))
@@ -116,7 +117,7 @@ def _range_items(trace: Trace, names: dict[str, int]) -> list[NDArray[Any]]:
         if lane is None:
             lanes.append(lane := [])
         lane.append((start, end, number, -1))
-    return [np.array(lane, _ITEM) for lane in lanes]
+    return [np.array(lane, ITEM) for lane in lanes]
 
 
 def _apart(items: NDArray[Any]) -> NDArray[Any]:
@@ -138,31 +139,45 @@ def _apart(items: NDArray[Any]) -> NDArray[Any]:
             pieces.append((opened[-1][0], item[0], *opened[-1][2:]))
         opened.append(item)
     close(float("inf"))
-    return np.array([piece for piece in pieces if piece[0] <= piece[1]], _ITEM)
+    return np.array([piece for piece in pieces if piece[0] <= piece[1]], ITEM)
 
 
-def _task_columns(trace: Trace) -> dict[str, list[str]]:
+def task_columns(trace: Trace) -> dict[str, list[str]]:
     """Return the columns of the tasks; times before the start are distances from the start."""
     tasks = trace.tasks
     known = tasks["start"] >= 0
     columns: dict[str, list[str]] = {}
     for name in ("submit", "ready", "dispatch"):
         since = np.where(known & (tasks[name] >= 0), tasks["start"] - tasks[name], -1)
-        columns[name] = _column(since.astype("<f4"))
+        columns[name] = column(since.astype("<f4"))
     is_complete = (tasks["complete"] >= 0) & (tasks["end"] >= 0)
     after = np.where(is_complete, tasks["complete"] - tasks["end"], -1)
-    columns["complete"] = _column(after.astype("<f4"))
-    columns["task"] = _column(tasks["task"].astype("<f8"))
-    columns["run"] = _column(tasks["run"].astype("<i4"))
-    columns["core"] = _column(tasks["core"].astype("<i4"))
+    columns["complete"] = column(after.astype("<f4"))
+    columns["task"] = column(tasks["task"].astype("<f8"))
+    columns["run"] = column(tasks["run"].astype("<i4"))
+    columns["core"] = column(tasks["core"].astype("<i4"))
     kernels = np.where(tasks["kernel"] < 0, len(trace.kernels), tasks["kernel"])
-    columns["kernel"] = _column(kernels.astype("<u2"))
+    columns["kernel"] = column(kernels.astype("<u2"))
     producers = rows_of(tasks, tasks["run"], tasks["released_by"])
-    columns["producer"] = _column(producers.astype("<i4"))
+    columns["producer"] = column(producers.astype("<i4"))
     critical = np.zeros(len(tasks), "<u2")
     critical[list(critical_path(trace).rows)] = 1
-    columns["critical"] = _column(critical)
+    columns["critical"] = column(critical)
     return columns
+
+
+def edge_columns(trace: Trace) -> dict[str, list[str]]:
+    """Return the dependencies as two columns of rows of tasks."""
+    pairs = edges(trace).astype("<i4")
+    return {"from": column(pairs[:, 0]), "to": column(pairs[:, 1])}
+
+
+def ring_columns(trace: Trace, prefix: str = "") -> list[dict[str, Any]]:
+    """Return the counters of the rings; ``prefix`` begins their names."""
+    return [
+        {"name": prefix + name, "times": column(times.astype("<f8")), "values": integers(values)}
+        for name, (times, values) in ring_counters(trace).items()
+    ]
 
 
 def _detail_columns(trace: Trace) -> dict[str, Any]:
@@ -180,14 +195,14 @@ def _detail_columns(trace: Trace) -> dict[str, Any]:
     known = rows >= 0
     return {
         "details": {
-            "place": _column(np.where(known, submits["place"], -1).astype("<i4")),
-            "first": _column(np.where(known, submits["first"], 0).astype("<i4")),
-            "count": _column(np.where(known, submits["count"], 0).astype("<u2")),
+            "place": column(np.where(known, submits["place"], -1).astype("<i4")),
+            "first": column(np.where(known, submits["first"], 0).astype("<i4")),
+            "count": column(np.where(known, submits["count"], 0).astype("<u2")),
         },
         "arguments": {
-            "text": _integers(arguments["text"]),
-            "buffer": _column(buffers.astype("<i4")),
-            "offset": _integers(arguments["offset"]),
+            "text": integers(arguments["text"]),
+            "buffer": column(buffers.astype("<i4")),
+            "offset": integers(arguments["offset"]),
         },
         "places": details.places,
         "texts": details.texts,
@@ -195,11 +210,11 @@ def _detail_columns(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _integers(values: NDArray[np.int64]) -> list[str]:
+def integers(values: NDArray[np.int64]) -> list[str]:
     """Return a column of integers that are not negative, in four bytes each if they fit."""
-    return _column(values.astype("<u4" if values.max(initial=0) < 2**32 else "<f8"))
+    return column(values.astype("<u4" if values.max(initial=0) < 2**32 else "<f8"))
 
 
-def _column(values: NDArray[Any]) -> list[str]:
+def column(values: NDArray[Any]) -> list[str]:
     """Return the type and the bytes of a column in base64."""
     return [values.dtype.str[1:], base64.b64encode(values.tobytes()).decode()]

@@ -22,6 +22,7 @@ from pto_core.trace.records import (
     track_name,
 )
 from pto_core.trace.trace import Trace
+from pto_core.trace.wire import base128, field, tag, text, varint
 
 # TracePacket
 _CLOCK_SNAPSHOT, _TIMESTAMP, _SEQUENCE, _TRACK_EVENT, _INTERNED = 6, 8, 10, 11, 12
@@ -50,7 +51,7 @@ def pftrace(trace: Trace) -> bytes:
     """Return the content of a ``.pftrace`` file."""
     writer = _Writer(trace)
     content = writer.packets()
-    return b"".join(_field(1, packet) for packet in writer.head()) + content
+    return b"".join(field(1, packet) for packet in writer.head()) + content
 
 
 class _Writer:
@@ -91,22 +92,22 @@ class _Writer:
     def head(self) -> Iterator[bytes]:
         """Yield the packets that describe clocks, names and tracks; call it after packets()."""
         epoch = self._trace.epoch_ns
-        clocks = (_varint(1, clock) + _varint(2, epoch) for clock in (_BOOTTIME, _MONOTONIC))
-        snapshot = b"".join(_field(1, clock) for clock in clocks)
-        yield _field(_CLOCK_SNAPSHOT, snapshot) + _varint(_SEQUENCE, _ONLY_SEQUENCE)
+        clocks = (varint(1, clock) + varint(2, epoch) for clock in (_BOOTTIME, _MONOTONIC))
+        snapshot = b"".join(field(1, clock) for clock in clocks)
+        yield field(_CLOCK_SNAPSHOT, snapshot) + varint(_SEQUENCE, _ONLY_SEQUENCE)
         yield (
-            _field(_DEFAULTS, _varint(_CLOCK_ID, _MONOTONIC))
-            + _field(_INTERNED, b"".join(map(_interned, self._names.items())))
-            + _varint(_FLAGS, _INCREMENTAL_STATE_CLEARED)
-            + _varint(_SEQUENCE, _ONLY_SEQUENCE)
+            field(_DEFAULTS, varint(_CLOCK_ID, _MONOTONIC))
+            + field(_INTERNED, b"".join(map(_interned, self._names.items())))
+            + varint(_FLAGS, _INCREMENTAL_STATE_CLEARED)
+            + varint(_SEQUENCE, _ONLY_SEQUENCE)
         )
         yield from self._descriptors()
 
     def _descriptors(self) -> Iterator[bytes]:
         trace = self._trace
         title = f"{trace.backend} {trace.runtime}: {trace.note}".strip()
-        process = _varint(1, 1) + _text(6, title)
-        yield self._track(_PROCESS, None, title, _field(3, process))
+        process = varint(1, 1) + text(6, title)
+        yield self._track(_PROCESS, None, title, field(3, process))
         yield self._track(_CORES, _PROCESS, "cores")
         yield self._track(_POOL, _PROCESS, "threads")
         yield self._track(_COUNTERS, _PROCESS, "counters")
@@ -116,12 +117,12 @@ class _Writer:
             if core >= 0:
                 yield self._track(_FIRST_CORE + int(core), _CORES, trace.core_name(int(core)))
         for number, name in enumerate(self._counters):
-            yield self._track(_FIRST_COUNTER + number, _COUNTERS, name, _field(8, b""))
+            yield self._track(_FIRST_COUNTER + number, _COUNTERS, name, field(8, b""))
 
     def _track(self, uuid: int, parent: int | None, name: str, more: bytes = b"") -> bytes:
-        above = b"" if parent is None else _varint(5, parent)
-        descriptor = _varint(1, uuid) + _text(2, name) + above + more
-        return _field(_TRACK_DESCRIPTOR, descriptor) + _varint(_SEQUENCE, _ONLY_SEQUENCE)
+        above = b"" if parent is None else varint(5, parent)
+        descriptor = varint(1, uuid) + text(2, name) + above + more
+        return field(_TRACK_DESCRIPTOR, descriptor) + varint(_SEQUENCE, _ONLY_SEQUENCE)
 
     def _add_tasks(self) -> None:
         """Add a slice on the core and one on the pool worker for each task that ended."""
@@ -171,9 +172,9 @@ class _Writer:
         for event in (Event.SCOPE_BEGIN, Event.SCOPE_END):
             mine = records[records["event"] == event]
             instant = [
-                _varint(9, _INSTANT),
+                varint(9, _INSTANT),
                 _number(11, _FIRST_TRACK + _column(mine, "track")),
-                _varint(10, self._name(event_name(event, 0))),
+                varint(10, self._name(event_name(event, 0))),
                 *_note("depth", _column(mine, "a")),
                 *_note("ring", _column(mine, "b")),
             ]
@@ -194,12 +195,12 @@ class _Writer:
         """Add slices. One without a length is a single item, so that it encloses no other."""
         start, end = _column(rows, "start"), _column(rows, "end")
         begin: list[_Piece] = [
-            _varint(9, _SLICE_BEGIN),
+            varint(9, _SLICE_BEGIN),
             _number(11, tracks),
             _number(10, names),
             *itertools.chain.from_iterable(more),
         ]
-        stop: list[_Piece] = [_varint(9, _SLICE_END), _number(11, tracks)]
+        stop: list[_Piece] = [varint(9, _SLICE_END), _number(11, tracks)]
         is_empty = start == end
         long = ~is_empty
         self._add(start[long], _BEGIN, -end[long], _some(begin, long))
@@ -211,7 +212,7 @@ class _Writer:
 
     def _add_counters(self) -> None:
         for number, (times, values) in enumerate(self._counters.values()):
-            event = [_varint(9, _COUNTER) + _varint(11, _FIRST_COUNTER + number)]
+            event = [varint(9, _COUNTER) + varint(11, _FIRST_COUNTER + number)]
             self._add(times, _VALUE, times, [*event, _number(30, np.maximum(values, 0))])
 
     def _add(self, times: _Column, rank: int, keys: _Column, *events: Sequence[_Piece]) -> None:
@@ -222,7 +223,7 @@ class _Writer:
         if not len(times):
             return
         stamp = _number(_TIMESTAMP, self._trace.epoch_ns + times)
-        tail = _varint(_FLAGS, _NEEDS_INCREMENTAL_STATE) + _varint(_SEQUENCE, _ONLY_SEQUENCE)
+        tail = varint(_FLAGS, _NEEDS_INCREMENTAL_STATE) + varint(_SEQUENCE, _ONLY_SEQUENCE)
         pieces: list[_Piece] = []
         for event in events:
             pieces += _message(1, [stamp, *_message(_TRACK_EVENT, event), tail])
@@ -296,7 +297,7 @@ def _length(piece: _Piece) -> int:
 
 
 def _message(number: int, pieces: Sequence[_Piece]) -> list[_Piece]:
-    return [_tag(number, 2) + _base128(sum(map(_length, pieces))), *pieces]
+    return [tag(number, 2) + base128(sum(map(_length, pieces))), *pieces]
 
 
 def _number(number: int, values: _Column) -> NDArray[np.uint8]:
@@ -305,49 +306,24 @@ def _number(number: int, values: _Column) -> NDArray[np.uint8]:
     shifts = 7 * np.arange(width)
     groups = (values[:, None] >> shifts & 0x7F).astype("u1")
     groups[:, :-1] |= 0x80
-    tag = np.frombuffer(_tag(number, 0), "u1")
-    return np.concatenate([np.broadcast_to(tag, (len(values), len(tag))), groups], axis=1)
+    head = np.frombuffer(tag(number, 0), "u1")
+    return np.concatenate([np.broadcast_to(head, (len(values), len(head))), groups], axis=1)
 
 
 def _fixed(number: int, values: _Column) -> NDArray[np.uint8]:
-    tag = np.frombuffer(_tag(number, 1), "u1")
+    head = np.frombuffer(tag(number, 1), "u1")
     content = np.ascontiguousarray(values, "<i8").view("u1").reshape(len(values), 8)
-    return np.concatenate([np.broadcast_to(tag, (len(values), len(tag))), content], axis=1)
+    return np.concatenate([np.broadcast_to(head, (len(values), len(head))), content], axis=1)
 
 
 def _note(name: str, values: _Column) -> list[_Piece]:
-    return _message(4, [_text(10, name), _number(4, values)])
+    return _message(4, [text(10, name), _number(4, values)])
 
 
 def _text_note(name: str, value: str) -> list[_Piece]:
-    return [_field(4, _text(10, name) + _text(6, value))]
+    return [field(4, text(10, name) + text(6, value))]
 
 
 def _interned(item: tuple[str, int]) -> bytes:
     name, number = item
-    return _field(2, _varint(1, number) + _text(2, name))
-
-
-def _varint(number: int, value: int) -> bytes:
-    return _tag(number, 0) + _base128(value)
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return _tag(number, 2) + _base128(len(content)) + content
-
-
-def _tag(number: int, kind: int) -> bytes:
-    return _base128(number << 3 | kind)
-
-
-def _text(number: int, content: str) -> bytes:
-    return _field(number, content.encode())
-
-
-def _base128(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
+    return field(2, varint(1, number) + text(2, name))

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+from pto_core.trace.files import read_trace
+from pto_core.trace.trace import Trace
 from pto_core.trace.worker_data import WorkerTraceData
+from pto_core.trace.worker_files import read_worker_data, write_worker_data
 from pto_core.trace.worker_summary import worker_summary
 
 
@@ -25,9 +31,25 @@ class WorkerTrace(WorkerTraceData):
         """Return the summary of each Worker and each device as text."""
         return worker_summary(self)
 
+    def write(self, prefix: str | os.PathLike[str]) -> list[Path]:
+        """Write ``PREFIX.trace.npz``, ``PREFIX.pftrace`` and ``PREFIX.html``; return the paths.
+
+        Raises OSError.
+        """
+        return write_worker_data(self, Path(prefix))
+
     def __repr__(self) -> str:
         lost = f", {self.lost_total} lost" if self.lost_total else ""
         return (
             f"<WorkerTrace of {self.paths[0]}: {len(self.tasks)} tasks, {len(self.devices)} "
             f"devices, {len(self.ranges)} ranges{lost}>"
         )
+
+
+def read_any_trace(path: Path) -> Trace | WorkerTrace:
+    """Read the ``.trace.npz`` file of a device or a Worker, or the only one in a folder.
+
+    Raises UsageError if there is none or it is not a trace, and OSError.
+    """
+    data = read_worker_data(path)
+    return read_trace(path) if data is None else WorkerTrace.of(data)

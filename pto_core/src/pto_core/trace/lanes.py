@@ -1,0 +1,142 @@
+"""The lanes of a Worker's trace: what each process did, side by side, for all writers of files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from pto_core.trace.pftrace import event_name
+from pto_core.trace.records import ORCHESTRATOR, WITH_DURATION, Event, track_name
+from pto_core.trace.trace import Trace
+from pto_core.trace.worker_data import WorkerTraceData
+
+_DURATIONS = {int(event) for event in WITH_DURATION}
+
+
+class TaskName(NamedTuple):
+    """The name of a task in its Worker or device; ``part`` numbers Workers and devices."""
+
+    part: int
+    run: int
+    task: int
+
+
+class Slice(NamedTuple):
+    """Something that lasted. ``task``: the task that ran; ``after``: the task that released it."""
+
+    start: int
+    end: int
+    name: str
+    notes: Mapping[str, int]
+    task: TaskName | None = None
+    after: TaskName | None = None
+
+
+class Submit(NamedTuple):
+    """The submit of a task."""
+
+    time: int
+    name: str
+    task: TaskName
+
+
+class Lane(NamedTuple):
+    """The slices of one thread, core or child. Slices of a lane are nested or do not overlap.
+
+    ``kind``: ``"core"`` for tasks, ``"range"`` or ``"thread"``.
+    """
+
+    process: str
+    name: str
+    kind: str
+    slices: list[Slice]
+    submits: list[Submit]
+
+
+_Lanes = Callable[[str, str, str], Lane]
+"""Returns the lane of a process, a name and a kind."""
+
+
+def lanes(trace: WorkerTraceData) -> list[Lane]:
+    """Return the lanes, in the order of the paths."""
+    found: dict[tuple[str, str], Lane] = {}
+
+    def lane(process: str, name: str, kind: str) -> Lane:
+        return found.setdefault((process, name), Lane(process, name, kind, [], []))
+
+    lane(trace.paths[0], "orchestrator", "thread")
+    for path in trace.paths[1:]:  # a process without an event has a lane, too
+        lane(path, "tasks", "core")
+    _add_tasks(trace, lane)
+    _add_records(trace, lane)
+    for one in trace.ranges:
+        mine = lane(one.path, f"ranges of {one.thread}", "range")
+        mine.slices.append(Slice(one.start, one.end, one.name, {"depth": one.depth}))
+    for number, (path, device) in enumerate(trace.devices.items()):
+        _add_device(len(trace.paths) + number, path, device, lane)
+    order = {path: number for number, path in enumerate(trace.paths)}
+    return sorted(found.values(), key=lambda one: order[one.process])
+
+
+def _add_tasks(trace: WorkerTraceData, lane: _Lanes) -> None:
+    for row in trace.tasks.tolist():
+        worker, run, number, task, member, released_by, child, pid, result, *times = row
+        submit, ready, dispatch, start, end, complete = times
+        name = TaskName(worker, run, task)
+        title = trace.callable_name(number)
+        if submit >= 0 and member <= 0:
+            submits = lane(trace.path(worker), "orchestrator", "thread").submits
+            submits.append(Submit(submit, title, name))
+        if start < 0 or end < 0:
+            continue
+        notes = {
+            "task": task,
+            "run": run,
+            "member": member,
+            "pid": pid,
+            "result": result,
+            "submitted": submit,
+            "ready": ready,
+            "dispatched": dispatch,
+            "completed": complete,
+            "released by": released_by,
+        }
+        known = {key: value for key, value in notes.items() if value >= 0}
+        after = TaskName(worker, run, released_by) if released_by >= 0 else None
+        mine = lane(trace.path(child), "tasks", "core")
+        mine.slices.append(Slice(start, end, title, known, name, after))
+
+
+def _add_records(trace: WorkerTraceData, lane: _Lanes) -> None:
+    for start, end, _, b, _, event, track, _, worker in trace.records.tolist():
+        if event not in _DURATIONS:
+            continue
+        path = trace.path(worker)
+        if track <= 1:
+            name = "orchestrator" if track == ORCHESTRATOR else "scheduler"
+            waits = event in (Event.BACK_PRESSURE, Event.PARK)
+            mine = lane(path, f"{name} waits" if waits else name, "thread")
+        else:
+            mine = lane(trace.child_path(worker, track), "waits", "thread")
+        title = "wait for space" if event == Event.BACK_PRESSURE else event_name(event, b)
+        mine.slices.append(Slice(start, end, title, {}))
+
+
+def _add_device(part: int, path: str, device: Trace, lane: _Lanes) -> None:
+    columns = ["run", "kernel", "task", "released_by", "core", "start", "end"]
+    times = ["submit", "ready", "dispatch", "complete"]
+    for row in device.tasks[[*columns, *times]].tolist():
+        run, kernel, task, released_by, core, start, end, *more = row
+        if start < 0 or end < 0:
+            continue
+        name = TaskName(part, run, task)
+        after = TaskName(part, run, released_by) if released_by >= 0 else None
+        named = zip(("submitted", "ready", "dispatched", "completed"), more, strict=True)
+        notes = {"task": task, "run": run, **{key: time for key, time in named if time >= 0}}
+        mine = lane(path, device.core_name(core), "core")
+        mine.slices.append(Slice(start, end, device.kernel_name(kernel), notes, name, after))
+    for row in device.records[["start", "end", "b", "event", "track"]].tolist():
+        start, end, b, event, track = row
+        if event in _DURATIONS:
+            mine = lane(path, track_name(track), "thread")
+            mine.slices.append(Slice(start, end, event_name(event, b), {}))

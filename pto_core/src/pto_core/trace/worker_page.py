@@ -1,0 +1,127 @@
+"""Write the trace of a Worker as one HTML page, with a lane for each child, core and thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pto_core.trace.lanes import Lane, Slice, TaskName, lanes
+from pto_core.trace.page import ITEM, column, document, edge_columns, ring_columns, task_columns
+from pto_core.trace.records import RECORD, TASK, Event
+from pto_core.trace.trace import Trace
+from pto_core.trace.worker_data import WorkerTraceData
+from pto_core.trace.worker_summary import worker_summary
+
+_TIMES = ("submitted", "ready", "dispatched")
+
+
+def worker_page(trace: WorkerTraceData) -> str:
+    """Return the page."""
+    title = f"{len(trace.tasks):,} tasks of {trace.paths[0]} and {len(trace.devices)} devices"
+    return document(title, trace.note, worker_summary(trace), _content(trace))
+
+
+def _content(trace: WorkerTraceData) -> dict[str, Any]:
+    """Return what the script of the page needs."""
+    shown = _Shown(lanes(trace))
+    tasks = Trace(
+        records=_dependencies(trace, shown.runs),
+        tasks=np.array(shown.tasks, TASK),
+        kernels=tuple(shown.names),
+        lost={},
+        blocks=0,
+        unit="ns",
+        epoch_ns=trace.epoch_ns,
+        threads=1,
+    )
+    items = np.array(shown.items, ITEM)
+    return {
+        "unit": "ns",
+        "total": float(max(items["end"].max(initial=1), 1)),
+        "kernels": [*shown.names, "?"],
+        "names": list(shown.names),
+        "cores": [lane["name"] for lane in shown.lanes],
+        "lanes": shown.lanes,
+        "items": {name: column(items[name]) for name in ITEM.names or ()},
+        "tasks": task_columns(tasks),
+        "edges": edge_columns(tasks),
+        "rings": [
+            ring
+            for path, device in trace.devices.items()
+            for ring in ring_columns(device, f"{path} ")
+        ],
+        "details": None,
+    }
+
+
+class _Shown:
+    """The lanes, items, tasks and names of the page. Each task has a number of its run in it."""
+
+    def __init__(self, found: list[Lane]) -> None:
+        self.lanes: list[dict[str, Any]] = []
+        self.items: list[tuple[int, int, int, int]] = []
+        self.tasks: list[tuple[Any, ...]] = []
+        self.names: dict[str, int] = {}
+        self.runs: dict[tuple[int, int], int] = {}
+        for lane in found:
+            for part in _apart(lane.slices):
+                first = len(self.items)
+                for one in part:
+                    self._add(one)
+                name = f"{lane.process} {lane.name}"
+                place = {"first": first, "end": len(self.items)}
+                self.lanes.append({"name": name, "kind": lane.kind, **place})
+
+    def _add(self, one: Slice) -> None:
+        number = self.names.setdefault(one.name, len(self.names))
+        row = -1 if one.task is None else self._add_task(one, one.task, number)
+        self.items.append((one.start, one.end, number, row))
+
+    def _add_task(self, one: Slice, task: TaskName, number: int) -> int:
+        run = self.runs.setdefault((task.part, task.run), len(self.runs))
+        after = -1 if one.after is None else one.after.task
+        times = [one.notes.get(key, -1) for key in _TIMES]
+        place = (len(self.lanes), -1)
+        complete = one.notes.get("completed", -1)
+        self.tasks.append(
+            (run, number, task.task, after, *place, *times, one.start, one.end, complete)
+        )
+        return len(self.tasks) - 1
+
+
+def _dependencies(trace: WorkerTraceData, runs: Mapping[tuple[int, int], int]) -> NDArray[Any]:
+    """Return the records of all dependencies, with the runs of the page."""
+    parts = [
+        (number, trace.records[trace.records["worker"] == number])
+        for number in range(len(trace.paths))
+    ]
+    parts += [
+        (len(trace.paths) + number, device.records)
+        for number, device in enumerate(trace.devices.values())
+    ]
+    found = []
+    for part, records in parts:
+        mine = records[records["event"] == Event.EDGE]
+        for run in np.unique(mine["run"]).tolist():
+            if (part, run) in runs:
+                linked = mine[mine["run"] == run]
+                moved = np.zeros(len(linked), RECORD)
+                for name in RECORD.names or ():
+                    moved[name] = linked[name]
+                moved["run"] = runs[part, run]
+                found.append(moved)
+    return np.concatenate(found) if found else np.zeros(0, RECORD)
+
+
+def _apart(slices: list[Slice]) -> Iterator[list[Slice]]:
+    """Yield the slices of a lane in lanes whose slices do not overlap, the outer ones first."""
+    parts: list[list[Slice]] = []
+    for one in sorted(slices, key=lambda each: (each.start, -each.end)):
+        part = next((part for part in parts if part[-1].end <= one.start), None)
+        if part is None:
+            parts.append(part := [])
+        part.append(one)
+    yield from parts
