@@ -181,7 +181,7 @@ pto_status Device::lead(const pto_a2a3_launch& launch, pto_a2a3_status& answer) 
     gate_.refuse(launch.sequence);
   }
   if (status == PTO_OK) status = run_.cores().start(shape.topology, launch.core_launch, error);
-  const bool has_begun = status == PTO_OK && (status = begin(error)) == PTO_OK;
+  const bool has_begun = status == PTO_OK && (status = begin(launch, error)) == PTO_OK;
   if (has_begun) {
     run_.set_phase(PTO_A2A3_RUNNING);
     drive(launch.sequence, role);
@@ -250,15 +250,20 @@ pto_status Device::read_run(const pto_a2a3_launch& launch, RunShape& shape, pto_
     return fail(error, PTO_ERROR_USAGE, "the device has no runtime; attach a runtime first");
   }
   const void* image = from_host<char>(launch.input, launch.input_bytes);
-  if (!engine::read_run_image(image, launch.input_bytes, launch.handle, graph_)) {
+  if (!engine::read_run_image(image, launch.input_bytes, launch.handle, run_image_)) {
     return fail(error, PTO_ERROR_INTERNAL, "the ", launch.input_bytes,
                 " bytes that describe the run are no image of a run");
   }
-  if (graph_.library == 0) {
+  shape.has_orchestrator = launch.graph == 0;
+  if (shape.has_orchestrator && run_image_.library == 0) {
     return fail(error, PTO_ERROR_UNSUPPORTED, "the device cannot run ", api_->variant,
                 " without the library of an orchestration; use a C++ orchestration");
   }
-  const pto_status status = shape_of(graph_.config, shape, error);
+  if (!shape.has_orchestrator && api_->import_graph == nullptr) {
+    return fail(error, PTO_ERROR_UNSUPPORTED, "runtime ", api_->variant,
+                " cannot run a graph that the host has built");
+  }
+  const pto_status status = shape_of(run_image_.config, shape, error);
   if (status != PTO_OK || shape.threads() <= launch.threads) return status;
   return fail(error, PTO_ERROR_USAGE, "aicpu_thread_num is ", shape.threads(),
               ", but the device has ", launch.threads, " AICPU threads; use 1 to ", launch.threads);
@@ -277,17 +282,22 @@ pto_status Device::shape_of(const pto_call_config* config, RunShape& shape,
                 PTO_MAX_AICPU_THREADS);
   }
   const auto count = static_cast<uint32_t>(threads);
-  shape.shares_thread = count == 1;
-  shape.has_orchestrator = true;
+  shape.shares_thread = shape.has_orchestrator && count == 1;
+  const bool has_own_thread = shape.has_orchestrator && count > 1;
   shape.topology = make_topology(asked == 0 ? config_.blocks : static_cast<uint32_t>(asked),
-                                 count == 1 ? 1 : count - 1);
+                                 has_own_thread ? count - 1 : count);
   return PTO_OK;
 }
 
-pto_status Device::begin(pto_error& error) {
+pto_status Device::begin(const pto_a2a3_launch& launch, pto_error& error) {
   has_cause_ = false;
   pool_.restart_peak();
-  const pto_status status = api_->begin(runtime_, &graph_);
+  pto_status status = api_->begin(runtime_, &run_image_);
+  if (status == PTO_OK && launch.graph != 0) {
+    const void* graph = from_host<char>(launch.graph, launch.graph_bytes);
+    status = api_->import_graph(runtime_, graph, launch.graph_bytes);
+    if (status == PTO_OK) api_->orchestration_done(runtime_, 0);
+  }
   if (status == PTO_OK) return PTO_OK;
   latched(status, error);
   api_->end(runtime_);

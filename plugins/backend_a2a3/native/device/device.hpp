@@ -45,10 +45,11 @@ class Device {
   pto_status lead(const pto_a2a3_launch& launch, pto_a2a3_status& answer);
   void follow(uint64_t sequence);
   pto_status read_run(const pto_a2a3_launch& launch, RunShape& shape, pto_error& error);
+  // `shape.has_orchestrator` is known.
   pto_status shape_of(const pto_call_config* config, RunShape& shape, pto_error& error) const;
   pto_status gather(const pto_a2a3_launch& launch, const RunShape& shape, int32_t& role,
                     pto_error& error);
-  pto_status begin(pto_error& error);
+  pto_status begin(const pto_a2a3_launch& launch, pto_error& error);
   void drive(uint64_t sequence, int32_t role);
   void give_up(uint64_t sequence);
   pto_status stop_cores(const pto_a2a3_launch& launch, pto_status status, pto_error& error);
@@ -65,8 +66,8 @@ class Device {
   pto_platform platform_{};
   const pto_runtime_api* api_ = nullptr;
   void* runtime_ = nullptr;
-  pto_run graph_{};    // the current run; its parts are in the image of the host
-  pto_error cause_{};  // of the first failed call of the platform table
+  pto_run run_image_{};  // the current run; its parts are in the image of the host
+  pto_error cause_{};    // of the first failed call of the platform table
   std::atomic<bool> has_cause_{false};
   std::atomic<uint64_t> entered_{0};   // sequence of the run that threads with a role may enter
   std::atomic<uint64_t> given_up_{0};  // sequence of the run that they must not enter

@@ -1,4 +1,4 @@
-// The device library on the device process: two variants, faults, and the memory of the device.
+// The device library on the device process: three variants, faults, and the memory of the device.
 // Arguments: the build folders of runtime_hbg and runtime_pto2, and optionally the name of a test.
 #include <signal.h>
 #include <sys/mman.h>
@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "check.hpp"
+#include "device_process/host_graph.hpp"
 #include "device_process/session.hpp"
 
 namespace {
@@ -239,6 +240,58 @@ TEST(tensormap_and_ringbuffer_runs) {
       CHECK_EQUAL(session.unload(library), PTO_OK);
     }
   }
+}
+
+// A session with host_build_graph, whose graphs come from an instance on the host.
+struct HostBuildGraph : Session {
+  explicit HostBuildGraph(const SessionSettings& settings = with_blocks(1, 1)) : Session(settings) {
+    CHECK_EQUAL(attach(library, "host_build_graph"), PTO_OK);
+    add_kernel(0, PTO_CORE_AIV, kernel("add"));
+    add_kernel(1, PTO_CORE_AIC, kernel("multiply"));
+  }
+  const std::string library = hbg + "/native/libpto_host_build_graph.so";
+};
+
+void run_host_diamond(HostBuildGraph& session, HostGraph& host) {
+  std::vector<float> in, out(kCount, -1);
+  for (uint64_t i = 0; i < kCount; ++i) in.push_back(static_cast<float>(i));
+  const std::vector<uint64_t> args{reinterpret_cast<uint64_t>(in.data()),
+                                   reinterpret_cast<uint64_t>(out.data()), kCount * sizeof(float)};
+  session.start(host.build(hbg + "/native/tests/host_build_graph_diamond.so", args), args);
+  expect_ok(session, session.finish());
+  host.finish();
+  for (uint64_t i = 0; i < kCount; ++i) CHECK_EQUAL(out[i], product(in[i]));
+  CHECK_EQUAL(session.status.report.tasks, uint64_t{3});
+  CHECK_EQUAL(session.status.report.build_ns, uint64_t{0});
+}
+
+TEST(host_build_graph_runs) {
+  for (uint32_t seed = 1; seed <= 2; ++seed) {
+    HostBuildGraph session(with_blocks(2, seed));
+    HostGraph host(session, session.library);
+    for (int32_t threads = 1; threads <= PTO_MAX_AICPU_THREADS; ++threads) {
+      session.config.aicpu_thread_num = threads;
+      run_host_diamond(session, host);
+    }
+  }
+}
+
+TEST(bytes_that_are_no_graph_are_refused) {
+  HostBuildGraph session;
+  session.start(std::vector<char>(64, 'x'), {});
+  CHECK_EQUAL(session.finish(), PTO_ERROR_USAGE);
+  CHECK_CONTAINS(session.status.error.message, "graph");
+  session.start(0, {});
+  CHECK_EQUAL(session.finish(), PTO_ERROR_UNSUPPORTED);
+  HostGraph host(session, session.library);
+  run_host_diamond(session, host);
+}
+
+TEST(a_variant_that_builds_on_the_device_takes_no_graph) {
+  BuildGraph session;
+  session.start(std::vector<char>(64, 'x'), {});
+  CHECK_EQUAL(session.finish(), PTO_ERROR_UNSUPPORTED);
+  run_diamond(session);
 }
 
 TEST(two_devices_run_two_variants_in_one_process) {

@@ -151,14 +151,20 @@ void Session::add_kernel_at(int32_t func_id, int32_t core_type, uint64_t address
   kernels_.push_back({func_id, core_type, address, nullptr});
 }
 
-void Session::start(uint64_t orchestration, const std::vector<uint64_t>& args) {
+pto_run Session::describe(const std::vector<uint64_t>& args) const {
   pto_run run{};
   run.kernels = kernels_.data();
   run.num_kernels = static_cast<uint32_t>(kernels_.size());
   run.args = args.data();
   run.num_args = static_cast<uint32_t>(args.size());
-  run.library = 1;  // the host's handle, which means nothing on the device
   run.config = &config;
+  return run;
+}
+
+void Session::start(uint64_t orchestration, const std::vector<uint64_t>& args,
+                    const std::vector<char>& graph) {
+  pto_run run = describe(args);
+  run.library = 1;  // the host's handle, which means nothing on the device
   const uint64_t bytes = pto::engine::run_image_bytes(run);
   CHECK(bytes <= kInputBytes);
   std::vector<uint64_t> image(bytes / 8 + 1);
@@ -168,7 +174,12 @@ void Session::start(uint64_t orchestration, const std::vector<uint64_t>& args) {
       config.block_dim > 0 ? static_cast<uint32_t>(config.block_dim) : settings_.blocks;
   const pto_a2a3_core_launch cores{cores_at_, ++core_launch_};
   aicore_ = silicon_.launch(SILICON_AICORE, executor_, PTO_A2A3_EXECUTOR_SYMBOL, blocks, cores);
-  const pto_a2a3_launch launch = launch_of(PTO_A2A3_RUN, input_at_, bytes, orchestration);
+  pto_a2a3_launch launch = launch_of(PTO_A2A3_RUN, input_at_, bytes, orchestration);
+  if (!graph.empty()) {
+    launch.graph = silicon_.allocate(graph.size());
+    launch.graph_bytes = graph.size();
+    silicon_.copy_in(launch.graph, graph.data(), graph.size());
+  }
   aicpu_ = silicon_.launch(SILICON_AICPU, library_, PTO_A2A3_AICPU_SYMBOL, aicpu_threads, launch);
 }
 

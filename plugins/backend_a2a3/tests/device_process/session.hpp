@@ -41,7 +41,13 @@ class Session {
   pto_status unload(uint64_t handle);
 
   // Start a run, which uses `config`; end it and return its status.
-  void start(uint64_t orchestration, const std::vector<uint64_t>& args);
+  void start(uint64_t orchestration, const std::vector<uint64_t>& args) {
+    start(orchestration, args, {});
+  }
+  // Start a run of a graph that the host has built.
+  void start(const std::vector<char>& graph, const std::vector<uint64_t>& args) {
+    start(0, args, graph);
+  }
   pto_status finish();
   // The same for a launch whose threads do not all end: wait for the answer in device memory.
   pto_status finish_without_end();
@@ -49,6 +55,9 @@ class Session {
     start(orchestration, args);
     return finish();
   }
+  // The run of `args`, without a library.
+  pto_run describe(const std::vector<uint64_t>& args) const;
+  uint32_t blocks() const { return settings_.blocks; }
   bool has_ended() { return silicon_.has_ended(aicpu_); }
   // Ask the device during a run.
   void abort(const pto_error& cause, bool abandons);
@@ -73,6 +82,8 @@ class Session {
   uint32_t aicpu_threads = 6;
 
  private:
+  void start(uint64_t orchestration, const std::vector<uint64_t>& args,
+             const std::vector<char>& graph);
   pto_status command(uint32_t command, uint64_t input, uint64_t bytes, uint64_t handle);
   pto_a2a3_launch launch_of(uint32_t command, uint64_t input, uint64_t bytes, uint64_t handle);
 
