@@ -4,9 +4,10 @@
 // The proxy has the functions that the core calls and no others. Its handle is not that of the
 // instance, and its limits are lower than those of the variant. A variant that exports graphs has
 // two instances: that of the host's library builds the graph, that of the artefact runs the image.
-// With PTO_WITHOUT_SUBMITS the proxy has no submit path.
+// With the environment variable PTO_WITHOUT_SUBMITS the proxy has no submit path.
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <vector>
@@ -166,10 +167,10 @@ void fill(pto_runtime_api& table, const pto_runtime_api& device) {
   table.capabilities = device.capabilities;
   table.max_args = kMaxArgs;
   table.max_tasks = device.max_tasks;
-#ifndef PTO_WITHOUT_SUBMITS
-  table.submit = pass_on<&api::submit, int64_t, const pto_task*>;
-  table.submit_tensors = pass_on<&api::submit_tensors, int64_t, pto_tensor_task*>;
-#endif
+  if (std::getenv("PTO_WITHOUT_SUBMITS") == nullptr) {
+    table.submit = pass_on<&api::submit, int64_t, const pto_task*>;
+    table.submit_tensors = pass_on<&api::submit_tensors, int64_t, pto_tensor_task*>;
+  }
   table.add_edge = pass_on<&api::add_edge, pto_status, int64_t, int64_t>;
   table.publish = pass_on<&api::publish, pto_status, int64_t>;
   table.scope_begin = pass_on<&api::scope_begin, pto_status, const char*, int32_t>;

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pto_core import plugins
-from pto_core.testing.subjects import healthy_backend
+from pto_core.testing.device_code import check_library
+from pto_core.testing.subjects import BackendSubject, healthy_backend
 
 SOURCE = Path(__file__).with_name("elsewhere_backend.cpp")
 VARIANTS = [record.name for record in plugins.runtimes()]
@@ -27,7 +28,7 @@ class Chip:
         return Path({library!r})
 
     def build_recipe(self, kind):
-        return BuildRecipe()
+        return BuildRecipe(flags=("-O0",))
 
     def options(self):
         return ()
@@ -67,24 +68,21 @@ with pto_core.open_device("elsewhere", runtime="host_build_graph") as device:
 """
 
 
-def install_elsewhere(stranger, *flags: str):
-    """Install a backend that runs the variant elsewhere; return the folder of its distribution."""
+@pytest.fixture(scope="module")
+def library(make_stranger, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compile the backend once for all tests of this file."""
     working = plugins.load_backend(healthy_backend())
-    library = stranger.compile(SOURCE, f'-DPTO_WORKING_LIBRARY="{working.library()}"', *flags)
-    stranger.install("pto.backends", MODULE, "elsewhere", library, set(working.capabilities))
-    return stranger
-
-
-@pytest.fixture(autouse=True)
-def _one_cache(monkeypatch: pytest.MonkeyPatch, shared_cache: Path) -> None:
-    """Compile each variant once for all tests of this file."""
-    monkeypatch.setenv("PTO_CACHE_DIR", str(shared_cache))
+    folder = make_stranger(tmp_path_factory.mktemp("backend"))
+    return folder.compile(SOURCE, f'-DPTO_WORKING_LIBRARY="{working.library()}"')
 
 
 @pytest.fixture
-def elsewhere(stranger):
-    """Install the backend with a whole proxy."""
-    return install_elsewhere(stranger)
+def elsewhere(stranger, library: Path, monkeypatch: pytest.MonkeyPatch, shared_cache: Path):
+    """Install a backend that runs the variant elsewhere; return the folder of its distribution."""
+    monkeypatch.setenv("PTO_CACHE_DIR", str(shared_cache))  # each variant is compiled once
+    capabilities = set(plugins.load_backend(healthy_backend()).capabilities)
+    stranger.install("pto.backends", MODULE, "elsewhere", library, capabilities)
+    return stranger
 
 
 def test_the_core_uses_the_table_that_attach_returned(elsewhere) -> None:
@@ -100,6 +98,30 @@ def test_a_variant_elsewhere_keeps_its_contract(elsewhere, variant: str) -> None
     outcomes = elsewhere.run_contract("RuntimeContract", runtime=variant, backend="elsewhere")
     assert {test: problem for test, problem in outcomes.items() if problem} == {}
     assert len(outcomes) >= 20
+
+
+def test_the_kit_observes_a_backend_with_a_probe_that_runs_elsewhere(elsewhere) -> None:
+    """The backend refuses the library of this process, so it runs the probe of the device."""
+    output = elsewhere.run_program(
+        "from pto_core.testing import BackendSubject\n"
+        "from pto_core.testing.dispatch import check_counters, check_each_task_runs_once\n"
+        "backend = BackendSubject.load('elsewhere')\n"
+        "check_each_task_runs_once(backend)\n"
+        "check_counters(backend)\n"
+        "print(len(backend.probe_files()[1]))\n"
+    )
+    assert output == "1\n"
+
+
+def test_a_backend_that_runs_the_variant_elsewhere_keeps_its_contract(elsewhere) -> None:
+    outcomes = elsewhere.run_contract("BackendContract", backend="elsewhere")
+    assert {test: problem for test, problem in outcomes.items() if problem} == {}
+    assert {"test_each_task_runs_once", "test_counters", "test_memory_of_a_run"} <= outcomes.keys()
+
+
+def test_the_probe_follows_the_rules_for_variants_on_devices() -> None:
+    library, _ = BackendSubject.load(healthy_backend()).probe_files()
+    check_library(library)
 
 
 def test_a_variant_without_sources_is_refused(elsewhere) -> None:
@@ -122,8 +144,8 @@ def test_a_variant_without_sources_is_refused(elsewhere) -> None:
     assert "'broken' runs in the host process only" in refusal
 
 
-def test_a_python_orchestration_needs_the_submit_path(stranger) -> None:
-    elsewhere = install_elsewhere(stranger, "-DPTO_WITHOUT_SUBMITS")
+def test_a_python_orchestration_needs_the_submit_path(elsewhere, monkeypatch) -> None:
+    monkeypatch.setenv("PTO_WITHOUT_SUBMITS", "1")
     refusal = elsewhere.run_program(
         "import pto_core\n"
         "def graph(rt):\n"

@@ -8,9 +8,9 @@ import sys
 from typing import Any
 
 from pto_core.testing import abi
-from pto_core.testing.failure import ContractError, expect
+from pto_core.testing.failure import expect
 from pto_core.testing.native import StatusError
-from pto_core.testing.probe import Probe, Work
+from pto_core.testing.probe import Experiment, Probe, Work
 from pto_core.testing.probing import Gate, expect_all_right, recorder_work, run_probe
 from pto_core.testing.recording import RecorderLog
 from pto_core.testing.subjects import BackendSubject
@@ -58,13 +58,12 @@ def check_claims_agree(backend: BackendSubject) -> None:
 
 def check_threads(backend: BackendSubject) -> None:
     """Require that a ``threads`` backend runs a kernel before the caller waits."""
-    probe = Probe()
+    probe = Probe(backend)
     with backend.open() as device:
         kernel = device.load_kernel(0, abi.Core.AIV, backend.kernel("gate", abi.Core.AIV))
         device.attach(probe)
         gate = Gate(device)
-        probe.load([gate.work(1, kernel)])
-        device.start([kernel])
+        device.start([kernel], probe.load(device, [gate.work(1, kernel)]))
         device.orchestration_done()
         try:
             gate.await_entered()
@@ -80,13 +79,12 @@ def check_lost_device(backend: BackendSubject) -> None:
 
     No call waits for the kernel then, and every later call returns LOST.
     """
-    probe = Probe()
+    probe = Probe(backend)
     with backend.open() as device:
         kernel = device.load_kernel(0, abi.Core.AIV, backend.kernel("gate", abi.Core.AIV))
         device.attach(probe)
         gate = Gate(device, _STUCK_MS)
-        probe.load([gate.work(1, kernel)])
-        device.start([kernel])
+        device.start([kernel], probe.load(device, [gate.work(1, kernel)]))
         device.orchestration_done()
         gate.await_entered()
         device.abort(abi.Status.TIMEOUT, lost=True)
@@ -112,7 +110,7 @@ def check_callbacks(backend: BackendSubject, tasks: int = 50) -> None:
         seen.setdefault(header.task, []).append((core, abi.payload_arguments(header)[0]))
         return 0
 
-    probe = Probe()
+    probe = Probe(backend)
     with backend.open() as device:
         kernels = [device.load_callback(core, core, record) for core in abi.Core]
         device.attach(probe)
@@ -138,7 +136,7 @@ def check_kernel_faults(backend: BackendSubject) -> None:
         error.contents.message = b"the kernel of the kit fails on purpose"
         return abi.Status.KERNEL
 
-    probe = Probe()
+    probe = Probe(backend)
     with backend.open() as device:
         failing = device.load_callback(9, abi.Core.AIV, fail)
         kernels = backend.load_recorders(device)
@@ -171,23 +169,16 @@ def check_shape_is_deterministic(backend: BackendSubject) -> None:
 
 def check_planning_memory(backend: BackendSubject) -> None:
     """Require that a ``planning`` device reserves sparse memory and counts the pages in use."""
-    bytes_, some = 1 << 34, 1 << 20
-    counts: list[int] = []
-
-    def measure(platform: abi.Platform) -> None:
-        memory = platform.reserve(platform.self, bytes_)
-        expect(memory, f"reserve({bytes_}) returned NULL")
-        counts.append(platform.touched(platform.self, memory, some))
-        ctypes.memset(memory + some - 1, 1, 1)
-        counts.append(platform.touched(platform.self, memory, some))
-        platform.release(platform.self, memory, bytes_)
-        counts.append(platform.planning)
-
+    some = 1 << 20
+    probe = Probe(backend)
     with backend.open() as device:
-        device.attach(probe := Probe(on_begin=measure))
-        outcome, journal = run_probe(device, probe, [], [])
+        device.attach(probe)
+        outcome, journal = run_probe(
+            device, probe, [], [], experiment=Experiment.PLANNING, operands=(1 << 34, some)
+        )
         expect_all_right(outcome, journal)
-        before, after, allows = counts
+        before, after, allows, is_reserved = journal.answers[:4]
+        expect(is_reserved, "reserve() of 16 GiB of sparse memory returned NULL")
         expect(before == 0, f"{before} bytes of new memory are reported as touched")
         expect(0 < after < some, f"after a write of one byte, touched() reported {after} of {some}")
         expect(
@@ -199,7 +190,7 @@ def check_planning_memory(backend: BackendSubject) -> None:
 
 def trace_hash(backend: BackendSubject, seed: int, tasks: int = 40) -> int:
     """Return the trace hash of a fixed run in deterministic mode with ``seed``."""
-    probe = Probe()
+    probe = Probe(backend)
     with backend.open(mode="deterministic", seed=seed) as device:
         kernels = backend.load_recorders(device)
         device.attach(probe)
@@ -243,7 +234,7 @@ def check_seeds_differ(backend: BackendSubject) -> None:
 
 def check_red_zones(backend: BackendSubject) -> None:
     """Require that a checked run ends with ADDRESS if a kernel writes past its buffer."""
-    probe = Probe()
+    probe = Probe(backend)
     with backend.open(check=1) as device:
         kernels = backend.load_recorders(device)
         device.attach(probe)
@@ -262,30 +253,30 @@ def check_wrong_values_are_refused(backend: BackendSubject) -> None:
     ``check_value`` also accepts values that are not addresses. ``check_range`` refuses such values,
     and ranges that are not inside one buffer.
     """
-    answers: dict[str, int] = {}
-    values: dict[str, int] = {}
-    ranges: dict[str, tuple[int, int]] = {}
-    spans: dict[str, int] = {}
-
-    def ask(platform: abi.Platform) -> None:
-        if not platform.checking:
-            raise ContractError("platform.checking is 0 for a device opened with check=1")
-        for name, value in values.items():
-            answers[name] = platform.check_value(platform.self, value, abi.Error())
-        for name, (address, count) in ranges.items():
-            spans[name] = platform.check_range(platform.self, address, count, abi.Error())
-
-    probe = Probe(on_begin=ask)
+    probe = Probe(backend)
     with backend.open(check=1) as device:
         device.attach(probe)
         live, freed = device.allocate(4096), device.allocate(4096)
         device.free(freed)
-        values.update(live=live, inside=live + 100, number=12345, zero=0, freed=freed)
-        ranges.update(whole=(live, 4096), end=(live + 4000, 96), over=(live + 4000, 97))
+        values = {"live": live, "inside": live + 100, "number": 12345, "zero": 0, "freed": freed}
+        ranges = {"whole": (live, 4096), "end": (live + 4000, 96), "over": (live + 4000, 97)}
         ranges.update(number=(12345, 1), freed=(freed, 1))
-        outcome, journal = run_probe(device, probe, [], [])
-        expect(outcome.status == abi.Status.OK, "; ".join(journal.violations))
-    wanted = dict.fromkeys(values, int(abi.Status.OK)) | {"freed": int(abi.Status.ADDRESS)}
-    expect(answers == wanted, f"check_value returned {answers}, expected {wanted}")
-    wanted = dict.fromkeys(spans, int(abi.Status.ADDRESS)) | dict.fromkeys(("whole", "end"), 0)
-    expect(spans == wanted, f"check_range returned {spans}, expected {wanted}")
+        spans = [word for pair in ranges.values() for word in pair]
+        operands = (len(values), *values.values(), *spans)
+        outcome, journal = run_probe(
+            device, probe, [], [], experiment=Experiment.CHECKS, operands=operands
+        )
+        expect(outcome.status == abi.Status.OK, f"the run ended with {outcome.message}")
+    is_checking, *answers = journal.answers
+    expect(is_checking, "platform.checking is 0 for a device opened with check=1")
+    refused = {"freed"}
+    _expect_refused("check_value", dict(zip(values, answers, strict=False)), refused)
+    refused = {"over", "number", "freed"}
+    _expect_refused("check_range", dict(zip(ranges, answers[len(values) :], strict=False)), refused)
+
+
+def _expect_refused(call: str, answers: dict[str, int], refused: set[str]) -> None:
+    wanted = {
+        name: int(abi.Status.ADDRESS if name in refused else abi.Status.OK) for name in answers
+    }
+    expect(answers == wanted, f"{call} returned {answers}, expected {wanted}")

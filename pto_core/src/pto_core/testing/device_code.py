@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pto_core.testing.failure import ContractError, expect
 from pto_core.testing.subjects import RuntimeSubject
 from pto_core.toolchain.elf import read_symbols
@@ -24,7 +26,11 @@ _OF_START_FILES = frozenset(
 
 def check_device_rules(runtime: RuntimeSubject) -> None:
     """Require a library without thread-local storage that needs only mem* and str*."""
-    library = runtime.plugin.library()
+    check_library(runtime.plugin.library())
+
+
+def check_library(library: Path) -> None:
+    """Require the rules of :func:`check_device_rules` for a library that was built elsewhere."""
     symbols = read_symbols(library)
     if symbols is None:
         raise ContractError(f"{library} is no shared library for this machine")

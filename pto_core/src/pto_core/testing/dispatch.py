@@ -12,7 +12,7 @@ from pathlib import Path
 from pto_core.testing import abi
 from pto_core.testing.failure import expect
 from pto_core.testing.native import StatusError
-from pto_core.testing.probe import Probe, Work
+from pto_core.testing.probe import Experiment, Probe, Work
 from pto_core.testing.probing import Gate, expect_all_right, recorder_work, run_probe
 from pto_core.testing.random_seed import random_numbers
 from pto_core.testing.recording import RecorderLog, sum_of_values
@@ -21,7 +21,7 @@ from pto_core.testing.subjects import BackendSubject
 
 def check_each_task_runs_once(backend: BackendSubject, tasks: int = 300) -> None:
     """Require that every dispatched task has run exactly once when the run ends."""
-    probe = Probe()
+    probe = Probe(backend)
     with backend.open() as device:
         kernels = backend.load_recorders(device)
         device.attach(probe)
@@ -48,7 +48,7 @@ def check_completions_are_reported_once(backend: BackendSubject) -> None:
 
     The check uses one run with many tasks for each core, and many runs with fewer tasks than cores.
     """
-    probe = Probe()
+    probe = Probe(backend)
     with backend.open() as device:
         kernels = backend.load_recorders(device)
         device.attach(probe)
@@ -70,7 +70,7 @@ def check_payload_is_copied(backend: BackendSubject, seed: int | None = None) ->
     """
     with random_numbers(seed) as numbers, backend.open() as device:
         kernels = backend.load_recorders(device)
-        probe = Probe()
+        probe = Probe(backend)
         device.attach(probe)
         sizes = [1, 12, 37, abi.MAX_KERNEL_ARGS - 4] * 20
         log = RecorderLog(device, len(sizes))
@@ -88,7 +88,7 @@ def check_relative_arguments(backend: BackendSubject, seed: int | None = None) -
     """Require that ``relative_args`` reach the kernel as addresses inside its payload copy."""
     with random_numbers(seed) as numbers, backend.open() as device:
         kernels = backend.load_recorders(device)
-        probe = Probe()
+        probe = Probe(backend)
         device.attach(probe)
         most = (abi.MAX_PAYLOAD - ctypes.sizeof(abi.Payload) - 8 * 4) // 8
         sizes = [1, 5, 100, most]
@@ -120,22 +120,20 @@ def _expect_sums(log: RecorderLog, values: Sequence[Sequence[int]]) -> None:
 def check_counters(backend: BackendSubject) -> None:
     """Require that a run report counts all tasks, the tasks of each core, and the run's copies."""
     sizes = (100, 1, 70_000)
-
-    def copy(platform: abi.Platform) -> None:
-        host = ctypes.create_string_buffer(max(sizes))
-        device_address = ctypes.c_uint64()
-        platform.allocate(platform.self, max(sizes), ctypes.byref(device_address))
-        for size in sizes:
-            platform.copy_in(platform.self, device_address.value, host, size)
-        platform.copy_out(platform.self, host, device_address.value, sizes[0])
-
-    probe = Probe(on_finalise=copy)
+    probe = Probe(backend)
     with backend.open() as device:
         kernels = backend.load_recorders(device)
         device.attach(probe)
         log = RecorderLog(device, 90)
         begin_ns = time.monotonic_ns()
-        outcome, journal = run_probe(device, probe, kernels, recorder_work(log, kernels, 90))
+        outcome, journal = run_probe(
+            device,
+            probe,
+            kernels,
+            recorder_work(log, kernels, 90),
+            experiment=Experiment.COPIES,
+            operands=sizes,
+        )
         wall_ns = time.monotonic_ns() - begin_ns
         expect_all_right(outcome, journal)
         report = outcome.report
@@ -144,10 +142,11 @@ def check_counters(backend: BackendSubject) -> None:
         reported = {core: usage.tasks for core, usage in enumerate(report.cores) if usage.tasks}
         expect(reported == per_core, f"tasks per core: {reported}, dispatched: {dict(per_core)}")
         moved = (report.copies_in, report.bytes_in, report.copies_out, report.bytes_out)
+        copied = (*sizes, probe.journal_bytes())
+        wanted = (len(copied), sum(copied), 1, sizes[0])
         expect(
-            moved == (len(sizes), sum(sizes), 1, sizes[0]),
-            f"copies in, bytes in, copies out, bytes out: {moved}, "
-            f"expected {(len(sizes), sum(sizes), 1, sizes[0])}",
+            moved == wanted,
+            f"copies in, bytes in, copies out, bytes out: {moved}, expected {wanted}",
         )
         expect(report.peak_bytes >= max(sizes), f"peak_bytes is {report.peak_bytes}")
         expect(
@@ -158,31 +157,19 @@ def check_counters(backend: BackendSubject) -> None:
 
 def check_memory_of_a_run(backend: BackendSubject) -> None:
     """Require that the end of a run frees its memory, and that reserved memory contains zeros."""
-    seen: list[int] = []
-
-    def allocate(platform: abi.Platform) -> None:
-        address = ctypes.c_uint64()
-        status = platform.allocate(platform.self, 1 << 20, ctypes.byref(address))
-        expect(status == abi.Status.OK, f"allocate in run {len(seen)} returned {status}")
-        expect(address.value % abi.ALIGNMENT == 0, f"address {address.value:#x} is not aligned")
-        seen.append(address.value)
-        reserved = platform.reserve(platform.self, 100_000)
-        expect(
-            reserved and reserved % 4096 == 0,
-            f"reserve() returned {reserved}, not a page's address",
-        )
-        content = ctypes.string_at(reserved, 100_000)
-        platform.release(platform.self, reserved, 100_000)
-        expect(not any(content), "reserve() returned memory that is not zeroed")
-        first = platform.now(platform.self)
-        expect(platform.now(platform.self) >= first, "now() went backwards")
-
-    probe = Probe(on_begin=allocate)
+    probe = Probe(backend)
     with backend.open() as device:
         device.attach(probe)
-        for _ in range(50):
-            outcome, journal = run_probe(device, probe, [], [])
+        for run in range(50):
+            outcome, journal = run_probe(device, probe, [], [], experiment=Experiment.MEMORY)
             expect_all_right(outcome, journal)
+            status, address, not_zero, offset, is_backwards, is_reserved = journal.answers[:6]
+            expect(is_reserved, f"reserve() in run {run} returned NULL")
+            expect(status == abi.Status.OK, f"allocate() in run {run} returned {status}")
+            expect(address % abi.ALIGNMENT == 0, f"the address {address:#x} is not aligned")
+            expect(offset == 0, "reserve() returned memory that does not start with a page")
+            expect(not_zero == 0, f"{not_zero} bytes of the memory of reserve() are not zero")
+            expect(not is_backwards, "now() went backwards")
         leaks = device.close()
     expect(leaks.buffers == 0, f"{leaks.buffers} buffers of finished runs are reported as leaks")
 
@@ -223,17 +210,17 @@ def check_missing_files_are_load_errors(backend: BackendSubject) -> None:
 
 def check_abort(backend: BackendSubject) -> None:
     """Require that an aborted run returns ABORTED, and that the next run succeeds."""
-    probe = Probe()
+    probe = Probe(backend)
     with backend.open() as device:
         kernels = backend.load_recorders(device)
         device.attach(probe)
         log = RecorderLog(device, 60)
-        probe.load(recorder_work(log, kernels, 60))
-        device.start(kernels)
+        device.start(kernels, probe.load(device, recorder_work(log, kernels, 60)))
         device.abort()
         device.orchestration_done()
         device.wait()
         outcome = device.finish()
+        probe.read(device)
         expect(
             outcome.status == abi.Status.ABORTED,
             f"an aborted run ended with {outcome.status.name}, not ABORTED",
@@ -247,7 +234,7 @@ def check_abort(backend: BackendSubject) -> None:
 
 def check_many_runs(backend: BackendSubject, runs: int = 100) -> None:
     """Require that a device can run repeatedly without effects of earlier runs."""
-    probe = Probe()
+    probe = Probe(backend)
     with backend.open() as device:
         kernels = backend.load_recorders(device)
         device.attach(probe)
@@ -264,7 +251,7 @@ def check_many_runs(backend: BackendSubject, runs: int = 100) -> None:
 
 def check_activity_names_the_kernel(backend: BackendSubject) -> None:
     """Require one odd slot of the activity page during a kernel: its task, core and func_id."""
-    probe = Probe()
+    probe = Probe(backend)
     with backend.open() as device:
         kernel = device.load_kernel(5, abi.Core.AIV, backend.kernel("gate", abi.Core.AIV))
         device.attach(probe)
@@ -274,8 +261,7 @@ def check_activity_names_the_kernel(backend: BackendSubject) -> None:
             f"the activity page begins with {page.magic:#x}, version {page.version}",
         )
         gate = Gate(device)
-        probe.load([gate.work(77, kernel)])
-        device.start([kernel])
+        device.start([kernel], probe.load(device, [gate.work(77, kernel)]))
         device.orchestration_done()
         waiter = threading.Thread(target=device.wait)
         waiter.start()
@@ -285,8 +271,9 @@ def check_activity_names_the_kernel(backend: BackendSubject) -> None:
         finally:
             gate.open()
             waiter.join()
-        expect_all_right(device.finish(), probe.journal)
-        core = probe.journal.dispatched[77]
+        outcome, journal = device.finish(), probe.read(device)
+        expect_all_right(outcome, journal)
+        core = journal.dispatched[77]
         expect(
             running == [(77, 5, core)],
             f"running (task, func_id, core): {running}, expected {[(77, 5, core)]}",

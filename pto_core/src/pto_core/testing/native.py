@@ -241,15 +241,21 @@ class NativeDevice:
             self._runtime = None
 
     def start(
-        self, kernels: Sequence[Kernel], *, block_dim: int = 0, aicpu_thread_num: int = 3
+        self,
+        kernels: Sequence[Kernel],
+        arguments: Sequence[int] = (),
+        *,
+        block_dim: int = 0,
+        aicpu_thread_num: int = 3,
     ) -> None:
-        """Start a run, to which the caller submits tasks."""
+        """Start a run with these arguments, to which the caller submits tasks."""
         entries = (abi.KernelEntry * max(len(kernels), 1))(
             *(abi.KernelEntry(k.func_id, k.core, k.address, b"kernel") for k in kernels)
         )
         config = abi.CallConfig(block_dim, aicpu_thread_num)
-        run = abi.Run(entries, len(kernels), config=ctypes.pointer(config))
-        self._run_memory = (entries, config, run)
+        words = (ctypes.c_uint64 * len(arguments))(*arguments)
+        run = abi.Run(entries, len(kernels), len(words), words, config=ctypes.pointer(config))
+        self._run_memory = (entries, words, config, run)
         self._call("start", ctypes.byref(run))
         self._running = True
 

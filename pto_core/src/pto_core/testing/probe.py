@@ -1,28 +1,34 @@
-"""A runtime variant in Python that observes the backend which drives it.
+"""A runtime variant in C++ that observes the backend which drives it.
 
-It dispatches a fixed list of independent tasks, one at a time to each free core of the matching
-type, and records all calls of the backend. After each dispatch it overwrites its own copy of the
-payload, as the ABI allows. ``violations`` lists the calls of the backend that the ABI forbids.
+It dispatches a list of independent tasks, one at a time to each free core of the matching type, and
+counts the completions. After each dispatch it overwrites its own copy of the payload, as the ABI
+permits. Its source is ``probe.cpp``. It runs where the backend runs variants: in this process, or
+on the device, for which the backend's recipe builds it.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import threading
-import traceback
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import IntEnum
 
 from pto_core.testing import abi
-from pto_core.testing.native import Kernel
+from pto_core.testing.native import Kernel, NativeDevice, NativeRuntime
+from pto_core.testing.subjects import BackendSubject
 
-_SCRIBBLE = 0xA5
-_SPARED_BYTES = ctypes.sizeof(abi.Payload) + 8 * 4
-"""The size of the header and of the recorder's addresses, which the probe does not overwrite.
-"""
+_ANSWERS = 16
+_NO_CORE = 2**32 - 1
+
+
+class Experiment(IntEnum):
+    """A use of the platform table in a run. ``probe.cpp`` defines the operands and answers."""
+
+    NONE = 0
+    COPIES = 1
+    MEMORY = 2
+    PLANNING = 3
+    CHECKS = 4
 
 
 @dataclass(frozen=True)
@@ -60,193 +66,82 @@ class Work:
 class Journal:
     """The events of one run that the probe has recorded."""
 
-    topology: abi.Topology | None = None
+    topology: abi.Topology
+    answers: list[int]
+    """The answers of the experiment."""
     dispatched: dict[int, int] = field(default_factory=dict)
     """The core of each dispatched task."""
     completed: list[tuple[int, int]] = field(default_factory=list)
-    """Pairs (task, core), in the order in which the backend reported them."""
+    """A pair (task, core) for each completion that the backend reported."""
     violations: list[str] = field(default_factory=list)
+    """The calls of the backend that the ABI forbids."""
 
 
-class Probe:
-    """A runtime variant for one device at a time; ``pointer`` is the address of its function table.
+class _JournalHead(ctypes.Structure):
+    _fields_ = (
+        ("topology", abi.Topology),
+        ("unexpected", ctypes.c_uint64),
+        ("unexpected_core", ctypes.c_uint64),
+        ("stalls", ctypes.c_uint64),
+        ("answers", ctypes.c_uint64 * _ANSWERS),
+    )
 
-    A thread of the backend calls ``on_begin`` before the first task and ``on_finalise`` after the
-    last one. Both receive the platform table.
+
+class _TaskResult(ctypes.Structure):
+    _fields_ = (("core", ctypes.c_uint32), ("completions", ctypes.c_uint32))
+
+
+class Probe(NativeRuntime):
+    """The variant, built for a backend. It serves one device at a time.
+
+    Before each run, :meth:`load` returns the arguments of the run. After it, :meth:`read` returns
+    the journal.
     """
 
-    def __init__(
-        self,
-        on_begin: Callable[[abi.Platform], None] | None = None,
-        on_finalise: Callable[[abi.Platform], None] | None = None,
-    ) -> None:
-        self.journal = Journal()
-        self._on_begin = on_begin
-        self._on_finalise = on_finalise
-        self._lock = threading.RLock()
-        self._platform: abi.Platform | Any = None
-        self._error = abi.Error()
+    def __init__(self, backend: BackendSubject) -> None:
+        library, artefacts = backend.probe_files()
+        super().__init__(library, "conformance_probe", artefacts)
         self._work: list[Work] = []
-        self._queues: dict[abi.Core, deque[Work]] = {}
-        self._in_flight: dict[int, int] = {}
-        self._payloads: list[object] = []
-        self._table = self._build_table()
-        self.pointer = ctypes.pointer(self._table)
-        self.artefacts: tuple[tuple[str, str], ...] = ()
+        self._journal = 0
 
-    def load(self, work: Iterable[Work]) -> None:
-        """Set the tasks of the next run."""
+    def load(
+        self,
+        device: NativeDevice,
+        work: Sequence[Work],
+        experiment: Experiment = Experiment.NONE,
+        operands: Sequence[int] = (),
+    ) -> list[int]:
+        """Allocate the journal on the device; return the arguments of a run of ``work``."""
         self._work = list(work)
+        self._journal = device.allocate(self.journal_bytes())
+        arguments = [self._journal, experiment, len(operands), len(work), *operands]
+        for task in work:
+            payload = task.payload()
+            padded = payload.ljust(-(-len(payload) // 8) * 8, b"\0")
+            arguments.append(task.kernel.core | len(payload) << 32)
+            arguments.extend((ctypes.c_uint64 * (len(padded) // 8)).from_buffer_copy(padded))
+        return arguments
 
-    def _build_table(self) -> abi.RuntimeApi:
-        types: dict[str, Any] = {field[0]: field[1] for field in abi.RuntimeApi._fields_}
-        refused: dict[str, Callable[..., int]] = {
-            name: lambda *_: int(abi.Status.UNSUPPORTED)
-            for name in ("orchestrate", "submit", "add_edge", "publish", "scope_begin", "scope_end")
-        }
-        entries: dict[str, Callable[..., Any]] = {
-            **refused,
-            "create": self._create,
-            "destroy": lambda _handle: None,
-            "begin": self._begin,
-            "orchestration_done": lambda _handle, _result: None,
-            "schedule_step": self._schedule_step,
-            "stalled": self._stalled,
-            "finalise": self._finalise,
-            "end": lambda _handle: None,
-            "abort": self._abort,
-            "last_error": self._last_error,
-            "statistics": lambda _handle, _out, _capacity: 0,
-            "explain": lambda _handle, _out, _capacity: 0,
-        }
-        table = abi.RuntimeApi(
-            abi.ABI_VERSION,
-            ctypes.sizeof(abi.RuntimeApi),
-            b"conformance_probe",
-            abi.RuntimeFlag.HOST_ORCHESTRATION,
-            abi.MAX_KERNEL_ARGS,
-            0,
-        )
-        for name, function in entries.items():
-            setattr(table, name, types[name](self._guarded(name, function)))
-        return table
+    def journal_bytes(self) -> int:
+        """Return the size of the journal, which the probe copies to the device in each run."""
+        return ctypes.sizeof(_JournalHead) + len(self._work) * ctypes.sizeof(_TaskResult)
 
-    def _last_error(self, _handle: int, out: Any) -> int:
-        if out and self._error.status != abi.Status.OK:
-            ctypes.memmove(out, ctypes.addressof(self._error), ctypes.sizeof(abi.Error))
-        return int(self._error.status)
-
-    def _guarded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return ``function``, wrapped to record its exceptions, because ctypes would drop them."""
-
-        @functools.wraps(function)
-        def call(*arguments: Any) -> Any:
-            try:
-                return function(*arguments)
-            except Exception:  # noqa: BLE001 - the callers are native and cannot handle it
-                self.journal.violations.append(f"in {name}(): {traceback.format_exc()}")
-                self._latch(abi.Status.INTERNAL)
-                return abi.Step.ERROR if name == "schedule_step" else abi.Status.INTERNAL
-
-        return call
-
-    def _latch(self, status: abi.Status) -> None:
-        if self._error.status == abi.Status.OK:
-            self._error.status = status
-
-    def _create(self, platform: Any, _options: Any, _count: int, handle: Any, _error: Any) -> int:
-        self._platform = platform.contents
-        handle[0] = 1
-        return abi.Status.OK
-
-    def _begin(self, _handle: int, _run: Any) -> int:
-        self.journal = Journal(
-            topology=abi.Topology.from_buffer_copy(self._platform.topology.contents)
-        )
-        self._error = abi.Error()
-        self._in_flight = {}
-        self._payloads = []
-        self._queues = {core: deque() for core in abi.Core}
-        for work in self._work:
-            self._queues[work.kernel.core].append(work)
-        if self._on_begin is not None:
-            self._on_begin(self._platform)
-        return abi.Status.OK
-
-    def _schedule_step(self, _handle: int, thread: int) -> int:
-        with self._lock:
-            completions = self._collect(thread)
-            if self._error.status != abi.Status.OK:
-                return abi.Step.ERROR
-            dispatched = self._hand_out(thread)
-            if not self._in_flight and not any(self._queues.values()):
-                if completions:
-                    self._wake_others(thread)
-                return abi.Step.DONE
-            return abi.Step.PROGRESS if completions or dispatched else abi.Step.IDLE
-
-    def _collect(self, thread: int) -> int:
-        result = abi.PollResult()
-        self._platform.poll(self._platform.self, thread, ctypes.byref(result))
-        for core in result.faulted.cores():
-            self._platform.fault(self._platform.self, core, ctypes.byref(self._error))
-        done = result.done.cores()
-        for core in done:
-            task = self._in_flight.pop(core, None)
-            if task is None:
-                self.journal.violations.append(
-                    f"poll({thread}) reported core {core}, which had no task"
-                )
-            else:
-                self.journal.completed.append((task, core))
-        return len(done)
-
-    def _hand_out(self, thread: int) -> int:
-        topology = self._platform.topology.contents
-        chosen: list[tuple[int, Work]] = []
-        for core in topology.thread_cores[thread].cores():
-            queue = self._queues[abi.Core(topology.core_type[core])]
-            if core not in self._in_flight and queue:
-                work = queue.popleft()
-                chosen.append((core, work))
-                self._in_flight[core] = work.task
-                self.journal.dispatched[work.task] = core
-        if chosen:
-            self._dispatch(thread, chosen)
-        return len(chosen)
-
-    def _dispatch(self, thread: int, chosen: list[tuple[int, Work]]) -> None:
-        payloads = [ctypes.create_string_buffer(work.payload()) for _, work in chosen]
-        batch = (abi.Dispatch * len(chosen))(
-            *(
-                abi.Dispatch(core, len(payload) - 1, ctypes.addressof(payload))
-                for (core, _), payload in zip(chosen, payloads, strict=True)
+    def read(self, device: NativeDevice) -> Journal:
+        """Return the journal of the run, which has ended, and free its memory."""
+        raw = device.copy_out(self._journal, self.journal_bytes())
+        device.free(self._journal)
+        head = _JournalHead.from_buffer_copy(raw)
+        results = (_TaskResult * len(self._work)).from_buffer_copy(raw, ctypes.sizeof(head))
+        journal = Journal(head.topology, list(head.answers))
+        for work, result in zip(self._work, results, strict=True):
+            if result.core != _NO_CORE:
+                journal.dispatched[work.task] = result.core
+                journal.completed.extend([(work.task, result.core)] * result.completions)
+        if head.unexpected:
+            journal.violations.append(
+                f"poll() reported a core that had no task {head.unexpected} times, "
+                f"the last time core {head.unexpected_core}"
             )
-        )
-        self._platform.dispatch(self._platform.self, thread, batch, len(chosen))
-        for payload in payloads:
-            surplus = len(payload) - 1 - _SPARED_BYTES
-            if surplus > 0:
-                ctypes.memset(ctypes.addressof(payload) + _SPARED_BYTES, _SCRIBBLE, surplus)
-        self._payloads.extend(payloads)
-
-    def _wake_others(self, thread: int) -> None:
-        for other in range(self._platform.topology.contents.schedulers):
-            if other != thread:
-                self._platform.wake(self._platform.self, other)
-
-    def _stalled(self, _handle: int) -> int:
-        self.journal.violations.append(
-            f"the backend reported a stall although cores {sorted(self._in_flight)} are busy "
-            f"and {sum(map(len, self._queues.values()))} tasks wait"
-        )
-        self._latch(abi.Status.DEADLOCK)
-        return abi.Step.ERROR
-
-    def _finalise(self, _handle: int) -> int:
-        if self._on_finalise is not None:
-            self._on_finalise(self._platform)
-        return abi.Status.OK
-
-    def _abort(self, _handle: int, cause: Any) -> None:
-        self._latch(abi.Status(cause.contents.status) if cause else abi.Status.ABORTED)
+        if head.stalls:
+            journal.violations.append("the backend reported a stall although tasks can complete")
+        return journal

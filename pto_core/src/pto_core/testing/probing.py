@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pto_core.testing import abi
 from pto_core.testing.failure import ContractError, expect
 from pto_core.testing.native import RUN_LIMIT_S, Kernel, NativeDevice, Outcome
-from pto_core.testing.probe import Journal, Probe, Work
+from pto_core.testing.probe import Experiment, Journal, Probe, Work
 from pto_core.testing.recording import RecorderLog
 
 _GATE_LIMIT_MS = 30_000
@@ -20,15 +20,17 @@ def run_probe(
     kernels: Sequence[Kernel],
     work: Sequence[Work],
     *,
+    experiment: Experiment = Experiment.NONE,
+    operands: Sequence[int] = (),
     block_dim: int = 0,
     aicpu_thread_num: int = 3,
 ) -> tuple[Outcome, Journal]:
     """Run ``work`` on a device with ``probe`` attached. Return the outcome and its journal."""
-    probe.load(work)
-    device.start(kernels, block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
+    arguments = probe.load(device, work, experiment, operands)
+    device.start(kernels, arguments, block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
     device.orchestration_done()
     device.wait()
-    return device.finish(), probe.journal
+    return device.finish(), probe.read(device)
 
 
 def recorder_work(log: RecorderLog, kernels: Sequence[Kernel], tasks: int) -> list[Work]:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from pto_core import plugins
 from pto_core.config import load as load_config
-from pto_core.interfaces import Backend, Runtime
+from pto_core.interfaces import Backend, BuildRecipe, DeviceBuild, Runtime, abi_include_dir
 from pto_core.testing import abi
 from pto_core.testing.failure import ContractError
 from pto_core.testing.native import Kernel, NativeBackend, NativeDevice, NativeRuntime
 from pto_core.toolchain import Toolchain, recipe_of, runtime_artefacts
 
 _SOURCES = Path(__file__).parent / "kernels"
+_PROBE = Path(__file__).parent / "probe.cpp"
 
 RECORDER_AIC = 0
 """The func_id of the recorder kernel on AIC cores."""
@@ -29,6 +30,7 @@ class BackendSubject:
     plugin: Backend
     native: NativeBackend
     _kernels: dict[tuple[str, abi.Core], Path] = field(default_factory=dict)
+    _probe_files: list[Path] = field(default_factory=list)
 
     @classmethod
     def load(cls, name: str) -> BackendSubject:
@@ -49,6 +51,18 @@ class BackendSubject:
                 _SOURCES / f"{source}.cpp", core_type, recipe_of(self.plugin, core_type), ()
             )
         return self._kernels[key]
+
+    def probe_files(self) -> tuple[Path, list[tuple[str, str]]]:
+        """Build the probe; return its library for this process, and its artefacts for devices."""
+        if not self._probe_files:
+            build = DeviceBuild(sources=(_PROBE,), include_dirs=(abi_include_dir(),))
+            toolchain = Toolchain(load_config(None))
+            recipes = (BuildRecipe(), self.plugin.build_recipe("runtime"))
+            self._probe_files = toolchain.build_many(
+                [toolchain.runtime(build, recipe) for recipe in recipes if recipe is not None]
+            )
+        library, *artefacts = self._probe_files
+        return library, [("runtime", str(path)) for path in artefacts]
 
     def load_recorders(self, device: NativeDevice) -> list[Kernel]:
         """Load the recorder kernel for both core types; the index in the list is the func_id."""

@@ -17,7 +17,7 @@ def check_topology(backend: BackendSubject) -> None:
     AIV cores. AIC i is core i, and AIV j is core blocks + j. Every core belongs to exactly one
     scheduler thread, and all cores of a cluster belong to the same thread.
     """
-    probe = Probe()
+    probe = Probe(backend)
     with backend.open() as device:
         most = device.shape.blocks
         expect(
@@ -30,7 +30,6 @@ def check_topology(backend: BackendSubject) -> None:
                 _, journal = run_probe(
                     device, probe, [], [], block_dim=block_dim, aicpu_thread_num=threads
                 )
-                assert journal.topology is not None
                 _expect_shape(journal.topology, block_dim or most, threads)
 
 
@@ -68,7 +67,7 @@ def _expect_shape(topology: abi.Topology, blocks: int, threads: int) -> None:
 
 def check_impossible_shapes_are_refused(backend: BackendSubject) -> None:
     """Require a usage or capacity error for too many blocks or too many AICPU threads."""
-    probe = Probe()
+    probe = Probe(backend)
     with backend.open() as device:
         device.attach(probe)
         too_many = device.shape.blocks + 1
