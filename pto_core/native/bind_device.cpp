@@ -38,20 +38,20 @@ void bind_use(nb::class_<Device>& bound) {
           "run",
           [](Self self, const Program& program, nb::tuple arguments, nb::bytes call_config,
              std::optional<double> timeout_s, std::optional<double> task_timeout_s,
-             uint32_t hazards, nb::tuple trace_settings, nb::list traces) {
+             uint32_t hazards, bool measures, nb::tuple trace_settings, nb::list traces) {
             return device(self).run(self, program, std::move(arguments), std::move(call_config),
-                                    timeout_s, task_timeout_s, hazards, std::move(trace_settings),
-                                    std::move(traces));
+                                    timeout_s, task_timeout_s, hazards, measures,
+                                    std::move(trace_settings), std::move(traces));
           },
           nb::arg("program"), nb::arg("arguments"), nb::arg("call_config"),
           nb::arg("timeout_s").none(), nb::arg("task_timeout_s").none(), nb::arg("hazards"),
-          nb::arg("trace_settings"), nb::arg("traces"),
-          nb::sig(
-              "def run(self, program: Program, arguments: tuple[typing.Any, ...], call_config: "
-              "bytes, "
-              "timeout_s: float | None, task_timeout_s: float | None, hazards: int, "
-              "trace_settings: tuple[int, int, int, int, str | None], traces: list[typing.Any]) -> "
-              "tuple[typing.Any, ...]"),
+          nb::arg("measures"), nb::arg("trace_settings"), nb::arg("traces"),
+          nb::sig("def run(self, program: Program, arguments: tuple[typing.Any, ...], call_config: "
+                  "bytes, "
+                  "timeout_s: float | None, task_timeout_s: float | None, hazards: int, "
+                  "measures: bool, trace_settings: tuple[int, int, int, int, str | None], traces: "
+                  "list[typing.Any]) -> "
+                  "tuple[typing.Any, ...]"),
           "Run a program; return the fields of a RunReport. The trace is appended to `traces`, "
           "also if "
           "the run fails.")

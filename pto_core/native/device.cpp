@@ -355,14 +355,14 @@ void require_submits(const pto_backend_api& backend, const pto_runtime_api& runt
 
 nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple arguments,
                       nb::bytes call_config, std::optional<double> timeout_s,
-                      std::optional<double> task_timeout_s, uint32_t hazards,
+                      std::optional<double> task_timeout_s, uint32_t hazards, bool measures,
                       nb::tuple trace_settings, nb::list traces) {
   require_usable();
   require_submits(*backend_, *runtime_api_, program);
   if (run_)
     raise_usage(
         "the device already executes a run; an orchestration cannot start another run on it");
-  RunSettings settings{{}, timeout_s, task_timeout_s, hazards, nullptr};
+  RunSettings settings{{}, timeout_s, task_timeout_s, hazards, measures, nullptr};
   if (call_config.size() != sizeof(settings.call))
     raise_usage("the size of a call configuration is " + std::to_string(sizeof(settings.call)) +
                 " bytes");

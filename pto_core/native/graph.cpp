@@ -104,6 +104,11 @@ int64_t Graph::add_task(nb::handle kernel, nb::handle arguments) {
   task.args = values;
   task.kernel = use.kernel->address;
   if (use.kernel->is_python()) task.cookie = cookie_of(use, specs, count);
+  if (run_->is_logged()) {
+    const Place place = callers_.here();
+    task.file = place.file;
+    task.line = place.line;
+  }
   return checked(
       device.handing_over([&] { return device.runtime_api()->submit(device.runtime(), &task); }));
 }

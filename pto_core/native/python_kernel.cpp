@@ -73,6 +73,27 @@ class CallArguments {
     }
   }
 
+  // Report the arrays as the annotations of the kernel declare them. An array without a declared
+  // direction counts as read if it is read-only, otherwise as written.
+  void report(const TaskSignature& declared, const pto_measurement& measurement,
+              uint32_t core) const {
+    for (size_t i = 0; i < count_; ++i) {
+      if (!PyArray_Check(objects_[i + 1])) continue;
+      auto* array = reinterpret_cast<PyArrayObject*>(objects_[i + 1]);
+      const auto begin = reinterpret_cast<uint64_t>(PyArray_DATA(array));
+      const uint64_t end = begin + static_cast<uint64_t>(PyArray_NBYTES(array));
+      const Direction direction =
+          i < declared.parameters.size() ? declared.parameters[i].direction : declared.rest;
+      const bool reads = direction == Direction::kIn || direction == Direction::kNoDep ||
+                         !PyArray_ISWRITEABLE(array);
+      const auto task = static_cast<int64_t>(payload_->task);
+      const pto_measured_range ranges[] = {
+          {task, begin, end, reads ? PTO_MEASURED_READ : PTO_MEASURED_WRITE, core},
+          {task, begin, end, PTO_MEASURED_BUFFER, core}};
+      measurement.add(measurement.context, ranges, 2);
+    }
+  }
+
   PyObject* call(nb::handle function) {
     return or_park([&] {
       return PyObject_Vectorcall(function.ptr(), objects_ + 1,
@@ -163,11 +184,15 @@ void refuse_returned(const LoadedKernel& kernel, PyObject* result) {
 }
 
 // Call the kernel. Return its exception, or nothing if it succeeded.
-nb::object call(const LoadedKernel& kernel, const pto_payload* payload) {
+nb::object call(const LoadedKernel& kernel, const pto_payload* payload, uint32_t core) {
   const CallSignature* signature = nullptr;
   if (!find_signature(kernel, payload, &signature)) return take_exception();
   CallArguments arguments(payload);
   if (!arguments.fill(signature)) return take_exception();
+  // If tasks have tensors, the access log has the arrays already.
+  const Run* run = kernel.device->current_run();
+  if (run && run->measurement() && !kernel.device->has(PTO_RUNTIME_TENSORS))
+    arguments.report(kernel.task, *run->measurement(), core);
   nb::object exception;
   PyObject* result = arguments.call(kernel.function);
   if (result && result != Py_None) refuse_returned(kernel, result);
@@ -217,7 +242,7 @@ int32_t call_python_kernel(void* context, const pto_payload* payload, uint32_t c
   const PyGILState_STATE state = or_park([] { return PyGILState_Ensure(); });
   const auto& kernel = *static_cast<const LoadedKernel*>(context);
   const bool nested = std::exchange(in_kernel, true);
-  nb::object exception = call(kernel, payload);
+  nb::object exception = call(kernel, payload, core);
   in_kernel = nested;
   const bool succeeded = !exception.is_valid();
   if (!succeeded) {

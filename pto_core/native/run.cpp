@@ -28,6 +28,35 @@ void record_copy(pto_run_trace* trace, uint32_t event, uint64_t begin_ns, uint64
   pto_trace_write(&trace->rings[PTO_TRACK_HOST], &record);
 }
 
+nb::object statistics_of(const Device& device) {
+  std::vector<pto_statistic> counters(64);
+  const auto ask = [&] {
+    return device.runtime_api()->statistics(device.runtime(), counters.data(),
+                                            static_cast<uint32_t>(counters.size()));
+  };
+  uint32_t count = ask();
+  if (count > counters.size()) {
+    counters.resize(count);
+    count = std::min(count, ask());
+  }
+  nb::dict named;
+  for (uint32_t i = 0; i < count; ++i) named[counters[i].name] = counters[i].value;
+  return named;
+}
+
+nb::object usage_of(const pto_core_usage* reported, uint32_t blocks) {
+  const uint32_t cores = std::min<uint32_t>(3 * blocks, PTO_MAX_CORES);
+  static PyObject* const aic = PyUnicode_InternFromString("aic");
+  static PyObject* const aiv = PyUnicode_InternFromString("aiv");
+  nb::object usage = nb::steal(PyList_New(cores));
+  for (uint32_t i = 0; i < cores; ++i) {
+    nb::tuple one =
+        nb::make_tuple(nb::handle(i < blocks ? aic : aiv), reported[i].tasks, reported[i].busy_ns);
+    PyList_SET_ITEM(usage.ptr(), i, one.release().ptr());
+  }
+  return usage;
+}
+
 }  // namespace
 
 Run::Run(Device& device, nb::handle device_object, const Program& program, nb::tuple arguments,
@@ -110,6 +139,7 @@ void Run::start() {
   run_.attend = [](void* run) { static_cast<Run*>(run)->attend(); };
   run_.attend_context = this;
   run_.trace = settings_.trace;
+  if (is_logged() && settings_.measures) run_.measurement = measured_.measurement();
   {
     ReleasedGil released;
     status_ = device_.backend()->start(device_.handle(), &run_, &error_);
@@ -255,48 +285,19 @@ std::string Run::describe(const RunningTask& task) const {
 }
 
 nb::tuple Run::report() const {
+  const uint32_t blocks = report_.blocks ? report_.blocks : device_.blocks_of(settings_.call);
   const CopyTotals& ours = arguments_.totals();
-  const bool keeps_log = settings_.call.enable_dep_gen != 0 && device_.runtime_api()->access_log;
+  const bool keeps_log = is_logged() && device_.runtime_api()->access_log;
   nb::object log = nb::none();
   if (keeps_log) {
-    log = read_access_log(device_, settings_, arguments_, temporaries_,
+    log = read_access_log(device_, settings_, arguments_, temporaries_, measured_.ranges(),
                           [this](int32_t func_id) { return kernel_name(func_id); });
   }
-  return nb::make_tuple(report_.tasks, report_.build_ns, report_.run_ns,
-                        report_.copy_ns + ours.nanoseconds, report_.bytes_in + ours.bytes_in,
-                        report_.bytes_out + ours.bytes_out, report_.copies_in + ours.copies_in,
-                        report_.copies_out + ours.copies_out, report_.trace_hash,
-                        report_.peak_bytes, core_usage(), statistics(), log);
-}
-
-nb::object Run::core_usage() const {
-  const uint32_t blocks = report_.blocks ? report_.blocks : device_.blocks_of(settings_.call);
-  const uint32_t cores = std::min<uint32_t>(3 * blocks, PTO_MAX_CORES);
-  static PyObject* const aic = PyUnicode_InternFromString("aic");
-  static PyObject* const aiv = PyUnicode_InternFromString("aiv");
-  nb::object usage = nb::steal(PyList_New(cores));
-  for (uint32_t i = 0; i < cores; ++i) {
-    nb::tuple one = nb::make_tuple(nb::handle(i < blocks ? aic : aiv), report_.cores[i].tasks,
-                                   report_.cores[i].busy_ns);
-    PyList_SET_ITEM(usage.ptr(), i, one.release().ptr());
-  }
-  return usage;
-}
-
-nb::object Run::statistics() const {
-  std::vector<pto_statistic> counters(64);
-  const auto ask = [&] {
-    return device_.runtime_api()->statistics(device_.runtime(), counters.data(),
-                                             static_cast<uint32_t>(counters.size()));
-  };
-  uint32_t count = ask();
-  if (count > counters.size()) {
-    counters.resize(count);
-    count = std::min(count, ask());
-  }
-  nb::dict named;
-  for (uint32_t i = 0; i < count; ++i) named[counters[i].name] = counters[i].value;
-  return named;
+  return nb::make_tuple(
+      report_.tasks, report_.build_ns, report_.run_ns, report_.copy_ns + ours.nanoseconds,
+      report_.bytes_in + ours.bytes_in, report_.bytes_out + ours.bytes_out,
+      report_.copies_in + ours.copies_in, report_.copies_out + ours.copies_out, report_.trace_hash,
+      report_.peak_bytes, usage_of(report_.cores, blocks), statistics_of(device_), log);
 }
 
 }  // namespace pto::core

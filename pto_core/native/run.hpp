@@ -15,6 +15,7 @@
 
 #include "arguments.hpp"
 #include "graph.hpp"
+#include "measured.hpp"
 #include "program.hpp"
 #include "task_watch.hpp"
 
@@ -26,6 +27,7 @@ struct RunSettings {
   std::optional<double> timeout_s;       // time limit of the run
   std::optional<double> task_timeout_s;  // time limit of each task on a core
   uint32_t hazards;                      // PTO_HAZARDS_*
+  bool measures;                         // whether kernels are built to report their accesses
   pto_run_trace* trace;                  // NULL if the run is not traced; outlives the run
 };
 
@@ -47,6 +49,10 @@ class Run {
   nb::handle device_object() const { return device_object_; }
   const Program& program() const { return program_; }
   const Graph* graph() const { return graph_; }
+  // Return whether the run keeps an access log.
+  bool is_logged() const { return settings_.call.enable_dep_gen != 0; }
+  // Return where the kernels of this run report their accesses; NULL if they are not logged.
+  const pto_measurement* measurement() const { return run_.measurement; }
   // Return the name of a core, such as "AIC 3" or "AIV 7".
   std::string core_name(int32_t core) const;
   // Raise RunTimeoutError, and end the run, if its limit has passed.
@@ -86,8 +92,6 @@ class Run {
   void complete_latched();
   nb::object final_exception();
   nb::tuple report() const;
-  nb::object core_usage() const;
-  nb::object statistics() const;
   std::string kernel_name(int32_t func_id) const;
   // Return the names of the kernel, the task and the core.
   std::string describe(const RunningTask& task) const;
@@ -99,6 +103,7 @@ class Run {
   Arguments arguments_;
   std::vector<std::shared_ptr<Buffer>> temporaries_;
   std::vector<pto_kernel_entry> kernels_;
+  Measured measured_;
   pto_run run_{};  // the backend reads it, and the data that it references, until finish()
 
   nb::object graph_object_;

@@ -36,6 +36,7 @@ nb::bytes packed(const Row* rows, uint64_t count, Files& files) {
 nb::object read_access_log(const Device& device, const RunSettings& settings,
                            const Arguments& arguments,
                            const std::vector<std::shared_ptr<Buffer>>& temporaries,
+                           const std::vector<pto_measured_range>& measured,
                            const std::function<std::string(int32_t)>& kernel_name) {
   pto_access_log log{};
   device.runtime_api()->access_log(device.runtime(), &log);
@@ -45,6 +46,8 @@ nb::object read_access_log(const Device& device, const RunSettings& settings,
   fields["accesses"] = nb::bytes(log.accesses, log.num_accesses * sizeof(pto_tensor_data));
   fields["events"] = packed(log.events, log.num_events, files);
   fields["files"] = files.names();
+  fields["is_measured"] = nb::bool_(settings.measures);
+  fields["measured"] = nb::bytes(measured.data(), measured.size() * sizeof(pto_measured_range));
   nb::dict kernels;
   for (uint64_t task = 0; task < log.num_tasks; ++task) {
     const int32_t func_id = log.tasks[task].func_id;

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,27 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 VECTOR = EXAMPLES / "01_vector"
 PTO2 = ("-r", "tensormap_and_ringbuffer")
 STATES_ITS_EDGES = {"02_vector_python", "04_matmul_chain"}
+MEASURED = [
+    *(
+        (f"0{number}_{name}", "tensormap_and_ringbuffer")
+        for number, name in (
+            (1, "vector"),
+            (3, "tiled_gemm"),
+            (5, "paged_attention"),
+            (6, "batch_paged_attention"),
+            (7, "decoder_layer"),
+            (8, "expert_layer"),
+            (9, "cube_vector_clusters"),
+        )
+    ),
+    *(
+        (f"0{number}_{name}", runtime)
+        for runtime in ("host_build_graph", "aicpu_build_graph")
+        for number, name in ((1, "vector"), (3, "tiled_gemm"), (5, "paged_attention"))
+    ),
+    ("04_matmul_chain", "host_build_graph"),
+    ("02_vector_python", "host_build_graph"),
+]
 CASES = sorted({path.parent.name for path in EXAMPLES.glob("*/golden.py")} - STATES_ITS_EDGES)
 
 RACY = {
@@ -77,6 +100,17 @@ def test_graph_writes_svg_dot_and_json(tmp_path: Path) -> None:
     assert document["tasks"][0]["file"].endswith(".cpp")
 
 
+@pytest.mark.parametrize("runtime", ["host_build_graph", "aicpu_build_graph"])
+def test_a_graph_with_stated_edges_has_the_source_lines(runtime: str) -> None:
+    shown = pto("graph", VECTOR, "-r", runtime, "--format", "json")
+    assert shown.returncode == 0, shown.stderr
+    tasks = json.loads(shown.stdout)["tasks"]
+    source = VECTOR / "kernels" / "orchestration" / f"{runtime}.cpp"
+    assert {Path(task["file"]).name for task in tasks} == {source.name}
+    lines = source.read_text().splitlines()
+    assert all("add_task" in lines[task["line"] - 1] for task in tasks)
+
+
 def test_run_writes_the_graph_of_each_case(tmp_path: Path) -> None:
     ran = pto("run", VECTOR, "--all", *PTO2, "--graph", "--out", tmp_path / "out")
     assert ran.returncode == 0, ran.stderr
@@ -102,6 +136,32 @@ def test_check_is_silent_on_every_example(name: str) -> None:
     found = pto("check", EXAMPLES / name, *PTO2)
     assert found.returncode == 0, found.stdout + found.stderr
     assert found.stdout == "no races\n"
+
+
+@pytest.mark.parametrize(("name", "runtime"), MEASURED)
+def test_check_of_measured_accesses_is_silent_on_every_example(name: str, runtime: str) -> None:
+    found = pto("check", EXAMPLES / name, "-r", runtime, "--measure")
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert found.stdout.startswith("no races\n")
+    assert ("not measured" in found.stdout) == (name == "02_vector_python")
+
+
+def test_check_of_measured_accesses_finds_a_missing_edge(tmp_path: Path) -> None:
+    """The orchestration of host_build_graph passes raw pointers, so only a measurement finds it."""
+    case = tmp_path / "vector"
+    shutil.copytree(VECTOR, case)
+    source = case / "kernels" / "orchestration" / "host_build_graph.cpp"
+    text = source.read_text()
+    edge = re.findall(r".*add_successor\(.*\);\n", text)[-1]
+    source.write_text(text.replace(edge, ""))
+    refused = pto("check", case, "-r", "host_build_graph")
+    assert refused.returncode == 2
+    assert "pto check --measure" in refused.stderr
+    found = pto("check", case, "-r", "host_build_graph", "--measure")
+    assert found.returncode == 1, found.stdout + found.stderr
+    assert "fix: add an edge from add_scalar#2 to multiply#3" in found.stdout
+    line = 1 + text[: text.index("const int task_two")].count("\n")
+    assert f"orchestration/host_build_graph.cpp:{line}" in found.stdout
 
 
 def test_check_reports_what_the_program_excepts(racy: Path) -> None:
@@ -184,9 +244,9 @@ def test_a_result_that_differs_from_run_to_run_is_not_deterministic(racy: Path) 
     """The kernel is wrong in its first run only, as if another task had raced with it."""
     tasks = racy / "kernels" / "tasks.py"
     tasks.write_text(
-        tasks.read_text().replace(
-            "    data += 1", "    data += 1 + (len(RUNS) == 0)\n    RUNS.append(0)"
-        )
+        tasks.read_text()
+        .replace("    data += 1", "    data += 1 + (len(RUNS) == 0)\n    RUNS.append(0)")
+        .replace("data.sum()", "128")
         + "\nRUNS = []\n"
     )
     golden = racy / "golden.py"

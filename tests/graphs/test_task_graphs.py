@@ -236,3 +236,15 @@ def test_a_run_without_the_log_keeps_none() -> None:
     with open_device("a2a3sim", runtime="pto2") as device:
         device.graph(overwritten, array, array.copy())
         assert device.run(overwritten, array, array.copy()).accesses is None
+
+
+def test_tasks_of_a_build_graph_have_their_lines() -> None:
+    def graph(rt: Any, data: InOut) -> None:
+        rt.publish(rt.add_task(fill, (data,)))
+        rt.publish(rt.add_task(fill, (data,)))
+
+    with open_device("a2a3sim", runtime="aicpu_build_graph") as device:
+        made = device.graph(graph, np.zeros(8, np.float32))
+    first = graph.__code__.co_firstlineno
+    assert [task.line for task in made.tasks] == [first + 1, first + 2]
+    assert {task.where.partition(":")[0] for task in made.tasks} == {__file__}

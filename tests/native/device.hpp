@@ -80,8 +80,8 @@ class TestDevice {
   }
 
   int64_t add_task(int32_t func_id, std::vector<uint64_t> args = {}, int32_t core_type = -1) {
-    const pto_task task{func_id, core_type, static_cast<uint32_t>(args.size()), 0, args.data(),
-                        0,       0};
+    const pto_task task{func_id, core_type, static_cast<uint32_t>(args.size()), 0, args.data(), 0,
+                        0,       nullptr};
     return api_->submit(runtime_, &task);
   }
   pto_status add_edge(int64_t from, int64_t to) { return api_->add_edge(runtime_, from, to); }

@@ -5,10 +5,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <vector>
 
 #include "activity/activity.hpp"
 #include "error.hpp"
 #include "kernel.hpp"
+#include "measure/recorder.hpp"
 #include "pto/engine/task_name.hpp"
 #include "shape.hpp"
 #include "waiting/futex.hpp"
@@ -46,8 +48,18 @@ pto_status Cores::open(pto_error* error) {
   return PTO_OK;
 }
 
+void Cores::set_measurement(const pto_measurement* measurement, bool is_alone) {
+  measurement_ = measurement;
+  const auto [base, bytes] = memory_.whole();
+  if (measurement == nullptr || !is_alone) {
+    guard_.reset();
+  } else if (!guard_) {
+    guard_ = std::make_unique<PageGuard>(base, bytes);
+  }
+}
+
 void Cores::reset(const pto_topology& topology) noexcept {
-  is_observed_ = timing_ || tracer_.has_tasks();
+  is_observed_ = timing_ || tracer_.has_tasks() || measurement_ != nullptr;
   for (uint32_t i = 0; i < topology.cores; ++i) {
     Core& core = cores_[i];
     const uint32_t sequence = core.data_main_base.load(std::memory_order_relaxed);
@@ -95,9 +107,49 @@ bool Cores::calls_back(uint32_t index) const noexcept {
 void Cores::call_observed(Core& core, uint32_t index, uint32_t worker) noexcept {
   const uint64_t start = timing_ ? clock_ns() : 0;
   tracer_.start_kernel(worker, *core.payload, index);
-  call(core, index);
+  if (measurement_ != nullptr) {
+    call_measured(core, index);
+  } else {
+    call(core, index);
+  }
   tracer_.end_kernel(worker, *core.payload, index);
   if (timing_) core.busy_ns += clock_ns() - start;
+}
+
+void Cores::call_measured(Core& core, uint32_t index) noexcept {
+  const auto task = static_cast<int64_t>(core.payload->task);
+  std::vector<pto_measured_range> ranges{{task, 0, 0, PTO_MEASURED_CALL, index}};
+  if (kernel_of(core).is_measured) {
+    call_recorded(core, index, ranges);
+  } else if (!call_guarded(core, index, ranges)) {
+    return call(core, index);
+  }
+  const uint64_t* args = pto_payload_args(core.payload);
+  for (uint32_t i = 0; i < core.payload->num_args; ++i) {
+    pto_measured_range range{task, 0, 0, PTO_MEASURED_BUFFER, index};
+    if (memory_.find_buffer(args[i], &range.begin, &range.end)) ranges.push_back(range);
+  }
+  measurement_->add(measurement_->context, ranges.data(), ranges.size());
+}
+
+void Cores::call_recorded(Core& core, uint32_t index,
+                          std::vector<pto_measured_range>& ranges) noexcept {
+  static thread_local Recorder recorder;
+  const auto [base, bytes] = memory_.whole();
+  recorder.begin(base, bytes);
+  set_recorder(&recorder);
+  call(core, index);
+  set_recorder(nullptr);
+  recorder.end(ranges[0].task, index, ranges);
+}
+
+bool Cores::call_guarded(Core& core, uint32_t index,
+                         std::vector<pto_measured_range>& ranges) noexcept {
+  if (calls_back(index) || !guard_ || !guard_->begin()) return false;
+  call(core, index);
+  ranges[0].kind = PTO_MEASURED_PAGES;
+  guard_->end(ranges[0].task, index, ranges);
+  return true;
 }
 
 void Cores::call(Core& core, uint32_t index) noexcept {

@@ -9,7 +9,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "measure/page_guard.hpp"
 #include "memory/device_memory.hpp"
 #include "pto/abi/activity.h"
 #include "pto/abi/backend.h"
@@ -45,6 +47,9 @@ class Cores {
   pto_status open(pto_error* error);
   // Sets the capabilities of the runtime. They determine the form of task names in messages.
   void set_capabilities(uint32_t capabilities) noexcept { capabilities_ = capabilities; }
+  // Called between runs, before reset(). NULL: the next run is not measured.
+  // `is_alone`: no other thread uses device memory while a kernel runs.
+  void set_measurement(const pto_measurement* measurement, bool is_alone);
   // Called between runs. Marks all cores as free, resets the counters, and assigns the cores to the
   // schedulers of the topology.
   void reset(const pto_topology& topology) noexcept;
@@ -79,6 +84,10 @@ class Cores {
  private:
   void call(Core& core, uint32_t index) noexcept;
   void call_observed(Core& core, uint32_t index, uint32_t worker) noexcept;
+  void call_measured(Core& core, uint32_t index) noexcept;
+  void call_recorded(Core& core, uint32_t index, std::vector<pto_measured_range>& ranges) noexcept;
+  // Returns false, without a call, if pages cannot be guarded.
+  bool call_guarded(Core& core, uint32_t index, std::vector<pto_measured_range>& ranges) noexcept;
   void call_back(Core& core, uint32_t index) noexcept;
   void check_buffers(Core& core, uint32_t index) noexcept;
   void complete_fault(Core& core, uint32_t index) noexcept;
@@ -86,7 +95,9 @@ class Cores {
   DeviceMemory& memory_;
   Tracer& tracer_;
   const bool timing_;
-  bool is_observed_ = false;  // whether this run times or records kernels; set between runs
+  const pto_measurement* measurement_ = nullptr;
+  std::unique_ptr<PageGuard> guard_;
+  bool is_observed_ = false;  // whether this run times, traces or measures kernels
   uint32_t capabilities_ = 0;
   std::array<Core, PTO_MAX_CORES> cores_{};
   char* payloads_ = nullptr;  // a sparse mapping that contains a payload buffer for each core

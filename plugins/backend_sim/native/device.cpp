@@ -134,6 +134,7 @@ pto_status Device::start(const pto_run* run, pto_error* error) {
 pto_status Device::begin(const RunShape& shape, pto_error* error) {
   memory_.begin_run();
   tracer_.set_trace(graph_.trace);
+  cores_.set_measurement(graph_.measurement, options_.mode == Mode::deterministic);
   run_.prepare(shape, graph_.library != 0);
   run_.set_attendant(graph_.library == 0 ? graph_.attend : nullptr, graph_.attend_context);
   clear(cause_);

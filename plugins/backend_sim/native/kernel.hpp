@@ -16,7 +16,8 @@ struct Kernel {
   void* context = nullptr;
   int32_t func_id = -1;
   std::string name;
-  void* library = nullptr;  // library to close when the kernel is unloaded, or null
+  void* library = nullptr;   // library to close when the kernel is unloaded, or null
+  bool is_measured = false;  // whether the kernel reports its accesses
   int file = -1;  // memory file of an uploaded binary; open as long as the library is loaded
 };
 

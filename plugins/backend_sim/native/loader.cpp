@@ -10,6 +10,7 @@
 #include <string>
 
 #include "error.hpp"
+#include "measure/recorder.hpp"
 #include "pto/host/own_library.hpp"
 
 namespace pto::sim {
@@ -48,6 +49,14 @@ pto_status fail_kernel(const Kernel& kernel, pto_error* error, const char* what,
   return PTO_ERROR_LOAD;
 }
 
+// Connects a library that was built with measured_kernel.hpp.
+void connect_recorder(Kernel& kernel) {
+  using Listen = void (*)(void (*)(uint64_t, uint64_t, int32_t));
+  const auto listen = reinterpret_cast<Listen>(dlsym(kernel.library, "pto_listen_to_accesses"));
+  kernel.is_measured = listen != nullptr;
+  if (kernel.is_measured) listen(record_access);
+}
+
 pto_status open_kernel(Kernel& kernel, const char* path, const char* what, const char* symbol,
                        pto_error* error) {
   kernel.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -55,6 +64,7 @@ pto_status open_kernel(Kernel& kernel, const char* path, const char* what, const
     return fail_kernel(kernel, error, what, with_advice(host::load_failure(path)).c_str());
   }
   kernel.function = reinterpret_cast<KernelFunction>(dlsym(kernel.library, symbol));
+  connect_recorder(kernel);
   if (kernel.function != nullptr) return PTO_OK;
   char detail[256];
   std::snprintf(detail, sizeof detail,

@@ -16,6 +16,7 @@ TESTS = (
     "deterministic_test",
     "memory_test",
     "parts_test",
+    "recorder_test",
     "rings_test",
     "threads_test",
     "trace_test",

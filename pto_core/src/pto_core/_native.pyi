@@ -226,6 +226,7 @@ class Device:
         timeout_s: float | None,
         task_timeout_s: float | None,
         hazards: int,
+        measures: bool,
         trace_settings: tuple[int, int, int, int, str | None],
         traces: list[Any],
     ) -> tuple[Any, ...]: ...

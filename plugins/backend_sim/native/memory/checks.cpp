@@ -5,6 +5,26 @@
 #include "memory/device_memory.hpp"
 
 namespace pto::sim {
+namespace {
+
+pto_status damaged(const Extent& extent, const Damage& damage, bool was_freed, pto_error* error) {
+  fail(error, PTO_ERROR_ADDRESS,
+       "%s: byte %" PRId64 " of the buffer at 0x%" PRIx64
+       " (%zu bytes) was written, and perhaps bytes before it; check the indices and sizes of the "
+       "kernel",
+       was_freed ? "write to a freed buffer" : "write outside a buffer", damage.offset,
+       extent.address, extent.bytes);
+  if (error != nullptr) error->value = extent.address;
+  if (error != nullptr) error->limit = extent.bytes;
+  return PTO_ERROR_ADDRESS;
+}
+
+pto_status check_slab(const Extent& slab, pto_error* error) {
+  const Damage zones = find_zone_damage(slab);
+  return zones.found ? damaged(slab, zones, false, error) : PTO_OK;
+}
+
+}  // namespace
 
 pto_status DeviceMemory::check_value(uint64_t value, const pto_host_range* ranges, uint32_t count,
                                      pto_error* error) const {
@@ -83,19 +103,6 @@ pto_status DeviceMemory::check_all(pto_error* error) const {
   return check_all_locked(error);
 }
 
-pto_status DeviceMemory::damaged(const Extent& extent, const Damage& damage, bool was_freed,
-                                 pto_error* error) const {
-  fail(error, PTO_ERROR_ADDRESS,
-       "%s: byte %" PRId64 " of the buffer at 0x%" PRIx64
-       " (%zu bytes) was written, and perhaps bytes before it; check the indices and sizes of the "
-       "kernel",
-       was_freed ? "write to a freed buffer" : "write outside a buffer", damage.offset,
-       extent.address, extent.bytes);
-  if (error != nullptr) error->value = extent.address;
-  if (error != nullptr) error->limit = extent.bytes;
-  return PTO_ERROR_ADDRESS;
-}
-
 pto_status DeviceMemory::check_block(const Block& block, pto_error* error) const {
   const Extent whole = extent(block);
   const Damage zones = find_zone_damage(whole);
@@ -103,11 +110,6 @@ pto_status DeviceMemory::check_block(const Block& block, pto_error* error) const
   if (block.owner != kQuarantined) return PTO_OK;
   const Damage content = find_use_after_free(whole);
   return content.found ? damaged(whole, content, true, error) : PTO_OK;
-}
-
-pto_status DeviceMemory::check_slab(const Extent& slab, pto_error* error) const {
-  const Damage zones = find_zone_damage(slab);
-  return zones.found ? damaged(slab, zones, false, error) : PTO_OK;
 }
 
 pto_status DeviceMemory::check_all_locked(pto_error* error) const {

@@ -189,6 +189,15 @@ bool DeviceMemory::live_buffer(uint64_t address, Extent& found) const noexcept {
   return slab != nullptr;
 }
 
+bool DeviceMemory::find_buffer(uint64_t address, uint64_t* begin, uint64_t* end) const {
+  const std::lock_guard lock(mutex_);
+  Extent found;
+  if (!live_buffer(address, found)) return false;
+  *begin = found.address;
+  *end = found.address + found.bytes;
+  return true;
+}
+
 Extent DeviceMemory::extent(const Block& block) const noexcept {
   const uint64_t from = arena_.address(&block);
   const uint64_t to = from + block.count * Arena::kGranule;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <utility>
 
 #include "memory/arena.hpp"
 #include "memory/red_zones.hpp"
@@ -54,6 +55,11 @@ class DeviceMemory {
   // The buffers that the caller has not freed.
   pto_leak_report leaks() const;
 
+  // The address and the size of all device memory.
+  std::pair<uint64_t, size_t> whole() const noexcept { return {arena_.base(), arena_.bytes()}; }
+  // Finds the buffer that contains `address`. Returns false if there is none.
+  bool find_buffer(uint64_t address, uint64_t* begin, uint64_t* end) const;
+
   // For checking mode only; see pto_platform.check_value.
   pto_status check_value(uint64_t value, const pto_host_range* ranges, uint32_t count,
                          pto_error* error) const;
@@ -87,10 +93,7 @@ class DeviceMemory {
   bool live_buffer(uint64_t address, Extent& found) const noexcept;
   Extent extent(const Block& block) const noexcept;
   pto_status not_a_buffer(uint64_t address, pto_error* error) const;
-  pto_status damaged(const Extent& extent, const Damage& damage, bool was_freed,
-                     pto_error* error) const;
   pto_status check_block(const Block& block, pto_error* error) const;
-  pto_status check_slab(const Extent& slab, pto_error* error) const;
   pto_status check_all_locked(pto_error* error) const;
   void link(Block* block) noexcept;
   void unlink(Block* block) noexcept;

@@ -95,7 +95,8 @@ void Runtime::orchestration_done(int32_t result) {
 
 int64_t Runtime::submit(int32_t func_id, int32_t core_type, std::vector<uint64_t> args,
                         std::vector<int64_t> after) {
-  pto_task task{func_id, core_type, static_cast<uint32_t>(args.size()), 0, args.data(), 0, 0};
+  pto_task task{func_id, core_type, static_cast<uint32_t>(args.size()), 0, args.data(), 0,
+                0,       nullptr};
   const int64_t id = submit(task);
   if (id < 0) return id;
   for (const int64_t from : after) add_edge(from, id);

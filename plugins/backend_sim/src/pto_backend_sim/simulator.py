@@ -8,6 +8,7 @@ from pto_backend_sim.options import OPTIONS
 from pto_core.interfaces import API_VERSION, KINDS, BuildRecipe, Health, Option
 
 _LIBRARY = Path(__file__).with_name("libpto_backend_sim.so")
+_MEASURED_KERNEL = Path(__file__).with_name("include") / "measured_kernel.hpp"
 
 _KERNEL_FLAGS = (
     "-shared",
@@ -37,8 +38,27 @@ _KERNEL_DEFINITIONS = (
     "__gm__=",
     "__global__=",
 )
+# The compiler inserts a call before each access, and measured_kernel.hpp defines these functions.
+_MEASURED_FLAGS = (
+    "-include",
+    str(_MEASURED_KERNEL),
+    # Only the compiler proper gets this flag. The linker would link the ThreadSanitizer's library.
+    "-Wp,-fsanitize=thread",
+    # The C++ library must not add annotations for the ThreadSanitizer.
+    "-U__SANITIZE_THREAD__",
+    "-Wno-tsan",
+    "-Wno-unknown-warning-option",
+    # Otherwise the compiler replaces some of these calls by accesses that it does not report.
+    *(f"-fno-builtin-{name}" for name in ("memcpy", "memmove", "memset", "memcmp")),
+    "-U_FORTIFY_SOURCE",
+    "-Wl,--wrap=memcpy,--wrap=memmove,--wrap=memset,--wrap=memcmp",
+    # A library calls its own functions, also if the process uses the ThreadSanitizer.
+    "-Wl,-Bsymbolic-functions",
+)
 # Orchestrations have the flags of their variant only.
-_KERNELS = BuildRecipe(flags=_KERNEL_FLAGS, definitions=_KERNEL_DEFINITIONS)
+_KERNELS = BuildRecipe(
+    flags=_KERNEL_FLAGS, definitions=_KERNEL_DEFINITIONS, measured_flags=_MEASURED_FLAGS
+)
 _RECIPES = {
     "aic": _KERNELS,
     "aiv": _KERNELS,

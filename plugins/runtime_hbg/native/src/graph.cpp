@@ -7,7 +7,8 @@ namespace {
 
 [[gnu::cold, gnu::noinline]] bool log_task(AccessLog& log, const pto_task& task, int64_t id,
                                            int32_t core_type) {
-  return log.add_task({id, nullptr, -1, task.func_id, 0, 0, core_type, 0, 0});
+  const int32_t line = task.file != nullptr ? task.line : -1;
+  return log.add_task({id, task.file, line, task.func_id, 0, 0, core_type, 0, 0});
 }
 
 }  // namespace

@@ -65,8 +65,8 @@ bool add_task(const TaskView& view, int64_t id, Graph& graph) {
   std::memcpy(args, view.payload + sizeof payload, words * sizeof(uint64_t));
   // -1 would mean the core type of the registered kernel.
   const int32_t core_type = view.header.core_type < 0 ? PTO_CORE_TYPES : view.header.core_type;
-  const pto_task task{payload.func_id, core_type,     payload.num_args, 0, args,
-                      payload.kernel,  payload.cookie};
+  const pto_task task{payload.func_id, core_type,      payload.num_args, 0, args,
+                      payload.kernel,  payload.cookie, nullptr};
   return graph.add_task(task) == id;
 }
 

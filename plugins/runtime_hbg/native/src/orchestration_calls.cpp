@@ -22,11 +22,12 @@ uint64_t address_of(const void* device) {
 }
 
 int32_t add_task(void* graph, const uint64_t* args, int32_t num_args, int32_t func_id,
-                 int32_t core_type, uint64_t function_bin_addr) {
+                 int32_t core_type, uint64_t function_bin_addr, const char* file, int32_t line) {
   // Reject -1: it means "as registered" in the ABI, which this interface does not offer.
   const int32_t checked_type = core_type < 0 ? PTO_CORE_TYPES : core_type;
-  const pto_task task{
-      func_id, checked_type, static_cast<uint32_t>(num_args), 0, args, function_bin_addr, 0};
+  const pto_task task{func_id, checked_type, static_cast<uint32_t>(num_args),
+                      line,    args,         function_bin_addr,
+                      0,       file};
   return static_cast<int32_t>(instance_of(graph).submit(task));
 }
 

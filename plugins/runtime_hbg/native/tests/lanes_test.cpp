@@ -74,11 +74,11 @@ class Script {
   }
 
   int64_t add_task(int32_t type, uint64_t argument) {
-    const pto_task task{type, -1, 1, 0, &argument, 0, 0};
+    const pto_task task{type, -1, 1, 0, &argument, 0, 0, nullptr};
     return api_.submit(runtime_, &task);
   }
   int64_t add_task(int32_t type) {
-    const pto_task task{type, -1, 0, 0, nullptr, 0, 0};
+    const pto_task task{type, -1, 0, 0, nullptr, 0, 0, nullptr};
     return api_.submit(runtime_, &task);
   }
   void add_edge(int64_t from, int64_t to) {

@@ -30,7 +30,7 @@ void build_and_publish(const pto_runtime_api& api, ThreadsPlatform& platform,
   for (int task = 0; task < graph.tasks; ++task) {
     const uint64_t arg = 3 * static_cast<uint64_t>(task);
     const int type = graph.core_types[static_cast<size_t>(task)];
-    const pto_task record{type, type, 1, 0, &arg, 0, static_cast<uint64_t>(task)};
+    const pto_task record{type, type, 1, 0, &arg, 0, static_cast<uint64_t>(task), nullptr};
     CHECK_EQUAL(api.submit(runtime, &record), task);
     for (; edge < graph.edges.size() && graph.edges[edge].second == task; ++edge) {
       CHECK_EQUAL(api.add_edge(runtime, graph.edges[edge].first, task), PTO_OK);
@@ -98,7 +98,7 @@ TEST(aicpu_edges_from_completing_tasks) {
     platform.run(spans, [&] {
       for (int task = 0; task < graph.tasks; ++task) {
         const uint64_t arg = 3 * static_cast<uint64_t>(task);
-        const pto_task record{task % 2, -1, 1, 0, &arg, 0, static_cast<uint64_t>(task)};
+        const pto_task record{task % 2, -1, 1, 0, &arg, 0, static_cast<uint64_t>(task), nullptr};
         CHECK_EQUAL(api->submit(platform.runtime(), &record), task);
         for (int from = task > 3 ? task - 3 : 0; from < task; ++from) {
           graph.edges.emplace_back(from, task);

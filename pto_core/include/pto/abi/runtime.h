@@ -37,6 +37,7 @@
 
 #include "pto/abi/access_log.h"
 #include "pto/abi/arguments.h"
+#include "pto/abi/measurement.h"
 #include "pto/abi/platform.h"
 #include "pto/abi/status.h"
 #include "pto/abi/tensor.h"
@@ -101,23 +102,25 @@ typedef struct pto_run {
    * while the orchestrator is in wait(). */
   void (*attend)(void* context);
   void* attend_context;
-  pto_run_trace* trace; /* NULL: the run is not traced. Requires PTO_BACKEND_TRACE */
+  pto_run_trace* trace;               /* NULL: the run is not traced. Requires PTO_BACKEND_TRACE */
+  const pto_measurement* measurement; /* NULL: accesses are not measured */
 } pto_run;
 
-PTO_ABI_ASSERT(sizeof(pto_run) == 88, "pto_run");
+PTO_ABI_ASSERT(sizeof(pto_run) == 96, "pto_run");
 
 /* One task of a build-graph submit. */
 typedef struct pto_task {
   int32_t func_id;
   int32_t core_type; /* PTO_CORE_AIC, PTO_CORE_AIV, or -1: that of the registered kernel */
   uint32_t num_args;
-  uint32_t reserved;
+  int32_t line;
   const uint64_t* args;
-  uint64_t kernel; /* address to call; 0: look it up by func_id */
-  uint64_t cookie; /* copied to the payload unchanged */
+  uint64_t kernel;  /* address to call; 0: look it up by func_id */
+  uint64_t cookie;  /* copied to the payload unchanged */
+  const char* file; /* of the call; NULL: unknown; valid until the run ends */
 } pto_task;
 
-PTO_ABI_ASSERT(sizeof(pto_task) == 40, "pto_task");
+PTO_ABI_ASSERT(sizeof(pto_task) == 48, "pto_task");
 
 /* A counter for reports: its name in snake case, its value, and whether it is a peak or a sum. */
 typedef struct pto_statistic {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pto_core.config.options import HAZARDS
+from pto_core.config.options import CHECK, HAZARDS
 
 SEED_HELP = "run deterministically: the same seed gives the same order of events"
 _Group = argparse._ArgumentGroup
@@ -24,8 +24,9 @@ def add_case_arguments(parser: argparse.ArgumentParser) -> tuple[_Group, _Group,
     how = parser.add_argument_group("execution")
     how.add_argument(
         "--hazards",
-        choices=HAZARDS,
-        help="hazards that order two tasks, in runtimes that find dependencies",
+        choices=(*HAZARDS, CHECK),
+        help="hazards that order two tasks, in runtimes that find dependencies; check: tasks that "
+        "race fail the run",
     )
     how.add_argument(
         "--timeout", type=_seconds, metavar="S", help="time limit of a case, in seconds"

@@ -27,8 +27,11 @@ def add_logged_case_arguments(parser: argparse.ArgumentParser) -> None:
     place.add_argument("--seed", type=natural, metavar="N", help=SEED_HELP)
 
 
-def graph_of_case(namespace: argparse.Namespace) -> TaskGraph:
-    """Run the case without its reference and return its graph; raise the error of the run."""
+def graph_of_case(namespace: argparse.Namespace, *, measure: bool = False) -> TaskGraph:
+    """Run the case without its reference and return its graph; raise the error of the run.
+
+    ``measure``: measure the accesses of its kernels, in a deterministic run.
+    """
     files = locate(namespace.path, namespace.kernels, namespace.golden)
     settings = {
         "backend": namespace.platform,
@@ -36,7 +39,9 @@ def graph_of_case(namespace: argparse.Namespace) -> TaskGraph:
         "device": namespace.device,
         "hazards": namespace.hazards,
         "log_level": namespace.log_level,
+        "measure": measure or None,
     }
+    seed = 0 if measure and namespace.seed is None else namespace.seed
     with log_folder() as folder:
         job = Job(
             golden=files.golden,
@@ -45,7 +50,7 @@ def graph_of_case(namespace: argparse.Namespace) -> TaskGraph:
             settings={key: value for key, value in settings.items() if value is not None},
             set_=tuple(namespace.set),
             skip_golden=True,
-            seed=namespace.seed,
+            seed=seed,
             log_folder=folder,
         )
         report = supervise(job, _OutputOnly(), namespace.timeout)[0].check()

@@ -20,6 +20,8 @@ from pto_core.interfaces.plugin import Option
 
 HAZARDS = ("raw", "full")
 """The position of a name is its value in the C field ``pto_run.hazards``."""
+CHECK = "check"
+"""The value of ``hazards`` that checks each run for races."""
 ON_WORKER_DEATH = ("fail", "restart", "reroute")
 START_METHODS = ("fork", "spawn")
 LOG_LEVELS = ("error", "warn", "info", "debug")
@@ -38,9 +40,16 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
         Option(
             "hazards",
             None,
-            optional(choice(*HAZARDS)),
-            "conflicts that order two tasks, if the runtime finds dependencies; "
-            "default: full for a Python orchestration, raw for C++",
+            optional(choice(*HAZARDS, CHECK)),
+            "conflicts that order two tasks, if the runtime finds dependencies; default: full for "
+            "a Python orchestration, raw for C++; check: the default, and tasks that race fail "
+            "the run",
+        ),
+        Option(
+            "measure",
+            False,
+            boolean,
+            "build kernels that report their accesses to memory, for graphs and checks; slow",
         ),
         *_worker_options(),
         *_remote_options(),

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from pto_core import _native
 from pto_core.config import Config
-from pto_core.config.options import HAZARDS
+from pto_core.config.options import CHECK, HAZARDS
 from pto_core.device.programs import Chip, Programs
 from pto_core.device.report import Activity, RunReport
 from pto_core.device.tracing import Tracing
-from pto_core.errors import DeadlockError, RaceError, UnsupportedError, UsageError
+from pto_core.errors import DeadlockError, UnsupportedError, UsageError
 from pto_core.interfaces import Backend, Runtime
 from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
@@ -113,8 +113,8 @@ class Device:
         ``hazards``: the conflicts that order two tasks, for runtimes that find dependencies
         themselves. ``"raw"``: a reader waits for earlier writers. ``"full"``: a writer also waits
         for earlier readers and writers. None takes the setting ``hazards``; its default is
-        ``"full"`` for a Python orchestration and ``"raw"`` for a C++ one. ``"check"``: as None,
-        and after the run a RaceError reports the pairs of tasks that race. ``accesses``: keep the
+        ``"full"`` for a Python orchestration and ``"raw"`` for a C++ one. ``"check"``: as the
+        default, and after the run a RaceError reports the tasks that race. ``accesses``: keep the
         access log in the report. ``trace``: 1 to 4 records the run in ``report.trace``: 1 the
         tasks, 2 also scheduling, 3 also waits, 4 also every dependency. ``enable_l2_swimlane`` in
         ``config`` also writes the files of the trace.
@@ -128,7 +128,7 @@ class Device:
         After an error, outputs keep their earlier content, unless a C++ orchestration on the host
         wrote them.
         """
-        is_checked = hazards == "check"
+        is_checked = (self._hazards if hazards is None else hazards) == CHECK
         packed = self._packed(config, trace)
         writes_graph = config is not None and config.enable_dep_gen != 0
         keeps_log = accesses or is_checked or writes_graph
@@ -137,13 +137,13 @@ class Device:
             args,
             with_access_log(packed) if keeps_log else packed,
             timeout_s,
-            None if is_checked else hazards,
+            None if hazards == CHECK else hazards,
             None if config is None else _Files.of(config),
         )
         if config is not None and writes_graph:
             self._write_graph(report, config.output_prefix)
         if is_checked:
-            raise_for_races(self._graph_of(report))
+            self._graph_of(report).check().raise_for_races()
         return report
 
     def graph(
@@ -183,7 +183,14 @@ class Device:
         limits = (timeout_s, self._task_timeout_s)
         try:
             *fields, log = self._native.run(
-                program, args, packed, *limits, chosen, self.tracing.begin(), traces
+                program,
+                args,
+                packed,
+                *limits,
+                chosen,
+                self._config["measure"],
+                self.tracing.begin(),
+                traces,
             )
         except BaseException as error:
             trace = self.tracing.failed(traces, error)
@@ -249,7 +256,8 @@ class Device:
         if hazards is not None:
             check_hazards(hazards, self._identity[1], self._native.has_tensors)
         default = "full" if program.is_python else "raw"
-        return HAZARDS.index(hazards or self._hazards or default)
+        setting = None if self._hazards == CHECK else self._hazards
+        return HAZARDS.index(hazards or setting or default)
 
     def empty(self, shape: Any, dtype: Any = "float32") -> _native.DeviceArray:
         """Allocate an array in device memory; its content is undefined."""
@@ -343,10 +351,10 @@ def check_hazards(hazards: object, runtime: str, has_tensors: bool) -> None:
     """Raise UsageError if ``hazards`` is not in ``HAZARDS`` or does not apply to ``runtime``."""
     if hazards not in HAZARDS:
         raise UsageError(
-            f"hazards is {hazards!r}; pass 'raw', 'full' or None",
+            f"hazards is {hazards!r}; pass 'raw', 'full', 'check' or None",
             name="hazards",
             value=hazards,
-            expected="raw or full",
+            expected="raw, full or check",
         )
     if not has_tensors:
         raise UnsupportedError(
@@ -366,25 +374,6 @@ def _check_limit(timeout_s: object) -> None:
             name="timeout_s",
             value=timeout_s,
         )
-
-
-def raise_for_races(graph: TaskGraph) -> None:
-    """Raise RaceError if tasks of the graph race."""
-    findings = graph.check()
-    if findings.is_clean:
-        return
-    race = findings.races[0]
-    more = "" if findings.is_complete else " or more"
-    error = RaceError(
-        f"{len(findings.races)}{more} pairs of tasks race; {race.first.label} and "
-        f"{race.second.label} share {race.shared_bytes} bytes of {race.buffer}; {race.fix}",
-        races=len(findings.races),
-        first=race.first.id,
-        second=race.second.id,
-    )
-    for race in findings.races[:20]:
-        error.add_note(str(race))
-    raise error
 
 
 def _access_log(fields: dict[str, Any]) -> AccessLog:

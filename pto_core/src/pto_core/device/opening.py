@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 from pto_core import _native, log, plugins
 from pto_core.config import Config, load_with_plugins
+from pto_core.config.options import CHECK
 from pto_core.device.device import Device, check_blocks, check_hazards
 from pto_core.errors import ConfigError, UnsupportedError, UsageError
 from pto_core.kernels import CallConfig
@@ -133,7 +134,7 @@ def _check_one_runtime(config: Config) -> None:
 
 def _check_hazards(config: Config, has_tensors: bool) -> None:
     """Raise UsageError if the setting does not apply to the runtime; name the value's source."""
-    if config["hazards"] is None:
+    if config["hazards"] in (None, CHECK):
         return
     try:
         check_hazards(config["hazards"], config["runtime"], has_tensors)

@@ -149,7 +149,8 @@ class UnpublishedError(GraphError):
 class RaceError(PtoError):
     """Tasks touch the same bytes, and nothing orders them: ``races`` pairs of tasks.
 
-    ``first`` and ``second`` are the ids of the tasks of the first pair.
+    ``first`` and ``second`` are the ids of the tasks of the first pair. If ``races`` is 0, the task
+    ``first`` touched bytes that it does not declare.
     """
 
     exit_code = 1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pto_core.errors import UnsupportedError
+from pto_core.graphs.findings import Findings, Race
+from pto_core.graphs.measured_check import check_measured
 from pto_core.graphs.places import INOUT, INPUT, NO_DEP, OUTPUT, OUTPUT_EXISTING
 from pto_core.graphs.reasons import CONFLICT
 
@@ -14,79 +16,16 @@ if TYPE_CHECKING:
     from pto_core.graphs.logged_graph import Access, LoggedGraph, Task
 
 
-@dataclass(frozen=True)
-class Race:
-    """Two tasks without an order that name the same bytes, at least one of them to write.
-
-    ``first`` is the earlier submit. ``begin`` to ``end`` are the bytes of ``buffer`` that both
-    name, of which ``shared_bytes`` are in both. ``others`` counts further pairs of arguments of the
-    same two tasks. ``fix``: the change that orders them.
-    """
-
-    first: Task
-    second: Task
-    first_tag: str
-    second_tag: str
-    first_place: str
-    second_place: str
-    buffer: str
-    begin: int
-    end: int
-    shared_bytes: int
-    others: int
-    fix: str
-
-    def __str__(self) -> str:
-        more = f" (and {self.others} more pairs of arguments)" if self.others else ""
-        return "\n".join(
-            [
-                f"{self.first.label} and {self.second.label} share {self.shared_bytes} bytes of "
-                f"{self.buffer} (bytes {self.begin}:{self.end}){more}",
-                _line(self.first, self.first_place, self.first_tag),
-                _line(self.second, self.second_place, self.second_tag),
-                f"  fix: {self.fix}",
-            ]
-        )
-
-
-@dataclass(frozen=True)
-class Findings:
-    """The result of a check.
-
-    ``races``: pairs of tasks that nothing orders. ``declared``: pairs that the program excepts with
-    OUTPUT_EXISTING or NO_DEP. ``unread``: outputs that were allocated and that no task reads.
-    ``unwritten``: reads of memory that neither the run nor an earlier task has written.
-    ``is_complete``: False if there are more pairs than the limit.
-    """
-
-    races: tuple[Race, ...]
-    declared: tuple[Race, ...]
-    unread: tuple[Access, ...]
-    unwritten: tuple[Access, ...]
-    is_complete: bool
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether there are no races."""
-        return not self.races
-
-    def __str__(self) -> str:
-        parts = []
-        for title, found in (
-            ("races", self.races),
-            ("unordered by your declaration (OUTPUT_EXISTING, NO_DEP)", self.declared),
-            ("outputs that no task reads", self.unread),
-            ("reads of memory that nothing wrote", self.unwritten),
-        ):
-            if found:
-                parts.append("\n".join([f"{title}: {len(found)}", *map(str, found)]))
-        if not self.is_complete:
-            parts.append("there are more pairs; these are the first ones")
-        return "\n\n".join(parts) or "no races"
-
-
 def check(graph: LoggedGraph, limit: int) -> Findings:
     """Return the findings for a graph; see :meth:`~pto_core.graphs.TaskGraph.check`."""
+    if not graph.log.has_accesses and not graph.log.is_measured:
+        raise UnsupportedError(
+            "this runtime does not know what its tasks read and write, so races cannot be found; "
+            "measure the accesses of the kernels (measure=True, or pto check --measure), or choose "
+            "a runtime that finds dependencies, such as tensormap_and_ringbuffer",
+            name="measure",
+            value=False,
+        )
     packed, is_complete = graph.conflict_rows(limit)
     rows = np.frombuffer(packed, CONFLICT)
     tags = graph.log.accesses["tag"]
@@ -101,9 +40,10 @@ def check(graph: LoggedGraph, limit: int) -> Findings:
     for (is_declared, *_), indices in sorted(pairs.items()):
         indices.sort(key=lambda index: (int(rows[index]["first"]), int(rows[index]["second"])))
         found[is_declared].append(_race(graph, rows[indices[0]], len(indices) - 1))
-    return Findings(
+    declared = Findings(
         tuple(found[0]), tuple(found[1]), _unread(graph), _unwritten(graph), is_complete
     )
+    return check_measured(graph, declared, limit) if graph.log.is_measured else declared
 
 
 def _race(graph: LoggedGraph, row: np.void, others: int) -> Race:
@@ -164,7 +104,3 @@ def _unwritten(graph: LoggedGraph) -> tuple[Access, ...]:
         for access, place in places
         if not place.buffer.startswith("memory ") and not place.text.endswith("(key)")
     )
-
-
-def _line(task: Task, place: str, tag: str) -> str:
-    return f"  {task.label}: {place} [{tag}]" + (f"  {task.where}" if task.where else "")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pto_core.graphs.check import Findings, check
+from pto_core.graphs.check import check
 from pto_core.graphs.document import document
 from pto_core.graphs.dot import dot
 from pto_core.graphs.explanation import Explanation, explain
 from pto_core.graphs.files import save
+from pto_core.graphs.findings import Findings
 from pto_core.graphs.logged_graph import Access, LoggedGraph
 from pto_core.graphs.svg import svg
 from pto_core.graphs.writers import last_writers
@@ -28,7 +29,9 @@ class TaskGraph(LoggedGraph):
     def check(self, limit: int = 10_000) -> Findings:
         """Find races, outputs that no task reads, and reads that no task wrote.
 
-        At most ``limit`` pairs of accesses are listed.
+        At most ``limit`` pairs of accesses are listed. If the log is measured, the bytes that
+        kernels really touched decide. Raises UnsupportedError if nothing is known about accesses:
+        the runtime does not derive edges from them, and they were not measured.
         """
         return check(self, limit)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,7 +60,13 @@ EVENT = np.dtype(
         ("second", "i8"),
     ]
 )
-_FORMAT = 1
+# The layout of pto_measured_range, and the values of its `kind`.
+MEASURED = np.dtype(
+    [("task", "i8"), ("begin", "u8"), ("end", "u8"), ("kind", "u4"), ("core", "u4")]
+)
+CALL, READ, WRITE, BUFFER, PAGES = range(5)
+_LAYOUTS = {"tasks": TASK, "accesses": ACCESS, "events": EVENT, "measured": MEASURED}
+_FORMAT = 2
 
 
 class Buffer(NamedTuple):
@@ -80,7 +86,10 @@ class AccessLog:
     ``kernels``: names by func_id. ``is_full``: whether ``hazards`` was ``"full"``. ``blocks``: the
     number of core blocks. ``has_accesses``: whether the runtime finds edges from accesses; without
     them the log has tasks and explicit edges only. ``has_ring_ids``: whether a task id contains the
-    number of a ring.
+    number of a ring. ``is_measured``: whether kernels were built to report their accesses, which
+    are the rows of ``measured``: the calls, the bytes that each read before it wrote them, the
+    bytes that it wrote, and the device buffers of its arguments. For a kernel that is a binary, its
+    reads and writes are whole pages.
     """
 
     tasks: Rows
@@ -93,13 +102,16 @@ class AccessLog:
     blocks: int = 24
     has_ring_ids: bool = True
     has_accesses: bool = True
+    is_measured: bool = False
+    measured: Rows = field(default_factory=lambda: np.zeros(0, MEASURED))
 
     @staticmethod
     def from_fields(fields: Mapping[str, Any]) -> AccessLog:
         """Create a log from the bytes and lists that the native side returns."""
         given = dict(fields)
-        for name, layout in (("tasks", TASK), ("accesses", ACCESS), ("events", EVENT)):
-            given[name] = np.frombuffer(given[name], layout)
+        for name, layout in _LAYOUTS.items():
+            if name in given:
+                given[name] = np.frombuffer(given[name], layout)
         given["files"] = tuple(given["files"])
         given["buffers"] = tuple(Buffer(*buffer) for buffer in given["buffers"])
         return AccessLog(**given)
@@ -115,14 +127,13 @@ class AccessLog:
             "blocks": self.blocks,
             "has_ring_ids": self.has_ring_ids,
             "has_accesses": self.has_accesses,
+            "is_measured": self.is_measured,
         }
         with Path(path).open("wb") as file:
             np.savez(
                 file,
                 facts=np.frombuffer(json.dumps(facts).encode(), np.uint8),
-                tasks=self.tasks.view(np.uint8),
-                accesses=self.accesses.view(np.uint8),
-                events=self.events.view(np.uint8),
+                **{name: getattr(self, name).view(np.uint8) for name in _LAYOUTS},
             )
 
     @staticmethod
@@ -131,7 +142,7 @@ class AccessLog:
         try:
             with np.load(path, allow_pickle=False) as content:
                 facts = json.loads(content["facts"].tobytes())
-                rows = {name: content[name].tobytes() for name in ("tasks", "accesses", "events")}
+                rows = {name: content[name].tobytes() for name in _LAYOUTS}
         except (ValueError, KeyError) as error:
             raise UsageError(
                 f"{path} is not an access log ({error}); write one with AccessLog.save",

@@ -158,9 +158,14 @@ class LoggedGraph:
         return np.frombuffer(self._analysis.unwritten(), np.uint32)
 
     @cached_property
+    def extents(self) -> Rows:
+        """The first address of each access and the address after the last, as the analysis uses."""
+        return np.frombuffer(self._analysis.extents(), np.uint64).reshape(-1, 2)
+
+    @cached_property
     def places(self) -> Places:
         """The memory that accesses name."""
-        return Places(self.log, np.frombuffer(self._analysis.extents(), np.uint64).reshape(-1, 2))
+        return Places(self.log, self.extents)
 
     @cached_property
     def task_of_access(self) -> Rows:

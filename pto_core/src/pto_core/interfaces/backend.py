@@ -55,7 +55,8 @@ class BuildRecipe:
     ``keeps_attributes``: whether the compiler knows the attributes of the device language, such as
     ``[aicore]``. Otherwise they are removed from the source. ``ceilings``: for libraries that the
     device provides, the newest version of their symbols, such as ``{"GLIBC": "2.17"}``. Code that
-    needs a newer one is refused.
+    needs a newer one is refused. ``measured_flags``: the flags that are added to build a kernel
+    that reports its accesses to memory; empty if the backend cannot measure accesses.
     """
 
     compilers: tuple[str, ...] = ()
@@ -65,6 +66,7 @@ class BuildRecipe:
     steps: tuple[tuple[str, ...], ...] = ()
     keeps_attributes: bool = False
     ceilings: Mapping[str, str] = field(default_factory=dict)
+    measured_flags: tuple[str, ...] = ()
 
 
 @runtime_checkable

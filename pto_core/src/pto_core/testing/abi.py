@@ -33,8 +33,7 @@ MAX_BLOCKS = 24
 MAX_AICPU_THREADS = 4
 ACTIVITY_MAGIC = 0x41435450
 ACTIVITY_SLOTS = 62
-ALIGNMENT = 1024
-"""The alignment of device addresses in bytes."""
+ALIGNMENT = 1024  # of device addresses, in bytes
 
 
 class Status(IntEnum):
@@ -104,8 +103,7 @@ class RuntimeFlag(IntFlag):
 
 
 MAX_TASK_SCALARS = 32
-UINT8 = 5
-"""``PTO_DTYPE_UINT8``."""
+UINT8 = 5  # PTO_DTYPE_UINT8
 
 
 class Tag(IntEnum):
@@ -285,6 +283,7 @@ class Run(Structure):
         ("attend", c_void_p),
         ("attend_context", c_void_p),
         ("trace", c_void_p),
+        ("measurement", c_void_p),
     )
 
 
@@ -295,10 +294,11 @@ class Task(Structure):
         ("func_id", c_int32),
         ("core_type", c_int32),
         ("num_args", c_uint32),
-        ("reserved", c_uint32),
+        ("line", c_int32),
         ("args", POINTER(c_uint64)),
         ("kernel", c_uint64),
         ("cookie", c_uint64),
+        ("file", c_char_p),
     )
 
 

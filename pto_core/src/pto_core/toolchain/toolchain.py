@@ -14,7 +14,7 @@ from typing import Any
 
 from pto_core import log
 from pto_core.config import Config, child_environment
-from pto_core.errors import UsageError
+from pto_core.errors import UnsupportedError, UsageError
 from pto_core.interfaces import BuildRecipe, DeviceBuild, OrchestrationBuild
 from pto_core.toolchain.bfloat16 import precision_warning
 from pto_core.toolchain.builder import Builder, Cancelled
@@ -118,11 +118,21 @@ class Toolchain:
             _existing(source, f"{core_type} kernel"),
             recipe,
             standard=_KERNEL_STANDARD,
-            options=options,
+            options=(*options, *self._measured_flags(recipe)),
             include_dirs=(*tile_library, *include_dirs),
             required_symbol=KERNEL_ENTRY,
             tile_library=root,
         )
+
+    def _measured_flags(self, recipe: BuildRecipe) -> tuple[str, ...]:
+        if self._config["measure"] and not recipe.measured_flags:
+            raise UnsupportedError(
+                f"the backend {self._config['backend']!r} cannot measure the accesses of kernels; "
+                "omit measure",
+                name="measure",
+                value=True,
+            )
+        return recipe.measured_flags if self._config["measure"] else ()
 
     def orchestration(
         self,

@@ -149,7 +149,7 @@ def test_hazards_by_setting(open_in_order: Callable[..., Device]) -> None:
     device = open_in_order(hazards="raw")
     assert device.run(lambda rt: None).statistics["hazards"] == 0
     assert device.run(lambda rt: None, hazards="full").statistics["hazards"] == 1
-    with pytest.raises(UsageError, match="hazards is 'war'; pass 'raw', 'full' or None"):
+    with pytest.raises(UsageError, match="hazards is 'war'; pass 'raw', 'full', 'check' or None"):
         device.run(lambda rt: None, hazards="war")
 
 

@@ -17,7 +17,7 @@ extern "C" {
 
 int aicpu_runtime_add_task(Runtime* runtime, uint64_t* args, int num_args, int func_id,
                            CoreType core_type, uint64_t function_bin_addr) {
-  return runtime->add_task(args, num_args, func_id, core_type, function_bin_addr);
+  return runtime->add_task(args, num_args, func_id, core_type, function_bin_addr, nullptr, -1);
 }
 
 void aicpu_runtime_add_successor_conditional(Runtime* runtime, int from, int to) {

@@ -28,12 +28,26 @@
 
 class Runtime;
 
+// A pointer to the function that adds a task. A call through it also passes its source line.
+class AddTask {
+ public:
+  using Function = int (*)(Runtime* runtime, uint64_t* args, int num_args, int func_id,
+                           CoreType core_type, uint64_t function_bin_addr);
+  AddTask(Function function) : function_(function) {}
+  operator Function() const { return function_; }
+  int operator()(Runtime* runtime, uint64_t* args, int num_args, int func_id, CoreType core_type,
+                 uint64_t function_bin_addr, const char* file = __builtin_FILE(),
+                 int line = __builtin_LINE()) const;
+
+ private:
+  Function function_;
+};
+
 // The functions with which an orchestration builds its graph.
 struct AicpuBuildApi {
   // Returns the task's id, counting from 0, or -1. The arguments are copied. `function_bin_addr` 0
   // means the kernel registered under `func_id`.
-  int (*add_task)(Runtime* runtime, uint64_t* args, int num_args, int func_id, CoreType core_type,
-                  uint64_t function_bin_addr);
+  AddTask add_task;
   // Task `to` starts after task `from` has completed. `from` may have completed already.
   void (*add_successor_conditional)(Runtime* runtime, int from, int to);
   // Only published tasks are scheduled. Publish each task once.
@@ -63,9 +77,10 @@ class Runtime {
   Runtime& operator=(const Runtime&) = delete;
 
   int add_task(const uint64_t* args, int num_args, int func_id, CoreType core_type,
-               uint64_t function_bin_addr) {
+               uint64_t function_bin_addr, const char* file = __builtin_FILE(),
+               int line = __builtin_LINE()) {
     return calls_->add_task(graph_, args, num_args, func_id, static_cast<int32_t>(core_type),
-                            function_bin_addr);
+                            function_bin_addr, file, line);
   }
   void add_successor_conditional(int from, int to) { calls_->add_successor(graph_, from, to); }
   void publish_task(int task_id) { calls_->publish_task(graph_, task_id); }
@@ -82,7 +97,14 @@ class Runtime {
   void* graph_;
 };
 
-// The same functions as in aicpu_build_api.
+inline int AddTask::operator()(Runtime* runtime, uint64_t* args, int num_args, int func_id,
+                               CoreType core_type, uint64_t function_bin_addr, const char* file,
+                               int line) const {
+  return runtime->add_task(args, num_args, func_id, core_type, function_bin_addr, file, line);
+}
+
+// The same functions as in aicpu_build_api. Reports do not show the source line of a call of
+// aicpu_runtime_add_task.
 extern "C" {
 int aicpu_runtime_add_task(Runtime* runtime, uint64_t* args, int num_args, int func_id,
                            CoreType core_type, uint64_t function_bin_addr);

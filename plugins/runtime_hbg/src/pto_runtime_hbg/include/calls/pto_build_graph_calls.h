@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PTO_BUILD_GRAPH_CALLS_VERSION 0u
+#define PTO_BUILD_GRAPH_CALLS_VERSION 1u
 
 /* One task for inspection; `args` lives until the run ends. */
 typedef struct pto_task_view {
@@ -31,8 +31,10 @@ typedef struct pto_build_graph_calls {
   uint32_t version;
   uint32_t build_mode;
 
+  /* `file` and `line`: the location of the call, for reports; NULL: unknown. */
   int32_t (*add_task)(void* graph, const uint64_t* args, int32_t num_args, int32_t func_id,
-                      int32_t core_type, uint64_t function_bin_addr);
+                      int32_t core_type, uint64_t function_bin_addr, const char* file,
+                      int32_t line);
   void (*add_successor)(void* graph, int32_t from, int32_t to);
   void (*publish_task)(void* graph, int32_t task);
   void (*record_tensor_pair)(void* graph, void* host, void* device, size_t bytes);

@@ -98,9 +98,10 @@ class Runtime {
   Runtime& operator=(const Runtime&) = delete;
 
   // Returns the task's id, counting from 0, or -1. The arguments are copied.
-  int add_task(const uint64_t* args, int num_args, int func_id,
-               CoreType core_type = CoreType::AIC) {
-    return calls_->add_task(graph_, args, num_args, func_id, static_cast<int32_t>(core_type), 0);
+  int add_task(const uint64_t* args, int num_args, int func_id, CoreType core_type = CoreType::AIC,
+               const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return calls_->add_task(graph_, args, num_args, func_id, static_cast<int32_t>(core_type), 0,
+                            file, line);
   }
 
   // Task `to` starts after task `from` has completed.
@@ -187,8 +188,9 @@ inline Task& TaskArray::operator[](int task_id) const {
 }
 
 inline int add_task(Runtime* runtime, const uint64_t* args, int num_args, int func_id,
-                    CoreType core_type = CoreType::AIC) {
-  return runtime->add_task(args, num_args, func_id, core_type);
+                    CoreType core_type = CoreType::AIC, const char* file = __builtin_FILE(),
+                    int line = __builtin_LINE()) {
+  return runtime->add_task(args, num_args, func_id, core_type, file, line);
 }
 
 inline void add_successor(Runtime* runtime, int from, int to) {

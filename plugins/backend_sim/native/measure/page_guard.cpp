@@ -1,0 +1,95 @@
+#include "measure/page_guard.hpp"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+
+namespace pto::sim {
+namespace {
+
+enum State : uint8_t { kUntouched = 0, kRead = 1, kWritten = 2 };
+
+// The static storage model: with it, the handler can read the variable without allocating memory.
+__thread PageGuard* guard_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
+struct sigaction previous;
+
+template <class Element>
+Element* sparse_array(size_t count) {
+  void* memory = mmap(nullptr, count * sizeof(Element), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<Element*>(memory);
+}
+
+}  // namespace
+
+struct FaultHandler {
+  static void install() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+      struct sigaction action{};
+      action.sa_sigaction = handle;
+      action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+      sigemptyset(&action.sa_mask);
+      sigaction(SIGSEGV, &action, &previous);
+    });
+  }
+
+  static void handle(int number, siginfo_t* information, void*) noexcept {
+    const auto address = reinterpret_cast<uint64_t>(information->si_addr);
+    const bool is_fault = information->si_code > 0;
+    if (is_fault && guard_of_thread != nullptr && guard_of_thread->permit(address)) return;
+    // The earlier handler gets the fault, which occurs again when this handler returns.
+    sigaction(number, &previous, nullptr);
+    if (!is_fault) raise(number);
+  }
+};
+
+PageGuard::PageGuard(uint64_t base, size_t bytes)
+    : base_(base), bytes_(bytes), page_bytes_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
+  states_ = sparse_array<uint8_t>(bytes_ / page_bytes_ + 1);
+  touched_ = sparse_array<uint32_t>(bytes_ / page_bytes_ + 1);
+}
+
+PageGuard::~PageGuard() {
+  const size_t pages = bytes_ / page_bytes_ + 1;
+  if (states_ != nullptr) munmap(states_, pages * sizeof *states_);
+  if (touched_ != nullptr) munmap(touched_, pages * sizeof *touched_);
+}
+
+bool PageGuard::begin() {
+  if (states_ == nullptr || touched_ == nullptr) return false;
+  FaultHandler::install();
+  count_ = 0;
+  guard_of_thread = this;
+  if (mprotect(reinterpret_cast<void*>(base_), bytes_, PROT_NONE) == 0) return true;
+  guard_of_thread = nullptr;
+  return false;
+}
+
+bool PageGuard::permit(uint64_t address) noexcept {
+  if (address - base_ >= bytes_) return false;
+  const size_t page = (address - base_) / page_bytes_;
+  if (states_[page] == kWritten) return false;
+  if (states_[page] == kUntouched) touched_[count_++] = static_cast<uint32_t>(page);
+  const bool is_first = states_[page] == kUntouched;
+  states_[page] = is_first ? kRead : kWritten;
+  void* const memory = reinterpret_cast<void*>(base_ + page * page_bytes_);
+  return mprotect(memory, page_bytes_, is_first ? PROT_READ : PROT_READ | PROT_WRITE) == 0;
+}
+
+void PageGuard::end(int64_t task, uint32_t core, std::vector<pto_measured_range>& ranges) {
+  guard_of_thread = nullptr;
+  mprotect(reinterpret_cast<void*>(base_), bytes_, PROT_READ | PROT_WRITE);
+  std::sort(touched_, touched_ + count_);
+  for (size_t i = 0; i < count_; ++i) {
+    const uint64_t begin = base_ + touched_[i] * page_bytes_;
+    const uint32_t kind = states_[touched_[i]] == kWritten ? PTO_MEASURED_WRITE : PTO_MEASURED_READ;
+    ranges.push_back({task, begin, begin + page_bytes_, kind, core});
+    states_[touched_[i]] = kUntouched;
+  }
+}
+
+}  // namespace pto::sim

@@ -1,0 +1,158 @@
+"""The findings of a check: races, and differences between declarations and accesses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pto_core.errors import RaceError
+from pto_core.graphs.logged_graph import Access, Task
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two tasks without an order that name the same bytes, at least one of them to write.
+
+    ``first`` is the earlier submit. ``begin`` to ``end`` are the bytes of ``buffer`` that both
+    name, of which ``shared_bytes`` are in both. ``others`` counts further pairs of arguments of the
+    same two tasks. ``fix``: the change that orders them.
+    """
+
+    first: Task
+    second: Task
+    first_tag: str
+    second_tag: str
+    first_place: str
+    second_place: str
+    buffer: str
+    begin: int
+    end: int
+    shared_bytes: int
+    others: int
+    fix: str
+
+    def __str__(self) -> str:
+        more = f" (and {self.others} more pairs of arguments)" if self.others else ""
+        return "\n".join(
+            [
+                f"{self.first.label} and {self.second.label} share {self.shared_bytes} bytes of "
+                f"{self.buffer} (bytes {self.begin}:{self.end}){more}",
+                _line(self.first, self.first_place, self.first_tag),
+                _line(self.second, self.second_place, self.second_tag),
+                f"  fix: {self.fix}",
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Bytes that a task touches, or does not write, against its declaration.
+
+    ``begin`` and ``end`` are offsets in ``buffer``, and may be outside of it. ``count``: the number
+    of bytes, which need not be adjacent. ``verb``: "reads", "writes" or "does not write".
+    """
+
+    task: Task
+    buffer: str
+    begin: int
+    end: int
+    count: int
+    verb: str
+    why: str
+
+    def __str__(self) -> str:
+        where = f"  {self.task.where}" if self.task.where else ""
+        noun = "byte" if self.count == 1 else "bytes"
+        return (
+            f"{self.task.label} {self.verb} {self.count} {noun} of {self.buffer} "
+            f"(bytes {self.begin}:{self.end}): {self.why}{where}"
+        )
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The result of a check.
+
+    ``races``: pairs of tasks that nothing orders. ``declared``: pairs that the program excepts with
+    OUTPUT_EXISTING or NO_DEP. ``unread``: outputs that were allocated and that no task reads.
+    ``unwritten``: reads of memory that neither the run nor an earlier task has written.
+    ``is_complete``: False if there are more pairs than the limit.
+
+    If accesses were measured: ``outside``: accesses outside of the buffers that the task names.
+    ``undeclared``: writes to bytes that the task declares as input. ``missing``: bytes of declared
+    outputs that no task writes. ``possible``: pairs of tasks that nothing orders and that touch
+    the same pages, if only the pages are known. ``paged``: the number of tasks of which only the
+    pages are known, because their kernels are binaries. ``unmeasured``: the number of tasks whose
+    accesses are not known at all.
+    """
+
+    races: tuple[Race, ...]
+    declared: tuple[Race, ...]
+    unread: tuple[Access, ...]
+    unwritten: tuple[Access | Mismatch, ...]
+    is_complete: bool
+    outside: tuple[Mismatch, ...] = ()
+    undeclared: tuple[Mismatch, ...] = ()
+    missing: tuple[Mismatch, ...] = ()
+    possible: tuple[Race, ...] = ()
+    paged: int = 0
+    unmeasured: int = 0
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there are no races, no accesses outside of buffers, and no undeclared writes."""
+        return not (self.races or self.outside or self.undeclared)
+
+    def raise_for_races(self) -> None:
+        """Raise RaceError if the findings are not clean. Its notes list up to 20 of them."""
+        if self.is_clean:
+            return
+        found = (*self.races, *self.outside, *self.undeclared)
+        if self.races:
+            race = self.races[0]
+            more = "" if self.is_complete else " or more"
+            first, second = race.first.id, race.second.id
+            text = (
+                f"{len(self.races)}{more} pairs of tasks race; {race.first.label} and "
+                f"{race.second.label} share {race.shared_bytes} bytes of {race.buffer}; {race.fix}"
+            )
+        else:
+            mismatch = (*self.outside, *self.undeclared)[0]
+            first = second = mismatch.task.id
+            text = str(mismatch)
+        error = RaceError(text, races=len(self.races), first=first, second=second)
+        for one in found[:20]:
+            error.add_note(str(one))
+        raise error
+
+    def __str__(self) -> str:
+        parts = []
+        for title, found in (
+            ("races", self.races),
+            ("unordered by your declaration (OUTPUT_EXISTING, NO_DEP)", self.declared),
+            ("outputs that no task reads", self.unread),
+            ("reads of memory that nothing wrote", self.unwritten),
+            ("accesses outside of the buffers of a task", self.outside),
+            ("writes to inputs", self.undeclared),
+            ("bytes of outputs that were not written", self.missing),
+            ("possible races (coarse: known by pages)", self.possible),
+        ):
+            if found:
+                parts.append("\n".join([f"{title}: {len(found)}", *map(str, found)]))
+        found_any = bool(parts)
+        if not self.is_complete:
+            parts.append("there are more pairs; these are the first ones")
+        if self.paged:
+            parts.append(
+                f"measured coarsely, by pages: {self.paged} tasks, whose kernels are binaries; "
+                "build them from source for exact bytes"
+            )
+        if self.unmeasured:
+            parts.append(
+                f"not measured: {self.unmeasured} tasks, whose kernels are Python functions, or "
+                "binaries outside of deterministic mode; they count as touching what they declare"
+            )
+        return "\n\n".join(parts if found_any else ["no races", *parts])
+
+
+def _line(task: Task, place: str, tag: str) -> str:
+    return f"  {task.label}: {place} [{tag}]" + (f"  {task.where}" if task.where else "")
