@@ -11,6 +11,7 @@ from sequential_programs import ARRAYS, program, submit_all, work
 from task_arguments import given
 
 from pto_core import TaskArgs, TensorArgType, Worker
+from pto_core.errors import RaceError, UsageError
 from pto_core.graphs import Why
 
 IN, OUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
@@ -69,3 +70,61 @@ def test_a_worker_graph_names_arguments_outputs_groups_and_scopes() -> None:
     assert {reason.why for reason in edge.reasons} == {Why.READ}
     assert edge.reasons[0].first == "argument 0"
     assert made.task(0).kernel == handle.name
+
+
+def overwrites(handle: Any) -> Any:
+    """Return a graph function whose second task overwrites what the first one reads."""
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        orch.submit_sub(handle, given((args.tensor(0), IN)))
+        orch.submit_sub(handle, given((args.tensor(0), OUT)))
+
+    return graph
+
+
+def count(args: Any) -> None:
+    args.tensors[0].numpy()[0] += 1
+
+
+def test_a_worker_check_finds_tasks_that_race_without_running_them() -> None:
+    with Worker(level=3, num_sub_workers=1) as worker:
+        graph = overwrites(worker.register(count))
+        data = worker.shared_array(8, np.int64)
+        args = given((data, INOUT))
+        (race,) = worker.check(graph, args).races
+        assert (race.first.index, race.second.index) == (0, 1)
+        assert race.first.where.startswith(__file__)
+        assert worker.check(graph, args, hazards="full").is_clean
+        assert data[0] == 0
+
+
+def test_hazards_check_fails_a_run_before_its_first_task() -> None:
+    with Worker(level=3, num_sub_workers=1) as worker:
+        handle = worker.register(count)
+        graph = overwrites(handle)
+        data = worker.shared_array(8, np.int64)
+        args = given((data, INOUT))
+        with pytest.raises(RaceError, match="1 pairs of tasks race"):
+            worker.run(graph, args, hazards="check")
+        assert data[0] == 0
+        worker.run(graph, args)
+        assert data[0] == 2
+
+        def ordered(orch: Any, args: Any, config: Any) -> None:
+            for _ in range(2):
+                orch.submit_sub(handle, given((args.tensor(0), INOUT)))
+
+        worker.run(ordered, args, hazards="check")
+        assert data[0] == 4
+        with pytest.raises(UsageError, match="args is a view; pass a TaskArgs"):
+            worker.run(ordered, args.view(), hazards="check")
+
+
+def test_the_setting_check_checks_each_run_of_a_worker() -> None:
+    with Worker(level=3, num_sub_workers=1, hazards="check") as worker:
+        graph = overwrites(worker.register(count))
+        data = worker.shared_array(8, np.int64)
+        with pytest.raises(RaceError, match="1 pairs of tasks race"):
+            worker.run(graph, given((data, INOUT)))
+        worker.run(graph, given((data, INOUT)), hazards="full")
+        assert data[0] == 2

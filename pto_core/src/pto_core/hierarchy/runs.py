@@ -13,7 +13,7 @@ from pto_core._hierarchy import (
     TaskArgs,
     TaskArgsView,
 )
-from pto_core.config.options import HAZARDS
+from pto_core.config.options import CHECK, HAZARDS
 from pto_core.errors import AbortedError, UsageError, WorkerClosedError
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.failures import Failure
@@ -79,6 +79,16 @@ class Runs:
         hazards: str,
     ) -> None:
         """Run a graph function; see ``Worker.run``."""
+        if hazards == CHECK:
+            if isinstance(args, TaskArgsView):
+                raise UsageError(
+                    'hazards is "check", but args is a view; pass a TaskArgs, or check the graph '
+                    "of the Worker that creates it",
+                    name="args",
+                    value=args,
+                )
+            self.graph(graph, args, config, "raw").check().raise_for_races()
+            hazards = "raw"
         view = args.view() if isinstance(args, TaskArgs) else args or _NO_ARGUMENTS
         with Block(self) as block:
             self.begin(block, hazards, config)

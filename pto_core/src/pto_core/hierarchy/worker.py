@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 import pto_core.hierarchy.task_handle  # noqa: F401 - adds methods to TaskHandle
 from pto_core._hierarchy import CallableHandle, CapturedGraph, TaskArgs, TaskArgsView
+from pto_core.config.options import CHECK
 from pto_core.errors import UsageError
 from pto_core.hierarchy.callables import Callables
 from pto_core.hierarchy.memory_calls import MemoryCalls
@@ -22,7 +23,7 @@ from pto_core.hierarchy.worker_node import WorkerNode
 
 if TYPE_CHECKING:
     from pto_core.config import Config
-    from pto_core.graphs import TaskGraph
+    from pto_core.graphs import Findings, TaskGraph
     from pto_core.hierarchy.progress import Listener
     from pto_core.interfaces import Policy
     from pto_core.kernels import CallConfig, DataType
@@ -180,15 +181,20 @@ class Worker(MemoryCalls):
         args: TaskArgs | TaskArgsView | None = None,
         config: CallConfig | None = None,
         *,
-        hazards: str = "raw",
+        hazards: str | None = None,
     ) -> None:
         """Call ``graph(orch, args, config)`` and wait for the tasks that it submitted.
 
         ``args``: a TaskArgs, which the function receives as a view; None means no arguments.
-        ``hazards``: ``"raw"`` or ``"full"``. Raises the exception of the graph function, otherwise
-        one error for the first task that failed: TaskFailedError or ChildDiedError. The Worker is
-        usable afterwards.
+        ``hazards``: ``"raw"`` or ``"full"``. ``"check"``: as ``"raw"``, but :meth:`check` calls the
+        function before, and tasks that race raise a RaceError, so that no task runs. None:
+        ``"check"`` if this is the setting ``hazards``, otherwise ``"raw"``. Raises the exception of
+        the graph function, otherwise one error for the first task that failed: TaskFailedError or
+        ChildDiedError. The Worker is usable afterwards.
         """
+        if hazards is None:
+            is_checked = self._node.settings.config["hazards"] == CHECK
+            hazards = CHECK if is_checked else "raw"
         self._runs().run(graph, args, config, hazards)
 
     def capture(
@@ -222,6 +228,20 @@ class Worker(MemoryCalls):
         errors of :meth:`capture`.
         """
         return self._node.started_runs().graph(graph, args, config, hazards)
+
+    def check(
+        self,
+        graph: GraphFunction,
+        args: TaskArgs | None = None,
+        config: CallConfig | None = None,
+        *,
+        hazards: str = "raw",
+    ) -> Findings:
+        """Call ``graph(orch, args, config)`` and return the tasks that race, among other findings.
+
+        No task runs. Raises the errors of :meth:`capture`.
+        """
+        return self.graph(graph, args, config, hazards=hazards).check()
 
     def replay(self, graph: CapturedGraph, args: TaskArgs | None = None) -> None:
         """Run a captured graph on other tensors of the same shapes.
