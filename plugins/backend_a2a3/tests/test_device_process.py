@@ -19,6 +19,11 @@ RULES = ("-std=c++17", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics"
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 # Without PTO_A2A3_CHIP the library is for a device process on an AArch64 machine.
 TARGETS = {"chip": ("-DPTO_A2A3_CHIP",), "device process": ()}
+OTHERS = ("dispatcher.cpp", "native_executor.cpp")
+DISPATCHER = {
+    *("DynTileFwkBackendKernelServer", "DynTileFwkBackendKernelServerInit"),
+    "StaticTileFwkBackendKernelServer",
+}
 # The functions of other libraries that the device library may use: C, POSIX and Linux.
 FUNCTIONS = {
     *("__errno_location", "clock_gettime", "dlclose", "dlerror", "dlopen", "dlsym", "free"),
@@ -61,7 +66,7 @@ def test_the_device_library_builds_for_aarch64(target: str, tmp_path: Path) -> N
     command = [
         *(tool(CROSS), *RULES, *WARNINGS, "-O2", "-fPIC", "-shared", "-fvisibility=hidden"),
         *("-mno-outline-atomics", *TARGETS[target], f"-I{NATIVE}", f"-I{ROOT}/pto_core/include"),
-        *(path for path in sorted((NATIVE / "device").glob("*.cpp")) if "native_" not in path.name),
+        *(path for path in sorted((NATIVE / "device").glob("*.cpp")) if path.name not in OTHERS),
         *("-nodefaultlibs", "-o", library, "-lc", "-lgcc"),
     ]
     subprocess.run(command, check=True)
@@ -73,6 +78,22 @@ def test_the_device_library_builds_for_aarch64(target: str, tmp_path: Path) -> N
     code = disassembly(library)
     assert ("dc\tcivac" in code) == (target == "chip")
     assert ("dc\tcvac" in code) == (target == "chip")
+
+
+@pytest.mark.toolchain
+def test_the_dispatcher_builds_for_aarch64(tmp_path: Path) -> None:
+    library = tmp_path / "dispatcher.so"
+    command = [
+        *(tool(CROSS), *RULES, *WARNINGS, "-O2", "-fPIC", "-shared", "-fvisibility=hidden"),
+        *("-DPTO_A2A3_CHIP", f"-I{NATIVE}", f"-I{ROOT}/pto_core/include"),
+        *(NATIVE / "device" / "dispatcher.cpp", "-nodefaultlibs", "-o", library, "-lc", "-lgcc"),
+    ]
+    subprocess.run(command, check=True)
+    assert symbols(library, "--defined-only", "aarch64-linux-gnu-nm") == DISPATCHER
+    needed = symbols(library, "--undefined-only", "aarch64-linux-gnu-nm")
+    assert needed <= FUNCTIONS | {"rename", "stat"}
+    assert b"/usr/lib64/aicpu_kernels/0/aicpu_kernels_device" in library.read_bytes()
+    assert "dc\tcivac" in disassembly(library)
 
 
 @pytest.mark.toolchain

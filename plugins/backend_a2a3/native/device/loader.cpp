@@ -1,32 +1,20 @@
 #include "device/loader.hpp"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "abi/dispatcher.h"
 #include "device/access.hpp"
 #include "device/error.hpp"
+#include "device/files.hpp"
 #include "pto/engine/text.hpp"
 
 namespace pto::a2a3 {
 namespace {
 
 constexpr const char* kKernelSymbol = "kernel_entry";
-constexpr const char* kFolders[] = {"/usr/lib64/aicpu_kernels/0/aicpu_kernels_device", "/var/tmp",
-                                    "/tmp", "/dev/shm"};
-
-bool write_all(int file, const char* bytes, uint64_t count) {
-  while (count > 0) {
-    const ssize_t written = write(file, bytes, count);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    bytes += written;
-    count -= static_cast<uint64_t>(written);
-  }
-  return true;
-}
+constexpr const char* kFolders[] = {PTO_A2A3_LIBRARY_FOLDER, "/var/tmp", "/tmp", "/dev/shm"};
 
 }  // namespace
 
@@ -52,8 +40,9 @@ pto_status Loader::load(const pto_a2a3_library& library, uint64_t* handle, uint6
   void* loaded = nullptr;
   for (uint32_t i = 0; i < count && loaded == nullptr; ++i) {
     char path[512];
-    int failure = 0;
-    if (!write_file(folders[i], library, path, sizeof path, &failure)) {
+    name_file(folders[i], path, sizeof path);
+    const auto* image = reinterpret_cast<const char*>(library.image);
+    if (const int failure = write_file(path, image, library.image_bytes)) {
       if (reason[0] == '\0') reason = strerror(failure);
       continue;
     }
@@ -79,18 +68,10 @@ pto_status Loader::load(const pto_a2a3_library& library, uint64_t* handle, uint6
 }
 
 // The name is never used twice: the loader takes a library with the path of a loaded one for it.
-bool Loader::write_file(const char* folder, const pto_a2a3_library& library, char* path,
-                        size_t capacity, int* failure) {
+void Loader::name_file(const char* folder, char* path, size_t capacity) const {
   engine::Text(path, capacity)
       .add(folder, "/pto_a2a3_", device_id_, "_", static_cast<int32_t>(getpid()), "_",
            Aicpu::now_ns(), ".so");
-  const int file = ::open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0700);
-  const bool is_whole = file >= 0 && write_all(file, reinterpret_cast<const char*>(library.image),
-                                               library.image_bytes);
-  *failure = errno;
-  if (file >= 0) close(file);
-  if (file >= 0 && !is_whole) unlink(path);
-  return is_whole;
 }
 
 pto_status Loader::unload(uint64_t handle, pto_error& error) {

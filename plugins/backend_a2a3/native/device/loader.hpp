@@ -32,8 +32,7 @@ class Loader {
   };
 
   uint32_t index_of(uint64_t handle) const;
-  bool write_file(const char* folder, const pto_a2a3_library& library, char* path, size_t capacity,
-                  int* failure);
+  void name_file(const char* folder, char* path, size_t capacity) const;
 
   int32_t device_id_ = 0;
   const char* directory_ = "";

@@ -1,0 +1,66 @@
+// The dispatcher: installs the device library in the folder from which CANN loads libraries.
+//
+// CANN calls the three entries by name. Only the first one has work; the others must exist. A value
+// other than 0 fails the launch.
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "abi/dispatcher.h"
+#include "device/access.hpp"
+#include "device/files.hpp"
+#include "pto/engine/text.hpp"
+
+// Tests have a folder of their own.
+#ifndef PTO_A2A3_FOLDER
+#define PTO_A2A3_FOLDER PTO_A2A3_LIBRARY_FOLDER
+#endif
+
+namespace pto::a2a3 {
+namespace {
+
+enum : uint32_t { kOk = 0, kNoBlock = 1, kNoLibrary = 2, kNotWritten = 3 };
+
+bool is_installed(const char* path, uint64_t bytes) {
+  struct stat file;
+  return stat(path, &file) == 0 && static_cast<uint64_t>(file.st_size) == bytes;
+}
+
+// The file gets its name when it is complete. A file with that name has the same bytes and stays,
+// because a process may have loaded it.
+uint32_t install(const pto_a2a3_bootstrap_block& block) {
+  const char* library = from_host<char>(block.library, block.library_bytes);
+  char name[PTO_A2A3_LIBRARY_NAME_BYTES];
+  pto_a2a3_library_name(name, library, block.library_bytes, block.device);
+  char path[512], incomplete[512];
+  engine::Text(path, sizeof path).add(PTO_A2A3_FOLDER "/", static_cast<const char*>(name));
+  if (is_installed(path, block.library_bytes)) return kOk;
+  engine::Text(incomplete, sizeof incomplete)
+      .add(static_cast<const char*>(path), ".", static_cast<int32_t>(getpid()), ".",
+           Aicpu::now_ns());
+  if (write_file(incomplete, library, block.library_bytes) != 0) return kNotWritten;
+  if (rename(incomplete, path) == 0) return kOk;
+  unlink(incomplete);
+  return kNotWritten;
+}
+
+}  // namespace
+}  // namespace pto::a2a3
+
+#define PTO_ENTRY extern "C" __attribute__((visibility("default"))) uint32_t
+
+PTO_ENTRY DynTileFwkBackendKernelServerInit(const pto_a2a3_bootstrap_arguments* arguments) {
+  using namespace pto::a2a3;
+  if (arguments == nullptr || arguments->block == 0) return kNoBlock;
+  const auto& block = *from_host<pto_a2a3_bootstrap_block>(arguments->block);
+  if (block.library == 0 || block.library_bytes == 0) return kNoLibrary;
+  return install(block);
+}
+
+PTO_ENTRY DynTileFwkBackendKernelServer(const void*) {
+  return 0;
+}
+
+PTO_ENTRY StaticTileFwkBackendKernelServer(const void*) {
+  return 0;
+}
