@@ -4,7 +4,7 @@
 // The proxy has the functions that the core calls and no others. Its handle is not that of the
 // instance, and its limits are lower than those of the variant. A variant that exports graphs has
 // two instances: that of the host's library builds the graph, that of the artefact runs the image.
-// With the environment variable PTO_WITHOUT_SUBMITS the proxy has no submit path.
+// The proxy of another variant has no submit path if the environment has PTO_WITHOUT_SUBMITS.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -167,7 +167,7 @@ void fill(pto_runtime_api& table, const pto_runtime_api& device) {
   table.capabilities = device.capabilities;
   table.max_args = kMaxArgs;
   table.max_tasks = device.max_tasks;
-  if (std::getenv("PTO_WITHOUT_SUBMITS") == nullptr) {
+  if (device.export_graph != nullptr || std::getenv("PTO_WITHOUT_SUBMITS") == nullptr) {
     table.submit = pass_on<&api::submit, int64_t, const pto_task*>;
     table.submit_tensors = pass_on<&api::submit_tensors, int64_t, pto_tensor_task*>;
   }

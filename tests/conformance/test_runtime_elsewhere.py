@@ -85,7 +85,9 @@ def elsewhere(stranger, library: Path, monkeypatch: pytest.MonkeyPatch, shared_c
     return stranger
 
 
-def test_the_core_uses_the_table_that_attach_returned(elsewhere) -> None:
+def test_the_core_uses_the_table_that_attach_returned(elsewhere, monkeypatch) -> None:
+    """A Python orchestration of host_build_graph needs no submit path on the device."""
+    monkeypatch.setenv("PTO_WITHOUT_SUBMITS", "1")
     result, refusal = elsewhere.run_program(OPEN).splitlines()
     assert result == "[0.0, 4.0, 8.0, 12.0] 2"
     assert "12" in refusal
@@ -144,17 +146,19 @@ def test_a_variant_without_sources_is_refused(elsewhere) -> None:
     assert "'broken' runs in the host process only" in refusal
 
 
-def test_a_python_orchestration_needs_the_submit_path(elsewhere, monkeypatch) -> None:
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name != "host_build_graph"])
+def test_a_python_orchestration_needs_the_submit_path(elsewhere, monkeypatch, variant) -> None:
     monkeypatch.setenv("PTO_WITHOUT_SUBMITS", "1")
     refusal = elsewhere.run_program(
         "import pto_core\n"
         "def graph(rt):\n"
         "    pass\n"
-        "with pto_core.open_device('elsewhere', runtime='host_build_graph') as device:\n"
+        f"with pto_core.open_device('elsewhere', runtime={variant!r}) as device:\n"
         "    try:\n"
         "        device.run(graph)\n"
         "    except pto_core.errors.UnsupportedError as error:\n"
         "        print(error)\n"
     )
     assert refusal.startswith("'graph' is a Python orchestration, and the backend 'elsewhere' runs")
+    assert f"the runtime '{variant}' on its device" in refusal
     assert "write it in C++" in refusal
