@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -133,6 +134,24 @@ ctypes.CDLL({str(tmp_path / "kernel.so")!r}).kernel_entry(ctypes.byref(value))
 raise SystemExit(value.value != 42)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("core_type", ["aic", "aiv"])
+def test_kernels_contain_no_contracted_multiplication(core_type: str, tmp_path: Path) -> None:
+    """a * b + c has the same bytes on every machine, also on those with an instruction for it."""
+    recipe = plugin.build_recipe(core_type)
+    assert recipe is not None
+    source = tmp_path / "kernel.cpp"
+    source.write_text("void kernel_entry(double* a) { a[0] = a[1] * a[2] + a[3]; }")
+    compiler = os.environ.get("CXX") or shutil.which("g++") or "c++"
+    machine = ("-mfma",) if platform.machine() == "x86_64" else ()
+
+    def assembly(*more: str) -> str:
+        command = [*compiler.split(), *recipe.flags, *machine, *more, "-S", "-o", "-", source]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    assert "fmadd" in assembly("-ffp-contract=fast")
+    assert "fmadd" not in assembly()
 
 
 def test_an_unknown_kind_of_code_is_refused() -> None:
