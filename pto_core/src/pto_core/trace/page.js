@@ -1,6 +1,8 @@
 // The timeline of a trace. The functions above start() do not use the page, so tests can run them.
 "use strict";
 
+const FONT = "11px sans-serif";
+
 // Decode the columns that page.py wrote: base64 of little-endian arrays.
 function decode(columns) {
   const kinds = { f8: Float64Array, f4: Float32Array, i4: Int32Array, u4: Uint32Array,
@@ -195,13 +197,19 @@ function argumentLines(data, tasks, row) {
   return lines;
 }
 
+// Return the width of the column with the names of the lanes.
+function labelWidth(context, lanes) {
+  context.font = FONT;
+  return lanes.reduce((width, lane) => Math.max(width, context.measureText(lane.name).width + 16), 150);
+}
+
 function start(data) {
   const items = decode(data.items);
   const tasks = decode(data.tasks);
   const $ = (id) => document.getElementById(id);
   const canvas = $("chart");
   const context = canvas.getContext("2d");
-  const LANE = 18, LABEL = 150, TOP = 24, COUNTER = 34, MOST_ARROWS = 4000;
+  const LANE = 18, LABEL = labelWidth(context, data.lanes), TOP = 24, COUNTER = 34, MOST_ARROWS = 4000;
   const itemOfTask = new Int32Array(tasks.task.length).fill(-1);
   const laneOf = new Int32Array(items.start.length);
   data.lanes.forEach((lane, number) => {
@@ -240,7 +248,7 @@ function start(data) {
     canvas.height = height * ratio;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
-    context.font = "11px sans-serif";
+    context.font = FONT;
     context.textBaseline = "middle";
     const chart = width - LABEL;
     drawAxis(chart, height);

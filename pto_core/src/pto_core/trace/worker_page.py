@@ -20,7 +20,8 @@ _TIMES = ("submitted", "ready", "dispatched")
 
 def worker_page(trace: WorkerTraceData) -> str:
     """Return the page."""
-    title = f"{len(trace.tasks):,} tasks of {trace.paths[0]} and {len(trace.devices)} devices"
+    workers = ", ".join(trace.children)
+    title = f"{len(trace.tasks):,} tasks of {workers}"
     return document(title, trace.note, worker_summary(trace), _content(trace))
 
 
