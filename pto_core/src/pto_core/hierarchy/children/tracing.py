@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pto_core.user_ranges import RangeRecorder
@@ -81,6 +82,7 @@ class ChipTracing:
 
     def begin(self, level: int) -> None:
         """Trace the later tasks."""
+        import_module("pto_core.trace.trace")  # an import during a task would lengthen the task
         self.level = level
         self._traces.clear()
 
