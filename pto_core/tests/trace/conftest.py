@@ -47,5 +47,6 @@ def pod() -> WorkerTrace:
         devices={"L4/host0/chip0": device},
         lost={},
         missing=(),
+        clocks={},
         epoch_ns=EPOCH,
     )

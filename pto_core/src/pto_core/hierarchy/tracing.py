@@ -7,12 +7,13 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pto_core.errors import ControlError, UsageError
+from pto_core.errors import ControlError, ProtocolError, UsageError
 from pto_core.user_ranges import RangeRecorder
 
 if TYPE_CHECKING:
     from pto_core._hierarchy import Driver
     from pto_core.hierarchy.control import Control
+    from pto_core.trace.clock_offset import ClockOffset
     from pto_core.trace.worker_data import WorkerTraceData
 
 LEVELS = (1, 2, 3, 4)
@@ -60,6 +61,7 @@ class Tracing:
         self._ranges = RangeRecorder()
         self._level = 0
         self._missing: list[str] = []
+        self._offsets: dict[int, ClockOffset] = {}
 
     @property
     def is_on(self) -> bool:
@@ -71,22 +73,19 @@ class Tracing:
         check_level(level)
         self._group.driver.trace_begin(level, self._records_max)
         self._level = level
-        self._missing = [
-            f"{spec.path}: it is on another host, which does not record a trace"
-            for spec in self._group.specs
-            if spec.remote is not None
-        ]
+        self._missing = []
         self._ranges.begin()
         try:
-            for child in self._local():
+            for child in range(len(self._group.specs)):
                 self._group.control.require(child, "trace_begin", level)
+            self._offsets = {child: self._offset(child) for child in self._remote()}
         except BaseException:
             self.end()
             raise
 
     def end(self) -> WorkerTraceData:
         """Stop, and return the trace. Raises UsageError during a run."""
-        from pto_core.trace.worker_parts import from_driver, merged, unpacked
+        from pto_core.trace.worker_parts import from_driver, merged, on_this_host, unpacked
 
         native = self._group.driver.trace_end()
         ranges = self._ranges.end(self._path)
@@ -95,26 +94,35 @@ class Tracing:
         paths = [spec.path for spec in self._group.specs]
         own = from_driver(native, self._path, paths, os.getpid(), ranges, self._ranges.lost)
         below = []
-        for child in self._local():
-            path = paths[child]
+        for child, path in enumerate(paths):
             try:
-                below.append(unpacked(self._fetch(child)))
+                found = unpacked(self._fetch(child))
+                if child in self._offsets:
+                    offset = self._offsets[child].joined(self._offset(child))
+                    found = on_this_host(found, offset)
+                below.append(found)
             except ControlError as error:
                 if not any(text.startswith(f"{path}: ") for text in self._missing):
                     self._missing.append(f"{path}: {error}")
         return merged(own, below, self._missing)
 
-    def _local(self) -> list[int]:
-        """Return the children on this host."""
+    def _remote(self) -> list[int]:
+        """Return the children on other hosts."""
         specs = enumerate(self._group.specs)
-        return [child for child, spec in specs if spec.remote is None]
+        return [child for child, spec in specs if spec.remote is not None]
+
+    def _offset(self, child: int) -> ClockOffset:
+        """Measure the offset of the clock of a child on another host; raise ControlError."""
+        from pto_core.trace.clock_offset import ClockOffset
+
+        return ClockOffset.measured(lambda: int(self._group.ask(child, "trace_clock")))
 
     def child_lost(self, child: int) -> None:
         """State that the own records of a child are missing, because its process has exited."""
         if self.is_on:
             self._missing.append(
-                f"{self._group.specs[child].path}: its process exited during the trace; the start "
-                "and end of its tasks are here, its ranges and what ran inside it are not"
+                f"{self._group.specs[child].path}: its process exited during the trace; the times "
+                "of its tasks are here, its ranges and what ran inside it before are not"
             )
 
     def child_restarted(self, child: int) -> None:
@@ -128,7 +136,10 @@ class Tracing:
         length = ask(child, "trace_end")
         content = bytearray()
         while len(content) < length:
-            content += ask(child, "trace_piece", len(content))
+            piece = ask(child, "trace_piece", len(content))
+            if not piece:
+                raise ProtocolError(f"child {child} sent only a part of its trace")
+            content += piece
         return bytes(content)
 
 

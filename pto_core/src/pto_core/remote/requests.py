@@ -104,6 +104,26 @@ class CompareModules(Request, frozen=True, tag="modules"):
     uses: Annotated[list[UsedModule], msgspec.Meta(max_length=USED_MAX)]
 
 
+class BeginTrace(Request, frozen=True, tag="trace_begin"):
+    """Trace the later tasks."""
+
+    level: Annotated[int, msgspec.Meta(ge=1, le=4)]
+
+
+class EndTrace(Request, frozen=True, tag="trace_end"):
+    """End the trace; the reply is its size in bytes."""
+
+
+class ReadTrace(Request, frozen=True, tag="trace_piece"):
+    """Return the next bytes of the trace that was ended."""
+
+    begin: Natural
+
+
+class ReadClock(Request, frozen=True, tag="trace_clock"):
+    """Return the time of CLOCK_MONOTONIC in nanoseconds."""
+
+
 _Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**62)]
 
 
@@ -206,6 +226,10 @@ AnyRequest = (
     | Forget
     | Close
     | CompareModules
+    | BeginTrace
+    | EndTrace
+    | ReadTrace
+    | ReadClock
     | AllocateBuffer
     | FreeBuffer
     | WriteBuffer

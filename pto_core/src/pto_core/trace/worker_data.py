@@ -26,7 +26,8 @@ class WorkerTraceData:
     -1 is unknown. ``records``: every record of the Workers. Times are nanoseconds since
     ``epoch_ns`` of the monotonic clock of the host. ``ranges``: the user ranges. ``devices``: the
     trace of each chip, by path. ``lost``: the number of records that were dropped because a ring
-    was full, by track. ``missing``: what the trace does not contain, and why.
+    was full, by track. ``missing``: what the trace does not contain, and why. ``clocks``: for
+    each Worker on another host, the largest error of its times on the clock of this host.
     """
 
     paths: tuple[str, ...]
@@ -39,6 +40,7 @@ class WorkerTraceData:
     devices: Mapping[str, Trace]
     lost: Mapping[str, int]
     missing: tuple[str, ...]
+    clocks: Mapping[str, int]
     epoch_ns: int
 
     @property
@@ -51,7 +53,11 @@ class WorkerTraceData:
     def note(self) -> str:
         """A sentence that states what the times of this trace mean."""
         devices = sorted({f"{trace.backend}: {trace.note}" for trace in self.devices.values()})
-        return "; ".join(["host time", *devices])
+        clocks = [
+            f"{path}: clock of another host, +- {ns / 1000:,.0f} us"
+            for path, ns in self.clocks.items()
+        ]
+        return "; ".join(["host time", *devices, *clocks])
 
     def path(self, number: int) -> str:
         """Return the path of a Worker or child of ``tasks``, or ``"?"`` for -1."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pto_core.errors import ProtocolError
+from pto_core.trace.clock_offset import ClockOffset
 from pto_core.trace.records import RECORD, TASK, TIMES, track_name
 from pto_core.trace.trace import Trace
 from pto_core.trace.worker_data import WorkerTraceData
@@ -53,6 +54,7 @@ def from_driver(
         devices={},
         lost={name: count for name, count in lost if count},
         missing=(),
+        clocks={},
         epoch_ns=epoch_ns,
     )
 
@@ -74,6 +76,7 @@ def of_child(
         devices=dict(devices),
         lost={f"{path} ranges": lost_ranges} if lost_ranges else {},
         missing=(),
+        clocks={},
         epoch_ns=epoch_ns,
     )
 
@@ -131,7 +134,22 @@ def merged(
         },
         lost={track: count for part in parts for track, count in part.lost.items()},
         missing=(*(text for part in parts for text in part.missing), *missing),
+        clocks={path: ns for part in parts for path, ns in part.clocks.items()},
         epoch_ns=epoch_ns,
+    )
+
+
+def on_this_host(trace: WorkerTraceData, offset: ClockOffset) -> WorkerTraceData:
+    """Return the trace of another host with times of this host."""
+    devices = {
+        path: replace(device, epoch_ns=device.epoch_ns + offset.ns)
+        for path, device in trace.devices.items()
+    }
+    return replace(
+        trace,
+        epoch_ns=trace.epoch_ns + offset.ns,
+        devices=devices,
+        clocks={trace.paths[0]: offset.uncertainty_ns},
     )
 
 
@@ -154,6 +172,7 @@ def described(trace: WorkerTraceData) -> dict[str, Any]:
         "ranges": trace.ranges,
         "lost": dict(trace.lost),
         "missing": trace.missing,
+        "clocks": dict(trace.clocks),
         "epoch_ns": trace.epoch_ns,
         "devices": [
             {"path": path, **{name: getattr(device, name) for name in _DEVICE_FIELDS}}
@@ -189,6 +208,7 @@ def from_parts(
         devices=devices,
         lost=dict(description["lost"]),
         missing=tuple(description["missing"]),
+        clocks=dict(description["clocks"]),
         epoch_ns=int(description["epoch_ns"]),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from pto_core.trace.trace import Trace
     from pto_core.trace.worker_data import WorkerTraceData
 
-_PIECE_BYTES_MAX = 1 << 20
+_PIECE_BYTES_MAX = 1 << 18  # the most bytes of a reply between hosts
 
 
 class Traced(Protocol):
@@ -41,6 +42,7 @@ class TraceOperations:
             "trace_begin": self._traced.begin,
             "trace_end": self._end,
             "trace_piece": self._piece,
+            "trace_clock": time.monotonic_ns,
         }
 
     def _end(self) -> int:
