@@ -164,6 +164,37 @@ def test_check_of_measured_accesses_finds_a_missing_edge(tmp_path: Path) -> None
     assert f"orchestration/host_build_graph.cpp:{line}" in found.stdout
 
 
+@pytest.mark.parametrize(
+    ("runtime", "kernel", "change", "found"),
+    [
+        (
+            "host_build_graph",
+            "aiv/multiply.cpp",
+            "out[i] = x[i] * y[i + 1]",
+            "multiply#3 reads 4 bytes of memory 4 (bytes 65536:65540): memory 4 has 65536 bytes",
+        ),
+        (
+            "tensormap_and_ringbuffer",
+            "aiv_tensors/multiply.cpp",
+            "out[i] = const_cast<float*>(x)[i] = x[i] * y[i]",
+            "multiply#3 writes 65536 bytes of add_scalar#1.2 (bytes 0:65536): declared as input",
+        ),
+    ],
+)
+def test_check_of_measured_accesses_finds_a_wrong_kernel(
+    tmp_path: Path, runtime: str, kernel: str, change: str, found: str
+) -> None:
+    case = tmp_path / "vector"
+    shutil.copytree(VECTOR, case)
+    source = case / "kernels" / kernel
+    text = source.read_text()
+    assert "out[i] = x[i] * y[i]" in text
+    source.write_text(text.replace("out[i] = x[i] * y[i]", change))
+    checked = pto("check", case, "-r", runtime, "--measure")
+    assert checked.returncode == 1, checked.stderr
+    assert found in checked.stdout
+
+
 def test_check_reports_what_the_program_excepts(racy: Path) -> None:
     found = pto("check", racy)
     assert found.returncode == 0, found.stderr

@@ -206,6 +206,24 @@ def test_a_declared_output_that_no_task_writes_is_found(tensors: Device) -> None
     assert one_task(tensors, (0, 64, 1), NOTHING, tag=Out).check().missing == ()
 
 
+def test_an_output_of_a_build_graph_that_no_task_writes_is_found(build_graph: Device) -> None:
+    def program(end: int) -> Callable[..., None]:
+        def add(rt: Any, data: Out, other: Out) -> None:
+            rt.add_task(touch(), (data, 0, end, 1, *NOTHING))
+
+        return add
+
+    arrays = [np.zeros(BYTES, np.uint8) for _ in range(2)]
+    findings = build_graph.graph(program(60), *arrays).check()
+    assert [str(found) for found in findings.missing] == [
+        "no task writes 4 bytes of data (bytes 60:64): an output of the run",
+        "no task writes 64 bytes of other (bytes 0:64): an output of the run",
+    ]
+    assert findings.is_clean
+    (found,) = build_graph.graph(program(64), *arrays).check().missing
+    assert found.buffer == "other"
+
+
 def test_a_read_of_bytes_that_nothing_wrote_is_found(tensors: Device) -> None:
     def program(rt: Any, data: InOut) -> None:
         part = rt.tensor((BYTES,), "uint8")

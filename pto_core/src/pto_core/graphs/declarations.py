@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 
 from pto_core.graphs.byte_set import ByteSet
@@ -110,7 +110,24 @@ class Declarations:
                     found.append(self._mismatch(task, memory, rest, "does not write", why))
                     for begin, end in rest:
                         known.add(begin, end)
-        return reversed(found)
+        yield from reversed(found)
+        if not self._log.has_accesses:
+            yield from self._unwritten_outputs(written)
+
+    def _unwritten_outputs(self, written: Mapping[Memory, ByteSet]) -> Iterator[Mismatch]:
+        """Find bytes of outputs of the run that no task writes, if tasks declare nothing."""
+        touching = {touch.task for touch in self._measurement.touches}
+        if len(touching | self._measurement.measured | self._measurement.paged) < len(self._graph):
+            return  # the accesses of some tasks are not known
+        known = {memory.name: runs for memory, runs in written.items()}
+        for name, address, size, is_copied_in, is_copied_back in self._log.buffers:
+            if is_copied_in or not is_copied_back:
+                continue
+            rest = ByteSet(known.get(name, ByteSet()).missing(address, address + size))
+            if len(rest):
+                begin, end = (at - address for at in rest.hull)
+                why = "an output of the run"
+                yield Mismatch(None, name, begin, end, len(rest), "writes", why)
 
     def unwritten(self) -> Iterator[Mismatch]:
         """Find bytes that a task reads and that neither the run nor an earlier task wrote."""

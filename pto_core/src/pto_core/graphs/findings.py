@@ -47,11 +47,12 @@ class Race:
 class Mismatch:
     """Bytes that a task touches, or does not write, against its declaration.
 
-    ``begin`` and ``end`` are offsets in ``buffer``, and may be outside of it. ``count``: the number
-    of bytes, which need not be adjacent. ``verb``: "reads", "writes" or "does not write".
+    ``task``: None if no task writes bytes of an output of the run. ``begin`` and ``end`` are
+    offsets in ``buffer``, and may be outside of it. ``count``: the number of bytes, which need not
+    be adjacent. ``verb``: "reads", "writes" or "does not write".
     """
 
-    task: Task
+    task: Task | None
     buffer: str
     begin: int
     end: int
@@ -60,10 +61,11 @@ class Mismatch:
     why: str
 
     def __str__(self) -> str:
-        where = f"  {self.task.where}" if self.task.where else ""
+        where = f"  {self.task.where}" if self.task and self.task.where else ""
+        label = self.task.label if self.task else "no task"
         noun = "byte" if self.count == 1 else "bytes"
         return (
-            f"{self.task.label} {self.verb} {self.count} {noun} of {self.buffer} "
+            f"{label} {self.verb} {self.count} {noun} of {self.buffer} "
             f"(bytes {self.begin}:{self.end}): {self.why}{where}"
         )
 
@@ -117,6 +119,7 @@ class Findings:
             )
         else:
             mismatch = (*self.outside, *self.undeclared)[0]
+            assert mismatch.task is not None
             first = second = mismatch.task.id
             text = str(mismatch)
         error = RaceError(text, races=len(self.races), first=first, second=second)
