@@ -20,6 +20,7 @@ from benchmarks import (
     remote,
     table,
     tensors,
+    traces,
 )
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure
@@ -34,6 +35,7 @@ GROUPS = (
     "python",
     "command",
     "analysis",
+    "traces",
     "links",
     "remote",
 )
@@ -75,6 +77,7 @@ def _measure(arguments: argparse.Namespace, effort: Effort) -> Iterator[Figure]:
             "python": lambda: python_graph.figures(binaries, effort),
             "command": lambda: command.figures(effort),
             "analysis": lambda: analysis.figures(effort),
+            "traces": lambda: traces.figures(binaries, effort),
             "links": lambda: links.figures(effort),
             "remote": lambda: remote.figures(effort),
         }

@@ -53,6 +53,11 @@ class Binaries:
         return self._program("submits", "-ldl", f"-I{abi_include_dir()}")
 
     @cached_property
+    def trace_records(self) -> Path:
+        """Compile the program that measures the cost of a trace record."""
+        return self._program("trace_records", "-pthread", f"-I{abi_include_dir()}")
+
+    @cached_property
     def taskflow(self) -> Path | None:
         """Compile the program that runs the graphs in Taskflow; None without its headers."""
         if not self._taskflow_include:
