@@ -182,7 +182,10 @@ def test_the_use_of_the_rings_is_recorded_from_level_2() -> None:
     assert ring_counters(traced("tensormap_and_ringbuffer", scoped, *arrays())) == {}
     found = ring_counters(traced("tensormap_and_ringbuffer", scoped, *arrays(), level=2))
     assert list(found) == ["ring 1, tasks", "ring 1, heap bytes"]
-    assert [values.tolist() for _, values in found.values()] == [[1, 2, 3], [1024, 2048, 3072]]
+    assert [values.tolist() for _, values in found.values()] == [
+        [1, 2, 3, 0],
+        [1024, 2048, 3072, 0],
+    ]
 
 
 def test_a_window_keeps_the_records_inside_it() -> None:

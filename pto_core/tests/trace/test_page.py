@@ -161,6 +161,8 @@ for (let zoom = 0; zoom < 60; ++zoom) {
   for (const track of tracks) result.columns.push(page.columns(track, view, width).length);
   view = page.zoomed(view, 0.7, 20_000_000.25, data.total);
 }
+const lengths = {start: Float64Array.of(8, 9, 10, 40), end: Float64Array.of(9, 10, 38, 90)};
+result.rectangles = page.rectangles(lengths, 0, 4, {begin: 0, end: 128}, 16);
 const busy = {times: Float64Array.of(10, 20, 30, 31), values: Float64Array.of(1, 2, 5, 0)};
 result.steps = page.columns(busy, {begin: 15, end: 35}, 4);
 const links = page.decode(data.edges);
@@ -182,7 +184,8 @@ def test_the_script_draws_a_bounded_number_of_rectangles(large: Trace, tmp_path:
     command = [node, str(tmp_path / "test.js"), script, str(data)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     result = json.loads(done.stdout)
-    assert result["most"] <= 1000
+    assert result["most"] <= 2 * 1000
+    assert result["rectangles"] == [[0, 1, 1, 2], [2, 1.25, 3.5, 1], [3, 5, 6.25, 1]]
     assert result["overlaps"] == 0
     # the view of the whole run counts each item in exactly one rectangle
     assert sum(result["counted"]) == 2 * COUNT + 3

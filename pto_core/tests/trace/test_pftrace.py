@@ -197,8 +197,8 @@ def test_ranges_copies_lines_and_the_use_of_rings_are_in_the_file(trace: Trace) 
     }
     assert lines == {0: "graph.cpp:10", 4: "graph.cpp:10", 8: "graph.cpp:12"}
     uses = counters_of(parsed, epoch)
-    assert uses["ring 2, tasks"] == [(5, 1), (6, 2)]
-    assert uses["ring 2, heap bytes"] == [(5, 1024), (6, 5 << 40)]
+    assert uses["ring 2, tasks"] == [(5, 1), (6, 2), (60, 0)]
+    assert uses["ring 2, heap bytes"] == [(5, 1024), (6, 5 << 40), (60, 0)]
 
 
 def test_an_empty_trace_is_a_valid_file(trace: Trace) -> None:

@@ -283,17 +283,21 @@ def counters(trace: TraceData) -> dict[str, tuple[NDArray[np.int64], NDArray[np.
 
 
 def ring_counters(trace: TraceData) -> dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Return the tasks and the heap bytes in each ring that was used."""
+    """Return the tasks and the heap bytes in each ring that was used; 0 after the end of a run."""
     uses = trace.records[trace.records["event"] == Event.RING]
     rings = uses["a"] >> np.uint64(56)
     found = {}
     for ring in np.unique(rings):
         mine = uses[rings == ring]
-        times = mine["end"].astype("<i8")
+        runs = np.unique(mine["run"])
+        ends = [trace.records["end"][trace.records["run"] == run].max() for run in runs]
+        times = np.concatenate([mine["end"], ends])
+        order = np.argsort(times, kind="stable")
         tasks = (mine["a"] & np.uint64(2**56 - 1)).astype("<i8")
-        found[f"ring {ring}, tasks"] = (times, tasks)
-        if mine["b"].any():
-            found[f"ring {ring}, heap bytes"] = (times, mine["b"].astype("<i8"))
+        for name, values in (("tasks", tasks), ("heap bytes", mine["b"].astype("<i8"))):
+            if values.any():
+                padded = np.concatenate([values, np.zeros(len(runs), "<i8")])
+                found[f"ring {ring}, {name}"] = (times[order].astype("<i8"), padded[order])
     return found
 
 

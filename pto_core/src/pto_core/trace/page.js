@@ -26,7 +26,8 @@ function lowerBound(array, value, low, high) {
 }
 
 // Return the rectangles of one lane: [item, x, width, items]. The items of a lane do not overlap and
-// are ordered, so at most one rectangle begins in each pixel column: `items` counts those in it.
+// are ordered, so at most two rectangles begin in each pixel column: one for the items in the column,
+// which `items` counts, and one for the item that extends beyond it.
 function rectangles(items, first, end, view, width) {
   const scale = width / (view.end - view.begin);
   const found = [];
@@ -38,6 +39,7 @@ function rectangles(items, first, end, view, width) {
     if (right - x < 1) {
       const column = view.begin + (Math.floor(x) + 1) / scale;
       next = Math.max(next, lowerBound(items.start, column, at, end));
+      if (next - 1 > at && items.end[next - 1] > column) --next;
     }
     found.push([at, x, Math.max(right - x, 1), next - at]);
     at = next;
@@ -259,7 +261,7 @@ function start(data) {
     drawFlows(chart);
     document.body.dataset.drawn = state.drawn;
     document.body.dataset.arrows = state.arrows;
-    document.body.dataset.bound = (data.lanes.length + tracks.length) * Math.ceil(chart);
+    document.body.dataset.bound = (2 * data.lanes.length + tracks.length) * Math.ceil(chart);
   }
 
   function drawCounter(track, y, chart) {
