@@ -183,7 +183,8 @@ nb::tuple TraceBuffer::to_python() const {
   const nb::bytes records(reinterpret_cast<const char*>(records_.data()),
                           records_.size() * sizeof(pto_trace_record));
   const pto_run_trace& trace = file().trace;
-  return nb::make_tuple(records, lost, trace.clock, pair_of(trace.first), pair_of(trace.last));
+  return nb::make_tuple(records, lost, trace.clock, pair_of(trace.first), pair_of(trace.last),
+                        trace.workers);
 }
 
 }  // namespace pto::core

@@ -50,7 +50,7 @@ struct TraceFile {
   uint64_t names_bytes;
   pto_run_trace trace;
 };
-static_assert(sizeof(TraceFile) == 96, "pto_core.trace.flight has the same layout");
+static_assert(sizeof(TraceFile) == 104, "pto_core.trace.flight has the same layout");
 
 class TraceBuffer {
  public:
@@ -65,9 +65,9 @@ class TraceBuffer {
   bool is_flight_recorder() const { return settings_.overwrites; }
   // Takes the remaining records. The rings stay mapped. A second call does nothing.
   void finish();
-  // Returns (records, dropped, clock, first, last) after finish(): the records of all tracks as
-  // bytes, in the order of each track; the number of dropped records of each track; and two pairs
-  // of ticks and nanoseconds.
+  // Returns (records, dropped, clock, first, last, workers) after finish(): the records of all
+  // tracks as bytes, in the order of each track; the number of dropped records of each track; and
+  // two pairs of ticks and nanoseconds.
   nb::tuple to_python() const;
 
  private:

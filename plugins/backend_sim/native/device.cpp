@@ -33,8 +33,9 @@ pto_status Device::open(pto_error* error) {
   if (status != PTO_OK) return status;
   const bool threads = options_.mode == Mode::threads;
   tracer_.table() = make_platform(*this, !threads, options_.check, options_.timing);
-  tracer_.open();
-  status = activity_.open(options_.activity_fd, id_, threads ? options_.workers : 1, error);
+  const uint32_t workers = threads ? options_.workers : 1;
+  tracer_.open(workers);
+  status = activity_.open(options_.activity_fd, id_, workers, error);
   if (status != PTO_OK) return status;
   install_crash_handler();
   if (threads) {

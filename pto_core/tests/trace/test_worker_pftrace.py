@@ -11,7 +11,7 @@ from pto_core.trace.worker_pftrace import worker_pftrace
 from pto_core.trace.worker_trace import WorkerTrace
 
 EPOCH = 1_000_000
-TOP = "L4 (host time; a2a3sim: host time on 1 threads, not the chip's)"
+TOP = "L4 (host time; a2a3sim: host time on 1 thread, not the chip's)"
 
 
 class Parsed:

@@ -20,9 +20,10 @@ class Tracer {
   Order& order() noexcept { return order_; }
   uint64_t clock() const noexcept { return pto_clock(&platform_); }
 
-  // Called once, after the table is complete.
-  void open() noexcept {
+  // Called once, after the table is complete. `workers` is the number of threads that run kernels.
+  void open(uint32_t workers) noexcept {
     platform_.steps = &steps_;
+    workers_ = workers;
     opened_ = clock_pair();
   }
   // Called while no thread is inside a run. `trace` is NULL if the next run is not traced.
@@ -34,6 +35,7 @@ class Tracer {
     platform_.tracing |= trace->groups;
     platform_.tracks = trace->rings;
     trace->clock = platform_.clock;
+    trace->workers = workers_;
     trace->first = opened_;
     trace->last = clock_pair();
   }
@@ -95,6 +97,7 @@ class Tracer {
   Order order_;         // deterministic mode only
   uint64_t steps_ = 0;  // of the current run, in deterministic mode
   uint64_t build_began_ = 0;
+  uint32_t workers_ = 0;
   pto_clock_pair opened_{};
 };
 

@@ -206,6 +206,11 @@ TEST(a_run_without_a_trace_writes_nothing) {
   CHECK_EQUAL(run.rings.attempts(), before);
 }
 
+TEST(a_trace_states_how_many_threads_can_run_kernels) {
+  CHECK_EQUAL(Traced(kThreads, PTO_TRACE_TASKS, 16).rings.trace.workers, uint64_t{3});
+  CHECK_EQUAL(Traced(kDeterministic, PTO_TRACE_TASKS, 16).rings.trace.workers, uint64_t{1});
+}
+
 TEST(two_pairs_of_clocks_convert_the_times) {
   const Traced run(kThreads, PTO_TRACE_TASKS, 1 << 14);
   const pto_run_trace& trace = run.rings.trace;

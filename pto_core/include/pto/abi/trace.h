@@ -118,9 +118,10 @@ typedef struct pto_run_trace {
   /* Set by start(): the first and the last known pair. finish() replaces the last one. */
   pto_clock_pair first;
   pto_clock_pair last;
+  uint64_t workers; /* number of threads that can run kernels; set by start() */
 } pto_run_trace;
 
-PTO_ABI_ASSERT(sizeof(pto_run_trace) == 48, "pto_run_trace");
+PTO_ABI_ASSERT(sizeof(pto_run_trace) == 56, "pto_run_trace");
 
 /* Writer: appends a record. If the ring is full, it drops the record or replaces the oldest one. */
 static inline void pto_trace_write(pto_trace_ring* ring, const pto_trace_record* record) {

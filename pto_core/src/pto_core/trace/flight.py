@@ -26,6 +26,7 @@ _HEADER = np.dtype(
         ("rings", "<u8"),
         ("first", _PAIR),
         ("last", _PAIR),
+        ("workers", "<u8"),
     ]
 )
 """``pto::core::TraceFile``."""
@@ -58,7 +59,8 @@ def read_flight(path: Path, backend: str = "", runtime: str = "") -> Trace:
     for func_id in _kernels(records) - names.keys():
         names[func_id] = f"kernel {func_id}"
     first, last = (tuple(map(int, header[name])) for name in ("first", "last"))
-    native = (records.tobytes(), [0] * TRACKS, int(header["clock"]), first, last)
+    clock, workers = int(header["clock"]), int(header["workers"])
+    native = (records.tobytes(), [0] * TRACKS, clock, first, last, workers)
     return from_native((native, names, int(header["blocks"])), backend, runtime, None)
 
 

@@ -165,7 +165,7 @@ class TraceData(Protocol):
 
     @property
     def threads(self) -> int:
-        """Return the number of threads that ran kernels."""
+        """Return the number of threads that can run kernels."""
 
     @property
     def note(self) -> str:

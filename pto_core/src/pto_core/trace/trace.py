@@ -15,7 +15,6 @@ from pto_core.trace.details import Details
 from pto_core.trace.ranges import ranges_of, with_user_ranges
 from pto_core.trace.records import (
     FIRST_WORKER,
-    HOST,
     NATIVE,
     RECORD,
     STEPS,
@@ -69,7 +68,8 @@ class Trace:
         if self.unit == "steps":
             return "order of a deterministic run in steps; steps are no times"
         if self.backend.endswith("sim"):
-            return f"host time on {self.threads} threads, not the chip's"
+            threads = "1 thread" if self.threads == 1 else f"{self.threads} threads"
+            return f"host time on {threads}, not the chip's"
         return "device time"
 
     @cached_property
@@ -122,14 +122,13 @@ def from_native(
 
     ``ranges``: those of a Python orchestration. A trace in steps does not contain them.
     """
-    (data, lost, clock, first, last), names, blocks = native
+    (data, lost, clock, first, last, workers), names, blocks = native
     raw = np.frombuffer(data, NATIVE)
     ids = sorted(names)
     records, epoch_ns = converted(raw, clock, first, last)
     if clock != STEPS:
         records, epoch_ns = with_user_ranges(records, epoch_ns, ranges)
     order = np.lexsort((records["number"], records["track"], records["end"]))
-    workers = raw["track"][(raw["track"] >= FIRST_WORKER) & (raw["track"] < HOST)]
     return Trace(
         records=records[order],
         tasks=_tasks(records[order], np.array(ids, "<i8")),
@@ -138,7 +137,7 @@ def from_native(
         blocks=blocks,
         unit="steps" if clock == STEPS else "ns",
         epoch_ns=epoch_ns,
-        threads=max(len(np.unique(workers)), 1),
+        threads=max(workers, 1),
         backend=backend,
         runtime=runtime,
         statistics=statistics,
