@@ -212,7 +212,7 @@ TEST(a_core_that_never_answers_is_named) {
 // The registers of the cores do not lie in the order of the logical cores.
 TEST(wrong_register_pages_are_noticed) {
   SessionSettings settings = with_blocks(1, 2);
-  settings.gate_timeout_ms = 200;
+  settings.gate_timeout_ms = 1000;
   settings.uses_registers = false;
   BuildGraph session(settings);
   const Arrays arrays(session);
@@ -401,6 +401,17 @@ TEST(a_kernel_that_crashes_is_named) {
   CHECK_EQUAL(check_7_in_flight(session).physical, session.aicore_end.physical);
 }
 
+TEST(an_orchestration_that_crashes_is_a_crash_of_the_aicpu) {
+  BuildGraph session;
+  session.start(session.load(PTO_A2A3_ORCHESTRATION, kernel("crashing_graph")), {});
+  CHECK_EQUAL(session.finish(), PTO_ERROR_LOST);
+  CHECK_EQUAL(session.aicpu_end.kind, uint32_t{SILICON_CRASHED});
+  CHECK_EQUAL(session.aicpu_end.signal, uint32_t{SIGSEGV});
+  CHECK_EQUAL(session.aicpu_end.place, uint32_t{SILICON_ON_AICPU});
+  CHECK_EQUAL(session.progress().phase, uint32_t{PTO_A2A3_RUNNING});
+  CHECK(session.in_flight().empty());
+}
+
 TEST(a_killed_device_process_loses_the_run_and_a_new_one_works) {
   {
     BuildGraph session;
@@ -424,6 +435,7 @@ TEST(a_run_is_aborted_and_explained_while_a_kernel_hangs) {
   session.add_kernel(7, PTO_CORE_AIV, kernel("hang"));
   const Arrays arrays(session);
   start_7(session, arrays);
+  while (session.in_flight().empty()) CHECK(!session.has_ended());
   CHECK_CONTAINS(session.explain(), "task");
   pto_error cause{};
   cause.status = PTO_ERROR_TIMEOUT;
