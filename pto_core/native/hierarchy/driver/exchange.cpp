@@ -22,6 +22,7 @@ void trace_completions(DriverCore& core, int32_t child, uint64_t count) {
     core.tracer.add(kSchedulerTrack, PTO_TRACE_COMPLETE, static_cast<uint64_t>(frame.task),
                     frame_word(child, frame.member, each));
   }
+  core.tracer.frames_ended(count - link.completed());
 }
 
 }  // namespace
@@ -31,7 +32,6 @@ bool Exchange::poll_and_dispatch(uint32_t waiters) {
   const bool traces_phases = core_.tracer.records(PTO_TRACE_PHASES);
   const uint64_t begin = traces_phases ? trace_clock() : 0;
   const bool has_collected = poll_children();
-  if (has_collected && core_.tracer.is_on()) core_.tracer.drain();
   const uint64_t collected = traces_phases ? trace_clock() : 0;
   const bool has_filled = dispatch();
   if (has_collected && traces_phases)

@@ -5,10 +5,16 @@
 #include "trace/child_ring.hpp"
 
 namespace pto::hierarchy {
+namespace {
+
+constexpr uint64_t kDrainsARing = 16;
+
+}  // namespace
 
 void Tracer::begin(uint32_t groups, const TraceMemory& memory, uint64_t most_records) {
   memory_ = memory;
   most_records_ = most_records;
+  frames_a_drain_ = std::max<uint64_t>(memory.ring_records / kDrainsARing, 1);
   first_ = read_clock_pair();
   for (int32_t child = 0; child < children(); ++child) {
     ChildRecord& record = progress_.child(child);
@@ -53,6 +59,7 @@ WorkerRecords Tracer::end() {
 }
 
 void Tracer::drain() {
+  undrained_ = 0;
   for (int32_t child = 0; child < children(); ++child) {
     pto_trace_ring& from = *ring(child);
     const uint64_t end = __atomic_load_n(&from.written, __ATOMIC_ACQUIRE);

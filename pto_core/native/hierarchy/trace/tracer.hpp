@@ -54,6 +54,11 @@ class Tracer {
   WorkerRecords end();
   // Take the records out of the rings of the children.
   void drain();
+  // Children have ended `frames` frames: drain the rings when they may be a quarter full.
+  void frames_ended(uint64_t frames) {
+    undrained_ += frames;
+    if (undrained_ >= frames_a_drain_) drain();
+  }
 
   void run_began(int64_t first_task) { runs_.push_back({first_task, trace_clock()}); }
   // The graph function of the run has returned.
@@ -90,6 +95,8 @@ class Tracer {
   TraceMemory memory_;
   uint64_t most_records_ = 0;
   uint64_t count_ = 0;
+  uint64_t undrained_ = 0;       // frames that have ended since the last drain
+  uint64_t frames_a_drain_ = 1;  // a frame has two records, and up to two waits before it
   std::vector<std::unique_ptr<pto_trace_record[]>> chunks_;
   uint64_t attempts_[2] = {0, 0};  // of the driver's tracks
   uint64_t lost_[2] = {0, 0};
