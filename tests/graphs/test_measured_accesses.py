@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from itertools import combinations
@@ -127,6 +128,20 @@ def test_random_tensor_programs_have_the_races_of_the_oracle(tensors: Device) ->
 
 
 def test_each_form_of_access_is_measured_to_the_byte(build_graph: Device, tmp_path: Path) -> None:
+    check_forms(build_graph, tmp_path)
+
+
+@pytest.mark.toolchain
+def test_clang_reports_each_form_of_access(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clang = shutil.which("clang++") or shutil.which("clang++-14")
+    assert clang, "clang++ is missing; install the toolchain profile"
+    monkeypatch.setenv("CXX", clang)
+    with measuring("host_build_graph", 2) as device:
+        check_forms(device, tmp_path)
+
+
+def check_forms(build_graph: Device, tmp_path: Path) -> None:
+    """Require the exact bytes of the kernel in ``forms.cpp``."""
     forms = CoreCallable(KernelSource(KERNELS / "forms.cpp"), "aiv", name="forms")
 
     def program(rt: Any, source: In, target: InOut) -> None:

@@ -24,7 +24,12 @@ void* __real_memset(void* to, int value, size_t bytes);
 int __real_memcmp(const void* one, const void* other, size_t bytes);
 }
 
+// Functions that the compiler does not instrument.
+#if defined(__clang__)  // here no_sanitize would still instrument atomic operations
+#define PTO_PLAIN __attribute__((disable_sanitizer_instrumentation, used))
+#else
 #define PTO_PLAIN __attribute__((no_sanitize("thread"), used))
+#endif
 
 using pto_access_listener = void (*)(uint64_t address, uint64_t bytes, int32_t is_write);
 
