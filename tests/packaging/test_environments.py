@@ -15,6 +15,8 @@ PLUGINS = {
     "ptorun-transport-zmq": ("load_link", "zmq", "pto_transport_shm"),
 }
 
+DEVICES = {"ptorun-backend-a2a3": "a2a3"}  # plugins that need a device
+
 DIAMOND = """
 import numpy as np
 import pto_core
@@ -51,7 +53,7 @@ def closure(wheelhouse, environment, distribution):
     return set(environment.run(environment.python, "-c", program, distribution).split())
 
 
-@pytest.mark.parametrize("distribution", [CORE, *PLUGINS])
+@pytest.mark.parametrize("distribution", [CORE, *PLUGINS, *DEVICES])
 def test_a_package_installs_with_its_declared_dependencies_alone(
     wheelhouse, environment_with, distribution
 ):
@@ -83,7 +85,21 @@ def test_a_plugin_loads_without_the_others(environment_with, distribution):
     assert environment.run(environment.python, "-c", program).strip() == name
 
 
-@pytest.mark.parametrize("distribution", PLUGINS)
+@pytest.mark.parametrize("distribution", DEVICES)
+def test_a_plugin_without_its_device_states_what_is_missing(environment_with, distribution):
+    environment = environment_with(distribution)
+    program = (
+        "import pto_core.plugins as plugins\n"
+        "from pto_core.errors import BackendUnavailableError\n"
+        "try:\n"
+        f"    plugins.load_backend({DEVICES[distribution]!r})\n"
+        "except BackendUnavailableError as error:\n"
+        "    print(error)\n"
+    )
+    assert "cannot be loaded" in environment.run(environment.python, "-c", program)
+
+
+@pytest.mark.parametrize("distribution", [*PLUGINS, *DEVICES])
 def test_a_plugins_sdist_builds_against_an_installed_core(
     wheelhouse, environment_with, distribution, tmp_path
 ):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 
-# Folders of plugins that are not packages yet. They have a README.md, native code and its tests.
-NATIVE_ONLY = {"backend_a2a3"}
-
 
 def test_every_package_has_the_same_shape(checkout):
     for package in checkout.packages:
@@ -20,12 +17,7 @@ def test_every_package_has_the_same_shape(checkout):
 
 def test_every_plugin_folder_is_a_package_and_names_its_family(checkout):
     folders = [path for path in (checkout.root / "plugins").iterdir() if path.is_dir()]
-    native_only = [checkout.root / "plugins" / name for name in NATIVE_ONLY]
-    assert sorted(folders) == sorted([*(p.folder for p in checkout.plugins), *native_only])
-    for folder in native_only:
-        assert {path.name for path in folder.iterdir()} <= {
-            *("CMakeLists.txt", "README.md", "native", "tests"),
-        }
+    assert sorted(folders) == sorted(plugin.folder for plugin in checkout.plugins)
     for folder in folders:
         assert re.fullmatch(r"(backend|runtime|transport|scheduler)_[a-z0-9]+", folder.name)
 

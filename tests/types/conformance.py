@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import pto_backend_a2a3
 import pto_backend_sim
 import pto_core
 import pto_runtime_hbg
@@ -53,7 +54,7 @@ def ends(
 
 
 graph_function: runs.GraphFunction = graph
-backends: list[Backend] = [pto_backend_sim.plugin]
+backends: list[Backend] = [pto_backend_a2a3.plugin, pto_backend_sim.plugin]
 runtimes: list[Runtime] = [
     pto_runtime_hbg.host_build_graph,
     pto_runtime_hbg.aicpu_build_graph,

@@ -8,10 +8,16 @@ import re
 
 import pytest
 
-from pto_core.cli import diagnosis
+from pto_core.cli import card, diagnosis
 from pto_core.cli.diagnosis import compilers, installation, system
 from pto_core.config import load_core
+from pto_core.errors import BackendUnavailableError
 
+CARD = """def check_card(self, device, options):
+        from pto_core.interfaces import CardStage
+        return [CardStage("device", "fake device", f"card {device}")]
+
+    def health"""
 UNHEALTHY = ("Health(ok=True)", "Health(False, 'this machine has no card', 'install a card')")
 FIELDS = {
     "family",
@@ -164,6 +170,8 @@ def test_doctor_passes_exactly_if_all_requirements_are_met(monkeypatch, capsys):
     class Namespace:
         json = False
         set = ()
+        card = False
+        report = None
 
     good = diagnosis.Finding("a", True, True, "")
     optional = diagnosis.Finding("b", False, False, "", "fix b")
@@ -220,3 +228,19 @@ def test_doctor_names_the_missing_laptop_set(tmp_path, monkeypatch):
     finding = examined(installation, tmp_path)["backend a2a3sim"]
     assert (finding.ok, finding.required) == (False, True)
     assert "pip install --no-index --find-links DIR 'ptorun-core[sim]'" in finding.fix
+
+
+def test_doctor_tries_the_card_of_the_chosen_backend(site):
+    site.backend("red", ("def health", CARD))
+    result = site.pto("doctor", "--card", "--set", "backend=red", "--set", "device=3")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[1].split() == ["ok", "device", "fake", "device", "card", "3"]
+    assert result.stdout.splitlines()[-1] == "the card works"
+    shown = json.loads(site.pto("doctor", "--card", "--json", "--set", "backend=red").stdout)
+    assert (shown["backend"], shown["works"]) == ("red", True)
+
+
+def test_doctor_without_a_backend_for_cards_names_the_installation(monkeypatch):
+    monkeypatch.setattr("pto_core.plugins.backends", list)
+    with pytest.raises(BackendUnavailableError, match="--find-links DIR ptorun-backend-a2a3"):
+        card.check_card((), None, as_json=True)

@@ -99,7 +99,7 @@ def test_an_unknown_name_lists_the_known_and_suggests(site):
     [
         ("a2a3sim", INSTALL),
         ("sim", INSTALL),
-        ("a2a3", "-p a2a3sim runs the same cases"),
+        ("a2a3", "pip install --no-index --find-links DIR ptorun-backend-a2a3"),
     ],
 )
 def test_messages_about_our_backends_name_the_installation(monkeypatch, name, advice):

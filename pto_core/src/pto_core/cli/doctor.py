@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict, replace
+from pathlib import Path
 
+from pto_core.cli.card import check_card
 from pto_core.cli.diagnosis import Finding, examine
 from pto_core.cli.show import show_json, show_table
 from pto_core.config import load_core
@@ -15,18 +17,24 @@ _NOT_AVAILABLE = 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``pto doctor``."""
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--card", action="store_true", help="try a card in stages instead")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="with --card: write a report")
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Print the findings; return 0 if the simulator can run cases on this machine, otherwise 5."""
-    findings = [_as_told(finding) for finding in examine(load_core(set_=namespace.set))]
+    """Print the findings; return 0 if the chosen backend can run cases here, otherwise 5."""
+    if namespace.card or namespace.report:
+        return check_card(namespace.set, namespace.report, as_json=namespace.json)
+    config = load_core(set_=namespace.set)
+    findings = [_as_told(finding) for finding in examine(config)]
     works = all(finding.ok for finding in findings if finding.required)
     if namespace.json:
         show_json({"works": works, "findings": [asdict(finding) for finding in findings]})
         return 0 if works else _NOT_AVAILABLE
     rows = [(_verdict(f), f.name, f.detail, f.fix) for f in findings]
     show_table("doctor", ("", "what", "found", "fix"), rows)
-    print("the simulator can run here" if works else "the simulator cannot run here: see MISSING")
+    backend = f"backend {config['backend']}"
+    print(f"{backend} can run here" if works else f"{backend} cannot run here: see MISSING")
     return 0 if works else _NOT_AVAILABLE
 
 

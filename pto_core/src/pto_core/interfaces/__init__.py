@@ -15,7 +15,13 @@ Five interfaces name the parts of the design:
 """
 
 from pto_core.interfaces import parse
-from pto_core.interfaces.backend import KINDS, Backend, BuildRecipe
+from pto_core.interfaces.backend import (
+    KINDS,
+    Backend,
+    BuildRecipe,
+    CardBackend,
+    CardStage,
+)
 from pto_core.interfaces.command import Command
 from pto_core.interfaces.link import (
     PARTS_LIMIT,
@@ -68,6 +74,8 @@ __all__ = [
     "Backend",
     "Buffer",
     "BuildRecipe",
+    "CardBackend",
+    "CardStage",
     "CaseInfo",
     "ChildEnd",
     "Command",

@@ -29,11 +29,12 @@ with ``[project.entry-points."pto.backends"] mychip = "pto_backend_mychip:plugin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from pto_core.errors import PtoError
 from pto_core.interfaces.plugin import Option, Plugin
 
 KINDS = ("aic", "aiv", "orchestration", "host_orchestration", "runtime")
@@ -92,3 +93,28 @@ class Backend(Plugin, Protocol):
 
     def options(self) -> tuple[Option, ...]:
         """List the settings of this backend."""
+
+
+@dataclass(frozen=True)
+class CardStage:
+    """One stage of the check of a card: what it found, or its error.
+
+    ``label`` states what was used: "device", or for tests a substitute such as "fake device".
+    """
+
+    name: str
+    label: str = "unknown"
+    found: str = ""
+    error: PtoError | None = None
+
+
+@runtime_checkable
+class CardBackend(Backend, Protocol):
+    """A backend that can check a card; ``pto doctor --card`` uses it."""
+
+    def check_card(self, device: int, options: Mapping[str, str]) -> Sequence[CardStage]:
+        """Try the card in stages, and return at least one; only the last one may have an error.
+
+        ``options``: the settings of this backend, by their native keys. The check may take minutes.
+        It loads no library of a vendor into this process.
+        """

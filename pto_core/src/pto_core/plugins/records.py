@@ -14,25 +14,28 @@ from pto_core.errors import (
     UnknownPluginError,
 )
 from pto_core.errors.suggestion import suggestion
-from pto_core.plugins.advice import install
+from pto_core.plugins.advice import SIMULATOR, install
 
 FAMILIES = ("backend", "runtime", "transport", "link", "scheduler", "command", "observer")
 
-# The plugins of this project. Messages about a missing plugin contain its installation commands.
-_OURS = frozenset(
-    {
-        ("backend", "a2a3sim"),
-        ("backend", "sim"),
-        ("runtime", "host_build_graph"),
-        ("runtime", "aicpu_build_graph"),
-        ("runtime", "tensormap_and_ringbuffer"),
-        ("runtime", "pto2"),
-        ("transport", "shm"),
-        ("link", "zmq"),
-    }
-)
-# Planned backends that do not exist yet, each with the name of its simulator.
-_LATER = {"a2a3": "a2a3sim"}
+# The plugins of this project, each with the requirement that installs it. Messages about a missing
+# plugin contain the installation commands.
+_OURS = {
+    ("backend", "a2a3"): "ptorun-backend-a2a3",
+    **dict.fromkeys(
+        (
+            ("backend", "a2a3sim"),
+            ("backend", "sim"),
+            ("runtime", "host_build_graph"),
+            ("runtime", "aicpu_build_graph"),
+            ("runtime", "tensormap_and_ringbuffer"),
+            ("runtime", "pto2"),
+            ("transport", "shm"),
+            ("link", "zmq"),
+        ),
+        SIMULATOR,
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -151,23 +154,14 @@ def duplicate_error(
 def _unknown(family: str, name: str, candidates: Sequence[PluginRecord]) -> PtoError:
     known = sorted({known for record in candidates for known in record.names})
     listed = f"installed: {', '.join(known) or 'none'}"
-    is_ours = (family, name) in _OURS
-    if family == "backend" and (is_ours or name in _LATER):
-        fix = install() if is_ours else _later(name)
-        return BackendUnavailableError(
-            f"the backend {name!r} is not installed; {listed}; {fix}",
-            backend=name,
-            reason="not installed",
-            fix=fix,
-        )
-    if is_ours:
-        message = f"the {family} {name!r} is not installed; {listed}; {install()}"
+    requirement = _OURS.get((family, name))
+    if requirement is not None:
+        fix = install(requirement)
+        message = f"the {family} {name!r} is not installed; {listed}; {fix}"
+        if family == "backend":
+            return BackendUnavailableError(message, backend=name, reason="not installed", fix=fix)
         return PluginUnavailableError(message, family=family, plugin=name)
     message = f"no {family} called {name!r} is installed{suggestion(name, known)}; {listed}"
     if not known and family in ("backend", "runtime", "transport", "link"):
         message += f"; to install the plugins of this project, {install()}"
     return UnknownPluginError(message, family=family, plugin=name, known=tuple(known))
-
-
-def _later(name: str) -> str:
-    return f"pto has no such backend yet; -p {_LATER[name]} runs the same cases in simulation"

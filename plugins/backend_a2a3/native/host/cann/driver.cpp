@@ -132,11 +132,10 @@ pto_status Driver::read_release(const DriverOptions& options, pto_error* error) 
   const std::string text = options.version.empty() ? found.version : options.version;
   version_ = read_version(text);
   if (version_ != Version{}) return PTO_OK;
-  return fail(
-      error, PTO_ERROR_LOAD,
-      "the CANN release is unknown: \"%s\". Set a2a3.cann_version to the installed release, "
-      "for example 8.3",
-      text.c_str());
+  return fail(error, PTO_ERROR_LOAD,
+              "the CANN release is unknown: \"%s\". Set PTO_A2A3_CANN_VERSION to the installed "
+              "release, for example 8.3",
+              text.c_str());
 }
 
 pto_status Driver::check_process(pto_error* error) const {

@@ -89,7 +89,7 @@ TEST(versions_are_read_and_replaced_by_the_setting) {
   CHECK(fake.driver.version() == (Version{8, 3}));
   CHECK_EQUAL(fake.control.configure("version=unreleased"), 0);
   const pto_error error = load(vendor::options(vendor::kFolders / "fake"));
-  CHECK_CONTAINS(error.message, "\"unreleased\". Set a2a3.cann_version");
+  CHECK_CONTAINS(error.message, "\"unreleased\". Set PTO_A2A3_CANN_VERSION");
   DriverOptions options = vendor::options(vendor::kFolders / "fake");
   options.version = "8.5";
   CHECK_EQUAL(load(options).status, PTO_OK);

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Finding:
     """The name of the check, whether it passed, and how to fix a failure.
 
-    If ``required`` is true, the simulator cannot run cases unless the check passes. ``fix`` is a
-    command or an instruction; it may be empty only if the check cannot fail.
+    If ``required`` is true, the chosen backend cannot run cases unless the check passes. ``fix`` is
+    a command or an instruction; it may be empty only if the check cannot fail.
     """
 
     name: str

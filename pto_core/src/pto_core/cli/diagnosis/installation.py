@@ -32,15 +32,17 @@ def examine(config: Config) -> Iterator[Finding]:
         str(header.parent) if header.is_file() else f"{header} does not exist",
         f"{python_headers_advice(version)}; needed only to build from source",
     )
-    yield from _plugins()
+    yield from _plugins(config["backend"])
     for module, purpose in _OPTIONAL.items():
         there = importlib.util.find_spec(module) is not None
         detail = "installed" if there else f"not installed; it adds {purpose}"
         yield Finding(module, there, False, detail, f"pip install {module}")
 
 
-def _plugins() -> Iterator[Finding]:
+def _plugins(backend: str) -> Iterator[Finding]:
+    """Report all plugins. The simulator and the chosen backend are required."""
     found = inspect_all()
+    all_required = (*LAPTOP_SET, ("backend", backend))
     for family, name in (*LAPTOP_SET, *FOR_WORKERS):
         if not any(f.record.family == family and name in f.record.names for f in found):
             required = (family, name) in LAPTOP_SET
@@ -48,7 +50,7 @@ def _plugins() -> Iterator[Finding]:
             yield Finding(f"{family} {name}", False, required, detail, install())
     for each in found:
         record = each.record
-        required = any((record.family, name) in LAPTOP_SET for name in record.names)
+        required = any((record.family, name) in all_required for name in record.names)
         detail = record.source if each.health.ok else each.health.reason
         name = f"{record.family} {record.name}"
         yield Finding(name, each.health.ok, required, detail, each.health.fix)

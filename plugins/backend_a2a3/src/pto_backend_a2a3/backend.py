@@ -1,0 +1,72 @@
+"""The plugin object: the search for CANN, and the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pto_backend_a2a3.card_check import check_card
+from pto_backend_a2a3.options import FOLDER, OPTIONS, VERSION
+from pto_core.config.environment import process_environment
+from pto_core.errors import UnsupportedError
+from pto_core.interfaces import API_VERSION, KINDS, BuildRecipe, CardStage, Health, Option
+
+_SEARCH_S = 20.0
+_CARD_S = 120.0  # the first selection of a device by a process can take seconds
+_SIMULATOR = "`-p a2a3sim` runs the same cases in simulation"
+
+
+class Ascend:
+    """An Ascend A2 or A3 device, through CANN. This version runs no cases."""
+
+    name = "a2a3"
+    api_version = API_VERSION
+    capabilities: frozenset[str] = frozenset()
+
+    def health(self) -> Health:
+        """Load CANN in a child process; report what is missing."""
+        environment = process_environment()
+        settings = [
+            f"{option.native}={environment[option.variable]}"
+            for option in (FOLDER, VERSION)
+            if environment.get(option.variable)
+        ]
+        stage = check_card("only=libraries", *settings, timeout_s=_SEARCH_S)[-1]
+        if stage.error is not None:
+            return Health(False, stage.error.message, _SIMULATOR)
+        return Health(
+            False,
+            f"{stage.found} works, but this version of the plugin has no library for the AICPU, "
+            "so it cannot run cases",
+            _SIMULATOR,
+        )
+
+    def library(self) -> Path:
+        """Raise UnsupportedError: this version has no library for runs."""
+        raise UnsupportedError(f"backend {self.name!r} cannot run cases yet; {_SIMULATOR}")
+
+    def build_recipe(self, kind: str) -> BuildRecipe | None:
+        """Raise UnsupportedError: this version builds no code for a card."""
+        if kind not in KINDS:
+            raise ValueError(f"the kind of code is {kind!r}; expected one of {', '.join(KINDS)}")
+        raise UnsupportedError(f"backend {self.name!r} cannot build code yet; {_SIMULATOR}")
+
+    def options(self) -> tuple[Option, ...]:
+        """List the settings of the backend."""
+        return OPTIONS
+
+    def check_card(self, device: int, options: Mapping[str, str]) -> list[CardStage]:
+        """Try CANN and the card; then state the stages that this version lacks."""
+        visible = process_environment().get("ASCEND_RT_VISIBLE_DEVICES", "")
+        settings = [f"visible={visible}", *(f"{key}={value}" for key, value in options.items())]
+        stages = check_card(f"device={device}", *settings, timeout_s=_CARD_S)
+        if stages[-1].error is None:
+            error = UnsupportedError(
+                "this version of the plugin has no library for the AICPU, so it cannot try the "
+                "dispatcher, the handshake with a core, a task and an example"
+            )
+            stages.append(CardStage("dispatcher", stages[-1].label, error=error))
+        return stages
+
+
+plugin = Ascend()

@@ -1,0 +1,54 @@
+"""Run the program ``card_check``, which checks CANN and a card in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+from pto_core.errors import PtoError
+from pto_core.errors.native import from_status
+from pto_core.interfaces import CardStage
+
+_PROGRAM = Path(__file__).with_name("card_check")
+_STAGES = ("libraries", "device", "copy", "registers", "close")
+
+
+def check_card(*settings: str, timeout_s: float) -> list[CardStage]:
+    """Run the check with settings such as ``device=0``; return the stages up to the first failure.
+
+    A crash, or no end in time, is a failure of the stage in which it happened.
+    """
+    problem = ""
+    with subprocess.Popen(
+        [_PROGRAM, *settings], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            output, words = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, words = process.communicate()
+            problem = f"it did not end within {timeout_s:g} s"
+    stages = [_stage(line) for line in output.decode(errors="replace").splitlines()]
+    is_explained = bool(stages) and stages[-1].error is not None
+    if process.returncode == 0 or is_explained:
+        return stages
+    problem = problem or f"it ended with {_ending(process.returncode)}"
+    written = words.decode(errors="replace").strip()
+    name = _STAGES[len(stages)]
+    message = f"the check of the card failed in the stage {name!r}: {problem}"
+    error = PtoError(f"{message}; it wrote: {written}" if written else message)
+    return [*stages, CardStage(name, error=error)]
+
+
+def _stage(line: str) -> CardStage:
+    fields = json.loads(line)
+    error = None
+    if fields["status"] != 0:
+        error = from_status(fields["status"], fields["message"], value=fields["code"])
+    return CardStage(fields["stage"], fields["label"], fields["found"], error)
+
+
+def _ending(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

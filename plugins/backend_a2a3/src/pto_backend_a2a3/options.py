@@ -1,0 +1,29 @@
+"""Settings of the backend."""
+
+from __future__ import annotations
+
+from pto_core.interfaces import Option, parse
+
+FOLDER = Option(
+    key="a2a3.library_folder",
+    default=None,
+    parse=parse.optional(parse.text),
+    help="folder of the libraries of CANN and its driver; none: the search path of the loader",
+    native="folder",
+    is_of_host=True,
+)
+VERSION = Option(
+    key="a2a3.cann_version",
+    default=None,
+    parse=parse.optional(parse.text),
+    help="release of CANN, such as 8.3; none: the release that CANN reports",
+    native="version",
+)
+FAKE = Option(
+    key="a2a3.fake",
+    default=False,
+    parse=parse.boolean,
+    help="accept the fake driver of the tests; its results are labelled 'fake device'",
+    native="fake",
+)
+OPTIONS = (FOLDER, VERSION, FAKE)

@@ -1,0 +1,213 @@
+"""The plugin without CANN, with link stubs, and with the fake driver."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from native_builds import NativeBuild
+
+from pto_backend_a2a3 import plugin
+from pto_backend_a2a3.card_check import check_card
+from pto_core.errors import (
+    BackendUnavailableError,
+    CapacityError,
+    LoadError,
+    PtoError,
+    UnsupportedError,
+    UsageError,
+)
+from pto_core.interfaces import API_VERSION, KINDS, Backend, CardBackend, CardStage
+from pto_core.plugins import load_backend
+
+PACKAGE = Path(__file__).parents[1]
+ROOT = PACKAGE.parents[1]
+PTO = Path(sys.executable).with_name("pto")
+
+
+@pytest.fixture(scope="session")
+def vendor(native_build: NativeBuild) -> Path:
+    """Return the folder with one folder of vendor libraries for each kind."""
+    folder: Path = native_build(PACKAGE) / "tests" / "fake_driver"
+    return folder
+
+
+@pytest.fixture
+def without_cann(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Search an empty folder, so that an installed CANN is not found."""
+    monkeypatch.setenv("PTO_A2A3_LIBRARY_FOLDER", str(tmp_path))
+
+
+def pto(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PTO, *arguments], capture_output=True, text=True, check=False)
+
+
+def check(folder: Path, *settings: str) -> list[CardStage]:
+    return check_card(f"folder={folder}", *settings, timeout_s=60)
+
+
+def test_the_plugin_conforms_to_backend() -> None:
+    assert isinstance(plugin, Backend)
+    assert isinstance(plugin, CardBackend)
+    assert plugin.api_version == API_VERSION
+    metadata = tomllib.loads((PACKAGE / "pyproject.toml").read_text())
+    assert metadata["project"]["entry-points"]["pto.backends"] == {
+        plugin.name: "pto_backend_a2a3:plugin"
+    }
+
+
+def test_this_version_claims_nothing_that_it_cannot_do() -> None:
+    assert plugin.capabilities == frozenset()
+    with pytest.raises(UnsupportedError):
+        plugin.library()
+    for kind in KINDS:
+        with pytest.raises(UnsupportedError):
+            plugin.build_recipe(kind)
+    with pytest.raises(ValueError, match="expected one of aic"):
+        plugin.build_recipe("no such kind")
+
+
+def test_without_cann_a_run_states_what_is_missing(without_cann: None) -> None:
+    result = pto("run", str(ROOT / "examples" / "01_vector"), "-p", "a2a3")
+    assert result.returncode == BackendUnavailableError.exit_code == 5
+    assert "libacl_rt.so of the CANN toolkit cannot be loaded" in result.stderr
+    assert "source its set_env.sh" in result.stderr
+    assert "pass" not in result.stdout.lower()
+
+
+def test_without_cann_the_doctor_fails_only_if_the_card_is_chosen(without_cann: None) -> None:
+    result = pto("doctor", "--set", "backend=a2a3")
+    assert result.returncode == 5
+    (line,) = [line for line in result.stdout.splitlines() if "backend a2a3 " in line][:1]
+    assert line.startswith("MISSING")
+    assert "libacl_rt.so of the CANN toolkit cannot be loaded" in line
+    assert result.stdout.splitlines()[-1] == "backend a2a3 cannot run here: see MISSING"
+    (line,) = [line for line in pto("doctor").stdout.splitlines() if "backend a2a3 " in line][:1]
+    assert line.startswith("optional")
+
+
+def test_link_stubs_are_refused_with_their_path(
+    vendor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PTO_A2A3_LIBRARY_FOLDER", str(vendor / "stubs"))
+    with pytest.raises(BackendUnavailableError, match="100039") as caught:
+        load_backend("a2a3")
+    assert str(vendor / "stubs" / "libacl_rt.so") in caught.value.reason
+
+
+def test_the_fake_driver_is_never_taken_for_a_card(
+    vendor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(vendor / "fake"))
+    with pytest.raises(BackendUnavailableError, match="is the fake driver of this plugin's tests"):
+        load_backend("a2a3")
+    (stage,) = check(vendor / "fake")
+    assert isinstance(stage.error, LoadError)
+
+
+def test_all_stages_of_the_check_pass_on_the_fake_driver(
+    vendor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PTO_FAKE_DRIVER", "memory_mib=64,version=8.3.RC1")
+    stages = check(vendor / "fake", "fake=1")
+    assert [stage.name for stage in stages] == ["libraries", "device", "copy", "registers"]
+    assert [stage.error for stage in stages] == [None] * 4
+    assert {stage.label for stage in stages} == {"fake device"}
+    assert stages[0].found == "CANN 8.3"
+    assert stages[1].found.startswith("Ascend910B3, 24 blocks, ")
+    assert stages[1].found.endswith(" of 64 MiB free")
+    assert "AICPU 0xfc" in stages[3].found
+
+
+@pytest.mark.parametrize(
+    ("driver", "settings", "name", "kind", "message"),
+    [
+        ("devices=1", ("device=1",), "device", UsageError, "invalid device number"),
+        ("soc=Ascend310P3", (), "device", UnsupportedError, "the chip Ascend310P3 is not"),
+        ("streams=1", (), "device", CapacityError, "207008"),
+        ("memory_mib=1", (), "copy", CapacityError, "aclrtMalloc failed with code 207001"),
+        ("version=unreleased", (), "libraries", LoadError, "Set PTO_A2A3_CANN_VERSION"),
+    ],
+)
+def test_a_failed_stage_has_the_error_of_its_cause_and_is_the_last(
+    vendor: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    driver: str,
+    settings: tuple[str, ...],
+    name: str,
+    kind: type[PtoError],
+    message: str,
+) -> None:
+    monkeypatch.setenv("PTO_FAKE_DRIVER", driver)
+    stage = check(vendor / "fake", "fake=1", *settings)[-1]
+    assert stage.name == name
+    assert type(stage.error) is kind or isinstance(stage.error, kind)
+    assert message in str(stage.error)
+
+
+def test_the_check_sees_the_visible_devices(vendor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1,3")
+    options = {"folder": str(vendor / "fake"), "fake": "1"}
+    assert plugin.check_card(1, options)[-1].name == "dispatcher"
+    assert isinstance(plugin.check_card(2, options)[-1].error, UsageError)
+
+
+def test_a_crash_and_a_hang_of_the_check_are_failures_of_their_stage(
+    vendor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (stage,) = check(vendor / "fake", "no=1")
+    assert "the setting no=1 is unknown or invalid" in str(stage.error)
+    stage = check_card(f"folder={vendor / 'fake'}", "fake=1", timeout_s=0)[-1]
+    assert f"in the stage {stage.name!r}: it did not end within 0 s" in str(stage.error)
+    monkeypatch.setenv("PTO_FAKE_DRIVER", "no=1")
+    (stage,) = check(vendor / "fake", "fake=1")
+    assert "it ended with signal SIGABRT; it wrote: PTO_FAKE_DRIVER" in str(stage.error)
+
+
+def test_the_doctor_tries_the_card_and_states_what_this_version_lacks(
+    vendor: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "report.json"
+    words = ("doctor", "--report", str(report), "--set", "a2a3.fake=true")
+    folder = f"a2a3.library_folder={vendor / 'fake'}"
+    result = pto(*words, "--set", folder)
+    assert result.returncode == 5
+    rows = [line.split() for line in result.stdout.splitlines()[1:6]]
+    assert [row[:2] for row in rows] == [
+        *(["ok", name] for name in ("libraries", "device", "copy", "registers")),
+        ["FAILED", "dispatcher"],
+    ]
+    assert all(row[2:4] == ["fake", "device"] for row in rows)
+    assert "no library for the AICPU" in result.stdout
+    written = json.loads(report.read_text())
+    assert (written["backend"], written["works"]) == ("a2a3", False)
+    assert {stage["label"] for stage in written["stages"]} == {"fake device"}
+    assert written["stages"][-1]["error"] == "UnsupportedError"
+    assert set(written["environment"]) <= {
+        *("ASCEND_HOME_PATH", "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_TOOLKIT_HOME"),
+        "LD_LIBRARY_PATH",
+    }
+
+
+def test_the_doctor_reports_a_missing_cann_and_a_report_that_cannot_be_written(
+    without_cann: None, tmp_path: Path
+) -> None:
+    result = pto("doctor", "--card")
+    assert result.returncode == 5
+    assert result.stdout.splitlines()[1].startswith("FAILED  libraries")
+    assert "libacl_rt.so of the CANN toolkit cannot be loaded" in result.stdout
+    result = pto("doctor", "--report", str(tmp_path / "no" / "file"))
+    assert result.returncode == UsageError.exit_code
+    assert "No such file or directory; choose another file" in result.stderr
+
+
+def test_this_process_loads_no_library_of_the_vendor(without_cann: None) -> None:
+    plugin.health()
+    maps = Path(f"/proc/{os.getpid()}/maps").read_text()
+    assert "libacl_rt" not in maps
+    assert "libpto_fake_driver" not in maps
