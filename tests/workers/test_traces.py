@@ -175,6 +175,37 @@ def check_waits(trace: WorkerTrace, event: Event, log: list[tuple[int, int]]) ->
     assert lengths.sum() > sum(over - begin for begin, over in log) / 2
 
 
+@task
+def waits_for_flag(flag: InOut, row: Out) -> None:
+    begin = time.monotonic_ns()
+    while not flag[0]:
+        time.sleep(0.001)
+    log(row, begin)
+
+
+def test_a_child_that_waits_for_another_child(make: Callable[..., Worker]) -> None:
+    worker = make(num_sub_workers=2)
+    rows = worker.shared_array((3, 3), "int64")
+
+    def run(delay_s: float) -> None:
+        rows[0] = 0
+        with worker.session() as s:
+            s.submit(waits_for_flag, rows[0], rows[1], worker=0)
+            threading.Timer(delay_s, rows[0].fill, [1]).start()
+            s.submit(logs, rows[1], rows[2], worker=1)
+
+    run(0.0)  # the children receive their functions
+    with worker.trace(3) as trace:
+        run(0.1)
+    first, second = rows_of(trace)
+    (wait,) = trace.records[trace.records["event"] == Event.REQUIRE]
+    assert trace.child_path(0, wait["track"]) == "L3/sub1"
+    assert wait["b"] == 0, "it waits for child 0"
+    assert second["dispatch"] <= wait["start"] + TOLERANCE_NS
+    assert wait["start"] < first["end"] <= wait["end"] + TOLERANCE_NS
+    assert wait["end"] <= second["start"] + TOLERANCE_NS
+
+
 def test_nothing_is_recorded_outside_the_block(make: Callable[..., Worker]) -> None:
     worker = make(num_sub_workers=1)
     rows = worker.shared_array((TASKS, 3), "int64")
