@@ -91,7 +91,8 @@ bool Replayer::try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool
   }
   if (saved > 0) core_.regions.reserve(answer.task, std::move(ranges), saved);
   keep(graph, task, answer.task);
-  if (core_.tracer.is_on()) submitter_.trace_submit(begin, answer.task, task.callable);
+  if (begin != 0) [[unlikely]]
+    submitter_.trace_submit(begin, answer.task, task.callable);
   submitter_.note_submitted(answer.task);
   if (!core_.out.empty()) exchange_.process();
   if (submitter_.is_poll_due(task.kind, kTasksAPoll)) exchange_.poll_and_dispatch();

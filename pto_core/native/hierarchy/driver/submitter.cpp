@@ -138,7 +138,8 @@ int64_t Submitter::try_submit(const Call& call, uint32_t submits_a_poll) {
   }
   keep(call, answer.task);
   if (saved > 0) core_.regions.reserve(answer.task, std::move(ranges), saved);
-  if (core_.tracer.is_on()) trace_submit(begin, answer.task, call.callable);
+  if (begin != 0) [[unlikely]]
+    trace_submit(begin, answer.task, call.callable);
   note_submitted(answer.task);
   exchange_.process();
   if (++since_clock_ >= kSubmitsAClock) {
