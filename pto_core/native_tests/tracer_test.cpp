@@ -51,7 +51,7 @@ struct Traced {
 
 std::vector<pto_trace_record> records_of(const WorkerRecords& ended) {
   std::vector<pto_trace_record> found(ended.records.size() / sizeof(pto_trace_record));
-  std::memcpy(found.data(), ended.records.data(), ended.records.size());
+  if (!found.empty()) std::memcpy(found.data(), ended.records.data(), ended.records.size());
   return found;
 }
 
