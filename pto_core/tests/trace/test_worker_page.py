@@ -5,9 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from pto_core.trace import Event
 from pto_core.trace.worker_page import worker_page
@@ -80,3 +84,27 @@ def test_tasks_have_their_times_and_dependencies(pod: WorkerTrace) -> None:
         5,
     ]
     assert items["start"][items["task"].index(far)] == 50
+
+
+CATCH = """<head><script>
+window.addEventListener("error", (event) => { document.title = "error: " + event.message; });
+</script>"""
+
+
+@pytest.mark.toolchain
+def test_the_page_works_in_a_browser(pod: WorkerTrace, tmp_path: Path) -> None:
+    chromium = shutil.which("chromium")
+    assert chromium is not None, "chromium was not found; .ci/install-toolchain installs it"
+    opened = tmp_path / "trace.html"
+    opened.write_text(worker_page(pod).replace("<head>", CATCH, 1))
+    command = [
+        *(chromium, "--headless=new", "--no-sandbox", "--disable-gpu"),
+        *(f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=2000", "--dump-dom"),
+    ]
+    done = subprocess.run(
+        [*command, opened.as_uri()], capture_output=True, text=True, timeout=300, check=True
+    )
+    assert "<title>3 tasks of L4, L4/host0</title>" in done.stdout, "the page had an error"
+    drawn = re.search('data-drawn="([0-9]+)"', done.stdout)
+    assert drawn is not None
+    assert int(drawn[1]) >= len(data_of(opened.read_text())["lanes"])
