@@ -19,6 +19,7 @@ TESTS = (
     "core_test",
     "device_parts_test",
     "fault_matrix_test",
+    "model_test",
 )
 
 # Each mutant of the templates in native/core: file, text, replacement.
