@@ -14,6 +14,7 @@ ROOT = PACKAGE.parents[1]
 
 LINK, EXECUTOR = "core_link.hpp", "executor.hpp"
 TASKS, FAULT = "two tasks on a core", "a fault and a task"
+CLOSED = "a closed launch"
 CHAIN = "a task after a task of another core"
 DOORBELL = "    Access::store_register(page_ + PTO_A2A3_DATA_MAIN_BASE, sequence_);\n"
 FINISHED = "    Access::store_cond(doorbell | PTO_COND_FINISHED);\n  }"
@@ -143,6 +144,18 @@ MUTANTS = {
         EXECUTOR,
         ORDER_STORES + FAULTED,
         FAULTED,
+    ),
+    "no invalidation before the end of a launch is read": (
+        CLOSED,
+        EXECUTOR,
+        "      Access::invalidate(&cores_->closed, sizeof cores_->closed);\n",
+        "",
+    ),
+    "a closed launch is not noticed": (
+        CLOSED,
+        EXECUTOR,
+        "if (Access::load_flag(&cores_->closed) >= launch_) return 0;",
+        "",
     ),
 }
 

@@ -43,6 +43,7 @@ Scenario scenario(const std::string& name) {
   if (name == "a task after a task of another core") {
     return a_task_after_a_task_of_another_core<Protocol>();
   }
+  if (name == "a closed launch") return a_closed_launch<Protocol>();
   if (name == "two cores at once") return two_cores_at_once<Protocol, 2, 0>();
   if (name == "two cores in one line") return two_cores_at_once<Protocol, 1, 4>();
   check::fail(__FILE__, __LINE__, "no scenario has this name: " + name);
@@ -222,6 +223,10 @@ TEST(two_tasks_on_a_core_are_right) {
 
 TEST(a_task_after_a_fault_is_right) {
   expect_right("a fault and a task");
+}
+
+TEST(a_core_of_a_closed_launch_ends) {
+  expect_right("a closed launch");
 }
 
 TEST(a_task_reads_what_another_core_has_written) {

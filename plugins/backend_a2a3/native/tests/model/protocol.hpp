@@ -193,6 +193,23 @@ Scenario a_fault_and_a_task() {
       });
 }
 
+// The AICPU opens no core, and closes the launch. The core ends.
+template <class Protocol>
+Scenario a_closed_launch() {
+  Scenario scenario = launch<Protocol>(
+      1, 2, [] { run_host(1, {}); },
+      [] {
+        Aicpu::store_flag(&cores()->closed, kLaunch);
+        Aicpu::clean(&cores()->closed, sizeof cores()->closed);
+        Aicpu::order_stores();
+      });
+  scenario.lines.push_back(address_of(&cores()->closed));
+  for (size_t agent : {1, kFirstCore})
+    scenario.agents[agent].lines |= 1u << (scenario.lines.size() - 1);
+  scenario.is_closed = true;
+  return scenario;
+}
+
 // Core 1 reads what core 0 has written. Only the lines of data are filled, evicted and loaded early
 // spontaneously.
 template <class Protocol>

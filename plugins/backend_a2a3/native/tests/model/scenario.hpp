@@ -93,6 +93,7 @@ struct Scenario {
   std::vector<uint64_t> lines;  // addresses
   std::vector<Register> registers;
   std::vector<Agent> agents;
+  bool is_closed = false;   // the AICPU opens no core
   uint32_t restless = ~0u;  // lines that are filled, evicted and loaded early spontaneously
 
   int line(uint64_t address) const {
@@ -120,6 +121,9 @@ struct Replay {
   int agent;
   std::vector<uint64_t> log;
   size_t next = 0;
+  // Of a core in a scenario that is closed.
+  uint32_t polls = 0;
+  size_t head = 0;
 };
 
 inline Replay* replay = nullptr;
