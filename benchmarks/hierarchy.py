@@ -345,7 +345,7 @@ def _waiting_tasks(effort: Effort) -> Figure:
     tasks = effort.size(WAITING)
     taken: list[float] = []
     with Worker(level=3, num_sub_workers=1) as worker:
-        handle, slow = worker.register(nothing), worker.register(_until_told)
+        handle, slow = worker.register(nothing), worker.register(_until_signalled)
         gate = worker.shared_array((1,), np.int64)
         row = ContinuousTensor.from_array(worker.shared_array((4,)))
 
@@ -382,7 +382,7 @@ def _kept_arguments_mb(tasks: int) -> float:
     return taken
 
 
-def _until_told(args: Any) -> None:
+def _until_signalled(args: Any) -> None:
     gate = args.tensor(0)
     while not gate[0]:
         time.sleep(0.001)

@@ -178,7 +178,7 @@ TEST(the_host_may_fork_from_the_thread_of_the_driver) {
     while (!was_parked) std::this_thread::yield();
     return true;
   });
-  group.on_look = [&] {
+  group.on_poll = [&] {
     group.driver->park();
     group.driver->own_thread().unpark();
     was_parked = true;
@@ -202,7 +202,7 @@ TEST(a_fork_does_not_wait_for_a_thread_of_the_driver_that_has_ended) {
     while (!is_closed) std::this_thread::yield();
     return true;
   });
-  group.on_look = [&] {  // as in a host call that drops the last reference to a Worker
+  group.on_poll = [&] {  // as in a host call that drops the last reference to a Worker
     if (group.driver->own_thread().is_own_thread()) {
       group.driver->close();
       is_closed = true;

@@ -161,7 +161,7 @@ TEST(all_shapes_in_a_small_index) {
   Index index(1000);
   uint32_t id = 0;
   for (uint64_t extent = 1; extent <= 40; ++extent) {
-    for (uint64_t low = 0; low + extent <= 64 && index.regions.has_room(1); low += 5) {
+    for (uint64_t low = 0; low + extent <= 64 && index.regions.has_space(1); low += 5) {
       const Region region = box(0, 1, {{64, low, extent}, {64, low / 2, extent}});
       index.find(region);
       index.write(region, id++);

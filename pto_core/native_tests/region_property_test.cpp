@@ -161,7 +161,7 @@ class Round {
     buffer.tag = static_cast<int64_t>(heaps_.size());
     heaps_.push_back({buffer.at, end, true});
     buffers_.push_back(buffer);
-    if (!index_.has_room(1)) return;
+    if (!index_.has_space(1)) return;
     const View view = one_in(4) ? random_view(buffer) : whole(buffer);
     place_ = {};
     if (!view.is_key()) write(view, true);
@@ -291,7 +291,7 @@ class Round {
     place_ = {};
     if (one_in(2)) index_.prepare(view.region, place_);
     if (!one_in(4) && !look_up(view)) return false;
-    while (!index_.has_room(1)) make_room();
+    while (!index_.has_space(1)) make_space();
     switch (below(4)) {
       case 0:
         return true;
@@ -302,7 +302,7 @@ class Round {
     }
   }
 
-  void make_room() {
+  void make_space() {
     for (Known& known : known_) {
       if (known.state == RegionState::kLive) known.state = RegionState::kRetired;
     }

@@ -14,7 +14,7 @@ TEST(a_run_that_is_over_before_the_stop_reports_no_stop) {
   std::vector<uint64_t> words(1);
   group.driver->run_begin(Hazards::kRaw);
   submit(group, words[0]);
-  group.on_look = [&] { may_end = may_end || !group.driver->own_thread().is_own_thread(); };
+  group.on_poll = [&] { may_end = may_end || !group.driver->own_thread().is_own_thread(); };
   bool is_stopped = false;
   group.on_take = [&] {
     if (group.driver->flags().is_running || is_stopped) return;
@@ -35,7 +35,7 @@ TEST(an_interrupted_run_ends_even_if_a_child_exit_is_reported_late) {
   std::vector<uint64_t> words(1);
   group.driver->run_begin(Hazards::kRaw);
   submit(group, words[0]);
-  group.on_look = [] { throw std::runtime_error("interrupted"); };
+  group.on_poll = [] { throw std::runtime_error("interrupted"); };
   int asked = 0;
   group.on_end = [&](int32_t) {
     if (++asked < 5) throw std::runtime_error("interrupted again");
@@ -47,7 +47,7 @@ TEST(an_interrupted_run_ends_even_if_a_child_exit_is_reported_late) {
     message = error.what();
   }
   CHECK_EQUAL(message, std::string("interrupted"));
-  group.on_look = nullptr;
+  group.on_poll = nullptr;
   group.on_end = nullptr;
   CHECK_EQUAL(asked, 5);
   CHECK(!group.driver->flags().is_running);
@@ -59,7 +59,7 @@ TEST(an_unreported_failure_is_dropped_with_its_run) {
     while (!has_failed) std::this_thread::yield();
     return true;
   });
-  group.on_look = [&] {
+  group.on_poll = [&] {
     if (!group.driver->own_thread().is_own_thread() || has_failed.exchange(true)) return;
     throw std::runtime_error("of the first run");
   };
@@ -107,7 +107,7 @@ TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
   ChildGroup group(1, 4, body, false, 1 << 16, [](const Configuration& configuration) {
     return std::make_unique<SlowEngine>(configuration);
   });
-  group.on_look = [&] {
+  group.on_poll = [&] {
     if (!group.driver->own_thread().is_own_thread() || !may_fail || has_failed.exchange(true))
       return;
     throw std::runtime_error("of the look");
@@ -144,14 +144,14 @@ TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
 }
 
 TEST(a_run_that_is_stopped_during_its_end_reports_the_stop) {
-  std::atomic<bool> is_looked = false;
+  std::atomic<bool> has_polled = false;
   ChildGroup group(1, 4, fold);
   group.child(0).stop();  // frames that are sent to it stay in flight
   std::vector<uint64_t> words(1);
   group.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
   submit(group, task);
-  group.on_look = [&] { is_looked = is_looked || !group.driver->own_thread().is_own_thread(); };
+  group.on_poll = [&] { has_polled = has_polled || !group.driver->own_thread().is_own_thread(); };
   std::atomic<int> refused = 0;
   std::thread ending([&] {
     group.take();
@@ -162,7 +162,7 @@ TEST(a_run_that_is_stopped_during_its_end_reports_the_stop) {
     }
     group.give_up();
   });
-  for (int i = 0; !is_looked; ++i) {  // the thread waits
+  for (int i = 0; !has_polled; ++i) {  // the thread waits
     CHECK(i < kSoonMs);
     group.give_up();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -189,9 +189,9 @@ TEST(an_interrupted_run_cancels_and_stays_usable) {
     Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
     submit(group, task);
   }
-  group.on_look = [&] {
+  group.on_poll = [&] {
     if (group.driver->own_thread().is_own_thread()) return;
-    group.on_look = [&] { may_end = true; };
+    group.on_poll = [&] { may_end = true; };
     throw std::runtime_error("interrupted");
   };
   std::string message;
@@ -203,7 +203,7 @@ TEST(an_interrupted_run_cancels_and_stays_usable) {
   CHECK_EQUAL(message, std::string("interrupted"));
   CHECK(!group.driver->flags().is_running);
   CHECK(group.driver->ask()->core.engine->poisonings().size() >= 10);
-  group.on_look = nullptr;
+  group.on_poll = nullptr;
   group.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
   const int64_t number = submit(group, task);

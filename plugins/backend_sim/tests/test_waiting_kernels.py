@@ -20,12 +20,12 @@ def test_a_kernel_may_wait_for_another_one(workers: int) -> None:
         waited.append(happened.wait(timeout=60))
 
     @kernel(core="aiv")
-    def tell(x: np.ndarray) -> None:
+    def signal(x: np.ndarray) -> None:
         happened.set()
 
     def graph(rt, x, y) -> None:
         rt.add_task(wait, (x,))
-        rt.add_task(tell, (y,))
+        rt.add_task(signal, (y,))
 
     runs = 20
     with open_device("a2a3sim", settings={"sim.workers": workers}) as device:

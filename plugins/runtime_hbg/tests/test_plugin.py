@@ -125,7 +125,7 @@ class TestVariant:
             outcome = compile_entry(variant, tmp_path, source, clang, standard)
             assert outcome.returncode == 0, outcome.stderr
 
-    def test_wrong_entries_are_told_what_is_expected(
+    def test_wrong_entries_are_refused_with_the_expected_form(
         self, variant: BuildGraphVariant, tmp_path: Path
     ) -> None:
         for source, expected in BAD_ENTRIES.items():

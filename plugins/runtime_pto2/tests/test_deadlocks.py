@@ -172,7 +172,7 @@ def test_a_twenty_fifth_cluster_is_more_than_any_device_has(opened):
     assert "No setting suffices" in str(error)
 
 
-def await_told() -> bool:
+def await_report() -> bool:
     """Return whether a long wait was logged, to the file that replaces standard error."""
     patience = time.monotonic() + PATIENCE_S
     while b" BLOCKED " not in os.pread(2, KIB * KIB, 0):
@@ -184,11 +184,11 @@ def await_told() -> bool:
 
 @kernel(core="aiv")
 def tell():
-    await_told()
+    await_report()
     print("kernel ends", file=sys.stderr, flush=True)
 
 
-def test_a_long_wait_is_told_while_it_lasts(capfd):
+def test_a_long_wait_is_reported_while_it_lasts(capfd):
     def graph(rt):
         with rt.scope():
             rt.submit(tell)
@@ -222,7 +222,7 @@ void build(PTO2Runtime* rt, uint64_t*, int) {
 """
 
 
-def test_a_long_wait_of_an_orchestration_in_cpp_is_told(tmp_path, shared_cache, capfd):
+def test_a_long_wait_of_an_orchestration_in_cpp_is_reported(tmp_path, shared_cache, capfd):
     source = tmp_path / "build.cpp"
     source.write_text(ORCHESTRATION)
     chip = ChipCallable(OrchestrationSource(source, "build"), [(0, tell)])
@@ -326,7 +326,7 @@ def test_a_blocked_submit_lets_other_threads_go_on(capfd):
             rt.submit(nothing)
 
     def count():
-        if await_told():  # the submit waits; each round below lets its thread continue if it can
+        if await_report():  # the submit waits; each round below lets its thread continue if it can
             while len(counted) < 2000:
                 time.sleep(0)
                 counted.append(1)

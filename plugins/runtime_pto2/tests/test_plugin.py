@@ -206,7 +206,7 @@ def test_entries_of_the_native_tests_compile(build: Build) -> None:
 
 
 @pytest.mark.parametrize("source", BAD_ENTRIES)
-def test_wrong_entries_are_told_what_is_expected(build: Build, source: str) -> None:
+def test_wrong_entries_are_refused_with_the_expected_form(build: Build, source: str) -> None:
     with pytest.raises(CompileError, match=re.escape(BAD_ENTRIES[source])):
         build(source)
 

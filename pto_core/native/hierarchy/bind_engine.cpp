@@ -149,7 +149,7 @@ class EngineCore {
 
   // Call event(engine, instructions) and return the instructions.
   template <class Event>
-  Answer tell(Event&& event) {
+  Answer handle(Event&& event) {
     instructions_.clear();
     guarded([&] { event(engine(), instructions_); });
     Answer answer;
@@ -197,7 +197,7 @@ std::tuple<SubmittedTuple, Addresses, Answer> submit(EngineCore& core, int kind,
     submission.known = &known;
   }
   Submitted submitted;
-  Answer answer = core.tell(
+  Answer answer = core.handle(
       [&](Engine& engine, Instructions& out) { submitted = engine.submit(submission, out); });
   return {tuple_of(submitted), arguments.addresses(), std::move(answer)};
 }
@@ -205,7 +205,7 @@ std::tuple<SubmittedTuple, Addresses, Answer> submit(EngineCore& core, int kind,
 std::tuple<SubmittedTuple, uint64_t, Answer> allocate(EngineCore& core, uint64_t bytes) {
   Submitted submitted;
   uint64_t address = 0;
-  Answer answer = core.tell([&](Engine& engine, Instructions& out) {
+  Answer answer = core.handle([&](Engine& engine, Instructions& out) {
     submitted = engine.allocate(bytes, &address, out);
   });
   return {tuple_of(submitted), address, std::move(answer)};
@@ -294,25 +294,25 @@ using Out = Instructions;
 void bind_reports(nb::class_<EngineCore>& core) {
   core.def("completion",
            [](EngineCore& core, int32_t child, uint64_t count, int outcome, int64_t cause) {
-             return core.tell([&](Engine& e, Out& out) {
+             return core.handle([&](Engine& e, Out& out) {
                e.completion(child, count, static_cast<Outcome>(outcome), cause, out);
              });
            })
       .def("child_ready",
            [](EngineCore& core, int32_t child) {
-             return core.tell([&](Engine& e, Out& out) { e.child_ready(child, out); });
+             return core.handle([&](Engine& e, Out& out) { e.child_ready(child, out); });
            })
       .def("child_lost",
            [](EngineCore& core, int32_t child, int64_t cause, uint64_t started, bool returns) {
-             return core.tell(
+             return core.handle(
                  [&](Engine& e, Out& out) { e.child_lost(child, cause, started, returns, out); });
            })
       .def("deadline",
            [](EngineCore& core, int32_t child, uint64_t count, int64_t cause) {
-             return core.tell([&](Engine& e, Out& out) { e.deadline(child, count, cause, out); });
+             return core.handle([&](Engine& e, Out& out) { e.deadline(child, count, cause, out); });
            })
       .def("cancel", [](EngineCore& core, int64_t cause) {
-        return core.tell([&](Engine& e, Out& out) { e.cancel(cause, out); });
+        return core.handle([&](Engine& e, Out& out) { e.cancel(cause, out); });
       });
 }
 
@@ -334,18 +334,20 @@ void bind_engine(nb::module_& module) {
       .def("allocate", &allocate)
       .def("run_begin",
            [](EngineCore& core, int hazards) {
-             return core.tell(
+             return core.handle(
                  [&](Engine& e, Out& out) { e.run_begin(static_cast<Hazards>(hazards), out); });
            })
-      .def("run_end",
-           [](EngineCore& core) { return core.tell([](Engine& e, Out& out) { e.run_end(out); }); })
-      .def("scope_begin",
-           [](EngineCore& core) { return core.tell([](Engine& e, Out&) { e.scope_begin(); }); })
       .def(
-          "scope_end",
-          [](EngineCore& core) { return core.tell([](Engine& e, Out& out) { e.scope_end(out); }); })
+          "run_end",
+          [](EngineCore& core) { return core.handle([](Engine& e, Out& out) { e.run_end(out); }); })
+      .def("scope_begin",
+           [](EngineCore& core) { return core.handle([](Engine& e, Out&) { e.scope_begin(); }); })
+      .def("scope_end",
+           [](EngineCore& core) {
+             return core.handle([](Engine& e, Out& out) { e.scope_end(out); });
+           })
       .def("dispatch", [](EngineCore& core) {
-        return core.tell([](Engine& e, Out& out) { e.dispatch(out); });
+        return core.handle([](Engine& e, Out& out) { e.dispatch(out); });
       });
   bind_reports(core);
   core.def("is_quiescent", [](EngineCore& core) { return core.engine().is_quiescent(); })

@@ -188,7 +188,7 @@ class ChildGroup : public Host {
   void leave() override {}
   void attend(bool) override {
     looks += 1;
-    if (on_look) on_look();
+    if (on_poll) on_poll();
   }
   void end_child(int32_t child, int64_t) override {
     ended += 1;
@@ -207,7 +207,7 @@ class ChildGroup : public Host {
   int looks = 0;
   int ended = 0;
   std::string broken;
-  std::function<void()> on_look;
+  std::function<void()> on_poll;
   std::function<void()> on_take, on_give_up;  // called on the thread that created the group
   std::function<void(int32_t)> on_end;
 

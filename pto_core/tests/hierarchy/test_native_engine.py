@@ -150,7 +150,7 @@ def test_random_programs_with_failures_groups_retries_and_early_tasks(events: in
         count += engine.events
         seed += 1
     expected = "early member FAILED SKIPPED ChildLost EndChild Cancel SaveRegions RestoreRegions"
-    for feature in [*expected.split(), "DropRegions", "Blocked", "RoomFreed", "after"]:
+    for feature in [*expected.split(), "DropRegions", "Blocked", "SpaceFreed", "after"]:
         assert seen[feature] >= count // 5000, f"{feature}: {seen}"
 
 

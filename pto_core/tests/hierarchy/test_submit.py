@@ -31,7 +31,7 @@ from pto_core.hierarchy.engine.events import (
     Tag,
     Tensor,
 )
-from pto_core.hierarchy.engine.instructions import Blocked, RoomFreed, RunFinished
+from pto_core.hierarchy.engine.instructions import Blocked, RunFinished, SpaceFreed
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 
@@ -177,7 +177,7 @@ def test_an_allocation_is_complete_and_a_task_that_names_it_owns_it():
     assert rig.state(buffer) == "COMPLETED"
     rig.complete(0, 2)
     assert rig.state(buffer) == "COMPLETED"
-    assert RoomFreed(1) in rig.complete(1, 1)
+    assert SpaceFreed(1) in rig.complete(1, 1)
     assert rig.state(buffer) == "gone"
 
 
@@ -208,7 +208,7 @@ def test_slabs_are_freed_in_order_and_a_blocked_submit_changes_nothing():
     rig.dispatch()
     rig.complete(1, 1)
     assert rig.handle(request) == [Blocked(1, 2048, 3072, 4096)]
-    assert rig.complete(0, 1)[-1] == RoomFreed(1)
+    assert rig.complete(0, 1)[-1] == SpaceFreed(1)
     assert rig.state(first.task) == "gone"
     # The last 1024 bytes of the ring are too few, so they are skipped.
     assert rig.submitted(writes(0, 2048)).addresses == (HEAP + APART,)

@@ -71,13 +71,13 @@ void Scheduler::admit(int32_t task) {
 
 void Scheduler::build_done() {
   if (!graph_.rules().concurrent && !context_.latch.is_set()) {
-    bool has_room = true;
+    bool has_space = true;
     graph_.for_each_seed([&](int32_t task, uint32_t type) {
       pto_record(context_.platform, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_READY,
                  static_cast<uint64_t>(task), 0);
-      has_room &= admitted_[type].stage(task);
+      has_space &= admitted_[type].stage(task);
     });
-    if (!has_room) {
+    if (!has_space) {
       context_.fail({PTO_ERROR_MEMORY},
                     "no memory to queue the tasks that are ready at the start; "
                     "build a smaller graph or free memory");
@@ -262,11 +262,11 @@ void Scheduler::share(Lane& lane, uint32_t type) {
   if (is_sharing_[type].exchange(1, std::memory_order_acquire) != 0) return;
   LocalReady& local = lane.local[type];
   const uint32_t count = local.size();
-  bool has_room = true;
-  while (has_room && local.size() > 0) has_room = released_[type].stage(local.pop(graph_));
+  bool has_space = true;
+  while (has_space && local.size() > 0) has_space = released_[type].stage(local.pop(graph_));
   released_[type].expose();
   is_sharing_[type].store(0, std::memory_order_release);
-  if (!has_room) {
+  if (!has_space) {
     context_.fail({PTO_ERROR_MEMORY},
                   "no memory to queue ready tasks; build a smaller graph or "
                   "free memory");

@@ -23,7 +23,7 @@ class LongWait {
   // Start a wait, or update the data of the current wait.
   void enter(const Picture& picture) {
     const Guard guard(lock_);
-    if (picture_.blocked.what == Resource::kNone) told_ns_ = picture.blocked.since_ns;
+    if (picture_.blocked.what == Resource::kNone) reported_ns_ = picture.blocked.since_ns;
     picture_ = picture;
   }
 
@@ -43,8 +43,9 @@ class LongWait {
   // once for each kLongWaitNs that the wait lasts.
   bool is_due(uint64_t now_ns, Picture* picture) {
     const Guard guard(lock_);
-    if (picture_.blocked.what == Resource::kNone || now_ns < told_ns_ + kLongWaitNs) return false;
-    told_ns_ = now_ns;
+    if (picture_.blocked.what == Resource::kNone || now_ns < reported_ns_ + kLongWaitNs)
+      return false;
+    reported_ns_ = now_ns;
     *picture = picture_;
     return true;
   }
@@ -68,7 +69,7 @@ class LongWait {
 
   mutable std::atomic<uint32_t> lock_{0};
   Picture picture_;
-  uint64_t told_ns_ = 0;
+  uint64_t reported_ns_ = 0;
 };
 
 }  // namespace pto::ring_buffer

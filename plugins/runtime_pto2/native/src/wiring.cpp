@@ -20,7 +20,7 @@ void Wiring::begin(bool alone) {
   at_ = known_ = 0;
   rings_.wired.store(0, std::memory_order_relaxed);
   for (uint32_t index = 0; index < kRings; ++index) {
-    ended_[index] = let_go_[index] = next_[index] = 0;
+    ended_[index] = released_[index] = next_[index] = 0;
     rings_.ring[index].watermark.store(0, std::memory_order_relaxed);
     rings_.ring[index].releasable.store(0, std::memory_order_relaxed);
     rings_.ring[index].retiring.store(0, std::memory_order_relaxed);
@@ -48,7 +48,7 @@ Wiring::Step Wiring::step(uint32_t thread, bool eager, LaneStatistics& statistic
   Step step{};
   if (at_ == known_) look(eager);
   if (at_ != known_) step.wired = wire_batch(thread, statistics);
-  if (at_ == known_) step.rings = let_go();
+  if (at_ == known_) step.rings = release_rings();
   if (!alone_) is_locked_.store(0, std::memory_order_release);
   return step;
 }
@@ -66,11 +66,11 @@ void Wiring::look(bool eager) {
   if (logged > known_) known_ = logged;
 }
 
-uint32_t Wiring::let_go() {
+uint32_t Wiring::release_rings() {
   uint32_t rings = 0;
   for (uint32_t index = 0; index < kRings; ++index) {
-    if (let_go_[index] == ended_[index]) continue;
-    let_go_[index] = ended_[index];
+    if (released_[index] == ended_[index]) continue;
+    released_[index] = ended_[index];
     swap(rings_.ring[index].releasable, ended_[index], alone_);
     rings |= 1u << index;
   }
@@ -205,7 +205,7 @@ bool Wiring::is_scope_open(SlotRef task) const {
   const TaskRing& ring = rings_.ring[index];
   const int64_t newest = next_[index] - 1;
   const int64_t number = newest - ((ring.slot(newest) - slot_of(task)) & (ring.window - 1));
-  return number >= let_go_[index];
+  return number >= released_[index];
 }
 
 // Append the edge to the fan-out list of its producer. Return false if the producer has already

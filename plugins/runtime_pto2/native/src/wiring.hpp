@@ -49,7 +49,7 @@ class Wiring {
   uint32_t hold(const TaskDescriptor& descriptor);
   bool is_scope_open(SlotRef task) const;
   bool push(EdgeRef ref);
-  uint32_t let_go();
+  uint32_t release_rings();
 
   Rings& rings_;
   Ready& ready_;
@@ -57,11 +57,11 @@ class Wiring {
   alignas(64) std::atomic<uint32_t> is_locked_{0};
   std::atomic<int64_t> tasks_{0};
   // Only the wiring thread uses the following members.
-  uint64_t at_ = 0;              // next position in the log
-  uint64_t known_ = 0;           // number of submits at the last check
-  int64_t ended_[kRings] = {};   // the values of scope_released, which are read before the submits
-  int64_t let_go_[kRings] = {};  // the values that were last written to releasable
-  int64_t next_[kRings] = {};    // next task to connect
+  uint64_t at_ = 0;             // next position in the log
+  uint64_t known_ = 0;          // number of submits at the last check
+  int64_t ended_[kRings] = {};  // the values of scope_released, which are read before the submits
+  int64_t released_[kRings] = {};  // the values that were last written to releasable
+  int64_t next_[kRings] = {};      // next task to connect
 };
 
 }  // namespace pto::ring_buffer

@@ -67,7 +67,7 @@ class RegionIndex {
     key_layer_ = add_line_layer(0);
   }
 
-  bool has_room(uint32_t values) const { return live_ + values <= capacity_; }
+  bool has_space(uint32_t values) const { return live_ + values <= capacity_; }
   uint32_t live() const { return live_; }
   // Return the number of cells and nodes that lookups and insertions have read.
   uint64_t visited() const { return grid_.visited(); }

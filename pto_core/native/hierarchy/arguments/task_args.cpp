@@ -66,7 +66,7 @@ Item* grow(Item* items, const Item* inside, uint32_t& capacity) {
   return grown;
 }
 
-void make_room(TaskArgs* args, size_t tensors, size_t scalars) {
+void make_space(TaskArgs* args, size_t tensors, size_t scalars) {
   if (blob_bytes(tensors, scalars) > args->blob_capacity)
     args->blob = grow(args->blob, args->inline_blob, args->blob_capacity);
   if (tensors > args->note_capacity)
@@ -108,7 +108,7 @@ void place(TaskArgs* args, ContinuousTensor* tensor, Tag tag) {
 }
 
 void append(TaskArgs* args, ContinuousTensor* tensor, Tag tag) {
-  make_room(args, args->tensor_count + 1, 0);
+  make_space(args, args->tensor_count + 1, 0);
   place(args, tensor, tag);
 }
 
@@ -160,7 +160,7 @@ PyObject* add_scalar(PyObject* self, PyObject* value) {
       raise_usage(core::shown(value) + " of type " + core::type_text(value) +
                   " is not a scalar; pass a bool, an int, a float, or a scalar of ctypes or NumPy");
     TaskArgs* args = self_of(self);
-    make_room(args, args->tensor_count, args->scalar_count + 1);
+    make_space(args, args->tensor_count, args->scalar_count + 1);
     ++args->scalar_count;
     args->scalars().back() = scalar->bits;
     return Py_NewRef(Py_None);

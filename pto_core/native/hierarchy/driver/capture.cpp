@@ -215,7 +215,7 @@ void Capture::keep_uses(const MemberCall& member) {
 void Capture::keep_known(int64_t number, CapturedTask* task) {
   std::vector<std::pair<int64_t, uint8_t>> producers;
   std::vector<int64_t> owners;
-  engine_->tell_found(&producers, &owners);
+  engine_->report_found(&producers, &owners);
   task->first_producer = static_cast<uint32_t>(graph_->producers.size());
   task->producers = static_cast<uint32_t>(producers.size());
   for (const auto& [producer, why] : producers)

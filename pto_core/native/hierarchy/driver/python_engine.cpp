@@ -185,7 +185,7 @@ class PythonEngine : public Engine {
       instruction.result = static_cast<Result>(nb::cast<int>(each.attr("result")));
       instruction.cause = nb::cast<int64_t>(each.attr("cause"));
       instruction.root = nb::cast<int64_t>(each.attr("root"));
-    } else if (name == "RoomFreed") {
+    } else if (name == "SpaceFreed") {
       instruction.what = Instruction::What::kRoomFreed;
       instruction.ring = nb::cast<uint16_t>(each.attr("ring"));
     } else if (name == "EndChild") {

@@ -42,7 +42,7 @@ class Child {
   int64_t cause = kNone;   // cause of the child's last loss
 
   uint64_t in_flight() const { return sent - completed; }
-  bool has_room() const { return state == ChildState::kReady && in_flight() < window; }
+  bool has_space() const { return state == ChildState::kReady && in_flight() < window; }
   InFlight& frame(uint64_t count) { return frames_[count & (frames_.size() - 1)]; }
   const InFlight& frame(uint64_t count) const { return frames_[count & (frames_.size() - 1)]; }
 

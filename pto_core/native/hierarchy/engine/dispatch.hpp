@@ -61,7 +61,7 @@ class Dispatcher {
   void send_early(uint32_t index, Child& child);
 
   bool is_reserved(const Child& child) const { return child.reserved == pass_; }
-  bool takes(const Child& child) const { return child.has_room() && !is_reserved(child); }
+  bool takes(const Child& child) const { return child.has_space() && !is_reserved(child); }
   // Remove a READY task, or a task that is sent early, from its queue, and change its state.
   void start(uint32_t index, StateEvent event);
   uint64_t send(uint32_t index, uint32_t member, Child& child, int32_t required_child,

@@ -9,7 +9,7 @@ void Endings::settle(uint32_t index) {
   if (core_.tracer && slot.unfinished == 0 && can_run(slot))
     core_.tracer->ready(slot.number, kNone);
   settle_one(index);
-  tell_consumers();
+  notify_consumers();
 }
 
 void Endings::member_ended(uint32_t index, Outcome outcome, int64_t cause) {
@@ -17,14 +17,14 @@ void Endings::member_ended(uint32_t index, Outcome outcome, int64_t cause) {
   slot.has_begun = true;
   count_member(slot, outcome, cause);
   if (slot.ended == slot.members) end_attempt(index);
-  tell_consumers();
+  notify_consumers();
 }
 
 void Endings::member_never_began(uint32_t index, int64_t cause) {
   Slot& slot = core_.slots[index];
   count_member(slot, Outcome::kFailed, cause);
   if (slot.ended == slot.members) end_attempt(index);
-  tell_consumers();
+  notify_consumers();
 }
 
 void Endings::count_member(Slot& slot, Outcome outcome, int64_t cause) {
@@ -38,17 +38,17 @@ void Endings::count_member(Slot& slot, Outcome outcome, int64_t cause) {
 
 void Endings::leave_child(uint32_t index) {
   leave_one(index);
-  tell_consumers();
+  notify_consumers();
 }
 
 void Endings::fail(uint32_t index, int64_t cause) {
   fail_one(index, cause);
-  tell_consumers();
+  notify_consumers();
 }
 
 void Endings::poison(uint32_t index) {
   poison_one(index);
-  tell_consumers();
+  notify_consumers();
 }
 
 void Endings::consider_early(uint32_t index) {
@@ -164,7 +164,7 @@ void Endings::end(uint32_t index, StateEvent event, Result result, int64_t cause
 
 // Notify the consumers of finished tasks, breadth first: a poisoned task notifies its consumers
 // only after all tasks that ended earlier have notified theirs.
-void Endings::tell_consumers() {
+void Endings::notify_consumers() {
   while (first_finished_ != kNoSlot) {
     const uint32_t index = first_finished_;
     Slot& slot = core_.slots[index];
@@ -172,11 +172,11 @@ void Endings::tell_consumers() {
     uint32_t edge = slot.consumers;
     slot.consumers = slot.last_consumer = kNoEdge;
     while (edge != kNoEdge) {
-      Edge& told = core_.edges[edge];
-      const uint32_t next = told.next_consumer;
-      tell(told, slot, index, child);
-      told.is_waited_for = false;
-      if ((told.why & kData) == 0) core_.edges.give_back(edge);
+      Edge& waiting = core_.edges[edge];
+      const uint32_t next = waiting.next_consumer;
+      notify(waiting, slot, index, child);
+      waiting.is_waited_for = false;
+      if ((waiting.why & kData) == 0) core_.edges.give_back(edge);
       edge = next;
     }
     first_finished_ = slot.next;
@@ -186,7 +186,8 @@ void Endings::tell_consumers() {
   }
 }
 
-void Endings::tell(const Edge& edge, const Slot& producer, uint32_t producer_index, int32_t child) {
+void Endings::notify(const Edge& edge, const Slot& producer, uint32_t producer_index,
+                     int32_t child) {
   Slot& slot = core_.slots[edge.consumer];
   if (slot.unfinished == 0) {
     throw Refusal(Refusal::Kind::kInternal,

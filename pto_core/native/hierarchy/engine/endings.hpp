@@ -49,8 +49,8 @@ class Endings {
   void fail_one(uint32_t index, int64_t cause);
   void poison_one(uint32_t index);
   void end(uint32_t index, StateEvent event, Result result, int64_t cause, int64_t root);
-  void tell_consumers();
-  void tell(const Edge& edge, const Slot& producer, uint32_t producer_index, int32_t child);
+  void notify_consumers();
+  void notify(const Edge& edge, const Slot& producer, uint32_t producer_index, int32_t child);
   // Return whether the task runs once it waits for no producer.
   bool can_run(const Slot& slot) const { return slot.poison == kNotPoisoned && !core_.cancelled; }
   void trace_release(const Slot& producer, const Slot& slot);

@@ -173,9 +173,9 @@ std::vector<std::pair<int64_t, int64_t>> NativeEngine::poisonings() const {
   return parts_->core.poisoned;
 }
 
-void NativeEngine::tell_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
-                              std::vector<int64_t>* owners) const {
-  parts_->submission.tell_found(producers, owners);
+void NativeEngine::report_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
+                                std::vector<int64_t>* owners) const {
+  parts_->submission.report_found(producers, owners);
 }
 
 Snapshot NativeEngine::snapshot() const {

@@ -42,8 +42,8 @@ class NativeEngine : public Engine {
   void set_tracer(Tracer* tracer) override;
 
   // Return the edges and owners of the last submit, by task number, for a capture.
-  void tell_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
-                  std::vector<int64_t>* owners) const;
+  void report_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
+                    std::vector<int64_t>* owners) const;
   Snapshot snapshot() const;
   // Throw kInternal if an invariant does not hold. Slow; for tests.
   void validate() const;

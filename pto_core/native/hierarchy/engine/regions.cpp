@@ -31,8 +31,8 @@ void create(Index& index, engine::Memory& memory, uint32_t usual, uint32_t at_on
 }
 
 template <class Index>
-void make_room(Index& index, uint32_t entries, uint32_t* capacity) {
-  if (index.has_room(entries)) return;
+void make_space(Index& index, uint32_t entries, uint32_t* capacity) {
+  if (index.has_space(entries)) return;
   const uint64_t larger = uint64_t{*capacity} * 2 + entries;
   if (larger > ~uint32_t{0} / 4 || !index.grow(static_cast<uint32_t>(larger))) {
     throw std::bad_alloc();
@@ -65,9 +65,9 @@ void RegionMap::restart(bool full_hazards) {
 }
 
 void RegionMap::reserve(uint32_t entries) {
-  make_room(writers_, entries, &writer_capacity_);
+  make_space(writers_, entries, &writer_capacity_);
   if (!full_hazards_) return;
-  make_room(*readers_, entries, &reader_capacity_);
+  make_space(*readers_, entries, &reader_capacity_);
   pool_.reserve(entries);
 }
 

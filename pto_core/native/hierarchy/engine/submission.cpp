@@ -151,8 +151,8 @@ SubmissionPart::Producer SubmissionPart::producer_of(int64_t number, uint8_t why
   return {{number, core_.slots.numbers().slot(number), root}, why};
 }
 
-void SubmissionPart::tell_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
-                                std::vector<int64_t>* owners) const {
+void SubmissionPart::report_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
+                                  std::vector<int64_t>* owners) const {
   for (const Producer& each : producers_) producers->emplace_back(each.found.number, each.why);
   for (const uint32_t owner : owners_) owners->push_back(core_.slots[owner].number);
 }

@@ -23,8 +23,8 @@ class SubmissionPart {
   // change nothing.
   Submitted allocate(uint64_t bytes, uint64_t* address);
   // Return the edges and owners of the last submit, as task numbers, for a capture.
-  void tell_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
-                  std::vector<int64_t>* owners) const;
+  void report_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
+                    std::vector<int64_t>* owners) const;
 
  private:
   struct Producer {

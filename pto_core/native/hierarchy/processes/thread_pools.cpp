@@ -92,7 +92,7 @@ void add_pools(const std::string& path, const Family& family, std::vector<Pool>*
   dlclose(library);  // only drops this reference: other code keeps the library loaded
 }
 
-bool tell(const Pool& pool, int threads) {
+bool set_threads(const Pool& pool, int threads) {
   if (pool.get && pool.get() <= threads) return false;
   // After a fork, OpenBLAS has no thread pool until it needs one. The function of OpenBLAS would
   // first start a pool with a thread for each core, even if only one thread is used. So this code
@@ -124,9 +124,10 @@ void find_thread_pools() {
 
 int limit_thread_pools(const ThreadPools& pools, int threads) {
   find_thread_pools();
-  int told = 0;
-  for (const Pool& pool : found().pools) told += pools.*pool.wanted && tell(pool, threads);
-  return told;
+  int changed = 0;
+  for (const Pool& pool : found().pools)
+    changed += pools.*pool.wanted && set_threads(pool, threads);
+  return changed;
 }
 
 }  // namespace pto::hierarchy

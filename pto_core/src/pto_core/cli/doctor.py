@@ -26,7 +26,7 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.card or namespace.report:
         return check_card(namespace.set, namespace.report, as_json=namespace.json)
     config = load_core(set_=namespace.set)
-    findings = [_as_told(finding) for finding in examine(config)]
+    findings = [_without_unneeded_fix(finding) for finding in examine(config)]
     works = all(finding.ok for finding in findings if finding.required)
     if namespace.json:
         show_json({"works": works, "findings": [asdict(finding) for finding in findings]})
@@ -38,7 +38,7 @@ def run(namespace: argparse.Namespace) -> int:
     return 0 if works else _NOT_AVAILABLE
 
 
-def _as_told(finding: Finding) -> Finding:
+def _without_unneeded_fix(finding: Finding) -> Finding:
     return replace(finding, fix="") if finding.ok else finding
 
 

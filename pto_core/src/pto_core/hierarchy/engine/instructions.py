@@ -85,7 +85,7 @@ class TaskFinished:
 
 
 @dataclass(frozen=True, slots=True)
-class RoomFreed:
+class SpaceFreed:
     """Slabs of this heap ring were freed, so a blocked submit may now succeed."""
 
     ring: int
@@ -120,7 +120,7 @@ Instruction = (
     | RestoreRegions
     | DropRegions
     | TaskFinished
-    | RoomFreed
+    | SpaceFreed
     | EndChild
     | RunFinished
 )

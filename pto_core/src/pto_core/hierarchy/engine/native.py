@@ -38,10 +38,10 @@ from pto_core.hierarchy.engine.instructions import (
     Requirement,
     RestoreRegions,
     Result,
-    RoomFreed,
     RunFinished,
     SaveRegions,
     Send,
+    SpaceFreed,
     Submitted,
     TaskFinished,
 )
@@ -184,7 +184,7 @@ class NativeEngine:
             case 4:
                 return TaskFinished(task, Result(result), cause, root)
             case 5:
-                return RoomFreed(ring)
+                return SpaceFreed(ring)
             case 6:
                 return EndChild(child, cause)
             case _:

@@ -136,7 +136,7 @@ class World:
 
     def run(self) -> None:
         """Run the program to its end. A submit that is in a deadlock ends it early."""
-        self.tell(RunBegin(self.program.hazards))
+        self.handle(RunBegin(self.program.hazards))
         depth = 0
         # The probability of one more step of the children before the next submit.
         eagerness = self.numbers.choice([0.2, 0.6, 0.95])
@@ -145,16 +145,16 @@ class World:
                 self.advance()
             if isinstance(step, Begin | End):
                 depth += 1 if isinstance(step, Begin) else -1
-                self.tell(ScopeBegin() if isinstance(step, Begin) else ScopeEnd())
+                self.handle(ScopeBegin() if isinstance(step, Begin) else ScopeEnd())
             elif not self._submit(step):
                 break
         for _ in range(depth):
-            self.tell(ScopeEnd())
-        self.tell(RunEnd())
+            self.handle(ScopeEnd())
+        self.handle(RunEnd())
         while self.finished is None:
             expect(self.advance(), "nothing can happen and the run has not finished")
 
-    def tell(self, event: Event) -> list[Instruction]:
+    def handle(self, event: Event) -> list[Instruction]:
         """Report an event to the engine, and carry out its instructions."""
         self.events.append(event)
         answer = list(self.engine.handle(event))
@@ -227,7 +227,7 @@ class World:
     def _submit(self, plan: Plan) -> bool:
         """Submit, and wait for free space. Return False for a deadlock."""
         while True:
-            answer = self.tell(self._event(plan))
+            answer = self.handle(self._event(plan))
             expect(answer, f"no answer to the submit of task {plan.number}")
             if not isinstance(answer[0], Blocked):
                 break
@@ -276,7 +276,7 @@ class World:
     def advance(self) -> bool:
         """Perform one possible step; return False if none is possible."""
         before = len(self.answers)
-        self.tell(Dispatch())
+        self.handle(Dispatch())
         self._mishap()
         has_changed = any(self.answers[before:]) or len(self.answers) > before + 1
         moves = []
@@ -303,14 +303,14 @@ class World:
         if self.numbers.random() < self.chances.loss and (child.is_alive or child.returns):
             self._lose(number, 1000 + number)
         elif self.numbers.random() < self.chances.deadline and child.is_alive and child.queue:
-            self.tell(Deadline(number, child.queue[0].count, 2000 + number))
+            self.handle(Deadline(number, child.queue[0].count, 2000 + number))
         elif self.numbers.random() < self.chances.cancel:
             self.is_cancelled = True
-            self.tell(Cancel(3000))
+            self.handle(Cancel(3000))
 
     def _start_child(self, number: int) -> None:
         self.children[number].is_alive = True
-        self.tell(ChildReady(number))
+        self.handle(ChildReady(number))
 
     def _lose(self, number: int, cause: int) -> None:
         child = self.children[number]
@@ -328,7 +328,7 @@ class World:
         child.inputs = None
         child.is_alive = False
         child.returns = self.numbers.random() < 0.8
-        self.tell(ChildLost(number, cause, started, child.returns))
+        self.handle(ChildLost(number, cause, started, child.returns))
 
     def _can_start(self, child: SimulatedChild) -> bool:
         required = child.queue[0].requirement
@@ -394,7 +394,7 @@ class World:
         outcome = child.outcomes[count - 1]
         child.reported = count
         cause = 100 + number if outcome is Outcome.FAILED else -1
-        self.tell(Completion(number, count, outcome, cause))
+        self.handle(Completion(number, count, outcome, cause))
 
 
 def configuration_of(

@@ -61,7 +61,7 @@ class Child:
             name = signal.Signals(os.WTERMSIG(status)).name
             raise ContractError(f"the transport crashed the process: {name}")
 
-    def tell_failure(self, within_s: float = 0.0) -> None:
+    def report_failure(self, within_s: float = 0.0) -> None:
         """Raise the error of :meth:`join` if the process ends in time; otherwise do nothing."""
         if not self._is_reaped and select.select([self._reports], [], [], within_s)[0]:
             self.join()
@@ -112,7 +112,7 @@ def running(body: Callable[[], None]) -> Iterator[Child]:
         try:
             yield child
         except ContractError:
-            child.tell_failure(within_s=0.5)
+            child.report_failure(within_s=0.5)
             raise
         child.join()
     finally:
@@ -145,6 +145,6 @@ class Progress:
         waited = time.monotonic() - self._since
         if waited > _PATIENCE_S:
             for child in _beside:
-                child.tell_failure()
+                child.report_failure()
         expect(waited < LIMIT_S, f"{self._what}: no progress for {LIMIT_S:.0f} s")
         time.sleep(0 if waited < 0.01 else 0.001)

@@ -49,7 +49,7 @@ class Child:
     """For each loss of the child: the numbers of the frames that were in flight."""
 
     @property
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         """Return whether a frame can be sent now."""
         return self.state is ChildState.READY and len(self.frames) < self.configuration.window
 

@@ -71,7 +71,7 @@ class Dispatcher:
         """Return whether a dispatch can change anything: a child has free space or is lost."""
         return any(
             child.state is ChildState.LOST
-            or (child.has_room and child.number not in self._reserved)
+            or (child.has_space and child.number not in self._reserved)
             for child in self._core.children.all
         )
 
@@ -91,7 +91,7 @@ class Dispatcher:
             return True
         ready = [child for child in allowed if child.state is ChildState.READY]
         unreserved = [child for child in ready if child.number not in self._reserved]
-        free = [child for child in unreserved if child.has_room]
+        free = [child for child in unreserved if child.has_space]
         if len(free) >= task.members:
             chosen = self._members(task, free)
             self._send(task, chosen, StateEvent.DISPATCH)
@@ -135,7 +135,9 @@ class Dispatcher:
         return True
 
     def _pick(self, task: Task, allowed: list[Child]) -> Child | None:
-        free = [child for child in allowed if child.has_room and child.number not in self._reserved]
+        free = [
+            child for child in allowed if child.has_space and child.number not in self._reserved
+        ]
         spec = spec_of(task)
         for child in free:
             if child.number in spec.pins:
@@ -153,7 +155,7 @@ class Dispatcher:
         ((required, count),) = core.slots.tasks[producer].children
         spec = spec_of(task)
         child = core.children[spec.pins[0] if spec.is_pinned else required]
-        if not child.has_room or child.number in self._reserved:
+        if not child.has_space or child.number in self._reserved:
             return False
         task.last_producer = required
         self._send(task, [child], StateEvent.DISPATCH_EARLY, Requirement(required, count))

@@ -23,7 +23,7 @@ from pto_core.hierarchy.engine.events import (
     ScopeEnd,
     Submit,
 )
-from pto_core.hierarchy.engine.instructions import Blocked, Instruction, RoomFreed, RunFinished
+from pto_core.hierarchy.engine.instructions import Blocked, Instruction, RunFinished, SpaceFreed
 from pto_core.hierarchy.engine.policy import least_loaded
 from pto_core.hierarchy.engine.reference.checks import check_open
 from pto_core.hierarchy.engine.reference.core import Core
@@ -61,7 +61,7 @@ class ReferenceEngine:
         core.freed_rings = set()
         self._blocked = None
         self._handle(event)
-        core.instructions += [RoomFreed(ring) for ring in sorted(core.freed_rings)]
+        core.instructions += [SpaceFreed(ring) for ring in sorted(core.freed_rings)]
         if core.is_ending and not core.slots.tasks:
             core.is_running = core.is_ending = False
             core.instructions.append(

@@ -28,7 +28,7 @@ inline pto_error error_record(pto_status status, const std::string& message) {
   throw Refusal{error_record(status, message)};
 }
 
-inline pto_status tell(pto_error* error, const pto_error& record) noexcept {
+inline pto_status write_error(pto_error* error, const pto_error& record) noexcept {
   if (error != nullptr) *error = record;
   return record.status;
 }
@@ -40,12 +40,12 @@ pto_status guarded(pto_error* error, auto call) noexcept {
     call();
     return PTO_OK;
   } catch (const Refusal& refusal) {
-    return tell(error, refusal.error);
+    return write_error(error, refusal.error);
   } catch (const std::bad_alloc&) {
-    return tell(error,
-                error_record(PTO_ERROR_MEMORY, "host memory is exhausted; close other programs"));
+    return write_error(
+        error, error_record(PTO_ERROR_MEMORY, "host memory is exhausted; close other programs"));
   } catch (const std::exception& exception) {
-    return tell(error, error_record(PTO_ERROR_INTERNAL, exception.what()));
+    return write_error(error, error_record(PTO_ERROR_INTERNAL, exception.what()));
   }
 }
 

@@ -44,7 +44,7 @@ def test_the_graph_gives_the_sequential_answer() -> None:
     assert (run(GRAPH) == np.arange(64) * 2 + 1).all()
 
 
-def test_what_an_orchestration_throws_is_told(tmp_path: Path) -> None:
+def test_what_an_orchestration_throws_is_reported(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.cpp"
     wrong.write_text(
         '#include "runtime.h"\n#include <stdexcept>\n'
