@@ -397,7 +397,7 @@ def test_the_use_of_a_lost_buffer_is_an_error_that_names_it(agent: Agent) -> Non
         with pytest.raises(BufferLostError, match=message):
             worker.remote_copy_to(old, b"1234")
         worker.remote_free(old)
-        with pytest.raises(UsageError, match="whose child has not been lost since"):
+        with pytest.raises(UsageError, match="whose child has not been lost"):
             worker.run(lambda o, a, c: o.submit_next_level(step, old_args))
         worker.remote_copy_to(new, np.full(16, 4, np.float32))
         args = remote_args(RemoteTensorRef(new, (16,)), y)

@@ -295,16 +295,8 @@ class Driver:
     def trace_end(
         self,
     ) -> tuple[
-        bytes,
-        list[int],
-        int,
-        tuple[int, int],
-        tuple[int, int],
-        list[tuple[int, int]],
-        list[str],
+        bytes, list[int], int, tuple[int, int], tuple[int, int], list[tuple[int, int]], list[str]
     ]: ...
-
-def trace_ring_bytes(records: int) -> int: ...
 
 class CapturedGraph:
     @property
@@ -314,6 +306,8 @@ class CapturedGraph:
     @property
     def edges(self) -> list[tuple[int, int]]: ...
     def __repr__(self) -> str: ...
+
+def trace_ring_bytes(records: int) -> int: ...
 
 class ConnectionPlace:
     def __init__(
