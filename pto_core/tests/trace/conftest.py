@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -50,3 +53,30 @@ def pod() -> WorkerTrace:
         clocks={},
         epoch_ns=EPOCH,
     )
+
+
+DrawArrows = Callable[[Iterable[tuple[Any, Any]]], list[tuple[Any, Any]]]
+
+
+@pytest.fixture
+def draw_arrows() -> DrawArrows:
+    """Return a function that draws arrows as Perfetto does.
+
+    It takes the name and the event of each slice and instant, in the order of the file. The first
+    event with a flow begins it, the next one continues it, and one that terminates it ends it.
+    """
+
+    def draw(events: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        at: dict[int, Any] = {}
+        arrows = []
+        for name, event in events:
+            for flow in event.flow_ids:
+                if flow in at:
+                    arrows.append((at[flow], name))
+                at[flow] = name
+            for flow in event.terminating_flow_ids:
+                if flow in at:
+                    arrows.append((at.pop(flow), name))
+        return arrows
+
+    return draw

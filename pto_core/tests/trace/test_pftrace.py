@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,8 @@ from pto_core.trace.pftrace import pftrace
 from pto_core.trace.records import RECORD, TASK
 
 pytestmark = pytest.mark.toolchain
+
+DrawArrows = Callable[[Iterable[tuple[Any, Any]]], list[tuple[Any, Any]]]
 
 
 @pytest.fixture
@@ -124,18 +126,28 @@ def test_times_are_those_of_the_monotonic_clock(trace: Trace) -> None:
     assert times == sorted(times)
 
 
-def test_flows_lead_from_a_task_to_those_that_it_released(trace: Trace) -> None:
-    parsed = Parsed(pftrace(trace))
-    begins = {
-        (event.debug_annotations[1].int_value, event.debug_annotations[0].int_value): event
-        for track, _, _, _, event in parsed.slices()
-        if track.startswith("AI")
-    }
-    assert list(begins[0, 4].terminating_flow_ids) == list(begins[0, 0].flow_ids)
-    assert list(begins[0, 8].terminating_flow_ids) == list(begins[0, 4].flow_ids)
-    assert not begins[1, 0].terminating_flow_ids
-    flows = [flow for event in begins.values() for flow in event.flow_ids]
-    assert len(set(flows)) == len(flows) == 4
+def test_arrows_lead_from_a_task_to_each_task_that_it_released(
+    trace: Trace, draw_arrows: DrawArrows
+) -> None:
+    """Task 4 releases three tasks, one of which did not end, and task 12 releases one."""
+    rows = [
+        (0, 0, 12, 4, 3, 0, 6, 170, 180, 185, 220, 230),
+        (0, 0, 16, 4, 1, 1, 6, 170, 180, 190, -1, -1),
+        (0, 0, 20, 12, 1, 1, 6, 220, 230, 240, 250, 260),
+    ]
+    tasks = np.concatenate([trace.tasks, np.array(rows, TASK)])
+    parsed = Parsed(pftrace(replace(trace, tasks=tasks)))
+    events = (
+        ([note.int_value for note in event.debug_annotations[:2]], event)
+        for event in (packet.track_event for packet in parsed.events)
+        if event.type == event.TYPE_SLICE_BEGIN
+    )
+    assert sorted(draw_arrows(events)) == [
+        ([0, 0], [4, 0]),
+        ([4, 0], [8, 0]),
+        ([4, 0], [12, 0]),
+        ([12, 0], [20, 0]),
+    ]
 
 
 def counters_of(parsed: Parsed, epoch_ns: int) -> dict[str, list[tuple[int, int]]]:

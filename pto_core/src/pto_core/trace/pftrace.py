@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pto_core.trace.analysis import counters
+from pto_core.trace.analysis import counters, rows_of
 from pto_core.trace.records import (
     FIRST_WORKER,
     RESOURCES,
@@ -31,6 +32,7 @@ _INCREMENTAL_STATE_CLEARED, _NEEDS_INCREMENTAL_STATE = 1, 2
 _BOOTTIME, _MONOTONIC = 6, 3
 # TrackEvent
 _SLICE_BEGIN, _SLICE_END, _INSTANT, _COUNTER = 1, 2, 3, 4
+_FLOWS, _ENDED_FLOWS = 47, 48
 # The only packet sequence of the file.
 _ONLY_SEQUENCE = 1
 
@@ -130,16 +132,18 @@ class _Writer:
         tasks = trace.tasks[(trace.tasks["start"] >= 0) & (trace.tasks["end"] >= 0)]
         kernels = np.array([*map(self._name, trace.kernels), self._name("?")], "<i8")
         cores = np.array([self._name(trace.core_name(n)) for n in range(3 * trace.blocks)], "<i8")
-        place_of = _places(trace, tasks["task"])
+        arrows = _Arrows(tasks)
         names = ("worker", "submit", "ready", "released_by")
         known = np.stack([tasks[name] >= 0 for name in names], axis=1)
-        kinds = np.concatenate([known, place_of[:, None]], axis=1)
+        shapes = [arrows.producers >= 0, arrows.counts, _places(trace, tasks["task"])]
+        kinds = np.concatenate([known, np.stack(shapes, axis=1)], axis=1)
         found, kind_of = np.unique(kinds, axis=0, return_inverse=True)
         for number, kind in enumerate(found.tolist()):
-            rows = tasks[kind_of.reshape(-1) == number]
-            more = _task_notes(rows, *map(bool, kind[:4]))
-            if kind[4] >= 0 and trace.details is not None:
-                more.append(_text_note("source", trace.details.places[kind[4]]))
+            mine = np.flatnonzero(kind_of.reshape(-1) == number)
+            rows = tasks[mine]
+            more = [*_task_notes(rows, *map(bool, kind[:4])), arrows.pieces(mine)]
+            if kind[-1] >= 0 and trace.details is not None:
+                more.append(_text_note("source", trace.details.places[kind[-1]]))
             self._add_slices(
                 rows, _FIRST_CORE + _column(rows, "core"), kernels[rows["kernel"]], more
             )
@@ -241,6 +245,29 @@ class _Writer:
         return self._names.setdefault(name, len(self._names) + 1)
 
 
+class _Arrows:
+    """The arrows from each task to the tasks that it released, by row of ``tasks``.
+
+    Perfetto calls an arrow a flow. The first slice that terminates a flow ends it, so each arrow
+    has its own number: that of the row at its end, from 1.
+    """
+
+    def __init__(self, tasks: NDArray[Any]) -> None:
+        self.producers = rows_of(tasks, tasks["run"], tasks["released_by"])
+        ends = np.flatnonzero(self.producers >= 0)
+        self.counts = np.bincount(self.producers[ends], minlength=len(tasks))
+        self._firsts = np.cumsum(self.counts) - self.counts
+        self._ends = ends[np.argsort(self.producers[ends], kind="stable")]
+
+    def pieces(self, rows: _Column) -> list[_Piece]:
+        """Return the arrows of rows that begin equally many arrows, and end equally many."""
+        places = self._firsts[rows, None] + np.arange(self.counts[rows[0]])
+        pieces: list[_Piece] = [_fixed(_FLOWS, self._ends[places] + 1)]
+        if self.producers[rows[0]] >= 0:
+            pieces.append(_fixed(_ENDED_FLOWS, rows[:, None] + 1))
+        return pieces
+
+
 def _places(trace: Trace, tasks: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the number of the source line of each task, or -1."""
     details = trace.details
@@ -253,7 +280,7 @@ def _places(trace: Trace, tasks: NDArray[np.int64]) -> NDArray[np.int64]:
 def _task_notes(
     rows: NDArray[np.void], worker: bool, submit: bool, ready: bool, released: bool
 ) -> list[Sequence[_Piece]]:
-    """Return the annotations and flows of tasks; the flags state which values are known."""
+    """Return the annotations of tasks; the flags state which values are known."""
     task, run = _column(rows, "task"), _column(rows, "run")
     notes: list[Sequence[_Piece]] = [_note("task", task), _note("run", run)]
     if worker:
@@ -264,15 +291,7 @@ def _task_notes(
         notes.append(_note("ready", _column(rows, "ready")))
     if released:
         notes.append(_note("released by", _column(rows, "released_by")))
-    # A task starts a flow to the tasks that it released, and ends the flow to itself.
-    notes.append([_fixed(47, _flows(run, task))])
-    if released:
-        notes.append([_fixed(48, _flows(run, _column(rows, "released_by")))])
     return notes
-
-
-def _flows(run: _Column, task: _Column) -> _Column:
-    return run << 40 | task << 1 | 1
 
 
 def event_name(event: int, b: int) -> str:
@@ -310,10 +329,12 @@ def _number(number: int, values: _Column) -> NDArray[np.uint8]:
     return np.concatenate([np.broadcast_to(head, (len(values), len(head))), groups], axis=1)
 
 
-def _fixed(number: int, values: _Column) -> NDArray[np.uint8]:
+def _fixed(number: int, values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return a field for each value in a row, for all rows of ``values``."""
     head = np.frombuffer(tag(number, 1), "u1")
-    content = np.ascontiguousarray(values, "<i8").view("u1").reshape(len(values), 8)
-    return np.concatenate([np.broadcast_to(head, (len(values), len(head))), content], axis=1)
+    heads = np.broadcast_to(head, (*values.shape, len(head)))
+    content = np.ascontiguousarray(values, "<i8")[..., None].view("u1")
+    return np.concatenate([heads, content], axis=2).reshape(len(values), -1)
 
 
 def _note(name: str, values: _Column) -> list[_Piece]:
