@@ -38,6 +38,9 @@ WORKER_TASK = np.dtype(
 )
 """A row of :attr:`WorkerTrace.tasks`. An unknown value is -1."""
 
+FAILED = 1
+"""The ``result`` of a task that raised, or whose child exited while it ran."""
+
 WORKER_TIMES = ("submit", "ready", "dispatch", "start", "end", "complete")
 _LOW = np.uint64(0xFFFFFFFF)
 _MEMBER = np.uint64(0xFFFF)
@@ -115,6 +118,7 @@ def _tasks(records: NDArray[Any]) -> NDArray[Any]:
     _fill(tasks, "ready", by_event[Event.READY], "end")
     _fill(tasks, "released_by", by_event[Event.READY], "b", -1)
     _fill(tasks, "result", by_event[Event.FINISH], "b")
+    _correct_results(tasks, keys[Event.END], frames, by_event[Event.END])
     return tasks[np.lexsort((tasks["task"], tasks["start"]))]
 
 
@@ -127,6 +131,76 @@ _TASK_EVENTS = {
     Event.COMPLETE: "complete",
     Event.FINISH: "result",
 }
+
+
+def _correct_results(
+    tasks: NDArray[Any], keys: NDArray[Any], frames: NDArray[Any], ends: NDArray[Any]
+) -> None:
+    """Replace the result of the task by that of the frame, where it is known.
+
+    A frame that has started ends with a record of its child, or is lost with its child. The parent
+    reports no completion of a lost frame.
+    """
+    order, is_first = attempts(tasks)
+    last = np.empty(len(tasks), bool)
+    last[order] = np.append(is_first[1:], True)[: len(tasks)]
+    unseen = (tasks["end"] < 0) & (tasks["complete"] < 0)
+    began = tasks["start"] >= 0
+    is_over = (tasks["result"] >= 0) | ~last
+    tasks["result"][unseen & ~last] = -1
+    tasks["result"][unseen & began & is_over] = FAILED
+    tasks["result"][np.searchsorted(frames, keys)] = ends["b"] >> np.uint64(32)
+
+
+def attempts(tasks: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the rows of one Worker by task, member of a group, and time.
+
+    The second array states for each of them whether it is the first attempt.
+    """
+    times = np.maximum(tasks["dispatch"], tasks["start"])
+    order = np.lexsort((times, tasks["member"], tasks["task"]))
+    numbers, members = tasks["task"][order], tasks["member"][order]
+    is_first = np.ones(len(tasks), bool)
+    is_first[1:] = (numbers[:-1] != numbers[1:]) | (members[:-1] != members[1:])
+    return order, is_first
+
+
+def visible_ends(tasks: NDArray[Any], records: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the end of each task for timelines; -1 for a task without a start.
+
+    If the end of a task was not recorded, return the first of: the time at which the parent read
+    the end or finished the task, the dispatch of the next attempt, the start of the next task in
+    the same child, the end of the trace.
+    """
+    ends = np.where(tasks["start"] < 0, -1, tasks["end"])
+    unknown = np.flatnonzero((tasks["start"] >= 0) & (ends < 0))
+    if not len(unknown):
+        return ends
+    last = max(*(int(tasks[name].max()) for name in WORKER_TIMES), records["end"].max(initial=0))
+    next_starts = _next_starts(tasks, last)
+    finishes = records[records["event"] == Event.FINISH]
+    for row in unknown.tolist():
+        one = tasks[row]
+        times = [next_starts[row]]
+        if one["complete"] >= 0:
+            times.append(one["complete"])
+        else:
+            rows = tasks[(tasks["worker"] == one["worker"]) & (tasks["task"] == one["task"])]
+            sent = rows["dispatch"][rows["member"] == one["member"]]
+            mine = (finishes["worker"] == one["worker"]) & (finishes["a"] == one["task"])
+            times += [*sent[sent > one["start"]], *finishes["end"][mine]]
+        ends[row] = min(times)
+    return ends
+
+
+def _next_starts(tasks: NDArray[Any], last: int) -> NDArray[np.int64]:
+    """Return the start of the next task in the same child; ``last`` if there is none."""
+    order = np.lexsort((tasks["start"], tasks["child"]))
+    children, starts = tasks["child"][order], tasks["start"][order]
+    found = np.full(len(tasks), last, "<i8")
+    is_same = children[:-1] == children[1:]
+    found[order[:-1][is_same]] = starts[1:][is_same]
+    return found
 
 
 def _frame_keys(records: NDArray[Any]) -> NDArray[Any]:
