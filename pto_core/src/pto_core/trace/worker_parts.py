@@ -49,7 +49,7 @@ def from_driver(
         pids={path: pid},
         tasks=tasks,
         records=records,
-        callables=tuple(driver.callables),
+        callables=_distinct(driver.callables),
         ranges=_since(ranges, epoch_ns),
         devices={},
         lost={name: count for name, count in lost if count},
@@ -57,6 +57,16 @@ def from_driver(
         clocks={},
         epoch_ns=epoch_ns,
     )
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Number the callables that have the name of an earlier one, such as lambdas."""
+    counts: dict[str, int] = {}
+    found = []
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+        found.append(name if counts[name] == 1 else f"{name} ({counts[name]})")
+    return tuple(found)
 
 
 def of_child(
@@ -140,7 +150,10 @@ def merged(
 
 
 def on_this_host(trace: WorkerTraceData, offset: ClockOffset) -> WorkerTraceData:
-    """Return the trace of another host with times of this host."""
+    """Return the trace of another host with times of this host.
+
+    Errors of the clocks of hosts below it add up.
+    """
     devices = {
         path: replace(device, epoch_ns=device.epoch_ns + offset.ns)
         for path, device in trace.devices.items()
@@ -149,7 +162,10 @@ def on_this_host(trace: WorkerTraceData, offset: ClockOffset) -> WorkerTraceData
         trace,
         epoch_ns=trace.epoch_ns + offset.ns,
         devices=devices,
-        clocks={trace.paths[0]: offset.uncertainty_ns},
+        clocks={
+            trace.paths[0]: offset.uncertainty_ns,
+            **{path: ns + offset.uncertainty_ns for path, ns in trace.clocks.items()},
+        },
     )
 
 
