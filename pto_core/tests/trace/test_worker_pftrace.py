@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
+from pto_core.trace import Event
 from pto_core.trace.worker_pftrace import worker_pftrace
+from pto_core.trace.worker_records import WORKER_RECORD, WORKER_TASK
 from pto_core.trace.worker_trace import WorkerTrace
 
+DrawArrows = Callable[[Iterable[tuple[Any, Any]]], list[tuple[Any, Any]]]
 EPOCH = 1_000_000
 TOP = "L4 (host time; a2a3sim: host time on 1 thread, not the chip's)"
 
@@ -114,24 +118,80 @@ def test_counters_of_workers_and_devices(pod: WorkerTrace) -> None:
     assert len(found) == 9
 
 
-@pytest.mark.toolchain
-def test_flows_lead_over_processes(pod: WorkerTrace) -> None:
-    parsed = Parsed(worker_pftrace(pod))
-    begins = {
-        (lane, event.debug_annotations[0].int_value): event
-        for lane, _, _, _, event in parsed.slices()
-        if event.flow_ids
-    }
-    submits = {}
+def named_events(parsed: Parsed) -> Iterator[tuple[tuple[str, int], Any]]:
+    """Yield the name, the time and the event of each slice and instant."""
     for packet in parsed.events:
         event = packet.track_event
-        if event.type == event.TYPE_INSTANT:
-            lane = parsed.lane(event.track_uuid)[0], event.debug_annotations[0].int_value
-            submits[lane] = (packet.timestamp - EPOCH, list(event.flow_ids))
-    first = begins[("L4/host1", "tasks"), 0]
-    second = begins[("L4/host0", "tasks"), 1]
-    (time, flows) = submits[TOP, 1]
-    assert time == 8
-    assert list(second.terminating_flow_ids) == [*flows, *first.flow_ids]
-    flows = [flow for event in begins.values() for flow in event.flow_ids]
-    assert len(set(flows)) == len(flows) == 4
+        if event.type in (event.TYPE_SLICE_BEGIN, event.TYPE_INSTANT):
+            yield (parsed.names[event.name_iid], packet.timestamp - EPOCH), event
+
+
+@pytest.mark.toolchain
+def test_arrows_lead_over_processes(pod: WorkerTrace, draw_arrows: DrawArrows) -> None:
+    found = draw_arrows(named_events(Parsed(worker_pftrace(pod))))
+    assert sorted(found) == [
+        (("near", 10), ("far", 50)),
+        (("submit far", 8), ("far", 50)),
+        (("submit near", 5), ("near", 10)),
+        (("submit near", 55), ("near", 58)),
+    ]
+
+
+@pytest.mark.toolchain
+def test_each_consumer_member_and_attempt_has_its_arrows(
+    pod: WorkerTrace, draw_arrows: DrawArrows
+) -> None:
+    """Tasks 1 and 2 run after a group of two members; the first attempt of task 2 is lost."""
+    pod.tasks = np.array(
+        [
+            (0, 0, 0, 0, 0, -1, 2, 21, 0, 1, 2, 3, 10, 40, 41),
+            (0, 0, 0, 0, 1, -1, 1, 22, 0, 1, 2, 3, 12, 50, 51),
+            (0, 0, 1, 1, 0, 0, 2, 21, 0, 4, 51, 52, 60, 70, 71),
+            (0, 0, 1, 2, 0, 0, 1, 22, 1, 5, 51, 52, 61, -1, -1),
+            (0, 0, 1, 2, 0, 0, 1, 24, 0, 5, 51, 80, 90, 95, 96),
+        ],
+        WORKER_TASK,
+    )
+    pod.devices = {}
+    found = draw_arrows(named_events(Parsed(worker_pftrace(pod))))
+    last = ("near", 12)
+    assert sorted(found) == [
+        (last, ("far", 60)),
+        (last, ("far", 90)),
+        (last, ("far (lost)", 61)),
+        (("submit far", 4), ("far", 60)),
+        (("submit far", 5), ("far", 90)),
+        (("submit far", 5), ("far (lost)", 61)),
+        (("submit near", 1), ("near", 10)),
+        (("submit near", 1), ("near", 12)),
+    ]
+
+
+@pytest.mark.toolchain
+def test_slices_that_overlap_are_on_different_tracks(pod: WorkerTrace) -> None:
+    waits = [
+        (5, 20, 0, 0, 3, Event.PARK, 0, 0, 0),
+        (10, 30, 0, 0, 4, Event.PARK, 0, 0, 0),
+    ]
+    pod.records = np.concatenate([pod.records, np.array(waits, WORKER_RECORD)])
+    parsed = Parsed(worker_pftrace(pod))
+    found = [(lane, begin, end) for lane, name, begin, end, _ in parsed.slices() if name == "park"]
+    lane = (TOP, "orchestrator waits")
+    assert found == [(lane, 5, 20), (lane, 10, 30)]
+    names = [track.name for track in parsed.tracks.values()]
+    assert names.count("orchestrator waits") == 2
+    assert names.count("ranges of MainThread") == 1, "ranges that nest share a track"
+
+
+@pytest.mark.toolchain
+def test_a_restarted_child_has_the_number_of_its_last_process(pod: WorkerTrace) -> None:
+    again = pod.tasks[:1].copy()
+    again["pid"], again["start"], again["end"] = 25, 90, 95
+    pod.tasks = np.concatenate([pod.tasks, again])
+    parsed = Parsed(worker_pftrace(pod))
+    (pid,) = {
+        track.process.pid
+        for track in parsed.tracks.values()
+        if track.process.process_name == "L4/host1"
+    }
+    assert pid == 25

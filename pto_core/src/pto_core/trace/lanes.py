@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pto_core.trace.pftrace import event_name
 from pto_core.trace.records import ORCHESTRATOR, WITH_DURATION, Event, track_name
 from pto_core.trace.trace import Trace
 from pto_core.trace.worker_data import WorkerTraceData
+from pto_core.trace.worker_records import FAILED, visible_ends
 
-_DURATIONS = {int(event) for event in WITH_DURATION}
+_DURATIONS = [int(event) for event in WITH_DURATION]
 
 
 class TaskName(NamedTuple):
@@ -41,8 +45,9 @@ class Submit(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """The slices of one thread, core or child. Slices of a lane are nested or do not overlap.
+    """The slices of threads of one name, of a core, or of a child; :func:`apart` separates them.
 
+    Slices of a lane may overlap: two threads wait, or two coroutines are in a range.
     ``kind``: ``"core"`` for tasks, ``"range"`` or ``"thread"``.
     """
 
@@ -79,16 +84,21 @@ def lanes(trace: WorkerTraceData) -> list[Lane]:
 
 
 def _add_tasks(trace: WorkerTraceData, lane: _Lanes) -> None:
-    for row in trace.tasks.tolist():
+    submitted = set()
+    ends = visible_ends(trace.tasks, trace.records).tolist()
+    for row, visible_end in zip(trace.tasks.tolist(), ends, strict=True):
         worker, run, number, task, member, released_by, child, pid, result, *times = row
         submit, ready, dispatch, start, end, complete = times
         name = TaskName(worker, run, task)
         title = trace.callable_name(number)
-        if submit >= 0 and member <= 0:
+        if submit >= 0 and name not in submitted:
+            submitted.add(name)
             submits = lane(trace.path(worker), "orchestrator", "thread").submits
             submits.append(Submit(submit, title, name))
-        if start < 0 or end < 0:
+        if start < 0:
             continue
+        if end < 0:
+            title += " (lost)" if result == FAILED and complete < 0 else " (end not recorded)"
         notes = {
             "task": task,
             "run": run,
@@ -104,13 +114,12 @@ def _add_tasks(trace: WorkerTraceData, lane: _Lanes) -> None:
         known = {key: value for key, value in notes.items() if value >= 0}
         after = TaskName(worker, run, released_by) if released_by >= 0 else None
         mine = lane(trace.path(child), "tasks", "core")
-        mine.slices.append(Slice(start, end, title, known, name, after))
+        mine.slices.append(Slice(start, visible_end, title, known, name, after))
 
 
 def _add_records(trace: WorkerTraceData, lane: _Lanes) -> None:
-    for start, end, _, b, _, event, track, _, worker in trace.records.tolist():
-        if event not in _DURATIONS:
-            continue
+    columns = ["start", "end", "b", "event", "track", "worker"]
+    for start, end, b, event, track, worker in _with_duration(trace.records)[columns].tolist():
         path = trace.path(worker)
         if track <= 1:
             name = "orchestrator" if track == ORCHESTRATOR else "scheduler"
@@ -135,8 +144,32 @@ def _add_device(part: int, path: str, device: Trace, lane: _Lanes) -> None:
         notes = {"task": task, "run": run, **{key: time for key, time in named if time >= 0}}
         mine = lane(path, device.core_name(core), "core")
         mine.slices.append(Slice(start, end, device.kernel_name(kernel), notes, name, after))
-    for row in device.records[["start", "end", "b", "event", "track"]].tolist():
-        start, end, b, event, track = row
-        if event in _DURATIONS:
-            mine = lane(path, track_name(track), "thread")
-            mine.slices.append(Slice(start, end, event_name(event, b), {}))
+    columns = ["start", "end", "b", "event", "track"]
+    for start, end, b, event, track in _with_duration(device.records)[columns].tolist():
+        mine = lane(path, track_name(track), "thread")
+        mine.slices.append(Slice(start, end, event_name(event, b), {}))
+
+
+def _with_duration(records: NDArray[Any]) -> NDArray[Any]:
+    return records[np.isin(records["event"], _DURATIONS)]
+
+
+def apart(slices: list[Slice], *, may_nest: bool) -> Iterator[list[Slice]]:
+    """Yield the slices of a lane in parts whose slices do not overlap, the outer ones first.
+
+    ``may_nest``: a part may contain a slice inside of another one.
+    """
+    parts: list[list[Slice]] = []
+    opened: list[list[Slice]] = []  # of each part: the slices around the last one, and that one
+    for one in sorted(slices, key=lambda each: (each.start, -each.end)):
+        for part, around in zip(parts, opened, strict=True):
+            while around and around[-1].end <= one.start:
+                around.pop()
+            if not around or (may_nest and one.end <= around[-1].end):
+                part.append(one)
+                around.append(one)
+                break
+        else:
+            parts.append([one])
+            opened.append([one])
+    yield from parts

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from pto_core.trace.records import FIRST_WORKER
@@ -22,12 +23,13 @@ class WorkerTraceData:
     row for each time that a task, or a member of a group, was sent to a child, and one row for
     each task that was not sent: ``worker`` and ``child`` are indices into ``paths``, ``callable``
     is one into ``callables``; ``pid`` is the process that ran it; ``result`` is 0 completed, 1
-    failed, 2 not run because another task failed or the run was cancelled; then follow the times.
-    -1 is unknown. ``records``: every record of the Workers. Times are nanoseconds since
-    ``epoch_ns`` of the monotonic clock of the host. ``ranges``: the user ranges. ``devices``: the
-    trace of each chip, by path. ``lost``: the number of records that were dropped because a ring
-    was full, by track. ``missing``: what the trace does not contain, and why. ``clocks``: for
-    each Worker on another host, the largest error of its times on the clock of this host.
+    failed or its process exited, 2 not run because another task failed or the run was cancelled;
+    then follow the times. -1 is unknown. ``records``: every record of the Workers. Times are
+    nanoseconds since ``epoch_ns`` of the monotonic clock of the host. ``ranges``: the user ranges.
+    ``devices``: the trace of each chip, by path. ``lost``: the number of records that were dropped
+    because a ring was full, by track. ``missing``: what the trace does not contain, and why.
+    ``clocks``: for each Worker on another host, the largest error of its times on the clock of
+    this host.
     """
 
     paths: tuple[str, ...]
@@ -48,6 +50,11 @@ class WorkerTraceData:
         """The number of dropped records, also of the devices."""
         below = sum(device.lost_total for device in self.devices.values())
         return sum(self.lost.values()) + below
+
+    @property
+    def task_count(self) -> int:
+        """The number of tasks. A group, and a task with several attempts, count once."""
+        return len(np.unique(self.tasks["worker"].astype("<i8") << 48 | self.tasks["task"]))
 
     @property
     def note(self) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pto_core.trace.lanes import Lane, Slice, TaskName, lanes
+from pto_core.trace.lanes import Lane, Slice, TaskName, apart, lanes
 from pto_core.trace.page import ITEM, column, document, edge_columns, ring_columns, task_columns
 from pto_core.trace.records import RECORD, TASK, Event
 from pto_core.trace.trace import Trace
@@ -21,7 +21,7 @@ _TIMES = ("submitted", "ready", "dispatched")
 def worker_page(trace: WorkerTraceData) -> str:
     """Return the page."""
     workers = ", ".join(trace.children)
-    title = f"{len(trace.tasks):,} tasks of {workers}"
+    title = f"{trace.task_count:,} tasks of {workers}"
     return document(title, trace.note, worker_summary(trace), _content(trace))
 
 
@@ -68,7 +68,7 @@ class _Shown:
         self.names: dict[str, int] = {}
         self.runs: dict[tuple[int, int], int] = {}
         for lane in found:
-            for part in _apart(lane.slices):
+            for part in apart(lane.slices, may_nest=False):
                 first = len(self.items)
                 for one in part:
                     self._add(one)
@@ -115,14 +115,3 @@ def _dependencies(trace: WorkerTraceData, runs: Mapping[tuple[int, int], int]) -
                 moved["run"] = runs[part, run]
                 found.append(moved)
     return np.concatenate(found) if found else np.zeros(0, RECORD)
-
-
-def _apart(slices: list[Slice]) -> Iterator[list[Slice]]:
-    """Yield the slices of a lane in lanes whose slices do not overlap, the outer ones first."""
-    parts: list[list[Slice]] = []
-    for one in sorted(slices, key=lambda each: (each.start, -each.end)):
-        part = next((part for part in parts if part[-1].end <= one.start), None)
-        if part is None:
-            parts.append(part := [])
-        part.append(one)
-    yield from parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pto_core.trace.analysis import counters
-from pto_core.trace.lanes import Lane, Slice, TaskName, lanes
+from pto_core.trace.lanes import Lane, Slice, TaskName, apart, lanes
 from pto_core.trace.wire import field, tag, text, varint
 from pto_core.trace.worker_data import WorkerTraceData
 from pto_core.trace.worker_summary import worker_view
@@ -29,6 +30,9 @@ _ONLY_SEQUENCE = varint(_SEQUENCE, 1)
 _Item = tuple[tuple[int, int, int], bytes]
 _END, _BEGIN, _VALUE = 0, 1, 2
 
+_Place = tuple[int, int]
+"""The place of a slice: the position of its lane, and its position in the lane."""
+
 
 class _Counter(NamedTuple):
     """A counter of a process."""
@@ -37,6 +41,18 @@ class _Counter(NamedTuple):
     name: str
     times: NDArray[np.int64]
     values: NDArray[np.int64]
+
+
+class _Arrows(NamedTuple):
+    """The numbers of the arrows that begin or end at each slice, or begin at the submit of a task.
+
+    Perfetto calls an arrow a flow. The first slice that terminates a flow ends it, so each arrow
+    has its own number.
+    """
+
+    submits: dict[TaskName, list[int]]
+    begins: dict[_Place, list[int]]
+    ends: dict[_Place, list[int]]
 
 
 def worker_pftrace(trace: WorkerTraceData) -> bytes:
@@ -49,7 +65,8 @@ class _Writer:
 
     def __init__(self, trace: WorkerTraceData) -> None:
         self._trace = trace
-        self._lanes = lanes(trace)
+        self._lanes = list(_tracks(lanes(trace)))
+        self._arrows = _arrows(self._lanes)
         self._counters = list(_counters(trace))
         self._names: dict[str, int] = {}
         processes = dict.fromkeys(lane.process for lane in self._lanes)
@@ -60,8 +77,8 @@ class _Writer:
         first = len(self._process_track) + 1
         items = [
             item
-            for track, lane in enumerate(self._lanes, first)
-            for item in self._lane_items(track, lane)
+            for position, lane in enumerate(self._lanes)
+            for item in self._lane_items(first + position, position, lane)
         ]
         for track, counter in enumerate(self._counters, first + len(self._lanes)):
             items += _counter_items(track, counter)
@@ -94,32 +111,69 @@ class _Writer:
             above = varint(5, self._process_track[counter.process])
             yield _descriptor(track, counter.name, above + field(8, b""))
 
-    def _lane_items(self, track: int, lane: Lane) -> Iterator[_Item]:
+    def _lane_items(self, track: int, position: int, lane: Lane) -> Iterator[_Item]:
         for submit in lane.submits:
             name = self._name(f"submit {submit.name}")
             message = (
                 varint(9, _INSTANT) + varint(11, track) + name + _note("task", submit.task.task)
             )
-            yield (submit.time, _BEGIN, 0), message + _fixed(_FLOWS, _flow(submit.task, 0))
-        for one in lane.slices:
-            yield (one.start, _BEGIN, -one.end), self._begin(track, one)
+            arrows = self._arrows.submits.get(submit.task, [])
+            yield (submit.time, _BEGIN, 0), message + _fixed(_FLOWS, arrows)
+        for number, one in enumerate(lane.slices):
+            yield (one.start, _BEGIN, -one.end), self._begin(track, (position, number), one)
             stop = varint(9, _SLICE_END) + varint(11, track)
             # A slice without a length ends after its begin.
             rank = _END if one.end > one.start else _BEGIN
             yield (one.end, rank, -one.start if rank == _END else -one.end), stop
 
-    def _begin(self, track: int, one: Slice) -> bytes:
-        flows = b""
-        if one.task is not None:
-            flows = _fixed(_ENDED_FLOWS, _flow(one.task, 0)) + _fixed(_FLOWS, _flow(one.task, 1))
-        if one.after is not None:
-            flows += _fixed(_ENDED_FLOWS, _flow(one.after, 1))
+    def _begin(self, track: int, place: _Place, one: Slice) -> bytes:
         notes = b"".join(_note(key, value) for key, value in one.notes.items())
-        return varint(9, _SLICE_BEGIN) + varint(11, track) + self._name(one.name) + notes + flows
+        head = varint(9, _SLICE_BEGIN) + varint(11, track) + self._name(one.name)
+        begins, ends = self._arrows.begins.get(place, []), self._arrows.ends.get(place, [])
+        return head + notes + _fixed(_FLOWS, begins) + _fixed(_ENDED_FLOWS, ends)
 
     def _name(self, name: str) -> bytes:
         """Return a reference to a name."""
         return varint(10, self._names.setdefault(name, len(self._names) + 1))
+
+
+def _tracks(found: list[Lane]) -> Iterator[Lane]:
+    """Yield the lanes; if slices of a lane overlap without nesting, yield it in several parts."""
+    for lane in found:
+        first, *others = list(apart(lane.slices, may_nest=True)) or [[]]
+        yield lane._replace(slices=first)
+        yield from (lane._replace(slices=part, submits=[]) for part in others)
+
+
+def _arrows(tracks: list[Lane]) -> _Arrows:
+    """Return the arrows from each submit to the slices of its task, and those between tasks.
+
+    A task is released by the last member of a group to end, and by the last attempt.
+    """
+    places: dict[TaskName, list[_Place]] = {}
+    for position, lane in enumerate(tracks):
+        for number, one in enumerate(lane.slices):
+            if one.task is not None:
+                places.setdefault(one.task, []).append((position, number))
+
+    def slice_at(place: _Place) -> Slice:
+        return tracks[place[0]].slices[place[1]]
+
+    last = {name: max(mine, key=lambda each: slice_at(each).end) for name, mine in places.items()}
+    numbers = itertools.count(1)
+    arrows = _Arrows({}, {}, {})
+    submitted = {submit.task for lane in tracks for submit in lane.submits}
+    for name, mine in places.items():
+        for place in mine:
+            ends = arrows.ends.setdefault(place, [])
+            if name in submitted:
+                ends.append(next(numbers))
+                arrows.submits.setdefault(name, []).append(ends[-1])
+            after = slice_at(place).after
+            if after is not None and after in last:
+                ends.append(next(numbers))
+                arrows.begins.setdefault(last[after], []).append(ends[-1])
+    return arrows
 
 
 def _counters(trace: WorkerTraceData) -> Iterator[_Counter]:
@@ -140,11 +194,12 @@ def _counter_items(track: int, counter: _Counter) -> Iterator[_Item]:
 
 def _pids(trace: WorkerTraceData) -> dict[str, int]:
     """Return the process of each path; the last one, if a child was restarted."""
-    found = dict(trace.pids)
     known = trace.tasks[trace.tasks["pid"] > 0]
-    for child, pid in zip(known["child"].tolist(), known["pid"].tolist(), strict=True):
-        found.setdefault(trace.path(child), pid)
-    return found
+    found = {
+        trace.path(child): pid
+        for child, pid in zip(known["child"].tolist(), known["pid"].tolist(), strict=True)
+    }
+    return {**found, **trace.pids}
 
 
 def _descriptor(track: int, name: str, more: bytes) -> bytes:
@@ -152,14 +207,9 @@ def _descriptor(track: int, name: str, more: bytes) -> bytes:
     return field(_TRACK_DESCRIPTOR, descriptor) + _ONLY_SEQUENCE
 
 
-def _flow(name: TaskName, kind: int) -> int:
-    """Return the number of a flow: from the submit (0) or the end (1) of a task."""
-    return name.part << 53 | (name.run & 0xFFFFF) << 33 | (name.task & 0xFFFFFFFF) << 1 | kind
-
-
 def _note(name: str, value: int) -> bytes:
     return field(4, text(10, name) + varint(4, value))
 
 
-def _fixed(number: int, value: int) -> bytes:
-    return tag(number, 1) + struct.pack("<Q", value & (2**64 - 1))
+def _fixed(number: int, values: list[int]) -> bytes:
+    return b"".join(tag(number, 1) + struct.pack("<Q", value) for value in values)
