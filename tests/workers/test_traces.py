@@ -267,6 +267,10 @@ def test_a_killed_child_leaves_its_records(make: Callable[..., Worker], tmp_path
     assert (found["start"][3] >= 0, found["end"][3], found["result"][3]) == (True, -1, 1)
     (text,) = trace.missing
     assert text.startswith("L3/sub0: its process exited during the trace")
+    assert f"lost: dies_once, task {found['task'][3]}, after at most " in trace.table()
+    _, timeline, page = trace.write(tmp_path / "run")
+    assert b"dies_once (lost)" in timeline.read_bytes()
+    assert "dies_once (lost)" in page.read_text()
 
 
 def test_a_restarted_child_continues_its_track(make: Callable[..., Worker], tmp_path: Path) -> None:
@@ -282,7 +286,34 @@ def test_a_restarted_child_continues_its_track(make: Callable[..., Worker], tmp_
     assert first["pid"] != again["pid"]
     check(trace, again, rows[0])
     check(trace, last, rows[1])
+    assert [row["result"] for row in (first, again, last)] == [1, 0, 0]
     assert len(trace.missing) == 1
+
+
+@task
+def one_fails(row: InOut) -> None:
+    if row[0] < 0:
+        raise ValueError("for a trace")
+    log(row, time.monotonic_ns())
+
+
+def run_failing_group(worker: Worker, rows: Any, traces: list[WorkerTrace]) -> None:
+    with worker.trace() as trace, worker.session() as s:
+        traces.append(trace)
+        s.submit_group(one_fails, [(rows[0],), (rows[1],)])
+
+
+def test_each_member_of_a_failed_group_has_its_own_result(make: Callable[..., Worker]) -> None:
+    worker = make(num_sub_workers=2)
+    rows = worker.shared_array((2, 3), "int64")
+    rows[:] = [[0, 0, 0], [-1, 0, 0]]
+    traces: list[WorkerTrace] = []
+    with pytest.raises(TaskFailedError):
+        run_failing_group(worker, rows, traces)
+    (trace,) = traces
+    found = np.sort(rows_of(trace), order="member")
+    assert found["result"].tolist() == [0, 1]
+    check(trace, found[0], rows[0])
 
 
 def run_failing(worker: Worker, rows: Any, traces: list[WorkerTrace]) -> None:
@@ -455,4 +486,8 @@ def test_the_files_of_a_trace(
     assert main(["trace", "summary", str(tmp_path)]) == 0
     assert "Worker L3: 3 tasks" in capsys.readouterr().out
     assert main(["trace", "diff", str(written[0]), str(written[0])]) == 0
-    assert "logs" in capsys.readouterr().out
+    first, _, whole, *lines = capsys.readouterr().out.splitlines()
+    assert first == "times: host time; host time"
+    assert whole.startswith("Worker L3: ")
+    assert whole.endswith(" +0.0 %")
+    assert ["logs", "3", "3"] in [line.split()[:3] for line in lines]

@@ -10,9 +10,10 @@ import argparse
 import sys
 from pathlib import Path
 
+from pto_core.errors import UsageError
 from pto_core.trace import Trace
 from pto_core.trace.summary import difference_text
-from pto_core.trace.worker_summary import worker_view
+from pto_core.trace.worker_summary import worker_difference
 from pto_core.trace.worker_trace import WorkerTrace, read_any_trace
 
 
@@ -31,12 +32,21 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.what == "summary":
         text = read_any_trace(namespace.file).table()
     else:
-        before, after = map(read_any_trace, (namespace.before, namespace.after))
-        text = difference_text(_top(before), _top(after))
+        text = _difference(read_any_trace(namespace.before), read_any_trace(namespace.after))
     sys.stdout.write(text)
     return 0
 
 
-def _top(trace: Trace | WorkerTrace) -> Trace:
-    """Return the part of a trace to compare: for a Worker, its own tasks."""
-    return worker_view(trace, trace.paths[0]) if isinstance(trace, WorkerTrace) else trace
+def _difference(before: Trace | WorkerTrace, after: Trace | WorkerTrace) -> str:
+    """Return the comparison of two traces of one kind; raise UsageError for two kinds."""
+    if isinstance(before, WorkerTrace) and isinstance(after, WorkerTrace):
+        return worker_difference(before, after)
+    if isinstance(before, Trace) and isinstance(after, Trace):
+        return difference_text(before, after)
+    kinds = ["a Worker" if isinstance(one, WorkerTrace) else "a device" for one in (before, after)]
+    raise UsageError(
+        f"A is a trace of {kinds[0]}, and B one of {kinds[1]}; pass two traces of one kind",
+        name="trace",
+        value=kinds[1],
+        expected=kinds[0],
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pto_core.trace import analysis
 from pto_core.trace.records import TraceData
@@ -16,6 +16,11 @@ _SETTINGS = {
     "clusters": "free clusters earlier, or use a larger block_dim",
 }
 """What to change if submits wait for a resource."""
+
+Limits = Mapping[str, tuple[str, str]]
+"""For each of ``analysis.LIMITS`` its name in a summary, and its meaning."""
+
+_LIMITS: Limits = {name: (name, meaning) for name, meaning in analysis.LIMITS.items()}
 
 
 def summary_text(trace: TraceData) -> str:
@@ -31,7 +36,12 @@ def summary_text(trace: TraceData) -> str:
         kernel_table(trace),
     ]
     if len(trace.tasks):
-        parts += [_wait_table(trace), _limit_lines(trace), _core_lines(trace), _path_lines(trace)]
+        parts += [
+            _wait_table(trace),
+            limit_lines(trace, "the run", _LIMITS),
+            busy_lines(trace, "cores", 3 * trace.blocks),
+            path_lines(trace),
+        ]
     parts.append(_peak_lines(trace))
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
@@ -56,14 +66,25 @@ def kernel_table(trace: TraceData) -> list[str]:
 
 def difference_text(before: TraceData, after: TraceData) -> str:
     """Return a comparison of two traces: the whole, each kernel, and the limits."""
-    spans = [analysis.run_time(trace) for trace in (before, after)]
-    lengths = time_text(spans[0], before), time_text(spans[1], after)
+    whole, *tables = difference_parts("whole run", before, after, "kernel", _LIMITS)
     head = [
-        f"whole run: {lengths[0]} -> {lengths[1]} {_change(*spans)}",
+        *whole,
         f"times: {before.note}; {after.note}",
         *_lost_lines(before),
         *_lost_lines(after),
     ]
+    return "\n\n".join("\n".join(lines) for lines in (head, *tables)) + "\n"
+
+
+def difference_parts(
+    title: str, before: TraceData, after: TraceData, kernel: str, limits: Limits
+) -> list[list[str]]:
+    """Return the comparison of two traces: a line for the whole, the kernels, and the limits.
+
+    ``kernel``: the word for a kernel.
+    """
+    spans = [analysis.run_time(trace) for trace in (before, after)]
+    lengths = time_text(spans[0], before), time_text(spans[1], after)
     old = {row.name: row for row in analysis.kernel_rows(before)}
     new = {row.name: row for row in analysis.kernel_rows(after)}
     rows = []
@@ -79,15 +100,18 @@ def difference_text(before: TraceData, after: TraceData) -> str:
                 _change(a.total, b.total) if a and b else ("only after" if b else "only before"),
             )
         )
-    columns = ("kernel", "tasks before", "after", "mean before", "after", "total")
-    limits = zip(analysis.limits(before).items(), analysis.limits(after).values(), strict=True)
+    columns = (kernel, "tasks before", "after", "mean before", "after", "total")
+    times = zip(analysis.limits(before).items(), analysis.limits(after).values(), strict=True)
     bounds = [
-        (name, share(a, spans[0]), share(b, spans[1]))
-        for (name, a), b in limits
+        (limits[name][0], share(a, spans[0]), share(b, spans[1]))
+        for (name, a), b in times
         if (a or b) and name != "outside"
     ]
-    parts = [head, aligned(columns, rows), aligned(("limited by", "before", "after"), bounds)]
-    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
+    return [
+        [f"{title}: {lengths[0]} -> {lengths[1]} {_change(*spans)}"],
+        aligned(columns, rows),
+        aligned(("limited by", "before", "after"), bounds),
+    ]
 
 
 def _weight(*rows: analysis.KernelRow | None) -> int:
@@ -116,7 +140,8 @@ def _wait_table(trace: TraceData) -> list[str]:
     return aligned(("tasks waited", "tasks", "total", "mean", "p99"), rows)
 
 
-def _limit_lines(trace: TraceData) -> list[str]:
+def limit_lines(trace: TraceData, title: str, limits: Limits) -> list[str]:
+    """Return what limited a run, the longest time first; ``title`` names what was limited."""
     found = {name: time for name, time in analysis.limits(trace).items() if time}
     found.pop("outside", None)
     inside = sum(found.values())
@@ -124,25 +149,27 @@ def _limit_lines(trace: TraceData) -> list[str]:
         return []
     largest = max(found, key=lambda name: found[name])
     rows = [
-        (name, share(time, inside), time_text(time, trace), analysis.LIMITS[name])
+        (limits[name][0], share(time, inside), time_text(time, trace), limits[name][1])
         for name, time in sorted(found.items(), key=lambda item: -item[1])
     ]
     return [
-        f"the run was bound by {largest}: {analysis.LIMITS[largest]} "
+        f"{title} was bound by {limits[largest][0]}: {limits[largest][1]} "
         f"in {share(found[largest], inside)} of the time",
         *aligned(("limited by", "share", "time", "meaning"), rows),
     ]
 
 
-def _core_lines(trace: TraceData) -> list[str]:
+def busy_lines(trace: TraceData, cores: str, count: int) -> list[str]:
+    """Return the use of the cores over time; ``cores``: the word for them, ``count``: all."""
     busy = analysis.busy_cores(trace, _PARTS)
     return [
-        f"cores busy: {sum(busy) / len(busy):.2f} on average of {3 * trace.blocks}; "
-        f"in each tenth of the run: {' '.join(f'{count:.1f}' for count in busy)}"
+        f"{cores} busy: {sum(busy) / len(busy):.2f} on average of {count}; "
+        f"in each tenth of the run: {' '.join(f'{number:.1f}' for number in busy)}"
     ]
 
 
-def _path_lines(trace: TraceData) -> list[str]:
+def path_lines(trace: TraceData) -> list[str]:
+    """Return the parts of the critical path."""
     path = analysis.critical_path(trace)
     if not path.rows:
         return []

@@ -6,9 +6,23 @@ import numpy as np
 
 from pto_core.trace import analysis
 from pto_core.trace.records import FIRST_WORKER, RECORD, TASK, TIMES
-from pto_core.trace.summary import aligned, share, summary_text, time_text
+from pto_core.trace.summary import (
+    Limits,
+    aligned,
+    busy_lines,
+    difference_parts,
+    difference_text,
+    limit_lines,
+    path_lines,
+    share,
+    summary_text,
+    time_text,
+)
 from pto_core.trace.trace import Trace
 from pto_core.trace.worker_data import WorkerTraceData
+from pto_core.trace.worker_records import FAILED, attempts, visible_ends
+
+_LOST_SHOWN = 10
 
 _CAUSES = dict(
     zip(
@@ -23,6 +37,18 @@ _CAUSES = dict(
     )
 )
 
+_LIMITS: Limits = {
+    **{name: (name, meaning) for name, meaning in analysis.LIMITS.items()},
+    "kernels": ("functions", "every child is busy"),
+    "pool": ("queues", "tasks are in the queue of a child, and it has not started them"),
+    "scheduling": (
+        "scheduling",
+        "tasks are ready or finished, and the parent has not handled them",
+    ),
+    "back-pressure": ("back-pressure", "the program waits for space for the next task"),
+    "submit": ("submit", "the program has not submitted more tasks"),
+}
+
 
 def worker_summary(trace: WorkerTraceData) -> str:
     """Return the summary of each Worker and each device, and of the user ranges."""
@@ -30,20 +56,57 @@ def worker_summary(trace: WorkerTraceData) -> str:
     for path in trace.children:
         view = worker_view(trace, path)
         if len(view.tasks):
-            parts += _worker_parts(path, trace.children[path], view)
+            parts += _worker_parts(trace, path, view)
     parts.append(_range_lines(trace))
     parts += [[f"device {path}", summary_text(trace.devices[path])] for path in trace.devices]
+    return _joined(parts)
+
+
+def worker_difference(before: WorkerTraceData, after: WorkerTraceData) -> str:
+    """Return a comparison of two traces: each Worker and each device that is in both."""
+    parts = [
+        [
+            f"times: {before.note}; {after.note}",
+            *(f"before: {line}" for line in _gaps(before)),
+            *(f"after: {line}" for line in _gaps(after)),
+            *(f"only before: {path}" for path in before.paths if path not in after.paths),
+            *(f"only after: {path}" for path in after.paths if path not in before.paths),
+        ]
+    ]
+    for path in before.children:
+        if path in after.children:
+            views = worker_view(before, path), worker_view(after, path)
+            if any(len(view.tasks) for view in views):
+                parts += difference_parts(f"Worker {path}", *views, "function", _LIMITS)
+    for path, device in before.devices.items():
+        if path in after.devices:
+            parts.append([f"device {path}", difference_text(device, after.devices[path])])
+    return _joined(parts)
+
+
+def _joined(parts: list[list[str]]) -> str:
     return "\n\n".join("\n".join(lines).rstrip() for lines in parts if lines) + "\n"
 
 
 def worker_view(trace: WorkerTraceData, path: str) -> Trace:
-    """Return the tasks of one Worker as those of a device: its children are the cores."""
+    """Return the tasks of one Worker as those of a device: its children are the cores.
+
+    A task waits in the queue of its child from the time at which it is both dispatched and ready.
+    The child may start it before the parent has recorded that it is ready. When the later attempts
+    of a task became ready is unknown.
+    """
     number = trace.paths.index(path)
     mine = trace.tasks[trace.tasks["worker"] == number]
     children = trace.children[path]
     tasks = np.full(len(mine), -1, TASK)
     for name in ("run", "task", "released_by", *TIMES.values()):
         tasks[name] = mine[name]
+    order, is_first = attempts(mine)
+    tasks["ready"][order[~is_first]] = -1
+    latest = np.where(tasks["start"] < 0, np.iinfo("<i8").max, tasks["start"])
+    tasks["ready"] = np.minimum(tasks["ready"], latest)
+    sent = np.clip(tasks["dispatch"], tasks["ready"], latest)
+    tasks["dispatch"] = np.where(tasks["dispatch"] < 0, -1, sent)
     tasks["kernel"] = mine["callable"]
     child_of = np.array([_place(children, one) for one in trace.paths] + [-1], "<i2")
     tasks["core"] = child_of[mine["child"]]
@@ -67,9 +130,10 @@ def _place(children: tuple[str, ...], path: str) -> int:
     return children.index(path) if path in children else -1
 
 
-def _worker_parts(path: str, children: tuple[str, ...], view: Trace) -> list[list[str]]:
+def _worker_parts(trace: WorkerTraceData, path: str, view: Trace) -> list[list[str]]:
+    children = trace.children[path]
     length = analysis.run_time(view)
-    runs = len(np.unique(view.tasks["run"]))
+    count, runs = len(np.unique(view.tasks["task"])), len(np.unique(view.tasks["run"]))
     functions = [
         (
             row.name,
@@ -79,7 +143,7 @@ def _worker_parts(path: str, children: tuple[str, ...], view: Trace) -> list[lis
         )
         for row in analysis.kernel_rows(view)
     ]
-    head = ("function", "tasks", "total", "mean", "p50", "p99", "children")
+    head = ("function", "calls", "total", "mean", "p50", "p99", "children")
     columns = ("tasks waited", "tasks", "total", "mean", "p99")
     waits = [
         (
@@ -90,12 +154,32 @@ def _worker_parts(path: str, children: tuple[str, ...], view: Trace) -> list[lis
         for one in analysis.waits(view)
     ]
     return [
-        [f"Worker {path}: {len(view.tasks):,} tasks in {time_text(length, view)}, {runs} runs"],
+        [f"Worker {path}: {count:,} tasks in {time_text(length, view)}, {runs} runs"],
         aligned(head, functions),
+        _lost_lines(trace, path, view),
         aligned(columns, waits),
+        limit_lines(view, f"Worker {path}", _LIMITS),
+        busy_lines(view, "children", len(children)) if length else [],
         _child_lines(children, view, length),
-        _path_lines(view),
+        path_lines(view),
     ]
+
+
+def _lost_lines(trace: WorkerTraceData, path: str, view: Trace) -> list[str]:
+    """Return the tasks that ran when their child exited."""
+    mine = trace.tasks["worker"] == trace.paths.index(path)
+    rows, ends = trace.tasks[mine], visible_ends(trace.tasks, trace.records)[mine]
+    is_lost = (rows["start"] >= 0) & (rows["end"] < 0) & (rows["complete"] < 0)
+    places = np.flatnonzero(is_lost & (rows["result"] == FAILED)).tolist()
+    lines = [
+        f"lost: {trace.callable_name(one['callable'])}, task {one['task']}, after at most "
+        f"{time_text(end - one['start'], view)} in process {one['pid']} of "
+        f"{trace.path(one['child'])}, which exited"
+        for one, end in zip(rows[places], ends[places], strict=True)
+    ]
+    if len(lines) > _LOST_SHOWN:
+        lines[_LOST_SHOWN:] = [f"lost: {len(lines) - _LOST_SHOWN:,} more tasks"]
+    return lines
 
 
 def _child_lines(children: tuple[str, ...], view: Trace, length: int) -> list[str]:
@@ -104,20 +188,7 @@ def _child_lines(children: tuple[str, ...], view: Trace, length: int) -> list[st
         mine = view.tasks[(view.tasks["core"] == number) & (view.tasks["end"] >= 0)]
         busy = int((mine["end"] - mine["start"])[mine["start"] >= 0].sum())
         rows.append((path, f"{len(mine):,}", time_text(busy, view), share(busy, length)))
-    return aligned(("child", "tasks", "busy", "share"), rows)
-
-
-def _path_lines(view: Trace) -> list[str]:
-    path = analysis.critical_path(view)
-    if not path.rows:
-        return []
-    parts = {**path.kernels, "between tasks": path.waiting, "before the first task": path.before}
-    longest_first = sorted(parts.items(), key=lambda item: -item[1])
-    rows = [(name, share(ns, path.total), time_text(ns, view)) for name, ns in longest_first if ns]
-    return [
-        f"critical path: {len(path.rows)} tasks, {time_text(path.total, view)}",
-        *aligned(("part", "share", "time"), rows),
-    ]
+    return aligned(("child", "calls", "busy", "share"), rows)
 
 
 def _range_lines(trace: WorkerTraceData) -> list[str]:

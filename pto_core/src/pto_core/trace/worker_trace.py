@@ -41,7 +41,7 @@ class WorkerTrace(WorkerTraceData):
     def __repr__(self) -> str:
         lost = f", {self.lost_total} lost" if self.lost_total else ""
         return (
-            f"<WorkerTrace of {self.paths[0]}: {len(self.tasks)} tasks, {len(self.devices)} "
+            f"<WorkerTrace of {self.paths[0]}: {self.task_count} tasks, {len(self.devices)} "
             f"devices, {len(self.ranges)} ranges{lost}>"
         )
 
