@@ -10,6 +10,7 @@ from pto_core.cli.show import show_json, show_table
 from pto_core.config import load_core
 from pto_core.errors import UsageError
 from pto_core.interfaces import KeyPair
+from pto_core.plugins import load_link
 from pto_core.remote.agent_messages import Done, Drain, GetStatus, Refused, Request, Status, Stop
 from pto_core.remote.failures import failure_from_record
 from pto_core.remote.keys import AGENT, CLIENT, key_pair, public_key
@@ -31,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="address to listen on, such as tcp://0.0.0.0:7700",
     )
     serve.add_argument("--allow", type=Path, help="file with the permitted clients (TOML)")
+    serve.add_argument(
+        "--client",
+        metavar="KEY",
+        help="public key of the only permitted client: the agent makes its own keys, prints its "
+        "public key, and ends at the end of its standard input",
+    )
     serve.add_argument(
         "--insecure",
         action="store_true",
@@ -76,6 +83,9 @@ def run(namespace: argparse.Namespace) -> int:
 def _serve(link: str, namespace: argparse.Namespace) -> None:
     from pto_core.remote.agent import serve
 
+    if namespace.client is not None:
+        _serve_one_client(link, namespace)
+        return
     if namespace.insecure and namespace.keys is None:
         print("pto agent: without keys, every program that reaches this address can run code here")
     if namespace.allow is not None and namespace.keys is None:
@@ -104,6 +114,35 @@ def _serve(link: str, namespace: argparse.Namespace) -> None:
         VERSION,
         started,
         insecure=namespace.insecure,
+    )
+
+
+def _serve_one_client(link: str, namespace: argparse.Namespace) -> None:
+    """Serve the client of ``--client``, with a key pair that exists only in this process."""
+    from pto_core.remote.agent import serve
+
+    for option in ("keys", "allow", "insecure"):
+        if getattr(namespace, option):
+            raise UsageError(
+                f"--client and --{option} exclude each other, because an agent with --client "
+                f"makes its own keys for its only client; remove one of them",
+                name=f"--{option}",
+                value=str(getattr(namespace, option)),
+            )
+    credentials = load_link(link).key_pair()
+
+    def started(address: str) -> None:
+        print(f"pto agent: serving at {address} with the key {credentials.public}", flush=True)
+
+    serve(
+        link,
+        namespace.bind,
+        credentials,
+        [Rights.of_owner("the client of --client", namespace.client)],
+        VERSION,
+        started,
+        insecure=False,
+        ends_with_input=True,
     )
 
 

@@ -47,6 +47,7 @@ from pto_core.remote.session_host import SessionHost, read_report, send_plan
 _KILL_S = 1.0  # seconds from the request to end a session to the kill of its processes
 _TURN_S = 0.2
 _ENDS_MAX = 4096
+_STANDARD_INPUT = 0
 
 
 @dataclass
@@ -97,8 +98,11 @@ class Agent:
         core_version: str,
         *,
         insecure: bool,
+        input_descriptor: int | None = None,
     ) -> None:
         self._plugin = plugin
+        # The descriptor whose end of file stops the agent; None if there is none, or after it.
+        self._input = input_descriptor
         self._insecure = insecure
         self._listener = listener
         self._credentials = credentials
@@ -114,13 +118,19 @@ class Agent:
         """Serve until :meth:`stop`, and until all sessions are over."""
         while not (self.is_stopped and not self._sessions):
             channels = {one.channel.fileno(): name for name, one in self._sessions.items()}
-            ready = self._plugin.wait([self._listener], _TURN_S, [*channels, self._host.fileno()])
+            watched = [*channels, self._host.fileno()]
+            if self._input is not None:
+                watched.append(self._input)
+            ready = self._plugin.wait([self._listener], _TURN_S, watched)
             if self._host.fileno() in ready.descriptors:
                 raise ProcessLookupError("the process that forks gateways has exited")
             while (message := self._listener.receive()) is not None:
                 self._receive(message)
             for descriptor in ready.descriptors:
-                self._read_report(channels[descriptor])
+                if descriptor == self._input:
+                    self._read_input(descriptor)
+                else:
+                    self._read_report(channels[descriptor])
             self._kill_late()
 
     def stop(self) -> None:
@@ -128,6 +138,12 @@ class Agent:
         self.is_stopped = True
         for name in list(self._sessions):
             self._end(name)
+
+    def _read_input(self, descriptor: int) -> None:
+        """Ignore the text of the input; stop at its end."""
+        if not os.read(descriptor, 4096):
+            self._input = None
+            self.stop()
 
     def _receive(self, message: Message) -> None:
         peer = message.peer
@@ -353,21 +369,33 @@ def serve(
     started: Callable[[str], None],
     *,
     insecure: bool,
+    ends_with_input: bool = False,
 ) -> None:
-    """Run an agent until SIGTERM, SIGINT or a request to stop. ``started`` receives the address."""
+    """Run an agent until SIGTERM, SIGINT or a request to stop. ``started`` receives the address.
+
+    ``ends_with_input``: the agent also stops at the end of its standard input, and its sessions
+    have an empty standard input.
+    """
     theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server = os.fork()
     if server == 0:
         theirs.close()
         code = 1
         try:
-            _serve_clients(link, bind, credentials, clients, core_version, started, ours, insecure)
+            _serve_clients(
+                *(link, bind, credentials, clients, core_version, started, ours),
+                insecure=insecure,
+                input_descriptor=_STANDARD_INPUT if ends_with_input else None,
+            )
             code = 0
         except PtoError as error:
             log.show(f"pto: error: {error}", "error")
         finally:
             os._exit(code)
     ours.close()
+    if ends_with_input:
+        with open(os.devnull) as empty:
+            os.dup2(empty.fileno(), _STANDARD_INPUT)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os.kill(server, signal.SIGTERM))
     SessionHost(theirs).run()
@@ -382,7 +410,9 @@ def _serve_clients(
     core_version: str,
     started: Callable[[str], None],
     host: socket.socket,
+    *,
     insecure: bool,
+    input_descriptor: int | None,
 ) -> None:
     plugin = plugins.load_link(link)
     keys = [] if credentials is None else [one.key for one in clients]
@@ -390,7 +420,11 @@ def _serve_clients(
     by_key: dict[str | None, Rights] = {one.key: one for one in clients}
     if credentials is None:
         by_key = {None: clients[0]}
-    agent = Agent(plugin, listener, credentials, by_key, host, core_version, insecure=insecure)
+    agent = Agent(
+        *(plugin, listener, credentials, by_key, host, core_version),
+        insecure=insecure,
+        input_descriptor=input_descriptor,
+    )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: agent.stop())
     started(listener.address)
