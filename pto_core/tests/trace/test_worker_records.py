@@ -66,6 +66,14 @@ def test_an_attempt_that_lost_its_child_has_failed(log: Log) -> None:
     assert log.arrays()[1]["result"].tolist() == [FAILED, 0]
 
 
+def test_when_a_later_attempt_became_ready_is_unknown(log: Log) -> None:
+    ready = log.add(Event.READY, 0, 0, SCHEDULER)
+    log.send(0, child=0, count=1, member=0)
+    log.send(0, child=1, count=1, member=1)
+    log.send(0, child=0, count=2, member=0)
+    assert log.arrays()[1]["ready"].tolist() == [ready, ready, -1]
+
+
 def test_an_attempt_that_raised_has_failed(log: Log) -> None:
     for count, outcome in ((1, 1), (2, 0)):
         log.send(0, child=0, count=count)

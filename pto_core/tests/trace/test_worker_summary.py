@@ -77,12 +77,6 @@ def test_a_lost_task_is_in_the_summary(pod: WorkerTrace) -> None:
     ) in lines
 
 
-def test_a_repeated_task_is_not_ready_while_it_runs(pod: WorkerTrace) -> None:
-    found = limits(worker_view(attempts(pod), "L4"))
-    until_dispatch, until_seen = (7 - 6) + (67 - 66), 66 - 65
-    assert found["scheduling"] == until_dispatch + until_seen
-
-
 def test_the_summary_counts_tasks_and_calls(pod: WorkerTrace) -> None:
     text = worker_summary(attempts(pod))
     assert "Worker L4: 2 tasks in " in text

@@ -118,7 +118,10 @@ def _tasks(records: NDArray[Any]) -> NDArray[Any]:
     _fill(tasks, "ready", by_event[Event.READY], "end")
     _fill(tasks, "released_by", by_event[Event.READY], "b", -1)
     _fill(tasks, "result", by_event[Event.FINISH], "b")
-    _correct_results(tasks, keys[Event.END], frames, by_event[Event.END])
+    order, is_first = _attempts(tasks)
+    tasks["ready"][order[~is_first]] = -1
+    last = order[np.append(is_first[1:], True)[: len(order)]]
+    _correct_results(tasks, last, np.searchsorted(frames, keys[Event.END]), by_event[Event.END])
     return tasks[np.lexsort((tasks["task"], tasks["start"]))]
 
 
@@ -134,25 +137,25 @@ _TASK_EVENTS = {
 
 
 def _correct_results(
-    tasks: NDArray[Any], keys: NDArray[Any], frames: NDArray[Any], ends: NDArray[Any]
+    tasks: NDArray[Any], last: NDArray[Any], ended: NDArray[Any], ends: NDArray[Any]
 ) -> None:
     """Replace the result of the task by that of the frame, where it is known.
 
     A frame that has started ends with a record of its child, or is lost with its child. The parent
-    reports no completion of a lost frame.
+    reports no completion of a lost frame. ``last``: the rows of last attempts; ``ended``: those of
+    ``ends``, the records of children.
     """
-    order, is_first = attempts(tasks)
-    last = np.empty(len(tasks), bool)
-    last[order] = np.append(is_first[1:], True)[: len(tasks)]
+    is_last = np.zeros(len(tasks), bool)
+    is_last[last] = True
     unseen = (tasks["end"] < 0) & (tasks["complete"] < 0)
     began = tasks["start"] >= 0
-    is_over = (tasks["result"] >= 0) | ~last
-    tasks["result"][unseen & ~last] = -1
+    is_over = (tasks["result"] >= 0) | ~is_last
+    tasks["result"][unseen & ~is_last] = -1
     tasks["result"][unseen & began & is_over] = FAILED
-    tasks["result"][np.searchsorted(frames, keys)] = ends["b"] >> np.uint64(32)
+    tasks["result"][ended] = ends["b"] >> np.uint64(32)
 
 
-def attempts(tasks: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _attempts(tasks: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return the rows of one Worker by task, member of a group, and time.
 
     The second array states for each of them whether it is the first attempt.

@@ -20,7 +20,7 @@ from pto_core.trace.summary import (
 )
 from pto_core.trace.trace import Trace
 from pto_core.trace.worker_data import WorkerTraceData
-from pto_core.trace.worker_records import FAILED, attempts, visible_ends
+from pto_core.trace.worker_records import FAILED, visible_ends
 
 _LOST_SHOWN = 10
 
@@ -92,8 +92,7 @@ def worker_view(trace: WorkerTraceData, path: str) -> Trace:
     """Return the tasks of one Worker as those of a device: its children are the cores.
 
     A task waits in the queue of its child from the time at which it is both dispatched and ready.
-    The child may start it before the parent has recorded that it is ready. When the later attempts
-    of a task became ready is unknown.
+    The child may start it before the parent has recorded that it is ready.
     """
     number = trace.paths.index(path)
     mine = trace.tasks[trace.tasks["worker"] == number]
@@ -101,8 +100,6 @@ def worker_view(trace: WorkerTraceData, path: str) -> Trace:
     tasks = np.full(len(mine), -1, TASK)
     for name in ("run", "task", "released_by", *TIMES.values()):
         tasks[name] = mine[name]
-    order, is_first = attempts(mine)
-    tasks["ready"][order[~is_first]] = -1
     latest = np.where(tasks["start"] < 0, np.iinfo("<i8").max, tasks["start"])
     tasks["ready"] = np.minimum(tasks["ready"], latest)
     sent = np.clip(tasks["dispatch"], tasks["ready"], latest)
