@@ -21,7 +21,14 @@ import pto_core
 PAGE = Path(__file__).parents[1] / "docs" / "writing-a-plugin.md"
 SHOWN = ("pyproject.toml", "CMakeLists.txt", "src/pto_backend_mychip/__init__.py")
 # The minimum number of tests for each family: fewer means that a contract was not collected.
-TESTS = {"backend": 70, "runtime": 30, "transport": 20, "link": 20, "scheduler": 3}
+TESTS = {
+    "backend": 70,
+    "runtime": 30,
+    "transport": 20,
+    "link": 20,
+    "scheduler": 3,
+    "launcher": 7,
+}
 # The tests of a runtime on the new backend. There a submit waits for space that the backend must
 # free. The tests of a backend do not check that.
 WAITING_RUNTIME = """

@@ -77,6 +77,22 @@ SCHEDULER = """
     plugin = Fake()
 """
 
+LAUNCHER = """
+    from pto_core.interfaces import API_VERSION, Health
+
+    class Fake:
+        name = "{name}"
+        api_version = API_VERSION
+        capabilities = frozenset()
+
+        def health(self):
+            return Health(ok=True)
+
+        def open(self, agent, config): ...
+
+    plugin = Fake()
+"""
+
 LINK = """
     from pto_core.interfaces import API_VERSION, Health
 
@@ -141,6 +157,10 @@ class Site:
     def scheduler(self, name: str, *changes: tuple[str, str]) -> None:
         """Install ``fake-NAME`` with one placement policy; ``changes`` edit its source."""
         self._install_plugin("scheduler", SCHEDULER, name, changes, None)
+
+    def launcher(self, name: str, *changes: tuple[str, str]) -> None:
+        """Install ``fake-NAME`` with one launcher; ``changes`` edit its source."""
+        self._install_plugin("launcher", LAUNCHER, name, changes, None)
 
     def link(self, name: str, *changes: tuple[str, str]) -> None:
         """Install ``fake-NAME`` with one link; ``changes`` edit its source."""

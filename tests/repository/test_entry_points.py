@@ -8,6 +8,7 @@ from pathlib import Path
 from pto_core.interfaces import (
     API_VERSION,
     Backend,
+    LauncherPlugin,
     LinkPlugin,
     NativeTransport,
     Runtime,
@@ -20,9 +21,10 @@ INTERFACES = {
     "pto.transports": NativeTransport,
     "pto.links": LinkPlugin,
     "pto.schedulers": SchedulerPlugin,
+    "pto.launchers": LauncherPlugin,
 }
 # Groups whose plugins have no library, and plugins in preparation, which run nothing yet.
-WITHOUT_LIBRARY = {"pto.links", "pto.schedulers", "a2a3"}
+WITHOUT_LIBRARY = {"pto.links", "pto.schedulers", "pto.launchers", "a2a3"}
 
 
 def loaded(reference: str):
@@ -83,4 +85,6 @@ def test_the_design_names_are_there(checkout):
         ("pto.schedulers", "native"),
         ("pto.schedulers", "reference"),
         ("pto.schedulers", "least_loaded"),
+        ("pto.launchers", "local"),
+        ("pto.launchers", "command"),
     } <= names

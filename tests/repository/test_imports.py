@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-FAMILIES = re.compile(r"pto_(backend|runtime|transport|scheduler)_")
+FAMILIES = re.compile(r"pto_(backend|runtime|transport|scheduler|launcher)_")
 DISTRIBUTION_OF = {"ml_dtypes": "ml_dtypes", "zmq": "pyzmq"}
 BINDING = re.compile(r"#\s*include\s*[<\"](Python\.h|nanobind/)")
 ENVIRONMENT_CALL = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")

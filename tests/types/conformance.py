@@ -17,6 +17,7 @@ from pto_core.hierarchy.engine import Configuration, NativeEngine, ReferenceEngi
 from pto_core.interfaces import (
     Backend,
     EnginePlugin,
+    LauncherPlugin,
     Link,
     LinkPlugin,
     Listener,
@@ -27,6 +28,7 @@ from pto_core.interfaces import (
     Runtime,
     Scheduler,
 )
+from pto_core.launchers import builtin as builtin_launchers
 
 
 def orchestrator(native: pto_core.Orchestrator) -> Orchestrator:
@@ -64,3 +66,4 @@ transports: list[NativeTransport] = [pto_transport_shm.plugin]
 links: list[LinkPlugin] = [pto_transport_zmq.plugin]
 engines: list[EnginePlugin] = [builtin.native, builtin.reference]
 policies: list[PolicyPlugin] = [builtin.least_loaded_plugin]
+launchers: list[LauncherPlugin] = [builtin_launchers.local, builtin_launchers.command]

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import tcp_links
 from packets import source
 from test_users_programs import errors, mypy
 
-from pto_core.interfaces import scheduler
+from pto_core.interfaces import launcher, scheduler
 
 pytestmark = pytest.mark.toolchain
 
@@ -28,6 +29,7 @@ ANNOTATIONS = {
     "transport": "PythonTransport",
     "link": "LinkPlugin",
     "scheduler": "PolicyPlugin",
+    "launcher": "LauncherPlugin",
 }
 
 
@@ -36,8 +38,9 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("mypy")
 
 
-def policy_example() -> str:
-    example = re.search(r"::\n\n((?: {4}.*\n|\n)+)with", scheduler.__doc__ or "")
+def example_of(interface: ModuleType) -> str:
+    """Return the code of the example in the docstring of an interface."""
+    example = re.search(r"::\n\n((?: {4}.*\n|\n)+)with", interface.__doc__ or "")
     assert example is not None
     return textwrap.dedent(example[1])
 
@@ -85,7 +88,14 @@ def test_the_example_of_an_endpoint_conforms(cache: Path, tmp_path: Path) -> Non
 def test_the_example_of_a_policy_conforms(cache: Path, tmp_path: Path) -> None:
     path = tmp_path / "policy_example.py"
     check = "\nfrom pto_core.interfaces import PolicyPlugin\n\nchecked: PolicyPlugin = plugin\n"
-    path.write_text(policy_example() + check)
+    path.write_text(example_of(scheduler) + check)
+    assert errors(mypy(path, cache)) == []
+
+
+def test_the_example_of_a_launcher_conforms(cache: Path, tmp_path: Path) -> None:
+    path = tmp_path / "launcher_example.py"
+    check = "\nfrom pto_core.interfaces import LauncherPlugin\n\nchecked: LauncherPlugin = plugin\n"
+    path.write_text(example_of(launcher) + check)
     assert errors(mypy(path, cache)) == []
 
 

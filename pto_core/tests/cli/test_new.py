@@ -156,6 +156,13 @@ PLUGIN_FILES = {
         "src/pto_link_my_wire/py.typed",
         "tests/test_my_wire_link.py",
     ],
+    "launcher": [
+        "README.md",
+        "pyproject.toml",
+        "src/pto_launcher_my_wire/__init__.py",
+        "src/pto_launcher_my_wire/py.typed",
+        "tests/test_my_wire_launcher.py",
+    ],
     "scheduler": [
         "README.md",
         "pyproject.toml",
@@ -172,7 +179,7 @@ def test_a_new_plugin_has_its_name_everywhere(site, tmp_path, family):
     assert (result.returncode, result.stderr) == (0, "")
     project = f"pto-{family}-my_wire"
     assert files(tmp_path / project) == PLUGIN_FILES[family]
-    how = "" if family in ("transport", "link", "scheduler") else "--no-build-isolation "
+    how = "--no-build-isolation " if family in ("backend", "runtime") else ""
     assert result.stdout.splitlines() == [
         *(f"{project}/{name}" for name in PLUGIN_FILES[family]),
         f"run it with: pip install {how}./{project} && pytest {project}",
@@ -194,7 +201,7 @@ def test_new_plugins_have_no_test_module_of_the_same_name(site, tmp_path):
         for name in ("red", "blue"):
             assert site.pto("new", "plugin", family, name, cwd=tmp_path).returncode == 0
     modules = [path.name for path in tmp_path.glob("pto-*/tests/*.py")]
-    assert len(modules) == 12
+    assert len(modules) == 14
     assert len(set(modules)) == len(modules)
 
 

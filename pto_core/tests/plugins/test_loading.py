@@ -11,6 +11,7 @@ import pytest
 from pto_core import interfaces, plugins
 from pto_core.errors import (
     BackendUnavailableError,
+    PluginError,
     PluginLoadError,
     PluginUnavailableError,
     PluginVersionError,
@@ -203,6 +204,33 @@ def test_an_unhealthy_link_is_refused(site):
         plugins.load_link("wire")
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("def open(", "def opens("), "has no 'open'; did you mean 'opens'"),
+        (("frozenset()", 'frozenset({"gang"})'), "'gang', which is not defined for a launcher"),
+        (('name = "red"', 'name = "blue"'), "has the name 'blue', but its entry points have red"),
+    ],
+)
+def test_invalid_launchers_are_refused(site, change, message):
+    site.launcher("red", change)
+    with pytest.raises(PluginLoadError, match=message):
+        plugins.load_launcher("red")
+    (listed,) = [i for i in plugins.inspect_all() if i.record.name == "red"]
+    assert not listed.health.ok
+
+
+def test_launchers_are_found_by_name(site):
+    site.launcher("red")
+    assert isinstance(plugins.load_launcher("red"), interfaces.LauncherPlugin)
+    assert {"red", "local", "command"} <= {record.name for record in plugins.launchers()}
+    site.launcher("blue", UNHEALTHY)
+    with pytest.raises(PluginUnavailableError, match="this machine has no card; install a card"):
+        plugins.load_launcher("blue")
+    with pytest.raises(PluginError, match=r"no launcher called 'locla' .*; did you mean 'local'"):
+        plugins.load_launcher("locla")
+
+
 def test_a_policy_and_an_engine(site):
     site.scheduler("red")
     site.scheduler("blue", ("def policy(self)", "def engine(self, *_)"), ('"policy"', '"engine"'))
@@ -329,6 +357,7 @@ def test_the_interface_is_checked_by_the_names_that_it_declares():
         ("transport", interfaces.Transport),
         ("link", interfaces.LinkPlugin),
         ("scheduler", interfaces.SchedulerPlugin),
+        ("launcher", interfaces.LauncherPlugin),
     ):
         members = {name: getattr(protocol, name) for name in dir(protocol) if name[0] != "_"}
         attributes = {name for name, each in members.items() if isinstance(each, property)}

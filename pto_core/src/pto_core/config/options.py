@@ -133,6 +133,13 @@ def _remote_options() -> tuple[Option, ...]:
     """List the settings of Workers on other hosts."""
     return (
         Option("link", "zmq", text, "how a Worker reaches other hosts"),
+        Option("host_list", None, optional(text), "hosts of the launcher 'command': host1,host2"),
+        Option(
+            "host_command",
+            "ssh {host} {command}",
+            text,
+            "command line with which the launcher 'command' starts an agent on a host",
+        ),
         Option(
             "remote_insecure",
             False,

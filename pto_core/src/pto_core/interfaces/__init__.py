@@ -2,15 +2,17 @@
 
 A plugin is an object (usually an instance of a small class, at module level) that an entry point
 names. The groups of entry points are ``pto.backends``, ``pto.runtimes``, ``pto.transports``,
-``pto.links``, ``pto.schedulers``, ``pto.commands`` and ``pto.observers``. Users select a plugin by
-the name of its entry point. A second entry point for the same object is an alias.
+``pto.links``, ``pto.schedulers``, ``pto.launchers``, ``pto.commands`` and ``pto.observers``. Users
+select a plugin by the name of its entry point. A second entry point for the same object is an
+alias.
 
-Five interfaces name the parts of the design:
+Six interfaces name the parts of the design:
 
 - :class:`Orchestrator`: graph functions submit tasks to it.
 - :class:`Scheduler`: the engine of a Worker, which selects the child and the time of each task.
 - :class:`Endpoint`: the Worker's end of the connection to one child.
 - :class:`Link`: a connection to another host, over which messages travel.
+- :class:`Launcher`: starts agents on hosts, on which Workers can run, and ends them.
 - :class:`Runtime`: a runtime variant, which runs the tasks of one chip.
 """
 
@@ -23,6 +25,14 @@ from pto_core.interfaces.backend import (
     CardStage,
 )
 from pto_core.interfaces.command import Command
+from pto_core.interfaces.launcher import (
+    AgentCommand,
+    Launcher,
+    LauncherPlugin,
+    Pending,
+    PlacedAgent,
+    Placement,
+)
 from pto_core.interfaces.link import (
     PARTS_LIMIT,
     Buffer,
@@ -71,6 +81,7 @@ __all__ = [
     "API_VERSION",
     "KINDS",
     "PARTS_LIMIT",
+    "AgentCommand",
     "Backend",
     "Buffer",
     "BuildRecipe",
@@ -85,6 +96,8 @@ __all__ = [
     "EnginePlugin",
     "Health",
     "KeyPair",
+    "Launcher",
+    "LauncherPlugin",
     "Link",
     "LinkLimits",
     "LinkPlugin",
@@ -95,6 +108,9 @@ __all__ = [
     "OrchestrationBuild",
     "Orchestrator",
     "Peer",
+    "Pending",
+    "PlacedAgent",
+    "Placement",
     "Plugin",
     "Policy",
     "PolicyPlugin",

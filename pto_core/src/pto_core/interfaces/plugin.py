@@ -36,7 +36,7 @@ class Health:
 
 @runtime_checkable
 class Plugin(Protocol):
-    """The members that backends, runtime variants, transports and schedulers have.
+    """The members that all plugins have, except commands and observers.
 
     A plugin is stateless: other objects do the work.
     """

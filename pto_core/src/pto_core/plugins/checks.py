@@ -18,6 +18,7 @@ _ATTRIBUTES = {
     "transport": (*_NAMED, "frame_limit"),
     "link": _NAMED,
     "scheduler": _NAMED,
+    "launcher": _NAMED,
     "command": (),
     "observer": (),
 }
@@ -30,6 +31,7 @@ _METHODS = {
     "transport": ("health",),
     "link": ("health", "key_pair", "listen", "dial", "wait"),
     "scheduler": ("health",),
+    "launcher": ("health", "open"),
     "command": ("add_arguments", "run"),
     "observer": (),
 }
@@ -39,6 +41,7 @@ _TRANSPORT_CAPABILITIES = frozenset({"in_order", "same_addresses"})
 _LINK_CAPABILITIES = frozenset({"encrypted", "peer_keys"})
 SCHEDULER_KINDS = ("engine", "policy")
 _SCHEDULER_CAPABILITIES = frozenset({*SCHEDULER_KINDS, "reference_order"})
+_LAUNCHER_CAPABILITIES: frozenset[str] = frozenset()
 # Enough bytes for a frame header and the arguments of a task with a few tensors.
 _SMALLEST_FRAME_LIMIT = 4096
 
@@ -70,6 +73,8 @@ def check_plugin(record: PluginRecord, plugin: Any) -> None:
         _check_transport(record, plugin)
     if record.family == "link":
         _check_capabilities(record, plugin, _LINK_CAPABILITIES)
+    if record.family == "launcher":
+        _check_capabilities(record, plugin, _LAUNCHER_CAPABILITIES)
     if record.family == "scheduler":
         _check_scheduler(record, plugin)
 

@@ -17,6 +17,7 @@ from pto_core.interfaces import (
     Backend,
     Command,
     EnginePlugin,
+    LauncherPlugin,
     LinkPlugin,
     NativeTransport,
     Option,
@@ -115,6 +116,17 @@ def load_scheduler(name: str) -> EnginePlugin | PolicyPlugin:
     plugin = cast("EnginePlugin | PolicyPlugin", load_record(record))
     _require_health(record, plugin)
     return plugin
+
+
+def load_launcher(name: str) -> LauncherPlugin:
+    """Return the launcher called ``name``; imports only that plugin.
+
+    Raises :class:`~pto_core.errors.PluginError`.
+    """
+    record = find("launcher", name)
+    launcher = cast(LauncherPlugin, load_record(record))
+    _require_health(record, launcher)
+    return launcher
 
 
 def load_unopened(family: str, name: str) -> Backend | Runtime:

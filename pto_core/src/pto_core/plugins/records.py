@@ -16,7 +16,10 @@ from pto_core.errors import (
 from pto_core.errors.suggestion import suggestion
 from pto_core.plugins.advice import SIMULATOR, install
 
-FAMILIES = ("backend", "runtime", "transport", "link", "scheduler", "command", "observer")
+FAMILIES = (
+    *("backend", "runtime", "transport", "link", "scheduler", "launcher"),
+    *("command", "observer"),
+)
 
 # The plugins of this project, each with the requirement that installs it. Messages about a missing
 # plugin contain the installation commands.
@@ -87,6 +90,11 @@ def links() -> list[PluginRecord]:
 def schedulers() -> list[PluginRecord]:
     """List the installed engines and placement policies."""
     return installed("scheduler")
+
+
+def launchers() -> list[PluginRecord]:
+    """List the installed launchers."""
+    return installed("launcher")
 
 
 def commands() -> list[PluginRecord]:

@@ -10,17 +10,19 @@ A plugin's whole test file::
 A contract tests the capabilities that a plugin claims. A test whose capabilities the plugin does
 not claim is not collected; a plugin that claims a capability without having it fails the test.
 Every test is a plain function ``check_*`` of one subject (:class:`BackendSubject`,
-:class:`RuntimeSubject`, :class:`TransportSubject`, :class:`LinkSubject` or
-:class:`SchedulerSubject`), in the modules ``memory``, ``topology``, ``dispatch``, ``claims``,
+:class:`RuntimeSubject`, :class:`TransportSubject`, :class:`LinkSubject`, :class:`SchedulerSubject`
+or :class:`LauncherSubject`), in the modules ``memory``, ``topology``, ``dispatch``, ``claims``,
 ``device_code``, ``ordering``, ``graph_errors``, ``public_api``, and those of ``transports``,
-``links`` and ``schedulers``. It raises :class:`ContractError`, and its docstring states the
-contract. Only the test classes need pytest.
+``links``, ``schedulers`` and ``launchers``. It raises :class:`ContractError`, and its docstring
+states the contract. Only the test classes need pytest.
 """
 
 from pto_core.testing.capabilities import contract_test
 from pto_core.testing.contracts import BackendContract, RuntimeContract
 from pto_core.testing.failure import ContractError, expect
 from pto_core.testing.graphs import Graph
+from pto_core.testing.launchers import LauncherSubject
+from pto_core.testing.launchers.contract import LauncherContract
 from pto_core.testing.links import LinkSubject
 from pto_core.testing.links.contract import LinkContract
 from pto_core.testing.native import NativeBackend, NativeDevice, NativeRuntime, StatusError
@@ -37,6 +39,8 @@ __all__ = [
     "BackendSubject",
     "ContractError",
     "Graph",
+    "LauncherContract",
+    "LauncherSubject",
     "LinkContract",
     "LinkSubject",
     "NativeBackend",
