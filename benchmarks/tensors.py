@@ -193,7 +193,7 @@ def _regions(binaries: Binaries, effort: Effort) -> Iterator[Figure]:
                 [max(line[2 + column] / line[column] for line in pair) for pair in pairs],
                 budget=1.3,
                 peer_name="8 regions",
-                note="whichever is more: regions of live tasks, or of retired ones",
+                note="the larger of two ratios: with regions of live tasks, and of retired tasks",
             )
 
 

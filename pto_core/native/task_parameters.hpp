@@ -20,8 +20,8 @@ class TaskParameters {
   // adds. Raises UsageError or CapacityError.
   void take(PyObject* const* arguments, size_t count, size_t appended);
 
-  // Called after a submit: store the addresses of the memory that the submit has allocated in the
-  // arrays.
+  // Called after a submit: store in each array the address of the memory that the submit allocated
+  // for it.
   void keep_allocations() {
     for (size_t i = 0; i < fresh_count_; ++i) fresh_[i]->keep_allocation();
   }

@@ -1,4 +1,4 @@
-"""The examples that are programs have no races, by the setting ``hazards``."""
+"""The setting ``hazards=check`` finds no races in the examples that are programs."""
 
 from __future__ import annotations
 

@@ -170,10 +170,10 @@ def test_the_traffic_of_a_session_has_no_plain_content(
 
 
 def replay(made: socket.socket, stream: bytes) -> None:
-    """Send the bytes of a recorded connection, in the turns of the handshake.
+    """Send the bytes of a recorded connection; wait for the answer to each step of the handshake.
 
-    ZeroMQ cuts a connection whose first message arrives before its own part of the handshake was
-    sent.
+    ZeroMQ closes a connection whose first message arrives before ZeroMQ has sent its own part of
+    the handshake.
     """
     made.sendall(stream[:GREETING_BYTES])
     receive(made, GREETING_BYTES)

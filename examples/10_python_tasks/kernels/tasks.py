@@ -26,7 +26,7 @@ def multiply(x: In, y: In, out: Out) -> None:
 
 
 def graph(rt: Graph, a: In, b: In, f: Out) -> None:
-    """Submit a diamond for each tile of rows; a slice of an array is a view of that region."""
+    """Submit a diamond of tasks for each tile of rows; a slice of an array is a view of rows."""
     for first in range(0, a.shape[0], TILE_ROWS):
         rows = slice(first, first + TILE_ROWS)
         with rt.scope():

@@ -228,7 +228,7 @@ pto_status Device::check_host(const void* host, size_t bytes, pto_error* error) 
     if (offset >= range.bytes || bytes <= range.bytes - offset) continue;
     fail(error, PTO_ERROR_ADDRESS,
          "%zu bytes from host address 0x%" PRIx64 " exceed the tensor argument of %" PRIu64
-         " bytes, in which that address is byte %" PRIu64 "; copy at most %" PRIu64,
+         " bytes, in which the address has the offset %" PRIu64 "; copy at most %" PRIu64,
          bytes, address, range.bytes, offset, range.bytes - offset);
     return PTO_ERROR_ADDRESS;
   }

@@ -66,7 +66,7 @@ pto_status DeviceMemory::check_range(uint64_t address, size_t bytes, const pto_h
   if (offset <= found.bytes && bytes <= found.bytes - offset) return PTO_OK;
   return fail(error, PTO_ERROR_ADDRESS,
               "%zu bytes at 0x%" PRIx64
-              " exceed the buffer of %zu bytes, in which that address is byte %" PRIu64
+              " exceed the buffer of %zu bytes, in which the address has the offset %" PRIu64
               "; name at most %" PRIu64 ", or allocate more",
               bytes, address, found.bytes, offset,
               offset <= found.bytes ? found.bytes - offset : uint64_t{0});

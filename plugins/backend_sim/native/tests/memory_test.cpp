@@ -265,7 +265,7 @@ TEST(check_range_requires_one_live_buffer) {
   CHECK_EQUAL(check(live + 2999, 1), PTO_OK);
   CHECK_EQUAL(check(live + 100, 2901), PTO_ERROR_ADDRESS);
   CHECK(std::strstr(memory.error.message,
-                    "buffer of 3000 bytes, in which that address is byte 100") != nullptr);
+                    "buffer of 3000 bytes, in which the address has the offset 100") != nullptr);
   CHECK(std::strstr(memory.error.message, "at most 2900") != nullptr);
   CHECK_EQUAL(check(live, SIZE_MAX), PTO_ERROR_ADDRESS);
   CHECK_EQUAL(check(0x1234, 64), PTO_ERROR_ADDRESS);

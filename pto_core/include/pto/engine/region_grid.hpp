@@ -163,7 +163,8 @@ class RegionGrid {
     uint64_t end;
     uint64_t low[kMaxDims];
     uint64_t high[kMaxDims];
-    // the frame whose memory this is, or 0 for a region with a value; if free: the next free extent
+    // In use: the frame that owns this memory, or 0 if the region has a value. Free: the next free
+    // extent.
     uint32_t stands_for;
     bool contiguous;
   };

@@ -68,9 +68,10 @@ class Driver {
   void check_open() const;
   // Park the driver's own thread at a safe point for a fork, until own_thread().unpark().
   void park();
-  // End an open run. Frames in flight are lost for this cause, and no further task starts. Waiting
-  // threads return if their task has ended, and otherwise throw Refusal (closed), like later
-  // submits and waits. When this returns, no thread uses the progress table.
+  // End an open run. Frames in flight are counted as lost with `cause` as the reason, and no
+  // further task starts. A waiting thread returns if its task has ended; otherwise it throws
+  // Refusal (closed). Later submits and waits also throw it. When this returns, no thread uses the
+  // progress table.
   void stop(int64_t cause);
   // Close the connections. Call this after stop(), or without stop() if no other thread uses the
   // driver.

@@ -114,9 +114,9 @@ class Endpoint(Protocol):
     Only one thread at a time uses it, but the thread may change. A frame is one ``bytes`` object:
     its head, a ``pto_frame`` of ``pto/abi/endpoint.h``, and its data. An answer has the same form;
     see :mod:`pto_core.interfaces.frame`. Tasks and control requests are frames of different kinds,
-    so a transport does not need to interpret them. The core rings the doorbells of a Python
-    transport. It polls before it sleeps, and again after at most 50 ms, so an endpoint may finish
-    work of an earlier call in a later one.
+    so a transport does not need to interpret them. For a Python transport, the core
+    rings the doorbells. The core polls an endpoint before it sleeps, and at least every 50 ms while
+    it sleeps. So an endpoint may begin its work in one call and finish it in a later call.
     """
 
     def submit(self, frames: Sequence[bytes]) -> int:

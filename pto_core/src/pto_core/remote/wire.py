@@ -42,7 +42,7 @@ CHUNK_BYTES: Final = MIB + MIB // 8 + 4096
 
 
 class Kind(IntEnum):
-    """The kinds of messages that sessions and channels send themselves."""
+    """The kinds of messages that sessions and channels exchange for their own purposes."""
 
     HELLO = 1
     WELCOME = 2

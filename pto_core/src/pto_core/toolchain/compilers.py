@@ -66,10 +66,11 @@ class Compiler:
 
 
 def candidates(config: Config, names: Sequence[str] = ()) -> Iterator[Compiler]:
-    """Return the usable compilers, best first: ``names``, or the configured one and the defaults.
+    """Return the usable compilers, best first.
 
-    The setting ``cxx`` chooses the host compiler only, so it has no effect on ``names``. Raises
-    CompileError if the configured compiler does not exist.
+    Without ``names``, the candidates are the compiler of the setting ``cxx``, then the defaults.
+    With ``names``, only these are candidates. Raises CompileError if the compiler of ``cxx`` does
+    not exist.
     """
     wanted = None if names else config["cxx"]
     if wanted:

@@ -48,7 +48,7 @@ def examine(config: Config) -> Iterator[Finding]:
 
 
 def _configured(config: Config) -> Iterator[Finding]:
-    """Report a configured compiler that cannot be run; the toolchain uses no other compiler."""
+    """Report a configured compiler that cannot be run: the toolchain does not try another one."""
     wanted = config["cxx"]
     if wanted and find_compiler(wanted, config["cache_dir"]) is None:
         detail = f"{wanted!r} ({config.origin('cxx')}) cannot be run"

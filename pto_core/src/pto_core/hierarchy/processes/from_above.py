@@ -1,8 +1,8 @@
-"""The mappings of ancestor Workers that spawned children need.
+"""The mappings that a spawned child needs from its ancestor Workers.
 
-A forked process has the mappings at their addresses. A spawned process attaches them through their
-descriptors. Therefore the descriptors stay open in every process between the Worker that created
-the mappings and the spawned process.
+A forked process inherits the mappings at the same addresses. A spawned process attaches them
+through their descriptors. Therefore the descriptors stay open in every process between the Worker
+that created the mappings and the spawned process.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def expect_poison(world: World) -> None:
 
 
 def expect_values(world: World) -> None:
-    """Require that each task read the values of a sequential run, and the final memory is right."""
+    """Check that each task read the values of a sequential run, and the final memory has them."""
     plans = _plans(world)
     spoiled = {n for n, result in world.results.items() if result is not Result.COMPLETED}
     memory, seen = sequential(plans, spoiled)
