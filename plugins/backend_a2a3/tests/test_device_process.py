@@ -14,6 +14,7 @@ NATIVE = PACKAGE / "native"
 ROOT = PACKAGE.parents[1]
 PLUGINS = PACKAGE.parent
 PROGRAM = Path("tests", "device_process", "on_device_process")
+RUNS = Path("native", "tests", "on_fake_driver")
 CROSS = "aarch64-linux-gnu-g++"
 RULES = ("-std=c++17", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics")
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
@@ -24,6 +25,16 @@ DISPATCHER = {
     *("DynTileFwkBackendKernelServer", "DynTileFwkBackendKernelServerInit"),
     "StaticTileFwkBackendKernelServer",
 }
+SANITIZERS = pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param((), id="plain"),
+        pytest.param(
+            ("PTO_SANITIZE=address,undefined",), id="address", marks=pytest.mark.toolchain
+        ),
+        pytest.param(("PTO_SANITIZE=thread",), id="thread", marks=pytest.mark.toolchain),
+    ],
+)
 # The functions of other libraries that the device library may use: C, POSIX and Linux.
 FUNCTIONS = {
     *("__errno_location", "clock_gettime", "dlclose", "dlerror", "dlopen", "dlsym", "free"),
@@ -36,16 +47,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param((), id="plain"),
-        pytest.param(
-            ("PTO_SANITIZE=address,undefined",), id="address", marks=pytest.mark.toolchain
-        ),
-        pytest.param(("PTO_SANITIZE=thread",), id="thread", marks=pytest.mark.toolchain),
-    ],
-)
+@SANITIZERS
 def test_variants_on_the_device_process(
     native_build: NativeBuild, settings: tuple[str, ...]
 ) -> None:
@@ -53,6 +55,17 @@ def test_variants_on_the_device_process(
     variants = [native_build(PLUGINS / name, *settings) for name in ("runtime_hbg", "runtime_pto2")]
     subprocess.run(
         [native_build(PACKAGE, *settings) / PROGRAM, *variants],
+        check=True,
+        timeout=900,
+        env={**os.environ, "LSAN_OPTIONS": "use_tls=0"},
+    )
+
+
+@SANITIZERS
+def test_runs_through_the_fake_driver(native_build: NativeBuild, settings: tuple[str, ...]) -> None:
+    """The host calls CANN; the fake driver passes launches to the device process."""
+    subprocess.run(
+        [native_build(PACKAGE, *settings) / RUNS, native_build(PLUGINS / "runtime_hbg", *settings)],
         check=True,
         timeout=900,
         env={**os.environ, "LSAN_OPTIONS": "use_tls=0"},

@@ -82,6 +82,13 @@ void pto_fake_set_program(pto_fake_program program, void* context) {
   state().program = {program, context};
 }
 
+int32_t pto_fake_process(uint32_t device) {
+  const std::lock_guard lock(state().mutex);
+  const auto found = state().devices.find(device);
+  const bool has_chip = found != state().devices.end() && found->second->chip != nullptr;
+  return has_chip ? static_cast<int32_t>(found->second->chip->info().pid) : 0;
+}
+
 void* pto_fake_view(uint64_t address, uint64_t bytes) {
   const std::lock_guard lock(state().mutex);
   for (auto& [number, device] : state().devices) {

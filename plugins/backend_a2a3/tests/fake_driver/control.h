@@ -13,6 +13,9 @@
  *   streams=1984           largest number of streams of a device
  *   probe=1                0: a forced reset does not repair a poisoned device
  *   seed=1                 seed of all random choices
+ *   process=PATH           the device process, which each device starts when it is selected
+ *   silicon=WORDS          its settings, separated by spaces: see ../device_process/protocol.h
+ *   libraries=FOLDER       where the AICPU finds the libraries that a dispatcher has installed
  */
 #ifndef PTO_FAKE_DRIVER_CONTROL_H
 #define PTO_FAKE_DRIVER_CONTROL_H
@@ -49,7 +52,7 @@ typedef struct pto_fake_launch {
   int is_core;        /* 1: cores, 0: AICPU */
   const char* symbol; /* of an AICPU launch */
   uint32_t blocks;
-  uint32_t reserved;
+  uint32_t code;      /* of a launch on cores: the code that runs; 1: registered first */
   uint64_t arguments; /* device address of the copied arguments */
   uint64_t bytes;
   uint64_t stream; /* number of the stream, in the order of creation */
@@ -57,9 +60,12 @@ typedef struct pto_fake_launch {
 } pto_fake_launch;
 
 /* Stands in for the chip, in tests of the driver alone: a launch calls `program` on the thread of
- * its stream. The result is a vendor's code. Null: the device process. */
+ * its stream. The result is a vendor's code. Null: the device process runs the launch. */
 typedef int32_t (*pto_fake_program)(void* context, const pto_fake_launch* launch);
 void pto_fake_set_program(pto_fake_program program, void* context);
+
+/* Returns the number of the device process of a device, by the driver's number; 0: none. */
+int32_t pto_fake_process(uint32_t device);
 
 /* Returns where the host can access a device address; null for an address that is not allocated.
  * Only a program may use it. */

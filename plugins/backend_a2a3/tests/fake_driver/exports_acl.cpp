@@ -15,6 +15,12 @@ struct Context : Object {
   explicit Context(Device& device) : Object(kName, device) {}
 };
 
+void start_chip(Device& device) {
+  const Settings& settings = state().settings;
+  if (settings.process.empty() || device.chip != nullptr) return;
+  device.chip = std::make_shared<ChipProcess>(settings.process, settings.silicon, device.memory);
+}
+
 // Removes all handles of a device's context.
 void close_context(Call& call, Device& device, bool is_forced) {
   const std::set<Handle> handles = device.objects;
@@ -30,6 +36,7 @@ void close_context(Call& call, Device& device, bool is_forced) {
   device.context = nullptr;
   device.references = 0;
   device.core_binaries.clear();
+  device.registered = 0;
   device.has_aicpu_library = false;
   device.operation_timeout_ms = state().settings.operation_timeout_ms;
 }
@@ -50,6 +57,8 @@ Code reset_device(Call& call, int32_t number, bool is_forced) {
     device->poison = 0;
     device->needs_probe = true;
   }
+  if (is_forced && device->chip != nullptr) device->chip->kill();
+  if (is_forced) device->chip = nullptr;
   if (is_forced) device->memory.release_all();
   close_context(call, *device, is_forced);
   return 0;
@@ -159,6 +168,7 @@ Code aclrtSetDevice(int32_t number) {
     if (device == nullptr) return kInvalidDevice;
     if (device->context == nullptr) {
       device->context = state().add(std::make_shared<Context>(*device));
+      start_chip(*device);
     }
     ++device->references;
     this_thread().context = device->context;
@@ -291,7 +301,7 @@ Code aclrtGetStreamResLimit(Handle handle, int32_t type, uint32_t* cores) {
   return enter("aclrtGetStreamResLimit", Needs::kHealthyDevice, [&](Call& call) {
     if (state().get<Stream>(handle, *call.device, call.name) == nullptr) return kInvalidHandle;
     if (type != kCubeCores && type != kVectorCores) return kInvalidParameter;
-    *cores = type == kCubeCores ? 24 : 48;
+    *cores = call.device->blocks() * (type == kCubeCores ? 1 : 2);
     return 0;
   });
 }

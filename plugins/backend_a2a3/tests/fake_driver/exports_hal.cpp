@@ -10,7 +10,7 @@ using namespace a2a3::cann;
 namespace {
 
 constexpr Code kHalInvalid = 8;
-// Used by the fake chip when no device process runs: clusters 0 to 24 without 3, processors 2 to 7.
+// Of a device without a device process: clusters 0 to 24 without 3, processors 2 to 7.
 constexpr int64_t kClusters = 0x1FFFFFF & ~(1 << 3);
 constexpr int64_t kProcessors = 0xFC;
 constexpr uint64_t kRegisterBytes = uint64_t{25} * (8 << 20);  // 8 MiB for each cluster
@@ -27,6 +27,10 @@ Code map_registers(const HalAddressQuery* query, size_t query_bytes, HalAddressR
   if (query_bytes != sizeof *query || query->address_type != kHalCoreRegisters) return kHalInvalid;
   const Device* device = find_device(query->device_id);
   if (device == nullptr) return kHalWrongDevice;
+  if (device->chip != nullptr) {
+    *range = {device->chip->info().register_base, device->chip->info().register_bytes};
+    return 0;
+  }
   // Each device has its own range, so that a wrong number is noticed.
   range->address = uint64_t{0x2000'0000'0000} + device->number * kRegisterBytes;
   range->bytes = kRegisterBytes;
@@ -52,10 +56,14 @@ Code halMemCtl(int32_t type, void* query, size_t query_bytes, void* range, size_
 
 Code halGetDeviceInfo(uint32_t number, int32_t module, int32_t information, int64_t* value) {
   return enter("halGetDeviceInfo", Needs::kNothing, [&](Call&) {
-    if (find_device(number) == nullptr) return kHalWrongDevice;
+    const Device* device = find_device(number);
+    if (device == nullptr) return kHalWrongDevice;
     if (information != kHalInfoOccupy) return kHalInvalid;
     if (module != kHalModuleAicpu && module != kHalModuleAicore) return kHalInvalid;
     *value = module == kHalModuleAicpu ? kProcessors : kClusters;
+    if (device->chip == nullptr) return 0;
+    const silicon_info& info = device->chip->info();
+    *value = module == kHalModuleAicpu ? info.aicpu_mask : info.cluster_mask;
     return 0;
   });
 }

@@ -13,7 +13,6 @@ using namespace a2a3::cann;
 
 namespace {
 
-constexpr uint32_t kBlocks = 24;
 constexpr uint32_t kAicpuThreads = 6;
 
 Code register_binary(Call& call, const DeviceBinary* binary, Handle* handle) {
@@ -37,26 +36,37 @@ Code launch_cores(Call& call, Handle binary, uint32_t blocks, const CoreArgument
   const auto code = state().get<CoreBinary>(binary, *call.device, call.name);
   const auto stream = state().get<Stream>(stream_handle, *call.device, call.name);
   if (code == nullptr || stream == nullptr) return kInvalidHandle;
-  if (arguments == nullptr || blocks == 0 || blocks > kBlocks) return kInvalidParameter;
+  if (arguments == nullptr || blocks == 0 || blocks > call.device->blocks())
+    return kInvalidParameter;
   if (blocks > 1 && (settings == nullptr || settings->schedule_mode != kBatchSchedule)) {
     state().error("batch", "a launch whose blocks wait for each other needs the batch mode");
   }
   const auto* start = static_cast<const uint8_t*>(arguments->args);
-  return add_launch(call, *stream, {true, "", blocks, {start, start + arguments->args_size}});
+  if (stream->code == nullptr) stream->code = code;
+  if (stream->code != code) {
+    state().error("old stream",
+                  "other code was launched on a stream; the stream runs its first code");
+  }
+  const std::vector<uint8_t> bytes(start, start + arguments->args_size);
+  return add_launch(call, *stream, {stream->code, {}, blocks, bytes});
 }
 
-// Reads the description of an AICPU library: {"OPERATION": {"opInfo": {"functionName": "..."}}}.
-std::map<std::string, std::string> read_description(const char* path) {
+// Reads the description of an AICPU library: {"OPERATION": {"opInfo":
+// {"functionName": "...", "kernelSo": "..."}}}.
+std::map<std::string, CpuSymbol> read_description(const char* path) {
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   const std::regex entry(R"re("([^"]+)"\s*:\s*\{\s*"opInfo"\s*:\s*\{([^}]*)\})re");
   const std::regex function(R"re("functionName"\s*:\s*"([^"]+)")re");
-  std::map<std::string, std::string> functions;
+  const std::regex library(R"re("kernelSo"\s*:\s*"([^"]+)")re");
+  std::map<std::string, CpuSymbol> functions;
   for (std::sregex_iterator next(text.begin(), text.end(), entry), end; next != end; ++next) {
-    std::smatch name;
+    std::smatch name, so;
     const std::string body = (*next)[2];
     if (body.find("AICPUKernel") == std::string::npos) continue;
-    if (std::regex_search(body, name, function)) functions[(*next)[1]] = name[1];
+    if (std::regex_search(body, name, function) && std::regex_search(body, so, library)) {
+      functions[(*next)[1]] = {name[1], so[1]};
+    }
   }
   return functions;
 }
@@ -94,7 +104,7 @@ Code launch_aicpu(Call& call, Handle handle, uint32_t blocks, Handle stream_hand
   }
   const auto* start = static_cast<const uint8_t*>(arguments->base.args);
   const size_t bytes = arguments->base.args_size;
-  return add_launch(call, *stream, {false, function->symbol, blocks, {start, start + bytes}});
+  return add_launch(call, *stream, {nullptr, function->symbol, blocks, {start, start + bytes}});
 }
 
 }  // namespace

@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "abi/dispatcher.h"
+#include "abi/launch.h"
 
 namespace pto::fake {
 
@@ -18,17 +23,8 @@ constexpr const char* kDispatcherEntries[] = {
     "DynTileFwkBackendKernelServer",
 };
 
-// The layout of the bootstrap's argument and of the block to which it points.
-constexpr size_t kBlockPointer = 40;
-constexpr size_t kBlockBytes = 160;
-constexpr size_t kDispatcher = 96;
-constexpr size_t kInner = 120;
-
-uint64_t word(const uint8_t* bytes, size_t offset) {
-  uint64_t value = 0;
-  std::memcpy(&value, bytes + offset, sizeof value);
-  return value;
-}
+// The entry of the dispatcher that CANN calls first.
+constexpr const char* kInstall = "DynTileFwkBackendKernelServerInit";
 
 std::string name_at(const AicpuArguments& arguments, uint32_t offset) {
   if (offset >= arguments.args_size) return "";
@@ -45,36 +41,110 @@ std::string library_at(Memory& memory, uint64_t address, uint64_t bytes) {
 }
 
 // The program sees the arguments in device memory, only during the launch.
-Code run_program(Device& device, const Launch& launch, uint64_t stream,
+Code run_program(Device& device, const Program& program, const Launch& launch, uint64_t stream,
                  const std::atomic<int>& stop) {
   std::unique_lock lock(state().mutex);
-  const Program program = state().program;
   const uint64_t bytes = std::max<uint64_t>(launch.arguments.size(), 1);
   const uint64_t address = device.memory.allocate(bytes);
-  if (program.function == nullptr || address == 0) return kAicpuException;
+  if (address == 0) return kAicpuException;
   if (!launch.arguments.empty()) {
     std::memcpy(device.memory.view(address), launch.arguments.data(), launch.arguments.size());
   }
   lock.unlock();
   static_assert(sizeof(std::atomic<int>) == sizeof(int));
+  const bool is_core = launch.code != nullptr;
   const pto_fake_launch seen = {
-      launch.is_core, launch.symbol.c_str(),   launch.blocks, 0,
-      address,        launch.arguments.size(), stream,        reinterpret_cast<const int*>(&stop)};
+      is_core, launch.function.name.c_str(), launch.blocks, is_core ? launch.code->number : 0,
+      address, launch.arguments.size(),      stream,        reinterpret_cast<const int*>(&stop)};
   const Code code = program.function(program.context, &seen);
   lock.lock();
   device.memory.free(address);
   return code;
 }
 
-Code install(Device& device, const std::vector<uint8_t>& arguments) {
+// Loads a file into the device process. Returns its handle, 0 if the chip refuses it.
+uint64_t load_file(Device& device, ChipProcess& chip, uint32_t kind, const void* bytes,
+                   size_t count) {
+  std::unique_lock lock(state().mutex);
+  const uint64_t address = count > 0 ? device.memory.allocate(count) : 0;
+  if (address == 0) return 0;
+  std::memcpy(device.memory.view(address), bytes, count);
+  lock.unlock();
+  const uint64_t handle = chip.load(kind, address, count);
+  lock.lock();
+  device.memory.free(address);
+  return handle;
+}
+
+// Returns the handle of a library that a dispatcher has installed, 0 if there is no such file.
+uint64_t find_library(Device& device, ChipProcess& chip, const std::string& name) {
+  if (const uint64_t known = chip.library(name)) return known;
+  std::unique_lock lock(state().mutex);
+  const std::string path = state().settings.libraries + "/" + name;
+  lock.unlock();
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  const uint64_t handle = load_file(device, chip, SILICON_LOAD, bytes.data(), bytes.size());
+  chip.keep_library(name, handle);
+  return handle;
+}
+
+uint64_t find_code(Device& device, ChipProcess& chip, CoreBinary& code) {
+  if (code.handle == 0) {
+    code.handle = load_file(device, chip, SILICON_CODE, code.bytes.data(), code.bytes.size());
+  }
+  return code.handle;
+}
+
+Code run_on_chip(ChipProcess& chip, uint32_t kind, uint64_t handle, const std::string& symbol,
+                 const Launch& launch, const std::atomic<int>& stop) {
+  silicon_request request{};
+  const bool fits =
+      symbol.size() < sizeof request.symbol && launch.arguments.size() <= sizeof request.arguments;
+  if (handle == 0 || !fits) return kind == SILICON_AICORE ? kAicException : kAicpuException;
+  request.kind = kind;
+  request.threads = launch.blocks;
+  request.handle = handle;
+  request.argument_bytes = launch.arguments.size();
+  symbol.copy(request.symbol, symbol.size());
+  std::copy(launch.arguments.begin(), launch.arguments.end(), request.arguments);
+  return chip.launch(request, stop);
+}
+
+Code run_launch(Device& device, const Launch& launch, uint64_t stream,
+                const std::atomic<int>& stop) {
+  std::unique_lock lock(state().mutex);
+  const Program program = state().program;
+  const std::shared_ptr<ChipProcess> chip = device.chip;
+  lock.unlock();
+  if (program.function != nullptr) return run_program(device, program, launch, stream, stop);
+  if (chip == nullptr) return kAicpuException;
+  if (launch.code == nullptr) {
+    const uint64_t library = find_library(device, *chip, launch.function.file);
+    return run_on_chip(*chip, SILICON_AICPU, library, launch.function.name, launch, stop);
+  }
+  const uint64_t code = find_code(device, *chip, *launch.code);
+  return run_on_chip(*chip, SILICON_AICORE, code, PTO_A2A3_EXECUTOR_SYMBOL, launch, stop);
+}
+
+// The consequence of a failure appears after it: the stream with the failure is the first to end.
+Code let_cause_end(Device& device, Code code, const std::atomic<int>& stop) {
+  if (code != kCascade) return code;
+  std::unique_lock lock(state().mutex);
+  state().changed.wait(lock, [&] { return device.poison != 0 || stop != 0; });
+  return code;
+}
+
+// Checks what the host has uploaded; the dispatcher's part is the block's.
+Code check_bootstrap(Device& device, const pto_a2a3_bootstrap_arguments& arguments,
+                     pto_a2a3_bootstrap_block* block) {
   const std::lock_guard lock(state().mutex);
-  const uint64_t block = word(arguments.data(), kBlockPointer);
-  const Block* found = device.memory.find(block, kBlockBytes);
+  const Block* found = device.memory.find(arguments.block, sizeof *block);
   if (found == nullptr || !found->is_written) return kAicpuException;
-  const uint8_t* view = device.memory.view(block);
+  std::memcpy(block, device.memory.view(arguments.block), sizeof *block);
   const std::string dispatcher =
-      library_at(device.memory, word(view, kDispatcher), word(view, kDispatcher + 8));
-  const std::string inner = library_at(device.memory, word(view, kInner), word(view, kInner + 8));
+      library_at(device.memory, block->dispatcher, block->dispatcher_bytes);
+  const std::string inner = library_at(device.memory, block->library, block->library_bytes);
   for (const char* entry : kDispatcherEntries) {
     if (dispatcher.find(entry) == std::string::npos) return kAicpuException;
   }
@@ -88,6 +158,20 @@ Code install(Device& device, const std::vector<uint8_t>& arguments) {
   return 0;
 }
 
+// Without a device process, the fake driver stands in for the dispatcher.
+Code run_bootstrap(Device& device, const Launch& launch, const std::atomic<int>& stop) {
+  pto_a2a3_bootstrap_arguments arguments;
+  pto_a2a3_bootstrap_block block;
+  std::memcpy(&arguments, launch.arguments.data(), sizeof arguments);
+  const Code code = check_bootstrap(device, arguments, &block);
+  std::unique_lock lock(state().mutex);
+  const std::shared_ptr<ChipProcess> chip = device.chip;
+  lock.unlock();
+  if (code != 0 || chip == nullptr) return code;
+  const uint64_t handle = chip->load(SILICON_LOAD, block.dispatcher, block.dispatcher_bytes);
+  return run_on_chip(*chip, SILICON_AICPU, handle, kInstall, launch, stop);
+}
+
 // A run starts the cores and several AICPU threads; commands need one AICPU thread.
 void check_launch(Call& call, const Launch& launch) {
   Device& device = *call.device;
@@ -96,11 +180,12 @@ void check_launch(Call& call, const Launch& launch) {
                                " before a new stream was synchronised once after a "
                                "forced reset");
   }
-  if (!launch.is_core && launch.blocks > 1 && !device.has_core_launch) {
+  const bool is_core = launch.code != nullptr;
+  if (!is_core && launch.blocks > 1 && !device.has_core_launch) {
     state().warn("order", call.function() +
                               " before the launch on the cores; the other order starts faster");
   }
-  if (launch.is_core || launch.blocks > 1) device.has_core_launch = launch.is_core;
+  if (is_core || launch.blocks > 1) device.has_core_launch = is_core;
 }
 
 }  // namespace
@@ -108,11 +193,12 @@ void check_launch(Call& call, const Launch& launch) {
 Code add_launch(Call& call, Stream& stream, Launch launch) {
   check_launch(call, launch);
   Device& device = *call.device;
-  const bool is_core = launch.is_core;
+  const bool is_core = launch.code != nullptr;
   const Code late = call.take_late();
   const uint64_t number = stream.number;
   auto work = [&device, launch = std::move(launch), late, number](const std::atomic<int>& stop) {
-    return late != 0 ? late : run_program(device, launch, number, stop);
+    if (late != 0) return late;
+    return let_cause_end(device, run_launch(device, launch, number, stop), stop);
   };
   stream.add({std::move(work), is_core});
   return 0;
@@ -123,15 +209,15 @@ Code add_bootstrap(Call& call, Stream& stream, const AicpuArguments& arguments) 
   const std::string kernel = name_at(arguments, arguments.kernel_name_offset);
   const std::string library = name_at(arguments, arguments.so_name_offset);
   const bool is_known = kernel == kBootstrapKernel && library == kBootstrapLibrary &&
-                        arguments.args_size >= kBlockPointer + 8;
+                        arguments.args_size >= sizeof(pto_a2a3_bootstrap_arguments);
   const auto* start = static_cast<const uint8_t*>(arguments.args);
-  std::vector<uint8_t> bytes(start, start + arguments.args_size);
+  const Launch launch = {nullptr, {}, 1, {start, start + arguments.args_size}};
   Device& device = *call.device;
-  stream.add({[&device, bytes, late, is_known](const std::atomic<int>&) {
-                if (late != 0 || !is_known) return late != 0 ? late : kAicpuException;
-                return install(device, bytes);
-              },
-              false});
+  auto work = [&device, launch, late, is_known](const std::atomic<int>& stop) {
+    if (late != 0 || !is_known) return late != 0 ? late : kAicpuException;
+    return let_cause_end(device, run_bootstrap(device, launch, stop), stop);
+  };
+  stream.add({std::move(work), false});
   return 0;
 }
 

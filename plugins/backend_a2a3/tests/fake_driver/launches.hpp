@@ -13,29 +13,37 @@ namespace pto::fake {
 struct CoreBinary : Object {
   static constexpr const char* kName = "core binary";
   CoreBinary(Device& device, std::vector<uint8_t> bytes)
-      : Object(kName, device), bytes(std::move(bytes)) {}
+      : Object(kName, device), bytes(std::move(bytes)), number(++device.registered) {}
   const std::vector<uint8_t> bytes;
+  const uint32_t number;
+  uint64_t handle = 0;  // of the device process; 0: not loaded
 };
 
-// The description of a library on the AICPU: function names by operation.
+// A function of a library on the AICPU, and the file of the library.
+struct CpuSymbol {
+  std::string name;
+  std::string file;
+};
+
+// The description of a library on the AICPU: functions by operation.
 struct CpuBinary : Object {
   static constexpr const char* kName = "AICPU binary";
-  CpuBinary(Device& device, std::map<std::string, std::string> functions)
+  CpuBinary(Device& device, std::map<std::string, CpuSymbol> functions)
       : Object(kName, device, true), functions(std::move(functions)) {}
-  const std::map<std::string, std::string> functions;
+  const std::map<std::string, CpuSymbol> functions;
 };
 
 struct CpuFunction : Object {
   static constexpr const char* kName = "AICPU function";
-  CpuFunction(Device& device, Handle binary, std::string symbol)
+  CpuFunction(Device& device, Handle binary, CpuSymbol symbol)
       : Object(kName, device), binary(binary), symbol(std::move(symbol)) {}
   const Handle binary;  // its unload ends the function
-  const std::string symbol;
+  const CpuSymbol symbol;
 };
 
 struct Launch {
-  bool is_core;
-  std::string symbol;
+  std::shared_ptr<CoreBinary> code;  // null: a launch on the AICPU
+  CpuSymbol function;                // of a launch on the AICPU
   uint32_t blocks;
   std::vector<uint8_t> arguments;
 };

@@ -43,12 +43,13 @@ std::string hexadecimal(uint64_t value) {
 
 }  // namespace
 
-Memory::Memory(uint64_t bytes) : bytes_(bytes) {
+Memory::Memory(uint64_t wanted, uint64_t bytes) : bytes_(bytes) {
   descriptor_ = memfd_create("pto_fake_device", MFD_CLOEXEC);
   if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) {
     give_up("memory of the fake device");
   }
-  void* device = mmap(nullptr, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
+  void* device = mmap(reinterpret_cast<void*>(wanted), bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE,
+                      descriptor_, 0);
   void* view =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
   if (device == MAP_FAILED || view == MAP_FAILED) give_up("memory of the fake device");

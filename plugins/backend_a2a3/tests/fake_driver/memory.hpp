@@ -23,7 +23,8 @@ struct Block {
 
 class Memory {
  public:
-  explicit Memory(uint64_t bytes);
+  // Starts at `wanted` if these addresses are free; the device process needs them, too.
+  Memory(uint64_t wanted, uint64_t bytes);
   ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;

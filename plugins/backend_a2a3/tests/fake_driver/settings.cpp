@@ -13,6 +13,14 @@ bool read_number(std::string_view text, Number* number) {
   return read.ec == std::errc() && read.ptr == end;
 }
 
+std::string* find_text(Settings& settings, std::string_view key) {
+  if (key == "soc") return &settings.soc;
+  if (key == "version") return &settings.version;
+  if (key == "process") return &settings.process;
+  if (key == "silicon") return &settings.silicon;
+  return key == "libraries" ? &settings.libraries : nullptr;
+}
+
 bool read_one(Settings& settings, std::string_view key, std::string_view value) {
   uint32_t flag = 0;
   if (key == "devices") return read_number(value, &settings.devices);
@@ -20,9 +28,7 @@ bool read_one(Settings& settings, std::string_view key, std::string_view value) 
   if (key == "operation_timeout_ms") return read_number(value, &settings.operation_timeout_ms);
   if (key == "streams") return read_number(value, &settings.streams);
   if (key == "seed") return read_number(value, &settings.seed);
-  if (key == "soc") settings.soc = value;
-  if (key == "version") settings.version = value;
-  if (key == "soc" || key == "version") return true;
+  if (std::string* text = find_text(settings, key)) return *text = value, true;
   if (key != "probe" || !read_number(value, &flag) || flag > 1) return false;
   settings.probe = flag == 1;
   return true;

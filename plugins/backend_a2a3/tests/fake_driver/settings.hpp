@@ -16,6 +16,9 @@ struct Settings {
   uint32_t streams = 1984;
   bool probe = true;
   uint64_t seed = 1;
+  std::string process;
+  std::string silicon;
+  std::string libraries;
 
   // Returns whether all keys and values are valid. After an invalid one, the others are unchanged.
   bool read(std::string_view text);

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "answers.hpp"
+#include "chip_process.hpp"
 #include "codes.hpp"
 #include "control.h"
 #include "functions.hpp"
@@ -22,21 +24,7 @@
 
 namespace pto::fake {
 
-using a2a3::cann::Code;
 using a2a3::cann::Handle;
-
-inline constexpr Code kInvalidParameter = 107000;
-inline constexpr Code kInvalidDevice = 107001;
-inline constexpr Code kNoContext = 107002;
-inline constexpr Code kForeignStream = 107003;
-inline constexpr Code kInvalidHandle = 107017;
-inline constexpr Code kAllocationFailed = 207001;
-inline constexpr Code kNoStreamLeft = 207008;
-inline constexpr Code kWaitTimeout = 507046;
-inline constexpr Code kCoreTimeout = 507014;
-inline constexpr Code kAicpuException = 507018;
-inline constexpr Code kKernelNotFound = 507027;
-inline constexpr Code kCascade = 507899;
 
 struct Device;
 
@@ -53,8 +41,15 @@ struct Object {
   const bool must_be_released;  // the host must release it before it resets the device
 };
 
+// Addresses of device memory: no process that starts has anything there.
+inline constexpr uint64_t kMemory = 0x7e90'0000'0000;
+inline constexpr uint64_t kMemoryStride = uint64_t{64} << 30;
+
+inline constexpr uint32_t kMostBlocks = 24;
+
 struct Device {
-  Device(uint32_t number, uint64_t bytes) : number(number), memory(bytes) {}
+  Device(uint32_t number, uint64_t bytes)
+      : number(number), memory(kMemory + number * kMemoryStride, bytes) {}
 
   const uint32_t number;  // of the driver, not the logical one
   Memory memory;
@@ -65,9 +60,13 @@ struct Device {
   bool is_poison_reported = false;  // a call has returned a failure since then
   bool needs_probe = false;         // since the forced reset, no stream has completed any work
   uint64_t operation_timeout_ms = 0;
-  std::set<uint64_t> core_binaries;  // digests of what rtRegisterAllKernel received
-  bool has_core_launch = false;      // since the newest launch on several AICPU threads
-  bool has_aicpu_library = false;    // the dispatcher has installed the inner library
+  std::set<uint64_t> core_binaries;   // digests of what rtRegisterAllKernel received
+  bool has_core_launch = false;       // since the newest launch on several AICPU threads
+  bool has_aicpu_library = false;     // the dispatcher has installed the inner library
+  uint32_t registered = 0;            // number of core binaries since the device was selected
+  std::shared_ptr<ChipProcess> chip;  // null: there is none
+
+  uint32_t blocks() const { return chip != nullptr ? chip->info().blocks : kMostBlocks; }
 };
 
 struct Failure {

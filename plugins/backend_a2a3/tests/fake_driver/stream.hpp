@@ -13,6 +13,8 @@
 
 namespace pto::fake {
 
+struct CoreBinary;
+
 class Stream : public Object {
  public:
   static constexpr const char* kName = "stream";
@@ -41,6 +43,8 @@ class Stream : public Object {
   }
 
   const uint64_t number;
+  // What a launch on cores runs: the first code of the stream stays in the instruction caches.
+  std::shared_ptr<CoreBinary> code;
 
  private:
   void run();

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "abi/dispatcher.h"
 #include "error.hpp"
 
 namespace pto::a2a3 {
@@ -15,34 +16,7 @@ namespace {
 
 constexpr int64_t kInstallNs = int64_t{60} * 1000 * 1000 * 1000;
 
-// What the argument of the bootstrap points to; CANN passes it to the dispatcher.
-struct DeviceBlock {
-  uint64_t unused[12];
-  uint64_t dispatcher;
-  uint64_t dispatcher_bytes;
-  uint64_t device;
-  uint64_t inner;
-  uint64_t inner_bytes;
-  uint64_t unused_end[3];
-};
-static_assert(offsetof(DeviceBlock, dispatcher) == 96);
-static_assert(offsetof(DeviceBlock, device) == 112);
-static_assert(offsetof(DeviceBlock, inner) == 120);
-static_assert(sizeof(DeviceBlock) == 160);
-
-constexpr size_t kNameBytes = 32;
-
-struct BootstrapArguments {
-  uint64_t unused[5];
-  uint64_t block;  // address of a DeviceBlock
-  uint64_t unused_end[20];
-  char kernel[kNameBytes];
-  char library[kNameBytes];
-  char operation[kNameBytes];
-};
-static_assert(offsetof(BootstrapArguments, block) == 40);
-static_assert(offsetof(BootstrapArguments, kernel) == 208);
-static_assert(offsetof(BootstrapArguments, library) == 240);
+constexpr size_t kNameBytes = sizeof(pto_a2a3_bootstrap_arguments::kernel);
 
 // The description of one function, in the form that the runtime reads.
 std::string describe(const std::string& operation, const std::string& symbol,
@@ -80,18 +54,20 @@ class TextFile {
 
 pto_status AicpuLibrary::install(const BootstrapNames& names, const AicpuImages& images,
                                  pto_error* error) {
-  DeviceBlock block = {};
+  pto_a2a3_bootstrap_block block = {};
   block.dispatcher_bytes = images.dispatcher_bytes;
-  block.inner_bytes = images.inner_bytes;
+  block.library_bytes = images.inner_bytes;
   block.device = static_cast<uint64_t>(card_.session().device());
   uint64_t address = 0;
   pto_status status = upload(images.dispatcher, images.dispatcher_bytes, &block.dispatcher, error);
-  if (status == PTO_OK) status = upload(images.inner, images.inner_bytes, &block.inner, error);
+  if (status == PTO_OK) status = upload(images.inner, images.inner_bytes, &block.library, error);
   if (status == PTO_OK) status = upload(&block, sizeof block, &address, error);
   if (status == PTO_OK) status = start_dispatcher(names, address, error);
   if (status == PTO_OK) status = wait_for_dispatcher(error);
   if (status != PTO_OK) return status;
-  file_ = images.file;
+  char name[PTO_A2A3_LIBRARY_NAME_BYTES];
+  pto_a2a3_library_name(name, images.inner, images.inner_bytes, block.device);
+  file_ = name;
   return free_blocks(error);
 }
 
@@ -119,7 +95,7 @@ pto_status AicpuLibrary::start_dispatcher(const BootstrapNames& names, uint64_t 
     return fail(error, PTO_ERROR_USAGE, "the bootstrap name %s has %zu characters; at most %zu fit",
                 name.c_str(), name.size(), kNameBytes - 1);
   }
-  BootstrapArguments arguments = {};
+  pto_a2a3_bootstrap_arguments arguments = {};
   arguments.block = block;
   std::memcpy(arguments.kernel, names.kernel.data(), names.kernel.size());
   std::memcpy(arguments.library, names.library.data(), names.library.size());
@@ -127,8 +103,8 @@ pto_status AicpuLibrary::start_dispatcher(const BootstrapNames& names, uint64_t 
   AicpuArguments described = {};
   described.args = &arguments;
   described.args_size = sizeof arguments;
-  described.kernel_name_offset = offsetof(BootstrapArguments, kernel);
-  described.so_name_offset = offsetof(BootstrapArguments, library);
+  described.kernel_name_offset = offsetof(pto_a2a3_bootstrap_arguments, kernel);
+  described.so_name_offset = offsetof(pto_a2a3_bootstrap_arguments, library);
   Session& session = card_.session();
   const auto lock = session.lock();
   const pto_status status = session.enter(error);

@@ -1,8 +1,9 @@
 // Our library on the AICPU of one open card: its installation and its launches.
 //
 // CANN runs the dispatcher, a small library of ours, through an entry of its own. The dispatcher
-// writes the inner library to a file on the device; after that, functions of the inner library are
-// launched by name. The AICPU of a host process keeps the first inner library that it received.
+// writes the inner library to a file on the device, whose name follows from the bytes and the
+// device (abi/dispatcher.h); after that, functions of the inner library are launched by name. The
+// AICPU of a host process keeps the first inner library that it received.
 #pragma once
 
 #include <string>
@@ -17,7 +18,6 @@ struct AicpuImages {
   size_t dispatcher_bytes;
   const void* inner;
   size_t inner_bytes;
-  std::string file;  // name under which the dispatcher writes the inner library
 };
 
 class AicpuLibrary {

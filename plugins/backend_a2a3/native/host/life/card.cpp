@@ -153,6 +153,16 @@ pto_status Card::recover(pto_error* error) {
               device, found.message, cause.message);
 }
 
+pto_status Card::lose(const pto_error& failure, pto_error* error) {
+  const auto lock = session_.lock();
+  return session_.lose(failure, error);
+}
+
+bool Card::is_usable() {
+  const auto lock = session_.lock();
+  return session_.is_selected() && !session_.is_poisoned();
+}
+
 pto_status Card::renew_core_stream(pto_error* error) {
   const auto lock = session_.lock();
   Handle& cores = streams_[static_cast<size_t>(StreamKind::kCore)];

@@ -57,6 +57,10 @@ class Card {
 
   pto_status recover(pto_error* error);
 
+  // Makes the device unusable: it does not answer. Returns the first failure.
+  pto_status lose(const pto_error& failure, pto_error* error);
+  bool is_usable();
+
   // The address range of the cores' registers, and the mask of the units that exist.
   pto_status core_registers(cann::HalAddressRange* range, pto_error* error) const;
   pto_status occupied(int32_t module, uint64_t* mask, pto_error* error) const;

@@ -55,6 +55,12 @@ pto_status Session::report(const pto_error& failure, pto_error* error) {
   return found.status;
 }
 
+pto_status Session::lose(const pto_error& failure, pto_error* error) {
+  if (!is_poisoned()) first_ = failure;
+  if (error != nullptr) *error = first_;
+  return first_.status;
+}
+
 pto_error Session::find_cause(const pto_error& failure) const {
   for (const cann::Handle stream : streams_) {
     if (stream == nullptr) continue;

@@ -46,6 +46,8 @@ class Session {
   // Writes the failure of a call, and keeps it if it makes the device unusable and is the first.
   // If it is the consequence of another failure, which a stream has, that one replaces it.
   pto_status report(const pto_error& failure, pto_error* error);
+  // Keeps a failure of the device that no code of the driver reports; returns the first failure.
+  pto_status lose(const pto_error& failure, pto_error* error);
   bool is_poisoned() const noexcept { return first_.status != PTO_OK; }
   const pto_error& first_failure() const noexcept { return first_; }
 

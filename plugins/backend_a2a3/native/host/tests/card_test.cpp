@@ -213,6 +213,37 @@ Handle start_cores(vendor::Fake& fake, Card& card, SlowDevice& device) {
   return binary;
 }
 
+// Records the code that each launch on the cores runs.
+struct CodeRecorder {
+  static int32_t run(void* context, const pto_fake_launch* launch) {
+    static_cast<CodeRecorder*>(context)->codes.push_back(launch->code);
+    return 0;
+  }
+  std::vector<uint32_t> codes;
+};
+
+TEST(an_old_stream_runs_old_code) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  open(card);
+  CodeRecorder recorder;
+  fake.control.set_program(CodeRecorder::run, &recorder);
+  Handle first = nullptr, second = nullptr;
+  CHECK_EQUAL(card.register_cores("one", 3, &first, nullptr), PTO_OK);
+  CHECK_EQUAL(card.register_cores("two", 3, &second, nullptr), PTO_OK);
+  const auto launch = [&card](Handle code) {
+    CHECK_EQUAL(card.launch_cores(code, 1, "argument", 8, nullptr), PTO_OK);
+    CHECK_EQUAL(card.wait(kLongNs, nullptr), PTO_OK);
+  };
+  launch(first);
+  CHECK_EQUAL(fake.control.findings().find("old stream"), std::string::npos);
+  launch(second);
+  CHECK_CONTAINS(fake.control.findings(), "error: old stream");
+  CHECK_EQUAL(card.renew_core_stream(nullptr), PTO_OK);
+  launch(second);
+  CHECK(recorder.codes == (std::vector<uint32_t>{1, 1, 2}));
+}
+
 TEST(slow_is_not_stuck) {
   vendor::Fake& fake = vendor::fresh("operation_timeout_ms=50");
   Card card(fake.driver);

@@ -19,8 +19,7 @@ inline const std::string kInner = "\177ELF of the inner library";
 inline const std::string kCores = "code of the cores";
 
 inline AicpuImages images() {
-  return {kDispatcher.data(), kDispatcher.size(), kInner.data(), kInner.size(),
-          "libpto_a2a3_inner.so"};
+  return {kDispatcher.data(), kDispatcher.size(), kInner.data(), kInner.size()};
 }
 
 // What the launches carry: the AICPU adds one to each byte of a block.

@@ -31,6 +31,7 @@ struct Control {
     find(library, "pto_fake_findings", list);
     find(library, "pto_fake_reset", reset);
     find(library, "pto_fake_set_program", set_program);
+    find(library, "pto_fake_process", process);
     find(library, "pto_fake_view", view);
   }
 
@@ -46,6 +47,7 @@ struct Control {
   decltype(&pto_fake_findings) list;
   decltype(&pto_fake_reset) reset;
   decltype(&pto_fake_set_program) set_program;
+  decltype(&pto_fake_process) process;
   decltype(&pto_fake_view) view;
 
  private:
@@ -76,7 +78,8 @@ inline Fake& fresh(const char* settings = "") {
   fake->control.reset();
   fake->control.set_program(nullptr, nullptr);
   CHECK_EQUAL(fake->control.configure("devices=4,soc=Ascend910B3,memory_mib=64,probe=1,"
-                                      "operation_timeout_ms=2000,streams=1984"),
+                                      "operation_timeout_ms=2000,streams=1984,process=,silicon=,"
+                                      "libraries="),
               0);
   CHECK_EQUAL(fake->control.configure(settings), 0);
   CHECK_EQUAL(fake->driver.functions().aclInit(nullptr), 0);

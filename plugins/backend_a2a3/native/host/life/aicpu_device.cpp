@@ -1,0 +1,333 @@
+#include "life/aicpu_device.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "error.hpp"
+#include "pto/engine/run_image.hpp"
+
+namespace pto::a2a3 {
+
+using namespace cann;
+
+namespace {
+
+constexpr int64_t kSecondNs = 1'000'000'000;
+constexpr int64_t kCommandNs = 60 * kSecondNs;
+// A device that has lost a thread or a core answers, but its streams may never end.
+constexpr int64_t kLookNs = kSecondNs / 100;
+
+constexpr size_t kLeastInput = 1 << 16;
+
+int64_t now_ns() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+bool has_bit(uint64_t mask, uint64_t bit) {
+  return (mask >> bit & 1) != 0;
+}
+
+void lose_abandoned_run(Card& card, pto_error* failure) {
+  pto_error lost;
+  fail(&lost, PTO_ERROR_LOST,
+       "the device did not end the run within 2 s after the run was abandoned; open the device "
+       "again");
+  card.lose(lost, failure);
+}
+
+}  // namespace
+
+pto_status AicpuDevice::open(const DeviceImages& images, const DeviceOptions& options,
+                             pto_error* error) {
+  pto_status status = install(images, error);
+  if (status == PTO_OK) status = initialise(options, error);
+  if (status != PTO_OK) close(nullptr);
+  return status;
+}
+
+pto_status AicpuDevice::install(const DeviceImages& images, pto_error* error) {
+  const AicpuImages files = {images.dispatcher.data(), images.dispatcher.size(),
+                             images.library.data(), images.library.size()};
+  library_.emplace(card_);
+  BootstrapNames names;
+  const Version version = card_.session().driver().version();
+  pto_status status = find_bootstrap(version, {}, &names, error);
+  if (status == PTO_OK) status = library_->install(names, files, error);
+  if (status == PTO_OK) status = library_->find(PTO_A2A3_AICPU_SYMBOL, &serve_, error);
+  if (status == PTO_OK) {
+    status =
+        card_.register_cores(images.executor.data(), images.executor.size(), &executor_, error);
+  }
+  return status == PTO_OK ? card_.renew_core_stream(error) : status;
+}
+
+pto_status AicpuDevice::allocate(size_t bytes, uint64_t* address, pto_error* error) {
+  const pto_status status = card_.memory().allocate(bytes, address, error);
+  if (status == PTO_OK) blocks_.push_back(*address);
+  return status;
+}
+
+pto_status AicpuDevice::allocate_blocks(pto_a2a3_device& device, pto_error* error) {
+  CardMemory& memory = card_.memory();
+  pto_status status = allocate(sizeof(pto_a2a3_status), &status_, error);
+  if (status == PTO_OK) status = allocate(sizeof(pto_a2a3_cores), &cores_, error);
+  if (status == PTO_OK) status = allocate(sizeof(pto_a2a3_control), &device.control, error);
+  if (status == PTO_OK) status = allocate(sizeof(pto_a2a3_progress), &device.progress, error);
+  if (status == PTO_OK) status = allocate(sizeof(pto_a2a3_log), &device.log, error);
+  if (status == PTO_OK) status = allocate(device.pool_bytes, &device.pool, error);
+  if (status == PTO_OK) status = memory.fill(status_, 0, sizeof(pto_a2a3_status), error);
+  if (status == PTO_OK) status = memory.fill(cores_, 0, sizeof(pto_a2a3_cores), error);
+  if (status == PTO_OK) status = mailbox_.open(device.control, device.progress, error);
+  device.cores = cores_;
+  return status;
+}
+
+pto_status AicpuDevice::initialise(const DeviceOptions& options, pto_error* error) {
+  pto_a2a3_device device = {};
+  device.magic = PTO_A2A3_MAGIC;
+  device.version = PTO_A2A3_VERSION;
+  device.device_id = card_.session().device();
+  device.blocks = card_.blocks();
+  device.flags = options.flags;
+  device.log_level = options.log_level;
+  device.gate_timeout_ms = options.gate_timeout_ms;
+  device.pool_bytes = options.pool_bytes;
+  pto_status status = allocate_blocks(device, error);
+  if (status == PTO_OK) status = find_hardware(device, error);
+  if (status == PTO_OK) status = command(PTO_A2A3_INIT, &device, sizeof device, 0, error);
+  if (status == PTO_OK) device_ = answer_->handle;
+  return status;
+}
+
+// Finds the AICPU processors, and the register page of each core that exists.
+pto_status AicpuDevice::find_hardware(pto_a2a3_device& device, pto_error* error) {
+  HalAddressRange range = {};
+  uint64_t clusters = 0, processors = 0;
+  pto_status status = card_.core_registers(&range, error);
+  if (status == PTO_OK) status = card_.occupied(kHalModuleAicore, &clusters, error);
+  if (status == PTO_OK) status = card_.occupied(kHalModuleAicpu, &processors, error);
+  if (status != PTO_OK) return status;
+  for (uint16_t number = 0; number < 64 && device.num_cpus < PTO_A2A3_MAX_AICPU_CPUS; ++number) {
+    if (has_bit(processors, number)) device.cpus[device.num_cpus++] = number;
+  }
+  threads_ = device.num_cpus;
+  for (uint32_t physical = 0; physical < PTO_A2A3_PHYSICAL_CORES; ++physical) {
+    const uint64_t offset = pto_a2a3_page_offset(physical);
+    const bool exists = has_bit(clusters, offset / PTO_A2A3_CLUSTER_STRIDE);
+    if (exists && offset < range.bytes) device.registers[physical] = range.address + offset;
+  }
+  return PTO_OK;
+}
+
+pto_status AicpuDevice::close(pto_error* error) {
+  if (!library_) return PTO_OK;
+  pto_status status = card_.is_usable() ? PTO_OK : PTO_ERROR_LOST;
+  if (status == PTO_OK && device_ != 0) status = command(PTO_A2A3_QUIT, nullptr, 0, 0, error);
+  if (status == PTO_OK && graph_ != 0) status = card_.memory().free(graph_, error);
+  if (status == PTO_OK && input_ != 0) status = card_.memory().free(input_, error);
+  while (status == PTO_OK && !blocks_.empty()) {
+    status = card_.memory().free(blocks_.back(), error);
+    blocks_.pop_back();
+  }
+  if (status == PTO_OK) status = library_->unload(error);
+  const bool is_forgotten = !card_.is_usable();
+  forget();
+  return is_forgotten ? PTO_OK : status;
+}
+
+void AicpuDevice::forget() {
+  library_.reset();
+  blocks_.clear();
+  device_ = input_ = input_bytes_ = graph_ = 0;
+  sequence_ = core_launch_ = 0;
+  mailbox_.end();
+}
+
+pto_status AicpuDevice::load(uint32_t kind, const std::string& file, const char* symbol,
+                             uint64_t* handle, uint64_t* address, pto_error* error) {
+  pto_a2a3_library library = {};
+  library.magic = PTO_A2A3_MAGIC;
+  library.kind = kind;
+  library.image_bytes = file.size();
+  if (symbol != nullptr && std::strlen(symbol) >= sizeof library.symbol) {
+    return fail(error, PTO_ERROR_USAGE, "the symbol %s has %zu characters; at most %zu fit", symbol,
+                std::strlen(symbol), sizeof library.symbol - 1);
+  }
+  if (symbol != nullptr) std::strncpy(library.symbol, symbol, sizeof library.symbol - 1);
+  CardMemory& memory = card_.memory();
+  pto_status status = memory.allocate(file.size(), &library.image, error);
+  if (status != PTO_OK) return status;
+  status = memory.copy_in(library.image, file.data(), file.size(), error);
+  if (status == PTO_OK) {
+    status = command(PTO_A2A3_LOAD, &library, sizeof library, 0, error);
+    *handle = answer_->handle;
+    if (address != nullptr) *address = answer_->address;
+  }
+  const pto_status freed = memory.free(library.image, status == PTO_OK ? error : nullptr);
+  return status == PTO_OK ? freed : status;
+}
+
+pto_status AicpuDevice::unload(uint64_t handle, pto_error* error) {
+  return command(PTO_A2A3_UNLOAD, nullptr, 0, handle, error);
+}
+
+pto_status AicpuDevice::attach(uint64_t library, const char* variant,
+                               std::span<const pto_option> options, pto_error* error) {
+  pto_a2a3_attach head = {};
+  head.magic = PTO_A2A3_MAGIC;
+  head.num_options = static_cast<uint32_t>(options.size());
+  head.library = library;
+  std::strncpy(head.variant, variant, sizeof head.variant - 1);
+  std::string texts;
+  for (const pto_option& option : options) {
+    texts += std::string(option.key) + '\0' + option.value + '\0';
+  }
+  head.options_bytes = texts.size();
+  std::string input(reinterpret_cast<const char*>(&head), sizeof head);
+  input += texts;
+  return command(PTO_A2A3_ATTACH, input.data(), input.size(), 0, error);
+}
+
+pto_status AicpuDevice::detach(pto_error* error) {
+  return command(PTO_A2A3_DETACH, nullptr, 0, 0, error);
+}
+
+pto_status AicpuDevice::command(uint32_t command, const void* input, size_t bytes, uint64_t handle,
+                                pto_error* error) {
+  pto_status status = put_input(input, bytes, error);
+  if (status != PTO_OK) return status;
+  const pto_a2a3_launch launch = describe(command, bytes, handle);
+  status = library_->launch(serve_, 1, &launch, sizeof launch, error);
+  if (status == PTO_OK) status = card_.wait(kCommandNs, error);
+  if (status == PTO_PENDING) {
+    pto_error lost;
+    fail(&lost, PTO_ERROR_LOST,
+         "the device library did not end command %u within 60 s; open the device again", command);
+    return card_.lose(lost, error);
+  }
+  return status == PTO_OK ? read_answer(error) : status;
+}
+
+pto_status AicpuDevice::put_input(const void* bytes, size_t count, pto_error* error) {
+  pto_status status = PTO_OK;
+  if (count > input_bytes_) {
+    if (input_ != 0) status = card_.memory().free(std::exchange(input_, 0), error);
+    const size_t larger = std::max(count, kLeastInput);
+    if (status == PTO_OK) status = card_.memory().allocate(larger, &input_, error);
+    input_bytes_ = status == PTO_OK ? larger : 0;
+  }
+  return status == PTO_OK ? card_.memory().copy_in(input_, bytes, count, error) : status;
+}
+
+pto_a2a3_launch AicpuDevice::describe(uint32_t command, size_t bytes, uint64_t handle) {
+  pto_a2a3_launch launch = {};
+  launch.magic = PTO_A2A3_MAGIC;
+  launch.version = PTO_A2A3_VERSION;
+  launch.command = command;
+  launch.threads = command == PTO_A2A3_RUN ? threads_ : 1;
+  launch.sequence = ++sequence_;
+  launch.device = device_;
+  launch.status = status_;
+  launch.input = bytes > 0 ? input_ : 0;
+  launch.input_bytes = bytes;
+  launch.handle = handle;
+  launch.core_launch = core_launch_;
+  return launch;
+}
+
+// Copies the answer to the newest command, and returns its status.
+pto_status AicpuDevice::read_answer(pto_error* error) {
+  const pto_status status =
+      card_.memory().copy_out(answer_.get(), status_, sizeof(pto_a2a3_status), error);
+  if (status != PTO_OK) return status;
+  if (answer_->sequence != sequence_) {
+    return fail(error, PTO_ERROR_INTERNAL,
+                "the device library ended command %llu without an answer; its newest answer has "
+                "number %llu. Check that host and device have one version of the plugin",
+                static_cast<unsigned long long>(sequence_),
+                static_cast<unsigned long long>(answer_->sequence));
+  }
+  if (answer_->status == PTO_OK) return PTO_OK;
+  answer_->error.message[sizeof answer_->error.message - 1] = '\0';
+  if (answer_->status == PTO_ERROR_LOST) return card_.lose(answer_->error, error);
+  if (error != nullptr) *error = answer_->error;
+  return answer_->status;
+}
+
+pto_status AicpuDevice::start(const pto_run& run, uint64_t orchestration,
+                              std::span<const char> graph, pto_error* error) {
+  CardMemory& memory = card_.memory();
+  failure_ = {};
+  std::vector<uint64_t> image(engine::run_image_bytes(run) / sizeof(uint64_t));
+  engine::write_run_image(run, image.data());
+  pto_status status = put_input(image.data(), image.size() * sizeof(uint64_t), error);
+  if (status == PTO_OK && graph_ != 0) status = memory.free(std::exchange(graph_, 0), error);
+  if (status == PTO_OK && !graph.empty()) {
+    status = memory.allocate(graph.size(), &graph_, error);
+    if (status == PTO_OK) status = memory.copy_in(graph_, graph.data(), graph.size(), error);
+  }
+  return status == PTO_OK ? launch(run, orchestration, graph.size(), error) : status;
+}
+
+// Launches the cores, then the AICPU threads: this order starts faster.
+pto_status AicpuDevice::launch(const pto_run& run, uint64_t orchestration, uint64_t graph_bytes,
+                               pto_error* error) {
+  uint32_t blocks = 0;
+  pto_status status = find_blocks(run, &blocks, error);
+  if (status != PTO_OK) return status;
+  const pto_a2a3_core_launch cores = {cores_, ++core_launch_};
+  pto_a2a3_launch aicpu = describe(PTO_A2A3_RUN, engine::run_image_bytes(run), orchestration);
+  aicpu.graph = graph_;
+  aicpu.graph_bytes = graph_bytes;
+  mailbox_.begin(sequence_);
+  status = card_.launch_cores(executor_, blocks, &cores, sizeof cores, error);
+  if (status != PTO_OK) return status;
+  status = library_->launch(serve_, threads_, &aicpu, sizeof aicpu, error);
+  if (status == PTO_OK) return status;
+  // Cores that wait for the AICPU leave.
+  card_.memory().copy_in(cores_ + offsetof(pto_a2a3_cores, closed), &core_launch_,
+                         sizeof core_launch_, nullptr);
+  return status;
+}
+
+pto_status AicpuDevice::find_blocks(const pto_run& run, uint32_t* blocks, pto_error* error) const {
+  const int32_t asked = run.config != nullptr ? run.config->block_dim : 0;
+  *blocks = asked > 0 ? static_cast<uint32_t>(asked) : card_.blocks();
+  if (asked >= 0 && *blocks <= card_.blocks()) return PTO_OK;
+  return fail(error, PTO_ERROR_USAGE,
+              "block_dim is %d, but this device has %u blocks; use 0 (all blocks) to %u", asked,
+              card_.blocks(), card_.blocks());
+}
+
+pto_status AicpuDevice::wait(int64_t timeout_ns) {
+  const int64_t end_ns = now_ns() + timeout_ns;
+  for (;;) {
+    const int64_t left_ns = std::max<int64_t>(end_ns - now_ns(), 0);
+    const pto_status status = card_.wait(std::min(left_ns, kLookNs), &failure_);
+    if (status != PTO_PENDING || has_lost_answer()) return PTO_OK;
+    if (mailbox_.is_overdue()) {
+      lose_abandoned_run(card_, &failure_);
+      return PTO_OK;
+    }
+    if (now_ns() >= end_ns) return PTO_PENDING;
+  }
+}
+
+// Returns whether the device has answered that it is lost.
+bool AicpuDevice::has_lost_answer() {
+  constexpr size_t kHead = offsetof(pto_a2a3_status, handle);
+  CardMemory& memory = card_.memory();
+  if (memory.copy_out(answer_.get(), status_, kHead, &failure_) != PTO_OK) return true;
+  return answer_->sequence == sequence_ && answer_->status == PTO_ERROR_LOST;
+}
+
+pto_status AicpuDevice::finish(pto_error* error) {
+  mailbox_.end();
+  if (failure_.status == PTO_OK) return read_answer(error);
+  if (error != nullptr) *error = failure_;
+  return failure_.status;
+}
+
+}  // namespace pto::a2a3

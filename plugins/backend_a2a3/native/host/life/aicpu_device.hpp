@@ -1,0 +1,109 @@
+// The device library of one open card, as the host uses it: commands, runs, and their answers.
+//
+//   open -> load, attach -> { start -> wait -> finish }* -> detach, unload -> close
+//
+// abi/launch.h describes the commands. One thread at a time calls; any thread may use the mailbox.
+// A command or run that loses the device makes the card unusable: then only close() is permitted,
+// before Card::recover() or Card::close().
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "abi/launch.h"
+#include "life/aicpu.hpp"
+#include "life/run_mailbox.hpp"
+
+namespace pto::a2a3 {
+
+// The contents of the files that run on the device.
+struct DeviceImages {
+  std::string dispatcher;
+  std::string library;
+  std::string executor;
+};
+
+struct DeviceOptions {
+  uint64_t pool_bytes = uint64_t{256} << 20;  // device memory of the variant and its runs
+  uint32_t flags = 0;                         // PTO_A2A3_PLANNING
+  int32_t log_level = PTO_LOG_WARN;
+  uint32_t gate_timeout_ms = 10'000;
+};
+
+class AicpuDevice {
+ public:
+  explicit AicpuDevice(Card& card) : card_(card), mailbox_(card), answer_(new pto_a2a3_status{}) {}
+  ~AicpuDevice() { close(nullptr); }
+  AicpuDevice(const AicpuDevice&) = delete;
+  AicpuDevice& operator=(const AicpuDevice&) = delete;
+
+  // Installs the libraries and initialises the device. On error the device is closed.
+  pto_status open(const DeviceImages& images, const DeviceOptions& options, pto_error* error);
+  // Frees all that the device holds. A card that is unusable is only forgotten: its forced reset
+  // frees everything. Closing twice is permitted.
+  pto_status close(pto_error* error);
+
+  // Loads a library on the device. `kind` is PTO_A2A3_VARIANT, ..._ORCHESTRATION or ..._KERNEL;
+  // `address` is that of a kernel's symbol.
+  pto_status load(uint32_t kind, const std::string& file, const char* symbol, uint64_t* handle,
+                  uint64_t* address, pto_error* error);
+  pto_status unload(uint64_t handle, pto_error* error);
+  // After success answer() has the capabilities of the variant.
+  pto_status attach(uint64_t library, const char* variant, std::span<const pto_option> options,
+                    pto_error* error);
+  pto_status detach(pto_error* error);
+
+  // Starts a run of an orchestration, which is a handle of load(), or of a graph that an instance
+  // on the host has exported.
+  pto_status start(const pto_run& run, uint64_t orchestration, std::span<const char> graph,
+                   pto_error* error);
+  // Returns PTO_OK when the run has ended, even if it failed, and PTO_PENDING after `timeout_ns`.
+  pto_status wait(int64_t timeout_ns);
+  // Returns the outcome of the run. Then answer() has its report and its statistics.
+  pto_status finish(pto_error* error);
+  // Aborts and explains the current run. An abandoned run makes the card unusable.
+  RunMailbox& mailbox() noexcept { return mailbox_; }
+
+  // The answer to the newest command that has ended.
+  const pto_a2a3_status& answer() const noexcept { return *answer_; }
+
+ private:
+  pto_status install(const DeviceImages& images, pto_error* error);
+  pto_status allocate(size_t bytes, uint64_t* address, pto_error* error);
+  pto_status allocate_blocks(pto_a2a3_device& device, pto_error* error);
+  pto_status initialise(const DeviceOptions& options, pto_error* error);
+  pto_status find_hardware(pto_a2a3_device& device, pto_error* error);
+  void forget();
+
+  pto_status command(uint32_t command, const void* input, size_t bytes, uint64_t handle,
+                     pto_error* error);
+  pto_status put_input(const void* bytes, size_t count, pto_error* error);
+  pto_a2a3_launch describe(uint32_t command, size_t bytes, uint64_t handle);
+  pto_status read_answer(pto_error* error);
+
+  pto_status launch(const pto_run& run, uint64_t orchestration, uint64_t graph_bytes,
+                    pto_error* error);
+  pto_status find_blocks(const pto_run& run, uint32_t* blocks, pto_error* error) const;
+  bool has_lost_answer();
+
+  Card& card_;
+  RunMailbox mailbox_;
+  std::optional<AicpuLibrary> library_;
+  cann::Handle serve_ = nullptr;          // the function of the device library
+  cann::Handle executor_ = nullptr;       // the code of the cores
+  std::vector<uint64_t> blocks_;          // device memory that close() frees
+  uint64_t status_ = 0;                   // address of a pto_a2a3_status
+  uint64_t cores_ = 0;                    // address of a pto_a2a3_cores
+  uint64_t input_ = 0, input_bytes_ = 0;  // grows
+  uint64_t graph_ = 0;                    // of the current run
+  uint32_t threads_ = 0;                  // AICPU threads of a run
+  uint64_t device_ = 0;                   // handle of the device library; 0: not initialised
+  uint64_t sequence_ = 0, core_launch_ = 0;
+  std::unique_ptr<pto_a2a3_status> answer_;
+  pto_error failure_ = {};  // of the current run, from the driver
+};
+
+}  // namespace pto::a2a3

@@ -1,0 +1,145 @@
+// One device behind the fake driver, with aicpu_build_graph and the kernels of the tests.
+#pragma once
+
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "life/aicpu_device.hpp"
+#include "vendor.hpp"
+
+namespace device_run {
+
+using namespace pto::a2a3;
+
+inline constexpr int64_t kLongNs = int64_t{60} * 1000 * 1000 * 1000;
+inline constexpr uint64_t kCount = 64;
+
+inline std::string hbg;  // the build folder of the variant
+
+inline std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) check::fail(__FILE__, __LINE__, "cannot read " + path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline std::string kernel(const std::string& name) {
+  return std::string(PTO_KERNELS) + "/kernel_" + name + ".so";
+}
+
+inline DeviceImages images() {
+  return {read_file(PTO_DISPATCHER), read_file(PTO_DEVICE_LIBRARY), read_file(PTO_EXECUTOR)};
+}
+
+inline DeviceOptions options() {
+  DeviceOptions options;
+  options.pool_bytes = uint64_t{64} << 20;
+  options.gate_timeout_ms = 20'000;
+  return options;
+}
+
+// Settings of the fake driver; `silicon` are those of its device process.
+inline std::string settings(const std::string& silicon) {
+  return std::string("memory_mib=128,process=") + PTO_DEVICE_PROCESS +
+         ",libraries=" + PTO_INSTALLED + ",silicon=" + silicon;
+}
+
+inline void expect(pto_status status, const pto_error& error, int line) {
+  if (status != PTO_OK) check::fail(__FILE__, line, error.message);
+}
+
+struct Device {
+  explicit Device(vendor::Fake& fake) : fake(fake), card(fake.driver), aicpu(card) { open(); }
+
+  void open() {
+    pto_error error = {};
+    expect(card.open({}, &error), error, __LINE__);
+    prepare();
+  }
+
+  // The device library, the variant, a block of floats 0, 1, 2, ..., and a second one.
+  void prepare() {
+    pto_error error = {};
+    expect(aicpu.open(images(), options(), &error), error, __LINE__);
+    uint64_t variant = 0;
+    const std::string library = read_file(hbg + "/native/libpto_aicpu_build_graph.so");
+    expect(aicpu.load(PTO_A2A3_VARIANT, library, nullptr, &variant, nullptr, &error), error,
+           __LINE__);
+    expect(aicpu.attach(variant, "aicpu_build_graph", {}, &error), error, __LINE__);
+    std::vector<float> values;
+    for (uint64_t i = 0; i < kCount; ++i) values.push_back(static_cast<float>(i));
+    expect(card.memory().allocate(sizeof(float) * kCount, &in, &error), error, __LINE__);
+    expect(card.memory().allocate(sizeof(float) * kCount, &out, &error), error, __LINE__);
+    expect(card.memory().copy_in(in, values.data(), sizeof(float) * kCount, &error), error,
+           __LINE__);
+  }
+
+  uint64_t load(uint32_t kind, const std::string& path, uint64_t* address = nullptr) {
+    uint64_t handle = 0;
+    pto_error error = {};
+    expect(aicpu.load(kind, read_file(path), nullptr, &handle, address, &error), error, __LINE__);
+    return handle;
+  }
+
+  // Starts a run of one task, which calls a kernel of the tests as function 7.
+  void start(const std::string& name, int32_t core_type = PTO_CORE_AIV) {
+    pto_kernel_entry entry = {7, core_type, 0, nullptr};
+    load(PTO_A2A3_KERNEL, kernel(name), &entry.address);
+    const uint64_t graph = load(PTO_A2A3_ORCHESTRATION, kernel("graph_of_7"));
+    const uint64_t args[] = {in, out};
+    pto_call_config config = {};
+    config.aicpu_thread_num = 3;
+    pto_run run = {};
+    run.kernels = &entry;
+    run.num_kernels = 1;
+    run.args = args;
+    run.num_args = 2;
+    run.config = &config;
+    pto_error error = {};
+    expect(aicpu.start(run, graph, {}, &error), error, __LINE__);
+  }
+
+  pto_status finish(pto_error* error) {
+    CHECK_EQUAL(aicpu.wait(kLongNs), PTO_OK);
+    return aicpu.finish(error);
+  }
+
+  // Runs one task, and checks what it wrote.
+  void run_one_task() {
+    pto_error error = {};
+    expect(card.memory().fill(out, 0, sizeof(float) * kCount, &error), error, __LINE__);
+    start("add");
+    expect(finish(&error), error, __LINE__);
+    float values[kCount];
+    expect(card.memory().copy_out(values, out, sizeof values, &error), error, __LINE__);
+    for (uint64_t i = 0; i < kCount; ++i) CHECK_EQUAL(values[i], static_cast<float>(i) + 1);
+  }
+
+  // Resets the card by force, and prepares it for runs.
+  void recover() {
+    pto_error error = {};
+    expect(aicpu.close(&error), error, __LINE__);
+    expect(card.recover(&error), error, __LINE__);
+    prepare();
+  }
+
+  // Releases everything; no rule may be broken and nothing may be left.
+  void close() {
+    pto_error error = {};
+    expect(aicpu.detach(&error), error, __LINE__);
+    expect(aicpu.close(&error), error, __LINE__);
+    expect(card.memory().free(in, &error), error, __LINE__);
+    expect(card.memory().free(out, &error), error, __LINE__);
+    card.close();
+    CHECK_EQUAL(fake.control.findings(), std::string());
+    fake.control.reset();  // the device process must end without a report of a sanitizer
+  }
+
+  vendor::Fake& fake;
+  Card card;
+  AicpuDevice aicpu;
+  uint64_t in = 0, out = 0;
+};
+
+}  // namespace device_run

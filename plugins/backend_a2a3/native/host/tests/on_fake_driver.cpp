@@ -1,0 +1,146 @@
+// Runs on the device process behind the fake driver, through CANN's calls.
+// Arguments: the build folder of runtime_hbg, and optionally the name of a test.
+#include <signal.h>
+
+#include <filesystem>
+
+#include "device_run.hpp"
+
+using namespace device_run;
+
+namespace {
+
+TEST(one_task_runs_in_another_process) {
+  vendor::Fake& fake = vendor::fresh(settings("blocks=1 seed=1").c_str());
+  Device device(fake);
+  CHECK_EQUAL(device.card.blocks(), 1u);
+  device.run_one_task();
+  const auto process = static_cast<uint32_t>(fake.control.process(0));
+  CHECK(process != 0 && process != static_cast<uint32_t>(getpid()));
+  CHECK_EQUAL(device.aicpu.answer().process, process);
+  CHECK_EQUAL(device.aicpu.answer().report.tasks, uint64_t{1});
+  device.close();
+}
+
+// A launch sets DATA_MAIN_BASE of its cores to 0, and chooses other cores and threads.
+TEST(runs_follow_on_chips_with_other_cores_and_threads) {
+  for (const char* silicon : {"blocks=2 seed=3", "blocks=2 seed=4 duplicates=1", "blocks=24"}) {
+    Device device(vendor::fresh(settings(silicon).c_str()));
+    for (int round = 0; round < 3; ++round) device.run_one_task();
+    device.close();
+  }
+}
+
+TEST(the_library_must_be_the_one_that_the_dispatcher_installed) {
+  vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
+  CHECK_EQUAL(fake.control.configure("libraries=/nowhere"), 0);
+  Card card(fake.driver);
+  AicpuDevice aicpu(card);
+  pto_error error = {};
+  CHECK_EQUAL(card.open({}, &error), PTO_OK);
+  CHECK_EQUAL(aicpu.open(images(), options(), &error), PTO_ERROR_LOST);
+  CHECK_CONTAINS(error.message, "507018: exception on the AICPU");
+}
+
+TEST(a_library_of_other_bytes_is_found_by_the_latch) {
+  vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
+  {
+    Device device(fake);
+  }
+  Card card(fake.driver);
+  AicpuDevice aicpu(card);
+  pto_error error = {};
+  DeviceImages changed = images();
+  changed.library += '\0';
+  CHECK_EQUAL(card.open({}, &error), PTO_OK);
+  aicpu.open(changed, options(), &error);
+  CHECK_CONTAINS(fake.control.findings(), "error: latch");
+}
+
+TEST(a_killed_device_process_is_a_lost_device) {
+  vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
+  Device device(fake);
+  device.start("hang");
+  CHECK_EQUAL(device.aicpu.wait(50'000'000), PTO_PENDING);
+  kill(fake.control.process(0), SIGKILL);
+  pto_error error = {};
+  CHECK_EQUAL(device.finish(&error), PTO_ERROR_LOST);
+  CHECK_CONTAINS(error.message, "code 507010: the task scheduler of the device is gone");
+  uint64_t address = 0;
+  CHECK_EQUAL(device.card.memory().allocate(8, &address, &error), PTO_ERROR_LOST);
+  CHECK_CONTAINS(error.message, "507010");
+  device.recover();
+  device.run_one_task();
+  device.close();
+}
+
+TEST(a_crash_on_a_core_is_the_first_failure) {
+  vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
+  Device device(fake);
+  device.start("crash");
+  pto_error error = {};
+  CHECK_EQUAL(device.finish(&error), PTO_ERROR_KERNEL);
+  CHECK_CONTAINS(error.message, "code 507035: exception on a vector core");
+  device.recover();
+  device.run_one_task();
+  device.close();
+}
+
+TEST(a_kernel_that_does_not_return_is_abandoned) {
+  vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
+  Device device(fake);
+  device.start("hang");
+  CHECK_EQUAL(device.aicpu.wait(50'000'000), PTO_PENDING);
+  pto_error cause = {};
+  cause.status = PTO_ERROR_TIMEOUT;
+  std::strcpy(cause.message, "the run took too long");
+  device.aicpu.mailbox().abort(&cause, true);
+  pto_error error = {};
+  CHECK_EQUAL(device.finish(&error), PTO_ERROR_LOST);
+  CHECK(!device.card.is_usable());
+  device.recover();
+  device.run_one_task();
+  device.close();
+}
+
+TEST(a_refused_run_leaves_the_device_usable) {
+  vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
+  Device device(fake);
+  pto_call_config config = {};
+  config.aicpu_thread_num = 3;
+  config.block_dim = 2;
+  pto_run run = {};
+  run.config = &config;
+  pto_error error = {};
+  CHECK_EQUAL(device.aicpu.start(run, 0, {}, &error), PTO_ERROR_USAGE);
+  CHECK_CONTAINS(error.message, "block_dim is 2, but this device has 1 blocks");
+  config.block_dim = 1;
+  CHECK_EQUAL(device.aicpu.start(run, 0, {}, &error), PTO_OK);
+  CHECK_EQUAL(device.finish(&error), PTO_ERROR_UNSUPPORTED);
+  CHECK_CONTAINS(error.message, "without the library of an orchestration");
+  device.run_one_task();
+  device.close();
+}
+
+TEST(an_explanation_comes_during_a_run) {
+  vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
+  Device device(fake);
+  device.start("hang");
+  std::string text;
+  while (text.empty()) CHECK(device.aicpu.mailbox().explain(text));
+  CHECK_CONTAINS(text, "aicpu_build_graph: ");
+  device.aicpu.mailbox().abort(nullptr, true);
+  pto_error error = {};
+  CHECK_EQUAL(device.finish(&error), PTO_ERROR_LOST);
+  device.recover();
+  device.close();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CHECK(argc >= 2);
+  hbg = argv[1];
+  std::filesystem::create_directories(PTO_INSTALLED);
+  return check::run_all(argc - 1, argv + 1);
+}
