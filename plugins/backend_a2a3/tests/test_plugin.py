@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -17,6 +18,7 @@ from pto_backend_a2a3.card_check import check_card
 from pto_core.errors import (
     BackendUnavailableError,
     CapacityError,
+    DeviceLostError,
     LoadError,
     PtoError,
     UnsupportedError,
@@ -35,6 +37,20 @@ def vendor(native_build: NativeBuild) -> Path:
     """Return the folder with one folder of vendor libraries for each kind."""
     folder: Path = native_build(PACKAGE) / "tests" / "fake_driver"
     return folder
+
+
+@pytest.fixture(scope="session")
+def libraries(native_build: NativeBuild) -> Path:
+    """Return the folder of the libraries for the device process."""
+    folder: Path = native_build(PACKAGE) / "native" / "device"
+    return folder
+
+
+def fake_driver(libraries: Path, silicon: str) -> str:
+    """Return settings of the fake driver, which then starts the device process."""
+    process = libraries.parents[1] / "tests" / "device_process" / "device_process"
+    folder = libraries / "installed"
+    return f"memory_mib=64,process={process},libraries={folder},silicon={silicon}"
 
 
 @pytest.fixture
@@ -124,6 +140,45 @@ def test_all_stages_of_the_check_pass_on_the_fake_driver(
     assert "AICPU 0xfc" in stages[3].found
 
 
+def test_a_task_runs_in_the_device_process(
+    vendor: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PTO_FAKE_DRIVER", fake_driver(libraries, "blocks=2 seed=7 duplicates=1"))
+    stages = check(vendor / "fake", "fake=1", f"images={libraries}")
+    assert [stage.error for stage in stages] == [None] * len(stages)
+    names = ["registers", "dispatcher", "handshake", "task", "close"]
+    assert [stage.name for stage in stages[3:]] == names
+    assert {stage.label for stage in stages} == {"fake device"}
+    assert "2 blocks" in stages[1].found
+    assert re.search(r"process \d+ of ELF machine (62|183)", stages[4].found)
+    assert "one task on a vector core wrote 4000 bytes" in stages[6].found
+
+
+def test_a_core_that_does_not_answer_is_a_lost_device(
+    vendor: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PTO_FAKE_DRIVER", fake_driver(libraries, "blocks=1 dead_core=2"))
+    stage = check(vendor / "fake", "fake=1", f"images={libraries}")[-1]
+    assert stage.name == "handshake"
+    assert isinstance(stage.error, DeviceLostError)
+    assert "core 1 of 3" in str(stage.error)
+
+
+def test_the_doctor_tries_the_device_and_states_what_this_version_lacks(
+    vendor: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PTO_FAKE_DRIVER", fake_driver(libraries, "blocks=1"))
+    settings = (f"a2a3.library_folder={vendor / 'fake'}", f"a2a3.device_folder={libraries}")
+    words = [word for setting in settings for word in ("--set", setting)]
+    result = pto("doctor", "--card", "--set", "a2a3.fake=true", *words)
+    assert result.returncode == 5
+    rows = [line.split() for line in result.stdout.splitlines()[1:10]]
+    assert [row[:4] for row in rows[4:7]] == [
+        ["ok", name, "fake", "device"] for name in ("dispatcher", "handshake", "task")
+    ]
+    assert rows[8][:2] == ["FAILED", "example"]
+
+
 @pytest.mark.parametrize(
     ("driver", "settings", "name", "kind", "message"),
     [
@@ -132,6 +187,7 @@ def test_all_stages_of_the_check_pass_on_the_fake_driver(
         ("streams=1", (), "device", CapacityError, "207008"),
         ("memory_mib=1", (), "copy", CapacityError, "aclrtMalloc failed with code 207001"),
         ("version=unreleased", (), "libraries", LoadError, "Set PTO_A2A3_CANN_VERSION"),
+        ("devices=1", ("images=/nowhere",), "dispatcher", LoadError, "a2a3.device_folder"),
     ],
 )
 def test_a_failed_stage_has_the_error_of_its_cause_and_is_the_last(
@@ -183,7 +239,7 @@ def test_the_doctor_tries_the_card_and_states_what_this_version_lacks(
         ["FAILED", "dispatcher"],
     ]
     assert all(row[2:4] == ["fake", "device"] for row in rows)
-    assert "no library for the AICPU" in result.stdout
+    assert "without libraries for the device" in result.stdout
     written = json.loads(report.read_text())
     assert (written["backend"], written["works"]) == ("a2a3", False)
     assert {stage["label"] for stage in written["stages"]} == {"fake device"}

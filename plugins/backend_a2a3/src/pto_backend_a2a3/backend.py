@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pto_backend_a2a3.card_check import check_card
-from pto_backend_a2a3.options import FOLDER, OPTIONS, VERSION
+from pto_backend_a2a3.options import DEVICE_FOLDER, FOLDER, OPTIONS, VERSION
 from pto_core.config.environment import process_environment
 from pto_core.errors import UnsupportedError
 from pto_core.interfaces import API_VERSION, KINDS, BuildRecipe, CardStage, Health, Option
@@ -61,12 +61,20 @@ class Ascend:
         settings = [f"visible={visible}", *(f"{key}={value}" for key, value in options.items())]
         stages = check_card(f"device={device}", *settings, timeout_s=_CARD_S)
         if stages[-1].error is None:
-            error = UnsupportedError(
-                "this version of the plugin has no library for the AICPU, so it cannot try the "
-                "dispatcher, the handshake with a core, a task and an example"
-            )
-            stages.append(CardStage("dispatcher", stages[-1].label, error=error))
+            stages.append(_missing_stage(stages[-1].label, DEVICE_FOLDER.native in options))
         return stages
+
+
+def _missing_stage(label: str, has_device_libraries: bool) -> CardStage:
+    if has_device_libraries:
+        error = UnsupportedError("this version of the plugin cannot run an example on a card")
+        return CardStage("example", label, error=error)
+    error = UnsupportedError(
+        "this version of the plugin is installed without libraries for the device, so it cannot "
+        f"try the dispatcher, the handshake with a core, a task and an example; set "
+        f"{DEVICE_FOLDER.key} to a folder that has them"
+    )
+    return CardStage("dispatcher", label, error=error)
 
 
 plugin = Ascend()

@@ -12,7 +12,8 @@ from pto_core.errors.native import from_status
 from pto_core.interfaces import CardStage
 
 _PROGRAM = Path(__file__).with_name("card_check")
-_STAGES = ("libraries", "device", "copy", "registers", "close")
+_HOST_STAGES = ("libraries", "device", "copy", "registers")
+_DEVICE_STAGES = ("dispatcher", "handshake", "task")
 
 
 def check_card(*settings: str, timeout_s: float) -> list[CardStage]:
@@ -36,7 +37,8 @@ def check_card(*settings: str, timeout_s: float) -> list[CardStage]:
         return stages
     problem = problem or f"it ended with {_ending(process.returncode)}"
     written = words.decode(errors="replace").strip()
-    name = _STAGES[len(stages)]
+    on_device = any(setting.startswith("images=") for setting in settings)
+    name = (*_HOST_STAGES, *(_DEVICE_STAGES if on_device else ()), "close", "exit")[len(stages)]
     message = f"the check of the card failed in the stage {name!r}: {problem}"
     error = PtoError(f"{message}; it wrote: {written}" if written else message)
     return [*stages, CardStage(name, error=error)]

@@ -26,4 +26,12 @@ FAKE = Option(
     help="accept the fake driver of the tests; its results are labelled 'fake device'",
     native="fake",
 )
-OPTIONS = (FOLDER, VERSION, FAKE)
+DEVICE_FOLDER = Option(
+    key="a2a3.device_folder",
+    default=None,
+    parse=parse.optional(parse.text),
+    help="folder of the libraries for the device; none: a check of a card ends before them",
+    native="images",
+    is_of_host=True,
+)
+OPTIONS = (FOLDER, VERSION, FAKE, DEVICE_FOLDER)

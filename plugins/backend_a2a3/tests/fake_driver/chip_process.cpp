@@ -33,7 +33,7 @@ ChipProcess::ChipProcess(const std::string& program, const std::string& settings
                          const Memory& memory) {
   if (!start(program, settings) || !introduce(memory)) {
     std::fprintf(stderr, "fake driver: the device process %s does not start\n", program.c_str());
-    return;
+    std::abort();
   }
   is_gone_ = false;
   receiver_ = std::thread([this] { receive(); });

@@ -21,8 +21,8 @@ namespace pto::fake {
 
 class ChipProcess {
  public:
-  // Starts `program` with `settings`, which are words for its command line. A process that does
-  // not start is a lost device.
+  // Starts `program` with `settings`, which are words for its command line. Aborts if it does not
+  // start.
   ChipProcess(const std::string& program, const std::string& settings, const Memory& memory);
   // Closes the socket, and waits until the process has ended by itself.
   ~ChipProcess();
