@@ -14,7 +14,7 @@ NATIVE = PACKAGE / "native"
 ROOT = PACKAGE.parents[1]
 PLUGINS = PACKAGE.parent
 PROGRAM = Path("tests", "device_process", "on_device_process")
-RUNS = Path("native", "tests", "on_fake_driver")
+RUNS = Path("native", "tests")
 CROSS = "aarch64-linux-gnu-g++"
 RULES = ("-std=c++17", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics")
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
@@ -62,10 +62,14 @@ def test_variants_on_the_device_process(
 
 
 @SANITIZERS
-def test_runs_through_the_fake_driver(native_build: NativeBuild, settings: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("program", ["on_fake_driver", "table_runs"])
+def test_runs_through_the_fake_driver(
+    native_build: NativeBuild, settings: tuple[str, ...], program: str
+) -> None:
     """The host calls CANN; the fake driver passes launches to the device process."""
+    variant = native_build(PLUGINS / "runtime_hbg", *settings)
     subprocess.run(
-        [native_build(PACKAGE, *settings) / RUNS, native_build(PLUGINS / "runtime_hbg", *settings)],
+        [native_build(PACKAGE, *settings) / RUNS / program, variant],
         check=True,
         timeout=900,
         env={**os.environ, "LSAN_OPTIONS": "use_tls=0"},

@@ -326,6 +326,7 @@ bool AicpuDevice::has_lost_answer() {
 pto_status AicpuDevice::finish(pto_error* error) {
   mailbox_.end();
   if (failure_.status == PTO_OK) return read_answer(error);
+  *answer_ = {};
   if (error != nullptr) *error = failure_;
   return failure_.status;
 }

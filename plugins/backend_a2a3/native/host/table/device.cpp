@@ -1,0 +1,279 @@
+#include "table/device.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "error.hpp"
+
+namespace pto::a2a3 {
+
+namespace {
+
+pto_status read_file(const std::string& path, std::string* bytes, pto_error* error) {
+  std::ifstream file(path, std::ios::binary);
+  bytes->assign(std::istreambuf_iterator<char>(file), {});
+  if (!bytes->empty()) return PTO_OK;
+  return fail(error, PTO_ERROR_LOAD, "the file %s cannot be read or is empty", path.c_str());
+}
+
+pto_status read_images(const std::string& folder, DeviceImages* images, pto_error* error) {
+  if (folder.empty()) {
+    return fail(error, PTO_ERROR_LOAD,
+                "no folder of libraries for the device is known; set a2a3.device_folder");
+  }
+  const std::string start = folder + "/libpto_a2a3_";
+  pto_status status = read_file(start + "dispatcher.so", &images->dispatcher, error);
+  if (status == PTO_OK) status = read_file(start + "device.so", &images->library, error);
+  if (status == PTO_OK) status = read_file(start + "executor.so", &images->executor, error);
+  return status;
+}
+
+const char* path_of(const pto_attachment& attachment, const char* kind) {
+  for (uint32_t index = 0; index < attachment.num_artefacts; ++index) {
+    const pto_artefact& artefact = attachment.artefacts[index];
+    if (std::strcmp(artefact.kind, kind) == 0) return artefact.path;
+  }
+  return nullptr;
+}
+
+Device& device_of(void* runtime) {
+  return *static_cast<Device*>(runtime);
+}
+
+// Calls the member function of the same name of the host's instance.
+template <auto kMember, class Result, class... Arguments>
+Result on_host(void* runtime, Arguments... arguments) {
+  const HostGraph& host = device_of(runtime).host();
+  return (host.api().*kMember)(host.instance(), arguments...);
+}
+
+}  // namespace
+
+pto_status Device::open(int32_t number, const Options& options, pto_error* error) {
+  DeviceImages images;
+  DeviceOptions settings;
+  settings.pool_bytes = options.pool_bytes;
+  settings.log_level = options.log_level;
+  pto_status status = read_images(options.images, &images, error);
+  if (status == PTO_OK) status = card_.open({number, options.visible}, error);
+  if (status == PTO_OK) status = aicpu_.open(images, settings, error);
+  if (status != PTO_OK) {
+    card_.close();
+    return status;
+  }
+  activity_.magic = PTO_ACTIVITY_MAGIC;
+  activity_.version = PTO_ABI_VERSION;
+  activity_.device = number;
+  return PTO_OK;
+}
+
+void Device::close(pto_leak_report& leaks) {
+  leaks = buffers_.describe();
+  buffers_.free_all();
+  host_.reset();
+  aicpu_.close(nullptr);
+  card_.close();
+}
+
+pto_status Device::load_kernel(const pto_kernel_source& source, uint64_t* address,
+                               pto_error* error) {
+  if (source.path == nullptr) {
+    return fail(error, PTO_ERROR_UNSUPPORTED,
+                "kernel %s is a Python function, which cannot run on a card; use a C++ kernel",
+                source.name);
+  }
+  if (!driver_.is_fake()) {
+    return fail(error, PTO_ERROR_UNSUPPORTED,
+                "this version of the plugin cannot load kernels on a card");
+  }
+  std::string file;
+  uint64_t handle = 0;
+  pto_status status = read_file(source.path, &file, error);
+  if (status == PTO_OK) {
+    status = aicpu_.load(PTO_A2A3_KERNEL, file, source.symbol, &handle, address, error);
+  }
+  if (status == PTO_OK) kernels_[*address] = handle;
+  return status;
+}
+
+pto_status Device::unload_kernel(uint64_t address) {
+  const auto found = kernels_.find(address);
+  if (found == kernels_.end()) return PTO_ERROR_USAGE;
+  const pto_status status = aicpu_.unload(found->second, nullptr);
+  kernels_.erase(found);
+  return status;
+}
+
+pto_status Device::load_library(const char* path, uint64_t* library, pto_error* error) {
+  if (host_ != nullptr) return host_->load_library(path, library, error);
+  std::string file;
+  const pto_status status = read_file(path, &file, error);
+  if (status != PTO_OK) return status;
+  return aicpu_.load(PTO_A2A3_ORCHESTRATION, file, nullptr, library, nullptr, error);
+}
+
+pto_status Device::unload_library(uint64_t library) {
+  return host_ != nullptr ? host_->unload_library(library) : aicpu_.unload(library, nullptr);
+}
+
+pto_status Device::attach(const pto_attachment& attachment, std::span<const pto_option> options,
+                          const pto_runtime_api** table, pto_error* error) {
+  const char* path = path_of(attachment, "runtime");
+  if (path == nullptr) {
+    return fail(error, PTO_ERROR_LOAD, "runtime %s was not built for the device",
+                attachment.variant);
+  }
+  pto_status status = attach_on_device(path, attachment.variant, options, error);
+  if (status != PTO_OK) return status;
+  fill_table(attachment.variant);
+  if (attachment.api->export_graph != nullptr) {
+    status = attach_on_host(attachment.api, options, error);
+    if (status != PTO_OK) detach();
+  }
+  *table = &table_;
+  return status;
+}
+
+pto_status Device::attach_on_device(const std::string& path, const char* variant,
+                                    std::span<const pto_option> options, pto_error* error) {
+  std::string file;
+  uint64_t handle = 0;
+  pto_status status = read_file(path, &file, error);
+  if (status == PTO_OK) {
+    status = aicpu_.load(PTO_A2A3_VARIANT, file, nullptr, &handle, nullptr, error);
+  }
+  if (status != PTO_OK) return status;
+  status = aicpu_.attach(handle, variant, options, error);
+  if (status == PTO_OK) {
+    variant_ = handle;
+  } else {
+    aicpu_.unload(handle, nullptr);
+  }
+  return status;
+}
+
+pto_status Device::attach_on_host(const pto_runtime_api* api, std::span<const pto_option> options,
+                                  pto_error* error) {
+  host_ = std::make_unique<HostGraph>(api, card_, aicpu_);
+  fill_host_calls();
+  return host_->create(options, blocks(), error);
+}
+
+// Without the calls of the host's instance, the proxy has no submit path: the orchestration runs on
+// the device.
+void Device::fill_table(const char* variant) {
+  const pto_a2a3_status& answer = aicpu_.answer();
+  variant_name_ = variant;
+  table_ = {};
+  table_.abi_version = PTO_ABI_VERSION;
+  table_.struct_size = sizeof table_;
+  table_.variant = variant_name_.c_str();
+  table_.capabilities = answer.capabilities;
+  table_.max_args = answer.max_args;
+  table_.max_tasks = answer.max_tasks;
+  // The error of a run is that of finish(), which also ends the run.
+  table_.last_error = [](void*, pto_error*) -> pto_status { return PTO_OK; };
+  table_.statistics = [](void* runtime, pto_statistic* out, uint32_t capacity) {
+    return device_of(runtime).statistics(out, capacity);
+  };
+  table_.explain = [](void* runtime, char* out, size_t capacity) {
+    return device_of(runtime).explain(out, capacity);
+  };
+}
+
+// The submit path is that of the host's instance.
+void Device::fill_host_calls() {
+  using api = pto_runtime_api;
+  table_.submit = on_host<&api::submit, int64_t, const pto_task*>;
+  table_.submit_tensors = on_host<&api::submit_tensors, int64_t, pto_tensor_task*>;
+  table_.add_edge = on_host<&api::add_edge, pto_status, int64_t, int64_t>;
+  table_.publish = on_host<&api::publish, pto_status, int64_t>;
+  table_.scope_begin = on_host<&api::scope_begin, pto_status, const char*, int32_t>;
+  table_.scope_end = on_host<&api::scope_end, pto_status>;
+  table_.allocate_cluster = on_host<&api::allocate_cluster, int32_t, const char*, int32_t>;
+  table_.free_cluster = on_host<&api::free_cluster, pto_status, int32_t>;
+  table_.last_error = on_host<&api::last_error, pto_status, pto_error*>;
+  if (host_->api().access_log != nullptr) {
+    table_.access_log = on_host<&api::access_log, void, pto_access_log*>;
+  }
+}
+
+void Device::detach() {
+  host_.reset();
+  if (variant_ == 0) return;
+  if (aicpu_.detach(nullptr) == PTO_OK) aicpu_.unload(variant_, nullptr);
+  variant_ = 0;
+}
+
+pto_status Device::start(const pto_run& run, pto_error* error) {
+  refused_ = PTO_OK;
+  if (host_ == nullptr) {
+    const pto_status status = aicpu_.start(run, run.library, {}, error);
+    is_running_ = status == PTO_OK;
+    return status;
+  }
+  const pto_status status = host_->begin(run, error);
+  if (status != PTO_OK) return status;
+  run_ = &run;
+  if (run.library != 0) launch_graph();
+  return PTO_OK;
+}
+
+void Device::orchestration_done(int32_t result) {
+  if (host_ == nullptr) return;
+  host_->api().orchestration_done(host_->instance(), result);
+  launch_graph();
+}
+
+// Passes the graph to the device; if there is none or the device refuses it, the run has ended.
+void Device::launch_graph() {
+  refused_ = host_->last_error(&refusal_);
+  if (refused_ != PTO_OK) return;
+  const std::vector<char> graph = host_->take();
+  refused_ = aicpu_.start(*run_, 0, graph, &refusal_);
+  is_running_ = refused_ == PTO_OK;
+}
+
+pto_status Device::wait(int64_t timeout_ns) {
+  return is_running_ ? aicpu_.wait(timeout_ns) : PTO_OK;
+}
+
+pto_status Device::finish(pto_run_report* report, pto_error* error) {
+  const pto_status status = refused_ == PTO_OK ? aicpu_.finish(error) : refused_;
+  if (refused_ != PTO_OK && error != nullptr) *error = refusal_;
+  is_running_ = false;
+  run_ = nullptr;
+  const pto_a2a3_status& answer = aicpu_.answer();
+  if (report != nullptr) *report = refused_ == PTO_OK ? answer.report : pto_run_report{};
+  const uint32_t count = std::min<uint32_t>(answer.num_statistics, PTO_A2A3_STATISTICS);
+  statistics_.assign(answer.statistics, answer.statistics + count);
+  explanation_.assign(answer.explanation,
+                      std::min<size_t>(answer.explanation_bytes, sizeof answer.explanation));
+  if (host_ == nullptr) return status;
+  const pto_status finished = host_->finish(status == PTO_OK, error);
+  if (report != nullptr) host_->describe(*report);
+  return status == PTO_OK ? finished : status;
+}
+
+void Device::abort(const pto_error* cause, bool is_lost) {
+  if (is_running_) return aicpu_.mailbox().abort(cause, is_lost);
+  if (host_ != nullptr && run_ != nullptr) host_->api().abort(host_->instance(), cause);
+}
+
+uint32_t Device::statistics(pto_statistic* out, uint32_t capacity) const {
+  const auto count = static_cast<uint32_t>(statistics_.size());
+  std::copy_n(statistics_.begin(), std::min(count, capacity), out);
+  return count;
+}
+
+size_t Device::explain(char* out, size_t capacity) {
+  std::string text;
+  if (!aicpu_.mailbox().explain(text)) text = explanation_;
+  const size_t count = std::min(text.size(), capacity);
+  std::memcpy(out, text.data(), count);
+  return count;
+}
+
+}  // namespace pto::a2a3

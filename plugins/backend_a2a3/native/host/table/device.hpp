@@ -1,0 +1,82 @@
+// One device of the backend table: the card, the device library on it, and the caller's memory.
+//
+// pto/abi/backend.h states the order of the calls and which threads may make them.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "life/aicpu_device.hpp"
+#include "pto/abi/backend.h"
+#include "table/buffers.hpp"
+#include "table/host_graph.hpp"
+#include "table/options.hpp"
+
+namespace pto::a2a3 {
+
+class Device {
+ public:
+  explicit Device(const cann::Driver& driver)
+      : driver_(driver), card_(driver), aicpu_(card_), buffers_(card_) {}
+
+  pto_status open(int32_t number, const Options& options, pto_error* error);
+  void close(pto_leak_report& leaks);
+  uint32_t blocks() const noexcept { return card_.blocks(); }
+  const pto_activity_page* activity() const noexcept { return &activity_; }
+
+  Buffers& buffers() noexcept { return buffers_; }  // of the caller
+  CardMemory& memory() noexcept { return card_.memory(); }
+
+  pto_status load_kernel(const pto_kernel_source& source, uint64_t* address, pto_error* error);
+  pto_status unload_kernel(uint64_t address);
+  pto_status load_library(const char* path, uint64_t* library, pto_error* error);
+  pto_status unload_library(uint64_t library);
+
+  pto_status attach(const pto_attachment& attachment, std::span<const pto_option> options,
+                    const pto_runtime_api** table, pto_error* error);
+  void detach();
+
+  pto_status start(const pto_run& run, pto_error* error);
+  // The caller has submitted all tasks.
+  void orchestration_done(int32_t result);
+  pto_status wait(int64_t timeout_ns);
+  pto_status finish(pto_run_report* report, pto_error* error);
+  void abort(const pto_error* cause, bool is_lost);
+
+  // Of the last run, until the next one starts.
+  uint32_t statistics(pto_statistic* out, uint32_t capacity) const;
+  size_t explain(char* out, size_t capacity);
+  // The instance that builds the graph; only if attach() returned a table with a submit path.
+  HostGraph& host() noexcept { return *host_; }
+
+ private:
+  pto_status attach_on_device(const std::string& path, const char* variant,
+                              std::span<const pto_option> options, pto_error* error);
+  pto_status attach_on_host(const pto_runtime_api* api, std::span<const pto_option> options,
+                            pto_error* error);
+  void fill_table(const char* variant);
+  void fill_host_calls();
+  void launch_graph();
+
+  const cann::Driver& driver_;
+  Card card_;
+  AicpuDevice aicpu_;
+  Buffers buffers_;
+  std::map<uint64_t, uint64_t> kernels_;  // handles of libraries, by the address of the kernel
+  uint64_t variant_ = 0;                  // handle of its library; 0: no variant is attached
+  std::string variant_name_;
+  pto_runtime_api table_ = {};  // of the proxy
+  std::vector<pto_statistic> statistics_;
+  std::string explanation_;
+  std::unique_ptr<HostGraph> host_;      // null: the variant builds its graph on the device
+  const pto_run* run_ = nullptr;         // the run that the host's instance builds
+  std::atomic<bool> is_running_{false};  // the device has the run
+  pto_status refused_ = PTO_OK;          // why the device did not get the run
+  pto_error refusal_ = {};
+  pto_activity_page activity_ = {};  // without slots: no thread of this process runs kernels
+};
+
+}  // namespace pto::a2a3

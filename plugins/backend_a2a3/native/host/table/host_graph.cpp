@@ -1,0 +1,202 @@
+#include "table/host_graph.hpp"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "error.hpp"
+
+namespace pto::a2a3 {
+
+namespace {
+
+void* reserve(void*, size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : memory;
+}
+
+void release(void*, void* memory, size_t bytes) {
+  munmap(memory, bytes);
+}
+
+pto_status resolve(void*, uint64_t library, const char* symbol, void** address) {
+  *address = dlsym(reinterpret_cast<void*>(library), symbol);
+  return *address != nullptr ? PTO_OK : PTO_ERROR_LOAD;
+}
+
+uint64_t now(void*) {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(since / std::chrono::nanoseconds(1));
+}
+
+void log(void*, int32_t, const char* message) {
+  std::fprintf(stderr, "%s\n", message);
+}
+
+void wake(void*, uint32_t) {}
+void notify(void*, const uint32_t*) {}
+
+// Returns the descriptor of a file in memory with the bytes of `path`, -1 if it cannot be read.
+int copy_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  if (bytes.empty()) return -1;
+  const int descriptor = memfd_create("pto_orchestration", MFD_CLOEXEC);
+  const auto written = write(descriptor, bytes.data(), bytes.size());
+  if (written == static_cast<ssize_t>(bytes.size())) return descriptor;
+  ::close(descriptor);
+  return -1;
+}
+
+}  // namespace
+
+HostGraph::HostGraph(const pto_runtime_api* api, Card& card, AicpuDevice& aicpu)
+    : api_(api), card_(card), aicpu_(aicpu), buffers_(card) {}
+
+HostGraph::~HostGraph() {
+  if (instance_ != nullptr) api_->destroy(instance_);
+  while (!libraries_.empty()) unload_library(libraries_.begin()->first);
+}
+
+pto_platform HostGraph::make_platform() {
+  pto_platform table = {};
+  table.abi_version = PTO_ABI_VERSION;
+  table.struct_size = sizeof table;
+  table.self = this;
+  table.topology = &topology_;
+  table.reserve = reserve;
+  table.release = release;
+  table.allocate = [](void* self, size_t bytes, uint64_t* address) {
+    return static_cast<HostGraph*>(self)->buffers_.allocate(bytes, address, nullptr);
+  };
+  table.free = [](void* self, uint64_t address) {
+    return static_cast<HostGraph*>(self)->buffers_.free(address, nullptr);
+  };
+  table.copy_in = [](void* self, uint64_t device, const void* host, size_t bytes) {
+    return static_cast<HostGraph*>(self)->copy_in(device, host, bytes);
+  };
+  table.copy_out = [](void* self, void* host, uint64_t device, size_t bytes) {
+    return static_cast<HostGraph*>(self)->copy_out(host, device, bytes);
+  };
+  table.upload_kernel = [](void* self, int32_t, const void* bytes, size_t length,
+                           uint64_t* address) {
+    return static_cast<HostGraph*>(self)->upload_kernel(bytes, length, address);
+  };
+  table.resolve = resolve;
+  table.wake = wake;
+  table.notify = notify;
+  table.now = now;
+  table.log = log;
+  return table;
+}
+
+pto_status HostGraph::create(std::span<const pto_option> options, uint32_t blocks,
+                             pto_error* error) {
+  topology_.blocks = blocks;
+  topology_.cores = 3 * blocks;
+  topology_.schedulers = 1;
+  for (uint32_t core = 0; core < topology_.cores; ++core) {
+    topology_.core_type[core] = core < blocks ? PTO_CORE_AIC : PTO_CORE_AIV;
+  }
+  platform_ = make_platform();
+  return api_->create(&platform_, options.data(), static_cast<uint32_t>(options.size()), &instance_,
+                      error);
+}
+
+pto_status HostGraph::load_library(const std::string& path, uint64_t* library, pto_error* error) {
+  const int descriptor = copy_file(path);
+  if (descriptor < 0) {
+    return fail(error, PTO_ERROR_LOAD, "the file %s cannot be read or is empty", path.c_str());
+  }
+  // The descriptor stays open, so no other library gets this path.
+  const std::string copy = "/proc/self/fd/" + std::to_string(descriptor);
+  void* loaded = dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (loaded == nullptr) {
+    ::close(descriptor);
+    return fail(error, PTO_ERROR_LOAD, "%s cannot be loaded: %s", path.c_str(), dlerror());
+  }
+  *library = reinterpret_cast<uint64_t>(loaded);
+  libraries_[*library] = descriptor;
+  return PTO_OK;
+}
+
+pto_status HostGraph::unload_library(uint64_t library) {
+  const auto found = libraries_.find(library);
+  if (found == libraries_.end()) return PTO_ERROR_USAGE;
+  dlclose(reinterpret_cast<void*>(library));
+  ::close(found->second);
+  libraries_.erase(found);
+  return PTO_OK;
+}
+
+pto_status HostGraph::begin(const pto_run& run, pto_error* error) {
+  run_ = &run;
+  bytes_in_ = bytes_out_ = copies_in_ = copies_out_ = 0;
+  pto_status status = api_->begin(instance_, &run);
+  if (status != PTO_OK) {
+    last_error(error);
+    api_->end(instance_);
+    return status;
+  }
+  if (run.library != 0) api_->orchestrate(instance_);
+  return PTO_OK;
+}
+
+std::vector<char> HostGraph::take() {
+  std::vector<char> graph(api_->export_graph(instance_, nullptr, 0));
+  api_->export_graph(instance_, graph.data(), graph.size());
+  return graph;
+}
+
+pto_status HostGraph::finish(bool has_succeeded, pto_error* error) {
+  pto_status status = PTO_OK;
+  if (has_succeeded) {
+    status = api_->finalise(instance_);
+    if (status != PTO_OK) last_error(error);
+  }
+  api_->end(instance_);
+  buffers_.free_all();
+  for (const uint64_t kernel : kernels_) {
+    if (card_.is_usable()) aicpu_.unload(kernel, nullptr);
+  }
+  kernels_.clear();
+  run_ = nullptr;
+  return status;
+}
+
+void HostGraph::describe(pto_run_report& report) const {
+  report.bytes_in += bytes_in_;
+  report.bytes_out += bytes_out_;
+  report.copies_in += copies_in_;
+  report.copies_out += copies_out_;
+}
+
+pto_status HostGraph::copy_in(uint64_t address, const void* host, size_t bytes) {
+  bytes_in_ += bytes;
+  ++copies_in_;
+  return card_.memory().copy_in(address, host, bytes, nullptr);
+}
+
+pto_status HostGraph::copy_out(void* host, uint64_t address, size_t bytes) {
+  bytes_out_ += bytes;
+  ++copies_out_;
+  const pto_status status = card_.memory().copy_out(host, address, bytes, nullptr);
+  if (run_->attend != nullptr) run_->attend(run_->attend_context);
+  return status;
+}
+
+pto_status HostGraph::upload_kernel(const void* bytes, size_t length, uint64_t* address) {
+  const std::string file(static_cast<const char*>(bytes), length);
+  uint64_t handle = 0;
+  const pto_status status = aicpu_.load(PTO_A2A3_KERNEL, file, nullptr, &handle, address, nullptr);
+  if (status == PTO_OK) kernels_.push_back(handle);
+  return status;
+}
+
+}  // namespace pto::a2a3

@@ -1,0 +1,79 @@
+#include "table/options.hpp"
+
+#include <charconv>
+#include <iterator>
+#include <string_view>
+
+#include "error.hpp"
+
+namespace pto::a2a3 {
+
+namespace {
+
+constexpr std::string_view kLogLevels[] = {"error", "warn", "info",
+                                           "debug"};  // in the order of PTO_LOG_*
+
+bool read_switch(std::string_view text, bool& value) {
+  value = text == "1" || text == "true";
+  return value || text == "0" || text == "false";
+}
+
+bool read_mib(std::string_view text, uint64_t& bytes) {
+  constexpr uint64_t kMostMib = uint64_t{1} << 20;
+  uint64_t mib = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), mib);
+  bytes = mib << 20;
+  return read.ec == std::errc() && read.ptr == text.data() + text.size() && mib >= 1 &&
+         mib <= kMostMib;
+}
+
+bool read_log_level(std::string_view text, int32_t& level) {
+  for (size_t index = 0; index < std::size(kLogLevels); ++index) {
+    if (kLogLevels[index] != text) continue;
+    level = static_cast<int32_t>(index);
+    return true;
+  }
+  return false;
+}
+
+pto_status parse_option(std::string_view key, std::string_view value, Options& options,
+                        pto_error* error) {
+  bool is_valid = true;
+  if (key == "folder") {
+    options.driver.folder = value;
+  } else if (key == "version") {
+    options.driver.version = value;
+  } else if (key == "images") {
+    options.images = value;
+  } else if (key == "visible") {
+    options.visible = value;
+  } else if (key == "fake") {
+    is_valid = read_switch(value, options.driver.allow_fake);
+  } else if (key == "pool_mib") {
+    is_valid = read_mib(value, options.pool_bytes);
+  } else if (key == "log_level") {
+    is_valid = read_log_level(value, options.log_level);
+  } else {
+    return fail(error, PTO_ERROR_USAGE,
+                "the backend has no option \"%.*s\"; it knows folder, version, images, "
+                "visible, fake, pool_mib, log_level",
+                static_cast<int>(key.size()), key.data());
+  }
+  if (is_valid) return PTO_OK;
+  return fail(error, PTO_ERROR_USAGE, "option %.*s has the invalid value \"%.*s\"",
+              static_cast<int>(key.size()), key.data(), static_cast<int>(value.size()),
+              value.data());
+}
+
+}  // namespace
+
+pto_status parse_options(const pto_option* given, uint32_t count, Options& options,
+                         pto_error* error) {
+  for (uint32_t index = 0; index < count; ++index) {
+    const pto_status status = parse_option(given[index].key, given[index].value, options, error);
+    if (status != PTO_OK) return status;
+  }
+  return PTO_OK;
+}
+
+}  // namespace pto::a2a3

@@ -1,0 +1,154 @@
+// The backend table on the fake driver: one device from open() to close().
+// Arguments: the build folder of runtime_hbg, and optionally the name of a test.
+#include <dlfcn.h>
+
+#include <cstring>
+
+#include "device_run.hpp"
+#include "pto/abi/backend.h"
+
+using namespace device_run;
+
+namespace {
+
+const pto_backend_api& table() {
+  void* library = dlopen(PTO_BACKEND, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) check::fail(__FILE__, __LINE__, dlerror());
+  return *reinterpret_cast<pto_backend_entry_fn>(dlsym(library, PTO_BACKEND_ENTRY_SYMBOL))();
+}
+
+// A device with a variant. Its driver is another copy of the fake driver than that of the test.
+struct Opened {
+  explicit Opened(const char* variant) {
+    const std::string folder = (vendor::kFolders / "fake").string();
+    const pto_option options[] = {
+        {"folder", folder.c_str()}, {"images", PTO_IMAGES}, {"fake", "1"}, {"pool_mib", "64"}};
+    expect(api.open(0, options, 4, &device, &shape, &error), error, __LINE__);
+    const std::string path = hbg + "/native/libpto_" + variant + ".so";
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    CHECK(library != nullptr);
+    const auto entry =
+        reinterpret_cast<pto_runtime_entry_fn>(dlsym(library, PTO_RUNTIME_ENTRY_SYMBOL));
+    const pto_artefact artefact = {"runtime", path.c_str()};
+    const pto_attachment attachment = {entry(variant), variant, &artefact, 1, 0};
+    expect(api.attach(device, &attachment, nullptr, 0, &proxy, &runtime, &error), error, __LINE__);
+  }
+  ~Opened() {
+    api.detach(device);
+    api.close(device, &leaks);
+    CHECK_EQUAL(leaks.buffers, uint64_t{0});
+  }
+
+  pto_status run(const pto_run& run) {
+    expect(api.start(device, &run, &error), error, __LINE__);
+    CHECK_EQUAL(api.wait(device, kLongNs), PTO_OK);
+    return api.finish(device, &report, &error);
+  }
+
+  const pto_backend_api& api = table();
+  void* device = nullptr;
+  void* runtime = nullptr;
+  const pto_runtime_api* proxy = nullptr;
+  pto_device_shape shape = {};
+  pto_error error = {};
+  pto_leak_report leaks = {};
+  pto_run_report report = {};
+};
+
+TEST(an_orchestration_runs_on_the_device) {
+  Opened opened("aicpu_build_graph");
+  const pto_backend_api& api = opened.api;
+  pto_error& error = opened.error;
+  float values[kCount] = {1, 2, 3}, read[kCount] = {};
+  uint64_t in = 0, out = 0, graph = 0;
+  expect(api.allocate(opened.device, sizeof values, &in, &error), error, __LINE__);
+  expect(api.allocate(opened.device, sizeof values, &out, &error), error, __LINE__);
+  CHECK_EQUAL(in % 1024, uint64_t{0});
+  expect(api.copy_in(opened.device, in, values, sizeof values, &error), error, __LINE__);
+  const std::string path = kernel("add");
+  const pto_kernel_source source = {7,       PTO_CORE_AIV, "add",  path.c_str(),
+                                    nullptr, nullptr,      nullptr};
+  pto_kernel_entry entry = {7, PTO_CORE_AIV, 0, "add"};
+  expect(api.load_kernel(opened.device, &source, &entry.address, &error), error, __LINE__);
+  const std::string library = kernel("graph_of_7");
+  expect(api.load_library(opened.device, library.c_str(), &graph, &error), error, __LINE__);
+  const uint64_t args[] = {in, out};
+  pto_call_config config = {};
+  config.aicpu_thread_num = 3;
+  pto_run run = {};
+  run.kernels = &entry;
+  run.num_kernels = 1;
+  run.args = args;
+  run.num_args = 2;
+  run.library = graph;
+  run.config = &config;
+  for (int round = 0; round < 3; ++round) {
+    expect(opened.run(run), error, __LINE__);
+    CHECK_EQUAL(opened.report.tasks, uint64_t{1});
+  }
+  expect(api.copy_out(opened.device, read, out, sizeof read, &error), error, __LINE__);
+  CHECK_EQUAL(read[2], 4.0f);
+  char text[512] = {};
+  opened.proxy->explain(opened.runtime, text, sizeof text - 1);
+  CHECK_CONTAINS(text, "aicpu_build_graph");
+  CHECK_EQUAL(api.unload_kernel(opened.device, entry.address), PTO_OK);
+  CHECK_EQUAL(api.unload_kernel(opened.device, entry.address), PTO_ERROR_USAGE);
+  CHECK_EQUAL(api.unload_library(opened.device, graph), PTO_OK);
+  CHECK_EQUAL(api.free(opened.device, in + 8, &error), PTO_ERROR_ADDRESS);
+  CHECK_EQUAL(api.free(opened.device, in, &error), PTO_OK);
+  CHECK_EQUAL(api.free(opened.device, out, &error), PTO_OK);
+}
+
+TEST(the_caller_submits_to_the_instance_on_the_host) {
+  Opened opened("host_build_graph");
+  const pto_backend_api& api = opened.api;
+  float values[kCount] = {1, 2, 3};
+  uint64_t block = 0;
+  CHECK_EQUAL(api.allocate(opened.device, sizeof values, &block, &opened.error), PTO_OK);
+  CHECK_EQUAL(api.copy_in(opened.device, block, values, sizeof values, &opened.error), PTO_OK);
+  const std::string path = kernel("add");
+  const pto_kernel_source source = {0,       PTO_CORE_AIV, "add",  path.c_str(),
+                                    nullptr, nullptr,      nullptr};
+  pto_kernel_entry entry = {0, PTO_CORE_AIV, 0, "add"};
+  CHECK_EQUAL(api.load_kernel(opened.device, &source, &entry.address, &opened.error), PTO_OK);
+  pto_run run = {};
+  run.kernels = &entry;
+  run.num_kernels = 1;
+  for (int round = 0; round < 2; ++round) {
+    CHECK_EQUAL(api.start(opened.device, &run, &opened.error), PTO_OK);
+    const uint64_t args[] = {block, block, 10, kCount};
+    const pto_task task = {0, PTO_CORE_AIV, 4, -1, args, 0, 0, nullptr};
+    CHECK_EQUAL(opened.proxy->submit(opened.runtime, &task), int64_t{0});
+    api.orchestration_done(opened.device, 0);
+    CHECK_EQUAL(api.wait(opened.device, kLongNs), PTO_OK);
+    expect(api.finish(opened.device, &opened.report, &opened.error), opened.error, __LINE__);
+  }
+  CHECK_EQUAL(api.copy_out(opened.device, values, block, sizeof values, &opened.error), PTO_OK);
+  CHECK_EQUAL(values[1], 22.0f);
+  CHECK_EQUAL(api.start(opened.device, &run, &opened.error), PTO_OK);
+  api.orchestration_done(opened.device, 5);
+  CHECK_EQUAL(api.wait(opened.device, kLongNs), PTO_OK);
+  CHECK_EQUAL(api.finish(opened.device, &opened.report, &opened.error), PTO_ERROR_ORCHESTRATION);
+  CHECK_EQUAL(api.free(opened.device, block, &opened.error), PTO_OK);
+}
+
+TEST(unknown_options_and_missing_libraries_are_refused) {
+  const pto_backend_api& api = table();
+  void* device = nullptr;
+  pto_device_shape shape = {};
+  pto_error error = {};
+  const pto_option unknown = {"speed", "1"};
+  CHECK_EQUAL(api.open(0, &unknown, 1, &device, &shape, &error), PTO_ERROR_USAGE);
+  CHECK_CONTAINS(error.message, "the backend has no option \"speed\"");
+  const pto_option invalid = {"pool_mib", "0"};
+  CHECK_EQUAL(api.open(0, &invalid, 1, &device, &shape, &error), PTO_ERROR_USAGE);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CHECK(argc >= 2);
+  hbg = argv[1];
+  setenv("PTO_FAKE_DRIVER", settings("blocks=2 seed=9").c_str(), 1);
+  return check::run_all(argc - 1, argv + 1);
+}
