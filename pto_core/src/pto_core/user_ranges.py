@@ -28,28 +28,31 @@ class Range(NamedTuple):
 class RangeRecorder:
     """Collects the ranges of this process that begin and end between two calls.
 
-    ``own_thread``: only those of the thread that called :meth:`begin`.
+    ``own_thread``: only those of the thread that called :meth:`begin`. ``ranges_max``: the most
+    ranges; later ones are counted in ``lost``.
     """
 
-    def __init__(self, *, own_thread: bool = False) -> None:
+    def __init__(self, *, own_thread: bool = False, ranges_max: int = _RANGES_MAX) -> None:
         self._own_thread = own_thread
+        self._ranges_max = ranges_max
         self._thread = 0
         self._since = 0
         self._found: list[tuple[str, str, int, int, int]] = []
         self.lost = 0
 
     def begin(self) -> None:
-        """Collect the ranges that begin from now on."""
-        global _recorders
+        """Collect the ranges that begin from now on, and drop those collected before."""
         self._thread = threading.get_ident()
         self._since = time.monotonic_ns()
+        self._found = []
         self.lost = 0
-        _recorders = (*_recorders, self)
+        if self not in _recorders:
+            _recorders.append(self)
 
     def end(self, path: str) -> tuple[Range, ...]:
         """Stop; return the ranges, with times of CLOCK_MONOTONIC. A second call returns none."""
-        global _recorders
-        _recorders = tuple(one for one in _recorders if one is not self)
+        if self in _recorders:
+            _recorders.remove(self)
         found, self._found = self._found, []
         return tuple(Range(one[0], path, *one[1:]) for one in found)
 
@@ -58,20 +61,21 @@ class RangeRecorder:
         is_other = self._own_thread and threading.get_ident() != self._thread
         if is_other or start < self._since:
             return
-        if len(self._found) < _RANGES_MAX:
+        if len(self._found) < self._ranges_max:
             self._found.append((name, thread, depth, start, end))
         else:
             self.lost += 1
 
 
-_recorders: tuple[RangeRecorder, ...] = ()
+# Devices on several threads change this list. Its methods are atomic.
+_recorders: list[RangeRecorder] = []
 _depth = threading.local()
 
 
 def forget_inherited_recorders() -> None:
     """Record no ranges for the traces of the process that forked this one."""
-    global _recorders
-    _recorders = ()
+    _recorders.clear()
+    _depth.value = 0
 
 
 class range:  # noqa: N801 - the public name is pto_core.range
@@ -85,16 +89,16 @@ class range:  # noqa: N801 - the public name is pto_core.range
 
     """
 
-    __slots__ = ("_name", "_start")
+    __slots__ = ("_name", "_starts")
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._start = 0
+        self._starts: list[int] = []  # of the blocks of this object that are being recorded
 
     def __enter__(self) -> None:
         if _recorders:
             _depth.value = getattr(_depth, "value", 0) + 1
-            self._start = time.monotonic_ns()
+            self._starts.append(time.monotonic_ns())
 
     def __exit__(
         self,
@@ -102,11 +106,11 @@ class range:  # noqa: N801 - the public name is pto_core.range
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not self._start:
+        if not self._starts:
             return
         end = time.monotonic_ns()
+        start = self._starts.pop()
         _depth.value -= 1
         thread = threading.current_thread().name
-        for recorder in _recorders:
-            recorder.add(self._name, thread, _depth.value, self._start, end)
-        self._start = 0
+        for recorder in tuple(_recorders):
+            recorder.add(self._name, thread, _depth.value, start, end)

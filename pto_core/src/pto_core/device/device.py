@@ -128,17 +128,21 @@ class Device:
         After an error, outputs keep their earlier content, unless a C++ orchestration on the host
         wrote them.
         """
+        self.tracing.last = None
         is_checked = (self._hazards if hazards is None else hazards) == CHECK
         packed = self._packed(config, trace)
         writes_graph = config is not None and config.enable_dep_gen != 0
         keeps_log = accesses or is_checked or writes_graph
+        files = None if config is None else _Files.of(config)
+        is_traced = bool(trace) if trace is not None else files is not None and files.trace
         report = self._run(
             chip,
             args,
             with_access_log(packed) if keeps_log else packed,
             timeout_s,
             None if hazards == CHECK else hazards,
-            None if config is None else _Files.of(config),
+            files,
+            is_traced=is_traced,
         )
         if config is not None and writes_graph:
             self._write_graph(report, config.output_prefix)
@@ -159,8 +163,10 @@ class Device:
         The parameters and errors are those of :meth:`run`. The graph has all edges of the program
         and does not depend on the timing of this run.
         """
+        self.tracing.last = None
         packed = with_access_log(self._packed(config, None))
-        report = self._run(chip, args, packed, timeout_s, hazards, None)
+        is_traced = config is not None and config.enable_l2_swimlane != 0
+        report = self._run(chip, args, packed, timeout_s, hazards, None, is_traced=is_traced)
         return self._graph_of(report)
 
     def _run(
@@ -171,6 +177,8 @@ class Device:
         timeout_s: float | None,
         hazards: str | None,
         files: _Files | None,
+        *,
+        is_traced: bool,
     ) -> RunReport:
         if timeout_s is not None:
             _check_limit(timeout_s)
@@ -189,7 +197,7 @@ class Device:
                 *limits,
                 chosen,
                 self._config["measure"],
-                self.tracing.begin(),
+                self.tracing.begin(is_traced=is_traced),
                 traces,
             )
         except BaseException as error:
@@ -220,7 +228,7 @@ class Device:
 
     @property
     def last_trace(self) -> Trace | None:
-        """The trace of the last run, also if the run failed; None if it was not traced."""
+        """The trace of the last run, also if it failed; None if it was not traced or refused."""
         return self.tracing.last
 
     def _packed(self, config: CallConfig | None, trace: int | None) -> bytes:

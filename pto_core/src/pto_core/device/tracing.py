@@ -2,16 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pto_core.config import Config
 from pto_core.device.report import RunReport
 from pto_core.errors import UsageError
-from pto_core.user_ranges import RangeRecorder
+from pto_core.user_ranges import Range, RangeRecorder
 
 if TYPE_CHECKING:
+    from pto_core.graphs import AccessLog
     from pto_core.trace import Trace
+
+_RECORD_BYTES = 32
+
+
+class RunTrace(NamedTuple):
+    """The trace of a run before its conversion, which takes time.
+
+    ``native``: the result of the native ``Device.take_trace``. ``ranges``: those of a Python
+    orchestration; ``lost_ranges``: how many more there were.
+    """
+
+    native: Any
+    names: tuple[str, str]
+    ranges: tuple[Range, ...]
+    lost_ranges: int
+
+    @property
+    def size(self) -> int:
+        """The number of records and ranges."""
+        return len(self.native[0][0]) // _RECORD_BYTES + len(self.ranges)
+
+    @property
+    def lost(self) -> int:
+        """The number of records and ranges that were dropped."""
+        records: int = sum(self.native[0][1])
+        return records + self.lost_ranges
+
+    def converted(
+        self, statistics: Mapping[str, int] | None = None, log: AccessLog | None = None
+    ) -> Trace:
+        """Return the trace. ``statistics`` and ``log``: those of the report of the run."""
+        from pto_core.trace.trace import from_native
+
+        trace = from_native(self.native, *self.names, statistics, log, self.ranges)
+        if self.lost_ranges:
+            trace = replace(trace, lost={**trace.lost, "ranges": self.lost_ranges})
+        return trace
 
 
 class Tracing:
@@ -21,17 +61,19 @@ class Tracing:
     that a failed run leaves, or None; it may be changed between runs. With a prefix, each run
     records the last events of every thread. If a run raises, they are written as a trace:
     ``PREFIX.trace.npz``, ``.pftrace`` and ``.html``. If the process crashes, they remain in
-    ``PREFIX.flight``.
+    ``PREFIX.flight``. ``receiver``: if it is set, it gets the trace of each run, unconverted, and
+    the trace of a run that succeeds is not converted for the report.
     """
 
     def __init__(self, config: Config, *, can_trace: bool) -> None:
         self.can_trace = can_trace
         self.last: Trace | None = None
+        self.receiver: Callable[[RunTrace], None] | None = None
         self.flight_recorder: Path | None = None
         if config["flight_recorder"] is not None:
             given = Path(config["flight_recorder"])
             self.flight_recorder = given.with_name(f"{given.name}.device{config['device']}")
-        self._ranges = RangeRecorder(own_thread=True)
+        self._ranges = RangeRecorder(own_thread=True, ranges_max=config["trace_records"])
         self._names = (config["backend"], config["runtime"])
         self._limits = (
             1 << (config["trace_ring_records"] - 1).bit_length(),
@@ -40,12 +82,13 @@ class Tracing:
             round((config["trace_for_s"] or 0) * 1e9),
         )
 
-    def begin(self) -> tuple[int, int, int, int, str | None]:
-        """Collect the ranges of a run; return its settings for the native device.
+    def begin(self, *, is_traced: bool) -> tuple[int, int, int, int, str | None]:
+        """Collect the ranges of a run with a trace; return its settings for the native device.
 
         Either :meth:`succeeded` or :meth:`failed` ends the run. Raises UsageError.
         """
-        self._ranges.begin()
+        if is_traced or self.flight_recorder is not None:
+            self._ranges.begin()
         if self.flight_recorder is None:
             return (*self._limits, None)
         folder = self.flight_recorder.parent
@@ -61,14 +104,17 @@ class Tracing:
 
     def succeeded(self, traces: list[Any], report: RunReport) -> Trace | None:
         """Keep and return the trace of a run; ``traces`` is empty if it has none."""
-        self._keep(traces, report)
+        run = self._end(traces)
+        if run is not None and self.receiver is None:
+            self.last = run.converted(report.statistics, report.accesses)
         if self.flight_recorder is not None:
             flight_file(self.flight_recorder).unlink(missing_ok=True)
         return self.last
 
     def failed(self, traces: list[Any], error: BaseException) -> Trace | None:
         """Keep and return the trace of a run that failed, and write that of a flight recorder."""
-        self._keep(traces, None)
+        run = self._end(traces)
+        self.last = None if run is None else run.converted()
         if self.flight_recorder is not None and self.last is not None:
             from pto_core.trace.files import write_trace
 
@@ -81,15 +127,15 @@ class Tracing:
                 error.add_note(f"the last records of each thread are in {files[0]}")
         return self.last
 
-    def _keep(self, traces: list[Any], report: RunReport | None) -> None:
-        self.last = None
+    def _end(self, traces: list[Any]) -> RunTrace | None:
+        """Stop recording, and pass the trace of the run to the receiver."""
         ranges = self._ranges.end("")
-        for native in traces:
-            from pto_core.trace.trace import from_native
-
-            statistics = None if report is None else report.statistics
-            log = None if report is None else report.accesses
-            self.last = from_native(native, *self._names, statistics, log, ranges)
+        if not traces:
+            return None
+        run = RunTrace(traces[0], self._names, ranges, self._ranges.lost)
+        if self.receiver is not None:
+            self.receiver(run)
+        return run
 
 
 def flight_file(prefix: Path) -> Path:

@@ -1,0 +1,99 @@
+"""Ranges and their recorders, which several devices, threads and traces use at a time."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import pto_core
+from pto_core import Out, open_device
+from pto_core.user_ranges import RangeRecorder
+
+ROUNDS = 20_000
+
+
+def test_an_object_that_is_entered_again_marks_both_parts() -> None:
+    recorder = RangeRecorder()
+    recorder.begin()
+    again = pto_core.range("again")
+    with again, again:
+        pass
+    with pto_core.range("later"):
+        pass
+    inner, outer, later = recorder.end("L3")
+    assert [one.depth for one in (inner, outer, later)] == [1, 0, 0]
+    assert outer.start <= inner.start <= inner.end <= outer.end
+
+
+def test_a_recorder_that_begins_again_drops_what_it_had() -> None:
+    recorder = RangeRecorder()
+    for _ in range(2):
+        recorder.begin()
+        with pto_core.range("once"):
+            pass
+    assert [one.name for one in recorder.end("L3")] == ["once"]
+    with pto_core.range("after"):
+        pass
+    assert recorder.end("L3") == ()
+
+
+@pytest.fixture
+def _frequent_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("_frequent_switches")
+def test_recorders_of_several_threads_do_not_lose_each_other() -> None:
+    found: list[str] = []
+
+    def trace_often() -> None:
+        recorder = RangeRecorder(own_thread=True)
+        for _ in range(ROUNDS):
+            recorder.begin()
+            with pto_core.range("kept"):
+                pass
+            found.extend(one.name for one in recorder.end(""))
+
+    threads = [threading.Thread(target=trace_often) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == ["kept"] * (2 * ROUNDS)
+
+
+def marked(rt: object, out: Out) -> None:
+    for number in range(5):
+        with pto_core.range(f"range {number}"):
+            pass
+
+
+def test_a_run_without_a_trace_records_no_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = []
+    begin = RangeRecorder.begin
+
+    def counted(self: RangeRecorder) -> None:
+        begun.append(self)
+        begin(self)
+
+    monkeypatch.setattr(RangeRecorder, "begin", counted)
+    with open_device("a2a3sim", runtime="tensormap_and_ringbuffer") as device:
+        device.run(marked, np.zeros(4))
+        assert begun == []
+        device.run(marked, np.zeros(4), trace=1)
+        assert len(begun) == 1
+
+
+def test_ranges_above_the_limit_are_counted() -> None:
+    with open_device("a2a3sim", runtime="tensormap_and_ringbuffer", trace_records=2) as device:
+        trace = device.run(marked, np.zeros(4), trace=1).trace
+    assert trace is not None
+    assert trace.range_names == ("range 0", "range 1")
+    assert trace.lost["ranges"] == 3
