@@ -63,6 +63,33 @@ def test_a_deadlock_without_planning_names_the_simulator(stranger) -> None:
     assert note.endswith("pto run CASE -p a2a3sim -r tensormap_and_ringbuffer")
 
 
+TRACED = """
+import pto_core
+from pto_core import ChipCallable, Out, Worker, kernel
+
+@kernel(core="aiv")
+def fill(out: Out):
+    out[:] = 7
+
+def graph(rt, out: Out):
+    rt.submit(fill, out)
+
+with Worker(3, "inline", "pto2", device_ids=[0]) as worker:
+    out = worker.shared_array(8)
+    with worker.trace() as trace, worker.session() as s:
+        s.submit(ChipCallable(graph), out)
+print((out == 7).all(), len(trace.tasks), (trace.tasks["end"] >= 0).all())
+print(*trace.missing)
+"""
+
+
+def test_a_trace_states_that_a_chip_cannot_be_traced(stranger) -> None:
+    stranger.install_backend("inline", stranger.compile(INLINE_BACKEND), {"callbacks"})
+    outcome, missing = stranger.run_program(TRACED).splitlines()
+    assert outcome == "True 1 True"
+    assert missing == "L3/chip0: its backend cannot trace a run"
+
+
 def test_there_is_a_runtime_to_try() -> None:
     assert RUNTIMES
 

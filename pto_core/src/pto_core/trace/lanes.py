@@ -77,7 +77,7 @@ def lanes(trace: WorkerTraceData) -> list[Lane]:
     for one in trace.ranges:
         mine = lane(one.path, f"ranges of {one.thread}", "range")
         mine.slices.append(Slice(one.start, one.end, one.name, {"depth": one.depth}))
-    for number, (path, device) in enumerate(trace.devices.items()):
+    for number, (path, device) in enumerate(trace.timed_devices.items()):
         _add_device(len(trace.paths) + number, path, device, lane)
     order = {path: number for number, path in enumerate(trace.paths)}
     return sorted(found.values(), key=lambda one: order[one.process])

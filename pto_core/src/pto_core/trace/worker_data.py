@@ -57,6 +57,11 @@ class WorkerTraceData:
         return len(np.unique(self.tasks["worker"].astype("<i8") << 48 | self.tasks["task"]))
 
     @property
+    def timed_devices(self) -> dict[str, Trace]:
+        """The devices whose traces have times. In deterministic mode, a device counts steps."""
+        return {path: device for path, device in self.devices.items() if device.unit == "ns"}
+
+    @property
     def note(self) -> str:
         """A sentence that states what the times of this trace mean."""
         devices = sorted({f"{trace.backend}: {trace.note}" for trace in self.devices.values()})

@@ -51,7 +51,7 @@ def _content(trace: WorkerTraceData) -> dict[str, Any]:
         "edges": edge_columns(tasks),
         "rings": [
             ring
-            for path, device in trace.devices.items()
+            for path, device in trace.timed_devices.items()
             for ring in ring_columns(device, f"{path} ")
         ],
         "details": None,
@@ -101,7 +101,7 @@ def _dependencies(trace: WorkerTraceData, runs: Mapping[tuple[int, int], int]) -
     ]
     parts += [
         (len(trace.paths) + number, device.records)
-        for number, device in enumerate(trace.devices.values())
+        for number, device in enumerate(trace.timed_devices.values())
     ]
     found = []
     for part, records in parts:

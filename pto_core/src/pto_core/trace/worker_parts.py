@@ -73,7 +73,8 @@ def of_child(
     path: str, ranges: tuple[Range, ...], devices: Mapping[str, Trace], lost_ranges: int
 ) -> WorkerTraceData:
     """Return the trace of a child that is not a Worker."""
-    starts = [trace.epoch_ns for trace in devices.values()] + [one.start for one in ranges]
+    starts = [trace.epoch_ns for trace in devices.values() if trace.unit == "ns"]
+    starts += [one.start for one in ranges]
     epoch_ns = min(starts, default=0)
     return WorkerTraceData(
         paths=(path,),
@@ -110,7 +111,7 @@ def merged(
 ) -> WorkerTraceData:
     """Return one trace of a Worker and of what its children recorded; time 0 is the earliest."""
     parts = [own, *below]
-    used = [part for part in parts if len(part.records) or part.ranges or part.devices]
+    used = [part for part in parts if len(part.records) or part.ranges or part.timed_devices]
     epoch_ns = min((part.epoch_ns for part in used), default=own.epoch_ns)
     paths = list(dict.fromkeys(path for part in parts for path in part.paths))
     callables = list(dict.fromkeys(name for part in parts for name in part.callables))
@@ -269,6 +270,8 @@ def _since(ranges: tuple[Range, ...], epoch_ns: int) -> tuple[Range, ...]:
 
 
 def _since_epoch(device: Trace, epoch_ns: int) -> Trace:
+    if device.unit != "ns":
+        return device  # in deterministic mode, it has no times
     by = device.epoch_ns - epoch_ns
     return replace(
         device,

@@ -179,7 +179,7 @@ def _arrows(tracks: list[Lane]) -> _Arrows:
 def _counters(trace: WorkerTraceData) -> Iterator[_Counter]:
     """Yield the counters of each Worker and of each device."""
     views = {path: worker_view(trace, path) for path in trace.children}
-    for path, view in {**views, **trace.devices}.items():
+    for path, view in {**views, **trace.timed_devices}.items():
         for name, (times, values) in counters(view).items():
             shown = name.replace("cores", "children") if path in views else name
             if len(times):

@@ -31,7 +31,7 @@ def arena() -> SharedArena:
 @pytest.fixture
 def chip():
     with open_device("a2a3sim", runtime="host_build_graph") as device:
-        made = _Chip(device, ChipTracing("L3/chip0"))
+        made = _Chip(device, ChipTracing("L3/chip0", device))
         yield made
         made.free_all()
 
@@ -136,7 +136,7 @@ def test_addresses_that_were_not_allocated_are_refused(chip, arena) -> None:
 
 def test_all_memory_is_freed_at_the_end(recwarn) -> None:
     with open_device("a2a3sim", runtime="host_build_graph") as device:
-        chip = _Chip(device, ChipTracing("L3/chip0"))
+        chip = _Chip(device, ChipTracing("L3/chip0", device))
         for _ in range(3):
             chip.operations["malloc"](1000)
         chip.free_all()

@@ -40,7 +40,7 @@ class ChipBody:
         # The Worker enforces the time limit of a task by killing the child.
         config = self.config.replace({"device": self.device, "task_timeout_s": None})
         with open_device(config=config) as device:
-            chip = _Chip(device, ChipTracing(start.path))
+            chip = _Chip(device, ChipTracing(start.path, device))
             try:
                 serve(start, self.context, chip.run, chip.operations, chip.tracing)
             finally:
@@ -64,13 +64,7 @@ class _Chip:
     def run(self, chip: Any, args: TaskArgsView | None, config: CallConfig | None) -> None:
         """Run one task; its arrays are copied as the signature of its ChipCallable requires."""
         values = [] if args is None else self._values(chip, args)
-        if not self.tracing.level:
-            self._device.run(chip, *values, config=config)
-            return
-        try:
-            self._device.run(chip, *values, config=config, trace=self.tracing.level)
-        finally:
-            self.tracing.keep(self._device.last_trace)
+        self._device.run(chip, *values, config=config, trace=self.tracing.level or None)
 
     def free_all(self) -> None:
         """Free the memory that the Worker allocated and did not free."""

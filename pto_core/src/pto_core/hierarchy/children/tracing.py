@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable
-from importlib import import_module
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pto_core.user_ranges import RangeRecorder
+from pto_core.user_ranges import Range, RangeRecorder
 
 if TYPE_CHECKING:
+    from pto_core.device import Device
+    from pto_core.device.tracing import RunTrace
     from pto_core.trace.trace import Trace
     from pto_core.trace.worker_data import WorkerTraceData
 
@@ -21,7 +22,7 @@ class Traced(Protocol):
     """Records what runs inside a child."""
 
     def begin(self, level: int) -> None:
-        """Record the later tasks."""
+        """Record the later tasks. No trace is being recorded."""
 
     def end(self) -> WorkerTraceData:
         """Stop, and return the trace."""
@@ -37,23 +38,39 @@ class TraceOperations:
     def __init__(self, path: str, largest: int, traced: Traced | None) -> None:
         self._traced = traced or RangesOnly(path)
         self._piece_bytes = min(largest // 2, _PIECE_BYTES_MAX)
+        self._is_on = False
         self._packed = b""
         self.operations: dict[str, Callable[..., Any]] = {
-            "trace_begin": self._traced.begin,
+            "trace_begin": self._begin,
             "trace_end": self._end,
             "trace_piece": self._piece,
             "trace_clock": time.monotonic_ns,
         }
 
+    def _begin(self, level: int) -> None:
+        """Begin a trace. Drop the one before, if the parent began twice or did not end it."""
+        self._packed = b""
+        if self._is_on:
+            self._is_on = False
+            self._traced.end()
+        self._traced.begin(level)
+        self._is_on = True
+
     def _end(self) -> int:
         """Return the number of bytes that :meth:`_piece` will return in pieces."""
         from pto_core.trace.worker_parts import packed
 
+        self._is_on = False
         self._packed = packed(self._traced.end())
         return len(self._packed)
 
     def _piece(self, begin: int) -> bytes:
-        return self._packed[begin : begin + self._piece_bytes]
+        """Return a piece; with the last one, free the trace."""
+        end = begin + self._piece_bytes
+        piece = self._packed[begin:end]
+        if end >= len(self._packed):
+            self._packed = b""
+        return piece
 
 
 class RangesOnly:
@@ -75,30 +92,59 @@ class RangesOnly:
 
 
 class ChipTracing:
-    """The trace of a chip child: one trace of its device for each task."""
+    """The trace of a chip child: one trace of its device for each task.
 
-    def __init__(self, path: str) -> None:
+    The traces of all tasks together have at most ``trace_records`` records. The first trace that
+    exceeds this limit is dropped, and so are all later ones; their records are counted.
+    """
+
+    def __init__(self, path: str, device: Device) -> None:
         self._path = path
+        self._device = device
+        self._limit: int = device.config["trace_records"]
         self.level = 0
-        self._traces: list[Trace] = []
+        self._runs: list[RunTrace] = []
+        self._size = 0
+        self._lost = 0
 
     def begin(self, level: int) -> None:
-        """Trace the later tasks."""
-        import_module("pto_core.trace.trace")  # an import during a task would lengthen the task
-        self.level = level
-        self._traces.clear()
+        """Trace the later tasks, if the backend can trace a run."""
+        if self._device.tracing.can_trace:
+            self.level = level
+            self._device.tracing.receiver = self._keep
 
-    def keep(self, trace: Trace | None) -> None:
-        """Keep the trace of a task; None if the task failed before its start."""
-        if trace is not None:
-            self._traces.append(trace)
+    def _keep(self, run: RunTrace) -> None:
+        """Keep the trace of a task. It is converted at the end, because that takes time."""
+        is_above = bool(self._runs) and self._size + run.size > self._limit
+        if self._lost or is_above:
+            self._lost += run.size + run.lost
+            return
+        self._size += run.size
+        self._runs.append(run)
 
     def end(self) -> WorkerTraceData:
-        """Stop, and return the traces of the device."""
+        """Stop, and return the traces of the device. Free all memory."""
         from pto_core.trace.trace import joined
         from pto_core.trace.worker_parts import of_child, ranges_of_device
 
         self.level = 0
-        devices = {self._path: joined(self._traces)} if self._traces else {}
-        ranges = (ranges_of_device(*device) for device in devices.items())
-        return of_child(self._path, tuple(itertools.chain(*ranges)), devices, 0)
+        self._device.tracing.receiver = None
+        runs, self._runs, self._size = self._runs, [], 0
+        lost, self._lost = self._lost, 0
+        devices: dict[str, Trace] = {}
+        ranges: list[Range] = []
+        missing: list[str] = []
+        if runs:
+            devices[self._path] = device = joined([run.converted() for run in runs])
+            if device.unit == "ns":
+                ranges = ranges_of_device(self._path, device)
+            else:
+                missing.append(
+                    f"{self._path}: its device is in deterministic mode, so its times are steps; "
+                    "they are not on the timeline"
+                )
+        if not self._device.tracing.can_trace:
+            missing.append(f"{self._path}: its backend cannot trace a run")
+        trace = of_child(self._path, tuple(ranges), devices, 0)
+        losses = {f"{self._path} device": lost} if lost else {}
+        return replace(trace, lost=losses, missing=tuple(missing))
