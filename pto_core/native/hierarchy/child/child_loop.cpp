@@ -108,6 +108,7 @@ void ChildLoop::serve() {
       wait_for_frames();
       continue;
     }
+    if (idle_since_ != 0) end_idle();
     int32_t done = 0;
     while (done < count && !is_stopping_) handle(frames[done++]);
     end_->take(done);
@@ -116,14 +117,18 @@ void ChildLoop::serve() {
 
 void ChildLoop::wait_for_frames() {
   answers_.flush_blocking();
-  const bool is_traced = (trace_.groups() & PTO_TRACE_WAITS) != 0;
-  const uint64_t begin = is_traced ? trace_clock() : 0;
+  if (idle_since_ == 0 && (trace_.groups() & PTO_TRACE_WAITS) != 0) idle_since_ = trace_clock();
   {
     const core::ReleasedGil released;
     end_->wait_for_frames();
   }
-  if (is_traced && trace_.groups() != 0) trace_.lasted(PTO_TRACE_PARK, begin, 0);
   run_signal_handlers();
+}
+
+// Record the wait that ended with a frame.
+void ChildLoop::end_idle() {
+  if (trace_.groups() != 0) trace_.lasted(PTO_TRACE_PARK, idle_since_, 0);
+  idle_since_ = 0;
 }
 
 void ChildLoop::handle(const pto_frame_view& view) {

@@ -46,6 +46,7 @@ class ChildLoop {
 
   void serve();
   void wait_for_frames();
+  void end_idle();
   void handle(const pto_frame_view& view);
   void run_control(const pto_frame_view& view);
   void run_task(const pto_frame_view& view);
@@ -66,6 +67,7 @@ class ChildLoop {
   CallableTable table_;
   uint64_t base_ = 0;   // number of frames that the progress table counted before this connection
   uint64_t count_ = 0;  // number of task frames of this connection that have begun
+  uint64_t idle_since_ = 0;  // trace clock at the begin of a traced wait for frames; 0: none
   nb::object control_;
   nb::object invoke_;             // invalid if callables are called directly
   nb::object failure_type_;       // pto_core.hierarchy.failures.Failure
