@@ -25,6 +25,8 @@ CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
 EXISTING = TensorArgType.OUTPUT_EXISTING
 TOLERANCE_NS = 50_000
 """The error of a conversion between two clocks."""
+OVERHEAD_NS = 500_000_000
+"""The most time between a function and its call on a busy machine."""
 TASKS = 30
 
 
@@ -72,8 +74,8 @@ def check(trace: WorkerTrace, row: Any, entry: Any) -> None:
     """Compare a row of the trace with what the function logged."""
     begin, end, pid = entry
     assert row["pid"] == pid
-    assert trace.epoch_ns + row["start"] <= begin + TOLERANCE_NS
-    assert trace.epoch_ns + row["end"] >= end - TOLERANCE_NS
+    assert -TOLERANCE_NS <= begin - (trace.epoch_ns + row["start"]) < OVERHEAD_NS
+    assert -TOLERANCE_NS <= trace.epoch_ns + row["end"] - end < OVERHEAD_NS
 
 
 def run_chain(worker: Worker, rows: Any) -> None:
@@ -118,6 +120,27 @@ def check_edges(trace: WorkerTrace, found: Any) -> None:
     assert (found["ready"] >= found["submit"]).all()
     for row in found[found["released_by"] >= 0]:
         assert complete[row["released_by"]] <= row["ready"]
+
+
+def test_edges_are_exact(make: Callable[..., Worker], engine: str) -> None:
+    worker = make(num_sub_workers=2)
+    rows = worker.shared_array((5, 3), "int64")
+    worker.register(logs)  # register it now: a child that waits receives no callable
+    with worker.trace(4) as trace, worker.session() as s:
+        s.submit(waits_for_flag, rows[0], rows[1])
+        s.submit(logs, rows[1], rows[2])
+        s.submit(logs, rows[1], rows[3])
+        s.submit(logs, rows[3], rows[4])
+        rows[0] = 1  # all tasks are submitted, so each dependency is an edge
+    expected = {(0, 1), (0, 2), (2, 3)} if engine == "native" else set()
+    found = rows_of(trace)
+    first = found["task"][0]
+    for event in (Event.EDGE, Event.RELEASE):
+        mine = trace.records[trace.records["event"] == event]
+        edges = [(int(one["a"]) - first, int(one["b"]) - first) for one in mine]
+        assert sorted(edges) == sorted(expected)
+    after = [-1, 0, 0, 2] if engine == "native" else [-1] * 4
+    assert [by - first if by >= 0 else by for by in found["released_by"]] == after
 
 
 def test_each_level_contains_the_levels_below_it(make: Callable[..., Worker]) -> None:
@@ -204,6 +227,22 @@ def test_a_child_that_waits_for_another_child(make: Callable[..., Worker]) -> No
     assert second["dispatch"] <= wait["start"] + TOLERANCE_NS
     assert wait["start"] < first["end"] <= wait["end"] + TOLERANCE_NS
     assert wait["end"] <= second["start"] + TOLERANCE_NS
+
+
+def test_an_idle_child_has_one_wait(make: Callable[..., Worker]) -> None:
+    worker = make(num_sub_workers=1)
+    rows = worker.shared_array((2, 3), "int64")
+    with worker.trace(3) as trace:
+        for row in rows:
+            time.sleep(0.4)
+            run_chain(worker, row.reshape(1, 3))
+    first, second = rows_of(trace)
+    is_wait = (trace.records["event"] == Event.PARK) & (trace.records["track"] >= 5)
+    waits = trace.records[is_wait]
+    idle = waits[(waits["start"] >= first["end"]) & (waits["end"] <= second["start"])]
+    assert len(idle) <= 2
+    assert (idle["end"] - idle["start"]).sum() > 0.3e9
+    assert len(waits) <= 5
 
 
 def test_nothing_is_recorded_outside_the_block(make: Callable[..., Worker]) -> None:
@@ -392,15 +431,18 @@ def on_chip(rt: Any, out: Out) -> None:
             rt.submit(fill, out[row])
 
 
-def test_the_tree_of_a_nested_worker_with_a_chip(make: Callable[..., Worker]) -> None:
-    host = make(num_sub_workers=1, device_ids=[0], **CHIPS)
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_the_tree_of_a_nested_worker_with_a_chip(
+    make: Callable[..., Worker], start_method: str
+) -> None:
+    host = make(num_sub_workers=1, device_ids=[0], start_method=start_method, **CHIPS)
     chip, sub = host.register(ChipCallable(on_chip)), host.register(logs_of_graph)
 
     def on_host(orch: Any, args: Any, config: Any) -> None:
         orch.submit_next_level(chip, given((args.tensors[0], EXISTING)))
         orch.submit_sub(sub, given((args.tensors[1], EXISTING)))
 
-    worker = make(4)
+    worker = make(4, start_method=start_method)
     worker.add_worker(host)
     graph = worker.register(on_host)
     array, entry = worker.shared_array((5, 4)), worker.shared_array(3, "int64")
@@ -457,16 +499,6 @@ def test_replays_are_traced(make: Callable[..., Worker]) -> None:
 def test_a_wrong_level_is_refused(make: Callable[..., Worker], level: Any) -> None:
     worker = make(num_sub_workers=1)
     with pytest.raises(UsageError, match="pass 1, 2, 3 or 4"), worker.trace(level):
-        pass
-
-
-def test_a_trace_begins_outside_of_runs_and_traces(make: Callable[..., Worker]) -> None:
-    worker = make(num_sub_workers=1)
-    refused = pytest.raises(UsageError, match="put the block of the trace around the run")
-    with worker.session(), refused, worker.trace():
-        pass
-    refused = pytest.raises(UsageError, match="is being traced already")
-    with worker.trace(), refused, worker.trace():
         pass
 
 

@@ -13,29 +13,22 @@ nb::tuple pair_of(const pto_clock_pair& pair) {
   return nb::make_tuple(pair.ticks, pair.ns);
 }
 
-void check_no_run(const DriverCore& core, const char* what) {
-  if (core.flags.is_running)
-    throw Refusal(Refusal::Kind::kUsage,
-                  std::string(what) + " inside a run; put the block of the trace around the run");
-}
-
 void begin_trace(Driver& driver, int32_t level, uint64_t most_records) {
   const Role role = driver.ask();
   DriverCore& core = role->core;
   core.check_open();
-  check_no_run(core, "a trace was started");
   if (core.tracer.is_on())
     throw Refusal(Refusal::Kind::kUsage,
                   "this Worker is being traced already; end that trace first");
   core.tracer.begin((1u << level) - 1, core.configuration.trace, most_records);
   core.engine->set_tracer(&core.tracer);
   core.flags.traces_waits = core.tracer.records(PTO_TRACE_WAITS);
+  if (core.flags.is_running) core.tracer.run_began(core.book.outcomes()->first_task);
 }
 
 WorkerRecords end_trace(Driver& driver) {
   const Role role = driver.ask();
   DriverCore& core = role->core;
-  check_no_run(core, "a trace was ended");
   core.engine->set_tracer(nullptr);
   core.flags.traces_waits = false;
   return core.tracer.end();
@@ -73,18 +66,18 @@ void bind_trace(nb::module_& module, nb::class_<WorkerDriver>& driver) {
       .def(
           "trace_begin",
           [](WorkerDriver& self, int32_t level, uint64_t most_records) {
-            self.end_run_without_owner();
             or_error([&] { begin_trace(self.driver(), level, most_records); });
           },
           nb::arg("level"), nb::arg("most_records"),
-          "Trace the later runs. Raises UsageError during a run, and if a trace has begun.")
+          "Trace the later events, also those of an open run. Raises UsageError if a trace has "
+          "begun. No child writes its ring yet.")
       .def("trace_end", &trace_end,
            nb::sig("def trace_end(self) -> tuple[bytes, list[int], int, tuple[int, int], "
                    "tuple[int, int], list[tuple[int, int]], list[str]]"),
            "End the trace. Return its records, the number of dropped records by track, the source "
            "of the clock, its first and last reading (ticks, CLOCK_MONOTONIC), the first task and "
-           "the clock of each run, and the names of the callables. Raises UsageError during a "
-           "run.");
+           "the clock of each run, and the names of the callables. If no trace has begun, there "
+           "are no records.");
 }
 
 }  // namespace pto::hierarchy

@@ -1,8 +1,9 @@
 // The trace ring of a child, in memory that the child shares with its parent.
 //
 // The thread of the child's loop writes; the driver of the parent reads. A process that replaces a
-// lost child continues to write the same ring. While the child is idle and not traced, the parent
-// resets the ring.
+// lost child continues to write the same ring. A child that has tested groups() may still write
+// after the driver has ended the trace, but not after it has replied to a later control frame. Only
+// then does the parent reset the ring or free its memory.
 #pragma once
 
 #include <unistd.h>

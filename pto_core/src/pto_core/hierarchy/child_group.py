@@ -292,7 +292,7 @@ class ChildGroup:
         self.is_closing = True
         cause = self.driver.add_cause(_CLOSED.pack())
         # run all steps, even after an error in one of them
-        with Interrupts(), ExitStack() as steps:
+        with Interrupts() as interrupts, ExitStack() as steps:
             steps.callback(self._close_bells)
             steps.callback(self.memory.close)
             if self.buffers is not None:
@@ -302,8 +302,10 @@ class ChildGroup:
                 steps.callback(finalizer)
             steps.callback(self.driver.stop, cause)
             # This ends an open run; its results are discarded.
-            grace_s = _CUT_SHORT_S if self.driver.is_running else _GRACE_S
+            is_running = self.driver.is_running
+            grace_s = _CUT_SHORT_S if is_running else _GRACE_S
             steps.callback(self.processes.end, grace_s, forgets=False)
+            self.tracing.close(lambda: is_running or interrupts.signal is not None)
             with fork_lock():  # another thread may be restarting a child
                 self.restarts.stop()
             self.driver.cancel(cause)

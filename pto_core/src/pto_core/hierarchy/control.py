@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.handles import by_code
 from pto_core.hierarchy.registry import Registration
 from pto_core.hierarchy.serialisation import NotImportableError
+
+_NAP_S = 0.05  # the time between two checks whether a request is cancelled
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,22 @@ class Control:
         if isinstance(reply, ControlError):
             raise reply
 
-    def ask_all(self, children: Iterable[int], operation: str, *arguments: Any) -> list[Any]:
-        """Send a request to several children; return a reply, a ControlError or Lost for each."""
+    def ask_all(
+        self,
+        children: Iterable[int],
+        operation: str,
+        *arguments: Any,
+        is_cancelled: Callable[[], bool] | None = None,
+    ) -> list[Any]:
+        """Send a request to several children; return a reply, a ControlError or Lost for each.
+
+        All children receive the request before this waits. When ``is_cancelled()`` is true, it
+        stops waiting; the result for a child that has not replied is None.
+        """
         self._take_replies()
         content = pickle.dumps((operation, arguments))
         sent = [(child, self._post(child, content)) for child in children]
-        return [self._reply(child, number, operation) for child, number in sent]
+        return [self._reply(child, number, operation, is_cancelled) for child, number in sent]
 
     def deliver(self, registration: Registration, children: Sequence[int]) -> None:
         """Deliver a callable to every child. If one refuses, remove it from all; raise the error.
@@ -111,9 +123,27 @@ class Control:
                 if isinstance(reply, ControlError):
                     log.get(__name__).error("child refused", reason=str(reply))
 
-    def _reply(self, child: int, number: int | None, operation: str) -> Any:
-        content = None if number is None else self._driver.reply(number)
-        return self._read(child, content, operation)
+    def _reply(
+        self,
+        child: int,
+        number: int | None,
+        operation: str,
+        is_cancelled: Callable[[], bool] | None,
+    ) -> Any:
+        if number is None:
+            return self._read(child, None, operation)
+        if is_cancelled is None:
+            return self._read(child, self._driver.reply(number), operation)
+        while True:
+            is_last = is_cancelled()
+            try:
+                content = self._driver.reply(number, 0.0 if is_last else _NAP_S)
+            except TimeoutError:
+                if is_last:
+                    self._untaken.append((child, number, operation))
+                    return None
+            else:
+                return self._read(child, content, operation)
 
     def _read(self, child: int, content: bytes | None, operation: str) -> Any:
         path = self._paths[child]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pto_core.errors import ControlError, ProtocolError, UsageError
-from pto_core.user_ranges import RangeRecorder
+from pto_core.errors import AbortedError, ControlError, ProtocolError, PtoError, UsageError
+from pto_core.hierarchy.control import Lost
+from pto_core.user_ranges import Range, RangeRecorder
 
 if TYPE_CHECKING:
     from pto_core._hierarchy import Driver
@@ -41,9 +45,6 @@ class TracedGroup(Protocol):
     def specs(self) -> Sequence[TracedChild]:
         """The children."""
 
-    def ask(self, child: int, operation: str, *arguments: Any) -> Any:
-        """Return the reply of a child to a request, after its restart; raise ControlError."""
-
     def release_trace_memory(self) -> None:
         """Free the pages of the trace rings."""
 
@@ -52,6 +53,10 @@ class Tracing:
     """The trace of one Worker, from :meth:`begin` to :meth:`end`.
 
     ``records_max``: the most records of the Worker and its children; a chip has its own limit.
+
+    A child writes its ring while the driver records. The driver stops before the children receive
+    ``trace_end``, so a child that has replied does not write any more. The memory of the rings is
+    freed after these replies, and prepared after the replies to ``trace_begin``.
     """
 
     def __init__(self, group: TracedGroup, path: str, records_max: int) -> None:
@@ -60,8 +65,11 @@ class Tracing:
         self._records_max = records_max
         self._ranges = RangeRecorder()
         self._level = 0
-        self._missing: list[str] = []
+        self._missing: dict[int, str] = {}  # by child
         self._offsets: dict[int, ClockOffset] = {}
+        self._ending = threading.RLock()  # one thread at a time ends the trace
+        self._is_closing = False
+        self._ended: WorkerTraceData | None = None  # the trace that close() ended
 
     @property
     def is_on(self) -> bool:
@@ -69,60 +77,137 @@ class Tracing:
         return self._level > 0
 
     def begin(self, level: int) -> None:
-        """Record the later runs. Raises UsageError during a run or a trace, and ControlError."""
+        """Record the later tasks, after those that children have received already.
+
+        Raises UsageError during a trace. The trace states which children cannot be traced.
+        """
         check_level(level)
-        self._group.driver.trace_begin(level, self._records_max)
-        self._level = level
-        self._missing = []
-        self._ranges.begin()
+        if self.is_on:
+            raise UsageError("this Worker is being traced already; end that trace first")
+        self._level, self._missing, self._offsets, self._ended = level, {}, {}, None
         try:
-            for child in range(len(self._group.specs)):
-                self._group.control.require(child, "trace_begin", level)
-            self._offsets = {child: self._offset(child) for child in self._remote()}
+            for child, reply in enumerate(self._ask_all("trace_begin", level)):
+                if isinstance(reply, ControlError):
+                    self._lack(child, reply)
+            self._measure_offsets()
+            self._ranges.begin()
+            self._group.driver.trace_begin(level, self._records_max)
         except BaseException:
-            self.end()
+            self._stop()
+            for child in range(len(self._group.specs)):
+                with contextlib.suppress(PtoError):
+                    self._group.control.send(child, "trace_end")
             raise
 
-    def end(self) -> WorkerTraceData:
-        """Stop, and return the trace. Raises UsageError during a run."""
-        from pto_core.trace.worker_parts import from_driver, merged, on_this_host, unpacked
+    def end(self, is_cancelled: Callable[[], bool] = lambda: False) -> WorkerTraceData:
+        """Stop, and return the trace. The Worker may be inside a run, or closed.
 
-        native = self._group.driver.trace_end()
-        ranges = self._ranges.end(self._path)
+        This waits for the tasks that children have received. When ``is_cancelled()`` is true, it
+        stops waiting: the trace lacks what the remaining children recorded themselves.
+        """
+        with self._ending:
+            ended, self._ended = self._ended, None
+            if ended is not None:
+                return ended
+            return self._collect(lambda: self._is_closing or is_cancelled())
+
+    def close(self, is_cancelled: Callable[[], bool]) -> None:
+        """End an open trace before its Worker closes; :meth:`end` will return it."""
+        self._is_closing = True
+        with self._ending:
+            if self.is_on:
+                self._ended = self._collect(is_cancelled)
+
+    def _stop(self) -> tuple[tuple[Any, ...], tuple[Range, ...]]:
+        """Stop the driver. Return its records, and the ranges of this process."""
         self._level = 0
-        self._group.release_trace_memory()
+        ranges = self._ranges.end(self._path)
+        return self._group.driver.trace_end(), ranges
+
+    def _collect(self, is_cancelled: Callable[[], bool]) -> WorkerTraceData:
+        """Stop recording everywhere, and return the trace."""
+        from pto_core.trace.worker_parts import from_driver, merged
+
+        native, ranges = self._stop()
+        replies = self._ask_all("trace_end", is_cancelled=is_cancelled)
+        if None not in replies:
+            self._group.release_trace_memory()
+        self._measure_offsets(is_cancelled)
         paths = [spec.path for spec in self._group.specs]
         own = from_driver(native, self._path, paths, os.getpid(), ranges, self._ranges.lost)
-        below = []
-        for child, path in enumerate(paths):
-            try:
-                found = unpacked(self._fetch(child))
-                if child in self._offsets:
-                    offset = self._offsets[child].joined(self._offset(child))
-                    found = on_this_host(found, offset)
-                below.append(found)
-            except ControlError as error:
-                if not any(text.startswith(f"{path}: ") for text in self._missing):
-                    self._missing.append(f"{path}: {error}")
-        return merged(own, below, self._missing)
+        parts = [self._part(child, reply, is_cancelled) for child, reply in enumerate(replies)]
+        below = [part for part in parts if part is not None]
+        return merged(own, below, list(self._missing.values()))
 
-    def _remote(self) -> list[int]:
-        """Return the children on other hosts."""
-        specs = enumerate(self._group.specs)
-        return [child for child, spec in specs if spec.remote is not None]
+    def _ask_all(self, operation: str, *arguments: Any, **options: Any) -> list[Any]:
+        """Send a request to all children; return the results of ``Control.ask_all``."""
+        children = range(len(self._group.specs))
+        try:
+            return self._group.control.ask_all(children, operation, *arguments, **options)
+        except PtoError as error:  # another thread has closed the driver
+            return [ControlError(str(error)) for _ in children]
 
-    def _offset(self, child: int) -> ClockOffset:
-        """Measure the offset of the clock of a child on another host; raise ControlError."""
+    def _part(
+        self, child: int, reply: Any, is_cancelled: Callable[[], bool]
+    ) -> WorkerTraceData | None:
+        """Return what a child recorded itself; ``reply``: that to ``trace_end``."""
+        from pto_core.trace.worker_parts import on_this_host, unpacked
+
+        try:
+            found = unpacked(self._fetch(child, reply, is_cancelled))
+        except PtoError as error:
+            self._lack(child, error)
+            return None
+        if self._group.specs[child].remote is None:
+            return found
+        # Without an offset, the times of the other host have no meaning here.
+        return on_this_host(found, self._offsets[child]) if child in self._offsets else None
+
+    def _fetch(self, child: int, reply: Any, is_cancelled: Callable[[], bool]) -> bytes:
+        """Return the packed trace of a child. Raises PtoError."""
+        length = _checked(reply)
+        content = bytearray()
+        while len(content) < length:
+            piece = self._ask(child, is_cancelled, "trace_piece", len(content))
+            if not piece:
+                raise ProtocolError("it sent only a part of its trace, because it was restarted")
+            content += piece
+        return bytes(content)
+
+    def _ask(
+        self, child: int, is_cancelled: Callable[[], bool] | None, operation: str, *arguments: Any
+    ) -> Any:
+        """Return the reply of a child. Raises PtoError."""
+        control = self._group.control
+        (reply,) = control.ask_all([child], operation, *arguments, is_cancelled=is_cancelled)
+        return _checked(reply)
+
+    def _measure_offsets(self, is_cancelled: Callable[[], bool] | None = None) -> None:
+        """Measure the offset of the clock of each child on another host."""
         from pto_core.trace.clock_offset import ClockOffset
 
-        return ClockOffset.measured(lambda: int(self._group.ask(child, "trace_clock")))
+        for child, spec in enumerate(self._group.specs):
+            if spec.remote is None:
+                continue
+            ask = partial(self._ask, child, is_cancelled, "trace_clock")
+            try:
+                now = ClockOffset.measured(ask)
+            except PtoError as error:
+                self._lack(child, error)
+            else:
+                self._offsets[child] = self._offsets.get(child, now).joined(now)
+
+    def _lack(self, child: int, error: PtoError) -> None:
+        """State why the trace lacks something of a child. One reason for each child is kept."""
+        self._missing.setdefault(child, f"{self._group.specs[child].path}: {error}")
 
     def child_lost(self, child: int) -> None:
         """State that the own records of a child are missing, because its process has exited."""
         if self.is_on:
-            self._missing.append(
+            self._missing.setdefault(
+                child,
                 f"{self._group.specs[child].path}: its process exited during the trace; the times "
-                "of its tasks are here, its ranges and what ran inside it before are not"
+                "of its tasks are here, its ranges and what ran inside it before are not",
             )
 
     def child_restarted(self, child: int) -> None:
@@ -130,17 +215,16 @@ class Tracing:
         if self.is_on:
             self._group.control.send(child, "trace_begin", self._level)
 
-    def _fetch(self, child: int) -> bytes:
-        """Return what a child has recorded itself."""
-        ask = self._group.ask
-        length = ask(child, "trace_end")
-        content = bytearray()
-        while len(content) < length:
-            piece = ask(child, "trace_piece", len(content))
-            if not piece:
-                raise ProtocolError(f"child {child} sent only a part of its trace")
-            content += piece
-        return bytes(content)
+
+def _checked(reply: Any) -> Any:
+    """Return a result of ``Control.ask_all``; raise the error that it stands for."""
+    if isinstance(reply, Lost):
+        raise reply.error
+    if isinstance(reply, ControlError):
+        raise reply
+    if reply is None:
+        raise AbortedError("the end of the trace was interrupted, or the Worker was closed")
+    return reply
 
 
 def check_level(level: object) -> None:

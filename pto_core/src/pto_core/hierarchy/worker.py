@@ -20,6 +20,7 @@ from pto_core.hierarchy.runs import GraphFunction, Runs, hazards_number
 from pto_core.hierarchy.session import Session
 from pto_core.hierarchy.settings import RemoteHost, worker_settings
 from pto_core.hierarchy.worker_node import WorkerNode
+from pto_core.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from pto_core.config import Config
@@ -274,19 +275,22 @@ class Worker(MemoryCalls):
 
         After the block, ``trace`` contains the records of this Worker and of everything below it.
         ``level``: 1 tasks, 2 also the work of the scheduler, 3 also waits, 4 also every
-        dependency. The block may contain several runs, sessions and replays, and begins and ends
-        outside of them. Raises UsageError.
+        dependency. The block may contain several runs, sessions and replays. It may also begin or
+        end inside of one: then it waits for the tasks that children have received, and times
+        outside of the block are unknown. Ctrl-C during the end of the block ends this wait. If the
+        Worker is closed in the block, the trace ends there. Raises UsageError.
         """
         from pto_core.trace.worker_parts import of_child
         from pto_core.trace.worker_trace import WorkerTrace
 
         tracing = self._node.tracing
-        tracing.begin(level)
         trace = WorkerTrace.of(of_child(self.path, (), {}, 0))
+        tracing.begin(level)
         try:
             yield trace
         finally:
-            trace.fill(tracing.end())
+            with Interrupts() as interrupts:  # a signal must not discard the records
+                trace.fill(tracing.end(lambda: interrupts.signal is not None))
 
     def statistics(self) -> dict[str, Any]:
         """Return the counters of the Worker, as plain data."""
