@@ -13,7 +13,7 @@ import pto_core
 from pto_core import Out, open_device
 from pto_core.user_ranges import RangeRecorder
 
-ROUNDS = 20_000
+ROUNDS = 100_000
 
 
 def test_an_object_that_is_entered_again_marks_both_parts() -> None:
