@@ -231,7 +231,7 @@ Code aclrtFree(void* pointer) {
 }
 
 Code aclrtMemcpy(void* target, size_t capacity, const void* source, size_t bytes, int32_t kind) {
-  return enter("aclrtMemcpy", Needs::kHealthyDevice,
+  return enter("aclrtMemcpy", kind == kDeviceToHost ? Needs::kMemory : Needs::kHealthyDevice,
                [&](Call& call) { return copy(call, target, capacity, source, bytes, kind); });
 }
 

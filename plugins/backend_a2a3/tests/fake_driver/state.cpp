@@ -14,6 +14,14 @@ const char* environment(const char* name) {
   return value != nullptr ? value : "";
 }
 
+// Returns whether the memory of a device can still be read after a failure.
+bool has_memory(Code failure) {
+  using a2a3::cann::Cause;
+  const a2a3::cann::CodeEntry* entry = a2a3::cann::find_code(failure);
+  const Cause cause = entry != nullptr ? entry->cause : Cause::kUnknown;
+  return cause == Cause::kKernel || cause == Cause::kAicpu || cause == Cause::kTimeout;
+}
+
 }  // namespace
 
 State& state() {
@@ -168,6 +176,7 @@ Code Call::find_device(Needs needs) {
   if (needs == Needs::kDevice || device->poison == 0) return 0;
   // A host that has seen no failure yet breaks no rule.
   if (!device->is_poison_reported) return kCascade;
+  if (needs == Needs::kMemory) return has_memory(device->poison) ? 0 : kCascade;
   state().error("poison", function() + " was called after failure " +
                               std::to_string(device->poison) + " and before a forced reset");
   return kCascade;

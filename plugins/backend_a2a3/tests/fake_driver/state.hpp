@@ -131,7 +131,8 @@ struct Thread {
 Thread& this_thread();
 
 // The state that a function needs before it starts.
-enum class Needs { kNothing, kInit, kDevice, kHealthyDevice };
+// kMemory: its memory, which can be read after a failure of a kernel or of the AICPU.
+enum class Needs { kNothing, kInit, kDevice, kMemory, kHealthyDevice };
 
 // One call of an exported function. It has the mutex.
 struct Call {

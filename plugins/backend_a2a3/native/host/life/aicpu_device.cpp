@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "error.hpp"
+#include "life/in_flight.hpp"
 #include "pto/engine/run_image.hpp"
 
 namespace pto::a2a3 {
@@ -81,6 +82,7 @@ pto_status AicpuDevice::allocate_blocks(pto_a2a3_device& device, pto_error* erro
   if (status == PTO_OK) status = memory.fill(cores_, 0, sizeof(pto_a2a3_cores), error);
   if (status == PTO_OK) status = mailbox_.open(device.control, device.progress, error);
   device.cores = cores_;
+  progress_ = device.progress;
   return status;
 }
 
@@ -326,6 +328,7 @@ bool AicpuDevice::has_lost_answer() {
 pto_status AicpuDevice::finish(pto_error* error) {
   mailbox_.end();
   if (failure_.status == PTO_OK) return read_answer(error);
+  if (!card_.is_usable()) name_in_flight(card_.session(), progress_, cores_, failure_);
   *answer_ = {};
   if (error != nullptr) *error = failure_;
   return failure_.status;

@@ -97,6 +97,7 @@ class AicpuDevice {
   std::vector<uint64_t> blocks_;          // device memory that close() frees
   uint64_t status_ = 0;                   // address of a pto_a2a3_status
   uint64_t cores_ = 0;                    // address of a pto_a2a3_cores
+  uint64_t progress_ = 0;                 // address of a pto_a2a3_progress
   uint64_t input_ = 0, input_bytes_ = 0;  // grows
   uint64_t graph_ = 0;                    // of the current run
   uint32_t threads_ = 0;                  // AICPU threads of a run

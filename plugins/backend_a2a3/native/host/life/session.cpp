@@ -1,10 +1,19 @@
 #include "life/session.hpp"
 
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <thread>
+#include <vector>
+
 #include "error.hpp"
 
 namespace pto::a2a3 {
 
 namespace {
+
+constexpr std::chrono::seconds kSalvageTime{2};
 
 // Returns whether a failure is the consequence of an earlier one.
 bool is_cascade(const pto_error& failure) {
@@ -59,6 +68,28 @@ pto_status Session::lose(const pto_error& failure, pto_error* error) {
   if (!is_poisoned()) first_ = failure;
   if (error != nullptr) *error = first_;
   return first_.status;
+}
+
+// The driver may keep the thread that calls it for ever, so the call has a thread of its own.
+bool Session::salvage(void* host, uint64_t address, size_t bytes) const {
+  struct Copy {
+    std::vector<char> bytes;
+    std::promise<bool> is_made;
+  };
+  const auto copy = std::make_shared<Copy>();
+  copy->bytes.resize(bytes);
+  std::future<bool> is_made = copy->is_made.get_future();
+  std::thread([copy, address, context = context_, &functions = functions()] {
+    const bool is_selected = functions.aclrtSetCurrentContext(context) == cann::kSuccess;
+    const size_t count = copy->bytes.size();
+    copy->is_made.set_value(is_selected &&
+                            functions.aclrtMemcpy(copy->bytes.data(), count,
+                                                  reinterpret_cast<const void*>(address), count,
+                                                  cann::kDeviceToHost) == cann::kSuccess);
+  }).detach();
+  if (is_made.wait_for(kSalvageTime) != std::future_status::ready || !is_made.get()) return false;
+  std::memcpy(host, copy->bytes.data(), bytes);
+  return true;
 }
 
 pto_error Session::find_cause(const pto_error& failure) const {

@@ -48,6 +48,9 @@ class Session {
   pto_status report(const pto_error& failure, pto_error* error);
   // Keeps a failure of the device that no code of the driver reports; returns the first failure.
   pto_status lose(const pto_error& failure, pto_error* error);
+  // Copies memory of an unusable device, for a report. It is not known that the driver permits this
+  // after every failure, or that it answers: returns false if it refuses, and after 2 s.
+  bool salvage(void* host, uint64_t address, size_t bytes) const;
   bool is_poisoned() const noexcept { return first_.status != PTO_OK; }
   const pto_error& first_failure() const noexcept { return first_; }
 

@@ -5,6 +5,8 @@
 #include <filesystem>
 
 #include "device_run.hpp"
+#include "error.hpp"
+#include "life/in_flight.hpp"
 
 using namespace device_run;
 
@@ -74,16 +76,44 @@ TEST(a_killed_device_process_is_a_lost_device) {
   device.close();
 }
 
-TEST(a_crash_on_a_core_is_the_first_failure) {
+TEST(a_crash_on_a_core_is_the_first_failure_and_names_the_task) {
   vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
   Device device(fake);
+  device.run_one_task();
   device.start("crash");
   pto_error error = {};
   CHECK_EQUAL(device.finish(&error), PTO_ERROR_KERNEL);
   CHECK_CONTAINS(error.message, "code 507035: exception on a vector core");
+  CHECK_EQUAL(error.func_id, 7);
+  CHECK_EQUAL(error.task, int64_t{0});
+  CHECK(error.core == 1 || error.core == 2);  // the vector cores of the block
+  const std::string core = std::to_string(error.core);
+  CHECK_CONTAINS(error.message, ("In flight: kernel 7 of task 0 on core " + core + ". ").c_str());
   device.recover();
   device.run_one_task();
   device.close();
+}
+
+TEST(ten_tasks_in_flight_name_no_culprit) {
+  const auto progress = std::make_unique<pto_a2a3_progress>();
+  const auto cores = std::make_unique<pto_a2a3_cores>();
+  for (uint32_t core = 0; core < 10; ++core) {
+    cores->slot[core].sequence = 3;
+    cores->slot[core].payload.func_id = 5;
+    cores->slot[core].payload.task = 100 + core;
+  }
+  pto_error failure = {};
+  fail(&failure, PTO_ERROR_KERNEL, "The vendor's message");
+  add_in_flight(*progress, *cores, failure);
+  CHECK_CONTAINS(failure.message,
+                 "In flight: kernel 5 of task 100 on core 0, kernel 5 of task 101");
+  CHECK_CONTAINS(failure.message, "core 7 and 2 more. The vendor's message");
+  CHECK_EQUAL(failure.func_id, -1);
+  progress->finished[0] = 3;
+  for (uint32_t core = 2; core < 10; ++core) progress->finished[core] = 3;
+  add_in_flight(*progress, *cores, failure);
+  CHECK_EQUAL(failure.task, int64_t{101});
+  CHECK_EQUAL(failure.core, 1);
 }
 
 TEST(a_kernel_that_does_not_return_is_abandoned) {
