@@ -32,7 +32,9 @@ std::string describe(const std::string& operation, const std::string& symbol,
 class TextFile {
  public:
   explicit TextFile(const std::string& text) {
-    path_ = (std::filesystem::temp_directory_path() / "pto_a2a3_XXXXXX.json").string();
+    // mkstemps replaces the six letters before the suffix
+    const std::string name = "pto_a2a3_" + std::string(6, 'X') + ".json";
+    path_ = (std::filesystem::temp_directory_path() / name).string();
     const int descriptor = mkstemps(path_.data(), 5);
     if (descriptor < 0) return;
     is_written_ = write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());

@@ -90,7 +90,8 @@ inline Fake& fresh(const char* settings = "") {
 class PatchedFolder {
  public:
   explicit PatchedFolder(const std::string& hidden) {
-    std::string name = (fs::temp_directory_path() / "pto_fake_XXXXXX").string();
+    // mkdtemp replaces the six letters at the end
+    std::string name = (fs::temp_directory_path() / ("pto_fake_" + std::string(6, 'X'))).string();
     CHECK(mkdtemp(name.data()) != nullptr);
     path = name;
     std::ifstream file(kFolders / "fake" / "libacl_rt.so", std::ios::binary);
