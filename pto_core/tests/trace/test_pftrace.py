@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from perfetto_messages import PerfettoMessages, check_fields
 
 from pto_core.trace import Event, Trace
 from pto_core.trace.details import ARGUMENT, SUBMIT, Details
@@ -50,55 +51,13 @@ def trace() -> Trace:
     )
 
 
-class Parsed:
-    """The messages of a Perfetto file: tracks, names of events, and events."""
-
-    def __init__(self, content: bytes) -> None:
-        from perfetto.protos.perfetto.trace import perfetto_trace_pb2
-
-        self.trace = perfetto_trace_pb2.Trace()
-        self.trace.ParseFromString(content)
-        self.tracks: dict[int, Any] = {}
-        self.names: dict[int, str] = {}
-        for packet in self.trace.packet:
-            if packet.HasField("track_descriptor"):
-                self.tracks[packet.track_descriptor.uuid] = packet.track_descriptor
-            for name in packet.interned_data.event_names:
-                self.names[name.iid] = name.name
-        self.events = [packet for packet in self.trace.packet if packet.HasField("track_event")]
-
-    def slices(self) -> Iterator[tuple[str, str, int, int, Any]]:
-        """Yield track, name, begin, end and the first event of each slice; require nesting."""
-        opened: dict[int, list[Any]] = {}
-        for packet in self.events:
-            event = packet.track_event
-            stack = opened.setdefault(event.track_uuid, [])
-            if event.type == event.TYPE_SLICE_BEGIN:
-                stack.append(packet)
-            elif event.type == event.TYPE_SLICE_END:
-                first = stack.pop()
-                name = self.names[first.track_event.name_iid]
-                track = self.tracks[event.track_uuid].name
-                yield track, name, first.timestamp, packet.timestamp, first.track_event
-        assert not any(opened.values())
-
-
 def test_no_field_is_unknown_to_the_schema(trace: Trace) -> None:
-    from google.protobuf.unknown_fields import UnknownFieldSet
-
-    def check(message: Any) -> None:
-        assert len(UnknownFieldSet(message)) == 0, message
-        for field, value in message.ListFields():
-            if field.type == field.TYPE_MESSAGE:
-                for one in value if field.is_repeated else [value]:
-                    check(one)
-
-    check(Parsed(pftrace(trace)).trace)
+    check_fields(PerfettoMessages(pftrace(trace)).trace)
 
 
 def test_slices_have_their_names_and_times(trace: Trace) -> None:
-    parsed = Parsed(pftrace(trace))
-    found = {(track, name, begin, end) for track, name, begin, end, _ in parsed.slices()}
+    parsed = PerfettoMessages(pftrace(trace))
+    found = {(track.name, name, begin, end) for track, name, begin, end, _ in parsed.slices()}
     epoch = trace.epoch_ns
     assert found == {
         ("AIC 0", "load", epoch + 30, epoch + 130),
@@ -117,7 +76,7 @@ def test_slices_have_their_names_and_times(trace: Trace) -> None:
 
 
 def test_times_are_those_of_the_monotonic_clock(trace: Trace) -> None:
-    parsed = Parsed(pftrace(trace))
+    parsed = PerfettoMessages(pftrace(trace))
     snapshot = parsed.trace.packet[0].clock_snapshot
     clocks = {clock.clock_id: clock.timestamp for clock in snapshot.clocks}
     assert clocks == {3: trace.epoch_ns, 6: trace.epoch_ns}
@@ -136,7 +95,7 @@ def test_arrows_lead_from_a_task_to_each_task_that_it_released(
         (0, 0, 20, 12, 1, 1, 6, 220, 230, 240, 250, 260),
     ]
     tasks = np.concatenate([trace.tasks, np.array(rows, TASK)])
-    parsed = Parsed(pftrace(replace(trace, tasks=tasks)))
+    parsed = PerfettoMessages(pftrace(replace(trace, tasks=tasks)))
     events = (
         ([note.int_value for note in event.debug_annotations[:2]], event)
         for event in (packet.track_event for packet in parsed.events)
@@ -150,7 +109,7 @@ def test_arrows_lead_from_a_task_to_each_task_that_it_released(
     ]
 
 
-def counters_of(parsed: Parsed, epoch_ns: int) -> dict[str, list[tuple[int, int]]]:
+def counters_of(parsed: PerfettoMessages, epoch_ns: int) -> dict[str, list[tuple[int, int]]]:
     """Return the values of each counter, with their times after the epoch."""
     values: dict[str, list[tuple[int, int]]] = {}
     for packet in parsed.events:
@@ -162,7 +121,7 @@ def counters_of(parsed: Parsed, epoch_ns: int) -> dict[str, list[tuple[int, int]
 
 
 def test_counters_follow_the_tasks(trace: Trace) -> None:
-    values = counters_of(Parsed(pftrace(trace)), trace.epoch_ns)
+    values = counters_of(PerfettoMessages(pftrace(trace)), trace.epoch_ns)
     assert values["busy cores"] == [
         *[(30, 1), (130, 0), (160, 0), (180, 1), (200, 0)],
         *[(330, 1), (400, 0)],
@@ -173,7 +132,9 @@ def test_counters_follow_the_tasks(trace: Trace) -> None:
 
 def test_the_process_states_what_the_times_mean(trace: Trace) -> None:
     (process,) = [
-        track for track in Parsed(pftrace(trace)).tracks.values() if track.HasField("process")
+        track
+        for track in PerfettoMessages(pftrace(trace)).tracks.values()
+        if track.HasField("process")
     ]
     assert "host time on 2 threads, not the chip's" in process.process.process_name
 
@@ -194,8 +155,10 @@ def test_ranges_copies_lines_and_the_use_of_rings_are_in_the_file(trace: Trace) 
     ]
     submits = np.array([(task, task // 8, 0, 0, -1) for task in (0, 4, 8)], SUBMIT)
     details = Details(submits, np.zeros(0, ARGUMENT), ("graph.cpp:10", "graph.cpp:12"), (), ())
-    parsed = Parsed(pftrace(replace(trace, records=np.array(records, RECORD), details=details)))
-    slices = list(parsed.slices())
+    parsed = PerfettoMessages(
+        pftrace(replace(trace, records=np.array(records, RECORD), details=details))
+    )
+    slices = [(track.name, *rest) for track, *rest in parsed.slices()]
     epoch = trace.epoch_ns
     assert ("orchestrator", "prefill", epoch + 1, epoch + 60) in [row[:4] for row in slices]
     (copy,) = [row for row in slices if row[0] == "host"]
@@ -215,4 +178,4 @@ def test_ranges_copies_lines_and_the_use_of_rings_are_in_the_file(trace: Trace) 
 
 def test_an_empty_trace_is_a_valid_file(trace: Trace) -> None:
     empty = replace(trace, records=np.zeros(0, RECORD), tasks=np.zeros(0, TASK))
-    assert Parsed(pftrace(empty)).events == []
+    assert PerfettoMessages(pftrace(empty)).events == []

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from perfetto_messages import PerfettoMessages, check_fields
 
 from pto_core.trace import Event
 from pto_core.trace.worker_pftrace import worker_pftrace
@@ -18,62 +19,29 @@ EPOCH = 1_000_000
 TOP = "L4 (host time; a2a3sim: host time on 1 thread, not the chip's)"
 
 
-class Parsed:
-    """The messages of a file, by their meaning."""
-
-    def __init__(self, content: bytes) -> None:
-        from perfetto.protos.perfetto.trace import perfetto_trace_pb2
-
-        self.trace = perfetto_trace_pb2.Trace()
-        self.trace.ParseFromString(content)
-        self.tracks: dict[int, Any] = {}
-        self.names: dict[int, str] = {}
-        for packet in self.trace.packet:
-            if packet.HasField("track_descriptor"):
-                self.tracks[packet.track_descriptor.uuid] = packet.track_descriptor
-            for name in packet.interned_data.event_names:
-                self.names[name.iid] = name.name
-        self.events = [packet for packet in self.trace.packet if packet.HasField("track_event")]
+class Parsed(PerfettoMessages):
+    """The messages of the Perfetto file of a Worker."""
 
     def lane(self, uuid: int) -> tuple[str, str]:
         """Return the process and the name of a track."""
         track = self.tracks[uuid]
         return self.tracks[track.parent_uuid].process.process_name, track.name
 
-    def slices(self) -> Iterator[tuple[tuple[str, str], str, int, int, Any]]:
-        """Yield lane, name, begin, end and the first event of each slice; require nesting."""
-        opened: dict[int, list[Any]] = {}
-        for packet in self.events:
-            event = packet.track_event
-            stack = opened.setdefault(event.track_uuid, [])
-            if event.type == event.TYPE_SLICE_BEGIN:
-                stack.append(packet)
-            elif event.type == event.TYPE_SLICE_END:
-                first = stack.pop()
-                name = self.names[first.track_event.name_iid]
-                times = first.timestamp - EPOCH, packet.timestamp - EPOCH
-                yield self.lane(event.track_uuid), name, *times, first.track_event
-        assert not any(opened.values())
+    def lane_slices(self) -> Iterator[tuple[tuple[str, str], str, int, int]]:
+        """Yield lane, name, begin and end of each slice."""
+        for track, name, begin, end, _ in self.slices():
+            yield self.lane(track.uuid), name, begin - EPOCH, end - EPOCH
 
 
 @pytest.mark.toolchain
 def test_no_field_is_unknown_to_the_schema(pod: WorkerTrace) -> None:
-    from google.protobuf.unknown_fields import UnknownFieldSet
-
-    def check(message: Any) -> None:
-        assert len(UnknownFieldSet(message)) == 0, message
-        for field, value in message.ListFields():
-            if field.type == field.TYPE_MESSAGE:
-                for one in value if field.is_repeated else [value]:
-                    check(one)
-
-    check(Parsed(worker_pftrace(pod)).trace)
+    check_fields(Parsed(worker_pftrace(pod)).trace)
 
 
 @pytest.mark.toolchain
 def test_each_process_has_its_lanes_on_one_clock(pod: WorkerTrace) -> None:
     parsed = Parsed(worker_pftrace(pod))
-    found = {(*lane, name, begin, end) for lane, name, begin, end, _ in parsed.slices()}
+    found = {(*lane, name, begin, end) for lane, name, begin, end in parsed.lane_slices()}
     assert found == {
         (TOP, "orchestrator", "build", 0, 90),
         (TOP, "scheduler", "fill", 7, 9),
@@ -175,7 +143,9 @@ def test_slices_that_overlap_are_on_different_tracks(pod: WorkerTrace) -> None:
     ]
     pod.records = np.concatenate([pod.records, np.array(waits, WORKER_RECORD)])
     parsed = Parsed(worker_pftrace(pod))
-    found = [(lane, begin, end) for lane, name, begin, end, _ in parsed.slices() if name == "park"]
+    found = [
+        (lane, begin, end) for lane, name, begin, end in parsed.lane_slices() if name == "park"
+    ]
     lane = (TOP, "orchestrator waits")
     assert found == [(lane, 5, 20), (lane, 10, 30)]
     names = [track.name for track in parsed.tracks.values()]
