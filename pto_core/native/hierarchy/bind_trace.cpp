@@ -54,7 +54,7 @@ nb::tuple trace_end(WorkerDriver& self) {
   for (const TracedRun& run : ended.runs) runs.append(nb::make_tuple(run.first_task, run.clock));
   return nb::make_tuple(nb::bytes(ended.records.data(), ended.records.size()), lost,
                         trace_clock_source(), pair_of(ended.first), pair_of(ended.last), runs,
-                        callables_of(self));
+                        callables_of(self), nb::bytes(ended.kinds.data(), ended.kinds.size()));
 }
 
 }  // namespace
@@ -73,11 +73,20 @@ void bind_trace(nb::module_& module, nb::class_<WorkerDriver>& driver) {
           "begun. No child writes its ring yet.")
       .def("trace_end", &trace_end,
            nb::sig("def trace_end(self) -> tuple[bytes, list[int], int, tuple[int, int], "
-                   "tuple[int, int], list[tuple[int, int]], list[str]]"),
+                   "tuple[int, int], list[tuple[int, int]], list[str], bytes]"),
            "End the trace. Return its records, the number of dropped records by track, the source "
            "of the clock, its first and last reading (ticks, CLOCK_MONOTONIC), the first task and "
-           "the clock of each run, and the names of the callables. If no trace has begun, there "
-           "are no records.");
+           "the clock of each run, the names of the callables, and the kinds of arguments. If no "
+           "trace has begun, there are no records.")
+      .def(
+          "trace_place",
+          [](WorkerDriver& self, uint32_t code, int32_t instruction) {
+            return self.submits().places().file_and_line({code, instruction});
+          },
+          nb::arg("code"), nb::arg("instruction"),
+          nb::sig("def trace_place(self, code: int, instruction: int) -> "
+                  "tuple[str, int | None] | tuple[None, None]"),
+          "Return the file and the line of a submit in the records of a trace.");
 }
 
 }  // namespace pto::hierarchy

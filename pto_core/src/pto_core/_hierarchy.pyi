@@ -295,8 +295,18 @@ class Driver:
     def trace_end(
         self,
     ) -> tuple[
-        bytes, list[int], int, tuple[int, int], tuple[int, int], list[tuple[int, int]], list[str]
+        bytes,
+        list[int],
+        int,
+        tuple[int, int],
+        tuple[int, int],
+        list[tuple[int, int]],
+        list[str],
+        bytes,
     ]: ...
+    def trace_place(
+        self, code: int, instruction: int
+    ) -> tuple[str, int | None] | tuple[None, None]: ...
 
 class CapturedGraph:
     @property

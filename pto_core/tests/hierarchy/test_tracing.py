@@ -36,7 +36,10 @@ class Group:
 
     def trace_end(self) -> tuple[Any, ...]:
         self.log.append("driver ends")
-        return b"", [0, 0, 0, 0], 0, (0, 0), (0, 0), [], []
+        return b"", [0, 0, 0, 0], 0, (0, 0), (0, 0), [], [], b""
+
+    def trace_place(self, code: int, instruction: int) -> tuple[None, None]:
+        return None, None
 
     def release_trace_memory(self) -> None:
         self.log.append("memory")

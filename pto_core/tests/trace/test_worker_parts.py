@@ -10,8 +10,8 @@ from pto_core.trace.worker_trace import WorkerTrace
 
 def test_callables_of_one_name_stay_apart() -> None:
     names = ["run.<lambda>", "f", "run.<lambda>", "run.<lambda>"]
-    native = DriverTrace(b"", [0, 0], 1, (0, 0), (1, 1), [], names)
-    data = from_driver(native, "L3", [], 1, (), 0)
+    native = DriverTrace(b"", [0, 0], 1, (0, 0), (1, 1), [], names, b"")
+    data = from_driver(native, "L3", [], 1, (), 0, lambda *_: (None, None))
     assert data.callables == ("run.<lambda>", "f", "run.<lambda> (2)", "run.<lambda> (3)")
 
 

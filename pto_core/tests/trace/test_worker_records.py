@@ -45,7 +45,7 @@ class Log:
     def arrays(self) -> tuple[Any, Any]:
         """Return the records, and the tasks in the order of their dispatch."""
         raw = np.array(self._rows, NATIVE).tobytes()
-        native = DriverTrace(raw, [0, 0, 0, 0], 1, (0, 0), (1, 1), [(0, 0)], ["f"])
+        native = DriverTrace(raw, [0, 0, 0, 0], 1, (0, 0), (1, 1), [(0, 0)], ["f"], b"")
         records, tasks, _ = worker_arrays(native)
         return records, np.sort(tasks, order="dispatch")
 

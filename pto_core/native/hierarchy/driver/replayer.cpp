@@ -1,6 +1,7 @@
 #include "driver/replayer.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 namespace pto::hierarchy {
@@ -92,11 +93,24 @@ bool Replayer::try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool
   if (saved > 0) core_.regions.reserve(answer.task, std::move(ranges), saved);
   keep(graph, task, answer.task);
   if (begin != 0) [[unlikely]]
-    submitter_.trace_submit(begin, answer.task, task.callable);
+    trace(graph, task, answer.task, begin);
   submitter_.note_submitted(answer.task);
   if (!core_.out.empty()) exchange_.process();
   if (submitter_.is_poll_due(task.kind, kTasksAPoll)) exchange_.poll_and_dispatch();
   return true;
+}
+
+void Replayer::trace(CapturedGraph& graph, const CapturedTask& task, int64_t number,
+                     uint64_t begin) {
+  submitter_.trace_submit(begin, number, task.callable, task.place);
+  if (!submitter_.traces_arguments()) return;
+  for (uint32_t i = task.first_key; i < task.first_key + task.keys; ++i) {
+    const CapturedKey& key = graph.keys[i];
+    const std::byte* at = graph.blobs() + key.place - offsetof(pto_tensor, data);
+    const auto& tensor = *reinterpret_cast<const pto_tensor*>(at);
+    submitter_.trace_argument(begin, number, key.member, tensor, key.tensor.tag, tensor.data,
+                              is_allocated(key));
+  }
 }
 
 // Return the task numbers of the explicit producers of the next task.

@@ -34,6 +34,7 @@ class Replayer {
   void fill_members(const CapturedGraph& graph, const CapturedTask& task, bool has_keys);
   uint64_t ranges_of(const CapturedTask& task, std::vector<SavedRange>* ranges) const;
   void keep(CapturedGraph& graph, const CapturedTask& task, int64_t number);
+  void trace(CapturedGraph& graph, const CapturedTask& task, int64_t number, uint64_t begin);
 
   DriverCore& core_;
   Exchange& exchange_;

@@ -10,7 +10,7 @@ SourcePlaces::SourcePlaces()
                   "/") {}
 
 nb::object SourcePlaces::file_and_line(const Place& place) const {
-  if (place.code == 0) return nb::make_tuple(nb::none(), nb::none());
+  if (place.code == 0 || place.code >= codes_.size()) return nb::make_tuple(nb::none(), nb::none());
   const nb::object& code = codes_[place.code];
   auto* raw = reinterpret_cast<PyCodeObject*>(code.ptr());
   return nb::make_tuple(code.attr("co_filename"), PyCode_Addr2Line(raw, place.instruction));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "arguments/blob.hpp"
+#include "pto/abi/dtype.h"
 #include "pto/engine/bell.hpp"
 
 namespace pto::hierarchy {
@@ -139,7 +140,7 @@ int64_t Submitter::try_submit(const Call& call, uint32_t submits_a_poll) {
   keep(call, answer.task);
   if (saved > 0) core_.regions.reserve(answer.task, std::move(ranges), saved);
   if (begin != 0) [[unlikely]]
-    trace_submit(begin, answer.task, call.callable);
+    trace_call(begin, answer.task, call);
   note_submitted(answer.task);
   exchange_.process();
   if (++since_clock_ >= kSubmitsAClock) {
@@ -210,6 +211,7 @@ int64_t Submitter::try_allocate(uint64_t bytes, uint64_t* address) {
     return kNone;
   }
   if (bytes > 0) note_allocated(*address, bytes);
+  if (bytes > 0 && traces_arguments()) trace_allocation(answer.task, bytes, *address);
   core_.book.note_submitted(answer.task);
   exchange_.process();
   return answer.task;
@@ -235,9 +237,49 @@ void Submitter::scope_end() {
   exchange_.process();
 }
 
-void Submitter::trace_submit(uint64_t begin, int64_t task, uint32_t callable) {
+void Submitter::trace_submit(uint64_t begin, int64_t task, uint32_t callable, const Place& place) {
   core_.tracer.add_at(begin, kOrchestratorTrack, PTO_TRACE_SUBMIT, static_cast<uint64_t>(task),
-                      callable);
+                      submit_word(callable, place.code, static_cast<uint32_t>(place.instruction)));
+}
+
+void Submitter::trace_call(uint64_t begin, int64_t task, const Call& call) {
+  trace_submit(begin, task, call.callable, call.place);
+  if (!traces_arguments()) return;
+  for (size_t member = 0; member < call.members.size(); ++member) {
+    const MemberCall& uses = call.members[member];
+    for (size_t i = 0; i < uses.keys.size(); ++i) {
+      const Tensor& key = uses.keys[i];
+      trace_argument(begin, task, static_cast<uint32_t>(member), uses.tensors[i], key.tag,
+                     key.address, uses.tensors[i].data != key.address);
+    }
+  }
+}
+
+void Submitter::trace_argument(uint64_t begin, int64_t task, uint32_t member,
+                               const pto_tensor& tensor, Tag tag, uint64_t address,
+                               bool is_allocated) {
+  ArgumentKind kind;
+  const uint32_t ndims = std::min<uint32_t>(tensor.ndims, PTO_MAX_DIMS);
+  std::copy_n(tensor.shapes, ndims, kind.shapes);
+  kind.member = static_cast<uint16_t>(member);
+  kind.ndims = static_cast<uint8_t>(ndims);
+  kind.dtype = tensor.dtype;
+  kind.tag = static_cast<uint8_t>(tag);
+  kind.is_allocated = is_allocated ? 1 : 0;
+  kind.child_memory = tensor.child_memory;
+  core_.tracer.argument(begin, task, kind, address);
+}
+
+// Record memory that the program allocated without a task: its length in slabs of the ring.
+void Submitter::trace_allocation(int64_t task, uint64_t bytes, uint64_t address) {
+  ArgumentKind kind;
+  kind.shapes[0] = static_cast<uint32_t>(rounded(bytes) / kSlabBytes);
+  kind.shapes[1] = static_cast<uint32_t>(kSlabBytes);
+  kind.ndims = 2;
+  kind.dtype = PTO_DTYPE_UINT8;
+  kind.tag = static_cast<uint8_t>(Tag::kOutput);
+  kind.is_allocated = 1;
+  core_.tracer.argument(trace_clock(), task, kind, address);
 }
 
 void Submitter::trace_scope(uint16_t event) {

@@ -50,7 +50,11 @@ class Submitter {
   void note_allocated(uint64_t address, uint64_t bytes);
   bool is_poll_due(Kind kind, uint32_t submits);
   // Record a submit that began at `begin` of the trace clock.
-  void trace_submit(uint64_t begin, int64_t task, uint32_t callable);
+  void trace_submit(uint64_t begin, int64_t task, uint32_t callable, const Place& place);
+  bool traces_arguments() const { return core_.tracer.records(PTO_TRACE_PHASES); }
+  // Record an argument of this submit. `address`: that of the tensor after the submit.
+  void trace_argument(uint64_t begin, int64_t task, uint32_t member, const pto_tensor& tensor,
+                      Tag tag, uint64_t address, bool is_allocated);
   void note_submitted(int64_t task) {
     core_.book.counts.submitted += 1;
     core_.book.note_submitted(task);
@@ -63,6 +67,8 @@ class Submitter {
   void check_sizes(const Call& call) const;
   uint64_t find_regions(const Call& call, std::vector<SavedRange>* ranges) const;
   void keep(const Call& call, int64_t task);
+  void trace_call(uint64_t begin, int64_t task, const Call& call);
+  void trace_allocation(int64_t task, uint64_t bytes, uint64_t address);
   void trace_scope(uint16_t event);
 
   DriverCore& core_;

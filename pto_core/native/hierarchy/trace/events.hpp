@@ -15,13 +15,29 @@ constexpr uint16_t kOrchestratorTrack = PTO_TRACK_ORCHESTRATOR;
 constexpr uint16_t kSchedulerTrack = PTO_TRACK_SCHEDULER;
 constexpr uint16_t kFirstChildTrack = PTO_TRACK_WORKER;
 
-// SUBMIT: a = task, b = callable. DISPATCH: a = task, b = frame_word(). COMPLETE: a = task,
+// SUBMIT: a = task, b = submit_word(). DISPATCH: a = task, b = frame_word(). COMPLETE: a = task,
 // b = frame_word() of the frame whose end the parent has read. START: a = task,
 // b = frame number + (pid << 32). END: a = task, b = frame number + (outcome << 32).
 enum : uint16_t {
-  kTraceFinish = 0x07,  // a = task, b = Result; all members have ended, or none will run
-  kTraceRequire = 0x22  // duration: a child waits for a frame of child b
+  kTraceFinish = 0x07,    // a = task, b = Result; all members have ended, or none will run
+  kTraceArgument = 0x17,  // a = task + (number of its ArgumentKind << 40), b = address
+  kTraceRequire = 0x22    // duration: a child waits for a frame of child b
 };
+
+// The numbers of a SUBMIT: the callable, and the code object and the instruction of the submit. A
+// number that does not fit is unknown: the highest callable, code object 0.
+constexpr uint64_t kUnknownCallable = (uint64_t{1} << 24) - 1;
+constexpr uint64_t kEndOfPlaces = uint64_t{1} << 20;
+
+constexpr uint64_t submit_word(uint64_t callable, uint64_t code, uint64_t instruction) {
+  const bool fits = code < kEndOfPlaces && instruction < kEndOfPlaces;
+  return (callable < kUnknownCallable ? callable : kUnknownCallable) |
+         (fits ? code << 24 | instruction << 44 : 0);
+}
+
+constexpr uint64_t argument_word(uint64_t task, uint64_t kind) {
+  return (task & 0xFFFFFFFFFF) | kind << 40;
+}
 
 constexpr uint64_t frame_word(int32_t child, int32_t member, uint64_t count) {
   return static_cast<uint64_t>(static_cast<uint16_t>(child)) << 48 |

@@ -1,6 +1,7 @@
 #include "trace/tracer.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "trace/child_ring.hpp"
 
@@ -49,10 +50,14 @@ WorkerRecords Tracer::end() {
   found.first = first_;
   found.last = read_clock_pair();
   found.runs = std::move(runs_);
+  found.kinds.resize(kinds_.size() * sizeof(ArgumentKind));
+  for (const auto& [kind, number] : kinds_)
+    std::memcpy(found.kinds.data() + number * sizeof kind, &kind, sizeof kind);
   groups_ = 0;
   count_ = 0;
   chunks_.clear();
   runs_.clear();
+  kinds_.clear();
   std::fill(attempts_, attempts_ + 2, 0);
   std::fill(lost_, lost_ + 2, 0);
   return found;
@@ -81,6 +86,17 @@ void Tracer::add_at(uint64_t clock, uint16_t track, uint16_t event, uint64_t a, 
     *to = {clock, a, b, number, event, track};
   else
     ++lost_[track];
+}
+
+// Return the number of a kind of argument. If there are too many kinds, later ones have the number
+// of an undefined one.
+uint32_t Tracer::number_of(const ArgumentKind& kind) {
+  constexpr uint32_t kLargest = (1u << 24) - 1;
+  const auto found = kinds_.find(kind);
+  if (found != kinds_.end()) return found->second;
+  const auto number = static_cast<uint32_t>(kinds_.size());
+  if (number < kLargest) kinds_.emplace(kind, number);
+  return number;
 }
 
 // Return the place of the next record, or null if the limit is reached.

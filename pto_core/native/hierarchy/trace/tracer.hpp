@@ -7,13 +7,16 @@
 // Only the thread that has the driver role uses it.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "progress_table.hpp"
+#include "pto/abi/arguments.h"
 #include "pto/abi/trace.h"
 #include "trace/clock.hpp"
 #include "trace/events.hpp"
@@ -32,8 +35,25 @@ struct TracedRun {
   uint64_t clock;
 };
 
+// What a task does with a tensor. Equal kinds have the same number, so that a record of an argument
+// contains only this number and the address.
+struct ArgumentKind {
+  uint32_t shapes[PTO_MAX_DIMS] = {};
+  uint16_t member = 0;
+  uint8_t ndims = 0;
+  uint8_t dtype = 0;
+  uint8_t tag = 0;
+  uint8_t is_allocated = 0;  // the submit allocates the memory
+  uint8_t child_memory = 0;
+  uint8_t pad = 0;
+
+  auto operator<=>(const ArgumentKind&) const = default;
+};
+static_assert(sizeof(ArgumentKind) == 28, "pto_core.trace.worker_details has the same layout");
+
 struct WorkerRecords {
   std::string records;         // pto_trace_record, in the order of each track
+  std::string kinds;           // ArgumentKind, by number
   std::vector<uint64_t> lost;  // dropped records by track: orchestrator, scheduler, then children
   pto_clock_pair first;
   pto_clock_pair last;
@@ -74,6 +94,12 @@ class Tracer {
     add_at(end, track, event, begin, 0);
   }
 
+  // A task that was submitted at `clock` uses the tensor at this address.
+  void argument(uint64_t clock, int64_t task, const ArgumentKind& kind, uint64_t address) {
+    add_at(clock, kOrchestratorTrack, kTraceArgument,
+           argument_word(static_cast<uint64_t>(task), number_of(kind)), address);
+  }
+
   // A task waits for no producer any more. `by`: the task whose end released it, or -1.
   void ready(int64_t task, int64_t by) {
     add(kSchedulerTrack, PTO_TRACE_READY, static_cast<uint64_t>(task),
@@ -89,6 +115,7 @@ class Tracer {
   }
   int32_t children() const { return static_cast<int32_t>(progress_.children()); }
   pto_trace_record* place();
+  uint32_t number_of(const ArgumentKind& kind);
 
   const ProgressTable progress_;
   uint32_t groups_ = 0;
@@ -102,6 +129,7 @@ class Tracer {
   uint64_t lost_[2] = {0, 0};
   pto_clock_pair first_{};
   std::vector<TracedRun> runs_;
+  std::map<ArgumentKind, uint32_t> kinds_;
 };
 
 }  // namespace pto::hierarchy

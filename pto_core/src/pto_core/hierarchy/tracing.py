@@ -134,7 +134,9 @@ class Tracing:
             self._group.release_trace_memory()
         self._measure_offsets(is_cancelled)
         paths = [spec.path for spec in self._group.specs]
-        own = from_driver(native, self._path, paths, os.getpid(), ranges, self._ranges.lost)
+        place_of = self._group.driver.trace_place
+        lost = self._ranges.lost
+        own = from_driver(native, self._path, paths, os.getpid(), ranges, lost, place_of)
         parts = [self._part(child, reply, is_cancelled) for child, reply in enumerate(replies)]
         below = [part for part in parts if part is not None]
         return merged(own, below, list(self._missing.values()))

@@ -115,8 +115,10 @@ def _rate(trace: TraceData, tasks: NDArray[Any], total_ns: int) -> float | None:
     if details is None or trace.unit == "steps" or not total_ns:
         return None
     rows = details.rows(tasks)
+    if (rows < 0).any():
+        return None
     moved = details.submits["bytes"][rows]
-    if (rows < 0).any() or (moved < 0).any():
+    if (moved < 0).any():
         return None
     return float(moved.sum() / total_ns)
 

@@ -20,11 +20,11 @@ SUBMIT = np.dtype(
 ARGUMENT = np.dtype([("text", "<i4"), ("buffer", "<i4"), ("owner", "<i8"), ("offset", "<i8")])
 """A tensor of a submit. ``offset``: of its first element in the buffer, in elements."""
 
-_TYPES = (
+TYPES = (
     *("float32", "float16", "int32", "int16", "int8", "uint8", "bfloat16", "int64", "uint64"),
     *("float64", "bool", "uint16", "uint32", "complex64", "complex128"),
 )
-_BYTES = np.array([4, 2, 4, 2, 1, 1, 2, 8, 8, 8, 1, 2, 4, 8, 16], "<i8")
+TYPE_BYTES = np.array([4, 2, 4, 2, 1, 1, 2, 8, 8, 8, 1, 2, 4, 8, 16], "<i8")
 _RINGS = 4
 
 
@@ -80,7 +80,7 @@ def _texts(accesses: NDArray[Any]) -> tuple[tuple[str, ...], NDArray[Any]]:
     keys[:, 3:] = np.where(inside, accesses["shapes"], 0)
     found, text_of = np.unique(keys, axis=0, return_inverse=True)
     texts = tuple(
-        f"{TAGS[tag]} {_TYPES[dtype]} {' x '.join(map(str, shape[:ndims])) or 'scalar'}"
+        f"{TAGS[tag]} {TYPES[dtype]} {' x '.join(map(str, shape[:ndims])) or 'scalar'}"
         for tag, dtype, ndims, *shape in found.tolist()
     )
     return texts, text_of.reshape(-1)
@@ -101,7 +101,7 @@ def _buffers(log: AccessLog) -> tuple[tuple[str, ...], NDArray[Any], NDArray[Any
         is_known, distance = np.zeros(len(rows), bool), np.zeros(len(rows), "<u8")
     is_known &= rows["owner"] < 0
     number = np.where(is_known, number, len(known) + (rows["is_pipe"] == 0))
-    before = np.where(is_known, distance.astype("<i8") // _BYTES[rows["dtype"]], 0)
+    before = np.where(is_known, distance.astype("<i8") // TYPE_BYTES[rows["dtype"]], 0)
     return names, number, before + rows["start_offset"].astype("<i8")
 
 
@@ -121,7 +121,7 @@ def _bytes(log: AccessLog, submits: NDArray[Any]) -> NDArray[Any]:
     inside = np.arange(5) < rows["ndims"][:, None]
     elements = np.where(inside, rows["shapes"], 1).astype("<i8").prod(axis=1)
     passes = np.where(rows["tag"] == INOUT, 2, np.where(rows["tag"] == NO_DEP, 0, 1))
-    moved = elements * passes * _BYTES[rows["dtype"]] * (rows["is_pipe"] == 0)
+    moved = elements * passes * TYPE_BYTES[rows["dtype"]] * (rows["is_pipe"] == 0)
     until = np.concatenate([[0], np.cumsum(moved)])
     totals = until[submits["first"] + submits["count"]] - until[submits["first"]]
     shares: NDArray[Any] = totals // np.maximum(log.tasks["blocks"], 1).astype("<i8")

@@ -12,6 +12,7 @@ from pto_core.trace.pftrace import event_name
 from pto_core.trace.records import ORCHESTRATOR, WITH_DURATION, Event, track_name
 from pto_core.trace.trace import Trace
 from pto_core.trace.worker_data import WorkerTraceData
+from pto_core.trace.worker_details import argument_texts, place_text
 from pto_core.trace.worker_records import FAILED, visible_ends
 
 _DURATIONS = [int(event) for event in WITH_DURATION]
@@ -31,7 +32,7 @@ class Slice(NamedTuple):
     start: int
     end: int
     name: str
-    notes: Mapping[str, int]
+    notes: Mapping[str, int | str]
     task: TaskName | None = None
     after: TaskName | None = None
 
@@ -86,15 +87,16 @@ def lanes(trace: WorkerTraceData) -> list[Lane]:
 def _add_tasks(trace: WorkerTraceData, lane: _Lanes) -> None:
     submitted = set()
     ends = visible_ends(trace.tasks, trace.records).tolist()
-    for row, visible_end in zip(trace.tasks.tolist(), ends, strict=True):
+    submits = _submit_notes(trace)
+    for row, visible_end, more in zip(trace.tasks.tolist(), ends, submits, strict=True):
         worker, run, number, task, member, released_by, child, pid, result, *times = row
         submit, ready, dispatch, start, end, complete = times
         name = TaskName(worker, run, task)
         title = trace.callable_name(number)
         if submit >= 0 and name not in submitted:
             submitted.add(name)
-            submits = lane(trace.path(worker), "orchestrator", "thread").submits
-            submits.append(Submit(submit, title, name))
+            mine = lane(trace.path(worker), "orchestrator", "thread")
+            mine.submits.append(Submit(submit, title, name))
         if start < 0:
             continue
         if end < 0:
@@ -111,10 +113,23 @@ def _add_tasks(trace: WorkerTraceData, lane: _Lanes) -> None:
             "completed": complete,
             "released by": released_by,
         }
-        known = {key: value for key, value in notes.items() if value >= 0}
+        known = {key: value for key, value in notes.items() if value >= 0} | more
         after = TaskName(worker, run, released_by) if released_by >= 0 else None
         mine = lane(trace.path(child), "tasks", "core")
         mine.slices.append(Slice(start, visible_end, title, known, name, after))
+
+
+def _submit_notes(trace: WorkerTraceData) -> list[dict[str, Any]]:
+    """Return the source line and the arguments of each row of the tasks, as far as known."""
+    found: list[dict[str, Any]] = [{} for _ in trace.tasks]
+    for number, row, details in trace.submit_rows():
+        place = place_text(details, row)
+        if place != "?":
+            found[number]["source"] = place
+        arguments = "; ".join(argument_texts(details, row))
+        if arguments:
+            found[number]["arguments"] = arguments
+    return found
 
 
 def _add_records(trace: WorkerTraceData, lane: _Lanes) -> None:

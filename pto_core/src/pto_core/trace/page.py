@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -82,7 +82,7 @@ def _data(trace: Trace) -> dict[str, Any]:
         "tasks": task_columns(trace),
         "edges": edge_columns(trace),
         "rings": ring_columns(trace),
-        **_detail_columns(trace),
+        **_details(trace),
     }
 
 
@@ -180,7 +180,7 @@ def ring_columns(trace: Trace, prefix: str = "") -> list[dict[str, Any]]:
     ]
 
 
-def _detail_columns(trace: Trace) -> dict[str, Any]:
+def _details(trace: Trace) -> dict[str, Any]:
     """Return source lines and arguments, and the columns that relate them to the tasks."""
     details = trace.details
     if details is None:
@@ -193,20 +193,40 @@ def _detail_columns(trace: Trace) -> dict[str, Any]:
     allocated = -1 - np.where(owners < 0, len(trace.tasks), owners)
     buffers = np.where(arguments["owner"] < 0, arguments["buffer"], allocated)
     known = rows >= 0
+    place = np.where(known, submits["place"], -1)
+    first, count = (np.where(known, submits[name], 0) for name in ("first", "count"))
+    arguments = arguments.copy()
+    arguments["buffer"] = buffers
+    names = details.places, details.texts, details.buffers
+    return detail_columns((place, first, count), arguments, names)
+
+
+def detail_columns(
+    submits: Sequence[NDArray[Any]],
+    arguments: NDArray[Any],
+    names: tuple[Sequence[str], Sequence[str], Sequence[str]],
+) -> dict[str, Any]:
+    """Return what the script needs to show source lines and arguments.
+
+    ``submits``: place, first argument and number of arguments of each task. ``arguments``: of
+    ``ARGUMENT``; the buffer -1 - row was allocated by this task. ``names``: places, texts, buffers.
+    """
+    place, first, count = submits
+    places, texts, buffers = names
     return {
         "details": {
-            "place": column(np.where(known, submits["place"], -1).astype("<i4")),
-            "first": column(np.where(known, submits["first"], 0).astype("<i4")),
-            "count": column(np.where(known, submits["count"], 0).astype("<u2")),
+            "place": column(place.astype("<i4")),
+            "first": column(first.astype("<i4")),
+            "count": column(count.astype("<u2")),
         },
         "arguments": {
             "text": integers(arguments["text"]),
-            "buffer": column(buffers.astype("<i4")),
+            "buffer": column(arguments["buffer"].astype("<i4")),
             "offset": integers(arguments["offset"]),
         },
-        "places": details.places,
-        "texts": details.texts,
-        "buffers": details.buffers,
+        "places": places,
+        "texts": texts,
+        "buffers": buffers,
     }
 
 

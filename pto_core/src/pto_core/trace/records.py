@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Event(IntEnum):
     """The events of a trace. Their group is the hexadecimal digit before the last.
 
-    FINISH and REQUIRE occur in the traces of Workers only.
+    FINISH, ARGUMENT and REQUIRE occur in the traces of Workers only.
     """
 
     SUBMIT = 0x01
@@ -39,6 +39,7 @@ class Event(IntEnum):
     SCOPE_BEGIN = 0x14
     SCOPE_END = 0x15
     RING = 0x16
+    ARGUMENT = 0x17
     BACK_PRESSURE = 0x20
     PARK = 0x21
     REQUIRE = 0x22

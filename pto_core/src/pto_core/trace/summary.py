@@ -46,8 +46,11 @@ def summary_text(trace: TraceData) -> str:
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
 
-def kernel_table(trace: TraceData) -> list[str]:
-    """Return the table of kernels as lines."""
+def kernel_table(
+    trace: TraceData, names: tuple[str, str, str] = ("kernel", "tasks", "cores")
+) -> list[str]:
+    """Return the table of kernels as lines. ``names``: the words for them, tasks and cores."""
+    kernel, tasks, cores = names
     rows = [
         (
             row.name,
@@ -61,7 +64,7 @@ def kernel_table(trace: TraceData) -> list[str]:
         )
         for row in analysis.kernel_rows(trace)
     ]
-    return aligned(("kernel", "tasks", "total", "mean", "p50", "p99", "cores", "GB/s"), rows)
+    return aligned((kernel, tasks, "total", "mean", "p50", "p99", cores, "GB/s"), rows)
 
 
 def difference_text(before: TraceData, after: TraceData) -> str:

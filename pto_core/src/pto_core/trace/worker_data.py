@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pto_core.trace.details import Details
 from pto_core.trace.records import FIRST_WORKER
 from pto_core.trace.trace import Trace
+from pto_core.trace.worker_details import argument_texts, place_text, rows_of_members
 from pto_core.user_ranges import Range
 
 
@@ -26,10 +28,11 @@ class WorkerTraceData:
     failed or its process exited, 2 not run because another task failed or the run was cancelled;
     then follow the times. -1 is unknown. ``records``: every record of the Workers. Times are
     nanoseconds since ``epoch_ns`` of the monotonic clock of the host. ``ranges``: the user ranges.
-    ``devices``: the trace of each chip, by path. ``lost``: the number of records that were dropped
-    because a ring was full, by track. ``missing``: what the trace does not contain, and why.
-    ``clocks``: for each Worker on another host, the largest error of its times on the clock of
-    this host.
+    ``devices``: the trace of each chip, by path. ``details``: the source lines of the submits of
+    each Worker, and from level 2 on the arguments; :meth:`submitted` reads them. ``lost``: the
+    number of records that were dropped because a ring was full, by track. ``missing``: what the
+    trace does not contain, and why. ``clocks``: for each Worker on another host, the largest error
+    of its times on the clock of this host.
     """
 
     paths: tuple[str, ...]
@@ -44,6 +47,7 @@ class WorkerTraceData:
     missing: tuple[str, ...]
     clocks: Mapping[str, int]
     epoch_ns: int
+    details: Mapping[str, Details] = field(default_factory=dict)
 
     @property
     def lost_total(self) -> int:
@@ -78,6 +82,27 @@ class WorkerTraceData:
     def callable_name(self, number: int) -> str:
         """Return the name of a callable of ``tasks``, or ``"?"`` if its record was dropped."""
         return self.callables[number] if number >= 0 else "?"
+
+    def submitted(self, row: Any) -> tuple[str, list[str]]:
+        """Return the source line and the arguments of the submit of a row of ``tasks``.
+
+        The line is ``"?"`` if it is unknown. Below level 2, there are no arguments.
+        """
+        details = self.details.get(self.path(int(row["worker"])))
+        if details is None:
+            return "?", []
+        (found,) = rows_of_members(details, [row["task"]], [row["member"]]).tolist()
+        return place_text(details, found), list(argument_texts(details, found))
+
+    def submit_rows(self) -> Iterator[tuple[int, int, Details]]:
+        """Yield each row of ``tasks`` with a known submit, and the row and table of its details."""
+        for path, details in self.details.items():
+            mine = np.flatnonzero(self.tasks["worker"] == self.paths.index(path))
+            tasks = self.tasks[mine]
+            rows = rows_of_members(details, tasks["task"], tasks["member"])
+            for number, row in zip(mine.tolist(), rows.tolist(), strict=True):
+                if row >= 0:
+                    yield number, row, details
 
     def child_path(self, worker: int, track: int) -> str:
         """Return the path of the child whose track this is in the records of a Worker."""

@@ -8,11 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pto_core.trace.details import ARGUMENT
 from pto_core.trace.lanes import Lane, Slice, TaskName, apart, lanes
-from pto_core.trace.page import ITEM, column, document, edge_columns, ring_columns, task_columns
+from pto_core.trace.page import (
+    ITEM,
+    column,
+    detail_columns,
+    document,
+    edge_columns,
+    ring_columns,
+    task_columns,
+)
 from pto_core.trace.records import RECORD, TASK, Event
 from pto_core.trace.trace import Trace
 from pto_core.trace.worker_data import WorkerTraceData
+from pto_core.trace.worker_details import rows_of_members
 from pto_core.trace.worker_summary import worker_summary
 
 _TIMES = ("submitted", "ready", "dispatched")
@@ -54,8 +64,40 @@ def _content(trace: WorkerTraceData) -> dict[str, Any]:
             for path, device in trace.timed_devices.items()
             for ring in ring_columns(device, f"{path} ")
         ],
-        "details": None,
+        **_details(trace, shown),
     }
+
+
+def _details(trace: WorkerTraceData, shown: _Shown) -> dict[str, Any]:
+    """Return source lines and arguments of the tasks of all Workers, as ``page.py`` does."""
+    columns = np.zeros((3, len(shown.tasks)), "<i4")  # place, first argument, arguments
+    columns[0] = -1
+    arguments = [np.zeros(0, ARGUMENT)]
+    places: list[str] = []
+    texts: list[str] = []
+    buffers: list[str] = []
+    for path, details in trace.details.items():
+        part = trace.paths.index(path)
+        mine = np.array([row for row, key in enumerate(shown.keys) if key[0] == part], "<i8")
+        keys = np.array([shown.keys[row] for row in mine], "<i8").reshape(-1, 3)
+        rows = rows_of_members(details, keys[:, 1], keys[:, 2])
+        mine, submits = mine[rows >= 0], details.submits[rows[rows >= 0]]
+        known = submits["place"] >= 0
+        columns[0, mine] = np.where(known, submits["place"] + len(places), -1)
+        columns[1, mine] = submits["first"] + sum(map(len, arguments))
+        columns[2, mine] = submits["count"]
+        row_of = {task: row for row, task in zip(mine, keys[rows >= 0, 1].tolist(), strict=True)}
+        moved = details.arguments.copy()
+        owners = [row_of.get(task, len(shown.tasks)) for task in moved["owner"].tolist()]
+        moved["text"] += len(texts)
+        moved["buffer"] = np.where(
+            moved["owner"] >= 0, -1 - np.array(owners, "<i8"), moved["buffer"] + len(buffers)
+        )
+        arguments.append(moved)
+        places += details.places
+        texts += details.texts
+        buffers += details.buffers
+    return detail_columns(list(columns), np.concatenate(arguments), (places, texts, buffers))
 
 
 class _Shown:
@@ -65,6 +107,7 @@ class _Shown:
         self.lanes: list[dict[str, Any]] = []
         self.items: list[tuple[int, int, int, int]] = []
         self.tasks: list[tuple[Any, ...]] = []
+        self.keys: list[tuple[int, int, int]] = []  # part, task and member of each task
         self.names: dict[str, int] = {}
         self.runs: dict[tuple[int, int], int] = {}
         for lane in found:
@@ -87,6 +130,7 @@ class _Shown:
         times = [one.notes.get(key, -1) for key in _TIMES]
         place = (len(self.lanes), -1)
         complete = one.notes.get("completed", -1)
+        self.keys.append((task.part, task.task, int(one.notes.get("member", 0))))
         self.tasks.append(
             (run, number, task.task, after, *place, *times, one.start, one.end, complete)
         )

@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from pto_core.errors import ProtocolError
 from pto_core.trace.clock_offset import ClockOffset
+from pto_core.trace.details import ARGUMENT, SUBMIT, Details
 from pto_core.trace.records import RECORD, TASK, TIMES, track_name
 from pto_core.trace.trace import Trace
 from pto_core.trace.worker_data import WorkerTraceData
+from pto_core.trace.worker_details import PlaceOf, worker_details
 from pto_core.trace.worker_records import (
     WORKER_RECORD,
     WORKER_TASK,
@@ -25,6 +27,7 @@ from pto_core.trace.worker_records import (
 )
 from pto_core.user_ranges import Range
 
+_DETAIL_FIELDS = ("places", "texts", "buffers")
 _DEVICE_FIELDS = ("kernels", "lost", "blocks", "unit", "epoch_ns", "threads", "backend", "runtime")
 
 
@@ -35,6 +38,7 @@ def from_driver(
     pid: int,
     ranges: tuple[Range, ...],
     lost_ranges: int,
+    place_of: PlaceOf,
 ) -> WorkerTraceData:
     """Return the trace of a Worker without what its children recorded themselves."""
     driver = DriverTrace(*native)
@@ -56,6 +60,7 @@ def from_driver(
         missing=(),
         clocks={},
         epoch_ns=epoch_ns,
+        details={path: worker_details(records, driver.kinds, place_of)},
     )
 
 
@@ -146,6 +151,7 @@ def merged(
         lost={track: count for part in parts for track, count in part.lost.items()},
         missing=(*(text for part in parts for text in part.missing), *missing),
         clocks={path: ns for part in parts for path, ns in part.clocks.items()},
+        details={path: one for part in parts for path, one in part.details.items()},
         epoch_ns=epoch_ns,
     )
 
@@ -176,6 +182,9 @@ def arrays_of(trace: WorkerTraceData) -> dict[str, NDArray[Any]]:
     for number, device in enumerate(trace.devices.values()):
         arrays[f"device{number}_tasks"] = device.tasks
         arrays[f"device{number}_records"] = device.records
+    for number, details in enumerate(trace.details.values()):
+        arrays[f"details{number}_submits"] = details.submits
+        arrays[f"details{number}_arguments"] = details.arguments
     return arrays
 
 
@@ -194,6 +203,10 @@ def described(trace: WorkerTraceData) -> dict[str, Any]:
         "devices": [
             {"path": path, **{name: getattr(device, name) for name in _DEVICE_FIELDS}}
             for path, device in trace.devices.items()
+        ],
+        "details": [
+            {"path": path, **{name: getattr(one, name) for name in _DETAIL_FIELDS}}
+            for path, one in trace.details.items()
         ],
     }
 
@@ -214,6 +227,13 @@ def from_parts(
             tasks=_checked(arrays[f"device{number}_tasks"], TASK),
             **fields,
         )
+    details = {}
+    for number, one in enumerate(description["details"]):
+        details[str(one["path"])] = Details(
+            _checked(arrays[f"details{number}_submits"], SUBMIT),
+            _checked(arrays[f"details{number}_arguments"], ARGUMENT),
+            **{name: tuple(one[name]) for name in _DETAIL_FIELDS},
+        )
     return WorkerTraceData(
         paths=tuple(description["paths"]),
         children={path: tuple(below) for path, below in description["children"].items()},
@@ -227,6 +247,7 @@ def from_parts(
         missing=tuple(description["missing"]),
         clocks=dict(description["clocks"]),
         epoch_ns=int(description["epoch_ns"]),
+        details=details,
     )
 
 
@@ -254,6 +275,8 @@ def unpacked(content: bytes) -> WorkerTraceData:
 
 
 def _dtype_of(name: str) -> np.dtype[Any]:
+    if name.startswith("details"):
+        return SUBMIT if name.endswith("_submits") else ARGUMENT
     if name.startswith("device"):
         return TASK if name.endswith("_tasks") else RECORD
     return WORKER_TASK if name == "tasks" else WORKER_RECORD

@@ -207,8 +207,9 @@ def _descriptor(track: int, name: str, more: bytes) -> bytes:
     return field(_TRACK_DESCRIPTOR, descriptor) + _ONLY_SEQUENCE
 
 
-def _note(name: str, value: int) -> bytes:
-    return field(4, text(10, name) + varint(4, value))
+def _note(name: str, value: int | str) -> bytes:
+    content = text(6, value) if isinstance(value, str) else varint(4, value)
+    return field(4, text(10, name) + content)
 
 
 def _fixed(number: int, values: list[int]) -> bytes:

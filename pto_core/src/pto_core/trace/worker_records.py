@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pto_core.trace.records import FIRST_WORKER, NATIVE, RECORD, Event
 from pto_core.trace.trace import converted
+from pto_core.trace.worker_details import CALLABLE
 
 WORKER_RECORD = np.dtype([*RECORD.descr, ("worker", "<u2")])
 """A record of :attr:`WorkerTrace.records`; ``worker`` is an index into ``paths``."""
@@ -56,6 +57,7 @@ class DriverTrace(NamedTuple):
     last: tuple[int, int]
     runs: list[tuple[int, int]]
     callables: list[str]
+    kinds: bytes
 
 
 def worker_arrays(native: DriverTrace) -> tuple[NDArray[Any], NDArray[Any], int]:
@@ -74,6 +76,7 @@ def worker_arrays(native: DriverTrace) -> tuple[NDArray[Any], NDArray[Any], int]
     tasks = _tasks(records)
     places = np.searchsorted(first_tasks, tasks["task"], side="right")
     tasks["run"] = np.maximum(places - 1, 0)
+    tasks["callable"][tasks["callable"] >= len(native.callables)] = -1
     return records, tasks, epoch_ns
 
 
@@ -113,6 +116,7 @@ def _tasks(records: NDArray[Any]) -> NDArray[Any]:
             tasks["member"][rows] = (found["b"] >> np.uint64(32)) & _MEMBER
         elif event is Event.START:
             tasks["pid"][rows] = (found["b"] >> np.uint64(32)).astype("<i8")
+    by_event[Event.SUBMIT]["b"] &= CALLABLE
     _fill(tasks, "submit", by_event[Event.SUBMIT], "end")
     _fill(tasks, "callable", by_event[Event.SUBMIT], "b")
     _fill(tasks, "ready", by_event[Event.READY], "end")

@@ -12,6 +12,7 @@ from pto_core.trace.summary import (
     busy_lines,
     difference_parts,
     difference_text,
+    kernel_table,
     limit_lines,
     path_lines,
     share,
@@ -20,9 +21,11 @@ from pto_core.trace.summary import (
 )
 from pto_core.trace.trace import Trace
 from pto_core.trace.worker_data import WorkerTraceData
+from pto_core.trace.worker_details import argument_texts, by_task, place_text
 from pto_core.trace.worker_records import FAILED, visible_ends
 
 _LOST_SHOWN = 10
+_PLACES_SHOWN = 10
 
 _CAUSES = dict(
     zip(
@@ -120,6 +123,7 @@ def worker_view(trace: WorkerTraceData, path: str) -> Trace:
         unit="ns",
         epoch_ns=trace.epoch_ns,
         threads=max(len(children), 1),
+        details=by_task(trace.details[path]) if path in trace.details else None,
     )
 
 
@@ -131,16 +135,6 @@ def _worker_parts(trace: WorkerTraceData, path: str, view: Trace) -> list[list[s
     children = trace.children[path]
     length = analysis.run_time(view)
     count, runs = len(np.unique(view.tasks["task"])), len(np.unique(view.tasks["run"]))
-    functions = [
-        (
-            row.name,
-            f"{row.count:,}",
-            *(time_text(t, view) for t in (row.total, row.mean, row.p50, row.p99)),
-            str(row.cores),
-        )
-        for row in analysis.kernel_rows(view)
-    ]
-    head = ("function", "calls", "total", "mean", "p50", "p99", "children")
     columns = ("tasks waited", "tasks", "total", "mean", "p99")
     waits = [
         (
@@ -152,7 +146,8 @@ def _worker_parts(trace: WorkerTraceData, path: str, view: Trace) -> list[list[s
     ]
     return [
         [f"Worker {path}: {count:,} tasks in {time_text(length, view)}, {runs} runs"],
-        aligned(head, functions),
+        kernel_table(view, ("function", "calls", "children")),
+        _source_lines(trace, path, view),
         _lost_lines(trace, path, view),
         aligned(columns, waits),
         limit_lines(view, f"Worker {path}", _LIMITS),
@@ -160,6 +155,36 @@ def _worker_parts(trace: WorkerTraceData, path: str, view: Trace) -> list[list[s
         _child_lines(children, view, length),
         path_lines(view),
     ]
+
+
+def _source_lines(trace: WorkerTraceData, path: str, view: Trace) -> list[str]:
+    """Return the source lines that submitted the tasks, the longest total first."""
+    mine = np.flatnonzero(trace.tasks["worker"] == trace.paths.index(path))
+    submits = {number: (row, details) for number, row, details in trace.submit_rows()}
+    lengths: dict[tuple[str, str], list[int]] = {}
+    arguments: dict[tuple[str, str], str] = {}
+    for number in mine[(view.tasks["start"] >= 0) & (view.tasks["end"] >= 0)].tolist():
+        if number not in submits:
+            continue
+        row, details = submits[number]
+        one = trace.tasks[number]
+        key = place_text(details, row), trace.callable_name(int(one["callable"]))
+        lengths.setdefault(key, []).append(int(one["end"] - one["start"]))
+        if key not in arguments:
+            arguments[key] = ", ".join(argument_texts(details, row, has_memory=False))
+    most = sorted(lengths.items(), key=lambda item: -sum(item[1]))[:_PLACES_SHOWN]
+    head = ("submitted at", "function", "calls", "total", "mean", "arguments of the first call")
+    rows = [
+        (
+            *key,
+            f"{len(times):,}",
+            *(time_text(time, view) for time in (sum(times), _mean(times))),
+            arguments[key] or "-",
+        )
+        for key, times in most
+        if key[0] != "?"
+    ]
+    return aligned(head, rows) if rows else []
 
 
 def _lost_lines(trace: WorkerTraceData, path: str, view: Trace) -> list[str]:
