@@ -20,7 +20,10 @@ RULES = ("-std=c++17", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics"
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 # Without PTO_A2A3_CHIP the library is for a device process on an AArch64 machine.
 TARGETS = {"chip": ("-DPTO_A2A3_CHIP",), "device process": ()}
-OTHERS = ("dispatcher.cpp", "native_executor.cpp", "probe.cpp", "probe_kernel.cpp")
+OTHERS = (
+    *("chip_executor.cpp", "dispatcher.cpp", "native_executor.cpp", "probe.cpp"),
+    "probe_kernel.cpp",
+)
 DISPATCHER = {
     *("DynTileFwkBackendKernelServer", "DynTileFwkBackendKernelServerInit"),
     "StaticTileFwkBackendKernelServer",

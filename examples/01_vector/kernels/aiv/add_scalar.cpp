@@ -1,20 +1,11 @@
 // out[i] = x[i] + scalar; arguments: x, bit pattern of the float32 scalar, out, count.
 
-#include <cstdint>
-#include <cstring>
-
-#ifndef __aicore__
-#define __aicore__
-#endif
-#ifndef __gm__
-#define __gm__
-#endif
+#include "pto/abi/kernel.h"
 
 extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
-  const float* x = reinterpret_cast<const float*>(args[0]);
-  float scalar;
-  std::memcpy(&scalar, &args[1], sizeof(scalar));  // the low 32 bits: a2a3 is little-endian
-  float* out = reinterpret_cast<float*>(args[2]);
+  const __gm__ float* x = reinterpret_cast<const __gm__ float*>(args[0]);
+  const float scalar = pto_float_argument(args[1]);
+  __gm__ float* out = reinterpret_cast<__gm__ float*>(args[2]);
   const int64_t count = args[3];
   for (int64_t i = 0; i < count; ++i) out[i] = x[i] + scalar;
 }

@@ -8,14 +8,15 @@
 #include <cstdint>
 
 #include "abi/launch.h"
+#include "pto/abi/kernel.h"
 
 namespace pto::a2a3 {
 
 template <class Access>
 class Executor {
  public:
-  explicit Executor(const pto_a2a3_core_launch& launch)
-      : launch_(launch.launch), cores_(reinterpret_cast<pto_a2a3_cores*>(launch.cores)) {
+  explicit __aicore__ Executor(const pto_a2a3_core_launch& launch)
+      : launch_(launch.launch), cores_(reinterpret_cast<__gm__ pto_a2a3_cores*>(launch.cores)) {
     const uint32_t block = Access::block();
     const uint32_t core =
         Access::is_aic() ? block : Access::blocks() + 2 * block + Access::subblock();
@@ -24,7 +25,7 @@ class Executor {
   }
 
   // Returns when the AICPU asks the core to leave, or has given the launch up.
-  void run() {
+  __aicore__ void run() {
     report();
     uint32_t doorbell = wait_for_aicpu();
     if (doorbell == 0) return;
@@ -44,7 +45,7 @@ class Executor {
  private:
   static constexpr uint32_t kPollsBetweenChecks = 1000;
 
-  void report() {
+  __aicore__ void report() {
     Access::invalidate(report_, sizeof *report_);
     Access::store(&report_->physical, Access::physical());
     Access::store(&report_->core_type, uint32_t{Access::is_aic() ? PTO_CORE_AIC : PTO_CORE_AIV});
@@ -57,7 +58,7 @@ class Executor {
   }
 
   // Returns the first value at the doorbell other than 0, or 0 if the AICPU has closed the launch.
-  uint32_t wait_for_aicpu() {
+  __aicore__ uint32_t wait_for_aicpu() {
     for (uint32_t polls = 1;; ++polls) {
       const uint32_t doorbell = Access::load_doorbell();
       if (doorbell != 0) return doorbell;
@@ -68,7 +69,7 @@ class Executor {
     }
   }
 
-  void execute(uint32_t doorbell) {
+  __aicore__ void execute(uint32_t doorbell) {
     Access::store_cond(doorbell);
     Access::order_loads();
     Access::invalidate_all();
@@ -76,13 +77,13 @@ class Executor {
     if (sequence != doorbell) return fail(doorbell, PTO_A2A3_FAULT_SLOT, sequence);
     const uint64_t kernel = Access::load(&slot_->payload.kernel);
     if (!Access::is_code(kernel)) return fail(doorbell, PTO_A2A3_FAULT_KERNEL, kernel);
-    Access::call(kernel, reinterpret_cast<uint64_t*>(&slot_->payload + 1));
+    Access::call(kernel, reinterpret_cast<__gm__ uint64_t*>(&slot_->payload + 1));
     Access::clean_all();
     Access::order_stores();
     Access::store_cond(doorbell | PTO_COND_FINISHED);
   }
 
-  void fail(uint32_t doorbell, uint32_t fault, uint64_t value) {
+  __aicore__ void fail(uint32_t doorbell, uint32_t fault, uint64_t value) {
     Access::store(&report_->fault, fault);
     Access::store(&report_->value, value);
     Access::store(&report_->expected, doorbell);
@@ -92,9 +93,9 @@ class Executor {
   }
 
   const uint64_t launch_;
-  pto_a2a3_cores* const cores_;
-  pto_a2a3_handshake* report_;
-  pto_a2a3_slot* slot_;
+  __gm__ pto_a2a3_cores* const cores_;
+  __gm__ pto_a2a3_handshake* report_;
+  __gm__ pto_a2a3_slot* slot_;
 };
 
 }  // namespace pto::a2a3

@@ -66,7 +66,7 @@ class BuildGraphVariant:
     def orchestration_build(self) -> OrchestrationBuild:
         """Return the recipe for a C++ orchestration: one library that exports only its entry."""
         return OrchestrationBuild(
-            include_dirs=(*self.kernel_include_dirs(), abi_include_dir()),
+            include_dirs=self.kernel_include_dirs(),
             wrapper=_INCLUDE / self.name / "entry_wrapper.hpp",
             flags=(
                 *("-O2", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
@@ -75,8 +75,8 @@ class BuildGraphVariant:
         )
 
     def kernel_include_dirs(self) -> tuple[Path, ...]:
-        """List the folders with ``runtime.h`` and ``common/core_type.h`` of this variant."""
-        return (_INCLUDE / self.name, _INCLUDE / "calls")
+        """List the folders of the headers of this variant, and that of the native ABI."""
+        return (_INCLUDE / self.name, _INCLUDE / "calls", abi_include_dir())
 
     def options(self) -> tuple[Option, ...]:
         """List the settings that this variant adds."""

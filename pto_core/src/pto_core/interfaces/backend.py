@@ -52,7 +52,8 @@ class BuildRecipe:
     and the include paths. ``definitions``: macros, as ``NAME`` or ``NAME=VALUE``.
 
     ``steps``: commands that run after the compiler, such as a linker and an extractor. Each word
-    may contain ``{input}``, the result of the command before, and ``{output}``.
+    may contain ``{input}``, the result of the command before, ``{output}``, and ``{folder}``, a
+    folder for other temporary files of the build; the last command must write ``{output}``.
     ``keeps_attributes``: whether the compiler knows the attributes of the device language, such as
     ``[aicore]``. Otherwise they are removed from the source. ``ceilings``: for libraries that the
     device provides, the newest version of their symbols, such as ``{"GLIBC": "2.17"}``. Code that

@@ -166,7 +166,7 @@ class Builder:
         """Run the commands after the compiler; the last one writes ``built``."""
         for number, step in enumerate(request.steps, 1):
             output = built if number == len(request.steps) else scratch / f"step{number}"
-            names = {"{input}": str(compiled), "{output}": str(output)}
+            names = {"{input}": str(compiled), "{output}": str(output), "{folder}": str(scratch)}
             command = tuple(_replaced(word, names) for word in step)
             outcome = self._run(command, request, scratch)
             if outcome.code != 0:
