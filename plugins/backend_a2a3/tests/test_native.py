@@ -19,6 +19,7 @@ TESTS = (
     "core_test",
     "device_parts_test",
     "fault_matrix_test",
+    "linked_code_test",
     "model_test",
 )
 

@@ -100,11 +100,11 @@ pto_status copy_out(void* handle, void* host, uint64_t address, size_t bytes, pt
 
 pto_status load_kernel(void* handle, const pto_kernel_source* source, uint64_t* address,
                        pto_error* error) {
-  return guarded(error, [&] { return device_of(handle).load_kernel(*source, address, error); });
+  return guarded(error, [&] { return device_of(handle).kernels().load(*source, address, error); });
 }
 
 pto_status unload_kernel(void* handle, uint64_t address) {
-  return guarded(nullptr, [&] { return device_of(handle).unload_kernel(address); });
+  return guarded(nullptr, [&] { return device_of(handle).kernels().unload(address); });
 }
 
 pto_status load_library(void* handle, const char* path, uint64_t* library, pto_error* error) {

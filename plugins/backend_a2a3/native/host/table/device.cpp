@@ -72,38 +72,10 @@ pto_status Device::open(int32_t number, const Options& options, pto_error* error
 void Device::close(pto_leak_report& leaks) {
   leaks = buffers_.describe();
   buffers_.free_all();
+  kernels_.close();
   host_.reset();
   aicpu_.close(nullptr);
   card_.close();
-}
-
-pto_status Device::load_kernel(const pto_kernel_source& source, uint64_t* address,
-                               pto_error* error) {
-  if (source.path == nullptr) {
-    return fail(error, PTO_ERROR_UNSUPPORTED,
-                "kernel %s is a Python function, which cannot run on a card; use a C++ kernel",
-                source.name);
-  }
-  if (!driver_.is_fake()) {
-    return fail(error, PTO_ERROR_UNSUPPORTED,
-                "this version of the plugin cannot load kernels on a card");
-  }
-  std::string file;
-  uint64_t handle = 0;
-  pto_status status = read_file(source.path, &file, error);
-  if (status == PTO_OK) {
-    status = aicpu_.load(PTO_A2A3_KERNEL, file, source.symbol, &handle, address, error);
-  }
-  if (status == PTO_OK) kernels_[*address] = handle;
-  return status;
-}
-
-pto_status Device::unload_kernel(uint64_t address) {
-  const auto found = kernels_.find(address);
-  if (found == kernels_.end()) return PTO_ERROR_USAGE;
-  const pto_status status = aicpu_.unload(found->second, nullptr);
-  kernels_.erase(found);
-  return status;
 }
 
 pto_status Device::load_library(const char* path, uint64_t* library, pto_error* error) {
@@ -210,7 +182,8 @@ void Device::detach() {
 pto_status Device::start(const pto_run& run, pto_error* error) {
   refused_ = PTO_OK;
   if (host_ == nullptr) {
-    const pto_status status = aicpu_.start(run, run.library, {}, error);
+    pto_status status = kernels_.prepare_run(error);
+    if (status == PTO_OK) status = aicpu_.start(run, run.library, {}, error);
     is_running_ = status == PTO_OK;
     return status;
   }
@@ -232,7 +205,8 @@ void Device::launch_graph() {
   refused_ = host_->last_error(&refusal_);
   if (refused_ != PTO_OK) return;
   const std::vector<char> graph = host_->take();
-  refused_ = aicpu_.start(*run_, 0, graph, &refusal_);
+  refused_ = kernels_.prepare_run(&refusal_);
+  if (refused_ == PTO_OK) refused_ = aicpu_.start(*run_, 0, graph, &refusal_);
   is_running_ = refused_ == PTO_OK;
 }
 

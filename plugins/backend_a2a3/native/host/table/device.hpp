@@ -4,12 +4,11 @@
 #pragma once
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "life/aicpu_device.hpp"
+#include "life/kernels.hpp"
 #include "pto/abi/backend.h"
 #include "table/buffers.hpp"
 #include "table/host_graph.hpp"
@@ -29,9 +28,8 @@ class Device {
 
   Buffers& buffers() noexcept { return buffers_; }  // of the caller
   CardMemory& memory() noexcept { return card_.memory(); }
+  Kernels& kernels() noexcept { return kernels_; }
 
-  pto_status load_kernel(const pto_kernel_source& source, uint64_t* address, pto_error* error);
-  pto_status unload_kernel(uint64_t address);
   pto_status load_library(const char* path, uint64_t* library, pto_error* error);
   pto_status unload_library(uint64_t library);
 
@@ -65,8 +63,8 @@ class Device {
   Card card_;
   AicpuDevice aicpu_;
   Buffers buffers_;
-  std::map<uint64_t, uint64_t> kernels_;  // handles of libraries, by the address of the kernel
-  uint64_t variant_ = 0;                  // handle of its library; 0: no variant is attached
+  Kernels kernels_{card_, aicpu_};
+  uint64_t variant_ = 0;  // handle of its library; 0: no variant is attached
   std::string variant_name_;
   pto_runtime_api table_ = {};  // of the proxy
   std::vector<pto_statistic> statistics_;

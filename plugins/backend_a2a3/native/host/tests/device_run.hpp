@@ -84,8 +84,13 @@ struct Device {
 
   // Starts a run of one task, which calls a kernel of the tests as function 7.
   void start(const std::string& name, int32_t core_type = PTO_CORE_AIV) {
-    pto_kernel_entry entry = {7, core_type, 0, nullptr};
-    load(PTO_A2A3_KERNEL, kernel(name), &entry.address);
+    uint64_t address = 0;
+    load(PTO_A2A3_KERNEL, kernel(name), &address);
+    start_at(address, core_type);
+  }
+
+  void start_at(uint64_t address, int32_t core_type = PTO_CORE_AIV) {
+    const pto_kernel_entry entry = {7, core_type, address, nullptr};
     const uint64_t graph = load(PTO_A2A3_ORCHESTRATION, kernel("graph_of_7"));
     const uint64_t args[] = {in, out};
     pto_call_config config = {};
@@ -105,11 +110,15 @@ struct Device {
     return aicpu.finish(error);
   }
 
-  // Runs one task, and checks what it wrote.
-  void run_one_task() {
+  // Runs one task, and checks what it wrote. `address` is that of a kernel; 0: load one.
+  void run_one_task(uint64_t address = 0) {
     pto_error error = {};
     expect(card.memory().fill(out, 0, sizeof(float) * kCount, &error), error, __LINE__);
-    start("add");
+    if (address == 0) {
+      start("add");
+    } else {
+      start_at(address);
+    }
     expect(finish(&error), error, __LINE__);
     float values[kCount];
     expect(card.memory().copy_out(values, out, sizeof values, &error), error, __LINE__);

@@ -7,6 +7,7 @@
 #include "device_run.hpp"
 #include "error.hpp"
 #include "life/in_flight.hpp"
+#include "life/kernels.hpp"
 
 using namespace device_run;
 
@@ -31,6 +32,32 @@ TEST(runs_follow_on_chips_with_other_cores_and_threads) {
     for (int round = 0; round < 3; ++round) device.run_one_task();
     device.close();
   }
+}
+
+// An older stream could run what the instruction caches of the cores contain.
+TEST(linked_code_runs_where_it_was_uploaded_on_a_new_stream) {
+  vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
+  Device device(fake);
+  Kernels kernels(device.card, device.aicpu);
+  const std::string path = std::string(PTO_KERNELS) + "/kernel_raw.elf";
+  const pto_kernel_source source = {7,       PTO_CORE_AIV, "raw",  path.c_str(),
+                                    nullptr, nullptr,      nullptr};
+  pto_error error = {};
+  uint64_t addresses[2] = {};
+  for (uint64_t& address : addresses) {
+    expect(kernels.load(source, &address, &error), error, __LINE__);
+    const uint64_t streams = fake.control.calls("aclrtCreateStream");
+    for (int round = 0; round < 2; ++round) {
+      expect(kernels.prepare_run(&error), error, __LINE__);
+      CHECK_EQUAL(fake.control.calls("aclrtCreateStream"), streams + 1);
+      device.run_one_task(address);
+    }
+  }
+  CHECK(addresses[0] != addresses[1]);
+  CHECK_EQUAL(kernels.unload(addresses[0]), PTO_OK);
+  CHECK_EQUAL(kernels.unload(addresses[0]), PTO_ERROR_USAGE);
+  kernels.close();
+  device.close();
 }
 
 TEST(the_library_must_be_the_one_that_the_dispatcher_installed) {
