@@ -32,6 +32,15 @@ PLAIN = "-O2 -DNDEBUG"
 EMULATED = "-O1 -Wno-maybe-uninitialized -DNDEBUG"
 SANITIZED = f"{EMULATED} -g1"
 
+# The settings of a build for AArch64, and the command that runs its programs here.
+CROSS = (
+    *("CMAKE_SYSTEM_NAME=Linux", "CMAKE_SYSTEM_PROCESSOR=aarch64"),
+    *("CMAKE_C_COMPILER=aarch64-linux-gnu-gcc", "CMAKE_CXX_COMPILER=aarch64-linux-gnu-g++"),
+)
+# Libraries are loaded at run time, so the programs are not static, and the emulator needs a root
+# folder.
+EMULATOR = ("qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu")
+
 # The arguments are a folder with a CMakeLists.txt and CMake settings; `target` is the name of one
 # program.
 NativeBuild = Callable[..., Path]

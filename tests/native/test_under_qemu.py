@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from native_builds import NativeBuild, tool
+from native_builds import CROSS, EMULATOR, NativeBuild, tool
 
 pytestmark = pytest.mark.toolchain
 
@@ -22,13 +22,6 @@ TESTS = {
     ),
     "transport_shm": ("mailbox_test", "fuzz_test"),
 }
-CROSS = (
-    *("CMAKE_SYSTEM_NAME=Linux", "CMAKE_SYSTEM_PROCESSOR=aarch64"),
-    *("CMAKE_C_COMPILER=aarch64-linux-gnu-gcc", "CMAKE_CXX_COMPILER=aarch64-linux-gnu-g++"),
-)
-# Libraries are loaded at run time, so the programs are not static, and the emulator needs a root
-# folder.
-EMULATOR = ("qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu")
 PROGRAMS = Path("native", "tests")
 AARCH64 = 183  # the value of the ELF field e_machine
 # Programs with threads run briefly: the number of rounds follows "all" in the arguments.

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from native_builds import NativeBuild, symbols, tool
 
+from pto_backend_a2a3.device_code import CHIP, aicpu_recipe, device_libraries, native_executor
+from pto_core.config import load
+from pto_core.errors import CompileError
+from pto_core.interfaces import DeviceBuild, DeviceLibrary
+from pto_core.toolchain import Toolchain
+
 PACKAGE = Path(__file__).parents[1]
-NATIVE = PACKAGE / "native"
-ROOT = PACKAGE.parents[1]
 PLUGINS = PACKAGE.parent
 PROGRAM = Path("tests", "device_process", "on_device_process")
 RUNS = Path("native", "tests")
-CROSS = "aarch64-linux-gnu-g++"
-RULES = ("-std=c++17", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics")
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
-# Without PTO_A2A3_CHIP the library is for a device process on an AArch64 machine.
-TARGETS = {"chip": ("-DPTO_A2A3_CHIP",), "device process": ()}
-OTHERS = (
-    *("chip_executor.cpp", "dispatcher.cpp", "native_executor.cpp", "probe.cpp"),
-    "probe_kernel.cpp",
-)
 DISPATCHER = {
     *("DynTileFwkBackendKernelServer", "DynTileFwkBackendKernelServerInit"),
     "StaticTileFwkBackendKernelServer",
@@ -38,12 +35,13 @@ SANITIZERS = pytest.mark.parametrize(
         pytest.param(("PTO_SANITIZE=thread",), id="thread", marks=pytest.mark.toolchain),
     ],
 )
-# The functions of other libraries that the device library may use: C, POSIX and Linux.
+# The functions of other libraries that the libraries of the AICPU may use: C, POSIX and Linux.
 FUNCTIONS = {
     *("__errno_location", "clock_gettime", "dlclose", "dlerror", "dlopen", "dlsym", "free"),
     *("getpid", "madvise", "memcmp", "memcpy", "memmove", "memset", "mincore", "mmap", "munmap"),
-    *("close", "open", "realloc", "sched_getcpu", "sched_yield", "strcpy", "strerror", "strlen"),
-    *("sysconf", "unlink", "write", "__stack_chk_fail", "__stack_chk_guard"),
+    *("close", "lseek", "open", "realloc", "rename", "sched_getcpu", "sched_yield", "strcpy"),
+    *("strerror", "strlen", "sysconf", "unlink", "write"),
+    *("__stack_chk_fail", "__stack_chk_guard"),
     # the compiler's start-up files
     *("_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable", "__cxa_finalize"),
     "__gmon_start__",
@@ -79,52 +77,58 @@ def test_runs_through_the_fake_driver(
     )
 
 
-@pytest.mark.toolchain
-@pytest.mark.parametrize("target", TARGETS)
-def test_the_device_library_builds_for_aarch64(target: str, tmp_path: Path) -> None:
-    library = tmp_path / "device.so"
-    command = [
-        *(tool(CROSS), *RULES, *WARNINGS, "-O2", "-fPIC", "-shared", "-fvisibility=hidden"),
-        *("-mno-outline-atomics", *TARGETS[target], f"-I{NATIVE}", f"-I{ROOT}/pto_core/include"),
-        *(path for path in sorted((NATIVE / "device").glob("*.cpp")) if path.name not in OTHERS),
-        *("-nodefaultlibs", "-o", library, "-lc", "-lgcc"),
-    ]
-    subprocess.run(command, check=True)
-    assert symbols(library, "--defined-only", "aarch64-linux-gnu-nm") == {"pto_a2a3_serve"}
-    needed = symbols(library, "--undefined-only", "aarch64-linux-gnu-nm")
-    silicon = {name for name in needed if name.startswith("silicon_")}
-    assert needed - silicon <= FUNCTIONS
-    assert bool(silicon) == (target == "device process")
-    code = disassembly(library)
-    assert ("dc\tcivac" in code) == (target == "chip")
-    assert ("dc\tcvac" in code) == (target == "chip")
+@pytest.fixture
+def toolchain(tmp_path: Path) -> Toolchain:
+    return Toolchain(load({"cache_dir": tmp_path}))
+
+
+def build(toolchain: Toolchain, library: DeviceLibrary) -> Path:
+    """Build a library for AArch64 from the installed sources, as on a machine with a card."""
+    recipe = replace(library.recipe, flags=(*library.recipe.flags, *WARNINGS))
+    return toolchain.build_many([toolchain.runtime(library.build, recipe, library.entry)])[0]
 
 
 @pytest.mark.toolchain
-def test_the_dispatcher_builds_for_aarch64(tmp_path: Path) -> None:
-    library = tmp_path / "dispatcher.so"
-    command = [
-        *(tool(CROSS), *RULES, *WARNINGS, "-O2", "-fPIC", "-shared", "-fvisibility=hidden"),
-        *("-DPTO_A2A3_CHIP", f"-I{NATIVE}", f"-I{ROOT}/pto_core/include"),
-        *(NATIVE / "device" / "dispatcher.cpp", "-nodefaultlibs", "-o", library, "-lc", "-lgcc"),
-    ]
-    subprocess.run(command, check=True)
-    assert symbols(library, "--defined-only", "aarch64-linux-gnu-nm") == DISPATCHER
-    needed = symbols(library, "--undefined-only", "aarch64-linux-gnu-nm")
-    assert needed <= FUNCTIONS | {"rename", "stat"}
-    assert b"/usr/lib64/aicpu_kernels/0/aicpu_kernels_device" in library.read_bytes()
-    assert "dc\tcivac" in disassembly(library)
+@pytest.mark.parametrize("definitions", [(CHIP,), ()])
+def test_the_libraries_of_the_aicpu_build_for_aarch64(
+    toolchain: Toolchain, definitions: tuple[str, ...]
+) -> None:
+    """The toolchain refuses symbols of a newer C library than that of the recipe."""
+    dispatcher, device = (
+        build(toolchain, library)
+        for library in device_libraries(aicpu_recipe("runtime"), *definitions)
+    )
+    assert symbols(device, "--defined-only", "aarch64-linux-gnu-nm") == {"pto_a2a3_serve"}
+    assert symbols(dispatcher, "--defined-only", "aarch64-linux-gnu-nm") == DISPATCHER
+    for library in (dispatcher, device):
+        needed = symbols(library, "--undefined-only", "aarch64-linux-gnu-nm")
+        silicon = {name for name in needed if name.startswith("silicon_")}
+        assert needed - silicon <= FUNCTIONS
+        assert bool(silicon) == (not definitions)
+        assert ("dc\tcivac" in disassembly(library)) == bool(definitions)
+    assert ("dc\tcvac" in disassembly(device)) == bool(definitions)
+    folder = b"/usr/lib64/aicpu_kernels/0/aicpu_kernels_device"
+    assert (folder in dispatcher.read_bytes()) == bool(definitions)
 
 
 @pytest.mark.toolchain
-def test_the_executor_builds_for_aarch64(tmp_path: Path) -> None:
-    library = tmp_path / "executor.so"
-    command = [
-        *(tool(CROSS), *RULES, *WARNINGS, "-O2", "-fPIC", "-shared", "-fvisibility=hidden"),
-        *(f"-I{NATIVE}", f"-I{ROOT}/pto_core/include", NATIVE / "device" / "native_executor.cpp"),
-        *("-nodefaultlibs", "-o", library, "-lc", "-lgcc"),
-    ]
-    subprocess.run(command, check=True)
+def test_a_symbol_of_a_newer_c_library_is_refused(toolchain: Toolchain, tmp_path: Path) -> None:
+    """The C library of this machine has a version of dlopen() that a device may not have."""
+    source = tmp_path / "newer.cpp"
+    source.write_text(
+        "#include <dlfcn.h>\n"
+        'extern "C" __attribute__((visibility("default"))) void* entry() {\n'
+        '  return dlopen("libm.so.6", RTLD_NOW);\n'
+        "}\n"
+    )
+    library = DeviceLibrary("newer", "entry", DeviceBuild((source,)), aicpu_recipe("runtime"))
+    with pytest.raises(CompileError, match=r"dlopen.*GLIBC_2\.34"):
+        build(toolchain, library)
+
+
+@pytest.mark.toolchain
+def test_the_executor_builds_for_aarch64(toolchain: Toolchain) -> None:
+    library = build(toolchain, native_executor(aicpu_recipe("runtime")))
     assert symbols(library, "--defined-only", "aarch64-linux-gnu-nm") == {
         "pto_a2a3_executor_0_mix_aic",
         "pto_a2a3_executor_0_mix_aiv",

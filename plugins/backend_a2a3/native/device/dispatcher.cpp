@@ -2,8 +2,8 @@
 //
 // CANN calls the three entries by name. Only the first one has work; the others must exist. A value
 // other than 0 fails the launch.
+#include <fcntl.h>
 #include <stdio.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "abi/dispatcher.h"
@@ -11,19 +11,31 @@
 #include "device/files.hpp"
 #include "pto/engine/text.hpp"
 
-// Tests have a folder of their own.
-#ifndef PTO_A2A3_FOLDER
-#define PTO_A2A3_FOLDER PTO_A2A3_LIBRARY_FOLDER
+#ifndef PTO_A2A3_CHIP
+// The program that plays the silicon has the folder.
+extern "C" const char* silicon_folder(void);
 #endif
 
 namespace pto::a2a3 {
 namespace {
 
+const char* folder() {
+#ifdef PTO_A2A3_CHIP
+  return PTO_A2A3_LIBRARY_FOLDER;
+#else
+  return silicon_folder();
+#endif
+}
+
 enum : uint32_t { kOk = 0, kNoBlock = 1, kNoLibrary = 2, kNotWritten = 3 };
 
+// stat() of a new C library needs a version of its symbol that an older device does not have.
 bool is_installed(const char* path, uint64_t bytes) {
-  struct stat file;
-  return stat(path, &file) == 0 && static_cast<uint64_t>(file.st_size) == bytes;
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  const off_t end = lseek(file, 0, SEEK_END);
+  close(file);
+  return end == static_cast<off_t>(bytes);
 }
 
 // The file gets its name when it is complete. A file with that name has the same bytes and stays,
@@ -33,7 +45,7 @@ uint32_t install(const pto_a2a3_bootstrap_block& block) {
   char name[PTO_A2A3_LIBRARY_NAME_BYTES];
   pto_a2a3_library_name(name, library, block.library_bytes, block.device);
   char path[512], incomplete[512];
-  engine::Text(path, sizeof path).add(PTO_A2A3_FOLDER "/", static_cast<const char*>(name));
+  engine::Text(path, sizeof path).add(folder(), "/", static_cast<const char*>(name));
   if (is_installed(path, block.library_bytes)) return kOk;
   engine::Text(incomplete, sizeof incomplete)
       .add(static_cast<const char*>(path), ".", static_cast<int32_t>(getpid()), ".",

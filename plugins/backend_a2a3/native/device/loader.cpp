@@ -10,6 +10,16 @@
 #include "device/files.hpp"
 #include "pto/engine/text.hpp"
 
+// A new C library gives these functions a version that an older device does not have. The first
+// version exists in old and new ones.
+#if defined(__aarch64__) && defined(__GLIBC__)
+__asm__(
+    ".symver dlopen, dlopen@GLIBC_2.17\n"
+    ".symver dlsym, dlsym@GLIBC_2.17\n"
+    ".symver dlclose, dlclose@GLIBC_2.17\n"
+    ".symver dlerror, dlerror@GLIBC_2.17\n");
+#endif
+
 namespace pto::a2a3 {
 namespace {
 

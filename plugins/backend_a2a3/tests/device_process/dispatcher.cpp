@@ -21,7 +21,7 @@ std::string bytes_of(const fs::path& path) {
 
 // A chip whose AICPU has the dispatcher, and whose folder of libraries is empty.
 struct Installation {
-  Silicon silicon{{"blocks=1"}};
+  Silicon silicon{{"blocks=1", "folder=" PTO_INSTALLED}};
   uint64_t dispatcher = silicon.load(PTO_DISPATCHER);
   const std::string library = bytes_of(PTO_DEVICE_LIBRARY);
 

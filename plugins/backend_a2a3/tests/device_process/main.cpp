@@ -77,7 +77,9 @@ int main(int argc, char** argv) {
     const char* value = std::strchr(argv[i], '=');
     const std::string key(argv[i], value != nullptr ? value - argv[i] : 0);
     const auto number = static_cast<uint32_t>(value != nullptr ? std::atoi(value + 1) : 0);
-    if (key == "blocks" && number >= 1 && number <= PTO_MAX_BLOCKS) {
+    if (key == "folder" && value != nullptr) {
+      silicon::folder = value + 1;
+    } else if (key == "blocks" && number >= 1 && number <= PTO_MAX_BLOCKS) {
       settings.blocks = number;
     } else if (key == "seed") {
       settings.seed = number;

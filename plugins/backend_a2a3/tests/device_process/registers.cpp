@@ -18,6 +18,7 @@
 namespace silicon {
 
 thread_local Place place;
+const char* folder = "";
 
 namespace {
 
@@ -131,6 +132,9 @@ uint32_t silicon_physical() {
 }
 uint64_t silicon_page() {
   return place.page;
+}
+const char* silicon_folder() {
+  return silicon::folder;
 }
 
 // Device code calls the function of the C library; this one comes first.

@@ -30,6 +30,7 @@ struct Place {
   uint64_t page = 0;
 };
 extern thread_local Place place;
+extern const char* folder;  // from which libraries are loaded by their names
 
 // The register pages. An access to the page of a masked core is a fault of the processor.
 class Registers {

@@ -27,10 +27,10 @@ Code exception_at(uint32_t place) {
 
 }  // namespace
 
-ChipProcess::ChipProcess(const std::string& program, const std::string& settings,
-                         const Memory& memory) {
-  if (!start(program, settings) || !introduce(memory)) {
-    std::fprintf(stderr, "fake driver: the device process %s does not start\n", program.c_str());
+ChipProcess::ChipProcess(const Settings& settings, const Memory& memory) {
+  if (!start(settings) || !introduce(memory)) {
+    std::fprintf(stderr, "fake driver: the device process %s does not start\n",
+                 settings.process.c_str());
     std::abort();
   }
   is_gone_ = false;
@@ -46,12 +46,13 @@ ChipProcess::~ChipProcess() {
   if (socket_ >= 0) close(socket_);
 }
 
-bool ChipProcess::start(const std::string& program, const std::string& settings) {
+bool ChipProcess::start(const Settings& settings) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return false;
   socket_ = pair[0];
-  std::vector<std::string> words{program, std::to_string(kTheirSocket)};
-  std::istringstream text(settings);
+  std::vector<std::string> words{settings.process, std::to_string(kTheirSocket),
+                                 "folder=" + settings.libraries};
+  std::istringstream text(settings.silicon);
   for (std::string word; text >> word;) words.push_back(word);
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -59,8 +60,8 @@ bool ChipProcess::start(const std::string& program, const std::string& settings)
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, pair[1], kTheirSocket);
-  const int failure =
-      posix_spawn(&process_, program.c_str(), &actions, nullptr, arguments.data(), environ);
+  const int failure = posix_spawn(&process_, settings.process.c_str(), &actions, nullptr,
+                                  arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   close(pair[1]);
   if (failure != 0) process_ = -1;

@@ -16,14 +16,14 @@
 #include "answers.hpp"
 #include "device_process/protocol.h"
 #include "memory.hpp"
+#include "settings.hpp"
 
 namespace pto::fake {
 
 class ChipProcess {
  public:
-  // Starts `program` with `settings`, which are words for its command line. Aborts if it does not
-  // start.
-  ChipProcess(const std::string& program, const std::string& settings, const Memory& memory);
+  // Starts the program that the settings name. Aborts if it does not start.
+  ChipProcess(const Settings& settings, const Memory& memory);
   // Closes the socket, and waits until the process has ended by itself.
   ~ChipProcess();
   ChipProcess(const ChipProcess&) = delete;
@@ -44,7 +44,7 @@ class ChipProcess {
   void kill();
 
  private:
-  bool start(const std::string& program, const std::string& settings);
+  bool start(const Settings& settings);
   bool introduce(const Memory& memory);
   bool send(const silicon_request& request, int descriptor) const;
   silicon_answer ask(silicon_request& request);

@@ -18,7 +18,7 @@ struct Context : Object {
 void start_chip(Device& device) {
   const Settings& settings = state().settings;
   if (settings.process.empty() || device.chip != nullptr) return;
-  device.chip = std::make_shared<ChipProcess>(settings.process, settings.silicon, device.memory);
+  device.chip = std::make_shared<ChipProcess>(settings, device.memory);
 }
 
 // Removes all handles of a device's context.

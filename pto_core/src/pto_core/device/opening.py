@@ -13,7 +13,7 @@ from pto_core.config.options import CHECK
 from pto_core.device.device import Device, check_blocks, check_hazards
 from pto_core.errors import ConfigError, UnsupportedError, UsageError
 from pto_core.kernels import CallConfig
-from pto_core.toolchain import Toolchain, runtime_artefacts
+from pto_core.toolchain import Toolchain, device_options, runtime_artefacts
 
 # The warnings about settings that were already shown in this process.
 _warned: set[str] = set()
@@ -79,13 +79,14 @@ def _open(config: Config) -> Device:
     logger = log.get(__name__)
     for problem in observers.problems:
         logger.warning("observer not used", reason=str(problem))
+    toolchain = Toolchain(config)
     native = _native.Device(
         backend_library=str(backend.library()),
         runtime_library=str(runtime.library()),
         variant=runtime.name,
-        artefacts=runtime_artefacts(Toolchain(config), backend, runtime),
+        artefacts=runtime_artefacts(toolchain, backend, runtime),
         number=config["device"],
-        backend_options=_native_options(config, backend),
+        backend_options=device_options(toolchain, backend, _native_options(config, backend)),
         runtime_options=_native_options(config, runtime),
     )
     check_blocks(config["block_dim"], native.blocks)

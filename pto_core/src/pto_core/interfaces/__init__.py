@@ -23,6 +23,8 @@ from pto_core.interfaces.backend import (
     BuildRecipe,
     CardBackend,
     CardStage,
+    DeviceBackend,
+    DeviceLibrary,
 )
 from pto_core.interfaces.command import Command
 from pto_core.interfaces.launcher import (
@@ -91,7 +93,9 @@ __all__ = [
     "ChildEnd",
     "Command",
     "Connection",
+    "DeviceBackend",
     "DeviceBuild",
+    "DeviceLibrary",
     "Endpoint",
     "EnginePlugin",
     "Health",

@@ -36,6 +36,7 @@ from typing import Protocol, runtime_checkable
 
 from pto_core.errors import PtoError
 from pto_core.interfaces.plugin import Option, Plugin
+from pto_core.interfaces.runtime import DeviceBuild
 
 KINDS = ("aic", "aiv", "orchestration", "host_orchestration", "runtime")
 """The kinds of code that a backend names recipes for; :meth:`Backend.build_recipe` lists them."""
@@ -94,6 +95,32 @@ class Backend(Plugin, Protocol):
 
     def options(self) -> tuple[Option, ...]:
         """List the settings of this backend."""
+
+
+@dataclass(frozen=True)
+class DeviceLibrary:
+    """A library of a backend that runs on its devices. The core builds it when it is first needed.
+
+    ``option``: the native option of the backend that receives the path of the built library.
+    ``entry``: a function that the library must export. ``recipe``: as for the kind ``runtime``.
+    """
+
+    option: str
+    entry: str
+    build: DeviceBuild
+    recipe: BuildRecipe
+
+
+@runtime_checkable
+class DeviceBackend(Backend, Protocol):
+    """A backend whose wheel has the sources of the libraries that run on its devices."""
+
+    def device_libraries(self, options: Mapping[str, str]) -> Sequence[DeviceLibrary]:
+        """List the libraries that a device needs before a run; the core calls this at each open.
+
+        ``options``: the settings of this backend, by their native keys. A setting that names built
+        libraries can make the list empty.
+        """
 
 
 @dataclass(frozen=True)

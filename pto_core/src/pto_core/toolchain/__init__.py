@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pto_core.toolchain.compilers import HOST_COMPILERS, Compiler, candidates, find_compiler
-    from pto_core.toolchain.recipes import orchestration_recipe, recipe_of, runtime_artefacts
+    from pto_core.toolchain.recipes import (
+        device_options,
+        orchestration_recipe,
+        recipe_of,
+        runtime_artefacts,
+    )
     from pto_core.toolchain.request import BuildRequest
     from pto_core.toolchain.toolchain import KERNEL_ENTRY, BuildEvent, Toolchain
 
@@ -22,6 +27,7 @@ __all__ = [
     "Compiler",
     "Toolchain",
     "candidates",
+    "device_options",
     "find_compiler",
     "orchestration_recipe",
     "recipe_of",
@@ -30,7 +36,7 @@ __all__ = [
 
 _MODULES = {
     "compilers": ("HOST_COMPILERS", "Compiler", "candidates", "find_compiler"),
-    "recipes": ("orchestration_recipe", "recipe_of", "runtime_artefacts"),
+    "recipes": ("device_options", "orchestration_recipe", "recipe_of", "runtime_artefacts"),
     "request": ("BuildRequest",),
     "toolchain": ("KERNEL_ENTRY", "BuildEvent", "Toolchain"),
 }

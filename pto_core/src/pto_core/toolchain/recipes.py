@@ -1,9 +1,11 @@
-"""Select the recipe of a backend for code of one kind, and build a runtime variant with it."""
+"""Select the recipe of a backend for code of one kind, and build the libraries of its devices."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pto_core.errors import UnsupportedError
-from pto_core.interfaces import Backend, BuildRecipe, Runtime
+from pto_core.interfaces import Backend, BuildRecipe, DeviceBackend, Runtime
 from pto_core.toolchain.toolchain import Toolchain
 
 
@@ -46,3 +48,20 @@ def runtime_artefacts(
             value=runtime.name,
         )
     return [("runtime", str(toolchain.build_many([toolchain.runtime(build, recipe)])[0]))]
+
+
+def device_options(
+    toolchain: Toolchain, backend: Backend, options: Mapping[str, str]
+) -> dict[str, str]:
+    """Build the libraries of the backend for its devices; return ``options`` with their paths.
+
+    Raises CompileError.
+    """
+    if not isinstance(backend, DeviceBackend):
+        return dict(options)
+    libraries = backend.device_libraries(options)
+    paths = toolchain.build_many(
+        [toolchain.runtime(one.build, one.recipe, one.entry) for one in libraries]
+    )
+    built = {one.option: str(path) for one, path in zip(libraries, paths, strict=True)}
+    return {**options, **built}

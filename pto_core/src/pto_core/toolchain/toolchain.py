@@ -184,8 +184,13 @@ class Toolchain:
         fallback = replace(request, unit=unit, entry=build.default_entry)
         return replace(request, fallback=fallback)
 
-    def runtime(self, build: DeviceBuild, recipe: BuildRecipe) -> BuildRequest:
-        """Return the request for the library of a runtime variant, for :meth:`build_many`."""
+    def runtime(
+        self, build: DeviceBuild, recipe: BuildRecipe, entry: str = RUNTIME_ENTRY
+    ) -> BuildRequest:
+        """Return the request for the library of a runtime variant, for :meth:`build_many`.
+
+        ``entry``: the function that the library must export.
+        """
         return self._request(
             "runtime",
             _existing(build.sources[0], "runtime variant"),
@@ -194,7 +199,7 @@ class Toolchain:
             flags=build.flags,
             include_dirs=build.include_dirs,
             unit="".join(f'#include "{source}"\n' for source in build.sources),
-            required_symbol=RUNTIME_ENTRY,
+            required_symbol=entry,
         )
 
     def _request(

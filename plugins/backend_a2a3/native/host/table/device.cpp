@@ -18,16 +18,20 @@ pto_status read_file(const std::string& path, std::string* bytes, pto_error* err
   return fail(error, PTO_ERROR_LOAD, "the file %s cannot be read or is empty", path.c_str());
 }
 
-pto_status read_images(const std::string& folder, DeviceImages* images, pto_error* error) {
-  if (folder.empty()) {
+pto_status read_images(const Options& options, DeviceImages* images, pto_error* error) {
+  const std::string start = options.images + "/libpto_a2a3_";
+  const bool is_folder = !options.images.empty();
+  const auto path = [&](const char* name, const std::string& built) {
+    return is_folder ? start + name + ".so" : built;
+  };
+  if (!is_folder && options.dispatcher.empty()) {
     return fail(error, PTO_ERROR_LOAD,
-                "no folder of libraries for the device is known; set a2a3.device_folder");
+                "no libraries for the device are known; set a2a3.device_folder to their folder");
   }
-  const std::string start = folder + "/libpto_a2a3_";
-  pto_status status = read_file(start + "dispatcher.so", &images->dispatcher, error);
-  if (status == PTO_OK) status = read_file(start + "device.so", &images->library, error);
-  if (status == PTO_OK) status = read_file(start + "executor.so", &images->executor, error);
-  return status;
+  pto_status status = read_file(path("dispatcher", options.dispatcher), &images->dispatcher, error);
+  if (status == PTO_OK) status = read_file(path("device", options.device), &images->library, error);
+  if (status != PTO_OK) return status;
+  return read_file(path("executor", options.executor), &images->executor, error);
 }
 
 const char* path_of(const pto_attachment& attachment, const char* kind) {
@@ -56,7 +60,7 @@ pto_status Device::open(int32_t number, const Options& options, pto_error* error
   DeviceOptions settings;
   settings.pool_bytes = options.pool_bytes;
   settings.log_level = options.log_level;
-  pto_status status = read_images(options.images, &images, error);
+  pto_status status = read_images(options, &images, error);
   if (status == PTO_OK) status = card_.open({number, options.visible}, error);
   if (status == PTO_OK) status = aicpu_.open(images, settings, error);
   if (status != PTO_OK) {

@@ -45,6 +45,12 @@ pto_status parse_option(std::string_view key, std::string_view value, Options& o
     options.driver.version = value;
   } else if (key == "images") {
     options.images = value;
+  } else if (key == "dispatcher") {
+    options.dispatcher = value;
+  } else if (key == "device") {
+    options.device = value;
+  } else if (key == "executor") {
+    options.executor = value;
   } else if (key == "visible") {
     options.visible = value;
   } else if (key == "fake") {
@@ -56,7 +62,7 @@ pto_status parse_option(std::string_view key, std::string_view value, Options& o
   } else {
     return fail(error, PTO_ERROR_USAGE,
                 "the backend has no option \"%.*s\"; it knows folder, version, images, "
-                "visible, fake, pool_mib, log_level",
+                "dispatcher, device, executor, visible, fake, pool_mib, log_level",
                 static_cast<int>(key.size()), key.data());
   }
   if (is_valid) return PTO_OK;

@@ -12,9 +12,10 @@ namespace pto::a2a3 {
 
 struct Options {
   cann::DriverOptions driver;
-  std::string images;                       // folder of the libraries for the device
-  std::string visible;                      // value of ASCEND_RT_VISIBLE_DEVICES
-  uint64_t pool_bytes = uint64_t{6} << 30;  // device memory of the variant and its runs
+  std::string images;                        // folder of the libraries for the device
+  std::string dispatcher, device, executor;  // their paths, if there is no folder
+  std::string visible;                       // value of ASCEND_RT_VISIBLE_DEVICES
+  uint64_t pool_bytes = uint64_t{6} << 30;   // device memory of the variant and its runs
   int32_t log_level = PTO_LOG_WARN;
 };
 

@@ -1,0 +1,206 @@
+"""The code of a device as AArch64 code: the device process runs in an emulator, the host does not.
+
+The plugin's recipes build the libraries from the installed sources, as on a machine with a card.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from native_builds import CROSS, EMULATOR, NativeBuild, tool
+
+from pto_core import plugins
+
+pytestmark = pytest.mark.toolchain
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "plugins" / "backend_a2a3"
+GRAPHS = Path(__file__).with_name("graph")
+VARIANTS = tuple(record.name for record in plugins.runtimes())
+MODULE = """
+from dataclasses import replace
+from pathlib import Path
+from pto_core import plugins
+from pto_core.interfaces import API_VERSION, BuildRecipe, Health, Option
+from pto_backend_a2a3.device_code import aicpu_recipe, device_libraries, native_executor
+
+def fixed(key, value):
+    return Option(key, value, str, "fixed by the test", native=key.partition(".")[2])
+
+class Chip:
+    name = {name!r}
+    api_version = API_VERSION
+    capabilities = frozenset({capabilities!r})
+
+    def health(self):
+        return Health(ok=True)
+
+    def library(self):
+        return Path({library!r})
+
+    def build_recipe(self, kind):
+        if kind == "host_orchestration":
+            return BuildRecipe()
+        if kind in ("aic", "aiv"):
+            recipe = aicpu_recipe("orchestration")
+            flags = (*recipe.flags, "-O2", "-fpermissive", "-Wno-attributes")
+            return replace(recipe, flags=flags, ceilings={{}})
+        return aicpu_recipe(kind)
+
+    def device_libraries(self, options):
+        recipe = self.build_recipe("runtime")
+        return (*device_libraries(recipe), native_executor(recipe))
+
+    def options(self):
+        build = self.library().parents[2]
+        return (
+            fixed("fake_aarch64.folder", str(build / "tests" / "fake_driver" / "fake")),
+            fixed("fake_aarch64.fake", "1"),
+            fixed("fake_aarch64.pool_mib", "64"),
+        )
+
+plugin = Chip()
+"""
+NAME = "fake_aarch64"
+RUN_GRAPHS = """
+import os
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import pto_core
+from pto_core import ChipCallable, CoreCallable, KernelSource
+from pto_core.kernels import OrchestrationSource
+from pto_core.testing import graphs
+
+folder, runtime = Path(sys.argv[1]), sys.argv[2]
+kernels = Path(graphs.__file__).with_name("kernels")
+record = CoreCallable(KernelSource(kernels / "recorder.cpp"), "aiv")
+source = OrchestrationSource(folder / f"{runtime}.cpp", "build_graph")
+build = ChipCallable(source, {0: record})
+numbers = random.Random(1)
+shapes = [
+    graphs.diamond(), graphs.chain(20), graphs.independent(12), graphs.hourglass(8),
+    graphs.random_graph(numbers, 60),
+]
+with pto_core.open_device("fake_aarch64", runtime=runtime) as device:
+    for graph in shapes:
+        log = np.zeros(8 + 4 * graph.tasks, np.uint64)
+        edges = np.array(sorted(graph.edges, key=lambda edge: edge[1]) or [(0, 0)], np.uint64)
+        report = device.run(build, log, edges, graph.tasks, len(graph.edges))
+        graph.verify(log[8:].view([(n, "u8") for n in ("runs", "start", "end", "sum")]))
+        assert report.tasks == graph.tasks
+    (child,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    print(os.readlink(f"/proc/{child}/exe"))
+"""
+# A fused multiplication and addition would change the last bits.
+KERNEL = """
+#include <cstdint>
+#include <cstring>
+
+extern "C" void kernel_entry(int64_t* args) {
+  const float* x = reinterpret_cast<const float*>(args[0]);
+  float* out = reinterpret_cast<float*>(args[1]);
+  for (int64_t i = 0; i < args[2]; ++i) {
+    out[i] = x[i] * x[i] + out[i];
+    out[i] = out[i] / (x[i] * 3.7f + 1) - static_cast<float>(i) * x[i];
+  }
+}
+"""
+SUBMIT = """
+#include "runtime.h"
+
+extern "C" int build(Runtime* runtime) {
+  runtime->aicpu_build_api.publish_task(
+      runtime, runtime->aicpu_build_api.add_task(
+          runtime, runtime->orch_args, 3, 0, CoreType::AIV, 0));
+  return 0;
+}
+"""
+RUN_KERNEL = """
+import hashlib
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import pto_core
+from pto_core import ChipCallable, CoreCallable, KernelSource
+from pto_core.kernels import OrchestrationSource
+
+folder = Path(sys.argv[1])
+kernel = CoreCallable(KernelSource(folder / "kernel.cpp"), "aiv")
+call = ChipCallable(OrchestrationSource(folder / "graph.cpp", "build"), {0: kernel})
+for backend in sys.argv[2:]:
+    x = np.random.default_rng(1).uniform(-2, 2, 4096).astype(np.float32)
+    out = x[::-1].copy()
+    with pto_core.open_device(backend, runtime="aicpu_build_graph") as device:
+        device.run(call, x, out, x.size)
+    print(hashlib.sha256(out.tobytes()).hexdigest())
+"""
+
+
+@pytest.fixture
+def fake_aarch64(
+    stranger,
+    native_build: NativeBuild,
+    monkeypatch: pytest.MonkeyPatch,
+    shared_cache: Path,
+    tmp_path: Path,
+):
+    """Install the backend under another name; its driver starts the emulator."""
+    monkeypatch.setenv("PTO_CACHE_DIR", str(shared_cache))  # each library is compiled once
+    process = native_build(PACKAGE, *CROSS, target="device_process") / "tests" / "device_process"
+    emulator = tmp_path / "emulator"
+    words = (tool(EMULATOR[0]), *EMULATOR[1:], str(process / "device_process"))
+    emulator.write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')
+    emulator.chmod(0o755)
+    installed = tmp_path / "installed"
+    installed.mkdir()
+    monkeypatch.setenv(
+        "PTO_FAKE_DRIVER",
+        f"memory_mib=256,process={emulator},libraries={installed},silicon=blocks=2 seed=5",
+    )
+    monkeypatch.setenv("PTO2_RING_HEAP", str(1 << 20))
+    library = native_build(PACKAGE) / "native" / "host" / "libpto_backend_a2a3.so"
+    stranger.install("pto.backends", MODULE, NAME, library, {"threads"})
+    paths = [str(stranger.folder), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    return stranger
+
+
+def run(*arguments: str | Path) -> str:
+    result = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert result.returncode == 0, result.stderr + result.stdout
+    return result.stdout
+
+
+@pytest.mark.parametrize("runtime", VARIANTS)
+def test_graphs_of_the_kit_run_on_aarch64(fake_aarch64, runtime: str) -> None:
+    program = run("-c", RUN_GRAPHS, GRAPHS, runtime).strip()
+    assert Path(program).name == EMULATOR[0]
+
+
+def test_batch_paged_attention_on_aarch64(fake_aarch64) -> None:
+    """The kernels call exp(), so the result has the tolerance of the case."""
+    case = ROOT / "examples" / "06_batch_paged_attention"
+    words = ("-p", NAME, "-r", "tensormap_and_ringbuffer", "--case", "ragged_2", "--json")
+    output = run("-m", "pto_core.cli", "run", case, *words, "--set", "block_dim=2")
+    (report,) = json.loads(output)["cases"]
+    assert report["passed"], report
+
+
+def test_results_on_aarch64_have_the_bytes_of_the_simulator(fake_aarch64, tmp_path: Path) -> None:
+    (tmp_path / "kernel.cpp").write_text(KERNEL)
+    (tmp_path / "graph.cpp").write_text(SUBMIT)
+    here, emulated = run("-c", RUN_KERNEL, tmp_path, "a2a3sim", NAME).split()
+    assert here == emulated
