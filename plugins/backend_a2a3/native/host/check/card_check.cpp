@@ -18,7 +18,7 @@
 
 #include "abi/probe.h"
 #include "error.hpp"
-#include "life/aicpu_device.hpp"
+#include "life/kernels.hpp"
 
 using namespace pto::a2a3;
 
@@ -64,9 +64,13 @@ std::string quoted(const std::string& text) {
   return result + "\"";
 }
 
+std::string path_of(const std::string& folder, const char* name) {
+  return folder + "/libpto_a2a3_" + name + ".so";
+}
+
 pto_status read_file(const std::string& folder, const char* name, std::string* bytes,
                      pto_error* error) {
-  const std::string path = folder + "/libpto_a2a3_" + name + ".so";
+  const std::string path = path_of(folder, name);
   std::ifstream file(path, std::ios::binary);
   bytes->assign(std::istreambuf_iterator<char>(file), {});
   if (!bytes->empty()) return PTO_OK;
@@ -79,7 +83,8 @@ pto_status read_file(const std::string& folder, const char* name, std::string* b
 // The stages. Each returns what it found, or fills in the error.
 class Check {
  public:
-  explicit Check(const Settings& settings) : settings_(settings), card_(driver_), aicpu_(card_) {}
+  explicit Check(const Settings& settings)
+      : settings_(settings), card_(driver_), aicpu_(card_), kernels_(card_, aicpu_) {}
 
   std::string libraries(pto_error* error) {
     if (driver_.load(settings_.driver, error) != PTO_OK) return "";
@@ -155,17 +160,15 @@ class Check {
   }
 
   std::string task(pto_error* error) {
-    std::string code;
-    uint64_t handle = 0;
+    const std::string path = path_of(settings_.images, "probe_kernel");
+    const pto_kernel_source source = {0,       PTO_CORE_AIV, "probe", path.c_str(),
+                                      nullptr, nullptr,      nullptr};
     std::vector<uint32_t> numbers(kNumbers), read(kNumbers);
     std::iota(numbers.begin(), numbers.end(), 1u);
     const size_t bytes = kNumbers * sizeof(uint32_t);
     CardMemory& memory = card_.memory();
     pto_a2a3_probe graph = {PTO_A2A3_PROBE_MAGIC, 1, 0, 0, kNumbers};
-    pto_status status = read_image("probe_kernel", &code, error);
-    if (status == PTO_OK) {
-      status = aicpu_.load(PTO_A2A3_KERNEL, code, nullptr, &handle, &kernel_.address, error);
-    }
+    pto_status status = kernels_.load(source, &kernel_.address, error);
     if (status == PTO_OK) status = memory.allocate(bytes, &graph.in, error);
     if (status == PTO_OK) status = memory.allocate(bytes, &graph.out, error);
     if (status == PTO_OK) status = memory.copy_in(graph.in, numbers.data(), bytes, error);
@@ -183,6 +186,7 @@ class Check {
   }
 
   std::string close(pto_error* error) {
+    kernels_.close();
     if (aicpu_.close(error) == PTO_OK) card_.close();
     return "the device is released";
   }
@@ -204,7 +208,8 @@ class Check {
     run.num_kernels = kernel_.address != 0 ? 1 : 0;
     run.config = &config;
     const auto* image = reinterpret_cast<const char*>(&graph);
-    const pto_status status = aicpu_.start(run, 0, {image, sizeof graph}, error);
+    pto_status status = kernels_.prepare_run(error);
+    if (status == PTO_OK) status = aicpu_.start(run, 0, {image, sizeof graph}, error);
     if (status != PTO_OK) return status;
     if (aicpu_.wait(kRunNs) == PTO_PENDING) {
       aicpu_.mailbox().abort(nullptr, true);
@@ -218,6 +223,7 @@ class Check {
   cann::Driver driver_;
   Card card_;
   AicpuDevice aicpu_;
+  Kernels kernels_;
   pto_kernel_entry kernel_ = {0, PTO_CORE_AIV, 0, nullptr};
 };
 
