@@ -15,9 +15,10 @@ import pytest
 from native_builds import tool
 
 from pto_backend_a2a3.core_code import executor_build, executor_recipe, kernel_recipe
+from pto_backend_a2a3.device_code import aicpu_recipe
 from pto_core.config import load_core
 from pto_core.errors import BackendUnavailableError
-from pto_core.interfaces import abi_include_dir
+from pto_core.interfaces import DeviceBuild, abi_include_dir
 from pto_core.toolchain import Toolchain
 
 PACKAGE = Path(__file__).parents[1]
@@ -122,6 +123,25 @@ def test_the_commands_for_the_executor_are_the_published_ones(
         assert same(command, words)
     last = shlex.split((toolkit / "bin" / "commands").read_text().splitlines()[-1])
     assert [Path(word).name for word in last if word.startswith("/")][:2] == ["aic", "aiv"]
+
+
+@pytest.mark.parametrize("kind", ["orchestration", "runtime"])
+def test_the_compiler_of_the_toolkit_is_the_first_for_the_aicpu(
+    toolkit: Path, tmp_path: Path, kind: str
+) -> None:
+    compiler = toolkit / "tools" / "hcc" / "bin" / "aarch64-target-linux-gnu-g++"
+    compiler.parent.mkdir(parents=True)
+    compiler.write_text(STAND_IN)
+    compiler.chmod(0o755)
+    source = tmp_path / "code.cpp"
+    source.write_text("")
+    builder = toolchain(tmp_path)
+    builder.build_many([builder.runtime(DeviceBuild((source,), flags=()), aicpu_recipe(kind))])
+    (command,) = (compiler.parent / "commands").read_text().splitlines()
+    words = _flags_of(command.replace(str(toolkit), "TOOLKIT").split())
+    assert words[0] == "aarch64-target-linux-gnu-g++"
+    assert {"-shared", "-fPIC", "-std=gnu++17"} <= set(words)
+    assert "-mno-outline-atomics" not in words
 
 
 def test_without_the_toolkit_the_error_names_the_folders_and_the_variable(

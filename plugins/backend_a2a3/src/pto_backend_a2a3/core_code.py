@@ -40,16 +40,24 @@ class Toolkit:
     linker: Path
 
 
+def toolkit_folders() -> dict[Path, str]:
+    """Return the folders in which CANN is searched, with the variable that named each, or ""."""
+    environment = process_environment()
+    named = {Path(environment[name]): name for name in _VARIABLES if environment.get(name)}
+    return named or dict.fromkeys(_DEFAULT_FOLDERS, "")
+
+
 def find_toolkit() -> Toolkit:
     """Find the compiler and the linker of CANN. Raises BackendUnavailableError."""
-    environment = process_environment()
-    named = {Path(environment[name]): f" ({name})" for name in _VARIABLES if environment.get(name)}
-    folders = named or dict.fromkeys(_DEFAULT_FOLDERS, "")
+    folders = toolkit_folders()
     for folder in folders:
         toolkit = Toolkit(folder / "bin" / "ccec", folder / "bin" / "ld.lld")
         if toolkit.compiler.is_file() and toolkit.linker.is_file():
             return toolkit
-    searched = " and ".join(f"{folder}{variable}" for folder, variable in folders.items())
+    searched = " and ".join(
+        f"{folder} ({variable})" if variable else str(folder)
+        for folder, variable in folders.items()
+    )
     reason = f"the compiler bin/ccec and the linker bin/ld.lld of CANN are not in {searched}"
     fix = (
         "install the CANN toolkit and source its set_env.sh, or set ASCEND_HOME_PATH to its folder"

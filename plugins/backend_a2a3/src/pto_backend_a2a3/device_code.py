@@ -11,42 +11,45 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from pto_core.config.environment import process_environment
+from pto_backend_a2a3.core_code import executor_build, executor_recipe, toolkit_folders
 from pto_core.interfaces import BuildRecipe, DeviceBuild, DeviceLibrary, abi_include_dir
 
 CHIP = "PTO_A2A3_CHIP"
 """The macro that selects the access to memory and registers of the chip."""
 
 _NATIVE = Path(__file__).with_name("native")
-_TOOLKIT_VARIABLES = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
 _TOOLKIT_COMPILERS = (
     "tools/hcc/bin/aarch64-target-linux-gnu-g++",
     "toolkit/toolchain/hcc/bin/aarch64-target-linux-gnu-g++",
 )
 # The oldest C library for AArch64, and the C++ library of GCC 7.3, on which the toolkit is based.
 _CEILINGS = {"GLIBC": "2.17", "GLIBCXX": "3.4.24", "CXXABI": "1.3.11", "GCC": "4.3.0"}
-# Without outline atomics, the code needs no function of the compiler's library. The other flag
-# makes results equal to those of machines without a fused multiplication and addition.
-_FLAGS = ("-shared", "-fPIC", "-mno-outline-atomics", "-ffp-contract=off")
+# GCC 7.3 has no outline atomics. Without them, the code needs no function of libgcc.
+_OTHER_COMPILER = "aarch64-linux-gnu-g++ -mno-outline-atomics"
+_STANDARD = "gnu++17"
+# The last flag makes results equal to those of machines that cannot fuse a * b + c.
+_FLAGS = ("-shared", "-fPIC", "-ffp-contract=off")
 # Of other libraries, a variant needs functions of the C library only.
 _RUNTIME_FLAGS = ("-nostdlib", "-Wl,--no-as-needed", "-lc")
+_EXECUTOR = "pto_a2a3_executor_0_mix_aic"
 _DEVICE_SOURCES = ("cores", "device", "entry", "loader", "platform", "pool", "run")
 
 
 def aicpu_recipe(kind: str) -> BuildRecipe:
     """Return the recipe for code of the AICPU; ``kind`` is ``orchestration`` or ``runtime``."""
     return BuildRecipe(
-        compilers=(*_toolkit_compilers(), "aarch64-linux-gnu-g++"),
+        compilers=(*_toolkit_compilers(), _OTHER_COMPILER),
+        standard=_STANDARD,
         flags=(*_FLAGS, *(_RUNTIME_FLAGS if kind == "runtime" else ())),
         ceilings=_CEILINGS,
     )
 
 
 def _toolkit_compilers() -> tuple[str, ...]:
-    environment = process_environment()
-    folders = dict.fromkeys(filter(None, map(environment.get, _TOOLKIT_VARIABLES)))
     return tuple(
-        shlex.quote(f"{folder}/{name}") for folder in folders for name in _TOOLKIT_COMPILERS
+        shlex.quote(str(folder / name))
+        for folder in toolkit_folders()
+        for name in _TOOLKIT_COMPILERS
     )
 
 
@@ -62,9 +65,19 @@ def device_libraries(recipe: BuildRecipe, *definitions: str) -> tuple[DeviceLibr
     )
 
 
+def chip_executor() -> DeviceLibrary:
+    """Return the executor for the cores of a card. Raises BackendUnavailableError without CANN."""
+    return DeviceLibrary("executor", _EXECUTOR, executor_build(), executor_recipe())
+
+
+def probe_library(recipe: BuildRecipe) -> DeviceLibrary:
+    """Return the variant that the check of a card runs. ``recipe``: as for device_libraries()."""
+    return _library("probe", "pto_runtime_entry", recipe, "probe")
+
+
 def native_executor(recipe: BuildRecipe) -> DeviceLibrary:
     """Return the executor for the fake driver, whose cores are threads."""
-    return _library("executor", "pto_a2a3_executor_0_mix_aic", recipe, "native_executor")
+    return _library("executor", _EXECUTOR, recipe, "native_executor")
 
 
 def _library(option: str, entry: str, recipe: BuildRecipe, *sources: str) -> DeviceLibrary:
