@@ -17,7 +17,7 @@ from task_arguments import given
 import pto_core
 from pto_core import ChipCallable, In, InOut, Out, TensorArgType, Worker, kernel, task
 from pto_core.cli.main import main
-from pto_core.errors import ChildDiedError, TaskFailedError, UsageError
+from pto_core.errors import ChildDiedError, DeadlockError, TaskFailedError, UsageError
 from pto_core.trace import Event
 from pto_core.trace.worker_trace import WorkerTrace, read_any_trace
 
@@ -196,6 +196,26 @@ def check_waits(trace: WorkerTrace, event: Event, log: list[tuple[int, int]]) ->
         )
     lengths = mine["end"] - mine["start"]
     assert lengths.sum() > sum(over - begin for begin, over in log) / 2
+
+
+def run_into_a_deadlock(worker: Worker, row: Any, waits: list[tuple[int, int]]) -> None:
+    with worker.session() as s:
+        s.submit(sleeps, s.empty((512,), "int64"), row)
+        s.empty((512,), "int64")  # the ring is full
+        begin = time.monotonic_ns()
+        try:
+            s.empty((512,), "int64")  # the task may free memory, until it ends
+        finally:
+            waits.append((begin, time.monotonic_ns()))
+
+
+def test_a_wait_that_ends_by_an_error_has_an_end(make: Callable[..., Worker]) -> None:
+    worker = make(num_sub_workers=1, heap_ring_size=1 << 13)
+    row = worker.shared_array(3, "int64")
+    waits: list[tuple[int, int]] = []
+    with worker.trace(3) as trace, pytest.raises(DeadlockError):
+        run_into_a_deadlock(worker, row, waits)
+    check_waits(trace, Event.BACK_PRESSURE, waits)
 
 
 @task

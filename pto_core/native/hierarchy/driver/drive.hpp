@@ -18,6 +18,8 @@ constexpr uint64_t kSliceNs = 50'000'000;
 // child that has just reported does not ring for its next completions; see child/answers.hpp.
 constexpr uint64_t kShortestSliceNs = 1'000'000;
 
+constexpr uint16_t kNotTraced = 0;
+
 inline uint64_t saturating_add(uint64_t a, uint64_t b) {
   return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
@@ -29,10 +31,10 @@ class Drive {
       : state_(state), host_(host), flags_(flags), progress_(progress), background_(*this) {}
 
   // Wait until `done(role)` returns true; return false at `deadline_ns` (CLOCK_MONOTONIC). `done`
-  // is called with the role after each poll. If the driver is closed during the wait, this throws
-  // and does not access the driver any more.
+  // is called with the role after each poll. A trace has the wait as this event. If the driver is
+  // closed during the wait, this throws and does not access the driver any more.
   template <class Done>
-  bool wait_until(Done done, uint64_t deadline_ns);
+  bool wait_until(Done done, uint64_t deadline_ns, uint16_t event = kNotTraced);
   // Call `attempt(role)` until it succeeds, and wait for free space between the calls. `attempt`
   // throws if it can never succeed.
   template <class Attempt>
@@ -110,9 +112,34 @@ class Drive::Waiting {
   Waiting* const outer_;
 };
 
+// Records a wait of the program, from the construction to the destruction of this object, also if
+// an exception ends it. The wait is registered by then, so that stop() does not end before it.
+class TracedWait {
+ public:
+  TracedWait(GuardedState& state, const SharedFlags& flags, uint16_t event)
+      : state_(state), event_(event), begin_(event && flags.traces_waits ? trace_clock() : 0) {}
+  ~TracedWait() {
+    if (begin_ == 0) return;
+    try {
+      const Role role(state_, Role::kAsks);
+      if (role->core.tracer.is_on())
+        role->core.tracer.lasted_until(trace_clock(), kOrchestratorTrack, event_, begin_);
+    } catch (...) {  // inside of another call of the driver, or without memory: not recorded
+    }
+  }
+  TracedWait(const TracedWait&) = delete;
+  TracedWait& operator=(const TracedWait&) = delete;
+
+ private:
+  GuardedState& state_;
+  const uint16_t event_;
+  const uint64_t begin_;
+};
+
 template <class Done>
-bool Drive::wait_until(Done done, uint64_t deadline_ns) {
+bool Drive::wait_until(Done done, uint64_t deadline_ns, uint16_t event) {
   Waiting waiting(*this);
+  const TracedWait traced(state_, flags_, event);
   uint64_t longest_ns = kShortestSliceNs;
   while (true) {
     bool is_done = false;
@@ -144,24 +171,6 @@ bool Drive::wait_until(Done done, uint64_t deadline_ns) {
   return true;
 }
 
-// Records a wait of the program from the construction of this object to end().
-class TracedWait {
- public:
-  TracedWait(GuardedState& state, const SharedFlags& flags)
-      : state_(state), begin_(flags.traces_waits ? trace_clock() : 0) {}
-
-  void end(uint16_t event) const {
-    if (begin_ == 0) return;
-    const Role role(state_, Role::kAsks);
-    if (role->core.tracer.is_on())
-      role->core.tracer.lasted_until(trace_clock(), kOrchestratorTrack, event, begin_);
-  }
-
- private:
-  GuardedState& state_;
-  const uint64_t begin_;
-};
-
 template <class Attempt>
 void Drive::attempt_or_wait(Attempt attempt) {
   {
@@ -169,9 +178,7 @@ void Drive::attempt_or_wait(Attempt attempt) {
     if (attempt(role)) return;
     role->exchange.poll_and_dispatch();
   }
-  const TracedWait wait(state_, flags_);
-  wait_until(attempt, UINT64_MAX);
-  wait.end(PTO_TRACE_BACK_PRESSURE);
+  wait_until(attempt, UINT64_MAX, PTO_TRACE_BACK_PRESSURE);
 }
 
 template <class Call>

@@ -121,11 +121,8 @@ void Driver::cancel(int64_t cause) {
 }
 
 bool Driver::wait_for_run(uint64_t timeout_ns) {
-  const TracedWait wait(state_, flags_);
-  const bool is_over = drive_.wait_until([this](const Role&) { return !flags_.is_running; },
-                                         saturating_add(engine::monotonic_ns(), timeout_ns));
-  wait.end(PTO_TRACE_PARK);
-  return is_over;
+  return drive_.wait_until([this](const Role&) { return !flags_.is_running; },
+                           saturating_add(engine::monotonic_ns(), timeout_ns), PTO_TRACE_PARK);
 }
 
 // ---- submits ----
@@ -221,11 +218,9 @@ void Driver::scope_end() {
 bool Driver::wait(int64_t task, uint64_t timeout_ns) {
   const auto has_ended = [&](const Role& role) { return role->core.book.has_ended(task); };
   if (has_ended(Role(state_))) return true;
-  const TracedWait wait(state_, flags_);
-  const bool is_over = drive_.wait_until(
-      has_ended, saturating_add(timeout_ns ? engine::monotonic_ns() : 0, timeout_ns));
-  wait.end(PTO_TRACE_PARK);
-  return is_over;
+  return drive_.wait_until(has_ended,
+                           saturating_add(timeout_ns ? engine::monotonic_ns() : 0, timeout_ns),
+                           PTO_TRACE_PARK);
 }
 
 bool Driver::watch(int64_t task) {

@@ -62,7 +62,7 @@ class Tracing:
     records the last events of every thread. If a run raises, they are written as a trace:
     ``PREFIX.trace.npz``, ``.pftrace`` and ``.html``. If the process crashes, they remain in
     ``PREFIX.flight``. ``receiver``: if it is set, it gets the trace of each run, unconverted, and
-    the trace of a run that succeeds is not converted for the report.
+    the trace is not converted for the report. Only the files of a flight recorder need it.
     """
 
     def __init__(self, config: Config, *, can_trace: bool) -> None:
@@ -112,9 +112,14 @@ class Tracing:
         return self.last
 
     def failed(self, traces: list[Any], error: BaseException) -> Trace | None:
-        """Keep and return the trace of a run that failed, and write that of a flight recorder."""
+        """Keep and return the trace of a run that failed, and write that of a flight recorder.
+
+        With a receiver, the trace is converted only for these files.
+        """
         run = self._end(traces)
-        self.last = None if run is None else run.converted()
+        self.last = None
+        if run is not None and (self.receiver is None or self.flight_recorder is not None):
+            self.last = run.converted()
         if self.flight_recorder is not None and self.last is not None:
             from pto_core.trace.files import write_trace
 

@@ -87,6 +87,21 @@ def test_the_end_frees_the_traces_of_a_chip(opened: Any) -> None:
     assert run(device).trace is not None
 
 
+def test_a_failing_task_does_not_convert_its_trace(opened: Any) -> None:
+    device = opened()
+    tracing = ChipTracing("L3/chip0", device)
+    tracing.begin(1)
+
+    def fails(rt: Any, out: Out) -> None:
+        rt.submit(fill, out[0])
+        raise ValueError("after a submit")
+
+    with pytest.raises(ValueError, match="after a submit"):
+        device.run(ChipCallable(fails), np.zeros((TASKS, 4), "float32"), trace=1)
+    assert device.last_trace is None, "a trace is converted at the end of the block"
+    assert len(tracing.end().devices["L3/chip0"].tasks) == 1
+
+
 def test_the_traces_of_a_chip_have_a_limit_together(opened: Any) -> None:
     device = opened()
     tracing = ChipTracing("L3/chip0", device)
