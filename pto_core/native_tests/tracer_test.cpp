@@ -57,7 +57,7 @@ std::vector<pto_trace_record> records_of(const WorkerRecords& ended) {
 
 TEST(a_child_writes_while_the_driver_drains) {
   Traced traced(2, 64);
-  traced.tracer.begin(PTO_TRACE_TASKS, traced.memory, UINT64_MAX);
+  traced.tracer.begin({PTO_TRACE_TASKS}, traced.memory);
   std::atomic<bool> is_done{false};
   std::thread child([&] {
     ChildTrace trace(traced.progress, 1);
@@ -86,7 +86,7 @@ TEST(a_child_writes_while_the_driver_drains) {
 
 TEST(the_limit_holds_for_all_tracks_together) {
   Traced traced(1, 16);
-  traced.tracer.begin(PTO_TRACE_TASKS, traced.memory, 5);
+  traced.tracer.begin({PTO_TRACE_TASKS, 5}, traced.memory);
   ChildTrace child(traced.progress, 0);
   for (uint64_t task = 0; task < 4; ++task) {
     traced.tracer.add(kOrchestratorTrack, PTO_TRACE_SUBMIT, task, 0);
@@ -105,7 +105,7 @@ TEST(the_limit_holds_for_all_tracks_together) {
 TEST(a_trace_begins_empty) {
   Traced traced(1, 16);
   for (int round = 0; round < 3; ++round) {
-    traced.tracer.begin(PTO_TRACE_TASKS, traced.memory, 100);
+    traced.tracer.begin({PTO_TRACE_TASKS, 100}, traced.memory);
     ChildTrace child(traced.progress, 0);
     CHECK_EQUAL(child.groups(), uint32_t{PTO_TRACE_TASKS});
     child.start(1, 1);
@@ -117,6 +117,52 @@ TEST(a_trace_begins_empty) {
     CHECK_EQUAL(child.groups(), uint32_t{0});
   }
   CHECK(records_of(traced.tracer.end()).empty());
+}
+
+TEST(records_outside_of_the_window_are_dropped_without_a_count) {
+  constexpr uint64_t kFar = 1'000'000'000'000;
+  const uint64_t later = pto::engine::monotonic_ns() + kFar;
+  for (const bool is_inside : {false, true}) {
+    Traced traced(1, 16);
+    TraceSettings settings{PTO_TRACE_TASKS};
+    (is_inside ? settings.window_end_ns : settings.window_begin_ns) = later;
+    traced.tracer.begin(settings, traced.memory);
+    ChildTrace child(traced.progress, 0);
+    for (uint64_t task = 0; task < 40; ++task) {
+      child.start(task, task + 1);
+      traced.tracer.add(kOrchestratorTrack, PTO_TRACE_SUBMIT, task, 0);
+    }
+    const WorkerRecords ended = traced.tracer.end();
+    CHECK_EQUAL(records_of(ended).size(), size_t{is_inside ? 56u : 0u});
+    CHECK_EQUAL(ended.lost[0], uint64_t{0});
+    CHECK_EQUAL(ended.lost[2], uint64_t{is_inside ? 24u : 0u});
+  }
+}
+
+TEST(a_flight_recorder_keeps_the_last_records_of_each_track) {
+  constexpr uint64_t kRing = 16;
+  Traced traced(1, kRing);
+  TraceSettings settings{PTO_TRACE_TASKS};
+  settings.keeps_last = true;
+  traced.tracer.begin(settings, traced.memory);
+  ChildTrace child(traced.progress, 0);
+  for (uint64_t task = 0; task < 100; ++task) {
+    child.start(task, task + 1);
+    traced.tracer.ready(static_cast<int64_t>(task), -1);
+    traced.tracer.frames_ended(1);
+  }
+  traced.tracer.add(kOrchestratorTrack, PTO_TRACE_SUBMIT, 7, 0);
+  const WorkerRecords ended = traced.tracer.end();
+  uint32_t next[3] = {0, 100 - kRing, 100 - kRing + 1};  // an entry of a child may be incomplete
+  for (const pto_trace_record& record : records_of(ended)) {
+    uint32_t& number = next[record.track < kFirstChildTrack ? record.track : 2];
+    CHECK_EQUAL(record.number, number);
+    ++number;
+  }
+  CHECK_EQUAL(next[0], 1u);
+  CHECK_EQUAL(next[1], 100u);
+  CHECK_EQUAL(next[2], 100u);
+  for (const uint64_t count : ended.lost) CHECK_EQUAL(count, uint64_t{0});
 }
 
 }  // namespace

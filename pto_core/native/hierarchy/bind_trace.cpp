@@ -1,6 +1,7 @@
 // The methods of Driver that trace the runs of a Worker.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 
 #include "bindings.hpp"
 #include "driver/worker_driver.hpp"
@@ -13,14 +14,14 @@ nb::tuple pair_of(const pto_clock_pair& pair) {
   return nb::make_tuple(pair.ticks, pair.ns);
 }
 
-void begin_trace(Driver& driver, int32_t level, uint64_t most_records) {
+void begin_trace(Driver& driver, const TraceSettings& settings) {
   const Role role = driver.ask();
   DriverCore& core = role->core;
   core.check_open();
   if (core.tracer.is_on())
     throw Refusal(Refusal::Kind::kUsage,
                   "this Worker is being traced already; end that trace first");
-  core.tracer.begin((1u << level) - 1, core.configuration.trace, most_records);
+  core.tracer.begin(settings, core.configuration.trace);
   core.engine->set_tracer(&core.tracer);
   core.flags.traces_waits = core.tracer.records(PTO_TRACE_WAITS);
   if (core.flags.is_running) core.tracer.run_began(core.book.outcomes()->first_task);
@@ -65,12 +66,16 @@ void bind_trace(nb::module_& module, nb::class_<WorkerDriver>& driver) {
   driver
       .def(
           "trace_begin",
-          [](WorkerDriver& self, int32_t level, uint64_t most_records) {
-            or_error([&] { begin_trace(self.driver(), level, most_records); });
+          [](WorkerDriver& self, int32_t level, uint64_t most_records,
+             std::pair<uint64_t, uint64_t> window, bool keeps_last) {
+            const TraceSettings settings{(1u << level) - 1, most_records, window.first,
+                                         window.second, keeps_last};
+            or_error([&] { begin_trace(self.driver(), settings); });
           },
-          nb::arg("level"), nb::arg("most_records"),
-          "Trace the later events, also those of an open run. Raises UsageError if a trace has "
-          "begun. No child writes its ring yet.")
+          nb::arg("level"), nb::arg("most_records"), nb::arg("window"), nb::arg("keeps_last"),
+          "Trace the later events, also those of an open run, inside the window of CLOCK_MONOTONIC "
+          "in ns, and for some ms around it. `keeps_last`: keep the last records of each track. "
+          "Raises UsageError if a trace has begun. No child writes its ring yet.")
       .def("trace_end", &trace_end,
            nb::sig("def trace_end(self) -> tuple[bytes, list[int], int, tuple[int, int], "
                    "tuple[int, int], list[tuple[int, int]], list[str], bytes]"),

@@ -9,6 +9,11 @@ from typing import NamedTuple
 
 _RANGES_MAX = 1_000_000
 
+Window = tuple[int, int]
+"""The times of a trace: from the first one to before the second one, in ns of CLOCK_MONOTONIC."""
+FOREVER = 2**64 - 1
+ALWAYS: Window = (0, FOREVER)
+
 
 class Range(NamedTuple):
     """A range that ended while its process was traced.
@@ -37,12 +42,17 @@ class RangeRecorder:
         self._ranges_max = ranges_max
         self._thread = 0
         self._since = 0
+        self._window = ALWAYS
         self._found: list[tuple[str, str, int, int, int]] = []
         self.lost = 0
 
-    def begin(self) -> None:
-        """Collect the ranges that begin from now on, and drop those collected before."""
+    def begin(self, window: Window = ALWAYS) -> None:
+        """Collect the ranges that begin from now on, and drop those collected before.
+
+        Ranges that are completely outside of the window are dropped.
+        """
         self._thread = threading.get_ident()
+        self._window = window
         self._since = time.monotonic_ns()
         self._found = []
         self.lost = 0
@@ -59,7 +69,7 @@ class RangeRecorder:
     def add(self, name: str, thread: str, depth: int, start: int, end: int) -> None:
         """Add a range of the current thread; if there are too many, count it as lost."""
         is_other = self._own_thread and threading.get_ident() != self._thread
-        if is_other or start < self._since:
+        if is_other or start < self._since or end < self._window[0] or start >= self._window[1]:
             return
         if len(self._found) < self._ranges_max:
             self._found.append((name, thread, depth, start, end))

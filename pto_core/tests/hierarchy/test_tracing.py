@@ -17,6 +17,13 @@ from pto_core.user_ranges import Range
 
 CONTENT = packed(of_child("L3/sub0", (Range("inside", "L3/sub0", "main", 0, 5, 9),), {}, 0))
 
+SETTINGS: Any = {
+    "trace_records": 100,
+    "trace_after_s": 0.0,
+    "trace_for_s": None,
+    "flight_recorder": None,
+}
+
 
 class Group:
     """Two children, and a log of what a trace does with them. ``replies`` replaces replies."""
@@ -31,7 +38,7 @@ class Group:
         self.control: Any = self
         self.before_reply: Callable[[], None] = lambda: None
 
-    def trace_begin(self, level: int, records_max: int) -> None:
+    def trace_begin(self, level: int, most: int, window: Any, keeps_last: bool) -> None:
         self.log.append("driver begins")
 
     def trace_end(self) -> tuple[Any, ...]:
@@ -74,7 +81,7 @@ class Group:
 
 
 def traced(group: Group) -> Tracing:
-    tracing = Tracing(group, "L3", 100)
+    tracing = Tracing(group, "L3", SETTINGS)
     tracing.begin(1)
     group.log.clear()
     return tracing
@@ -133,7 +140,7 @@ def test_a_child_is_named_once_for_all_its_exits() -> None:
 
 def test_a_begin_that_is_interrupted_ends_everywhere() -> None:
     group = Group()
-    tracing = Tracing(group, "L3", 100)
+    tracing = Tracing(group, "L3", SETTINGS)
 
     def interrupt() -> None:
         raise KeyboardInterrupt

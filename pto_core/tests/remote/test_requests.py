@@ -38,7 +38,7 @@ REQUESTS: list[tuple[str, tuple[Any, ...]]] = [
     ("callable", (DIGEST, [IMPORT, CODE])),
     ("forget", (DIGEST,)),
     ("close", ()),
-    ("trace_begin", (4,)),
+    ("trace_begin", (4, (0, 2**64 - 1))),
     ("trace_end", ()),
     ("trace_piece", (2**40,)),
     ("trace_clock", ()),

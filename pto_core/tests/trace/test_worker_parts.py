@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pto_core.trace.clock_offset import ClockOffset
-from pto_core.trace.worker_parts import from_driver, on_this_host
+from pto_core.trace.worker_parts import Recorded, from_driver, on_this_host
 from pto_core.trace.worker_records import DriverTrace
 from pto_core.trace.worker_trace import WorkerTrace
 
@@ -11,7 +11,7 @@ from pto_core.trace.worker_trace import WorkerTrace
 def test_callables_of_one_name_stay_apart() -> None:
     names = ["run.<lambda>", "f", "run.<lambda>", "run.<lambda>"]
     native = DriverTrace(b"", [0, 0], 1, (0, 0), (1, 1), [], names, b"")
-    data = from_driver(native, "L3", [], 1, (), 0, lambda *_: (None, None))
+    data = from_driver(Recorded(native), "L3", [], 1, lambda *_: (None, None))
     assert data.callables == ("run.<lambda>", "f", "run.<lambda> (2)", "run.<lambda> (3)")
 
 

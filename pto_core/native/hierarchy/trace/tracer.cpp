@@ -1,7 +1,9 @@
 #include "trace/tracer.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "trace/child_ring.hpp"
 
@@ -12,40 +14,61 @@ constexpr uint64_t kDrainsARing = 16;
 
 }  // namespace
 
-void Tracer::begin(uint32_t groups, const TraceMemory& memory, uint64_t most_records) {
+void Tracer::begin(const TraceSettings& settings, const TraceMemory& memory) {
+  settings_ = settings;
   memory_ = memory;
-  most_records_ = most_records;
   frames_a_drain_ = std::max<uint64_t>(memory.ring_records / kDrainsARing, 1);
+  drops_.assign(static_cast<size_t>(children()), {});
+  for (auto& ring : last_)
+    ring = keeps_last() ? std::make_unique_for_overwrite<pto_trace_record[]>(memory.ring_records)
+                        : nullptr;
   first_ = read_clock_pair();
+  set_window();
   for (int32_t child = 0; child < children(); ++child) {
     ChildRecord& record = progress_.child(child);
-    record.trace_ring.store(prepare_ring(ring(child), memory.ring_records),
-                            std::memory_order_relaxed);
-    record.trace_groups.store(groups, std::memory_order_release);
+    pto_trace_ring* prepared = prepare_ring(ring(child), memory.ring_records);
+    prepared->overwrites = keeps_last() ? 1 : 0;
+    record.trace_ring.store(prepared, std::memory_order_relaxed);
+    record.trace_groups.store(settings.groups, std::memory_order_release);
   }
-  groups_ = groups;
+  groups_ = settings.groups;
+}
+
+// Convert the window to ticks. This measures the rate of the clock for a moment, so the window is
+// made longer by more than the error.
+void Tracer::set_window() {
+  constexpr uint64_t kMarginNs = 2'000'000;
+  constexpr double kMargin = 1e-3;
+  window_begin_ = 0;
+  window_length_ = UINT64_MAX;
+  if (settings_.window_begin_ns == 0 && settings_.window_end_ns == UINT64_MAX) return;
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  const pto_clock_pair later = read_clock_pair();
+  const double rate =
+      static_cast<double>(later.ticks - first_.ticks) / static_cast<double>(later.ns - first_.ns);
+  const auto ticks_at = [&](uint64_t ns, double margin) {
+    const double distance = ns > first_.ns ? static_cast<double>(ns - first_.ns) : 0.0;
+    const double moved = distance * (1 + margin * kMargin) + margin * kMarginNs;
+    return first_.ticks + static_cast<uint64_t>(std::max(moved, 0.0) * rate);
+  };
+  window_begin_ = ticks_at(settings_.window_begin_ns, -1);
+  window_length_ = UINT64_MAX - window_begin_;
+  if (settings_.window_end_ns != UINT64_MAX)
+    window_length_ = ticks_at(settings_.window_end_ns, 1) - window_begin_;
 }
 
 WorkerRecords Tracer::end() {
   for (int32_t child = 0; child < children(); ++child)
     progress_.child(child).trace_groups.store(0, std::memory_order_relaxed);
   WorkerRecords found;
-  if (!is_on()) {
-    found.lost.resize(2 + static_cast<size_t>(children()));
-    return found;
-  }
+  found.lost.resize(2 + static_cast<size_t>(children()));
+  if (!is_on()) return found;
   drain();
-  found.records.reserve(count_ * sizeof(pto_trace_record));
-  for (uint64_t at = 0; at < count_; at += kChunkRecords) {
-    const uint64_t records = std::min(count_ - at, kChunkRecords);
-    found.records.append(reinterpret_cast<const char*>(chunks_[at / kChunkRecords].get()),
-                         records * sizeof(pto_trace_record));
-  }
-  found.lost.assign(lost_, lost_ + 2);
-  for (int32_t child = 0; child < children(); ++child) {
-    const pto_trace_ring& each = *ring(child);
-    // Records that still lie in the ring were not taken because of the limit.
-    found.lost.push_back(__atomic_load_n(&each.attempts, __ATOMIC_RELAXED) - each.read);
+  found.records = keeps_last() ? last_records() : collected();
+  if (!keeps_last()) {
+    std::copy(lost_, lost_ + 2, found.lost.begin());
+    for (size_t child = 0; child < drops_.size(); ++child)
+      found.lost[2 + child] = drops_[child].over_limit + drops_[child].seen - drops_[child].outside;
   }
   found.first = first_;
   found.last = read_clock_pair();
@@ -63,27 +86,70 @@ WorkerRecords Tracer::end() {
   return found;
 }
 
+std::string Tracer::collected() const {
+  std::string found;
+  found.reserve(count_ * sizeof(pto_trace_record));
+  for (uint64_t at = 0; at < count_; at += kChunkRecords) {
+    const uint64_t records = std::min(count_ - at, kChunkRecords);
+    found.append(reinterpret_cast<const char*>(chunks_[at / kChunkRecords].get()),
+                 records * sizeof(pto_trace_record));
+  }
+  return found;
+}
+
+// Return the last records of each track. A child may still write: its oldest record may be
+// incomplete.
+std::string Tracer::last_records() const {
+  std::string found;
+  const uint64_t size = memory_.ring_records;
+  const auto append = [&](const pto_trace_record* ring, uint64_t begin, uint64_t end) {
+    for (; begin < end; ++begin)
+      found.append(reinterpret_cast<const char*>(&ring[begin & ring_mask()]), sizeof *ring);
+  };
+  for (size_t track = 0; track < 2; ++track) {
+    const uint64_t end = attempts_[track];
+    append(last_[track].get(), end - std::min(end, size), end);
+  }
+  for (int32_t child = 0; child < children(); ++child) {
+    const pto_trace_ring& from = *ring(child);
+    const uint64_t end = __atomic_load_n(&from.written, __ATOMIC_ACQUIRE);
+    append(from.records, end - std::min(end, size - 1), end);
+  }
+  return found;
+}
+
 void Tracer::drain() {
   undrained_ = 0;
-  for (int32_t child = 0; child < children(); ++child) {
-    pto_trace_ring& from = *ring(child);
-    const uint64_t end = __atomic_load_n(&from.written, __ATOMIC_ACQUIRE);
-    if (end == from.read) continue;
-    uint64_t at = from.read;
-    for (; at < end; ++at) {
-      pto_trace_record* to = place();
-      if (!to) break;
-      *to = from.records[at & from.mask];
-    }
-    __atomic_store_n(&from.read, at, __ATOMIC_RELEASE);
+  if (keeps_last()) return;
+  for (int32_t child = 0; child < children(); ++child) drain_ring(child);
+}
+
+void Tracer::drain_ring(int32_t child) {
+  pto_trace_ring& from = *ring(child);
+  Drops& drops = drops_[static_cast<size_t>(child)];
+  const uint64_t end = __atomic_load_n(&from.written, __ATOMIC_ACQUIRE);
+  for (uint64_t at = from.read; at < end; ++at) {
+    const pto_trace_record& record = from.records[at & from.mask];
+    if (!is_inside(record.clock)) continue;
+    if (pto_trace_record* to = place())
+      *to = record;
+    else
+      ++drops.over_limit;
   }
+  __atomic_store_n(&from.read, end, __ATOMIC_RELEASE);
+  // The child may have written more records since, so a drop may be counted now and taken back by
+  // the next drain.
+  const uint64_t dropped = __atomic_load_n(&from.attempts, __ATOMIC_RELAXED) - end;
+  if (!is_inside(trace_clock())) drops.outside += dropped - drops.seen;
+  drops.seen = dropped;
 }
 
 void Tracer::add_at(uint64_t clock, uint16_t track, uint16_t event, uint64_t a, uint64_t b) {
-  const auto number = static_cast<uint32_t>(attempts_[track]++);
-  pto_trace_record* to = place();
+  if (!is_inside(clock)) return;
+  const uint64_t number = attempts_[track]++;
+  pto_trace_record* to = keeps_last() ? &last_[track][number & ring_mask()] : place();
   if (to)
-    *to = {clock, a, b, number, event, track};
+    *to = {clock, a, b, static_cast<uint32_t>(number), event, track};
   else
     ++lost_[track];
 }
@@ -101,7 +167,7 @@ uint32_t Tracer::number_of(const ArgumentKind& kind) {
 
 // Return the place of the next record, or null if the limit is reached.
 pto_trace_record* Tracer::place() {
-  if (count_ == most_records_) return nullptr;
+  if (count_ == settings_.most_records) return nullptr;
   if (count_ % kChunkRecords == 0)
     chunks_.push_back(std::make_unique_for_overwrite<pto_trace_record[]>(kChunkRecords));
   pto_trace_record* to = &chunks_.back()[count_ % kChunkRecords];

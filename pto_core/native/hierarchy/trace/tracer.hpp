@@ -2,7 +2,12 @@
 //
 // The driver writes its records directly into chunks, because the writer is also the reader.
 // Children write rings in shared memory, which drain() empties. When the limit of records is
-// reached, later records are dropped and counted.
+// reached, later records are dropped and counted. Records outside of the window are dropped, and
+// not counted; the window is a little longer than requested, because the rate of the clock is not
+// known exactly yet.
+//
+// A flight recorder keeps the last records of each track: its rings overwrite, and those of the
+// driver's tracks are in this object.
 //
 // Only the thread that has the driver role uses it.
 #pragma once
@@ -33,6 +38,14 @@ struct TraceMemory {
 struct TracedRun {
   int64_t first_task;
   uint64_t clock;
+};
+
+struct TraceSettings {
+  uint32_t groups = 0;
+  uint64_t most_records = UINT64_MAX;   // of all tracks together
+  uint64_t window_begin_ns = 0;         // CLOCK_MONOTONIC
+  uint64_t window_end_ns = UINT64_MAX;  // not included
+  bool keeps_last = false;              // this is a flight recorder
 };
 
 // What a task does with a tensor. Equal kinds have the same number, so that a record of an argument
@@ -67,9 +80,9 @@ class Tracer {
   // Return whether events of this group are recorded.
   bool records(uint32_t group) const { return (groups_ & group) != 0; }
   bool is_on() const { return groups_ != 0; }
+  bool keeps_last() const { return settings_.keeps_last; }
 
-  // Start a trace. `most_records`: of all tracks together.
-  void begin(uint32_t groups, const TraceMemory& memory, uint64_t most_records);
+  void begin(const TraceSettings& settings, const TraceMemory& memory);
   // End the trace and return it.
   WorkerRecords end();
   // Take the records out of the rings of the children.
@@ -80,7 +93,10 @@ class Tracer {
     if (undrained_ >= frames_a_drain_) drain();
   }
 
-  void run_began(int64_t first_task) { runs_.push_back({first_task, trace_clock()}); }
+  void run_began(int64_t first_task) {
+    if (keeps_last()) runs_.clear();
+    runs_.push_back({first_task, trace_clock()});
+  }
   // The graph function of the run has returned.
   void run_built() {
     lasted_until(trace_clock(), kOrchestratorTrack, PTO_TRACE_BUILD, runs_.back().clock);
@@ -114,19 +130,36 @@ class Tracer {
     return reinterpret_cast<pto_trace_ring*>(first + static_cast<uint64_t>(child) * memory_.stride);
   }
   int32_t children() const { return static_cast<int32_t>(progress_.children()); }
+  uint64_t ring_mask() const { return memory_.ring_records - 1; }
+  bool is_inside(uint64_t clock) const { return clock - window_begin_ < window_length_; }
+  void set_window();
+  void drain_ring(int32_t child);
+  std::string collected() const;
+  std::string last_records() const;
   pto_trace_record* place();
   uint32_t number_of(const ArgumentKind& kind);
 
   const ProgressTable progress_;
   uint32_t groups_ = 0;
   TraceMemory memory_;
-  uint64_t most_records_ = 0;
+  TraceSettings settings_;
+  uint64_t window_begin_ = 0;  // in ticks
+  uint64_t window_length_ = UINT64_MAX;
   uint64_t count_ = 0;
   uint64_t undrained_ = 0;       // frames that have ended since the last drain
   uint64_t frames_a_drain_ = 1;  // a frame has two records, and up to two waits before it
   std::vector<std::unique_ptr<pto_trace_record[]>> chunks_;
   uint64_t attempts_[2] = {0, 0};  // of the driver's tracks
   uint64_t lost_[2] = {0, 0};
+  // By child: the records that were dropped because of the limit, those that its ring has dropped,
+  // and those of them outside of the window.
+  struct Drops {
+    uint64_t over_limit = 0;
+    uint64_t seen = 0;
+    uint64_t outside = 0;
+  };
+  std::vector<Drops> drops_;
+  std::unique_ptr<pto_trace_record[]> last_[2];  // rings of the driver's tracks
   pto_clock_pair first_{};
   std::vector<TracedRun> runs_;
   std::map<ArgumentKind, uint32_t> kinds_;

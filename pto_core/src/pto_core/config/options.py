@@ -104,7 +104,7 @@ def _trace_options() -> tuple[Option, ...]:
             "trace_after_s",
             0.0,
             number(minimum=0),
-            "start of the window of a trace, in s after the start of each run",
+            "start of the window of a trace, in s after the start of a run, or of a Worker's trace",
         ),
         Option(
             "trace_for_s",
@@ -116,7 +116,7 @@ def _trace_options() -> tuple[Option, ...]:
             "flight_recorder",
             None,
             optional(path),
-            "prefix of the files with the last records of each thread of a failed run",
+            "prefix of the files with the last records of each thread or child of a failed run",
             is_of_host=True,
         ),
     )

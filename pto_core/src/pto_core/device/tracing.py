@@ -63,6 +63,8 @@ class Tracing:
     ``PREFIX.trace.npz``, ``.pftrace`` and ``.html``. If the process crashes, they remain in
     ``PREFIX.flight``. ``receiver``: if it is set, it gets the trace of each run, unconverted, and
     the trace is not converted for the report. Only the files of a flight recorder need it.
+    ``window_ns``: the window of the next runs, in nanoseconds after their start, and its length,
+    or 0.
     """
 
     def __init__(self, config: Config, *, can_trace: bool) -> None:
@@ -78,9 +80,12 @@ class Tracing:
         self._limits = (
             1 << (config["trace_ring_records"] - 1).bit_length(),
             config["trace_records"],
+        )
+        self.configured_window_ns = (
             round(config["trace_after_s"] * 1e9),
             round((config["trace_for_s"] or 0) * 1e9),
         )
+        self.window_ns = self.configured_window_ns
 
     def begin(self, *, is_traced: bool) -> tuple[int, int, int, int, str | None]:
         """Collect the ranges of a run with a trace; return its settings for the native device.
@@ -90,7 +95,7 @@ class Tracing:
         if is_traced or self.flight_recorder is not None:
             self._ranges.begin()
         if self.flight_recorder is None:
-            return (*self._limits, None)
+            return (*self._limits, *self.window_ns, None)
         folder = self.flight_recorder.parent
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +105,7 @@ class Tracing:
                 name="flight_recorder",
                 value=str(folder),
             ) from error
-        return (*self._limits, str(flight_file(self.flight_recorder)))
+        return (*self._limits, *self.window_ns, str(flight_file(self.flight_recorder)))
 
     def succeeded(self, traces: list[Any], report: RunReport) -> Trace | None:
         """Keep and return the trace of a run; ``traces`` is empty if it has none."""

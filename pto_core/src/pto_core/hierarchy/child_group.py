@@ -117,7 +117,7 @@ class ChildGroup:
             attached=attached_by_spawned(self.memory.mappings),
         )
         self.control = Control(self.driver, self.hooks.paths)
-        self.tracing = Tracing(self, path, config["trace_records"])
+        self.tracing = Tracing(self, path, config)
         self.buffers = self._buffer_table()
         # These functions break reference cycles: the driver and its open run refer to each other,
         # and a policy may refer to handles of tasks. close() calls them too.

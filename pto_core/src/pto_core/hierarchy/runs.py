@@ -156,10 +156,17 @@ class Runs:
 
     def leave(self, error: BaseException | None) -> None:
         """End a run whose graph function returned, or raised ``error``."""
-        if error is None:
-            self.end()
-        elif self.is_running:  # otherwise another thread has ended the run
-            self.abandon(error)
+        try:
+            if error is None:
+                self.end()
+            elif self.is_running:  # otherwise another thread has ended the run
+                self.abandon(error)
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            if error is not None:
+                self._children.tracing.run_failed(error)
 
     def end(self) -> None:
         """Wait for all tasks; raise the first failure, with the others attached.

@@ -5,17 +5,27 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pto_core.errors import AbortedError, ControlError, ProtocolError, PtoError, UsageError
+from pto_core.errors import (
+    AbortedError,
+    ControlError,
+    ProtocolError,
+    PtoError,
+    UsageError,
+    WorkerClosedError,
+)
 from pto_core.hierarchy.control import Lost
-from pto_core.user_ranges import Range, RangeRecorder
+from pto_core.user_ranges import ALWAYS, FOREVER, Range, RangeRecorder, Window
 
 if TYPE_CHECKING:
     from pto_core._hierarchy import Driver
+    from pto_core.config import Config
     from pto_core.hierarchy.control import Control
     from pto_core.trace.clock_offset import ClockOffset
     from pto_core.trace.worker_data import WorkerTraceData
@@ -50,19 +60,27 @@ class TracedGroup(Protocol):
 
 
 class Tracing:
-    """The trace of one Worker, from :meth:`begin` to :meth:`end`.
+    """The trace of one Worker, from :meth:`begin` to :meth:`end`, and its flight recorder.
 
-    ``records_max``: the most records of the Worker and its children; a chip has its own limit.
+    The flight recorder records the driver and the children while there is no trace. The settings
+    of traces are in ``config``; ``trace_records`` limits the records of the Worker and its
+    children, and a chip has its own limit.
 
     A child writes its ring while the driver records. The driver stops before the children receive
     ``trace_end``, so a child that has replied does not write any more. The memory of the rings is
     freed after these replies, and prepared after the replies to ``trace_begin``.
     """
 
-    def __init__(self, group: TracedGroup, path: str, records_max: int) -> None:
+    def __init__(self, group: TracedGroup, path: str, config: Config) -> None:
         self._group: TracedGroup = weakref.proxy(group)
         self._path = path
-        self._records_max = records_max
+        self._records_max: int = config["trace_records"]
+        self._times_s = config["trace_after_s"], config["trace_for_s"]
+        self._flight: Path | None = None  # the prefix of the files of the flight recorder
+        if config["flight_recorder"] is not None:
+            given = Path(config["flight_recorder"])
+            self._flight = given.with_name(f"{given.name}.{path.replace('/', '.')}")
+        self._window = ALWAYS
         self._ranges = RangeRecorder()
         self._level = 0
         self._missing: dict[int, str] = {}  # by child
@@ -70,33 +88,37 @@ class Tracing:
         self._ending = threading.RLock()  # one thread at a time ends the trace
         self._is_closing = False
         self._ended: WorkerTraceData | None = None  # the trace that close() ended
+        self._begin_flight()
 
     @property
     def is_on(self) -> bool:
         """Whether the Worker is being traced."""
         return self._level > 0
 
-    def begin(self, level: int) -> None:
+    def begin(self, level: int, window: Window | None = None) -> None:
         """Record the later tasks, after those that children have received already.
 
-        Raises UsageError during a trace. The trace states which children cannot be traced.
+        ``window``: that of the parent; None: that of the settings. Raises UsageError during a
+        trace. The trace states which children cannot be traced.
         """
         check_level(level)
         if self.is_on:
             raise UsageError("this Worker is being traced already; end that trace first")
+        if self._flight is not None:
+            self._group.driver.trace_end()
         self._level, self._missing, self._offsets, self._ended = level, {}, {}, None
         try:
-            for child, reply in enumerate(self._ask_all("trace_begin", level)):
-                if isinstance(reply, ControlError):
-                    self._lack(child, reply)
+            self._window = window or window_from_now(*self._times_s)
             self._measure_offsets()
-            self._ranges.begin()
-            self._group.driver.trace_begin(level, self._records_max)
+            self._begin_children()
+            self._ranges.begin(self._window)
+            self._group.driver.trace_begin(level, self._records_max, self._window, False)
         except BaseException:
             self._stop()
             for child in range(len(self._group.specs)):
                 with contextlib.suppress(PtoError):
                     self._group.control.send(child, "trace_end")
+            self._begin_flight()
             raise
 
     def end(self, is_cancelled: Callable[[], bool] = lambda: False) -> WorkerTraceData:
@@ -118,6 +140,44 @@ class Tracing:
             if self.is_on:
                 self._ended = self._collect(is_cancelled)
 
+    def run_failed(self, error: BaseException) -> None:
+        """Write the last records of each track, if there is a flight recorder and no trace."""
+        if self._flight is None or self.is_on or isinstance(error, WorkerClosedError):
+            return
+        from pto_core.trace.worker_files import write_worker_data
+
+        last = self._of_driver(self._group.driver.trace_end(), ())
+        self._begin_flight()
+        try:
+            files = write_worker_data(last, self._flight)
+        except OSError as problem:
+            error.add_note(f"the last records of each track were not written: {problem}")
+        else:
+            error.add_note(f"the last records of each track are in {files[0]}")
+
+    def _begin_flight(self) -> None:
+        """Record the last events of each track until the next trace, or the end of the Worker."""
+        if self._flight is not None and not self._is_closing:
+            with contextlib.suppress(WorkerClosedError):
+                self._group.driver.trace_begin(1, self._records_max, ALWAYS, True)
+
+    def _begin_children(self) -> None:
+        """Tell the children to trace. Times of another host are on its clock."""
+        by_window: dict[Window, list[int]] = {}
+        for child in range(len(self._group.specs)):
+            by_window.setdefault(self._window_in(child), []).append(child)
+        for window, children in by_window.items():
+            replies = self._ask_all("trace_begin", self._level, window, children=children)
+            for child, reply in zip(children, replies, strict=True):
+                if isinstance(reply, ControlError):
+                    self._lack(child, reply)
+
+    def _window_in(self, child: int) -> Window:
+        """Return the window on the clock of a child."""
+        by = self._offsets[child].ns if child in self._offsets else 0
+        begin, end = self._window
+        return max(begin - by, 0), end if end == FOREVER else max(end - by, 0)
+
     def _stop(self) -> tuple[tuple[Any, ...], tuple[Range, ...]]:
         """Stop the driver. Return its records, and the ranges of this process."""
         self._level = 0
@@ -126,24 +186,39 @@ class Tracing:
 
     def _collect(self, is_cancelled: Callable[[], bool]) -> WorkerTraceData:
         """Stop recording everywhere, and return the trace."""
-        from pto_core.trace.worker_parts import from_driver, merged
+        from pto_core.trace.worker_parts import merged
 
         native, ranges = self._stop()
         replies = self._ask_all("trace_end", is_cancelled=is_cancelled)
         if None not in replies:
             self._group.release_trace_memory()
+        self._begin_flight()
         self._measure_offsets(is_cancelled)
-        paths = [spec.path for spec in self._group.specs]
-        place_of = self._group.driver.trace_place
-        lost = self._ranges.lost
-        own = from_driver(native, self._path, paths, os.getpid(), ranges, lost, place_of)
+        own = self._of_driver(native, ranges, self._window)
         parts = [self._part(child, reply, is_cancelled) for child, reply in enumerate(replies)]
         below = [part for part in parts if part is not None]
         return merged(own, below, list(self._missing.values()))
 
-    def _ask_all(self, operation: str, *arguments: Any, **options: Any) -> list[Any]:
-        """Send a request to all children; return the results of ``Control.ask_all``."""
-        children = range(len(self._group.specs))
+    def _of_driver(
+        self, native: tuple[Any, ...], ranges: tuple[Range, ...], window: Window = ALWAYS
+    ) -> WorkerTraceData:
+        """Return the trace of the Worker without what its children recorded themselves."""
+        from pto_core.trace.worker_parts import Recorded, from_driver
+
+        recorded = Recorded(native, window, ranges, self._ranges.lost)
+        paths = [spec.path for spec in self._group.specs]
+        return from_driver(recorded, self._path, paths, os.getpid(), self._group.driver.trace_place)
+
+    def _ask_all(
+        self,
+        operation: str,
+        *arguments: Any,
+        children: Sequence[int] | None = None,
+        **options: Any,
+    ) -> list[Any]:
+        """Send a request to children, by default all; return the results of ``Control.ask_all``."""
+        if children is None:
+            children = range(len(self._group.specs))
         try:
             return self._group.control.ask_all(children, operation, *arguments, **options)
         except PtoError as error:  # another thread has closed the driver
@@ -215,7 +290,7 @@ class Tracing:
     def child_restarted(self, child: int) -> None:
         """Trace the process that replaced a lost child."""
         if self.is_on:
-            self._group.control.send(child, "trace_begin", self._level)
+            self._group.control.send(child, "trace_begin", self._level, self._window_in(child))
 
 
 def _checked(reply: Any) -> Any:
@@ -227,6 +302,14 @@ def _checked(reply: Any) -> Any:
     if reply is None:
         raise AbortedError("the end of the trace was interrupted, or the Worker was closed")
     return reply
+
+
+def window_from_now(after_s: float, for_s: float | None) -> Window:
+    """Return the window of a trace that begins now."""
+    if not after_s and for_s is None:
+        return ALWAYS
+    begin = time.monotonic_ns() + round(after_s * 1e9)
+    return begin, FOREVER if for_s is None else begin + round(for_s * 1e9)
 
 
 def check_level(level: object) -> None:

@@ -105,9 +105,10 @@ class CompareModules(Request, frozen=True, tag="modules"):
 
 
 class BeginTrace(Request, frozen=True, tag="trace_begin"):
-    """Trace the later tasks."""
+    """Trace the later tasks in a window of CLOCK_MONOTONIC of the receiver."""
 
     level: Annotated[int, msgspec.Meta(ge=1, le=4)]
+    window: tuple[Natural, Natural]
 
 
 class EndTrace(Request, frozen=True, tag="trace_end"):

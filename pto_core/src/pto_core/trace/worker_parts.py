@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,28 +25,35 @@ from pto_core.trace.worker_records import (
     shifted,
     worker_arrays,
 )
-from pto_core.user_ranges import Range
+from pto_core.user_ranges import ALWAYS, Range, Window
 
 _DETAIL_FIELDS = ("places", "texts", "buffers")
 _DEVICE_FIELDS = ("kernels", "lost", "blocks", "unit", "epoch_ns", "threads", "backend", "runtime")
 
 
+class Recorded(NamedTuple):
+    """What the process of a Worker recorded.
+
+    ``native``: the result of the native ``Driver.trace_end``. ``window``: the records outside are
+    dropped. ``lost_ranges``: the number of further ranges.
+    """
+
+    native: tuple[Any, ...]
+    window: Window = ALWAYS
+    ranges: tuple[Range, ...] = ()
+    lost_ranges: int = 0
+
+
 def from_driver(
-    native: tuple[Any, ...],
-    path: str,
-    children: Sequence[str],
-    pid: int,
-    ranges: tuple[Range, ...],
-    lost_ranges: int,
-    place_of: PlaceOf,
+    recorded: Recorded, path: str, children: Sequence[str], pid: int, place_of: PlaceOf
 ) -> WorkerTraceData:
     """Return the trace of a Worker without what its children recorded themselves."""
-    driver = DriverTrace(*native)
-    records, tasks, epoch_ns = worker_arrays(driver)
+    driver = DriverTrace(*recorded.native)
+    records, tasks, epoch_ns = worker_arrays(driver, recorded.window)
     sent = tasks["child"] >= 0
     tasks["child"][sent] += 1  # paths begin with the Worker
     tracks = (f"{path} orchestrator", f"{path} scheduler", *children, f"{path} ranges")
-    lost = zip(tracks, [*driver.lost, lost_ranges], strict=True)
+    lost = zip(tracks, [*driver.lost, recorded.lost_ranges], strict=True)
     return WorkerTraceData(
         paths=(path, *children),
         children={path: tuple(children)},
@@ -54,7 +61,7 @@ def from_driver(
         tasks=tasks,
         records=records,
         callables=_distinct(driver.callables),
-        ranges=_since(ranges, epoch_ns),
+        ranges=_since(recorded.ranges, epoch_ns),
         devices={},
         lost={name: count for name, count in lost if count},
         missing=(),

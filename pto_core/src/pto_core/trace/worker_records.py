@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pto_core.trace.records import FIRST_WORKER, NATIVE, RECORD, Event
 from pto_core.trace.trace import converted
 from pto_core.trace.worker_details import CALLABLE
+from pto_core.user_ranges import ALWAYS, Window
 
 WORKER_RECORD = np.dtype([*RECORD.descr, ("worker", "<u2")])
 """A record of :attr:`WorkerTrace.records`; ``worker`` is an index into ``paths``."""
@@ -60,13 +61,19 @@ class DriverTrace(NamedTuple):
     kinds: bytes
 
 
-def worker_arrays(native: DriverTrace) -> tuple[NDArray[Any], NDArray[Any], int]:
+def worker_arrays(
+    native: DriverTrace, window: Window = ALWAYS
+) -> tuple[NDArray[Any], NDArray[Any], int]:
     """Return the records and the tasks of one Worker, and the time of the first record.
 
-    ``child`` counts the children of the Worker.
+    ``child`` counts the children of the Worker. Records that end outside of the window are dropped.
     """
     raw = np.frombuffer(native.records, NATIVE)
     plain, epoch_ns = converted(raw, native.clock, native.first, native.last)
+    if window != ALWAYS:
+        times = plain["end"] + epoch_ns
+        is_inside = (times >= window[0]) & (times < min(window[1], np.iinfo("<i8").max))
+        raw, plain = raw[is_inside], plain[is_inside]
     order = np.lexsort((plain["number"], plain["track"], plain["end"]))
     records = np.zeros(len(plain), WORKER_RECORD)
     for name in RECORD.names or ():

@@ -64,7 +64,7 @@ class _Chip:
     def run(self, chip: Any, args: TaskArgsView | None, config: CallConfig | None) -> None:
         """Run one task; its arrays are copied as the signature of its ChipCallable requires."""
         values = [] if args is None else self._values(chip, args)
-        self._device.run(chip, *values, config=config, trace=self.tracing.level or None)
+        self._device.run(chip, *values, config=config, trace=self.tracing.level_of_task())
 
     def free_all(self) -> None:
         """Free the memory that the Worker allocated and did not free."""

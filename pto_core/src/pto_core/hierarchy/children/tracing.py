@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pto_core.user_ranges import Range, RangeRecorder
+from pto_core.user_ranges import ALWAYS, FOREVER, Range, RangeRecorder, Window
 
 if TYPE_CHECKING:
     from pto_core.device import Device
@@ -21,8 +21,8 @@ _PIECE_BYTES_MAX = 1 << 18  # the most bytes of a reply between hosts
 class Traced(Protocol):
     """Records what runs inside a child."""
 
-    def begin(self, level: int) -> None:
-        """Record the later tasks. No trace is being recorded."""
+    def begin(self, level: int, window: Window = ALWAYS) -> None:
+        """Record the later tasks inside the window. No trace is being recorded."""
 
     def end(self) -> WorkerTraceData:
         """Stop, and return the trace."""
@@ -47,13 +47,13 @@ class TraceOperations:
             "trace_clock": time.monotonic_ns,
         }
 
-    def _begin(self, level: int) -> None:
+    def _begin(self, level: int, window: Window = ALWAYS) -> None:
         """Begin a trace. Drop the one before, if the parent began twice or did not end it."""
         self._packed = b""
         if self._is_on:
             self._is_on = False
             self._traced.end()
-        self._traced.begin(level)
+        self._traced.begin(level, window)
         self._is_on = True
 
     def _end(self) -> int:
@@ -80,9 +80,9 @@ class RangesOnly:
         self._path = path
         self._ranges = RangeRecorder()
 
-    def begin(self, level: int) -> None:
+    def begin(self, level: int, window: Window = ALWAYS) -> None:
         """Record the later ranges."""
-        self._ranges.begin()
+        self._ranges.begin(window)
 
     def end(self) -> WorkerTraceData:
         """Stop, and return the ranges."""
@@ -102,16 +102,28 @@ class ChipTracing:
         self._path = path
         self._device = device
         self._limit: int = device.config["trace_records"]
-        self.level = 0
+        self._level = 0
+        self._window = ALWAYS
         self._runs: list[RunTrace] = []
         self._size = 0
         self._lost = 0
 
-    def begin(self, level: int) -> None:
+    def begin(self, level: int, window: Window = ALWAYS) -> None:
         """Trace the later tasks, if the backend can trace a run."""
         if self._device.tracing.can_trace:
-            self.level = level
+            self._level, self._window = level, window
             self._device.tracing.receiver = self._keep
+
+    def level_of_task(self) -> int | None:
+        """Return the level of the trace of a task that begins now; set its window."""
+        if not self._level or self._window == ALWAYS:
+            return self._level or None
+        now = time.monotonic_ns()
+        begin, end = max(self._window[0], now), self._window[1]
+        if begin >= end:
+            return None
+        self._device.tracing.window_ns = begin - now, 0 if end == FOREVER else end - begin
+        return self._level
 
     def _keep(self, run: RunTrace) -> None:
         """Keep the trace of a task. It is converted at the end, because that takes time."""
@@ -127,8 +139,9 @@ class ChipTracing:
         from pto_core.trace.trace import joined
         from pto_core.trace.worker_parts import of_child, ranges_of_device
 
-        self.level = 0
+        self._level = 0
         self._device.tracing.receiver = None
+        self._device.tracing.window_ns = self._device.tracing.configured_window_ns
         runs, self._runs, self._size = self._runs, [], 0
         lost, self._lost = self._lost, 0
         devices: dict[str, Trace] = {}

@@ -1,0 +1,149 @@
+"""The window of a Worker's trace, and the flight recorder of a Worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pto_core
+from pto_core import ChipCallable, Out, Worker, kernel, task
+from pto_core.errors import ChildDiedError, DeadlockError, PtoError, TaskFailedError
+from pto_core.trace import Event
+from pto_core.trace.worker_trace import WorkerTrace, read_any_trace
+
+CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
+AFTER_S, FOR_S = 0.05, 0.1
+
+
+def naps(args: Any) -> None:
+    with pto_core.range("nap"):
+        time.sleep(0.01)
+
+
+@kernel(core="aiv")
+def fill(out: Out) -> None:
+    out[:] = 7
+
+
+def on_chip(rt: Any, out: Out) -> None:
+    rt.submit(fill, out)
+
+
+def test_a_window_is_exact_at_every_level(make: Callable[..., Worker]) -> None:
+    host = make(num_sub_workers=1, device_ids=[0], **CHIPS)
+    chip, sub = host.register(ChipCallable(on_chip)), host.register(naps)
+
+    def on_host(orch: Any, args: Any, config: Any) -> None:
+        orch.submit_next_level(chip, _one(args.tensors[0]))
+        orch.submit_sub(sub, _one(args.tensors[1]))
+
+    worker = make(4, trace_after_s=AFTER_S, trace_for_s=FOR_S)
+    worker.add_worker(host)
+    graph = worker.register(on_host)
+    arrays = worker.shared_array(4), worker.shared_array(1, "int64")
+    args = _one(*arrays)
+    worker.run(lambda orch, _, config: orch.submit_next_level(graph, args))
+    runs = 0
+    before = time.monotonic_ns()
+    with worker.trace() as trace:
+        begin = time.monotonic_ns()
+        while time.monotonic_ns() < begin + 1.5 * (AFTER_S + FOR_S) * 1e9:
+            worker.run(lambda orch, _, config: orch.submit_next_level(graph, args))
+            runs += 1
+    assert (trace.lost_total, trace.missing) == (0, ())
+    for path in trace.children:
+        mine = trace.records[trace.records["worker"] == trace.paths.index(path)]
+        ends = trace.epoch_ns + mine["end"]
+        assert before + AFTER_S * 1e9 <= ends.min() <= ends.max() <= begin + (AFTER_S + FOR_S) * 1e9
+    assert 0 < len(trace.devices["L4/host0/chip0"].tasks) < runs
+    naps_seen = [one for one in trace.ranges if one.name == "nap"]
+    assert 0 < len(naps_seen) < runs
+
+
+def _one(*arrays: Any) -> Any:
+    from pto_core import TaskArgs, TensorArgType
+
+    args = TaskArgs()
+    for array in arrays:
+        args.add_tensor(array, TensorArgType.OUTPUT_EXISTING)
+    return args
+
+
+@task
+def works(row: Out) -> None:
+    row[:] = 1
+
+
+@task
+def dies(row: Out) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@task
+def hangs(row: Out) -> None:
+    time.sleep(60)
+
+
+@task
+def fails(row: Out) -> None:
+    raise ValueError("for a flight recorder")
+
+
+def runs_until(worker: Worker, last: Any, rows: Any) -> None:
+    with worker.session() as s:
+        for row in rows[:-1]:
+            s.submit(works, row)
+        if last is None:
+            s.empty((1 << 12,), "uint8")
+            s.empty((1 << 13,), "uint8")  # more than the rest of the ring
+        else:
+            s.submit(last, rows[-1], timeout_s=0.5)
+
+
+@pytest.mark.parametrize(
+    ("last", "error"),
+    [
+        (dies, ChildDiedError),
+        (hangs, PtoError),
+        (fails, TaskFailedError),
+        (None, DeadlockError),
+    ],
+    ids=["crash", "timeout", "error", "deadlock"],
+)
+def test_a_flight_recorder_keeps_the_last_records(
+    make: Callable[..., Worker], tmp_path: Path, last: Any, error: type[PtoError]
+) -> None:
+    settings = {"trace_ring_records": 8, "heap_ring_size": 1 << 13}
+    prefix = tmp_path / "out" / "last"
+    worker = make(num_sub_workers=1, flight_recorder=prefix, on_worker_death="restart", **settings)
+    rows = worker.shared_array((20, 1))
+    with worker.session() as s:
+        s.submit(works, rows[0])
+    assert not prefix.parent.exists(), "a run that succeeds leaves no file"
+    with pytest.raises(error) as raised:
+        runs_until(worker, last, rows)
+    file = prefix.with_name("last.L3.trace.npz")
+    assert f"the last records of each track are in {file}" in raised.value.__notes__
+    trace = read_any_trace(file)
+    assert isinstance(trace, WorkerTrace)
+    assert trace.lost_total == 0
+    tracks, counts = np.unique(trace.records["track"], return_counts=True)
+    assert (tracks.tolist(), (counts <= 8).all()) == ([0, 1, 5], True)
+    if last is not None:
+        (row,) = trace.tasks[trace.tasks["task"] == trace.tasks["task"].max()]
+        assert trace.callable_name(row["callable"]) == last.__name__
+        assert (row["start"] >= 0, row["result"]) == (True, 1)
+        assert trace.submitted(row)[0].startswith("test_trace_windows.py:")
+    with worker.trace() as whole, worker.session() as s:
+        s.submit(works, rows[0])
+    assert (whole.records["event"] == Event.START).sum() == 1
+    with pytest.raises(TaskFailedError) as again:
+        runs_until(worker, fails, rows)
+    assert again.value.__notes__, "the recorder continues after a failure and a trace"
