@@ -46,6 +46,7 @@ BUDGETS = {
     "trace record": ("ns", 40.0),
     "trace record in a run without a trace": ("ns", 1.0),
     "tasks of 10 us, trace of level 1 over no trace": ("x", 1.02),
+    "Worker, tasks of 10 us, trace of level 1 over no trace": ("x", 1.02),
     "Worker, replay, one tensor, CPU of the parent, run included": ("us/task", 0.10),
     "Python add_task with three arguments": ("us", 0.5),
     "Python add_successor": ("us", 0.2),
