@@ -20,6 +20,7 @@ class Range(NamedTuple):
 
     ``path``: the Worker or child whose process executed it. ``start`` and ``end`` are nanoseconds
     since the ``epoch_ns`` of the trace. ``depth``: the number of ranges around it on its thread.
+    ``thread``: the name of the thread, and ``thread_id`` its number in the operating system.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Range(NamedTuple):
     depth: int
     start: int
     end: int
+    thread_id: int = 0
 
 
 class RangeRecorder:
@@ -43,7 +45,7 @@ class RangeRecorder:
         self._thread = 0
         self._since = 0
         self._window = ALWAYS
-        self._found: list[tuple[str, str, int, int, int]] = []
+        self._found: list[tuple[str, str, int, int, int, int]] = []
         self.lost = 0
 
     def begin(self, window: Window = ALWAYS) -> None:
@@ -66,13 +68,14 @@ class RangeRecorder:
         found, self._found = self._found, []
         return tuple(Range(one[0], path, *one[1:]) for one in found)
 
-    def add(self, name: str, thread: str, depth: int, start: int, end: int) -> None:
+    def add(self, name: str, thread: threading.Thread, depth: int, start: int, end: int) -> None:
         """Add a range of the current thread; if there are too many, count it as lost."""
         is_other = self._own_thread and threading.get_ident() != self._thread
         if is_other or start < self._since or end < self._window[0] or start >= self._window[1]:
             return
         if len(self._found) < self._ranges_max:
-            self._found.append((name, thread, depth, start, end))
+            number = thread.native_id or 0
+            self._found.append((name, thread.name, depth, start, end, number))
         else:
             self.lost += 1
 
@@ -121,6 +124,6 @@ class range:  # noqa: N801 - the public name is pto_core.range
         end = time.monotonic_ns()
         start = self._starts.pop()
         _depth.value -= 1
-        thread = threading.current_thread().name
+        thread = threading.current_thread()
         for recorder in tuple(_recorders):
             recorder.add(self._name, thread, _depth.value, start, end)

@@ -11,6 +11,9 @@ import pytest
 
 import pto_core
 from pto_core import Out, open_device
+from pto_core.trace.lanes import lanes
+from pto_core.trace.worker_parts import of_child
+from pto_core.trace.worker_trace import WorkerTrace
 from pto_core.user_ranges import RangeRecorder
 
 ROUNDS = 100_000
@@ -27,6 +30,34 @@ def test_an_object_that_is_entered_again_marks_both_parts() -> None:
     inner, outer, later = recorder.end("L3")
     assert [one.depth for one in (inner, outer, later)] == [1, 0, 0]
     assert outer.start <= inner.start <= inner.end <= outer.end
+
+
+def test_threads_of_one_name_have_lanes_of_their_own() -> None:
+    recorder = RangeRecorder()
+    recorder.begin()
+    is_in_long, is_after_short = threading.Event(), threading.Event()
+
+    def long() -> None:
+        with pto_core.range("long"):
+            is_in_long.set()
+            is_after_short.wait()
+
+    def short() -> None:
+        is_in_long.wait()
+        with pto_core.range("short"):
+            pass
+        is_after_short.set()
+
+    threads = [threading.Thread(target=one, name="reader") for one in (long, short)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = recorder.end("L3")
+    drawn = lanes(WorkerTrace.of(of_child("L3", found, {}, 0)))
+    names = {lane.name: [one.name for one in lane.slices] for lane in drawn if lane.slices}
+    assert names == {f"ranges of reader ({one.thread_id})": [one.name] for one in found}
+    assert len(names) == 2
 
 
 def test_a_recorder_that_begins_again_drops_what_it_had() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -46,7 +47,7 @@ class Submit(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """The slices of threads of one name, of a core, or of a child; :func:`apart` separates them.
+    """The slices of a thread, of a core, or of a child; :func:`apart` separates them.
 
     Slices of a lane may overlap: two threads wait, or two coroutines are in a range.
     ``kind``: ``"core"`` for tasks, ``"range"`` or ``"thread"``.
@@ -75,8 +76,12 @@ def lanes(trace: WorkerTraceData) -> list[Lane]:
         lane(path, "tasks", "core")
     _add_tasks(trace, lane)
     _add_records(trace, lane)
+    threads = {(one.path, one.thread, one.thread_id) for one in trace.ranges}
+    numbers = Counter((path, name) for path, name, _ in threads)
     for one in trace.ranges:
-        mine = lane(one.path, f"ranges of {one.thread}", "range")
+        is_only = numbers[one.path, one.thread] == 1
+        thread = one.thread if is_only else f"{one.thread} ({one.thread_id})"
+        mine = lane(one.path, f"ranges of {thread}", "range")
         mine.slices.append(Slice(one.start, one.end, one.name, {"depth": one.depth}))
     for number, (path, device) in enumerate(trace.timed_devices.items()):
         _add_device(len(trace.paths) + number, path, device, lane)

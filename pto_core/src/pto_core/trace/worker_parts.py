@@ -113,7 +113,8 @@ def ranges_of_device(path: str, device: Trace) -> list[Range]:
         while around and around[-1] <= start:
             around.pop()
         times = device.epoch_ns + start, device.epoch_ns + end
-        found.append(Range(device.range_names[name], path, track_name(track), len(around), *times))
+        one = (device.range_names[name], path, track_name(track), len(around))
+        found.append(Range(*one, *times, track))
         around.append(end)
     return found
 
