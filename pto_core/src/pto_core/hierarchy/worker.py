@@ -262,10 +262,20 @@ class Worker(MemoryCalls):
     ) -> Session:
         """Return a run whose tasks are submitted in a block: ``with worker.session() as s:``.
 
+        ``hazards``: ``"full"`` orders all conflicts, ``"raw"`` only reads after writes; ``"check"``
+        is refused, because tasks run while the block submits them.
         ``async with`` waits without blocking the event loop. ``progress``: True shows a bar on a
         terminal and lines elsewhere; a function is called with a Progress.
         """
         self._node.life.check_open()
+        if hazards == CHECK:
+            raise UsageError(
+                'hazards is "check", but the tasks of a session run while its block submits them, '
+                'so they cannot be checked before; pass "full", which orders all conflicts, or '
+                '"raw", and check a graph function with Worker.check',
+                name="hazards",
+                value=hazards,
+            )
         hazards_number(hazards)  # detect an invalid value here, before the block begins
         return Session(self._node, self._callables, config, hazards, progress)
 
