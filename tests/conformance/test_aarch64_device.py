@@ -23,9 +23,9 @@ PACKAGE = ROOT / "plugins" / "backend_a2a3"
 GRAPHS = Path(__file__).with_name("graph")
 VARIANTS = tuple(record.name for record in plugins.runtimes())
 MODULE = """
+import os
 from dataclasses import replace
 from pathlib import Path
-from pto_core import plugins
 from pto_core.interfaces import API_VERSION, BuildRecipe, Health, Option
 from pto_backend_a2a3.device_code import aicpu_recipe, device_libraries, native_executor
 
@@ -48,6 +48,11 @@ class Chip:
             return BuildRecipe()
         if kind in ("aic", "aiv"):
             recipe = aicpu_recipe("orchestration")
+            if "PTO_TEST_LINKED" in os.environ:  # bare code, as a card runs it
+                flags = ("-c", "-O2", "-ffreestanding", "-fno-asynchronous-unwind-tables")
+                link = ("aarch64-linux-gnu-ld", "-Ttext=0", "-static", "-n", "--entry=kernel_entry")
+                steps = ((*link, "{{input}}", "-o", "{{output}}"),)
+                return replace(recipe, flags=flags, steps=steps)
             flags = (*recipe.flags, "-O2", "-fpermissive", "-Wno-attributes")
             return replace(recipe, flags=flags, ceilings={{}})
         return aicpu_recipe(kind)
@@ -147,6 +152,44 @@ for backend in sys.argv[2:]:
 """
 
 
+RUN_LINKED = """
+import ctypes
+import sys
+from pathlib import Path
+
+from pto_core import plugins
+from pto_core.config import load_with_plugins
+from pto_core.testing import abi
+from pto_core.testing.native import NativeBackend, NativeRuntime
+from pto_core.toolchain import Toolchain, device_options, runtime_artefacts
+
+name, *sources = sys.argv[1:]
+config = load_with_plugins({"backend": name, "runtime": "host_build_graph"})
+backend, runtime = plugins.load_backend(name), plugins.load_runtime("host_build_graph")
+toolchain = Toolchain(config)
+options = device_options(toolchain, backend, config.native_options(name))
+variant = NativeRuntime(
+    runtime.library(), runtime.name, runtime_artefacts(toolchain, backend, runtime)
+)
+with NativeBackend(backend.library()).open(0, **options) as device:
+    device.attach(variant)
+    block = device.allocate(8)
+    for source in sources:
+        path = toolchain.build_kernel(Path(source), "aiv", backend.build_recipe("aiv"))
+        kernel = device.load_kernel(0, abi.Core.AIV, path)
+        device.start([kernel])
+        task = abi.Task(0, -1, 1, 0, (ctypes.c_uint64 * 1)(block), 0)
+        device.runtime_table.submit(device.runtime_handle, ctypes.byref(task))
+        device.orchestration_done()
+        device.wait()
+        outcome = device.finish()
+        assert outcome.status == abi.Status.OK, outcome.message
+        print(int.from_bytes(device.copy_out(block, 8), "little"))
+        device.unload_kernel(kernel)
+    device.free(block)
+"""
+
+
 @pytest.fixture
 def fake_aarch64(
     stranger,
@@ -204,3 +247,21 @@ def test_results_on_aarch64_have_the_bytes_of_the_simulator(fake_aarch64, tmp_pa
     (tmp_path / "graph.cpp").write_text(SUBMIT)
     here, emulated = run("-c", RUN_KERNEL, tmp_path, "a2a3sim", NAME).split()
     assert here == emulated
+
+
+def test_a_kernel_after_another_of_the_same_size_runs_its_own_code(
+    fake_aarch64, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The emulator keeps translated code, as a processor keeps instructions in its cache.
+
+    It drops the code of a page to which the device writes. So the store has a page of its own.
+    """
+    monkeypatch.setenv("PTO_TEST_LINKED", "1")
+    sources = [tmp_path / f"kernel_{number}.cpp" for number in (11, 22, 33)]
+    for number, source in zip((11, 22, 33), sources, strict=True):
+        source.write_text(
+            '#include <stdint.h>\nextern "C" void kernel_entry(int64_t* args) {\n'
+            '  __asm__ volatile("b 1f; .skip 8192; 1:");\n'
+            f"  *reinterpret_cast<int64_t*>(args[0]) = {number};\n}}\n"
+        )
+    assert run("-c", RUN_LINKED, NAME, *sources).split() == ["11", "22", "33"]

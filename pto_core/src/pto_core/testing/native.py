@@ -204,6 +204,12 @@ class NativeDevice:
         self._keep.append(source)
         return Kernel(source.func_id, abi.Core(source.core_type), address.value)
 
+    def unload_kernel(self, kernel: Kernel) -> None:
+        """Unload a kernel. Its address must not be used again."""
+        status = self._table.unload_kernel(self._handle, kernel.address)
+        if status != abi.Status.OK:
+            raise StatusError("unload_kernel", status, abi.Error())
+
     def load_library(self, path: Path) -> int:
         """Load a library and return its handle."""
         library = ctypes.c_uint64()

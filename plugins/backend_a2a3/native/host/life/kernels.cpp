@@ -1,5 +1,6 @@
 #include "life/kernels.hpp"
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 
@@ -11,7 +12,7 @@ namespace pto::a2a3 {
 namespace {
 
 constexpr const char* kEntry = "kernel_entry";
-constexpr uint64_t kMemoryAlignment = 64;
+constexpr uint64_t kPageBytes = 4096;
 
 }  // namespace
 
@@ -36,7 +37,7 @@ pto_status Kernels::load(const pto_kernel_source& source, uint64_t* address, pto
   uint64_t handle = 0;
   const pto_status status =
       aicpu_.load(PTO_A2A3_KERNEL, file, source.symbol, &handle, address, error);
-  if (status == PTO_OK) kernels_[*address] = {handle, 0};
+  if (status == PTO_OK) kernels_[*address] = handle;
   return status;
 }
 
@@ -47,18 +48,20 @@ pto_status Kernels::upload(const std::string& file, const pto_kernel_source& sou
   pto_status status = read_linked_code(file, source.name, entry, &code, error);
   if (status != PTO_OK) return status;
   CardMemory& memory = card_.memory();
-  const uint64_t extra = code.alignment > kMemoryAlignment ? code.alignment : 0;
+  const uint64_t alignment = std::max(code.alignment, kPageBytes);
+  const uint64_t pages = (code.bytes.size() + kPageBytes - 1) / kPageBytes;
   uint64_t block = 0;
-  status = memory.allocate(code.bytes.size() + extra, &block, error);
+  status = memory.allocate(pages * kPageBytes + alignment, &block, error);
   if (status != PTO_OK) return status;
-  const uint64_t start = extra == 0 ? block : (block + extra - 1) / extra * extra;
+  const uint64_t start = (block + alignment - 1) / alignment * alignment;
   status = memory.copy_in(start, code.bytes.data(), code.bytes.size(), error);
   if (status != PTO_OK) {
     memory.free(block, nullptr);
     return status;
   }
   *address = start + code.entry;
-  kernels_[*address] = {0, block};
+  kernels_[*address] = 0;
+  blocks_.push_back(block);
   has_new_code_ = true;
   return PTO_OK;
 }
@@ -66,10 +69,9 @@ pto_status Kernels::upload(const std::string& file, const pto_kernel_source& sou
 pto_status Kernels::unload(uint64_t address) {
   const auto found = kernels_.find(address);
   if (found == kernels_.end()) return PTO_ERROR_USAGE;
-  const Kernel kernel = found->second;
+  const uint64_t library = found->second;
   kernels_.erase(found);
-  if (kernel.memory != 0) return card_.memory().free(kernel.memory, nullptr);
-  return aicpu_.unload(kernel.library, nullptr);
+  return library != 0 ? aicpu_.unload(library, nullptr) : PTO_OK;
 }
 
 pto_status Kernels::prepare_run(pto_error* error) {
@@ -80,9 +82,10 @@ pto_status Kernels::prepare_run(pto_error* error) {
 }
 
 void Kernels::close() {
-  for (const auto& [address, kernel] : kernels_) {
-    if (kernel.memory != 0 && card_.is_usable()) card_.memory().free(kernel.memory, nullptr);
+  for (const uint64_t block : blocks_) {
+    if (card_.is_usable()) card_.memory().free(block, nullptr);
   }
+  blocks_.clear();
   kernels_.clear();
 }
 

@@ -1,11 +1,13 @@
 // The kernels on one open card. One thread at a time calls.
 //
 // A card runs linked code where the host uploaded it. After an upload the cores need a new stream,
-// because an older one may run what their instruction caches contain; prepare_run() renews it. The
-// device process of the fake driver also loads shared libraries of this machine.
+// because an older one may run what their instruction caches contain; prepare_run() renews it. A
+// page that has held code gets no other code while the card is open: a processor may still have the
+// old instructions. The device process of the fake driver also loads shared libraries.
 #pragma once
 
 #include <map>
+#include <vector>
 
 #include "life/aicpu_device.hpp"
 #include "pto/abi/backend.h"
@@ -25,17 +27,13 @@ class Kernels {
   void close();
 
  private:
-  struct Kernel {
-    uint64_t library;  // handle of a shared library, or 0
-    uint64_t memory;   // address of the uploaded code, or 0
-  };
-
   pto_status upload(const std::string& file, const pto_kernel_source& source, uint64_t* address,
                     pto_error* error);
 
   Card& card_;
   AicpuDevice& aicpu_;
-  std::map<uint64_t, Kernel> kernels_;  // by the address of the entry
+  std::map<uint64_t, uint64_t> kernels_;  // entry -> handle of a shared library; 0: uploaded code
+  std::vector<uint64_t> blocks_;          // of device memory with code, also of unloaded kernels
   bool has_new_code_ = false;
 };
 

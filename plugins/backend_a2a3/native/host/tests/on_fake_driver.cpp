@@ -53,9 +53,12 @@ TEST(linked_code_runs_where_it_was_uploaded_on_a_new_stream) {
       device.run_one_task(address);
     }
   }
-  CHECK(addresses[0] != addresses[1]);
+  CHECK(addresses[0] / 4096 != addresses[1] / 4096);
   CHECK_EQUAL(kernels.unload(addresses[0]), PTO_OK);
   CHECK_EQUAL(kernels.unload(addresses[0]), PTO_ERROR_USAGE);
+  uint64_t third = 0;
+  expect(kernels.load(source, &third, &error), error, __LINE__);
+  CHECK(third / 4096 != addresses[0] / 4096 && third / 4096 != addresses[1] / 4096);
   kernels.close();
   device.close();
 }
