@@ -27,7 +27,7 @@ BUILD_PROGRAMS = ("cmake", "ninja")
 # The packages that are needed to run a plugin's contract tests.
 TEST_PROGRAMS = ("pytest",)
 # These tests check the content and requirements of wheels, not the speed of their code.
-COMPILED_SOON = "-DCMAKE_C_FLAGS_RELEASE=-O1 -DCMAKE_CXX_FLAGS_RELEASE=-O1"
+COMPILED_SOON = "-DCMAKE_C_FLAGS_RELEASE=-O0 -DCMAKE_CXX_FLAGS_RELEASE=-O0"
 
 
 @dataclass(frozen=True)
