@@ -1,6 +1,7 @@
 # pto_add_orchestrations(<variant> <include> <source> <entry>...): builds a library
 # <variant>_<entry> for each entry of a test's source, as the toolchain builds the orchestration of
-# a case. `include` is the include folder of the variant's plugin.
+# a case, but not optimised, because each library contains all entries of the source. `include` is
+# the include folder of the variant's plugin.
 function(pto_add_orchestrations variant include source)
   foreach(entry IN LISTS ARGN)
     set(target ${variant}_${entry})
@@ -12,7 +13,7 @@ function(pto_add_orchestrations variant include source)
     add_library(${target} MODULE "${unit}")
     target_include_directories(${target} PRIVATE "${include}/${variant}" "${include}/calls")
     target_link_libraries(${target} PRIVATE pto_core::abi)
-    target_compile_options(${target} PRIVATE -Wall -Wextra -Werror)
+    target_compile_options(${target} PRIVATE -O0 -Wall -Wextra -Werror)
     set_target_properties(
       ${target} PROPERTIES PREFIX "" CXX_STANDARD 17 CXX_VISIBILITY_PRESET hidden)
   endforeach()

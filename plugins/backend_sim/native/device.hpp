@@ -108,4 +108,9 @@ class Device {
   std::atomic<bool> lost_{false};
 };
 
+// Returns the device behind a handle of the backend table or the platform table.
+inline Device& device_of(void* handle) noexcept {
+  return *static_cast<Device*>(handle);
+}
+
 }  // namespace pto::sim

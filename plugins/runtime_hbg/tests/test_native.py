@@ -19,11 +19,23 @@ def test_plain(native_build: NativeBuild, name: str) -> None:
 
 
 @pytest.mark.toolchain
-@pytest.mark.parametrize("name", TESTS)
-@pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
+@pytest.mark.parametrize(
+    ("sanitizers", "name"),
+    [
+        *(("address,undefined", name) for name in TESTS),
+        ("thread", "stress_test"),  # the other programs have one thread
+    ],
+)
 def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str) -> None:
     folder = native_build(PACKAGE, f"PTO_SANITIZE={sanitizers}")
     subprocess.run([folder / PROGRAMS / name], check=True, timeout=900)
+
+
+def test_every_program_with_threads_runs_under_the_thread_sanitizer() -> None:
+    folder = PACKAGE / "native" / "tests"
+    header = "threads_platform.hpp"  # the only one that starts threads
+    threaded = [name for name in TESTS if header in (folder / f"{name}.cpp").read_text()]
+    assert threaded == ["stress_test"]
 
 
 @pytest.mark.toolchain

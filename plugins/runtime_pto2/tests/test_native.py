@@ -18,6 +18,8 @@ ASAN, TSAN = ("PTO_SANITIZE=address,undefined",), ("PTO_SANITIZE=thread",)
 TESTS = tuple(sorted(path.stem for path in (PACKAGE / "native" / "tests").glob("*_test.cpp")))
 # no sanitizer for interleaving_test, because it steps through machine code
 SANITIZED = tuple(name for name in TESTS if name != "interleaving_test")
+# The thread sanitizer has nothing to find in a program with one thread.
+THREADED = ("lanes_stress_test", "stress_test")
 # For each planted bug, the test that finds it. Each round begins with another seed.
 PLANTS = {
     "LOST_WAKEUP": ("lanes_stress_test", "no_wake_up_is_lost"),
@@ -37,8 +39,13 @@ def test_plain(native_build: NativeBuild, name: str) -> None:
 
 
 @pytest.mark.toolchain
-@pytest.mark.parametrize("name", SANITIZED)
-@pytest.mark.parametrize("sanitizers", ["address,undefined", "thread"])
+@pytest.mark.parametrize(
+    ("sanitizers", "name"),
+    [
+        *(("address,undefined", name) for name in SANITIZED),
+        *(("thread", name) for name in THREADED),
+    ],
+)
 def test_under_sanitizers(native_build: NativeBuild, sanitizers: str, name: str) -> None:
     folder = native_build(PACKAGE, f"PTO_SANITIZE={sanitizers}")
     subprocess.run(
@@ -88,6 +95,13 @@ def test_planted_bug_is_found(native_build: NativeBuild, plant: str) -> None:
         # longer.
         missed += not (is_found(40, seed) or is_found(160, seed + 500))
     assert missed <= MISSED_AT_MOST
+
+
+def test_every_program_with_threads_runs_under_the_thread_sanitizer() -> None:
+    folder = PACKAGE / "native" / "tests"
+    header = "threads_platform.hpp"  # programs include it for their threads
+    threaded = [name for name in TESTS if header in (folder / f"{name}.cpp").read_text()]
+    assert threaded == list(THREADED)
 
 
 def test_every_plant_has_a_test() -> None:

@@ -11,7 +11,7 @@ namespace pto::sim {
 namespace {
 
 constexpr uint32_t kMostStepsAtYield = 3;
-constexpr int64_t kCheckNs = 50'000'000;  // how often a parked caller checks for a lost device
+constexpr int64_t kLostCheckNs = 50'000'000;  // how often a parked caller checks for a lost device
 constexpr uint32_t kOneInLags = 4;  // on average, one of this many dispatched tasks is delayed
 // relative weight of an agent in the random choice; a delayed core has weight 1
 constexpr uint32_t kPromptWeight = 16;
@@ -61,11 +61,11 @@ bool Stepper::wait(int64_t timeout_ns) {
   while (turn_.load(std::memory_order_acquire) == drivers && !lost_.load()) {
     if (timeout_ns == 0) return false;
     if (backoff.again()) continue;
-    int64_t left_ns = kCheckNs;
+    int64_t left_ns = kLostCheckNs;
     if (timeout_ns > 0) left_ns = timeout_ns - static_cast<int64_t>(clock_ns() - start_ns);
     if (left_ns <= 0) return false;
     run_.attend_to_wait();
-    park(turn_, drivers, std::min(left_ns, kCheckNs));
+    park(turn_, drivers, std::min(left_ns, kLostCheckNs));
   }
   return run_.phase() == Phase::over;
 }

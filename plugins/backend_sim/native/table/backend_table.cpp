@@ -9,10 +9,6 @@
 namespace pto::sim {
 namespace {
 
-Device& device_of(void* device) noexcept {
-  return *static_cast<Device*>(device);
-}
-
 // Calls `call` if the device is usable. Otherwise returns the reason.
 template <typename Call>
 pto_status on_device(void* handle, pto_error* error, Call call) noexcept {

@@ -19,10 +19,6 @@
 namespace pto::sim {
 namespace {
 
-Device& device_of(void* self) noexcept {
-  return *static_cast<Device*>(self);
-}
-
 // Huge pages are disabled: with them, writing one word would allocate two megabytes, and touched()
 // would count them all.
 void* reserve(void*, size_t bytes) {
