@@ -27,7 +27,9 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from pto_core.interfaces import API_VERSION, BuildRecipe, Health, Option
-from pto_backend_a2a3.device_code import aicpu_recipe, device_libraries, native_executor
+from pto_backend_a2a3.device_code import (
+    CHIP, aicpu_recipe, device_libraries, native_executor,
+)
 
 def fixed(key, value):
     return Option(key, value, str, "fixed by the test", native=key.partition(".")[2])
@@ -59,7 +61,10 @@ class Chip:
 
     def device_libraries(self, options):
         recipe = self.build_recipe("runtime")
-        return (*device_libraries(recipe), native_executor(recipe))
+        dispatcher, device = device_libraries(recipe)
+        if "PTO_TEST_CHIP" in os.environ:
+            device = device_libraries(recipe, CHIP)[1]
+        return (dispatcher, device, native_executor(recipe))
 
     def options(self):
         build = self.library().parents[2]
@@ -265,3 +270,16 @@ def test_a_kernel_after_another_of_the_same_size_runs_its_own_code(
             f"  *reinterpret_cast<int64_t*>(args[0]) = {number};\n}}\n"
         )
     assert run("-c", RUN_LINKED, NAME, *sources).split() == ["11", "22", "33"]
+
+
+def test_the_device_library_of_the_chip_runs_on_aarch64(
+    fake_aarch64, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cache maintenance, barriers and register accesses are instructions of AArch64."""
+    settings = os.environ["PTO_FAKE_DRIVER"].replace("blocks=2", "blocks=1 plain=1")
+    monkeypatch.setenv("PTO_FAKE_DRIVER", settings)
+    monkeypatch.setenv("PTO_TEST_CHIP", "1")
+    (tmp_path / "kernel.cpp").write_text(KERNEL)
+    (tmp_path / "graph.cpp").write_text(SUBMIT)
+    here, emulated = run("-c", RUN_KERNEL, tmp_path, "a2a3sim", NAME).split()
+    assert here == emulated

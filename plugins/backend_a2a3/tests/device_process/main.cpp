@@ -81,6 +81,8 @@ int main(int argc, char** argv) {
       silicon::folder = value + 1;
     } else if (key == "blocks" && number >= 1 && number <= PTO_MAX_BLOCKS) {
       settings.blocks = number;
+    } else if (key == "plain") {
+      silicon::has_plain_registers = number != 0;
     } else if (key == "seed") {
       settings.seed = number;
     } else if (key == "duplicates") {

@@ -5,14 +5,15 @@
  *
  * Start: the driver makes a socket pair (AF_UNIX, SOCK_SEQPACKET) and starts
  *   device_process FD [blocks=N] [seed=N] [duplicates=1] [dead_core=N] [dead_threads=N]
- *                  [folder=PATH]
+ *                  [folder=PATH] [plain=1]
  * FD is the number of the inherited socket. blocks: clusters that an AICore launch gets, 1 to 24
  * (default 24). seed: chooses which of the 25 clusters are masked, which cluster each block gets,
  * and the order of the AICPU threads. A chip has 24 clusters, or 20 if `blocks` is at most 20.
  * duplicates=1: some AICPU threads of a launch report the same processor. dead_core=N: core N - 1
  * of each AICore launch (AIC 0, its two AIV, AIC 1, ...) never starts. dead_threads=N: N threads of
  * each AICPU launch of more than N threads never start. folder: where the dispatcher installs
- * libraries. The process ends when the socket is closed.
+ * libraries. plain=1: the device library is that of the chip, whose stores to registers are plain
+ * and wake no core, so cores sleep briefly. The process ends when the socket is closed.
  *
  * Each message is one packet. The driver sends silicon_request; the device process answers each
  * with one silicon_answer of the same tag, in order. A launch is answered when it has started; its

@@ -19,6 +19,7 @@ namespace silicon {
 
 thread_local Place place;
 const char* folder = "";
+bool has_plain_registers = false;
 
 namespace {
 
@@ -114,7 +115,8 @@ void silicon_wait(uint32_t seen) {
   }
   std::atomic<uint32_t>& sleeps = silicon::word(place.page + silicon::kSleeps);
   sleeps.store(1);
-  silicon::park(doorbell, seen, seen == 0 ? 200'000 : 500'000'000);
+  const bool is_brief = seen == 0 || silicon::has_plain_registers;
+  silicon::park(doorbell, seen, is_brief ? 200'000 : 500'000'000);
   sleeps.store(0);
 }
 

@@ -30,7 +30,8 @@ struct Place {
   uint64_t page = 0;
 };
 extern thread_local Place place;
-extern const char* folder;  // from which libraries are loaded by their names
+extern bool has_plain_registers;  // a store to a register wakes no core
+extern const char* folder;        // from which libraries are loaded by their names
 
 // The register pages. An access to the page of a masked core is a fault of the processor.
 class Registers {
