@@ -75,7 +75,9 @@ typedef struct pto_a2a3_core_launch {
 PTO_ABI_ASSERT(sizeof(pto_a2a3_core_launch) == 16, "pto_a2a3_core_launch");
 
 enum {
-  PTO_A2A3_PLANNING = 1u << 0 /* after a proven deadlock, find the sizes that suffice */
+  /* After a proven deadlock, find the sizes that suffice. The host permits it; the device has it if
+   * its system offers sparse memory. */
+  PTO_A2A3_PLANNING = 1u << 0
 };
 
 /* Input of INIT. The host writes it before INIT. The device copies it. */
@@ -148,7 +150,7 @@ typedef struct pto_a2a3_status {
   pto_status status;
   uint64_t handle;
   uint64_t address;
-  uint32_t capabilities; /* ATTACH: those of the variant; PTO_RUNTIME_* */
+  uint32_t capabilities; /* INIT: PTO_A2A3_PLANNING. ATTACH: PTO_RUNTIME_* of the variant */
   uint32_t max_args;
   int64_t max_tasks;
   uint32_t machine; /* e_machine of the device library's ELF file: 183 AArch64, 62 x86-64 */

@@ -70,7 +70,7 @@ Device* Device::create(uint64_t description, uint64_t bytes, pto_error& error) {
   device->log_.open(config.log, config.log_level);
   device->run_.open(device->config_, device->log_);
   device->platform_ = make_platform(*device);
-  device->platform_.planning = config.flags & PTO_A2A3_PLANNING;
+  device->platform_.planning = (config.flags & PTO_A2A3_PLANNING) != 0 && can_plan();
   return device;
 }
 

@@ -30,6 +30,7 @@ class Device {
   // is over and the answer is complete but for its sequence number.
   bool run(const pto_a2a3_launch& launch, pto_a2a3_status& answer);
 
+  bool has_planning() const { return platform_.planning != 0; }
   Pool& pool() { return pool_; }
   Loader& loader() { return loader_; }
   Log& log() { return log_; }

@@ -31,7 +31,9 @@ void send(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
 pto_status create(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
   Device* device = Device::create(launch.input, launch.input_bytes, answer.error);
   answer.handle = reinterpret_cast<uint64_t>(device);
-  return device != nullptr ? PTO_OK : answer.error.status;
+  if (device == nullptr) return answer.error.status;
+  answer.capabilities = device->has_planning() ? PTO_A2A3_PLANNING : 0;
+  return PTO_OK;
 }
 
 pto_status execute(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {

@@ -144,6 +144,18 @@ void log(void* self, int32_t level, const char* message) {
 
 }  // namespace
 
+bool can_plan() {
+  constexpr size_t kSparse = size_t{1} << 34, kPart = size_t{1} << 20;
+  void* memory = reserve(nullptr, kSparse);
+  if (memory == nullptr) return false;
+  char* part = static_cast<char*>(memory) + kSparse / 2;
+  const size_t before = touched(nullptr, part, kPart);
+  *static_cast<volatile char*>(part) = 1;
+  const size_t after = touched(nullptr, part, kPart);
+  release(nullptr, memory, kSparse);
+  return before == 0 && after == static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
 pto_platform make_platform(Device& device) {
   pto_platform table{};
   table.abi_version = PTO_ABI_VERSION;

@@ -9,4 +9,8 @@ class Device;
 
 pto_platform make_platform(Device& device);
 
+// Tries what a runtime that plans needs of this system: sparse memory, and exact counts of the
+// pages in use.
+bool can_plan();
+
 }  // namespace pto::a2a3

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pto_backend_a2a3.card_check import check_card
-from pto_backend_a2a3.options import DEVICE_FOLDER, FOLDER, OPTIONS, VERSION
+from pto_backend_a2a3.options import (
+    DEVICE_FOLDER,
+    FOLDER,
+    LOG_FORMAT,
+    LOG_LEVEL,
+    OPTIONS,
+    VERSION,
+)
 from pto_core.config.environment import process_environment
 from pto_core.errors import UnsupportedError
 from pto_core.interfaces import API_VERSION, KINDS, BuildRecipe, CardStage, Health, Option
@@ -58,7 +65,9 @@ class Ascend:
     def check_card(self, device: int, options: Mapping[str, str]) -> list[CardStage]:
         """Try CANN and the card; then state the stages that this version lacks."""
         visible = process_environment().get("ASCEND_RT_VISIBLE_DEVICES", "")
-        settings = [f"visible={visible}", *(f"{key}={value}" for key, value in options.items())]
+        of_runs = {LOG_LEVEL.native, LOG_FORMAT.native}
+        settings = [f"{key}={value}" for key, value in options.items() if key not in of_runs]
+        settings.append(f"visible={visible}")
         stages = check_card(f"device={device}", *settings, timeout_s=_CARD_S)
         if stages[-1].error is None:
             stages.append(_missing_stage(stages[-1].label, DEVICE_FOLDER.native in options))

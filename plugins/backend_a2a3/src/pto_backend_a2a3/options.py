@@ -34,4 +34,18 @@ DEVICE_FOLDER = Option(
     native="images",
     is_of_host=True,
 )
-OPTIONS = (FOLDER, VERSION, FAKE, DEVICE_FOLDER)
+LOG_LEVEL = Option(
+    key="a2a3.log_level",
+    default=None,
+    parse=parse.optional(parse.choice("error", "warn", "info", "debug")),
+    help="least severe message of the device that is shown; none means the level of log_level",
+    native="log_level",
+)
+LOG_FORMAT = Option(
+    key="a2a3.log_format",
+    default=None,
+    parse=parse.optional(parse.choice("text", "json")),
+    help="how messages of the device are written; none follows log_format",
+    native="log_format",
+)
+OPTIONS = (FOLDER, VERSION, FAKE, DEVICE_FOLDER, LOG_LEVEL, LOG_FORMAT)

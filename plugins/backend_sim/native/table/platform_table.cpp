@@ -12,8 +12,8 @@
 #endif
 
 #include "device.hpp"
+#include "pto/host/runtime_log.hpp"
 #include "table/guard.hpp"
-#include "table/json_line.hpp"
 #include "waiting/futex.hpp"
 
 namespace pto::sim {
@@ -162,12 +162,7 @@ void order(void* self, uint32_t event, uint64_t a, uint64_t b) {
 void log(void* self, int32_t level, const char* message) {
   const Options& options = device_of(self).options();
   if (level < PTO_LOG_ALWAYS || level > options.log_level) return;
-  if (options.log_json) {
-    write_json_line(level, message);
-  } else {
-    constexpr const char* kNames[] = {"", "error: ", "warning: ", "info: ", "debug: "};
-    std::fprintf(stderr, "pto: %s%s\n", kNames[level - PTO_LOG_ALWAYS], message);
-  }
+  host::write_log(level, message, options.log_json);
 }
 
 // The cheapest clock that all processors of this machine share.

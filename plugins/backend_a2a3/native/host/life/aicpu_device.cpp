@@ -38,6 +38,16 @@ void lose_abandoned_run(Card& card, pto_error* failure) {
   card.lose(lost, failure);
 }
 
+// Finds the number of blocks of a run.
+pto_status find_blocks(const Card& card, const pto_run& run, uint32_t* blocks, pto_error* error) {
+  const int32_t asked = run.config != nullptr ? run.config->block_dim : 0;
+  *blocks = asked > 0 ? static_cast<uint32_t>(asked) : card.blocks();
+  if (asked >= 0 && *blocks <= card.blocks()) return PTO_OK;
+  return fail(error, PTO_ERROR_USAGE,
+              "block_dim is %d, but this device has %u blocks; use 0 (all blocks) to %u", asked,
+              card.blocks(), card.blocks());
+}
+
 }  // namespace
 
 pto_status AicpuDevice::open(const DeviceImages& images, const DeviceOptions& options,
@@ -93,14 +103,17 @@ pto_status AicpuDevice::initialise(const DeviceOptions& options, pto_error* erro
   device.device_id = card_.session().device();
   device.blocks = card_.blocks();
   device.flags = options.flags;
-  device.log_level = options.log_level;
+  device.log_level = options.log.level;
   device.gate_timeout_ms = options.gate_timeout_ms;
   device.pool_bytes = options.pool_bytes;
   pto_status status = allocate_blocks(device, error);
+  log_.open(device.log, options.log.is_json);
   if (status == PTO_OK) status = find_hardware(device, error);
   if (status == PTO_OK) status = command(PTO_A2A3_INIT, &device, sizeof device, 0, error);
-  if (status == PTO_OK) device_ = answer_->handle;
-  return status;
+  if (status != PTO_OK) return status;
+  device_ = answer_->handle;
+  has_planning_ = (answer_->capabilities & PTO_A2A3_PLANNING) != 0;
+  return PTO_OK;
 }
 
 // Finds the AICPU processors, and the register page of each core that exists.
@@ -244,6 +257,7 @@ pto_status AicpuDevice::read_answer(pto_error* error) {
   const pto_status status =
       card_.memory().copy_out(answer_.get(), status_, sizeof(pto_a2a3_status), error);
   if (status != PTO_OK) return status;
+  mailbox_.set_log_read(log_.read(card_.memory()));
   if (answer_->sequence != sequence_) {
     return fail(error, PTO_ERROR_INTERNAL,
                 "the device library ended command %llu without an answer; its newest answer has "
@@ -277,7 +291,7 @@ pto_status AicpuDevice::start(const pto_run& run, uint64_t orchestration,
 pto_status AicpuDevice::launch(const pto_run& run, uint64_t orchestration, uint64_t graph_bytes,
                                pto_error* error) {
   uint32_t blocks = 0;
-  pto_status status = find_blocks(run, &blocks, error);
+  pto_status status = find_blocks(card_, run, &blocks, error);
   if (status != PTO_OK) return status;
   const pto_a2a3_core_launch cores = {cores_, ++core_launch_};
   pto_a2a3_launch aicpu = describe(PTO_A2A3_RUN, engine::run_image_bytes(run), orchestration);
@@ -294,21 +308,13 @@ pto_status AicpuDevice::launch(const pto_run& run, uint64_t orchestration, uint6
   return status;
 }
 
-pto_status AicpuDevice::find_blocks(const pto_run& run, uint32_t* blocks, pto_error* error) const {
-  const int32_t asked = run.config != nullptr ? run.config->block_dim : 0;
-  *blocks = asked > 0 ? static_cast<uint32_t>(asked) : card_.blocks();
-  if (asked >= 0 && *blocks <= card_.blocks()) return PTO_OK;
-  return fail(error, PTO_ERROR_USAGE,
-              "block_dim is %d, but this device has %u blocks; use 0 (all blocks) to %u", asked,
-              card_.blocks(), card_.blocks());
-}
-
 pto_status AicpuDevice::wait(int64_t timeout_ns) {
   const int64_t end_ns = now_ns() + timeout_ns;
   for (;;) {
     const int64_t left_ns = std::max<int64_t>(end_ns - now_ns(), 0);
     const pto_status status = card_.wait(std::min(left_ns, kLookNs), &failure_);
     if (status != PTO_PENDING || has_lost_answer()) return PTO_OK;
+    mailbox_.set_log_read(log_.read(card_.memory()));
     if (mailbox_.is_overdue()) {
       lose_abandoned_run(card_, &failure_);
       return PTO_OK;
@@ -328,7 +334,10 @@ bool AicpuDevice::has_lost_answer() {
 pto_status AicpuDevice::finish(pto_error* error) {
   mailbox_.end();
   if (failure_.status == PTO_OK) return read_answer(error);
-  if (!card_.is_usable()) name_in_flight(card_.session(), progress_, cores_, failure_);
+  if (!card_.is_usable()) {
+    name_in_flight(card_.session(), progress_, cores_, failure_);
+    log_.salvage(card_.session());
+  }
   *answer_ = {};
   if (error != nullptr) *error = failure_;
   return failure_.status;

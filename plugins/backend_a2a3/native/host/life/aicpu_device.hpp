@@ -15,6 +15,7 @@
 
 #include "abi/launch.h"
 #include "life/aicpu.hpp"
+#include "life/device_log.hpp"
 #include "life/run_mailbox.hpp"
 
 namespace pto::a2a3 {
@@ -28,8 +29,8 @@ struct DeviceImages {
 
 struct DeviceOptions {
   uint64_t pool_bytes = uint64_t{256} << 20;  // device memory of the variant and its runs
-  uint32_t flags = 0;                         // PTO_A2A3_PLANNING
-  int32_t log_level = PTO_LOG_WARN;
+  uint32_t flags = PTO_A2A3_PLANNING;         // what the device may do
+  LogSettings log;
   uint32_t gate_timeout_ms = 10'000;
 };
 
@@ -45,6 +46,8 @@ class AicpuDevice {
   // Frees all that the device holds. A card that is unusable is only forgotten: its forced reset
   // frees everything. Closing twice is permitted.
   pto_status close(pto_error* error);
+  // Returns whether the device can search for sufficient sizes after a deadlock.
+  bool has_planning() const noexcept { return has_planning_; }
 
   // Loads a library on the device. `kind` is PTO_A2A3_VARIANT, ..._ORCHESTRATION or ..._KERNEL;
   // `address` is that of a kernel's symbol.
@@ -86,11 +89,11 @@ class AicpuDevice {
 
   pto_status launch(const pto_run& run, uint64_t orchestration, uint64_t graph_bytes,
                     pto_error* error);
-  pto_status find_blocks(const pto_run& run, uint32_t* blocks, pto_error* error) const;
   bool has_lost_answer();
 
   Card& card_;
   RunMailbox mailbox_;
+  DeviceLog log_;
   std::optional<AicpuLibrary> library_;
   cann::Handle serve_ = nullptr;          // the function of the device library
   cann::Handle executor_ = nullptr;       // the code of the cores
@@ -101,7 +104,8 @@ class AicpuDevice {
   uint64_t input_ = 0, input_bytes_ = 0;  // grows
   uint64_t graph_ = 0;                    // of the current run
   uint32_t threads_ = 0;                  // AICPU threads of a run
-  uint64_t device_ = 0;                   // handle of the device library; 0: not initialised
+  bool has_planning_ = false;
+  uint64_t device_ = 0;  // handle of the device library; 0: not initialised
   uint64_t sequence_ = 0, core_launch_ = 0;
   std::unique_ptr<pto_a2a3_status> answer_;
   pto_error failure_ = {};  // of the current run, from the driver

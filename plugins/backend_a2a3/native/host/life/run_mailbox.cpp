@@ -66,6 +66,13 @@ bool RunMailbox::explain(std::string& text) {
   return run_ != 0;
 }
 
+void RunMailbox::set_log_read(uint64_t count) {
+  const std::lock_guard lock(mutex_);
+  if (asked_.log_read == count) return;
+  asked_.log_read = count;
+  card_.memory().copy_in(control_, &asked_, kHead, nullptr);
+}
+
 // With the mutex.
 std::string RunMailbox::ask() {
   const auto progress = std::make_unique<pto_a2a3_progress>();

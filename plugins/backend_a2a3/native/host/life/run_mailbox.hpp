@@ -30,6 +30,8 @@ class RunMailbox {
   // Writes a description of the run to `text`. If the device does not answer soon, it is the
   // previous one, with a first line that says so. Returns false if there is no run.
   bool explain(std::string& text);
+  // Tells the device how many messages of its log the host has read.
+  void set_log_read(uint64_t count);
 
  private:
   std::string ask();

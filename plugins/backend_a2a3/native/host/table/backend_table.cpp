@@ -62,7 +62,7 @@ pto_status open(int32_t device_id, const pto_option* options, uint32_t num_optio
     auto opened = std::make_unique<Device>(*driver);
     status = opened->open(device_id, parsed, error);
     if (status != PTO_OK) return status;
-    *shape = {opened->blocks(), 0, 0};
+    *shape = opened->shape();
     *device = opened.release();
     return status;
   });

@@ -59,7 +59,7 @@ pto_status Device::open(int32_t number, const Options& options, pto_error* error
   DeviceImages images;
   DeviceOptions settings;
   settings.pool_bytes = options.pool_bytes;
-  settings.log_level = options.log_level;
+  settings.log = log_ = options.log;
   pto_status status = read_images(options, &images, error);
   if (status == PTO_OK) status = card_.open({number, options.visible}, error);
   if (status == PTO_OK) status = aicpu_.open(images, settings, error);
@@ -132,9 +132,9 @@ pto_status Device::attach_on_device(const std::string& path, const char* variant
 
 pto_status Device::attach_on_host(const pto_runtime_api* api, std::span<const pto_option> options,
                                   pto_error* error) {
-  host_ = std::make_unique<HostGraph>(api, card_, aicpu_);
+  host_ = std::make_unique<HostGraph>(api, card_, aicpu_, log_);
   fill_host_calls();
-  return host_->create(options, blocks(), error);
+  return host_->create(options, card_.blocks(), error);
 }
 
 // Without the calls of the host's instance, the proxy has no submit path: the orchestration runs on
@@ -185,6 +185,7 @@ void Device::detach() {
 
 pto_status Device::start(const pto_run& run, pto_error* error) {
   refused_ = PTO_OK;
+  explanation_.restart();
   if (host_ == nullptr) {
     pto_status status = kernels_.prepare_run(error);
     if (status == PTO_OK) status = aicpu_.start(run, run.library, {}, error);
@@ -227,8 +228,8 @@ pto_status Device::finish(pto_run_report* report, pto_error* error) {
   if (report != nullptr) *report = refused_ == PTO_OK ? answer.report : pto_run_report{};
   const uint32_t count = std::min<uint32_t>(answer.num_statistics, PTO_A2A3_STATISTICS);
   statistics_.assign(answer.statistics, answer.statistics + count);
-  explanation_.assign(answer.explanation,
-                      std::min<size_t>(answer.explanation_bytes, sizeof answer.explanation));
+  explanation_.finish(
+      {answer.explanation, std::min<size_t>(answer.explanation_bytes, sizeof answer.explanation)});
   if (host_ == nullptr) return status;
   const pto_status finished = host_->finish(status == PTO_OK, error);
   if (report != nullptr) host_->describe(*report);
@@ -248,7 +249,11 @@ uint32_t Device::statistics(pto_statistic* out, uint32_t capacity) const {
 
 size_t Device::explain(char* out, size_t capacity) {
   std::string text;
-  if (!aicpu_.mailbox().explain(text)) text = explanation_;
+  if (!aicpu_.mailbox().explain(text)) {
+    text = explanation_.text();
+  } else if (!text.empty()) {
+    explanation_.keep(text);
+  }
   const size_t count = std::min(text.size(), capacity);
   std::memcpy(out, text.data(), count);
   return count;

@@ -11,6 +11,7 @@
 #include "life/kernels.hpp"
 #include "pto/abi/backend.h"
 #include "table/buffers.hpp"
+#include "table/explanation.hpp"
 #include "table/host_graph.hpp"
 #include "table/options.hpp"
 
@@ -23,7 +24,7 @@ class Device {
 
   pto_status open(int32_t number, const Options& options, pto_error* error);
   void close(pto_leak_report& leaks);
-  uint32_t blocks() const noexcept { return card_.blocks(); }
+  pto_device_shape shape() const noexcept { return {card_.blocks(), 0, aicpu_.has_planning()}; }
   const pto_activity_page* activity() const noexcept { return &activity_; }
 
   Buffers& buffers() noexcept { return buffers_; }  // of the caller
@@ -46,6 +47,7 @@ class Device {
 
   // Of the last run, until the next one starts.
   uint32_t statistics(pto_statistic* out, uint32_t capacity) const;
+  // Of the current run or the last one. Any thread may call it, at any time.
   size_t explain(char* out, size_t capacity);
   // The instance that builds the graph; only if attach() returned a table with a submit path.
   HostGraph& host() noexcept { return *host_; }
@@ -60,6 +62,7 @@ class Device {
   void launch_graph();
 
   const cann::Driver& driver_;
+  LogSettings log_;
   Card card_;
   AicpuDevice aicpu_;
   Buffers buffers_;
@@ -68,7 +71,7 @@ class Device {
   std::string variant_name_;
   pto_runtime_api table_ = {};  // of the proxy
   std::vector<pto_statistic> statistics_;
-  std::string explanation_;
+  Explanation explanation_;
   std::unique_ptr<HostGraph> host_;      // null: the variant builds its graph on the device
   const pto_run* run_ = nullptr;         // the run that the host's instance builds
   std::atomic<bool> is_running_{false};  // the device has the run

@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
 #include <fstream>
 #include <iterator>
 
 #include "error.hpp"
+#include "pto/host/runtime_log.hpp"
 
 namespace pto::a2a3 {
 
@@ -35,10 +35,6 @@ uint64_t now(void*) {
   return static_cast<uint64_t>(since / std::chrono::nanoseconds(1));
 }
 
-void log(void*, int32_t, const char* message) {
-  std::fprintf(stderr, "%s\n", message);
-}
-
 void wake(void*, uint32_t) {}
 void notify(void*, const uint32_t*) {}
 
@@ -56,8 +52,9 @@ int copy_file(const std::string& path) {
 
 }  // namespace
 
-HostGraph::HostGraph(const pto_runtime_api* api, Card& card, AicpuDevice& aicpu)
-    : api_(api), card_(card), aicpu_(aicpu), buffers_(card) {}
+HostGraph::HostGraph(const pto_runtime_api* api, Card& card, AicpuDevice& aicpu,
+                     const LogSettings& log)
+    : api_(api), card_(card), aicpu_(aicpu), log_(log), buffers_(card) {}
 
 HostGraph::~HostGraph() {
   if (instance_ != nullptr) api_->destroy(instance_);
@@ -92,7 +89,11 @@ pto_platform HostGraph::make_platform() {
   table.wake = wake;
   table.notify = notify;
   table.now = now;
-  table.log = log;
+  table.log = [](void* self, int32_t level, const char* message) {
+    const LogSettings& log = static_cast<HostGraph*>(self)->log_;
+    const bool is_shown = level >= PTO_LOG_ALWAYS && level <= log.level;
+    if (is_shown) host::write_log(level, message, log.is_json);
+  };
   return table;
 }
 

@@ -19,7 +19,7 @@ namespace pto::a2a3 {
 
 class HostGraph {
  public:
-  HostGraph(const pto_runtime_api* api, Card& card, AicpuDevice& aicpu);
+  HostGraph(const pto_runtime_api* api, Card& card, AicpuDevice& aicpu, const LogSettings& log);
   ~HostGraph();
   HostGraph(const HostGraph&) = delete;
   HostGraph& operator=(const HostGraph&) = delete;
@@ -51,6 +51,7 @@ class HostGraph {
   const pto_runtime_api* const api_;
   Card& card_;
   AicpuDevice& aicpu_;
+  const LogSettings log_;
   void* instance_ = nullptr;
   pto_topology topology_ = {};
   pto_platform platform_ = {};

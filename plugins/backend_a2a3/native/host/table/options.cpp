@@ -58,11 +58,14 @@ pto_status parse_option(std::string_view key, std::string_view value, Options& o
   } else if (key == "pool_mib") {
     is_valid = read_mib(value, options.pool_bytes);
   } else if (key == "log_level") {
-    is_valid = read_log_level(value, options.log_level);
+    is_valid = read_log_level(value, options.log.level);
+  } else if (key == "log_format") {
+    options.log.is_json = value == "json";
+    is_valid = options.log.is_json || value == "text";
   } else {
     return fail(error, PTO_ERROR_USAGE,
                 "the backend has no option \"%.*s\"; it knows folder, version, images, "
-                "dispatcher, device, executor, visible, fake, pool_mib, log_level",
+                "dispatcher, device, executor, visible, fake, pool_mib, log_level, log_format",
                 static_cast<int>(key.size()), key.data());
   }
   if (is_valid) return PTO_OK;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cann/driver.hpp"
+#include "life/device_log.hpp"
 #include "pto/abi/arguments.h"
 #include "pto/abi/platform.h"
 
@@ -16,7 +17,7 @@ struct Options {
   std::string dispatcher, device, executor;  // their paths, if there is no folder
   std::string visible;                       // value of ASCEND_RT_VISIBLE_DEVICES
   uint64_t pool_bytes = uint64_t{6} << 30;   // device memory of the variant and its runs
-  int32_t log_level = PTO_LOG_WARN;
+  LogSettings log;
 };
 
 // Returns PTO_ERROR_USAGE for an unknown key or an invalid value.

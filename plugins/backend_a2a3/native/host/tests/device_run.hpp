@@ -1,6 +1,9 @@
 // One device behind the fake driver, with aicpu_build_graph and the kernels of the tests.
 #pragma once
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -44,6 +47,24 @@ inline std::string settings(const std::string& silicon) {
   return std::string("memory_mib=128,process=") + PTO_DEVICE_PROCESS +
          ",libraries=" + PTO_INSTALLED + ",silicon=" + silicon;
 }
+
+// Standard error in a file, until the end of the object.
+struct CapturedErrors {
+  CapturedErrors() : before(dup(STDERR_FILENO)) { dup2(fileno(file), STDERR_FILENO); }
+  ~CapturedErrors() {
+    dup2(before, STDERR_FILENO);
+    close(before);
+    std::fclose(file);
+  }
+  std::string text() const {
+    std::string text(4096, ' ');
+    text.resize(static_cast<size_t>(pread(fileno(file), text.data(), text.size(), 0)));
+    return text;
+  }
+
+  std::FILE* const file = std::tmpfile();
+  const int before;
+};
 
 inline void expect(pto_status status, const pto_error& error, int line) {
   if (status != PTO_OK) check::fail(__FILE__, line, error.message);

@@ -1,6 +1,7 @@
 // Runs on the device process behind the fake driver, through CANN's calls.
 // Arguments: the build folder of runtime_hbg, and optionally the name of a test.
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 
@@ -89,6 +90,26 @@ TEST(a_library_of_other_bytes_is_found_by_the_latch) {
   CHECK_CONTAINS(fake.control.findings(), "error: latch");
 }
 
+// The search for sufficient sizes needs 16 GiB of sparse memory.
+TEST(a_device_with_little_address_space_cannot_plan) {
+  vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
+  for (const bool is_limited : {false, true}) {
+    Card card(fake.driver);
+    AicpuDevice aicpu(card);
+    pto_error error = {};
+    expect(card.open({}, &error), error, __LINE__);
+    const int32_t process = fake.control.process(0);
+    uint64_t pages = 0;
+    std::ifstream("/proc/" + std::to_string(process) + "/statm") >> pages;
+    const rlim_t most = pages * static_cast<uint64_t>(getpagesize()) + (uint64_t{8} << 30);
+    const rlimit limit = {most, most};
+    if (is_limited) CHECK_EQUAL(prlimit(process, RLIMIT_AS, &limit, nullptr), 0);
+    expect(aicpu.open(images(), options(), &error), error, __LINE__);
+    CHECK_EQUAL(aicpu.has_planning(), !is_limited);
+    expect(aicpu.close(&error), error, __LINE__);
+  }
+}
+
 TEST(a_killed_device_process_is_a_lost_device) {
   vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
   Device device(fake);
@@ -122,6 +143,29 @@ TEST(a_crash_on_a_core_is_the_first_failure_and_names_the_task) {
   device.recover();
   device.run_one_task();
   device.close();
+}
+
+TEST(a_full_log_reports_how_many_messages_are_lost) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  pto_error error = {};
+  expect(card.open({}, &error), error, __LINE__);
+  const auto ring = std::make_unique<pto_a2a3_log>();
+  ring->written = 2;
+  ring->dropped = 5;
+  ring->entry[0] = {1, PTO_LOG_WARN, 5, "first"};
+  uint64_t address = 0;
+  expect(card.memory().allocate(sizeof *ring, &address, &error), error, __LINE__);
+  expect(card.memory().copy_in(address, ring.get(), sizeof *ring, &error), error, __LINE__);
+  DeviceLog log;
+  log.open(address, false);
+  const CapturedErrors errors;
+  CHECK_EQUAL(log.read(card.memory()), uint64_t{1});  // the second message is not complete
+  CHECK_EQUAL(log.read(card.memory()), uint64_t{1});
+  CHECK_EQUAL(errors.text(), std::string("pto: warning: first\n"
+                                         "pto: warning: 5 messages of the device are lost, because "
+                                         "its log was full\n"));
+  CHECK_EQUAL(card.memory().free(address, &error), PTO_OK);
 }
 
 TEST(ten_tasks_in_flight_name_no_culprit) {

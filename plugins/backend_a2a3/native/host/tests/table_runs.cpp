@@ -1,8 +1,11 @@
 // The backend table on the fake driver: one device from open() to close().
 // Arguments: the build folder of runtime_hbg, and optionally the name of a test.
 #include <dlfcn.h>
+#include <signal.h>
 
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "device_run.hpp"
 #include "pto/abi/backend.h"
@@ -19,11 +22,12 @@ const pto_backend_api& table() {
 
 // A device with a variant. Its driver is another copy of the fake driver than that of the test.
 struct Opened {
-  explicit Opened(const char* variant) {
+  explicit Opened(const char* variant, const char* log_format = "text") {
     const std::string folder = (vendor::kFolders / "fake").string();
     const pto_option options[] = {
-        {"folder", folder.c_str()}, {"images", PTO_IMAGES}, {"fake", "1"}, {"pool_mib", "64"}};
-    expect(api.open(0, options, 4, &device, &shape, &error), error, __LINE__);
+        {"folder", folder.c_str()}, {"images", PTO_IMAGES}, {"fake", "1"},
+        {"pool_mib", "64"},         {"log_level", "info"},  {"log_format", log_format}};
+    expect(api.open(0, options, 6, &device, &shape, &error), error, __LINE__);
     const std::string path = hbg + "/native/libpto_" + variant + ".so";
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     CHECK(library != nullptr);
@@ -31,6 +35,7 @@ struct Opened {
         reinterpret_cast<pto_runtime_entry_fn>(dlsym(library, PTO_RUNTIME_ENTRY_SYMBOL));
     const pto_artefact artefact = {"runtime", path.c_str()};
     const pto_attachment attachment = {entry(variant), variant, &artefact, 1, 0};
+    CHECK_EQUAL(shape.has_planning, 1u);
     expect(api.attach(device, &attachment, nullptr, 0, &proxy, &runtime, &error), error, __LINE__);
   }
   ~Opened() {
@@ -82,10 +87,17 @@ TEST(an_orchestration_runs_on_the_device) {
   run.num_args = 2;
   run.library = graph;
   run.config = &config;
+  std::atomic<bool> is_over{false};
+  std::thread observer([&] {
+    char seen[512];
+    while (!is_over) opened.proxy->explain(opened.runtime, seen, sizeof seen);
+  });
   for (int round = 0; round < 3; ++round) {
     expect(opened.run(run), error, __LINE__);
     CHECK_EQUAL(opened.report.tasks, uint64_t{1});
   }
+  is_over = true;
+  observer.join();
   expect(api.copy_out(opened.device, read, out, sizeof read, &error), error, __LINE__);
   CHECK_EQUAL(read[2], 4.0f);
   char text[512] = {};
@@ -130,6 +142,63 @@ TEST(the_caller_submits_to_the_instance_on_the_host) {
   CHECK_EQUAL(api.wait(opened.device, kLongNs), PTO_OK);
   CHECK_EQUAL(api.finish(opened.device, &opened.report, &opened.error), PTO_ERROR_ORCHESTRATION);
   CHECK_EQUAL(api.free(opened.device, block, &opened.error), PTO_OK);
+}
+
+TEST(the_explanation_of_a_lost_run_is_an_earlier_state) {
+  Opened opened("aicpu_build_graph");
+  const pto_backend_api& api = opened.api;
+  pto_error& error = opened.error;
+  const std::string path = kernel("hang"), library = kernel("graph_of_7");
+  const pto_kernel_source source = {7,       PTO_CORE_AIV, "hang", path.c_str(),
+                                    nullptr, nullptr,      nullptr};
+  pto_kernel_entry entry = {7, PTO_CORE_AIV, 0, "hang"};
+  expect(api.load_kernel(opened.device, &source, &entry.address, &error), error, __LINE__);
+  uint64_t graph = 0;
+  expect(api.load_library(opened.device, library.c_str(), &graph, &error), error, __LINE__);
+  const uint64_t args[] = {0, 0};
+  pto_call_config config = {};
+  config.aicpu_thread_num = 3;
+  pto_run run = {};
+  run.kernels = &entry;
+  run.num_kernels = 1;
+  run.args = args;
+  run.num_args = 2;
+  run.library = graph;
+  run.config = &config;
+  expect(api.start(opened.device, &run, &error), error, __LINE__);
+  char text[512] = {};
+  while (opened.proxy->explain(opened.runtime, text, sizeof text - 1) == 0) continue;
+  CHECK_CONTAINS(text, "aicpu_build_graph: ");
+  // The device process is the only child of this thread.
+  std::ifstream children("/proc/thread-self/children");
+  pid_t process = 0;
+  CHECK(children >> process);
+  CHECK_EQUAL(kill(process, SIGKILL), 0);
+  CHECK_EQUAL(api.wait(opened.device, kLongNs), PTO_OK);
+  CHECK_EQUAL(api.finish(opened.device, &opened.report, &error), PTO_ERROR_LOST);
+  const size_t length = opened.proxy->explain(opened.runtime, text, sizeof text - 1);
+  CHECK_CONTAINS(std::string(text, length), "an earlier state:\naicpu_build_graph: ");
+}
+
+TEST(the_log_of_the_device_is_on_standard_error) {
+  for (const bool is_json : {false, true}) {
+    Opened opened("aicpu_build_graph", is_json ? "json" : "text");
+    uint64_t graph = 0;
+    const std::string path = kernel("printing_graph");
+    expect(opened.api.load_library(opened.device, path.c_str(), &graph, &opened.error),
+           opened.error, __LINE__);
+    pto_call_config config = {};
+    config.aicpu_thread_num = 3;
+    pto_run run = {};
+    run.library = graph;
+    run.config = &config;
+    const CapturedErrors errors;
+    for (int round = 0; round < 2; ++round) expect(opened.run(run), opened.error, __LINE__);
+    const std::string shown = errors.text();
+    const std::string line = "pto: info: aicpu_build_graph: 0 tasks, 0 edges\n";
+    if (!is_json) CHECK_EQUAL(shown, line + line);
+    if (is_json) CHECK_CONTAINS(shown, "\"text\": \"aicpu_build_graph: 0 tasks, 0 edges\", ");
+  }
 }
 
 TEST(unknown_options_and_missing_libraries_are_refused) {

@@ -1,6 +1,8 @@
-#include "table/json_line.hpp"
+// Writes messages of a runtime to standard error, for all backends in one form.
+#pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <string>
@@ -8,11 +10,12 @@
 
 #include "pto/abi/platform.h"
 
-namespace pto::sim {
-namespace {
+namespace pto::host {
 
-// Return the length of the UTF-8 sequence at the start of `text`; 0 if the bytes are not UTF-8.
-size_t sequence_length(std::string_view text) {
+namespace log_parts {
+
+// Returns the length of the UTF-8 sequence at the start of `text`; 0 if the bytes are not UTF-8.
+inline size_t sequence_length(std::string_view text) {
   const auto first = static_cast<unsigned char>(text[0]);
   if (first < 0x80) return 1;
   const size_t length = first < 0xC2   ? 0
@@ -27,7 +30,7 @@ size_t sequence_length(std::string_view text) {
 
 // Escapes `text` for JSON. Invalid UTF-8 is replaced: messages come from programs and are cut at a
 // fixed size, so they may contain any bytes.
-std::string escaped(std::string_view text) {
+inline std::string escaped(std::string_view text) {
   std::string result;
   while (!text.empty()) {
     const size_t length = sequence_length(text);
@@ -47,7 +50,7 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
-std::string time_now() {
+inline std::string time_now() {
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
   tm parts{};
@@ -58,15 +61,22 @@ std::string time_now() {
   return text;
 }
 
-}  // namespace
+}  // namespace log_parts
 
-void write_json_line(int32_t level, const char* message) noexcept {
+// Writes a message as text, or as one line of JSON with the keys of the core's log. `level` is
+// PTO_LOG_*.
+inline void write_log(int32_t level, const char* message, bool is_json) {
+  if (!is_json) {
+    constexpr const char* kNames[] = {"", "error: ", "warning: ", "info: ", "debug: "};
+    std::fprintf(stderr, "pto: %s%s\n", kNames[level - PTO_LOG_ALWAYS], message);
+    return;
+  }
   constexpr const char* kLevels[] = {"info", "error", "warn", "info", "debug"};
   const std::string line = "{\"event\": \"message\", \"logger\": \"runtime\", \"text\": \"" +
-                           escaped(message) + "\", \"level\": \"" +
-                           kLevels[level - PTO_LOG_ALWAYS] + "\", \"timestamp\": \"" + time_now() +
-                           "\"}\n";
+                           log_parts::escaped(message) + "\", \"level\": \"" +
+                           kLevels[level - PTO_LOG_ALWAYS] + "\", \"timestamp\": \"" +
+                           log_parts::time_now() + "\"}\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-}  // namespace pto::sim
+}  // namespace pto::host
