@@ -67,6 +67,14 @@ def test_fields_that_do_not_apply_are_none() -> None:
     assert (error.task, error.core, error.func_id) == (None, None, None)
 
 
+@pytest.mark.parametrize("status", [2, 3, 8, 9, 11, 13, 14, 15, 16])
+def test_the_code_of_a_driver_is_a_field(status: int) -> None:
+    error = from_status(status, "it failed", vendor_function="aclrtMalloc", vendor_code=207001)
+    assert (error.vendor_function, error.vendor_code) == ("aclrtMalloc", 207001)
+    error = from_status(status, "it failed")
+    assert (error.vendor_function, error.vendor_code) == (None, None)
+
+
 def test_an_orchestration_may_return_a_negative_code() -> None:
     assert from_status(7, "failed", value=2**64 - 5).code == -5
     assert from_status(7, "failed", value=3).code == 3

@@ -57,7 +57,10 @@ typedef struct pto_error {
   uint64_t value;
   uint64_t limit;
   char file[256];
-  char message[1024];
+  char message[952];
+  char vendor_function[64]; /* the function of the device's driver that failed; empty: none did */
+  int32_t vendor_code;      /* that it returned */
+  int32_t reserved;         /* 0 */
 } pto_error;
 
 PTO_ABI_ASSERT(sizeof(pto_error) == 1328, "all libraries share pto_error");
@@ -66,5 +69,6 @@ PTO_ABI_ASSERT(offsetof(pto_error, core) == 24, "pto_error.core");
 PTO_ABI_ASSERT(offsetof(pto_error, value) == 32, "pto_error.value");
 PTO_ABI_ASSERT(offsetof(pto_error, file) == 48, "pto_error.file");
 PTO_ABI_ASSERT(offsetof(pto_error, message) == 304, "pto_error.message");
+PTO_ABI_ASSERT(offsetof(pto_error, vendor_code) == 1320, "pto_error.vendor_code");
 
 #endif

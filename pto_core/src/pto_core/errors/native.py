@@ -41,6 +41,8 @@ class _Record:
     limit: int
     file: str | None
     kernel: str | None
+    vendor_function: str | None
+    vendor_code: int | None
 
 
 def from_status(
@@ -56,6 +58,8 @@ def from_status(
     limit: int = 0,
     file: str = "",
     kernel: str = "",
+    vendor_function: str = "",
+    vendor_code: int = 0,
 ) -> PtoError:
     """Return the exception for a native status, with its fields set from the arguments.
 
@@ -74,6 +78,8 @@ def from_status(
         limit,
         file or None,
         kernel or None,
+        vendor_function or None,
+        vendor_code if vendor_function else None,
     )
     return _MAKERS.get(status, _internal)(record)
 
@@ -171,8 +177,18 @@ def _address(record: _Record) -> PtoError:
     )
 
 
+def _unsupported(record: _Record) -> PtoError:
+    return UnsupportedError(
+        record.message, vendor_function=record.vendor_function, vendor_code=record.vendor_code
+    )
+
+
 def _internal(record: _Record) -> PtoError:
-    return InternalError(f"{record.message} (status {record.status})")
+    return InternalError(
+        f"{record.message} (status {record.status})",
+        vendor_function=record.vendor_function,
+        vendor_code=record.vendor_code,
+    )
 
 
 # The names of the resources PTO_RESOURCE_* in pto/abi/status.h, by their numbers, and the pattern
@@ -208,5 +224,5 @@ _MAKERS: dict[int, Callable[[_Record], PtoError]] = {
     12: _maker(AbortedError),
     13: _maker(TaskTimeoutError),
     14: _maker(DeviceLostError),
-    15: lambda record: UnsupportedError(record.message),
+    15: _unsupported,
 }

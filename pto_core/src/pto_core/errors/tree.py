@@ -9,6 +9,10 @@ def _rebuild(cls: type[PtoError], message: str, fields: dict[str, Any]) -> PtoEr
     return cls(message, **fields)
 
 
+# The function of a device's driver that failed, and the code that it returned; None: no such call.
+_VENDOR = ("vendor_function", "vendor_code")
+
+
 class PtoError(Exception):
     """The root of the error tree.
 
@@ -48,7 +52,7 @@ class PtoError(Exception):
 class UsageError(PtoError):
     """The caller broke a documented rule: ``value`` is invalid for the argument ``name``."""
 
-    fields: ClassVar[tuple[str, ...]] = ("name", "value", "expected")
+    fields: ClassVar[tuple[str, ...]] = ("name", "value", "expected", *_VENDOR)
     exit_code = 2
 
 
@@ -112,14 +116,14 @@ class CompileError(PtoError):
 class LoadError(PtoError):
     """A kernel or orchestration was built but cannot be loaded: a missing symbol, for example."""
 
-    fields: ClassVar[tuple[str, ...]] = ("func_id", "kernel")
+    fields: ClassVar[tuple[str, ...]] = ("func_id", "kernel", *_VENDOR)
     exit_code = 3
 
 
 class CapacityError(PtoError):
     """A limit was exceeded: ``value`` was requested, ``limit`` is available."""
 
-    fields: ClassVar[tuple[str, ...]] = ("name", "value", "limit")
+    fields: ClassVar[tuple[str, ...]] = ("name", "value", "limit", *_VENDOR)
 
 
 class DeviceMemoryError(CapacityError):
@@ -211,6 +215,7 @@ class TaskFailedError(PtoError):
         "line",
         "failures",
         "poisoned",
+        *_VENDOR,
     )
 
 
@@ -247,9 +252,13 @@ class RunTimeoutError(AbortedError, TimeoutError):
 
 
 class DeviceLostError(PtoError):
-    """The device was lost because a kernel did not return; close it and open another."""
+    """The device was lost: a kernel did not return, or the device failed. Close it, open another.
 
-    fields: ClassVar[tuple[str, ...]] = ("device",)
+    If the driver of the device reported the failure, ``vendor_function`` is its function and
+    ``vendor_code`` its code. Other errors of a device have these fields, too.
+    """
+
+    fields: ClassVar[tuple[str, ...]] = ("device", *_VENDOR)
 
 
 class EndpointError(PtoError):
@@ -361,3 +370,5 @@ class WrongResultError(PtoError):
 
 class InternalError(PtoError):
     """A bug of the framework, not of the program."""
+
+    fields: ClassVar[tuple[str, ...]] = _VENDOR

@@ -130,7 +130,10 @@ class Error(Structure):
         ("value", c_uint64),
         ("limit", c_uint64),
         ("file", c_char * 256),
-        ("message", c_char * 1024),
+        ("message", c_char * 952),
+        ("vendor_function", c_char * 64),
+        ("vendor_code", c_int32),
+        ("reserved", c_int32),
     )
 
 

@@ -51,6 +51,12 @@ std::string one_line(const char* text) {
   return line;
 }
 
+void name_call(pto_error* error, const char* function, Code code) {
+  if (error == nullptr) return;
+  std::strncpy(error->vendor_function, function, sizeof error->vendor_function - 1);
+  error->vendor_code = code;
+}
+
 template <class Signature>
 bool find(void* library, bool is_required, Function<Signature>& function) {
   void* address = dlsym(library, function.name);
@@ -180,7 +186,7 @@ pto_status Driver::check(const char* function, Code code, pto_error* error) cons
     fail(error, status, "%s failed with code %d: %s. %s. %s", function, code, entry->meaning,
          reported.c_str(), entry->advice);
   }
-  if (error != nullptr) error->value = static_cast<uint64_t>(code);
+  name_call(error, function, code);
   return status;
 }
 
@@ -194,7 +200,7 @@ pto_status Driver::check_hal(const char* function, Code code, uint32_t device,
                            : "Look the code up in the documentation of the driver, and report it";
   fail(error, PTO_ERROR_LOAD, "%s failed with code %d for device %u of the driver. %s", function,
        code, device, advice);
-  if (error != nullptr) error->value = static_cast<uint64_t>(code);
+  name_call(error, function, code);
   return PTO_ERROR_LOAD;
 }
 

@@ -61,8 +61,8 @@ class Driver {
   }
 
   // Converts a code to a status. The message names the function, the code, the vendor's message,
-  // the usual meaning and what to do; `value` of the error is the code. Call it on the thread of
-  // the failed call, before any other call.
+  // the usual meaning and what to do; function and code are also in the error. Call it on the
+  // thread of the failed call, before any other call.
   pto_status check(const char* function, Code code, pto_error* error) const;
 
   // The same for functions of the HAL, whose codes have no public list.

@@ -17,8 +17,13 @@ constexpr std::chrono::seconds kSalvageTime{2};
 
 // Returns whether a failure is the consequence of an earlier one.
 bool is_cascade(const pto_error& failure) {
-  const cann::CodeEntry* entry = cann::find_code(static_cast<cann::Code>(failure.value));
+  const cann::CodeEntry* entry = cann::find_code(failure.vendor_code);
   return entry != nullptr && entry->cause == cann::Cause::kCascade;
+}
+
+void copy_call(const pto_error& from, pto_error& to) {
+  std::memcpy(to.vendor_function, from.vendor_function, sizeof to.vendor_function);
+  to.vendor_code = from.vendor_code;
 }
 
 }  // namespace
@@ -46,10 +51,12 @@ pto_status Session::reset(pto_error* error) {
 
 pto_status Session::enter(pto_error* error) {
   if (is_poisoned()) {
-    return fail(error, PTO_ERROR_LOST,
-                "device %d is unusable because of an earlier failure; close it and open it again. "
-                "The failure: %.700s",
-                device_, first_.message);
+    fail(error, PTO_ERROR_LOST,
+         "device %d is unusable because of an earlier failure; close it and open it again. The "
+         "failure: %.700s",
+         device_, first_.message);
+    if (error != nullptr) copy_call(first_, *error);
+    return PTO_ERROR_LOST;
   }
   if (!is_selected()) return fail(error, PTO_ERROR_USAGE, "the device is closed; open it first");
   const pto_status status = driver_.check_process(error);
@@ -59,7 +66,7 @@ pto_status Session::enter(pto_error* error) {
 pto_status Session::report(const pto_error& failure, pto_error* error) {
   const bool has_cause = is_selected() && !is_poisoned() && is_cascade(failure);
   const pto_error found = has_cause ? find_cause(failure) : failure;
-  if (cann::is_poison(static_cast<cann::Code>(failure.value)) && !is_poisoned()) first_ = found;
+  if (cann::is_poison(failure.vendor_code) && !is_poisoned()) first_ = found;
   if (error != nullptr) *error = found;
   return found.status;
 }

@@ -44,7 +44,7 @@ TEST(a_missing_library_is_named_with_the_remedy) {
 TEST(link_stubs_are_refused_with_their_path) {
   const pto_error error = load(vendor::options(vendor::kFolders / "stubs"));
   CHECK_EQUAL(error.status, PTO_ERROR_LOAD);
-  CHECK_EQUAL(error.value, 100039u);
+  CHECK_EQUAL(error.vendor_code, 100039);
   CHECK_CONTAINS(error.message, "stubs/libacl_rt.so");
   CHECK_CONTAINS(error.message, "devlib");
 }
@@ -131,7 +131,7 @@ TEST(every_code_becomes_its_status_and_is_named_in_the_message) {
       CHECK_EQUAL(error.status, PTO_OK);
       continue;
     }
-    CHECK_EQUAL(error.value, static_cast<uint64_t>(entry.code));
+    CHECK_EQUAL(error.vendor_code, entry.code);
     CHECK_CONTAINS(error.message, "aclrtGetDeviceCount failed with code " +
                                       std::to_string(entry.code) + ": " + entry.meaning);
     CHECK_CONTAINS(error.message, entry.advice);

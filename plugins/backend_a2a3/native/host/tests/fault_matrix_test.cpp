@@ -93,7 +93,8 @@ void check_error(const pto_error& error, const Cell& cell) {
   const std::string text = " failed with code " + std::to_string(cell.code);
   const std::string reporter = cell.is_late ? "aclrtStreamQuery" : cell.function;
   require(error.status == (entry != nullptr ? entry->status : PTO_ERROR_INTERNAL), cell, "status");
-  require(error.value == static_cast<uint64_t>(cell.code), cell, "value");
+  require(error.vendor_code == cell.code, cell, "vendor_code");
+  require(std::string(error.message).starts_with(error.vendor_function), cell, "vendor_function");
   // A late cascade can also appear at the next call, which cannot find another cause.
   const bool is_cascade = entry != nullptr && entry->cause == Cause::kCascade;
   const std::string message = error.message;
