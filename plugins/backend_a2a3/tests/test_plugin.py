@@ -164,6 +164,30 @@ def test_a_core_that_does_not_answer_is_a_lost_device(
     assert "core 1 of 3" in str(stage.error)
 
 
+def test_settings_name_the_bootstrap_of_an_unknown_release(
+    vendor: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PTO_FAKE_DRIVER", f"version=10.0,{fake_driver(libraries, 'blocks=1')}")
+    settings = ["fake=1", f"images={libraries}"]
+    stage = check(vendor / "fake", *settings)[-1]
+    assert isinstance(stage.error, UnsupportedError)
+    names = {
+        "a2a3.bootstrap_operation": "AST_DYN_AICPU",
+        "a2a3.bootstrap_kernel": "DynTileFwkKernelServerInit",
+        "a2a3.bootstrap_library": "libaicpu_extend_kernels.so",
+    }
+    native = {option.key: option.native for option in plugin.options()}
+    for key, name in names.items():
+        assert key in str(stage.error)
+        settings.append(f"{native[key]}={name}")
+    stage = check(vendor / "fake", *settings)[-1]
+    assert (stage.name, stage.error) == ("close", None)
+    stage = check(vendor / "fake", *settings, "bootstrap_kernel=NoSuchKernel")[-1]
+    assert stage.name == "dispatcher"
+    assert stage.error.vendor_function == "aclrtStreamQuery"
+    assert stage.error.vendor_code == 507018
+
+
 def test_the_doctor_tries_the_device_and_states_what_this_version_lacks(
     vendor: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,7 +48,12 @@ def _stage(line: str) -> CardStage:
     fields = json.loads(line)
     error = None
     if fields["status"] != 0:
-        error = from_status(fields["status"], fields["message"], value=fields["code"])
+        error = from_status(
+            fields["status"],
+            fields["message"],
+            vendor_function=fields["function"],
+            vendor_code=fields["code"],
+        )
     return CardStage(fields["stage"], fields["label"], fields["found"], error)
 
 

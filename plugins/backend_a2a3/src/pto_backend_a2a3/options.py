@@ -48,4 +48,18 @@ LOG_FORMAT = Option(
     help="how messages of the device are written; none follows log_format",
     native="log_format",
 )
-OPTIONS = (FOLDER, VERSION, FAKE, DEVICE_FOLDER, LOG_LEVEL, LOG_FORMAT)
+BOOTSTRAP = tuple(
+    Option(
+        key=f"a2a3.bootstrap_{part}",
+        default=None,
+        parse=parse.optional(parse.text),
+        help=f"{meaning}; none: the name in CANN 8.1 to 9.1",
+        native=f"bootstrap_{part}",
+    )
+    for part, meaning in (
+        ("operation", "operation through which CANN runs our first library on the AICPU"),
+        ("kernel", "function of CANN's AICPU library for a2a3.bootstrap_operation"),
+        ("library", "CANN's AICPU library for a2a3.bootstrap_operation"),
+    )
+)
+OPTIONS = (FOLDER, VERSION, FAKE, DEVICE_FOLDER, LOG_LEVEL, LOG_FORMAT, *BOOTSTRAP)

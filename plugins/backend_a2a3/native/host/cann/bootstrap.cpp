@@ -20,6 +20,15 @@ constexpr Release kReleases[] = {
 
 }  // namespace
 
+bool read_bootstrap(std::string_view key, std::string_view value, BootstrapNames& names) {
+  std::string* name = nullptr;
+  if (key == "bootstrap_operation") name = &names.operation;
+  if (key == "bootstrap_kernel") name = &names.kernel;
+  if (key == "bootstrap_library") name = &names.library;
+  if (name != nullptr) *name = value;
+  return name != nullptr;
+}
+
 pto_status find_bootstrap(Version version, const BootstrapNames& replaced, BootstrapNames* names,
                           pto_error* error) {
   *names = replaced;

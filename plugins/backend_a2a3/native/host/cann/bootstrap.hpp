@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "driver.hpp"
 
@@ -15,6 +16,10 @@ struct BootstrapNames {
   std::string kernel;     // function that CANN's library runs for it
   std::string library;    // CANN's library on the AICPU
 };
+
+// Sets a name if `key` is bootstrap_operation, bootstrap_kernel or bootstrap_library. Returns
+// whether it is one of them.
+bool read_bootstrap(std::string_view key, std::string_view value, BootstrapNames& names);
 
 // Returns the names for a release. A non-empty member of `replaced` replaces that of the table; if
 // all are given, any release is accepted.

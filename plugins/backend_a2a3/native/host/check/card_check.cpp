@@ -2,11 +2,13 @@
 //
 //   card_check [only=libraries] [device=N] [folder=PATH] [version=TEXT] [fake=1]
 //              [visible=NUMBERS] [images=FOLDER]
+//              [bootstrap_operation=NAME] [bootstrap_kernel=NAME] [bootstrap_library=NAME]
 //
 // `visible` is the value of ASCEND_RT_VISIBLE_DEVICES. `images` is the folder of the libraries for
-// the device; without it, the check ends before the stage "dispatcher".
-// It ends after the first stage that failed, with exit code 1. It is a process of its own, because
-// CANN cannot be unloaded, and because a process that has loaded it must not fork.
+// the device; without it, the check ends before the stage "dispatcher". The names bootstrap_*
+// replace those of the CANN release. It ends after the first stage that failed, with exit code 1.
+// It is a process of its own, because CANN cannot be unloaded, and because a process that has
+// loaded it must not fork.
 #include <charconv>
 #include <cstdio>
 #include <fstream>
@@ -35,12 +37,14 @@ struct Settings {
   CardOptions card;
   cann::DriverOptions driver;
   std::string images;
+  cann::BootstrapNames bootstrap;
 };
 
 bool read_setting(std::string_view text, Settings& settings) {
   const size_t equals = std::min(text.find('='), text.size());
   const std::string_view key = text.substr(0, equals);
   const std::string_view value = text.substr(std::min(equals + 1, text.size()));
+  if (cann::read_bootstrap(key, value, settings.bootstrap)) return true;
   if (key == "folder") settings.driver.folder = value;
   if (key == "version") settings.driver.version = value;
   if (key == "visible") settings.card.visible = value;
@@ -138,6 +142,7 @@ class Check {
     DeviceOptions options;
     options.pool_bytes = kPoolBytes;
     options.gate_timeout_ms = kGateMs;
+    options.bootstrap = settings_.bootstrap;
     pto_status status = read_image("dispatcher", &images.dispatcher, error);
     if (status == PTO_OK) status = read_image("device", &images.library, error);
     if (status == PTO_OK) status = read_image("executor", &images.executor, error);
@@ -232,10 +237,10 @@ bool run_stage(Check& check, const char* name, std::string (Check::*stage)(pto_e
   clear(error);
   const std::string found = (check.*stage)(&error);
   std::printf(
-      "{\"stage\": \"%s\", \"label\": \"%s\", \"found\": %s, \"status\": %d, \"code\": %lld, "
-      "\"message\": %s}\n",
-      name, check.label(), quoted(found).c_str(), error.status, static_cast<long long>(error.value),
-      quoted(error.message).c_str());
+      "{\"stage\": \"%s\", \"label\": \"%s\", \"found\": %s, \"status\": %d, \"code\": %d, "
+      "\"function\": \"%s\", \"message\": %s}\n",
+      name, check.label(), quoted(found).c_str(), error.status, error.vendor_code,
+      error.vendor_function, quoted(error.message).c_str());
   std::fflush(stdout);
   return error.status == PTO_OK;
 }

@@ -52,19 +52,20 @@ pto_status find_blocks(const Card& card, const pto_run& run, uint32_t* blocks, p
 
 pto_status AicpuDevice::open(const DeviceImages& images, const DeviceOptions& options,
                              pto_error* error) {
-  pto_status status = install(images, error);
+  pto_status status = install(images, options.bootstrap, error);
   if (status == PTO_OK) status = initialise(options, error);
   if (status != PTO_OK) close(nullptr);
   return status;
 }
 
-pto_status AicpuDevice::install(const DeviceImages& images, pto_error* error) {
+pto_status AicpuDevice::install(const DeviceImages& images, const BootstrapNames& replaced,
+                                pto_error* error) {
   const AicpuImages files = {images.dispatcher.data(), images.dispatcher.size(),
                              images.library.data(), images.library.size()};
   library_.emplace(card_);
   BootstrapNames names;
   const Version version = card_.session().driver().version();
-  pto_status status = find_bootstrap(version, {}, &names, error);
+  pto_status status = find_bootstrap(version, replaced, &names, error);
   if (status == PTO_OK) status = library_->install(names, files, error);
   if (status == PTO_OK) status = library_->find(PTO_A2A3_AICPU_SYMBOL, &serve_, error);
   if (status == PTO_OK) {

@@ -31,6 +31,7 @@ struct DeviceOptions {
   uint64_t pool_bytes = uint64_t{256} << 20;  // device memory of the variant and its runs
   uint32_t flags = PTO_A2A3_PLANNING;         // what the device may do
   LogSettings log;
+  cann::BootstrapNames bootstrap;  // the names that replace those of the release
   uint32_t gate_timeout_ms = 10'000;
 };
 
@@ -74,7 +75,8 @@ class AicpuDevice {
   const pto_a2a3_status& answer() const noexcept { return *answer_; }
 
  private:
-  pto_status install(const DeviceImages& images, pto_error* error);
+  pto_status install(const DeviceImages& images, const cann::BootstrapNames& replaced,
+                     pto_error* error);
   pto_status allocate(size_t bytes, uint64_t* address, pto_error* error);
   pto_status allocate_blocks(pto_a2a3_device& device, pto_error* error);
   pto_status initialise(const DeviceOptions& options, pto_error* error);

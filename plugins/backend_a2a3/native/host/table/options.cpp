@@ -62,10 +62,11 @@ pto_status parse_option(std::string_view key, std::string_view value, Options& o
   } else if (key == "log_format") {
     options.log.is_json = value == "json";
     is_valid = options.log.is_json || value == "text";
-  } else {
+  } else if (!cann::read_bootstrap(key, value, options.bootstrap)) {
     return fail(error, PTO_ERROR_USAGE,
                 "the backend has no option \"%.*s\"; it knows folder, version, images, "
-                "dispatcher, device, executor, visible, fake, pool_mib, log_level, log_format",
+                "dispatcher, device, executor, visible, fake, pool_mib, log_level, log_format, "
+                "bootstrap_operation, bootstrap_kernel, bootstrap_library",
                 static_cast<int>(key.size()), key.data());
   }
   if (is_valid) return PTO_OK;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "cann/bootstrap.hpp"
 #include "cann/driver.hpp"
 #include "life/device_log.hpp"
 #include "pto/abi/arguments.h"
@@ -18,6 +19,7 @@ struct Options {
   std::string visible;                       // value of ASCEND_RT_VISIBLE_DEVICES
   uint64_t pool_bytes = uint64_t{6} << 30;   // device memory of the variant and its runs
   LogSettings log;
+  cann::BootstrapNames bootstrap;  // the names that replace those of the CANN release
 };
 
 // Returns PTO_ERROR_USAGE for an unknown key or an invalid value.
