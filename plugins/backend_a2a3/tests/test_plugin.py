@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -284,6 +285,32 @@ def test_the_doctor_reports_a_missing_cann_and_a_report_that_cannot_be_written(
     result = pto("doctor", "--report", str(tmp_path / "no" / "file"))
     assert result.returncode == UsageError.exit_code
     assert "No such file or directory; choose another file" in result.stderr
+
+
+FORK = """
+import ctypes, sys
+import pto_core
+from pto_core.errors import PtoError
+for method in ("fork", "spawn"):
+    ctypes.CDLL(sys.argv[1])
+    worker = pto_core.Worker(level=3, device_ids=[0], backend="a2a3", start_method=method)
+    try:
+        worker.init()
+    except PtoError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_a_process_that_has_loaded_cann_forks_no_chip(vendor: Path, tmp_path: Path) -> None:
+    library = tmp_path / "libacl_rt.so"
+    shutil.copy(vendor / "fake" / library.name, library)
+    result = subprocess.run(
+        [sys.executable, "-c", FORK, library], capture_output=True, text=True, check=True
+    )
+    forked, spawned = result.stdout.splitlines()[:2]
+    assert forked.startswith(f"UsageError this process has loaded {library}, which does")
+    assert "use start_method='spawn'" in forked
+    assert "forked process" not in spawned
 
 
 def test_this_process_loads_no_library_of_the_vendor(without_cann: None) -> None:

@@ -264,7 +264,7 @@ pto_status Device::last_error(pto_error* error) const {
   if (error == nullptr || status == PTO_OK) return status;
   if (platform_cause_.status != status || platform_cause_.message[0] == 0) return status;
   const std::string message = error->message;
-  std::snprintf(error->message, sizeof error->message, "%.500s (%.500s)", message.c_str(),
+  std::snprintf(error->message, sizeof error->message, "%.470s (%.470s)", message.c_str(),
                 platform_cause_.message);
   if (error->limit == 0) error->limit = platform_cause_.limit;
   return status;

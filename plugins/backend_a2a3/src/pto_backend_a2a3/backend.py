@@ -20,6 +20,7 @@ from pto_core.interfaces import API_VERSION, KINDS, BuildRecipe, CardStage, Heal
 
 _SEARCH_S = 20.0
 _CARD_S = 120.0  # the first selection of a device by a process can take seconds
+_VENDOR_LIBRARIES = ("libacl_rt.so", "libascendcl.so", "libascend_hal.so")
 _SIMULATOR = "`-p a2a3sim` runs the same cases in simulation"
 
 
@@ -61,6 +62,12 @@ class Ascend:
     def options(self) -> tuple[Option, ...]:
         """List the settings of the backend."""
         return OPTIONS
+
+    def loaded_libraries(self) -> tuple[str, ...]:
+        """List the libraries of CANN and its driver that this process has loaded, as paths."""
+        maps = Path("/proc/self/maps").read_text()
+        paths = {line.split(maxsplit=5)[-1] for line in maps.splitlines()}
+        return tuple(sorted(path for path in paths if Path(path).name in _VENDOR_LIBRARIES))
 
     def check_card(self, device: int, options: Mapping[str, str]) -> list[CardStage]:
         """Try CANN and the card; then state the stages that this version lacks."""

@@ -33,6 +33,7 @@ from pto_core.hierarchy.engine import (
 )
 from pto_core.hierarchy.engine.native import driven
 from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.fork_check import refuse_fork_with_vendor_libraries
 from pto_core.hierarchy.memory import SharedArena, WorkerMemory
 from pto_core.hierarchy.placement import Placement
 from pto_core.hierarchy.processes import (
@@ -188,6 +189,8 @@ class ChildGroup:
         )
         body: ChipBody | WorkerBody | SubBody
         if spec.device is not None:
+            if not spec.is_spawned:
+                refuse_fork_with_vendor_libraries(self.settings.config)
             body = ChipBody(context, spec.device, self.settings.config)
         elif spec.worker is not None:
             body = WorkerBody(context, spec.worker)

@@ -25,6 +25,7 @@ from pto_core.interfaces.backend import (
     CardStage,
     DeviceBackend,
     DeviceLibrary,
+    ForkSensitiveBackend,
 )
 from pto_core.interfaces.command import Command
 from pto_core.interfaces.launcher import (
@@ -98,6 +99,7 @@ __all__ = [
     "DeviceLibrary",
     "Endpoint",
     "EnginePlugin",
+    "ForkSensitiveBackend",
     "Health",
     "KeyPair",
     "Launcher",

@@ -146,3 +146,15 @@ class CardBackend(Backend, Protocol):
         ``options``: the settings of this backend, by their native keys. The check may take minutes.
         It loads no library of a vendor into this process.
         """
+
+
+@runtime_checkable
+class ForkSensitiveBackend(Backend, Protocol):
+    """A backend whose vendor's libraries do not work in a forked process."""
+
+    def loaded_libraries(self) -> Sequence[str]:
+        """Return the paths of the vendor's libraries that this process has loaded.
+
+        A Worker calls it in the process that is going to fork a chip, before the fork. If there is
+        such a library, the Worker is refused.
+        """
