@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <barrier>
 #include <cstring>
 #include <thread>
 
@@ -22,12 +23,12 @@ const pto_backend_api& table() {
 
 // A device with a variant. Its driver is another copy of the fake driver than that of the test.
 struct Opened {
-  explicit Opened(const char* variant, const char* log_format = "text") {
+  explicit Opened(const char* variant, const char* log_format = "text", int32_t number = 0) {
     const std::string folder = (vendor::kFolders / "fake").string();
     const pto_option options[] = {
         {"folder", folder.c_str()}, {"images", PTO_IMAGES}, {"fake", "1"},
         {"pool_mib", "64"},         {"log_level", "info"},  {"log_format", log_format}};
-    expect(api.open(0, options, 6, &device, &shape, &error), error, __LINE__);
+    expect(api.open(number, options, 6, &device, &shape, &error), error, __LINE__);
     const std::string path = hbg + "/native/libpto_" + variant + ".so";
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     CHECK(library != nullptr);
@@ -60,8 +61,8 @@ struct Opened {
   pto_run_report report = {};
 };
 
-TEST(an_orchestration_runs_on_the_device) {
-  Opened opened("aicpu_build_graph");
+// Adds 1 to a block of floats in a second one, `rounds` times.
+void orchestrate_on_device(Opened& opened, int rounds) {
   const pto_backend_api& api = opened.api;
   pto_error& error = opened.error;
   float values[kCount] = {1, 2, 3}, read[kCount] = {};
@@ -87,22 +88,12 @@ TEST(an_orchestration_runs_on_the_device) {
   run.num_args = 2;
   run.library = graph;
   run.config = &config;
-  std::atomic<bool> is_over{false};
-  std::thread observer([&] {
-    char seen[512];
-    while (!is_over) opened.proxy->explain(opened.runtime, seen, sizeof seen);
-  });
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     expect(opened.run(run), error, __LINE__);
     CHECK_EQUAL(opened.report.tasks, uint64_t{1});
   }
-  is_over = true;
-  observer.join();
   expect(api.copy_out(opened.device, read, out, sizeof read, &error), error, __LINE__);
   CHECK_EQUAL(read[2], 4.0f);
-  char text[512] = {};
-  opened.proxy->explain(opened.runtime, text, sizeof text - 1);
-  CHECK_CONTAINS(text, "aicpu_build_graph");
   CHECK_EQUAL(api.unload_kernel(opened.device, entry.address), PTO_OK);
   CHECK_EQUAL(api.unload_kernel(opened.device, entry.address), PTO_ERROR_USAGE);
   CHECK_EQUAL(api.unload_library(opened.device, graph), PTO_OK);
@@ -111,8 +102,23 @@ TEST(an_orchestration_runs_on_the_device) {
   CHECK_EQUAL(api.free(opened.device, out, &error), PTO_OK);
 }
 
-TEST(the_caller_submits_to_the_instance_on_the_host) {
-  Opened opened("host_build_graph");
+TEST(an_orchestration_runs_on_the_device) {
+  Opened opened("aicpu_build_graph");
+  std::atomic<bool> is_over{false};
+  std::thread observer([&] {
+    char seen[512];
+    while (!is_over) opened.proxy->explain(opened.runtime, seen, sizeof seen);
+  });
+  orchestrate_on_device(opened, 3);
+  is_over = true;
+  observer.join();
+  char text[512] = {};
+  opened.proxy->explain(opened.runtime, text, sizeof text - 1);
+  CHECK_CONTAINS(text, "aicpu_build_graph");
+}
+
+// Adds 10 to a block of floats, `rounds` times.
+void submit_on_host(Opened& opened, int rounds) {
   const pto_backend_api& api = opened.api;
   float values[kCount] = {1, 2, 3};
   uint64_t block = 0;
@@ -126,7 +132,7 @@ TEST(the_caller_submits_to_the_instance_on_the_host) {
   pto_run run = {};
   run.kernels = &entry;
   run.num_kernels = 1;
-  for (int round = 0; round < 2; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     CHECK_EQUAL(api.start(opened.device, &run, &opened.error), PTO_OK);
     const uint64_t args[] = {block, block, 10, kCount};
     const pto_task task = {0, PTO_CORE_AIV, 4, -1, args, 0, 0, nullptr};
@@ -136,12 +142,37 @@ TEST(the_caller_submits_to_the_instance_on_the_host) {
     expect(api.finish(opened.device, &opened.report, &opened.error), opened.error, __LINE__);
   }
   CHECK_EQUAL(api.copy_out(opened.device, values, block, sizeof values, &opened.error), PTO_OK);
-  CHECK_EQUAL(values[1], 22.0f);
+  CHECK_EQUAL(values[1], 2.0f + 10.0f * static_cast<float>(rounds));
+  CHECK_EQUAL(api.free(opened.device, block, &opened.error), PTO_OK);
+}
+
+TEST(the_caller_submits_to_the_instance_on_the_host) {
+  Opened opened("host_build_graph");
+  const pto_backend_api& api = opened.api;
+  submit_on_host(opened, 2);
+  pto_run run = {};
   CHECK_EQUAL(api.start(opened.device, &run, &opened.error), PTO_OK);
   api.orchestration_done(opened.device, 5);
   CHECK_EQUAL(api.wait(opened.device, kLongNs), PTO_OK);
   CHECK_EQUAL(api.finish(opened.device, &opened.report, &opened.error), PTO_ERROR_ORCHESTRATION);
-  CHECK_EQUAL(api.free(opened.device, block, &opened.error), PTO_OK);
+}
+
+// Both threads start each round together.
+TEST(two_devices_run_two_variants_at_the_same_time) {
+  Opened on_device("aicpu_build_graph", "text", 0), on_host("host_build_graph", "text", 1);
+  constexpr int kRounds = 5;
+  std::barrier both(2);
+  std::thread host([&] {
+    for (int round = 0; round < kRounds; ++round) {
+      both.arrive_and_wait();
+      submit_on_host(on_host, 1);
+    }
+  });
+  for (int round = 0; round < kRounds; ++round) {
+    both.arrive_and_wait();
+    orchestrate_on_device(on_device, 1);
+  }
+  host.join();
 }
 
 TEST(the_explanation_of_a_lost_run_is_an_earlier_state) {
