@@ -29,6 +29,7 @@ class Chip:
     name = {name!r}
     api_version = API_VERSION
     capabilities = frozenset({capabilities!r})
+    dlpack_device_type = 12
 
     def health(self):
         return Health(ok=True)
@@ -49,6 +50,62 @@ class Chip:
         )
 
 plugin = Chip()
+"""
+# A tensor of another program in the memory of the device, as torch_npu exports one.
+EXPORTER = """
+import ctypes
+import numpy as np
+import pto_core
+from pto_core import CoreCallable, KernelSource
+from pto_core.device.foreign_tensors import _Tensor
+
+driver = ctypes.CDLL({driver!r})
+new_capsule = ctypes.pythonapi.PyCapsule_New
+new_capsule.restype = ctypes.py_object
+new_capsule.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+
+class Exported:
+    def __init__(self, values, number=0, stride=1):
+        self.address = ctypes.c_void_p()
+        self.values = values
+        size = ctypes.c_size_t(values.nbytes)
+        assert driver.aclrtMalloc(ctypes.byref(self.address), size, 0) == 0
+        self.copy(self.address, values.ctypes.data, 1)
+        self.tensor = _Tensor()
+        self.tensor.data = self.address.value
+        self.tensor.device_type, self.tensor.device_id, self.tensor.ndim = 12, number, 1
+        self.tensor.shape = (ctypes.c_int64 * 1)(len(values))
+        self.tensor.strides = (ctypes.c_int64 * 1)(stride)
+
+    def copy(self, to, source, kind):
+        size = ctypes.c_size_t(self.values.nbytes)
+        source = ctypes.c_void_p(source)
+        assert driver.aclrtMemcpy(ctypes.c_void_p(to) if isinstance(to, int) else to, size, source,
+                                  size, kind) == 0
+
+    def __dlpack_device__(self):
+        return 12, self.tensor.device_id
+
+    def __dlpack__(self):
+        return new_capsule(ctypes.addressof(self.tensor), b"dltensor", None)
+
+    def host(self):
+        self.copy(self.values.ctypes.data, self.address.value, 2)
+        return self.values.tolist()
+
+def graph(rt, x, y, out, count):
+    rt.add_task(add, (x, y, out, count))
+
+add = CoreCallable(KernelSource({kernel!r}), "aiv")
+with pto_core.open_device({name!r}, runtime="host_build_graph") as device:
+    device.to_device(np.zeros(4))  # selects the device on this thread
+    x, y, out = (Exported(np.full(4, value, "f4")) for value in (2, 3, 0))
+    print(device.run(graph, x, y, out, 4).tasks, out.host())
+    for wrong in (Exported(np.ones(4, "f4"), number=1), Exported(np.ones(4, "f4"), stride=2)):
+        try:
+            device.run(graph, wrong, y, out, 4)
+        except pto_core.errors.UsageError as error:
+            print(error)
 """
 KILLER = """
 #include <csignal>
@@ -137,3 +194,16 @@ def test_a_python_orchestration_builds_its_graph_on_the_host(fake_device) -> Non
         "    print(device.run(graph, x, y, out).tasks, out.tolist())\n"
     )
     assert output == "1 [1.0, 2.0, 3.0, 4.0]\n"
+
+
+def test_a_tensor_of_another_program_is_passed_as_its_address(
+    fake_device, native_build: NativeBuild
+) -> None:
+    driver = native_build(PACKAGE) / "tests" / "fake_driver" / "fake" / "libacl_rt.so"
+    kernel = EXAMPLE / "kernels" / "aiv" / "add.cpp"
+    lines = fake_device.run_program(
+        EXPORTER.format(driver=str(driver), name=NAME, kernel=str(kernel))
+    ).splitlines()
+    assert lines[0] == "1 [5.0, 5.0, 5.0, 5.0]"
+    assert lines[1].startswith("argument 0 is on device 1, but the run is on device 0")
+    assert lines[2].startswith("argument 0 is not C-contiguous")

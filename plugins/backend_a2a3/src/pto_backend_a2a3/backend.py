@@ -30,6 +30,7 @@ class Ascend:
     name = "a2a3"
     api_version = API_VERSION
     capabilities: frozenset[str] = frozenset()
+    dlpack_device_type = 12  # kDLExtDev, which torch_npu uses
 
     def health(self) -> Health:
         """Load CANN in a child process; report what is missing."""

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from pto_core import _native
 from pto_core.config import Config
 from pto_core.config.options import CHECK, HAZARDS
+from pto_core.device.foreign_tensors import addresses_of
 from pto_core.device.programs import Chip, Programs
 from pto_core.device.report import Activity, RunReport
 from pto_core.device.tracing import Tracing
 from pto_core.errors import DeadlockError, UnsupportedError, UsageError
-from pto_core.interfaces import Backend, Runtime
+from pto_core.interfaces import Backend, Runtime, TensorSharingBackend
 from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
 from pto_core.kernels.call_config import with_access_log
@@ -57,6 +58,8 @@ class Device:
         self._task_timeout_s = config["task_timeout_s"]
         self._hazards: str | None = config["hazards"]
         self._observers = observers
+        shares = isinstance(backend, TensorSharingBackend)
+        self._dlpack_type = backend.dlpack_device_type if shares else None
         self._runs = 0
 
     @property
@@ -107,7 +110,9 @@ class Device:
         ``chip``: a :class:`~pto_core.ChipCallable` or a Python orchestration ``def graph(rt,
         *args)``. ``args``: arrays (NumPy, buffer protocol, DLPack; C-contiguous), device arrays,
         ints, floats, ctypes scalars. A Python orchestration receives a device array for each array,
-        and every other argument unchanged. ``config``: None takes ``block_dim`` and
+        and every other argument unchanged. On a backend that shares tensors, a DLPack tensor in the
+        memory of the device is passed as its address, without a copy, and its producer must have
+        written it before the run. ``config``: None takes ``block_dim`` and
         ``aicpu_thread_num`` from the device's settings. ``timeout_s``: the time limit of the run; a
         Python orchestration is interrupted at its next call of ``rt``, or when it returns.
         ``hazards``: the conflicts that order two tasks, for runtimes that find dependencies
@@ -187,6 +192,9 @@ class Device:
         self._runs += 1
         info = RunInfo(*self._identity, program.name, len(args), self._runs)
         self._observers.notify("pto_run_started", info=info)
+        kept: list[Any] = []
+        if self._dlpack_type is not None:
+            args, kept = addresses_of(args, self._dlpack_type, self._config["device"])
         traces: list[Any] = []
         limits = (timeout_s, self._task_timeout_s)
         try:
@@ -208,6 +216,8 @@ class Device:
                 error.add_note(self._where_to_plan())
             self._observers.notify("pto_run_finished", info=info, report=None, error=error)
             raise
+        finally:
+            del kept
         fields.append(None if log is None else _access_log(log))
         report = RunReport(*fields)
         trace = self.tracing.succeeded(traces, report)

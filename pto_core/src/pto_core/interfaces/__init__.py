@@ -26,6 +26,7 @@ from pto_core.interfaces.backend import (
     DeviceBackend,
     DeviceLibrary,
     ForkSensitiveBackend,
+    TensorSharingBackend,
 )
 from pto_core.interfaces.command import Command
 from pto_core.interfaces.launcher import (
@@ -126,6 +127,7 @@ __all__ = [
     "Runtime",
     "Scheduler",
     "SchedulerPlugin",
+    "TensorSharingBackend",
     "Transport",
     "abi_include_dir",
     "check_message",

@@ -158,3 +158,14 @@ class ForkSensitiveBackend(Backend, Protocol):
         A Worker calls it in the process that is going to fork a chip, before the fork. If there is
         such a library, the Worker is refused.
         """
+
+
+@runtime_checkable
+class TensorSharingBackend(Backend, Protocol):
+    """A backend whose device addresses are those of other programs in the process.
+
+    A run accepts DLPack tensors of ``dlpack_device_type``, a ``DLDeviceType``, on its device. Their
+    ``device_id`` is the number of the device.
+    """
+
+    dlpack_device_type: int
