@@ -7,15 +7,18 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from log_oracle import log_of, random_program
+from log_oracle import INOUT, INPUT, OUTPUT, Program, View, log_of, random_program
 
 from pto_core.errors import UsageError
 from pto_core.graphs import TaskGraph
-from pto_core.graphs.drawing import drawing
+from pto_core.graphs.drawing import STYLES, drawing
 from pto_core.graphs.layout import layout
 from pto_core.graphs.log import EVENT
 
 SCOPE_BEGIN, SCOPE_END = 1, 2
+WHOLE = View((64,), (0,), (64,))
+LEFT = View((8, 8), (0, 0), (8, 4))
+EXPLICIT = ((0, 2), (1, 2))
 
 
 def with_scopes(log, scopes):
@@ -24,7 +27,9 @@ def with_scopes(log, scopes):
     events = np.zeros(len(rows), EVENT)
     for event, (tasks, kind) in zip(events, sorted(rows, key=lambda r: (r[0], -r[1])), strict=True):
         event["tasks"], event["kind"] = tasks, kind
-    return type(log)(log.tasks, log.accesses, events, log.files, log.kernels)
+    merged = np.concatenate([log.events, events])
+    merged = merged[np.argsort(merged["tasks"], kind="stable")]
+    return type(log)(log.tasks, log.accesses, merged, log.files, log.kernels)
 
 
 def graph(tasks=30, scopes=((3, 9), (12, 20))):
@@ -44,7 +49,7 @@ def test_the_picture_has_each_task_edge_and_scope():
     assert classes.count("task") == 30
     assert classes.count("edge") == len(made.edge_rows)
     assert {f"k#{n}" for n in range(30)} <= set(texts(svg))
-    assert [text for text in texts(svg) if text.startswith("scope")] == ["scope 0", "scope 1"]
+    assert {text for text in texts(svg) if text.startswith("scope")} == {"scope 0", "scope 1"}
 
 
 def test_nothing_overlaps_and_boxes_contain_their_tasks():
@@ -65,9 +70,107 @@ def test_nothing_overlaps_and_boxes_contain_their_tasks():
         assert a.x + a.width <= placed.width
         for second, b in nodes.items():
             assert first >= second or not overlap(a, b), (first, second)
-    for (_, box), scope in zip(placed.boxes, made.structure.scopes, strict=True):
+    boxes = {box.title: at for box, at in placed.boxes}
+    for scope in made.structure.scopes:
         for task, at in nodes.items():
-            assert overlap(box, at) == (scope.first <= task < scope.end)
+            is_inside = overlap(boxes[f"scope {scope.index}"], at)
+            assert is_inside == (scope.first <= task < scope.end)
+
+
+def test_edges_pass_beside_the_nodes_between_their_ends():
+    made = graph(40, ())
+    placed = layout(drawing(made, None))
+    nodes = placed.nodes.values()
+    crossed = [place for places in placed.crossings.values() for place in places]
+    assert crossed, "no edge is long"
+    for place in crossed:
+        layer = [at for at in nodes if at.y <= place.y < at.y + at.height]
+        assert layer, place
+        assert not [at for at in layer if at.x <= place.x <= at.x + at.width]
+    paths = [element.get("d") for element in ElementTree.fromstring(made.to_svg(None)).iter()]
+    assert sum(path.count("V") for path in paths if path and path.startswith("M")) == len(crossed)
+
+
+# Its edges have the reasons that the tests below state.
+REASONS = TaskGraph(
+    log_of(
+        Program(
+            (
+                ((OUTPUT, WHOLE),),
+                ((INPUT, LEFT),),
+                ((INOUT, View((8, 8), (0, 4), (8, 4))),),
+                ((OUTPUT, View((64,), (4,), (4,))),),
+                (),
+                ((INPUT, View((64,), (2,), (8,))),),
+            ),
+            ((1, 4),),
+            True,
+        )
+    )
+)
+
+
+def edges_of(svg):
+    """Return the style, the arrow head and the tip of each edge of a picture, by its ends."""
+    root = ElementTree.fromstring(svg)
+    names = {style.colour: name for name, style in STYLES.items()}
+    heads = {element.get("id") for element in root.iter() if element.get("id")}
+    found = {}
+    for group in root.iter():
+        if group.get("class") == "edge":
+            tip, path = group
+            name = names[path.get("stroke")]
+            assert path.get("marker-end") == f"url(#head-{name})"
+            assert f"head-{name}" in heads
+            ends, *reasons = tip.text.split("\n")
+            found[ends] = (name, reasons)
+    return found
+
+
+def test_the_style_and_the_tip_of_an_edge_state_its_reason():
+    edges = edges_of(REASONS.to_svg(None))
+    assert {ends: style for ends, (style, _) in edges.items()} == {
+        "k#0 → k#1": "data",
+        "k#0 → k#2": "data",
+        "k#0 → k#3": "redundant",
+        "k#0 → k#5": "redundant",
+        "k#1 → k#3": "disjoint",
+        "k#1 → k#4": "explicit",
+        "k#2 → k#3": "conservative",
+        "k#2 → k#5": "redundant",
+        "k#3 → k#5": "data",
+    }
+    assert edges["k#0 → k#3"][1] == [
+        "overwrites memory 0[4:8] [OUTPUT], written before as memory 0 [OUTPUT]"
+    ]
+    assert edges["k#1 → k#3"][1] == [
+        "overwrites memory 0[4:8] [OUTPUT], read before as memory 0[0:8, 0:4] [INPUT] "
+        "(by byte hull; no byte is shared)"
+    ]
+
+
+def test_dot_states_the_reasons_too():
+    dot = REASONS.to_dot(None)
+    assert (
+        f't1 -> t4 [color="{STYLES["explicit"].colour}", tooltip="k#1 → k#4\\nexplicit edge"' in dot
+    )
+
+
+def test_json_states_what_an_edge_is():
+    made = REASONS.to_json()
+    flags = ("is_redundant", "is_conservative", "is_disjoint")
+    found = {(e["first"], e["second"]): [f for f in flags if e[f]] for e in made["edges"]}
+    assert found == {
+        (0, 1): [],
+        (0, 2): [],
+        (0, 3): ["is_redundant"],
+        (0, 5): ["is_redundant"],
+        (1, 3): ["is_conservative", "is_disjoint"],
+        (1, 4): [],
+        (2, 3): ["is_conservative"],
+        (2, 5): ["is_redundant", "is_conservative"],
+        (3, 5): [],
+    }
 
 
 def test_dot_has_each_task_and_edge():
@@ -83,8 +186,15 @@ def test_a_large_graph_is_folded_by_scope_or_kernel():
     assert "scope 1" in texts(folded)
     assert "k#295" in texts(folded)
     assert "k#5" not in texts(folded)
-    by_kernel = graph(300, ()).to_svg()
-    assert "300 tasks" in texts(by_kernel)
+    assert "300 tasks" in texts(graph(300, ()).to_svg())
+    tangled = graph(300, [(first, first + 2) for first in range(0, 300, 2)]).to_svg()
+    assert "300 tasks" in texts(tangled)
+
+
+def test_a_folded_edge_has_the_style_of_most_of_its_edges():
+    log = log_of(Program(((), (), (), ((OUTPUT, WHOLE),), ((INPUT, LEFT),)), EXPLICIT, True))
+    made = TaskGraph(with_scopes(log, ((0, 2), (2, 5))))
+    assert edges_of(made.to_svg("scope")) == {"2 edges: explicit edge": ("explicit", [])}
 
 
 def test_unknown_ways_to_fold_and_formats_are_refused(tmp_path):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from pto_core.errors import UsageError
 from pto_core.graphs.reasons import Why
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from pto_core.graphs.logged_graph import LoggedGraph
 
 FOLD_ABOVE = 200
+MOST_LINES = 500
 FOLDS = ("auto", "scope", "kernel")
 
 
@@ -84,13 +87,12 @@ def drawing(graph: LoggedGraph, fold: str | None) -> Drawing:
             value=fold,
             expected="auto, scope or kernel",
         )
-    if fold == "auto":
-        by = "scope" if graph.structure.scopes else "kernel"
-        fold = by if len(graph) > FOLD_ABOVE else None
-    if fold is None:
+    if fold is None or (fold == "auto" and len(graph) <= FOLD_ABOVE):
         return _whole(graph)
-    if fold == "scope":
-        return _folded(graph, _outermost_scope(graph), "scope")
+    if fold == "scope" or (fold == "auto" and graph.structure.scopes):
+        folded = _folded(graph, _outermost_scope(graph), "scope")
+        if fold == "scope" or len(folded.lines) <= MOST_LINES:
+            return folded
     return _folded(graph, lambda task: ("kernel", graph.task(task).kernel), "kernel")
 
 
@@ -115,31 +117,31 @@ def _whole(graph: LoggedGraph) -> Drawing:
         tip = "\n".join(filter(None, (task.label, task.name, task.core, blocks, task.where)))
         box.nodes.append(Node(task.index, task.label, detail, tip, task.blocks > 1))
     lines = []
-    for edge in graph.edges:
-        style = _style(
-            edge.is_redundant,
-            edge.is_disjoint,
-            edge.is_conservative,
-            [reason.why for reason in edge.reasons],
-        )
+    for edge, style in zip(graph.edges, _styles(graph), strict=True):
         ends = f"{graph.task(edge.first).label} → {graph.task(edge.second).label}"
         tip = "\n".join([ends, *map(str, edge.reasons)])
         lines.append(Line(edge.first, edge.second, style, tip))
     return Drawing(root, lines)
 
 
-def _style(redundant: bool, disjoint: bool, conservative: bool, whys: list[Why]) -> str:
-    if redundant:
-        return "redundant"
-    if disjoint:
-        return "disjoint"
-    if conservative:
-        return "conservative"
-    if Why.READ in whys:
-        return "data"
-    if Why.EXPLICIT in whys:
-        return "explicit"
-    return "cluster" if whys == [Why.CLUSTER] else "order"
+def _styles(graph: LoggedGraph) -> list[str]:
+    """Return the style of each edge."""
+    if not len(graph.edge_rows):
+        return []
+    reasons, starts = graph.reason_rows, graph.reason_bounds[:-1]
+    why = reasons["why"]
+    is_conservative = np.logical_and.reduceat(reasons["is_conservative"] != 0, starts)
+    shares_bytes = np.logical_or.reduceat(reasons["shared_bytes"] != 0, starts)
+    cases = {
+        "redundant": graph.edge_rows["is_redundant"] != 0,
+        "disjoint": is_conservative & ~shares_bytes,
+        "conservative": is_conservative,
+        "data": np.logical_or.reduceat(why == Why.READ, starts),
+        "explicit": np.logical_or.reduceat(why == Why.EXPLICIT, starts),
+        "cluster": np.logical_and.reduceat(why == Why.CLUSTER, starts),
+    }
+    found: list[str] = np.select(list(cases.values()), list(cases), "order").tolist()
+    return found
 
 
 def _folded(graph: LoggedGraph, key_of: Callable[[int], tuple[str, object]], by: str) -> Drawing:
@@ -161,15 +163,19 @@ def _folded(graph: LoggedGraph, key_of: Callable[[int], tuple[str, object]], by:
         title = str(name) if by == "kernel" else f"{kind} {name}"
         detail = f"{len(tasks)} tasks" if by == "kernel" else f"{parts}{more}"
         root.nodes.append(Node(tasks[0], title, detail, f"{title}: {parts}{more}", True))
-    counts: Counter[tuple[int, int]] = Counter()
-    for edge in graph.edge_rows:
+    styles: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
+    for edge, style in zip(graph.edge_rows, _styles(graph), strict=True):
         first, second = node_of[int(edge["first"])], node_of[int(edge["second"])]
         if first != second:
-            counts[first, second] += 1
-    lines = [
-        Line(first, second, "data", f"{count} edges") for (first, second), count in counts.items()
-    ]
-    return Drawing(root, lines)
+            styles[first, second][style] += 1
+    return Drawing(root, [_folded_line(*ends, counts) for ends, counts in styles.items()])
+
+
+def _folded_line(first: int, second: int, counts: Counter[str]) -> Line:
+    """Return one line for several edges, in the style that most of them have."""
+    style = counts.most_common(1)[0][0]
+    tip = [f"{count} edges: {STYLES[name].meaning}" for name, count in counts.most_common()]
+    return Line(first, second, style, "\n".join(tip))
 
 
 def _outermost_scope(graph: LoggedGraph) -> Callable[[int], tuple[str, object]]:

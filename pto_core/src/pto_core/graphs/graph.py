@@ -55,8 +55,8 @@ class TaskGraph(LoggedGraph):
         """Return the graph as a picture.
 
         ``fold`` draws several tasks as one node: ``"scope"``, ``"kernel"``, None for each task, or
-        ``"auto"``, which folds a graph of more than 200 tasks by scope, or by kernel if it has no
-        scopes.
+        ``"auto"``, which folds a graph of more than 200 tasks by scope. It folds by kernel if there
+        are no scopes, or if scopes leave more than 500 edges.
         """
         return svg(self, fold)
 

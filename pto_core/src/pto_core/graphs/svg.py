@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pto_core.graphs.drawing import STYLES, Box, Drawing, Line, Node, drawing
@@ -92,20 +93,28 @@ def _node(node: Node, at: Rectangle) -> str:
 
 
 def _line(line: Line, placed: Layout) -> str:
-    style = STYLES[line.style]
+    style, ends = STYLES[line.style], (line.first, line.second)
     first, second = placed.nodes[line.first], placed.nodes[line.second]
-    x1, x2 = first.x + first.width / 2, second.x + second.width / 2
-    y1, y2 = first.y + first.height, second.y
-    bend = max(18.0, min(60.0, abs(y2 - y1) / 2))
-    side = 0.0
-    if y2 - y1 > 120:  # a long edge passes beside the nodes between its ends
-        side = 0.75 * max(first.width, second.width) * (1 if x1 >= x2 else -1)
+    path = f"M{first.x + first.width / 2:.1f} {first.y + first.height:.1f}"
+    for above, below in pairwise([first, *placed.crossings.get(ends, ()), second]):
+        path += _segment(above, below)
     return (
-        f"<g class='edge'><title>{escape(line.tip)}</title><path d='M{x1:.1f} {y1:.1f} "
-        f"C{x1 + side:.1f} {y1 + bend:.1f} {x2 + side:.1f} {y2 - bend:.1f} {x2:.1f} {y2:.1f}' "
-        f"fill='none' stroke='{style.colour}' stroke-dasharray='{style.dash}' stroke-width='1.3' "
+        f"<g class='edge'><title>{escape(line.tip)}</title><path d='{path}' fill='none' "
+        f"stroke='{style.colour}' stroke-dasharray='{style.dash}' stroke-width='1.3' "
         f"marker-end='url(#head-{line.style})'/></g>"
     )
+
+
+def _segment(above: Rectangle, below: Rectangle) -> str:
+    """Return the path from below one rectangle to the upper edge of another, and through it.
+
+    The path goes through a crossing, which has no width, and ends at a node.
+    """
+    x1, x2 = above.x + above.width / 2, below.x + below.width / 2
+    y1, y2 = above.y + above.height, below.y
+    bend = max(18.0, min(60.0, abs(y2 - y1) / 2))
+    through = "" if below.width else f"V{y2 + below.height:.1f}"
+    return f"C{x1:.1f} {y1 + bend:.1f} {x2:.1f} {y2 - bend:.1f} {x2:.1f} {y2:.1f}{through}"
 
 
 def _legend(used: list[str], top: float) -> Iterator[str]:

@@ -1,0 +1,23 @@
+"""Draw the graph of examples/01_vector: write `vector.svg`.
+
+A test compares the picture in the repository with the output of this script.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def picture() -> str:
+    """Return the text of the SVG file."""
+    case = ("examples/01_vector", "-r", "tensormap_and_ringbuffer")
+    command = [sys.executable, "-m", "pto_core.cli", "graph", *case]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    Path(__file__).with_suffix(".svg").write_text(picture())
