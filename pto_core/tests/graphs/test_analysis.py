@@ -9,6 +9,7 @@ import secrets
 import numpy as np
 import pytest
 from log_oracle import (
+    BASE,
     INOUT,
     INPUT,
     NO_DEP,
@@ -25,6 +26,7 @@ from log_oracle import (
 
 from pto_core.errors import UsageError
 from pto_core.graphs import AccessLog, TaskGraph, Why
+from pto_core.graphs.log import Buffer
 from pto_core.graphs.reasons import CONFLICT
 
 PROGRAMS = 60
@@ -108,7 +110,7 @@ def test_a_graph_states_why_a_task_waits():
     assert edges[0, 2].is_redundant
     assert not edges[1, 2].is_redundant
     assert str(edges[0, 1].reasons[0]) == (
-        "reads memory 0[0:32] [INPUT], named as memory 0 [OUTPUT]"
+        "reads memory 0[0:32] [INPUT], written as memory 0 [OUTPUT]"
     )
 
 
@@ -132,6 +134,25 @@ def test_why_returns_the_chain_or_states_that_the_tasks_are_unordered():
     assert "k#2 waits for k#0" in str(chain)
     assert not graph.why(3, 2)
     assert "nothing orders k#3 after k#2" in str(graph.why(3, 2))
+    assert not graph.why(0, 2)
+    assert "k#0 does not wait for k#2: k#2 waits for k#0" in str(graph.why(0, 2))
+
+
+def test_why_returns_a_shortest_chain():
+    graph = graph_of([], [], [], [], explicit=[(0, 1), (1, 2), (2, 3), (0, 2)])
+    assert [task.index for task, _ in graph.why(3, 0).chain] == [2, 3]
+
+
+def test_the_last_writers_are_those_that_no_later_one_follows():
+    log = log_of(Program((((OUTPUT, WHOLE),), ((OUTPUT, LOW),), ((INPUT, WHOLE),)), (), True))
+    log = dataclasses.replace(log, buffers=(Buffer("x", BASE, 64, True, True),))
+    graph = TaskGraph(log)
+    assert [access.task.index for access in graph.last_writers("x", 5)] == [1]
+    assert [access.task.index for access in graph.last_writers("x", 40)] == [0]
+    raw = TaskGraph(dataclasses.replace(log, is_full=False))
+    assert [access.task.index for access in raw.last_writers("x", 5)] == [0, 1]
+    with pytest.raises(UsageError, match="no argument of the run is called 'y'"):
+        graph.last_writers("y", 0)
 
 
 def test_wrong_names_of_tasks_are_refused():
@@ -142,6 +163,12 @@ def test_wrong_names_of_tasks_are_refused():
         graph.find("k")
     with pytest.raises(UsageError, match="there is no task 7"):
         graph.why(7, 0)
+    with pytest.raises(UsageError, match="task 1 is k#1, not other#1"):
+        graph.find("other#1")
+    with pytest.raises(UsageError, match="both names are of one task, k#1"):
+        graph.why("k#1", 1)
+    with pytest.raises(UsageError, match="there is no task -1"):
+        graph.task(-1)
 
 
 def test_a_log_survives_its_file(tmp_path):

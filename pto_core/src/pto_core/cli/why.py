@@ -2,7 +2,7 @@
 
 CASE is a folder with golden.py and kernels/kernel_config.py, as for `pto run`. A task is a number
 in the order of submits, such as 12, or KERNEL#12, or the name of a kernel that has one task. Prints
-a chain of edges with their reasons. Exit codes: 0 B waits for A, 1 nothing orders them.
+a chain of edges with their reasons. Exit codes: 0 B waits for A, 1 it does not.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 
 from pto_core.cli.logged_case import add_logged_case_arguments, graph_of_case
+from pto_core.errors import UsageError
 
 HAS_MIXED_ARGUMENTS = True
 
@@ -22,7 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Print the explanation."""
+    """Print the explanation. Raises UsageError if a task is missing."""
+    if namespace.path is None and None in (namespace.kernels, namespace.golden):
+        raise UsageError(
+            f"a case and two tasks are needed, only {namespace.second} and {namespace.first} were "
+            "given; for example: pto why CASE multiply#3 add#0",
+            name="case",
+        )
     explanation = graph_of_case(namespace).why(namespace.second, namespace.first)
     print(explanation)
     return 0 if explanation else 1

@@ -8,6 +8,7 @@ import numpy as np
 
 from pto_core.errors import UnsupportedError
 from pto_core.graphs.findings import Findings, Race
+from pto_core.graphs.fixes import existing_output, missing_edge
 from pto_core.graphs.measured_check import check_measured
 from pto_core.graphs.places import INOUT, INPUT, NO_DEP, OUTPUT, OUTPUT_EXISTING
 from pto_core.graphs.reasons import CONFLICT
@@ -74,9 +75,8 @@ def _fix(graph: LoggedGraph, accesses: tuple[int, int], tasks: tuple[Task, Task]
             return f"declare {graph.places.of(access).text} of {task.label} as INPUT"
     first, second = tasks
     if tags[1] == OUTPUT_EXISTING:
-        return f'declare it OUTPUT or INOUT in {second.label}, with hazards="full"'
-    edge = f"submit {second.label} with after={first.label}" if second.where else "add an edge"
-    return edge if graph.log.is_full else f'run with hazards="full", or {edge}'
+        return existing_output(second)
+    return missing_edge(graph.log, first, second)
 
 
 def _unread(graph: LoggedGraph) -> tuple[Access, ...]:

@@ -6,22 +6,34 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pto_core.errors import UsageError
+
 if TYPE_CHECKING:
     from pto_core.graphs.logged_graph import Edge, LoggedGraph, Task
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A shortest chain of edges from ``first`` to ``second``; empty if nothing orders them."""
+    """A shortest chain of edges from ``first`` to ``second``; empty if ``second`` does not wait.
+
+    ``is_reversed``: ``first`` waits for ``second``. Without it and without a chain, nothing orders
+    the two tasks.
+    """
 
     first: Task
     second: Task
     chain: tuple[tuple[Task, Edge], ...]
+    is_reversed: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.chain)
 
     def __str__(self) -> str:
+        if self.is_reversed:
+            return (
+                f"{self.second.label} does not wait for {self.first.label}: "
+                f"{self.first.label} waits for {self.second.label}; ask for them in the other order"
+            )
         if not self.chain:
             return (
                 f"nothing orders {self.second.label} after {self.first.label}: "
@@ -35,10 +47,19 @@ class Explanation:
 
 
 def explain(graph: LoggedGraph, first: int, second: int) -> Explanation:
-    """Return the explanation for two tasks. ``first`` need not be the earlier submit."""
+    """Return the explanation for two tasks. ``first`` need not be the earlier submit.
+
+    Raises UsageError if both are the same task.
+    """
     ends = graph.task(first), graph.task(second)
-    if first == second or not graph.is_before(first, second):
-        return Explanation(*ends, ())
+    if first == second:
+        raise UsageError(
+            f"both names are of one task, {ends[0].label}; name two tasks",
+            name="task",
+            value=first,
+        )
+    if not graph.is_before(first, second):
+        return Explanation(*ends, (), is_reversed=graph.is_before(second, first))
     into: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for row, edge in enumerate(graph.edge_rows):
         into[int(edge["second"])].append((int(edge["first"]), row))

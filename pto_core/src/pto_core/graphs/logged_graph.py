@@ -68,13 +68,14 @@ class Reason:
         if self.why is Why.EXPLICIT:
             return "explicit edge"
         if self.why is Why.CLUSTER:
-            return "its cluster was freed and allocated again"
+            return "runs on a cluster that was freed and allocated again in between"
         note = ""
         if self.is_conservative:
             note = " (by byte hull" + ("" if self.shared_bytes else "; no byte is shared") + ")"
+        verb, before = VERBS[self.why]
         return (
-            f"{VERBS[self.why]} {self.second} [{self.second_tag}], "
-            f"named as {self.first} [{self.first_tag}]{note}"
+            f"{verb} {self.second} [{self.second_tag}], "
+            f"{before} as {self.first} [{self.first_tag}]{note}"
         )
 
 
@@ -175,8 +176,8 @@ class LoggedGraph:
         )
 
     def task(self, index: int) -> Task:
-        """Return one task."""
-        row = self.log.tasks[index]
+        """Return one task. Raises UsageError if there is none with this index."""
+        row = self.log.tasks[self._checked(index)]
         number = int(row["id"])
         file = self.log.files[int(row["file"]) - 1] if row["file"] else None
         func_id = int(row["func_id"])
@@ -208,7 +209,7 @@ class LoggedGraph:
     def edge_at(self, row: int) -> Edge:
         """Return the edge of one row of ``edge_rows``."""
         edge = self.edge_rows[row]
-        first, end = self._reason_bounds[row : row + 2]
+        first, end = self.reason_bounds[row : row + 2]
         return Edge(
             int(edge["first"]),
             int(edge["second"]),
@@ -217,7 +218,7 @@ class LoggedGraph:
         )
 
     @cached_property
-    def _reason_bounds(self) -> Rows:
+    def reason_bounds(self) -> Rows:
         """The index of the first reason of each edge, and the number of reasons."""
         rows = self.reason_rows
         key = rows["second"].astype(np.uint64) << np.uint64(32) | rows["first"]
@@ -258,13 +259,18 @@ class LoggedGraph:
     def find(self, text: str | int) -> int:
         """Return the index of a task: a number, ``kernel#number``, or a kernel with one task.
 
-        Raises UsageError if there is no such task.
+        Raises UsageError if there is no such task, or if it runs another kernel.
         """
         if isinstance(text, int):
             return self._checked(text)
-        number = text.rpartition("#")[2]
+        kernel, _, number = text.rpartition("#")
         if number.isdecimal():
-            return self._checked(int(number))
+            task = self.task(self._checked(int(number)))
+            if kernel not in ("", task.kernel):
+                raise UsageError(
+                    f"task {number} is {task.label}, not {text}", name="task", value=text
+                )
+            return task.index
         ids = [func_id for func_id, name in self.log.kernels.items() if name == text]
         found = np.flatnonzero(np.isin(self.log.tasks["func_id"], ids))
         if len(found) == 1:

@@ -11,6 +11,7 @@ import numpy as np
 from pto_core.graphs.byte_set import ByteSet
 from pto_core.graphs.declarations import Declarations
 from pto_core.graphs.findings import Findings, Race
+from pto_core.graphs.fixes import existing_output, missing_edge
 from pto_core.graphs.logged_graph import LoggedGraph, Task
 from pto_core.graphs.measurement import Measurement, Memory, Touch
 from pto_core.graphs.reasons import CONFLICT
@@ -131,13 +132,9 @@ class _Check:
         return f"declare {memory.name} of {task.label} as {needed}"
 
     def _missing_edge(self, first: Task, second: Task, tags: list[str]) -> str:
-        log = self._graph.log
-        if not log.has_accesses:
-            return f"add an edge from {first.label} to {second.label}"
-        if "OUTPUT_EXISTING" in tags:
-            return f'declare it OUTPUT or INOUT in {second.label}, with hazards="full"'
-        edge = f"submit {second.label} with after={first.label}" if second.where else "add an edge"
-        return edge if log.is_full else f'run with hazards="full", or {edge}'
+        if self._graph.log.has_accesses and "OUTPUT_EXISTING" in tags:
+            return existing_output(second)
+        return missing_edge(self._graph.log, first, second)
 
 
 def _use(writes: set[bool]) -> str:

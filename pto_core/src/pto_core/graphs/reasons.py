@@ -48,7 +48,8 @@ class Why(IntEnum):
 
 
 VERBS = {
-    Why.READ: "reads",
-    Why.OVERWRITE: "overwrites",
-    Why.ANTI_DEPENDENCE: "overwrites, after a read of",
+    Why.READ: ("reads", "written"),
+    Why.OVERWRITE: ("overwrites", "written before"),
+    Why.ANTI_DEPENDENCE: ("overwrites", "read before"),
 }
+"""What the later task does with a place, and what the earlier task did."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pto_core.errors import UsageError
+from pto_core.errors.suggestion import suggestion
 from pto_core.graphs.log import Rows
 from pto_core.graphs.logged_graph import Access, LoggedGraph
 from pto_core.graphs.places import INPUT, NO_DEP, element_bytes
@@ -13,11 +15,19 @@ def last_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access]:
     """Return the accesses that may have written a byte of a buffer last.
 
     There are several if nothing orders their tasks, and none if no task declares that it writes the
-    byte. ``buffer`` is the name of an argument of the run.
+    byte. ``buffer`` is the name of an argument of the run; another name raises UsageError.
     """
     rows = graph.log.accesses
-    memory = next(known for known in graph.log.buffers if known.name == buffer)
-    address = memory.address + byte
+    buffers = {known.name: known for known in graph.log.buffers}
+    if buffer not in buffers:
+        known = ", ".join(sorted(buffers))
+        raise UsageError(
+            f"no argument of the run is called {buffer!r}{suggestion(buffer, sorted(buffers))}; "
+            f"arguments: {known}",
+            name="buffer",
+            value=buffer,
+        )
+    address = buffers[buffer].address + byte
     writes = ~np.isin(rows["tag"], (INPUT, NO_DEP)) & (rows["owner"] < 0)
     near = writes & (rows["address"] <= address) & (address < rows["address"] + rows["size"])
     found = [int(access) for access in np.flatnonzero(near) if _has(rows[access], address)]

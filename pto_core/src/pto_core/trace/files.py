@@ -79,7 +79,7 @@ def read_trace(path: Path) -> Trace:
             raise ValueError("another version")
     except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise UsageError(
-            f"{file} is not a trace of this version ({error}); pass a file that "
+            f"{file} is not a trace of this version; pass a .trace.npz file that "
             "`pto run --trace --out DIR` wrote",
             name="trace",
             value=str(file),
