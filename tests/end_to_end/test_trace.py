@@ -264,5 +264,5 @@ def test_a_wrong_level_is_refused(level: Any) -> None:
 
 def test_a_worker_refuses_the_diagnostics_of_a_device() -> None:
     config = CallConfig(enable_l2_swimlane=1, output_prefix="x")
-    with pytest.raises(UnsupportedError, match="not yet in the tasks of a Worker"):
+    with pytest.raises(UnsupportedError, match="not in the tasks of a Worker"):
         config.pack()

@@ -105,6 +105,31 @@ def hovered(page: str) -> list[tuple[str, list[str]]]:
     return sorted(found)
 
 
+def test_the_rings_of_a_worker_have_peaks_and_advice(
+    make: Callable[..., Worker], engine: str, tmp_path: Path
+) -> None:
+    worker = make(num_sub_workers=1, heap_ring_size=1 << 13)
+    array = worker.shared_array(8, "int64")
+    with worker.trace(3) as trace, worker.session() as s:
+        for _ in range(8):
+            with s.scope():
+                space = s.empty((512,), "int64")  # two fill the ring
+                s.submit(fill, space)
+                last = s.submit(add, array, array)
+        last.result()
+    _, timeline, page = trace.write(tmp_path / "run")
+    table = trace.table()
+    if engine == "native":
+        peaks = dict(re.findall(r"^(ring \d, heap bytes) +([\d,]+)$", table, re.MULTILINE))
+        assert peaks == {"ring 1, heap bytes": "8,192"}
+        assert b"ring 1, heap bytes" in timeline.read_bytes()
+        assert "L3 ring 1, heap bytes" in page.read_text()
+    assert "for space: use a larger heap_ring_size" in table
+    with worker.trace(3) as calm, worker.session() as s:
+        s.submit(add, array, array).result()
+    assert "no submit waited for space" in calm.table()
+
+
 def test_level_1_has_the_source_lines(make: Callable[..., Worker]) -> None:
     worker = make(num_sub_workers=2)
     array = worker.shared_array((2, 3), "int64")

@@ -136,7 +136,7 @@ def test_the_summary_states_peaks_and_the_settings_for_which_submits_waited(chai
     waited |= {"blocked_on_heap": 1, "blocked_on_heap_ns": 4_000_000, "blocked_on_pool_ns": 0}
     lines = summary_text(make(chain.tasks.tolist(), statistics=peaks | waited)).splitlines()
     assert [line for line in lines if line.startswith("submits waited")] == [
-        "submits waited 1 times, 4 ms, for heap: use a larger --set pto2.heap, or smaller scopes",
+        "submits waited 1 time, 4 ms, for heap: use a larger --set pto2.heap, or smaller scopes",
         "submits waited 2 times, 3 us, for tasks: use a larger --set pto2.task_window, or smaller "
         "scopes",
     ]

@@ -61,7 +61,7 @@ def test_the_commands_print_a_summary_and_a_comparison(
     path, *_ = write_trace(trace, tmp_path / "a")
     assert main(["trace", "summary", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
-    assert "1 tasks in 30 ns" in printed
+    assert "1 task in 30 ns" in printed
     assert "host time on 1 thread, not the chip's" in printed
     assert main(["trace", "diff", str(path), str(path)]) == 0
     assert "whole run: 30 ns -> 30 ns +0.0 %" in capsys.readouterr().out

@@ -5,6 +5,8 @@
 #include <limits>
 #include <new>
 
+#include "trace/tracer.hpp"
+
 namespace pto::hierarchy {
 namespace {
 
@@ -69,6 +71,12 @@ void Core::restart(Hazards run_hazards) {
 void Core::begin_scope() {
   if (!scopes.begin(nullptr, 0)) throw std::bad_alloc();
   scope_tasks.emplace_back();
+}
+
+void Core::trace_ring(uint32_t ring) const {
+  if (!tracer->records(PTO_TRACE_PHASES)) return;
+  tracer->add(kSchedulerTrack, PTO_TRACE_RING, uint64_t{rings[ring].slabs()} | uint64_t{ring} << 56,
+              rings[ring].used());
 }
 
 }  // namespace pto::hierarchy

@@ -88,6 +88,8 @@ struct Core {
   void begin_scope();
   uint32_t depth() const { return static_cast<uint32_t>(scope_tasks.size()) - 1; }
   Heap& ring() { return rings[scopes.innermost().ring]; }
+  // Record the use of a heap ring. Call it only if there is a tracer.
+  void trace_ring(uint32_t ring) const;
 
   GroupMember* group(const Slot& slot) { return members.at(slot.pin); }
   const GroupMember* group(const Slot& slot) const { return members.at(slot.pin); }

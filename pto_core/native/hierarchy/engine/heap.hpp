@@ -38,6 +38,7 @@ class Heap {
   uint64_t head() const { return ring_.head(); }
   uint64_t held() const { return held_; }
   uint32_t number() const { return number_; }
+  uint32_t slabs() const { return next_ - oldest_; }
 
   // Throw if `bytes` bytes do not fit into the empty ring.
   void check_size(uint64_t bytes) const {

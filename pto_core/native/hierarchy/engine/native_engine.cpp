@@ -202,6 +202,7 @@ void NativeEngine::end_event() {
     Instruction freed = instruction(Instruction::What::kRoomFreed, kNone);
     freed.ring = static_cast<uint16_t>(__builtin_ctz(rings));
     core.out->push_back(freed);
+    if (core.tracer) core.trace_ring(freed.ring);
   }
   if (!core.is_ending || core.slots.live() > 0) return;
   core.is_running = core.is_ending = false;

@@ -252,6 +252,7 @@ uint32_t SubmissionPart::take(uint64_t bytes) {
   if (bytes > 0) {
     slot.slab = core_.ring().commit(index);
     slot.slab_ring = static_cast<uint8_t>(core_.ring().number());
+    if (core_.tracer) core_.trace_ring(slot.slab_ring);
   }
   ++core_.tasks;
   slot.is_in_scope = true;

@@ -77,8 +77,8 @@ class CallConfig:
         self._refuse(_NOT_BUILT, "is not implemented yet; set it to 0")
         self._refuse(
             _ONLY_ON_DEVICES,
-            "is available in Device.run and `pto run`, and not yet in the tasks of a Worker; "
-            "set it to 0",
+            "is available in Device.run and `pto run`, and not in the tasks of a Worker; set it to "
+            "0, and trace the whole Worker: with worker.trace()",
         )
         return self._packed(0)
 

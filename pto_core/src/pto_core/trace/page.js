@@ -200,9 +200,9 @@ function argumentLines(data, tasks, row) {
 }
 
 // Return the width of the column with the names of the lanes.
-function labelWidth(context, lanes) {
+function labelWidth(context, named) {
   context.font = FONT;
-  return lanes.reduce((width, lane) => Math.max(width, context.measureText(lane.name).width + 16), 150);
+  return named.reduce((width, { name }) => Math.max(width, context.measureText(name).width + 16), 150);
 }
 
 function start(data) {
@@ -211,7 +211,8 @@ function start(data) {
   const $ = (id) => document.getElementById(id);
   const canvas = $("chart");
   const context = canvas.getContext("2d");
-  const LANE = 18, LABEL = labelWidth(context, data.lanes), TOP = 24, COUNTER = 34, MOST_ARROWS = 4000;
+  const LABEL = labelWidth(context, [...data.lanes, ...data.rings]);
+  const LANE = 18, TOP = 24, COUNTER = 34, MOST_ARROWS = 4000;
   const itemOfTask = new Int32Array(tasks.task.length).fill(-1);
   const laneOf = new Int32Array(items.start.length);
   data.lanes.forEach((lane, number) => {

@@ -28,7 +28,8 @@ def summary_text(trace: TraceData) -> str:
     runs = int(trace.tasks["run"].max(initial=0)) + 1
     parts = [
         [
-            f"{len(trace.tasks):,} tasks in {time_text(analysis.run_time(trace), trace)}"
+            f"{counted(len(trace.tasks), 'task')} in "
+            + time_text(analysis.run_time(trace), trace)
             + (f", {runs} runs" if runs > 1 else ""),
             f"times: {trace.note}",
             *_lost_lines(trace),
@@ -183,7 +184,7 @@ def path_lines(trace: TraceData) -> list[str]:
         if time
     ]
     return [
-        f"critical path: {len(path.rows)} tasks, {time_text(path.total, trace)}",
+        f"critical path: {counted(len(path.rows), 'task')}, {time_text(path.total, trace)}",
         *aligned(("part", "share", "time"), rows),
     ]
 
@@ -203,7 +204,8 @@ def _advice_lines(trace: TraceData) -> list[str]:
     counts = trace.statistics or {}
     waited = {name: counts.get(f"blocked_on_{name}_ns", 0) for name in _SETTINGS}
     lines = [
-        f"submits waited {counts.get(f'blocked_on_{name}', 0):,} times, {_nanoseconds(time)}, for "
+        f"submits waited {counted(counts.get(f'blocked_on_{name}', 0), 'time')}, "
+        f"{_nanoseconds(time)}, for "
         f"{name.replace('_', ' ')}: {_SETTINGS[name]}"
         for name, time in sorted(waited.items(), key=lambda item: -item[1])
         if time
@@ -227,6 +229,11 @@ def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         ).rstrip()
         for row in cells
     ]
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number with its noun, such as ``1 task`` and ``2 tasks``."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def time_text(value: float, trace: TraceData) -> str:

@@ -23,7 +23,7 @@ from pto_core.trace.records import RECORD, TASK, Event
 from pto_core.trace.trace import Trace
 from pto_core.trace.worker_data import WorkerTraceData
 from pto_core.trace.worker_details import rows_of_members
-from pto_core.trace.worker_summary import worker_summary
+from pto_core.trace.worker_summary import worker_summary, worker_views
 
 _TIMES = ("submitted", "ready", "dispatched")
 
@@ -61,8 +61,8 @@ def _content(trace: WorkerTraceData) -> dict[str, Any]:
         "edges": edge_columns(tasks),
         "rings": [
             ring
-            for path, device in trace.timed_devices.items()
-            for ring in ring_columns(device, f"{path} ")
+            for path, part in {**worker_views(trace), **trace.timed_devices}.items()
+            for ring in ring_columns(part, f"{path} ")
         ],
         **_details(trace, shown),
     }

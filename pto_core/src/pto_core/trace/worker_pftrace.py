@@ -14,7 +14,7 @@ from pto_core.trace.analysis import counters
 from pto_core.trace.lanes import Lane, Slice, TaskName, apart, lanes
 from pto_core.trace.wire import field, tag, text, varint
 from pto_core.trace.worker_data import WorkerTraceData
-from pto_core.trace.worker_summary import worker_view
+from pto_core.trace.worker_summary import worker_views
 
 # The field numbers are those of perfetto/trace/trace.proto; see pftrace.py.
 _CLOCK_SNAPSHOT, _TIMESTAMP, _SEQUENCE, _TRACK_EVENT, _INTERNED = 6, 8, 10, 11, 12
@@ -178,7 +178,7 @@ def _arrows(tracks: list[Lane]) -> _Arrows:
 
 def _counters(trace: WorkerTraceData) -> Iterator[_Counter]:
     """Yield the counters of each Worker and of each device."""
-    views = {path: worker_view(trace, path) for path in trace.children}
+    views = worker_views(trace)
     for path, view in {**views, **trace.timed_devices}.items():
         for name, (times, values) in counters(view).items():
             shown = name.replace("cores", "children") if path in views else name

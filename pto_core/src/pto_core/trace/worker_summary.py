@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from pto_core.trace import analysis
-from pto_core.trace.records import FIRST_WORKER, RECORD, TASK, TIMES
+from pto_core.trace.records import FIRST_WORKER, RECORD, TASK, TIMES, Event
 from pto_core.trace.summary import (
     Limits,
     aligned,
     busy_lines,
+    counted,
     difference_parts,
     difference_text,
     kernel_table,
@@ -127,6 +128,11 @@ def worker_view(trace: WorkerTraceData, path: str) -> Trace:
     )
 
 
+def worker_views(trace: WorkerTraceData) -> dict[str, Trace]:
+    """Return :func:`worker_view` of each Worker, by path."""
+    return {path: worker_view(trace, path) for path in trace.children}
+
+
 def _place(children: tuple[str, ...], path: str) -> int:
     return children.index(path) if path in children else -1
 
@@ -144,8 +150,9 @@ def _worker_parts(trace: WorkerTraceData, path: str, view: Trace) -> list[list[s
         )
         for one in analysis.waits(view)
     ]
+    time = time_text(length, view)
     return [
-        [f"Worker {path}: {count:,} tasks in {time_text(length, view)}, {runs} runs"],
+        [f"Worker {path}: {counted(count, 'task')} in {time}, {counted(runs, 'run')}"],
         kernel_table(view, ("function", "calls", "children")),
         _source_lines(trace, path, view),
         _lost_lines(trace, path, view),
@@ -154,6 +161,7 @@ def _worker_parts(trace: WorkerTraceData, path: str, view: Trace) -> list[list[s
         busy_lines(view, "children", len(children)) if length else [],
         _child_lines(children, view, length),
         path_lines(view),
+        _peak_lines(view),
     ]
 
 
@@ -211,6 +219,26 @@ def _child_lines(children: tuple[str, ...], view: Trace, length: int) -> list[st
         busy = int((mine["end"] - mine["start"])[mine["start"] >= 0].sum())
         rows.append((path, f"{len(mine):,}", time_text(busy, view), share(busy, length)))
     return aligned(("child", "calls", "busy", "share"), rows)
+
+
+def _peak_lines(view: Trace) -> list[str]:
+    """Return the peaks of tasks and of memory, and what avoids waits for space."""
+    rows = [
+        (name.replace("cores", "children"), f"{int(values.max()):,}")
+        for name, (_, values) in analysis.counters(view).items()
+        if values.max(initial=0) > 0
+    ]
+    lines = aligned(("peak", "value"), rows) if rows else []
+    waits = view.records[view.records["event"] == Event.BACK_PRESSURE]
+    if len(waits):
+        time = time_text(int((waits["end"] - waits["start"]).sum()), view)
+        lines.append(
+            f"submits waited {counted(len(waits), 'time')}, {time}, for space: use a larger "
+            "heap_ring_size, or smaller scopes; for tasks with retries, a larger snapshot_limit"
+        )
+    elif (view.records["event"] >= Event.BACK_PRESSURE).any():  # the trace contains waits
+        lines.append("no submit waited for space; larger rings would not shorten the run")
+    return lines
 
 
 def _range_lines(trace: WorkerTraceData) -> list[str]:
