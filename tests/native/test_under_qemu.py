@@ -30,11 +30,14 @@ THREADED = (
     ("runtime_pto2", "lanes_stress_test"),
 )
 ROUNDS = "1"
+# The number of random programs in smallest_test; without the emulator it is 200.
+PROGRAM_COUNT = "40"
 
 
 def printed(command: list[str | Path]) -> str:
     """Run a test and return its output without addresses; a failure shows the reason."""
-    environment = {**os.environ, "LC_ALL": "C", "PTO_TEST_SEED": "1"}
+    variables = {"LC_ALL": "C", "PTO_TEST_SEED": "1", "PTO_PROGRAMS": PROGRAM_COUNT}
+    environment = {**os.environ, **variables}
     outcome = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
     assert outcome.returncode == 0, outcome.stdout[-2000:] + outcome.stderr[-2000:]
     return re.sub(r"0x[0-9a-f]+", "ADDRESS", outcome.stdout)

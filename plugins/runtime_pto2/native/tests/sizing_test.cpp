@@ -174,7 +174,7 @@ TEST(the_computed_heap_size_is_the_smallest) {
   const char* given = std::getenv("PTO_SEED");
   const uint32_t seed = given != nullptr ? static_cast<uint32_t>(std::atoi(given)) : 1;
   std::printf("  seed %u\n", seed);
-  for (uint32_t round = 0; round < 2000; ++round) {
+  for (uint32_t round = 0; round < 400; ++round) {
     std::mt19937 random(seed * 10007 + round);
     HistoryFixture history;
     const uint32_t scopes = 1 + random() % 12;
