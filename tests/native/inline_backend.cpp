@@ -155,7 +155,7 @@ pto_status explained(Args... args, pto_error* error) {
   const pto_status status = kCall(args...);
   if (status == PTO_OK) return status;
   const char* reason = status == PTO_ERROR_LOAD ? dlerror() : "no such option or live buffer";
-  *error = {status, -1, -1, -1, -1, -1, 0, 0, {}, {}};
+  *error = {status, -1, -1, -1, -1, -1, 0, 0, {}, {}, {}, 0, 0};
   return std::strncpy(error->message, reason, sizeof error->message - 1), status;
 }
 
