@@ -183,7 +183,7 @@ void fill(pto_runtime_api& table, const pto_runtime_api& device) {
 }
 
 pto_status refuse(pto_error* error, const char* message) {
-  *error = {PTO_ERROR_LOAD, -1, -1, -1, -1, -1, 0, 0, {}, {}};
+  *error = {PTO_ERROR_LOAD, -1, -1, -1, -1, -1, 0, 0, {}, {}, {}, 0, 0};
   std::strncpy(error->message, message, sizeof error->message - 1);
   return PTO_ERROR_LOAD;
 }

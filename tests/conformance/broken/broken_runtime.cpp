@@ -78,7 +78,7 @@ void orchestration_done(void* instance, int32_t result) {
     }
   }
   if (breaks(Defect::forgets_the_first_error) && result != 0) {
-    last = {PTO_ERROR_ORCHESTRATION, -1, -1, -1, -1, -1, 0, 0, {}, {}};
+    last = {PTO_ERROR_ORCHESTRATION, -1, -1, -1, -1, -1, 0, 0, {}, {}, {}, 0, 0};
     last.value = static_cast<uint64_t>(result);
     std::strcpy(last.message, "the orchestration returned an error");
   }
