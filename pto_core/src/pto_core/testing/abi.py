@@ -6,7 +6,6 @@ without ``pto_``; ``yield_`` avoids the Python keyword. A test compares every fi
 
 from __future__ import annotations
 
-import ctypes
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -590,14 +589,3 @@ class BackendApi(Structure):
         ("abort", CFUNCTYPE(None, c_void_p, POINTER(Error), c_int32)),
         ("activity", CFUNCTYPE(POINTER(ActivityPage), c_void_p)),
     )
-
-
-def entries(table: type[Structure]) -> list[str]:
-    """List the names of the functions in a table."""
-    return [field[0] for field in table._fields_ if hasattr(field[1], "_flags_")]
-
-
-def payload_arguments(payload: Payload) -> list[int]:
-    """Read the arguments that follow the header of a payload in memory."""
-    start = ctypes.addressof(payload) + ctypes.sizeof(Payload)
-    return list((c_uint64 * payload.num_args).from_address(start))

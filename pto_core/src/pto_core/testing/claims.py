@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from pto_core.testing import abi
+from pto_core.testing.abi_reading import entries, payload_arguments
 from pto_core.testing.failure import expect
 from pto_core.testing.native import StatusError
 from pto_core.testing.probe import Experiment, Probe, Work
@@ -37,7 +38,7 @@ def check_table(backend: BackendSubject) -> None:
         table.struct_size >= ctypes.sizeof(abi.BackendApi),
         f"struct_size is {table.struct_size}, the table has {ctypes.sizeof(abi.BackendApi)} bytes",
     )
-    missing = [name for name in abi.entries(abi.BackendApi) if not getattr(table, name)]
+    missing = [name for name in entries(abi.BackendApi) if not getattr(table, name)]
     expect(not missing, f"the table has no {', '.join(missing)}")
 
 
@@ -107,7 +108,7 @@ def check_callbacks(backend: BackendSubject, tasks: int = 50) -> None:
 
     def record(payload: Any, core: int, _error: Any) -> int:
         header = payload.contents
-        seen.setdefault(header.task, []).append((core, abi.payload_arguments(header)[0]))
+        seen.setdefault(header.task, []).append((core, payload_arguments(header)[0]))
         return 0
 
     probe = Probe(backend)

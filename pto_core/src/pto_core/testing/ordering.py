@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 
 from pto_core.testing import abi, graphs
+from pto_core.testing.abi_reading import entries
 from pto_core.testing.failure import ContractError, expect
 from pto_core.testing.graphs import Graph
 from pto_core.testing.native import RUN_LIMIT_S, Outcome
@@ -237,8 +238,8 @@ def check_table(runtime: RuntimeSubject) -> None:
     size = ctypes.sizeof(abi.RuntimeApi)
     expect(table.struct_size >= size, f"struct_size is {table.struct_size}, the table has {size}")
     optional = {"attend", "access_log", "export_graph", "import_graph"}
-    entries = set(abi.entries(abi.RuntimeApi)) - optional
-    missing = [name for name in sorted(entries) if not getattr(table, name)]
+    needed = set(entries(abi.RuntimeApi)) - optional
+    missing = [name for name in sorted(needed) if not getattr(table, name)]
     expect(not missing, f"the table has no {', '.join(missing)}")
     expect(table.variant == runtime.name.encode(), f"{runtime.name}: variant is {table.variant!r}")
     expect(

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from pto_core.testing import abi
+from pto_core.testing.abi_reading import payload_arguments
 from pto_core.testing.failure import expect
 from pto_core.testing.graphs import Graph
 from pto_core.testing.native import Kernel
@@ -148,7 +149,7 @@ def check_clusters(runtime: RuntimeSubject, rounds: int = 50) -> None:
     ran: dict[int, int] = {}
 
     def note(payload: Any, core: int, _error: Any) -> int:
-        ran[abi.payload_arguments(payload.contents)[0]] = core
+        ran[payload_arguments(payload.contents)[0]] = core
         return 0
 
     with Session(runtime) as session:
