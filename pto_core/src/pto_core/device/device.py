@@ -58,8 +58,9 @@ class Device:
         self._task_timeout_s = config["task_timeout_s"]
         self._hazards: str | None = config["hazards"]
         self._observers = observers
-        shares = isinstance(backend, TensorSharingBackend)
-        self._dlpack_type = backend.dlpack_device_type if shares else None
+        self._dlpack_type = (
+            backend.dlpack_device_type if isinstance(backend, TensorSharingBackend) else None
+        )
         self._runs = 0
 
     @property
