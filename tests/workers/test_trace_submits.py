@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ def add(a: In, total: InOut) -> None:
 @task
 def fill(out: Out) -> None:
     out[:] = 1
+
+
+@task
+def naps(out: Out) -> None:
+    time.sleep(0.005)
 
 
 def nothing(args: Any) -> None:
@@ -111,10 +117,10 @@ def test_the_rings_of_a_worker_have_peaks_and_advice(
     worker = make(num_sub_workers=1, heap_ring_size=1 << 13)
     array = worker.shared_array(8, "int64")
     with worker.trace(3) as trace, worker.session() as s:
-        for _ in range(8):
+        for _ in range(5):
             with s.scope():
                 space = s.empty((512,), "int64")  # two fill the ring
-                s.submit(fill, space)
+                s.submit(naps, space)
                 last = s.submit(add, array, array)
         last.result()
     _, timeline, page = trace.write(tmp_path / "run")
