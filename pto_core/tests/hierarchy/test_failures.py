@@ -318,12 +318,34 @@ def test_a_cancelled_run_ends_tasks_that_were_not_sent():
 
 def test_children_report_in_an_order_that_can_be():
     rig = Rig(1)
-    with pytest.raises(ProtocolError, match="reports that it is ready"):
+    with pytest.raises(ProtocolError, match="ready already"):
         rig.handle(ChildReady(0))
     rig.handle(ChildLost(0, 1, 0))
     with pytest.raises(ProtocolError, match="lost already"):
         rig.handle(ChildLost(0, 1, 0))
-    with pytest.raises(ProtocolError):
-        rig.handle(ChildReady(0))
     rig.handle(Submit(SUB))
     assert rig.engine.is_quiescent() is False
+
+
+def test_a_child_that_was_lost_for_good_can_become_ready():
+    rig = Rig(2, repeats_lost=True)
+    pinned, free = rig.submit(pins=(0,)), rig.submit()
+    rig.handle(ChildLost(1, 7, 0))
+    rig.handle(ChildLost(0, 5, 0))
+    rig.handle(ChildReady(1))
+    answer = rig.handle(Dispatch())
+    assert answer == [TaskFinished(pinned, Result.FAILED, 5), Send(1, 1, free, 0)]
+    rig.handle(ChildLost(1, 8, 0))
+    rig.handle(ChildReady(0))
+    assert rig.dispatch() == [Send(0, 1, free, 0)]
+
+
+def test_a_task_without_a_child_fails_with_the_cause_of_the_last_loss():
+    rig = Rig(3)
+    for child, cause in ((2, 3), (0, 9), (1, 4)):
+        rig.handle(ChildLost(child, cause, 0))
+    task, group = rig.submit(), rig.submit(members=(Member(), Member()))
+    assert rig.handle(Dispatch()) == [
+        TaskFinished(group, Result.FAILED, 9),
+        TaskFinished(task, Result.FAILED, 9),
+    ]

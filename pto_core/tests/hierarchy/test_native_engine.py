@@ -36,7 +36,7 @@ from pto_core.testing.schedulers.world import Chances, World, configuration_of
 
 WORLDS = (
     Chances(),
-    Chances(loss=0.02, deadline=0.02),
+    Chances(loss=0.04, join=0.2, deadline=0.02),
     Chances(loss=0.01, cancel=0.02),
 )
 

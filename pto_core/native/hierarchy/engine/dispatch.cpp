@@ -3,6 +3,18 @@
 #include <algorithm>
 
 namespace pto::hierarchy {
+namespace {
+
+// Return the cause of the last loss among children of which at least one is LOST. Causes have
+// ascending numbers.
+int64_t last_loss(const std::vector<Child*>& children) {
+  int64_t cause = kNone;
+  for (const Child* child : children)
+    if (child->state == ChildState::kLost) cause = std::max(cause, child->cause);
+  return cause;
+}
+
+}  // namespace
 
 Dispatcher::Dispatcher(Core& core, Endings& endings, Policy policy)
     : core_(core), endings_(endings), policy_(std::move(policy)) {
@@ -59,9 +71,7 @@ bool Dispatcher::try_group(uint32_t index) {
   allow(slot);
   const auto is_left = [](const Child& child) { return child.state != ChildState::kLost; };
   if (count(is_left) < slot.members) {
-    const auto lost = std::find_if(allowed_.begin(), allowed_.end(),
-                                   [&](const Child* child) { return !is_left(*child); });
-    endings_.fail(index, (*lost)->cause);
+    endings_.fail(index, last_loss(allowed_));
     return true;
   }
   const auto is_free = [this](const Child& child) { return takes(child); };
@@ -183,9 +193,8 @@ bool Dispatcher::try_single(uint32_t index) {
   Slot& slot = core_.slots[index];
   Child* child = pick(slot);
   if (child == nullptr) {
-    const Child& lost =
-        slot.is_pinned ? core_.children[slot.pin] : *core_.children.of_kind(slot.kind).front();
-    endings_.fail(index, lost.cause);
+    endings_.fail(index, slot.is_pinned ? core_.children[slot.pin].cause
+                                        : last_loss(core_.children.of_kind(slot.kind)));
     return true;
   }
   start(index, StateEvent::kDispatch);

@@ -71,10 +71,7 @@ void Reports::check_skip(const Child& child, uint64_t count, bool is_skip) const
 
 void Reports::ready(int32_t number) {
   Child& child = core_.children.reported(number);
-  if (child.state != ChildState::kExpected) {
-    refuse(name_of(child) + " is " + kChildStateNames[static_cast<uint8_t>(child.state)] +
-           " and reports that it is ready");
-  }
+  if (child.state == ChildState::kReady) refuse(name_of(child) + " is ready already");
   child.state = ChildState::kReady;
 }
 

@@ -2,7 +2,8 @@
 
 Every field is a number or a tuple of numbers, so that a native engine can receive the same events
 as plain structures. The driver stores all other data of tasks: callables, scalars, configurations
-and source lines. It also stores texts and exceptions under numbers; ``cause`` is such a number.
+and source lines. It also stores texts and exceptions under ascending numbers; ``cause`` is such a
+number.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class ChildReady:
-    """The child accepts frames from now on: after its start, and again after a restart."""
+    """The child accepts frames from now on: after its start, and again after any loss."""
 
     child: int
 

@@ -45,7 +45,7 @@ from pto_core.testing.schedulers.world import Chances
 
 CALM = Chances()
 ROUGH = Chances(loss=0.02, deadline=0.01)
-HARSH = Chances(loss=0.12, deadline=0.02)
+HARSH = Chances(loss=0.12, join=0.2, deadline=0.02)
 CANCELLED = Chances(loss=0.01, cancel=0.02)
 
 _RUNS = 25

@@ -90,6 +90,8 @@ class Chances:
     """The probabilities of exceptional events in a step."""
 
     loss: float = 0.0
+    join: float = 0.0
+    """That a child that was lost for good becomes ready again."""
     deadline: float = 0.0
     cancel: float = 0.0
 
@@ -286,7 +288,7 @@ class World:
                     moves.append((self._report, number))
                 if child.queue and (child.inputs is not None or self._can_start(child)):
                     moves.append((self._step, number))
-            elif child.returns:
+            elif child.returns or self._joins():
                 moves.append((self._start_child, number))
         if not moves:
             return has_changed
@@ -307,6 +309,9 @@ class World:
         elif self.numbers.random() < self.chances.cancel:
             self.is_cancelled = True
             self.handle(Cancel(3000))
+
+    def _joins(self) -> bool:
+        return self.chances.join > 0 and self.numbers.random() < self.chances.join
 
     def _start_child(self, number: int) -> None:
         self.children[number].is_alive = True

@@ -13,7 +13,7 @@ from pto_core.hierarchy.engine.instructions import Requirement
 
 
 class ChildState(IntEnum):
-    """EXPECTED: the child will become ready, at first or after a restart. LOST: it will not."""
+    """EXPECTED: the child will become ready, and tasks wait for it. LOST: no task waits for it."""
 
     EXPECTED = 0
     READY = 1

@@ -168,11 +168,12 @@ class Dispatcher:
         return self._core.children.of_kind(spec.kind)
 
     def _fails_for_lack(self, task: Task, allowed: list[Child], needed: int) -> bool:
-        """Fail a task if too few children are left for it; the cause is the first loss."""
+        """Fail a task if too few children are left for it; the cause is the last loss."""
         lost = [child for child in allowed if child.state is ChildState.LOST]
         if len(allowed) - len(lost) >= needed:
             return False
-        self._endings.fail(task, lost[0].cause)
+        # Causes have ascending numbers.
+        self._endings.fail(task, max(child.cause for child in lost))
         return True
 
     def _send(

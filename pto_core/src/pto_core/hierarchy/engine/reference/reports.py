@@ -79,10 +79,8 @@ class Reports:
     def ready(self, number: int) -> None:
         """Mark the child as ready for frames."""
         child = self._core.children[number]
-        if child.state is not ChildState.EXPECTED:
-            raise ProtocolError(
-                f"child {number} is {child.state.name} and reports that it is ready", child=number
-            )
+        if child.state is ChildState.READY:
+            raise ProtocolError(f"child {number} is ready already", child=number)
         child.state = ChildState.READY
 
     def lost(self, event: ChildLost) -> None:
