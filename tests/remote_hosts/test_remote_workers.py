@@ -110,25 +110,6 @@ def test_two_hosts_write_halves_of_one_buffer_in_one_piece_of_memory(agent: Agen
         assert (y[1::2] == 2).all()
 
 
-def test_a_group_runs_on_two_hosts(agent: Agent) -> None:
-    remote, other = agent.worker(num_sub_workers=1), agent.worker(num_sub_workers=1)
-    with Worker(level=4) as worker:
-
-        def fill(orch: Any, args: Any, config: Any) -> None:
-            args.tensor(0)[:] = 7
-
-        step = worker.register(fill)
-        worker.add_worker(remote)
-        worker.add_worker(other)
-        y = counted(worker, 100)
-
-        def graph(orch: Any, args: Any, config: Any) -> None:
-            orch.submit_next_level_group(step, [task_args(y[:50]), task_args(y[50:])])
-
-        worker.run(graph)
-        assert (y == 7).all()
-
-
 def test_an_exception_is_rebuilt_and_names_the_remote_child(agent: Agent) -> None:
     def fail(args: Any) -> None:
         raise ValueError("no luck today")

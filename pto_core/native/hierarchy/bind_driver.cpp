@@ -305,6 +305,14 @@ void bind_children(nb::class_<WorkerDriver>& bound) {
           "Report that the process of the child has exited. `returns`: attach() and child_ready() "
           "will follow.")
       .def(
+          "set_present",
+          [](WorkerDriver& self, int32_t child, bool is_present) {
+            self.submits().children().set_present(child, is_present);
+          },
+          nb::arg("child"), nb::arg("is_present"),
+          "State whether a place has a child. Submits that need the child of an empty place are "
+          "refused. At first every place has a child.")
+      .def(
           "control",
           [](WorkerDriver& self, int32_t child, const nb::bytes& data) {
             return or_error([&] {

@@ -30,7 +30,8 @@ class Group:
 
     def __init__(self, *, is_remote: bool = False) -> None:
         self.specs = [
-            SimpleNamespace(path=f"L3/sub{child}", remote=is_remote or None) for child in (0, 1)
+            SimpleNamespace(path=f"L3/sub{child}", remote=is_remote or None, is_empty=False)
+            for child in (0, 1)
         ]
         self.log: list[Any] = []
         self.replies: dict[tuple[int, str], Any] = {}

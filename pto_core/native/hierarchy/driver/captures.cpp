@@ -156,10 +156,29 @@ void Captures::check_replay(const CapturedObject& captured, TaskArgs* args) cons
         " that was freed since the capture, or was lost with the child; allocate it and capture "
         "the graph again");
   }
+  if (children_.has_empty()) check_children(*captured.graph);
   if (args) args->take_addresses();
   check_alike(*captured.graph, args);
   for (uint32_t i = 0; args && i < args->tensor_count; ++i)
     check_argument(*args, i, captured.graph->uses[i]);
+}
+
+// Refuse a graph whose tasks need children that have left the Worker since the capture.
+void Captures::check_children(const CapturedGraph& graph) const {
+  for (const CapturedTask& task : graph.tasks) {
+    const size_t present = children_.present(task.kind).size();
+    if (task.members > present) {
+      core::raise_usage("a task of the graph has " + std::to_string(task.members) +
+                        " members, but this Worker has " + std::to_string(present) +
+                        " children for it now; add Workers with add_worker");
+    }
+    for (uint32_t i = 0; i < task.pins && !task.is_hint; ++i) {
+      const int32_t pin = graph.pins[task.first_pin + i];
+      if (children_.is_present(pin)) continue;
+      core::raise_usage("a task of the graph is pinned to worker " + std::to_string(pin) +
+                        ", which was removed; capture the graph again");
+    }
+  }
 }
 
 void Captures::check_argument(const TaskArgs& args, uint32_t i, const ArgumentUse& use) const {

@@ -14,6 +14,7 @@
 #include "callable/callable_handle.hpp"
 #include "driver/capture.hpp"
 #include "driver/child_memory.hpp"
+#include "driver/child_places.hpp"
 #include "driver/submit_request.hpp"
 
 namespace pto::hierarchy {
@@ -28,8 +29,9 @@ struct CapturedObject {
 
 class Captures {
  public:
-  Captures(const Configuration& engine, const WorkerSettings& settings, ChildMemory& memory)
-      : engine_(engine), settings_(settings), memory_(memory) {}
+  Captures(const Configuration& engine, const WorkerSettings& settings, ChildMemory& memory,
+           const ChildPlaces& children)
+      : engine_(engine), settings_(settings), memory_(memory), children_(children) {}
 
   // Return the current capture, or null.
   Capture* capture() { return capture_.get(); }
@@ -57,11 +59,13 @@ class Captures {
   bool lies_apart() const { return lies_apart_; }
 
  private:
+  void check_children(const CapturedGraph& graph) const;
   void check_argument(const TaskArgs& args, uint32_t index, const ArgumentUse& use) const;
 
   const Configuration& engine_;
   const WorkerSettings& settings_;
   ChildMemory& memory_;
+  const ChildPlaces& children_;
   std::unique_ptr<Capture> capture_;
   std::unique_ptr<CapturedObject> captured_;  // recorded submits of the capture
   uint64_t captures_ = 0;

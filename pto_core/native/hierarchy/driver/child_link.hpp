@@ -45,7 +45,7 @@ class FrameSource {
 // Whether the child accepts tasks.
 struct ChildPresence {
   bool is_ready = false;
-  bool is_lost = false;        // lost, and will not be restarted
+  bool is_lost = false;        // lost, and not being restarted
   bool is_returning = false;   // lost, and being restarted
   int64_t loss_cause = kNone;  // cause of the last loss; later tasks may fail with this cause
 };

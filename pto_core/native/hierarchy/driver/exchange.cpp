@@ -349,6 +349,7 @@ void Exchange::set_ready(int32_t child) {
   core_.engine->child_ready(child, core_.out);
   ChildLink& link = core_.link(child);
   link.presence.is_ready = true;
+  link.presence.is_lost = false;
   note_returning(link, false);
   core_.is_dirty = true;
   process();

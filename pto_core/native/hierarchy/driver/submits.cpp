@@ -101,30 +101,41 @@ void read_options(const SubmitRequest& request, Call* call) {
 }  // namespace
 
 Submits::Submits(WorkerDriver& worker, Driver& driver, const WorkerSettings& settings,
-                 ChildMemory& memory, Captures& captures, const OpenRun& run)
+                 ChildMemory& memory, ChildPlaces& children, Captures& captures, const OpenRun& run)
     : worker_(worker),
       driver_(driver),
       settings_(settings),
       memory_(memory),
+      children_(children),
       captures_(captures),
       run_(run),
-      numbers_(driver, settings) {
-  int32_t number = 0;
-  for (const ChildConfiguration& child : driver.configuration().engine.children)
-    children_[static_cast<size_t>(child.kind)].push_back(number++);
-}
+      numbers_(driver, settings) {}
 
 // Return the child that the program calls `worker`. The program numbers the children of each kind
 // from 0.
 int32_t Submits::child_of(PyObject* worker, Kind kind) const {
-  const auto& children = children_[static_cast<size_t>(kind)];
+  const auto places = children_.all(kind);
   const long long number = PyLong_Check(worker) ? PyLong_AsLongLong(worker) : -1;
-  if (number >= 0 && number < static_cast<long long>(children.size()))
-    return children[static_cast<size_t>(number)];
+  if (number >= 0 && number < static_cast<long long>(places.size())) {
+    const int32_t child = places[static_cast<size_t>(number)];
+    if (!children_.has_empty() || children_.is_present(child)) return child;
+  }
   PyErr_Clear();
   core::raise_usage("worker is " + core::shown(worker) + "; " + call_of(kind) + " has " +
-                    (children.empty() ? "no children to run it"
-                                      : "workers 0 to " + std::to_string(children.size() - 1)));
+                    (children_.present(kind).empty() ? "no children to run it"
+                                                     : "workers " + children_.numbers(kind)));
+}
+
+// Refuse a task that has more members than there are children. The engine counts empty places too.
+void Submits::check_present(Kind kind, size_t members) const {
+  if (!children_.has_empty() || members <= children_.present(kind).size()) return;
+  if (kind == Kind::kSub) return;  // has no empty place
+  const std::string present = std::to_string(children_.present(kind).size());
+  core::raise_usage(
+      (members == 1 ? "a task" : "a group of " + std::to_string(members) + " members") +
+      std::string(" was submitted, but ") + call_of(kind) + " has " + present +
+      " children now; add Workers with add_worker" +
+      (members == 1 ? "" : ", or use a smaller group"));
 }
 
 void Submits::read_workers(const SubmitRequest& request, std::vector<int32_t>& pins) const {
@@ -176,6 +187,7 @@ Call Submits::begin_call(const SubmitRequest& request, Draft& draft) {
     core::raise_usage(
         "a task was submitted outside a run; submit it in the function or block of "
         "the run");
+  check_present(request.kind, 1);
   Call call;
   call.kind = request.kind;
   call.callable = numbers_.callable(request.handle, request.kind, draft.workers);
@@ -194,7 +206,7 @@ Call Submits::begin_call(const SubmitRequest& request, Draft& draft) {
 // Return the memory for memory_for() if the Worker has spawned children: a spawned child can access
 // only the mappings that it has attached.
 VisibleMemory& Submits::memory_among(const Call& call) const {
-  const std::span<const int32_t> all = children_[static_cast<size_t>(call.kind)];
+  const std::span<const int32_t> all = children_.all(call.kind);
   const std::span<const int32_t> candidates = call.pins.empty() || call.is_hint ? all : call.pins;
   const bool is_attached = std::any_of(
       candidates.begin(), candidates.end(),
@@ -204,8 +216,8 @@ VisibleMemory& Submits::memory_among(const Call& call) const {
 
 // Pin a task that uses memory of a child to that child.
 void Submits::place_by_memory(const SubmitRequest& request, Draft& draft, Call* call) const {
-  memory_.place(request, draft.args, draft.keys, children_[static_cast<size_t>(Kind::kNextLevel)],
-                draft.pins, &call->is_hint);
+  memory_.place(request, draft.args, draft.keys, children_.present(Kind::kNextLevel), draft.pins,
+                &call->is_hint);
   call->pins = draft.pins;
 }
 
@@ -238,6 +250,7 @@ PyObject* Submits::submit(const SubmitRequest& request) {
   const nb::object run = nb::borrow(reinterpret_cast<PyObject*>(run_.object));
   Call call = begin_call(request, draft);
   add_members(request, call.retries > 0, memory_for(call), draft);
+  if (request.is_group) check_present(request.kind, draft.members.size());
   if (draft.has_child_memory) place_by_memory(request, draft, &call);
   if (!draft.workers.empty()) place_by_callable(request, draft, &call);
   if (!captures_.capture()) Captures::check_origins(draft.args);

@@ -4,7 +4,6 @@
 
 #include <nanobind/nanobind.h>
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -13,6 +12,7 @@
 
 #include "driver/call_numbers.hpp"
 #include "driver/captures.hpp"
+#include "driver/child_places.hpp"
 #include "driver/source_places.hpp"
 #include "driver/submit_request.hpp"
 
@@ -31,7 +31,7 @@ struct OpenRun {
 class Submits {
  public:
   Submits(WorkerDriver& worker, Driver& driver, const WorkerSettings& settings, ChildMemory& memory,
-          Captures& captures, const OpenRun& run);
+          ChildPlaces& children, Captures& captures, const OpenRun& run);
   ~Submits() { drop_kept(INT64_MAX); }
   Submits(const Submits&) = delete;
   Submits& operator=(const Submits&) = delete;
@@ -48,6 +48,7 @@ class Submits {
   // Drop the owners of memory that only tasks before number `before` use.
   void drop_kept(int64_t before);
   const SourcePlaces& places() const { return places_; }
+  ChildPlaces& children() { return children_; }
   uint32_t config_number(nb::handle config) {
     return config.is_none() ? 0 : numbers_.config(config.ptr());
   }
@@ -74,6 +75,7 @@ class Submits {
   Call begin_call(const SubmitRequest& request, Draft& draft);
   void read_workers(const SubmitRequest& request, std::vector<int32_t>& pins) const;
   int32_t child_of(PyObject* worker, Kind kind) const;
+  void check_present(Kind kind, size_t members) const;
   void read_producers(const SubmitRequest& request, Draft& draft) const;
   int64_t producer_of(PyObject* object, const char* text) const;
   void check_run(const TaskHandle& handle) const;
@@ -94,9 +96,9 @@ class Submits {
   Driver& driver_;
   const WorkerSettings& settings_;
   ChildMemory& memory_;
+  ChildPlaces& children_;
   Captures& captures_;
   const OpenRun& run_;
-  std::array<std::vector<int32_t>, 2> children_;  // children by kind, as the program numbers them
   SourcePlaces places_;
   CallNumbers numbers_;
   std::deque<Kept> kept_;  // owners of the memory of live tasks, ascending by task

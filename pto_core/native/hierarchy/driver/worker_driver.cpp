@@ -25,8 +25,9 @@ WorkerDriver::WorkerDriver(const DriverConfiguration& configuration, std::unique
       settings_(settings),
       process_(getpid()),
       child_memory_(settings.next_level_space == CallableSpace::kLocalChip),
-      captures_(driver_->configuration().engine, settings_, child_memory_),
-      submits_(*this, *driver_, settings_, child_memory_, captures_, run_) {}
+      child_places_(driver_->configuration().engine.children),
+      captures_(driver_->configuration().engine, settings_, child_memory_, child_places_),
+      submits_(*this, *driver_, settings_, child_memory_, child_places_, captures_, run_) {}
 
 // In a forked child, leak the driver: its threads do not exist there, and it must not access memory
 // that the parent uses.

@@ -9,6 +9,7 @@
 
 #include "driver/captures.hpp"
 #include "driver/child_memory.hpp"
+#include "driver/child_places.hpp"
 #include "driver/driver.hpp"
 #include "driver/or_error.hpp"
 #include "driver/python_host.hpp"
@@ -82,6 +83,7 @@ class WorkerDriver {
   OpenRun run_;
   bool is_abandoned_ = false;  // whether the run is open although no Python object owns it
   ChildMemory child_memory_;
+  ChildPlaces child_places_;
   Captures captures_;
   Submits submits_;
 };

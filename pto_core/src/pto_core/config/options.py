@@ -158,6 +158,13 @@ def _remote_options() -> tuple[Option, ...]:
             size_bytes,
             "declared bytes of remote buffers, for a host that limits each client's memory",
         ),
+        Option(
+            "spare_workers",
+            None,
+            optional(integer(0, 1024)),
+            "places for Workers on other hosts that join a running Worker; default: 8 for a Worker "
+            "with a child on another host, otherwise 0",
+        ),
         Option("remote_lease_s", 3.0, number(minimum=0.1), "longest cut without loss, in s"),
         Option(
             "remote_memory_limit",

@@ -61,9 +61,7 @@ class Callables:
     def _register(
         self, target: object, *, serialise: bool, workers: Iterable[int] | None = None
     ) -> CallableHandle:
-        nested = enumerate(self._node.nested)
-        remote = (number for number, node in nested if node.settings.host is not None)
-        chosen = checked_workers(target, workers, remote)
+        chosen = checked_workers(target, workers, self._node.remote_ids)
         life, registry = self._node.life, self._node.registry
         while True:
             is_new = life.settled("register") is State.NEW

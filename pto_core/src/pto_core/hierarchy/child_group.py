@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pto_core import _hierarchy
 from pto_core._hierarchy import CallableSpace, Driver
 from pto_core.config import Config
-from pto_core.errors import AbortedError, UsageError
+from pto_core.errors import AbortedError, CapacityError, UsageError
 from pto_core.hierarchy.child_specs import ChildSpec, child_specs
 from pto_core.hierarchy.children import (
     ChildContext,
@@ -58,6 +58,9 @@ _FRAME_BYTES = 128
 _GRACE_S = 2.0
 _CUT_SHORT_S = 0.2
 _CLOSED = Failure.of(AbortedError("the Worker was closed inside the run"))
+_NO_CHILD = Failure.of(
+    CapacityError("no child can run the task; add Workers on other hosts with add_worker")
+)
 
 
 class ChildGroup:
@@ -79,13 +82,14 @@ class ChildGroup:
         self.process = os.getpid()
         self.is_closing = False
         self.settings = settings
+        self.path = path
         self.arena = arena
         self.specs: list[ChildSpec] = child_specs(settings, path, workers)
         self.registry = registry
         queue_bytes = config["child_queue_bytes"]
         self.opener = Opener(settings.transport, queue_bytes // _FRAME_BYTES, queue_bytes)
         count = len(self.specs)
-        self._remotes = [child for child, spec in enumerate(self.specs) if spec.remote is not None]
+        self._relays = [child for child, spec in enumerate(self.specs) if spec.has_relay]
         self.memory = worker_memory(self.specs, self.opener, config, arena)
         _hierarchy.create_progress_table(
             self.memory.progress_table, count, len(os.sched_getaffinity(0))
@@ -95,10 +99,7 @@ class ChildGroup:
         if policy is None:
             policy = settings.policy.policy()
         self.placement = None if policy is least_loaded else Placement(policy)
-        self.restarts = Restarts(
-            [spec.fence for spec in self.specs],
-            is_enabled=config["on_worker_death"] != "reroute",
-        )
+        self.restarts = Restarts(self.specs, is_enabled=config["on_worker_death"] != "reroute")
         self.hooks = DriverHooks(self, [spec.path for spec in self.specs], self.restarts)
         self.driver = Driver(
             children=[
@@ -110,7 +111,9 @@ class ChildGroup:
             trace=trace_memory(self.memory, config),
             hooks=self.hooks,
             callables=registry.live,
-            next_level_space=CallableSpace.LOCAL_PYTHON if workers else CallableSpace.LOCAL_CHIP,
+            next_level_space=(
+                CallableSpace.LOCAL_PYTHON if workers or self._relays else CallableSpace.LOCAL_CHIP
+            ),
             engine=partial(make_engine, settings, self.specs, self.memory.rings),
             snapshot_limit=config["snapshot_limit"],
             task_timeout_ms=settings.task_timeout_ms,
@@ -127,7 +130,7 @@ class ChildGroup:
             self._finalizers.append(weakref.finalize(self, self.placement.forget))
 
     def _buffer_table(self) -> BufferTable | None:
-        if not self._remotes:
+        if not self._relays:
             return None
         return BufferTable(self.driver, self.arena, self.settings.config["remote_buffer_bytes"])
 
@@ -143,17 +146,31 @@ class ChildGroup:
         """
         with ExitStack() as undoing:
             undoing.callback(self.close)
-            connections = []
-            for child in range(len(self.specs)):
-                connections.append(self.connect(child))
-                undoing.callback(connections[-1].discard)
-            plans = [self.plan(child, made) for child, made in enumerate(connections)]
+            connections = {}
+            for child, spec in enumerate(self.specs):
+                if spec.is_empty:
+                    self.set_empty(child, spec)
+                    continue
+                connections[child] = self.connect(child)
+                undoing.callback(connections[child].discard)
+            plans = {child: self.plan(child, made) for child, made in connections.items()}
             register_parkable(self.driver)
             self.processes.start(plans, is_cancelled)
-            for child, connection in enumerate(connections):
+            for child, connection in connections.items():
                 self.attach(child, connection)
                 self.driver.child_ready(child)
             undoing.pop_all()
+
+    def set_spec(self, child: int, spec: ChildSpec) -> None:
+        """Replace the spec of a place, because a child joins or has left."""
+        self.specs[child] = spec
+        self.hooks.paths[child] = spec.path
+
+    def set_empty(self, child: int, place: ChildSpec) -> None:
+        """Inform the driver that a place has no child. Tasks do not wait for one."""
+        self.set_spec(child, place)
+        self.driver.set_present(child, False)
+        self.driver.child_lost(child, self.driver.add_cause(_NO_CHILD.pack()))
 
     def connect(self, child: int) -> ChildConnection:
         """Create the connection of a child before its start."""
@@ -215,7 +232,7 @@ class ChildGroup:
             ranges,
             self.buffers.place,
             address + self.opener.memory_bytes,
-            (memory.digests, self._remotes.index(child), len(self._remotes)),
+            (memory.digests, self._relays.index(child), len(self._relays)),
             self.settings.config["child_queue_bytes"],
             self.settings.config["child_window"],
         )
@@ -312,14 +329,14 @@ class ChildGroup:
             with fork_lock():  # another thread may be restarting a child
                 self.restarts.stop()
             self.driver.cancel(cause)
-            self.control.close_all(range(len(self.processes)))
+            self.control.close_all([process.index for process in self.processes])
 
     def _bell(self, child: int) -> int:
         return _hierarchy.progress_table_child_bell(self.memory.progress_table, child)
 
     def _open_bells(self) -> tuple[int, ...]:
         """Return descriptors that ring the doorbells of relays, which also wait for sockets."""
-        return tuple(_hierarchy.open_bell_descriptor(self._bell(child)) for child in self._remotes)
+        return tuple(_hierarchy.open_bell_descriptor(self._bell(child)) for child in self._relays)
 
     def _close_bells(self) -> None:
         for descriptor in self._bells:
@@ -328,7 +345,11 @@ class ChildGroup:
 
     def _targets(self, registration: Registration) -> list[int]:
         children = enumerate(self.specs)
-        return [child for child, spec in children if registration.is_for(child, spec.space)]
+        return [
+            child
+            for child, spec in children
+            if not spec.is_empty and registration.is_for(child, spec.space)
+        ]
 
 
 def worker_memory(

@@ -1,10 +1,13 @@
-"""The child specs: kind, path and device of each child. Chips or Workers come first, then SUBs."""
+"""The child specs: kind, path and device of each child.
+
+Chips or Workers come first, then places for Workers that join later, then SUB children.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pto_core._hierarchy import CallableSpace
 from pto_core.hierarchy.children import NestedWorker
@@ -24,7 +27,9 @@ class ChildSpec:
     ``remote``: for a Worker on another host, its sessions; the child process is then a relay.
     ``receives_use``: whether frames for the child state the use of each tensor in
     ``pto_tensor.use``. ``fence``: reports the end of the child's work that continues after the exit
-    of its process.
+    of its process. ``is_empty``: the place has no child; a Worker on another host can join there.
+    ``reason_bytes``: the size of the memory after the connection in which a relay explains its
+    exit. ``digest_bytes``: the size of the table that all relays share.
     """
 
     path: str
@@ -36,21 +41,19 @@ class ChildSpec:
     receives_use: bool = False
     fence: Fence | None = None
     remote: RemoteChild | None = None
-
-    @property
-    def reason_bytes(self) -> int:
-        """The size of the memory after the connection in which a relay explains its exit."""
-        return 0 if self.remote is None else self.remote.reason_bytes
-
-    @property
-    def digest_bytes(self) -> int:
-        """The size of the table that all relays share."""
-        return 0 if self.remote is None else self.remote.digest_bytes
+    is_empty: bool = False
+    reason_bytes: int = 0
+    digest_bytes: int = 0
 
     @property
     def is_spawned(self) -> bool:
         """Whether the child is a new interpreter, which inherits nothing."""
         return self.start_method == "spawn"
+
+    @property
+    def has_relay(self) -> bool:
+        """Whether the process of the child is a relay, or will be one."""
+        return self.remote is not None or self.is_empty
 
 
 def child_specs(
@@ -69,31 +72,45 @@ def child_specs(
         for index, device in enumerate(settings.device_ids)
     ]
     nested = [
-        _of_worker(worker, f"{path}/{level_name(worker.level)}{index}", method)
+        spec_of_worker(worker, f"{path}/{level_name(worker.level)}{index}", method)
         for index, worker in enumerate(workers)
     ]
+    spare = settings.spare_places(has_remote=any(spec.remote is not None for spec in nested))
+    places = [empty_place(path, len(nested) + index) for index in range(spare)]
     subs = [
         ChildSpec(f"{path}/sub{index}", Kind.SUB, CallableSpace.LOCAL_PYTHON, start_method=method)
         for index in range(settings.sub_workers)
     ]
-    return [*chips, *nested, *subs]
+    return [*chips, *nested, *places, *subs]
 
 
-def _of_worker(worker: NestedWorker, path: str, method: StartMethod) -> ChildSpec:
-    kind, space = Kind.NEXT_LEVEL, CallableSpace.LOCAL_PYTHON
+def spec_of_worker(worker: NestedWorker, path: str, method: StartMethod) -> ChildSpec:
+    """Return the spec of a child Worker, which is local or on another host."""
     if worker.settings.host is None:
+        kind, space = Kind.NEXT_LEVEL, CallableSpace.LOCAL_PYTHON
         return ChildSpec(path, kind, space, worker=worker, start_method=method)
     # imported only if needed, so that local Workers start faster
     from pto_core.remote.remote_child import RemoteChild
 
     remote = RemoteChild(worker, path)
+    return _behind_relay(path, worker=worker, fence=remote.fence, remote=remote)
+
+
+def empty_place(path: str, number: int) -> ChildSpec:
+    """Return the spec of a place of the Worker at ``path`` that has no child."""
+    return _behind_relay(f"{path}/place{number}", is_empty=True)
+
+
+def _behind_relay(path: str, **fields: Any) -> ChildSpec:
+    from pto_core.remote.remote_child import RemoteChild
+
     return ChildSpec(
         path,
-        kind,
-        space,
-        worker=worker,
+        Kind.NEXT_LEVEL,
+        CallableSpace.LOCAL_PYTHON,
         start_method="spawn",
         receives_use=True,
-        fence=remote.fence,
-        remote=remote,
+        reason_bytes=RemoteChild.reason_bytes,
+        digest_bytes=RemoteChild.digest_bytes,
+        **fields,
     )

@@ -177,8 +177,8 @@ class Exclusive:
         try:
             if self._is_taken:
                 raise UsageError(
-                    f"{call}() inside a call of register(), unregister() or add_worker() on the "
-                    "same thread; call it when that has returned"
+                    f"{call}() inside a call of register(), unregister(), add_worker() or "
+                    "remove_worker() on the same thread; call it when that has returned"
                 )
             self._is_taken = True
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pto_core._hierarchy import CallableHandle, CallableKind, CallableSpace, LiveCallables
@@ -153,6 +153,21 @@ class Registry:
         found = self._registrations[handle.registration]
         self.discard(found)
         return found
+
+    def drop_worker(self, child: int) -> None:
+        """Remove a Worker that has left from the registrations that name it.
+
+        A registration that names no other Worker is removed, and its handle becomes invalid.
+        """
+        for one in self.registrations():
+            if one.workers is None or child not in one.workers:
+                continue
+            self.discard(one)
+            left = tuple(number for number in one.workers if number != child)
+            if left:
+                kept = replace(one, workers=left)
+                self.add(kept)
+                self.publish(kept)
 
     def inherited(self, space: CallableSpace) -> Mapping[bytes, Any]:
         """Return the callables of a namespace by digest, for a forked child."""

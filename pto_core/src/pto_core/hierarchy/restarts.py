@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from pto_core import log
 from pto_core._hierarchy import Driver
+from pto_core.hierarchy.child_specs import ChildSpec
 from pto_core.hierarchy.endpoints import ChildConnection
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.fence import Fence
@@ -25,6 +26,7 @@ class ChildState(Enum):
     LOST = "lost"  # the driver was informed; a new process will be started
     STARTING = "starting"
     GIVEN_UP = "given up"  # no new process will be started
+    EMPTY = "empty"  # the place has no child
 
 
 _PENDING = (ChildState.FENCED, ChildState.LOST, ChildState.STARTING)
@@ -71,6 +73,8 @@ class _Child:
     replacement: Replacement | None = None  # set only in the state STARTING
     quick_exits: int = 0  # number of exits since a task last ended in the child
     completed: int = 0  # number of tasks that had ended at the last exit
+    is_joining: bool = False  # until the first process of a child that joins is ready
+    failure: BaseException | None = None  # why it did not join
 
 
 class Restarts:
@@ -78,11 +82,15 @@ class Restarts:
 
     A child changes from ALIVE to LOST to STARTING, and back to ALIVE. A child with a fence is
     FENCED before it is LOST. A child becomes GIVEN_UP if restarts are disabled, if its start fails,
-    or if it exits repeatedly.
+    or if it exits repeatedly. A child that joins at an EMPTY place is LOST until its first start,
+    but the driver is not informed of a loss.
     """
 
-    def __init__(self, fences: Sequence[Fence | None], *, is_enabled: bool) -> None:
-        self._children = [_Child(fence) for fence in fences]
+    def __init__(self, specs: Sequence[ChildSpec], *, is_enabled: bool) -> None:
+        self._children = [
+            _Child(spec.fence, ChildState.EMPTY if spec.is_empty else ChildState.ALIVE)
+            for spec in specs
+        ]
         self._pending: dict[int, _Child] = {}  # the children that are FENCED, LOST or STARTING
         self._is_enabled = is_enabled
         self._counts = {"deaths": 0, "restarts": 0}
@@ -101,6 +109,25 @@ class Restarts:
         """Return the numbers of exits, of restarts, and of children whose fence is not over."""
         fenced = sum(child.state is ChildState.FENCED for child in self._children)
         return {**self._counts, "fenced": fenced}
+
+    def join(self, number: int, fence: Fence | None, completed: int) -> None:
+        """Begin the start of a child at an empty place; :meth:`advance` continues it.
+
+        ``completed``: how many tasks have ended in earlier children of this place.
+        """
+        self._children[number] = _Child(fence, completed=completed, is_joining=True)
+        self._set(number, ChildState.LOST)
+
+    def join_failure(self, number: int) -> BaseException | None:
+        """Return why the last child that joined at a place could not start, or None."""
+        return self._children[number].failure
+
+    def leave(self, number: int) -> bool:
+        """Make a place empty. Return whether the driver counts on its child."""
+        child = self._children[number]
+        is_expected = child.state not in (ChildState.GIVEN_UP, ChildState.EMPTY)
+        self._set(number, ChildState.EMPTY)
+        return is_expected and not child.is_joining
 
     def stop(self) -> None:
         """Start no more processes, because the Worker is closing."""
@@ -151,16 +178,17 @@ class Restarts:
             start = group.processes.check_start(number)
             if start.is_ready:
                 group.finish_restart(number, replacement)
-                self._children[number].replacement = None
+                child.replacement = None
                 self._set(number, ChildState.ALIVE)
-                self._counts["restarts"] += 1
+                self._counts["restarts"] += not child.is_joining
+                child.is_joining = False
             if start.failure is None:
                 return
             self._set(number, ChildState.LOST)
             log.get(__name__).warning("child lost during its start", reason=str(start.failure))
             if not self._count_exit(group, number):
                 raise start.failure
-        self._children[number].replacement = group.begin_restart(number)
+        child.replacement = group.begin_restart(number)
         self._set(number, ChildState.STARTING)
 
     def _report_loss(self, group: Children, number: int, loss: _Loss) -> None:
@@ -172,6 +200,12 @@ class Restarts:
             self._children[number].completed = group.completed_by(number)
 
     def _give_up(self, group: Children, number: int, error: BaseException) -> None:
+        child = self._children[number]
+        if child.is_joining:
+            group.processes.kill(number)
+            child.failure = error
+            self._set(number, ChildState.EMPTY)
+            return
         log.get(__name__).error("child not restarted", reason=str(error))
         group.processes.kill(number)
         self._set(number, ChildState.GIVEN_UP)

@@ -17,6 +17,7 @@ _CHIP_LEVEL = 3
 _LEVEL_NAMES = {3: "host", 4: "pod", 5: "supernode", 6: "cluster"}
 _MODES = ("process",)
 _CHILDREN_MAX = 1024
+_SPARE_PLACES = 8
 
 # Warnings that this process has shown; each is shown only once.
 _warned: set[str] = set()
@@ -56,6 +57,16 @@ class WorkerSettings:
     def label(self) -> str:
         """The common prefix of the paths of all children."""
         return f"L{self.level}"
+
+    def spare_places(self, *, has_remote: bool) -> int:
+        """Return the number of places for Workers that join while the Worker runs.
+
+        ``has_remote``: whether it has a child on another host.
+        """
+        if self.level == LEAST_LEVEL:
+            return 0  # no Worker can be its child
+        wanted: int | None = self.config["spare_workers"]
+        return wanted if wanted is not None else _SPARE_PLACES * has_remote
 
     @property
     def task_timeout_ms(self) -> int:

@@ -44,6 +44,10 @@ class TracedChild(Protocol):
     def remote(self) -> object | None:
         """The sessions of a child on another host, or None."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether this is a place without a child."""
+
 
 class TracedGroup(Protocol):
     """The parts of a child group that a trace uses."""
@@ -115,7 +119,7 @@ class Tracing:
             self._group.driver.trace_begin(level, self._records_max, self._window, False)
         except BaseException:
             self._stop()
-            for child in range(len(self._group.specs)):
+            for child in self._children:
                 with contextlib.suppress(PtoError):
                     self._group.control.send(child, "trace_end")
             self._begin_flight()
@@ -164,7 +168,7 @@ class Tracing:
     def _begin_children(self) -> None:
         """Tell the children to trace. Times of another host are on its clock."""
         by_window: dict[Window, list[int]] = {}
-        for child in range(len(self._group.specs)):
+        for child in self._children:
             by_window.setdefault(self._window_in(child), []).append(child)
         for window, children in by_window.items():
             replies = self._ask_all("trace_begin", self._level, window, children=children)
@@ -189,13 +193,15 @@ class Tracing:
         from pto_core.trace.worker_parts import merged
 
         native, ranges = self._stop()
-        replies = self._ask_all("trace_end", is_cancelled=is_cancelled)
+        children = self._children
+        replies = self._ask_all("trace_end", children=children, is_cancelled=is_cancelled)
         if None not in replies:
             self._group.release_trace_memory()
         self._begin_flight()
         self._measure_offsets(is_cancelled)
         own = self._of_driver(native, ranges, self._window)
-        parts = [self._part(child, reply, is_cancelled) for child, reply in enumerate(replies)]
+        answers = zip(children, replies, strict=True)
+        parts = [self._part(child, reply, is_cancelled) for child, reply in answers]
         below = [part for part in parts if part is not None]
         return merged(own, below, list(self._missing.values()))
 
@@ -209,16 +215,14 @@ class Tracing:
         paths = [spec.path for spec in self._group.specs]
         return from_driver(recorded, self._path, paths, os.getpid(), self._group.driver.trace_place)
 
+    @property
+    def _children(self) -> list[int]:
+        return [child for child, spec in enumerate(self._group.specs) if not spec.is_empty]
+
     def _ask_all(
-        self,
-        operation: str,
-        *arguments: Any,
-        children: Sequence[int] | None = None,
-        **options: Any,
+        self, operation: str, *arguments: Any, children: Sequence[int], **options: Any
     ) -> list[Any]:
-        """Send a request to children, by default all; return the results of ``Control.ask_all``."""
-        if children is None:
-            children = range(len(self._group.specs))
+        """Send a request to children; return the results of ``Control.ask_all``."""
         try:
             return self._group.control.ask_all(children, operation, *arguments, **options)
         except PtoError as error:  # another thread has closed the driver

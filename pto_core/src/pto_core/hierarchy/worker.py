@@ -128,11 +128,22 @@ class Worker(MemoryCalls):
     def add_worker(self, worker: Worker) -> int:
         """Add ``worker``, which must not have been started, as a child; return its child id.
 
-        The Worker is started in the process of the child. Raises UsageError.
+        The Worker is started in the process of the child. A Worker on another host can also join
+        while this Worker runs, inside a run too; then this call waits until the child is ready.
+        Raises UsageError; CapacityError if all places are in use (setting ``spare_workers``); and
+        ChildStartError if the child does not become ready.
         """
         if not isinstance(worker, Worker):
             raise UsageError(f"{worker!r} is not a Worker", name="worker", value=worker)
         return self._node.add(worker._node)
+
+    def remove_worker(self, worker: int) -> None:
+        """End the child with this id, a Worker on another host, while this Worker runs.
+
+        Its buffers are lost. Its id and its place are free for another Worker, and the Worker
+        itself can be added again. Raises UsageError during a run or a trace, and for another id.
+        """
+        self._node.remove(worker)
 
     def add_remote_worker(self, spec: RemoteWorkerSpec) -> int:
         """Add a Worker of level 3 on another host as a child; return its child id.

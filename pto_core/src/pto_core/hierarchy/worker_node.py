@@ -10,6 +10,7 @@ from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.child_specs import child_specs
 from pto_core.hierarchy.life_cycle import Exclusive, LifeCycle, State
+from pto_core.hierarchy.membership import Membership, refuse_local
 from pto_core.hierarchy.memory import Budget, SharedArena
 from pto_core.hierarchy.processes import refuse_inside
 from pto_core.hierarchy.registry import Registry
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pto_core.kernels import CallConfig
 
 _Found = TypeVar("_Found")
-_ADDED_LATE = "add_worker was called after init(); add all children before the Worker starts"
+_STARTED_MEANWHILE = "another thread started this Worker during add_worker; call add_worker again"
 _CANCELLED = (
     "close() was called during init(); the start was cancelled and no child is left; create "
     "another Worker"
@@ -51,7 +52,7 @@ class WorkerNode:
         self.children: ChildGroup | None = None
         self.runs: Runs | None = None
         self.policy = policy
-        self._nested: list[WorkerNode] = []
+        self._nested: dict[int, WorkerNode] = {}  # by child id
         self._arena: SharedArena | None = None
 
     @property
@@ -62,32 +63,67 @@ class WorkerNode:
     @property
     def nested(self) -> Sequence[WorkerNode]:
         """The Workers that were added to this one."""
-        return self._nested
+        return list(self._nested.values())
+
+    @property
+    def remote_ids(self) -> list[int]:
+        """The child ids of the Workers on other hosts."""
+        return [child for child, node in self._nested.items() if node.settings.host is not None]
 
     @property
     def spawns(self) -> bool:
         """Whether the Worker, or a Worker at any depth below it, spawns its children."""
         if self.settings.host is not None:
             return False  # its children are on another host
-        specs = child_specs(self.settings, self.settings.label, self._nested)
+        specs = child_specs(self.settings, self.settings.label, self.nested)
         is_own = any(spec.is_spawned for spec in specs)
-        return is_own or any(node.spawns for node in self._nested)
+        return is_own or any(node.spawns for node in self.nested)
 
     def add(self, node: WorkerNode) -> int:
-        """Add a Worker as a child and return its child id; raise UsageError."""
+        """Add a Worker as a child and return its child id; raise UsageError.
+
+        If this Worker runs, wait until the child is ready. After an error it is no child.
+        """
+        refuse_inside()
         with self.changes.entered("add_worker"):
-            self._check_addable(node, self.life.settled("add_worker"))
-            if not node.life.add_to(self.life):
-                node.life.check_open()
+            is_running = self.life.settled("add_worker") is State.RUNNING
+            self._check_addable(node)
+            if not is_running:
+                return self._add_before_start(node)
+            members = Membership(_unless_closed(self.children))
+            refuse_local(node)
+            place = members.free_place()
+            self._add_below(node)
+            members.take(place, node)
+        try:
+            members.join(place)
+        except BaseException:
+            node.life.remove_from_above()
+            raise
+        self._nested[place] = node
+        return place
+
+    def remove(self, child: int) -> None:
+        """End a child on another host, which can be added again; raise UsageError."""
+        with self.changes.entered("remove_worker"):
+            if self.life.settled("remove_worker") is State.NEW:
                 raise UsageError(
-                    "another thread started or added this Worker meanwhile; create another Worker"
+                    "remove_worker was called before init(); create a Worker without that child"
                 )
-            self._nested.append(node)
-            if not self.life.is_new:
-                self._nested.remove(node)
-                node.life.remove_from_above()
-                raise UsageError(_ADDED_LATE)
-            return len(self._nested) - 1
+            self.check_outside_run("remove_worker")
+            if isinstance(child, bool) or child not in self.remote_ids:
+                raise UsageError(
+                    f"worker {child!r} is not a Worker on another host; pass one of "
+                    f"{self.remote_ids}",
+                    name="worker",
+                    value=child,
+                )
+            children = _unless_closed(self.children)
+            if children.tracing.is_on:
+                raise UsageError("remove_worker was called during a trace; call it after the trace")
+            Membership(children).leave(child)
+            self.registry.drop_worker(child)
+            self._nested.pop(child).life.remove_from_above()
 
     def start(self) -> None:
         """Start the children, or wait until another thread has; see ``Worker.init``."""
@@ -183,13 +219,13 @@ class WorkerNode:
                 raise
 
     def _start_children(self) -> None:
-        for number, node in enumerate(self._nested):
+        for number, node in self._nested.items():
             if node.life.state is not State.NEW:
                 raise WorkerClosedError(
                     f"child Worker {number} was closed before init(); add Workers that are open"
                 )
         children = ChildGroup(
-            self.settings, self.path, self.registry, self._nested, self.arena(), self.policy
+            self.settings, self.path, self.registry, self.nested, self.arena(), self.policy
         )
         children.start(lambda: self.life.state is not State.STARTING)
         self.children, self.runs = children, Runs(children)
@@ -208,9 +244,24 @@ class WorkerNode:
                 arena.close()
             self.life.end_close()
 
-    def _check_addable(self, node: WorkerNode, state: State) -> None:
-        if state is not State.NEW:
-            raise UsageError(_ADDED_LATE)
+    def _add_before_start(self, node: WorkerNode) -> int:
+        self._add_below(node)
+        child = len(self._nested)
+        self._nested[child] = node
+        if self.life.is_new:
+            return child
+        del self._nested[child]
+        node.life.remove_from_above()
+        raise UsageError(_STARTED_MEANWHILE)
+
+    def _add_below(self, node: WorkerNode) -> None:
+        if not node.life.add_to(self.life):
+            node.life.check_open()
+            raise UsageError(
+                "another thread started or added this Worker meanwhile; create another Worker"
+            )
+
+    def _check_addable(self, node: WorkerNode) -> None:
         if node.life.state in (State.CLOSING, State.CLOSED):
             raise WorkerClosedError("the Worker to be added is closed; create another one")
         if node.life.state is not State.NEW:

@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,7 @@ class _Family:
     """The processes and descriptors that are released with their ChildProcesses object."""
 
     owner: int  # the owning process; a forked process has a copy
-    processes: list[ChildProcess] = field(default_factory=list)
+    processes: dict[int, ChildProcess] = field(default_factory=dict)  # by child
     # restarts that are in progress, by child
     starting: dict[int, Starting] = field(default_factory=dict)
     parent: int = -1  # a pidfd of the owner while it has children, otherwise -1
@@ -46,7 +46,7 @@ class _Family:
     def end(self) -> None:
         """Kill all children."""
         if os.getpid() == self.owner:
-            kill_all(self.processes)
+            kill_all(self.processes.values())
             self.forget()
 
     def forget(self) -> None:
@@ -79,28 +79,30 @@ class ChildProcesses:
         return self._family.processes[index]
 
     def __iter__(self) -> Iterator[ChildProcess]:
-        return iter(self._family.processes)
+        return iter(list(self._family.processes.values()))
 
     def start(
-        self, plans: Sequence[ChildPlan], is_cancelled: Callable[[], bool] = lambda: False
+        self,
+        plans: Sequence[ChildPlan] | Mapping[int, ChildPlan],
+        is_cancelled: Callable[[], bool] = lambda: False,
     ) -> list[Any]:
         """Start a child for each plan; return the values that the children passed to ``ready``.
 
+        ``plans``: by child; for a sequence, the children are 0, 1 and so on.
         All children are started before this method waits for the first one. Raises ChildStartError,
         which names the child; CapacityError if the system refuses a process; UsageError for a plan
         that cannot be pickled for a spawned process; the exception of a signal handler, such as
         KeyboardInterrupt; AbortedError soon after ``is_cancelled()`` is true. After an error, no
         child is left running.
         """
-        bodies = self._bodies(plans)
+        by_child = plans if isinstance(plans, Mapping) else dict(enumerate(plans))
+        wanted = {child: (plan, _body(plan)) for child, plan in by_child.items()}
         if not self._finalizer.alive:
             self._finalizer = self._when_gone()
         self._family.open()
         try:
             with Interrupts() as interrupts:
-                values = self._start_ready(
-                    dict(enumerate(zip(plans, bodies, strict=True))), interrupts, is_cancelled
-                )
+                values = self._start_ready(wanted, interrupts, is_cancelled)
         except BaseException:
             with Interrupts():
                 self.kill_all()
@@ -110,9 +112,10 @@ class ChildProcesses:
     def replace(self, index: int, plan: ChildPlan) -> None:
         """Kill a child and start another process for it, without waiting; see :meth:`check_start`.
 
-        Raises the errors of :meth:`start`. Then this child has no process; the others continue.
+        The child may have had no process. Raises the errors of :meth:`start`. Then this child has
+        no process; the others continue.
         """
-        body = self._bodies([plan])[0]
+        body = _body(plan)
         self.kill(index)
         with Interrupts():
             self._family.starting[index] = self._start_one(index, plan, body)
@@ -137,24 +140,28 @@ class ChildProcesses:
         return start
 
     def kill(self, index: int) -> None:
-        """Kill a child, even during its start."""
-        kill_all([self._family.processes[index]])
+        """Kill a child, even during its start. Do nothing for a child without a process."""
+        kill_all(process for process in [self._family.processes.get(index)] if process is not None)
         start = self._family.starting.pop(index, None)
         if start is not None:
             start.close()
 
     def have_exited(self) -> bool:
         """Return whether :meth:`poll` would return an exit, without collecting the exit."""
-        alive = [child for child in self._family.processes if child.is_alive]
+        alive = [child for child in self if child.is_alive]
         return bool(alive) and wait_for_any(alive, 0)
 
     def poll(self) -> list[ChildExit]:
         """Return the exits since the last call, each exit once, without waiting."""
-        return [
-            taken
-            for child in self._family.processes
-            if child.is_alive and (taken := child.poll()) is not None
-        ]
+        return [taken for child in self if child.is_alive and (taken := child.poll()) is not None]
+
+    def end_one(self, index: int, grace_s: float) -> None:
+        """Wait for a child that was asked to close; after ``grace_s``, kill it.
+
+        Another thread may use the other children meanwhile.
+        """
+        with Interrupts() as interrupts:
+            end_all([self._family.processes[index]], grace_s, interrupts)
 
     def end(self, grace_s: float = 2.0, *, forgets: bool = True) -> None:
         """Wait for children that were asked to close; after ``grace_s``, kill the remaining ones.
@@ -166,7 +173,7 @@ class ChildProcesses:
         with Interrupts() as interrupts:
             for index in list(self._family.starting):
                 self.kill(index)
-            end_all(list(self._family.processes), grace_s, interrupts)
+            end_all(list(self), grace_s, interrupts)
             if forgets:
                 self._family.forget()
                 self._finalizer.detach()
@@ -182,9 +189,6 @@ class ChildProcesses:
         An exception that a signal handler raises inside a Python finalizer would be lost.
         """
         return weakref.finalize(self, self._family.end)
-
-    def _bodies(self, plans: Sequence[ChildPlan]) -> list[bytes]:
-        return [pickled_body(plan) if plan.start_method == "spawn" else b"" for plan in plans]
 
     def _start_ready(
         self, wanted: _Wanted, interrupts: Interrupts, is_cancelled: Callable[[], bool]
@@ -237,12 +241,16 @@ class ChildProcesses:
                 pid, reports = spawn_child(plan, self._family.parent, body)
             process = _followed(index, plan.path, pid, reports)
         except OSError as error:
-            refusal = _refusal(plan.path, index, error)
+            refusal = _refusal(plan.path, sum(child.is_alive for child in self), error)
             if refusal is None:
                 raise
             raise refusal from error
-        self._family.processes[index : index + 1] = [process]
+        self._family.processes[index] = process
         return Starting(process, reports)
+
+
+def _body(plan: ChildPlan) -> bytes:
+    return pickled_body(plan) if plan.start_method == "spawn" else b""
 
 
 def _followed(index: int, path: str, pid: int, reports: ReportReader) -> ChildProcess:
