@@ -13,10 +13,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def picture() -> str:
-    """Return the text of the SVG file."""
+    """Return the text of the SVG file. Its paths are relative to the repository."""
     case = ("examples/01_vector", "-r", "tensormap_and_ringbuffer")
     command = [sys.executable, "-m", "pto_core.cli", "graph", *case]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    drawn = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return drawn.replace(f"{ROOT}/", "")
 
 
 if __name__ == "__main__":
