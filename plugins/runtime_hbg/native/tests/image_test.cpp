@@ -91,7 +91,7 @@ std::vector<char> exported(const RandomGraph& graph) {
     api.orchestration_done(side.device.runtime(), 0);
     image.resize(api.export_graph(side.device.runtime(), nullptr, 0));
     CHECK_EQUAL(api.export_graph(side.device.runtime(), image.data(), image.size()), image.size());
-    const pto_error stop{PTO_ERROR_ABORTED, -1, -1, -1, -1, -1, 0, 0, {}, "exported"};
+    const pto_error stop{PTO_ERROR_ABORTED, -1, -1, -1, -1, -1, 0, 0, {}, "exported", {}, 0, 0};
     api.abort(side.device.runtime(), &stop);
     CHECK_EQUAL(api.export_graph(side.device.runtime(), image.data(), image.size()), size_t{0});
     return 0;
