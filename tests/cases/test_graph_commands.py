@@ -118,6 +118,15 @@ def test_run_writes_the_graph_of_each_case(tmp_path: Path) -> None:
     assert names == ["constant.json", "constant.svg", "random.json", "random.svg"]
 
 
+def test_graph_refuses_wrong_names_and_endings(tmp_path: Path) -> None:
+    wrong = pto("graph", VECTOR, *PTO2, "--case", "constand")
+    assert wrong.returncode == 2
+    assert "did you mean 'constant'" in wrong.stderr
+    missing = pto("graph", tmp_path / "no_case", "--out", tmp_path / "graph.png")
+    assert missing.returncode == 2
+    assert "the file name must end in" in missing.stderr
+
+
 def test_why_prints_the_chain_or_that_nothing_orders_the_tasks() -> None:
     chain = pto("why", VECTOR, *PTO2, 3, 0)
     assert chain.returncode == 0, chain.stderr
@@ -128,6 +137,9 @@ def test_why_prints_the_chain_or_that_nothing_orders_the_tasks() -> None:
     assert "nothing orders" in unordered.stdout
     wrong = pto("why", VECTOR, *PTO2, 9, 1)
     assert wrong.returncode == 2
+    missing = pto("why", VECTOR, *PTO2, 9)
+    assert missing.returncode == 2
+    assert "a case and two tasks are needed" in missing.stderr
     assert "there is no task 9" in wrong.stderr
 
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from pto_core.cli.logged_case import add_logged_case_arguments, graph_of_case
-from pto_core.graphs.files import FORMATS, text_of
+from pto_core.graphs.files import FORMATS, format_of, text_of
 
 _FOLDS = ("auto", "scope", "kernel", "none")
 
@@ -35,11 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(namespace: argparse.Namespace) -> int:
     """Write the graph."""
     fold = None if namespace.fold == "none" else namespace.fold
-    graph = graph_of_case(namespace)
-    if namespace.out is not None and namespace.format is None:
-        graph.save(namespace.out, fold)
-        return 0
-    text = text_of(graph, namespace.format or "svg", fold)
+    file_format = namespace.format or (format_of(namespace.out) if namespace.out else "svg")
+    text = text_of(graph_of_case(namespace), file_format, fold)
     if namespace.out is None:
         sys.stdout.write(text)
     else:

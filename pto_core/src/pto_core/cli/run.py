@@ -21,7 +21,7 @@ from pto_core.cases.report import SCHEMA_VERSION, CaseReport, error_to_json
 from pto_core.cases.supervisor import supervise
 from pto_core.cli.case_arguments import SEED_HELP, add_case_arguments, natural
 from pto_core.cli.case_display import Display, PlainDisplay, SilentDisplay, make_display
-from pto_core.errors import PtoError
+from pto_core.errors import PtoError, UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +87,7 @@ def _add_file_options(parser: argparse.ArgumentParser) -> None:
         "--stats", action="store_true", help="write the counters of rings and scopes"
     )
     group.add_argument(
-        "--out", type=Path, metavar="DIR", default=Path(), help="folder of these files"
+        "--out", type=Path, metavar="DIR", help="folder of these files; default: the current one"
     )
 
 
@@ -150,7 +150,8 @@ def _supervise(namespace: argparse.Namespace, display: Display) -> list[CaseRepo
     from pto_core.cli.logged_case import load_log, log_folder
     from pto_core.graphs import TaskGraph
 
-    namespace.out.mkdir(parents=True, exist_ok=True)
+    out = namespace.out or Path()
+    out.mkdir(parents=True, exist_ok=True)
     with log_folder() as folder:
         job = replace(job, log_folder=folder)
         reports = supervise(job, _Observed(display), namespace.timeout)
@@ -159,7 +160,7 @@ def _supervise(namespace: argparse.Namespace, display: Display) -> list[CaseRepo
                 continue
             graph = TaskGraph(load_log(folder, report))
             for ending in ("svg", "json"):
-                graph.save(namespace.out / f"{report.case}.{ending}")
+                graph.save(out / f"{report.case}.{ending}")
     return reports
 
 
@@ -206,12 +207,19 @@ def _files_of(namespace: argparse.Namespace) -> dict[str, Any]:
     has_window = namespace.trace_after is not None or namespace.trace_for is not None
     level = namespace.trace_level or (1 if namespace.trace or has_window else 0)
     has_files = level > 0 or namespace.stats or namespace.flight_recorder
+    if namespace.out is not None and not (has_files or namespace.graph):
+        raise UsageError(
+            f"--out {namespace.out} names a folder, but no file is asked for; add --trace, "
+            "--graph, --stats or --flight-recorder",
+            name="out",
+            value=str(namespace.out),
+        )
     return {
         "trace": level,
         "stats": namespace.stats,
         "flight_recorder": namespace.flight_recorder,
         "kernels": namespace.verbose > 0,
-        "out": namespace.out.absolute() if has_files else None,
+        "out": (namespace.out or Path()).absolute() if has_files else None,
     }
 
 

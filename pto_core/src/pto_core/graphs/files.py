@@ -24,13 +24,19 @@ def text_of(graph: LoggedGraph, file_format: str, fold: str | None) -> str:
     return dot(graph, fold) if file_format == "dot" else svg(graph, fold)
 
 
-def save(graph: LoggedGraph, path: str | Path, fold: str | None) -> None:
-    """Write the graph; the ending of the path selects the format. Raises UsageError."""
-    ending = Path(path).suffix.removeprefix(".")
+def format_of(path: Path) -> str:
+    """Return the format that the ending of a path selects. Raises UsageError."""
+    ending = path.suffix.removeprefix(".")
     if ending not in FORMATS:
         raise UsageError(
             f"the graph cannot be written to {path}; the file name must end in .svg, .dot or .json",
             name="path",
             value=str(path),
         )
-    Path(path).write_text(text_of(graph, ending, fold))
+    return ending
+
+
+def save(graph: LoggedGraph, path: str | Path, fold: str | None) -> None:
+    """Write the graph; the ending of the path selects the format. Raises UsageError."""
+    path = Path(path)
+    path.write_text(text_of(graph, format_of(path), fold))

@@ -135,7 +135,7 @@ class CallConfig:
                 value=self.output_prefix,
             )
         for name in self._switched_on():
-            if not self.output_prefix:
+            if not self.output_prefix and name not in _NOT_BUILT:
                 raise UsageError(
                     f"the diagnostic {name}={getattr(self, name)} needs an output_prefix, "
                     "the prefix of the names of its output files",
