@@ -91,6 +91,8 @@ def test_tasks_that_were_submitted_before_the_block(make: MakeWorker, tmp_path: 
     assert 0 < len(trace.tasks) < len(rows)
     assert (trace.tasks["submit"] == -1).all()
     assert (trace.tasks["end"] >= 0).any()
+    sent = trace.tasks[trace.tasks["dispatch"] >= 0]
+    assert {trace.callable_name(number) for number in sent["callable"]} == {"sleeps"}
     assert "Worker L3" in trace.table()
     assert len(trace.write(tmp_path / "part")) == 3
 

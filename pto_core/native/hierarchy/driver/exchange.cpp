@@ -237,7 +237,8 @@ void Exchange::send(const Instruction& instruction) {
   if (record.timeout_ms > 0)
     core_.progress.child(instruction.child).wants_clock.store(1, std::memory_order_relaxed);
   if (core_.tracer.is_on())
-    core_.tracer.add(kSchedulerTrack, PTO_TRACE_DISPATCH, static_cast<uint64_t>(instruction.task),
+    core_.tracer.add(kSchedulerTrack, PTO_TRACE_DISPATCH,
+                     dispatch_word(static_cast<uint64_t>(instruction.task), record.callable),
                      frame_word(instruction.child, instruction.member, instruction.count));
   link.send(instruction.count, {instruction.task, instruction.member, instruction.required_child,
                                 instruction.required_count});

@@ -15,9 +15,9 @@ constexpr uint16_t kOrchestratorTrack = PTO_TRACK_ORCHESTRATOR;
 constexpr uint16_t kSchedulerTrack = PTO_TRACK_SCHEDULER;
 constexpr uint16_t kFirstChildTrack = PTO_TRACK_WORKER;
 
-// SUBMIT: a = task, b = submit_word(). DISPATCH: a = task, b = frame_word(). COMPLETE: a = task,
-// b = frame_word() of the frame whose end the parent has read. START: a = task,
-// b = frame number + (pid << 32). END: a = task, b = frame number + (outcome << 32).
+// SUBMIT: a = task, b = submit_word(). DISPATCH: a = dispatch_word(), b = frame_word(). COMPLETE: a
+// = task, b = frame_word() of the frame whose end the parent has read. START: a = task, b = frame
+// number + (pid << 32). END: a = task, b = frame number + (outcome << 32).
 enum : uint16_t {
   kTraceFinish = 0x07,    // a = task, b = Result; all members have ended, or none will run
   kTraceArgument = 0x17,  // a = task + (number of its ArgumentKind << 40), b = address
@@ -33,6 +33,11 @@ constexpr uint64_t submit_word(uint64_t callable, uint64_t code, uint64_t instru
   const bool fits = code < kEndOfPlaces && instruction < kEndOfPlaces;
   return (callable < kUnknownCallable ? callable : kUnknownCallable) |
          (fits ? code << 24 | instruction << 44 : 0);
+}
+
+// The task, and 1 + its callable: a trace that begins after the submit knows the callable, too.
+constexpr uint64_t dispatch_word(uint64_t task, uint64_t callable) {
+  return (task & 0xFFFFFFFFFF) | (callable < kUnknownCallable ? callable + 1 : 0) << 40;
 }
 
 constexpr uint64_t argument_word(uint64_t task, uint64_t kind) {

@@ -46,6 +46,8 @@ FAILED = 1
 WORKER_TIMES = ("submit", "ready", "dispatch", "start", "end", "complete")
 _LOW = np.uint64(0xFFFFFFFF)
 _MEMBER = np.uint64(0xFFFF)
+_CALLABLE_SHIFT = np.uint64(40)
+_TASK = np.uint64((1 << 40) - 1)
 
 
 class DriverTrace(NamedTuple):
@@ -100,6 +102,9 @@ def _runs_by_time(records: NDArray[Any], raw: NDArray[Any], native: DriverTrace)
 def _tasks(records: NDArray[Any]) -> NDArray[Any]:
     """Return one row for each frame, and one for each task without a frame."""
     by_event = {event: records[records["event"] == event] for event in _TASK_EVENTS}
+    sent = by_event[Event.DISPATCH]
+    callables = (sent["a"] >> _CALLABLE_SHIFT).astype("<i8") - 1
+    sent["a"] &= _TASK
     keys = {
         Event.DISPATCH: _frame_keys(by_event[Event.DISPATCH]),
         Event.COMPLETE: _frame_keys(by_event[Event.COMPLETE]),
@@ -120,6 +125,7 @@ def _tasks(records: NDArray[Any]) -> NDArray[Any]:
         rows, found = np.searchsorted(frames, mine), by_event[event]
         tasks[_TASK_EVENTS[event]][rows] = found["end"]
         if event is Event.DISPATCH:
+            tasks["callable"][rows] = callables
             tasks["member"][rows] = (found["b"] >> np.uint64(32)) & _MEMBER
         elif event is Event.START:
             tasks["pid"][rows] = (found["b"] >> np.uint64(32)).astype("<i8")
