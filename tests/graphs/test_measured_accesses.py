@@ -206,6 +206,39 @@ def test_accesses_outside_of_a_buffer_are_found(
     assert not findings.is_clean
 
 
+@pytest.mark.parametrize("runtime", ["build_graph", "tensors"])
+def test_an_access_beyond_a_buffer_reaches_no_other_buffer_of_the_task(
+    runtime: str, request: pytest.FixtureRequest
+) -> None:
+    """The sizes leave no padding; the accesses are off by one, and by the size of the buffer."""
+    size = 4096
+    begins = (-size, -1, size, 2 * size - 1)
+
+    def add(rt: Any, first: InOut, second: InOut) -> None:
+        for data, other in ((first, second), (second, first)):
+            for begin in begins:
+                rt.add_task(touch(), (data, begin, begin + 1, 0, *NOTHING, other))
+
+    def submit(rt: Any, first: InOut, second: InOut) -> None:
+        tensors = [first, second, rt.tensor((size,), "uint8"), rt.tensor((size,), "uint8")]
+        rt.submit(touch("-DHAS_TENSORS"), Out(tensors[2]), 0, size, 1, *NOTHING)
+        rt.submit(touch("-DHAS_TENSORS"), Out(tensors[3]), 0, size, 1, *NOTHING)
+        for data in tensors:
+            others = [InOut(other) for other in tensors if other is not data]
+            for begin in begins:
+                access = begin, begin + 1, 0, *NOTHING
+                rt.submit(touch("-DHAS_TENSORS", "-DSCALARS=4"), InOut(data), *others, *access)
+
+    program = add if runtime == "build_graph" else submit
+    arrays = [np.zeros(size, np.uint8) for _ in range(2)]
+    graph = request.getfixturevalue(runtime).graph(program, *arrays)
+    found = graph.check().outside
+    tasks = [task.index for task in graph.tasks if len(graph) == 8 or task.index > 1]
+    assert [one.task.index for one in found if one.task] == tasks
+    named = [(one.buffer, one.begin) for one in found[:8]]
+    assert named == [(name, begin) for name in ("first", "second") for begin in begins]
+
+
 def test_a_write_to_an_input_is_found(build_graph: Device, tensors: Device) -> None:
     (found,) = one_task(tensors, (8, 12, 1), NOTHING, tag=In).check().undeclared
     assert str(found).startswith("touch#0 writes 4 bytes of data (bytes 8:12): declared as input")

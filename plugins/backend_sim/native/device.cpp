@@ -20,7 +20,7 @@ Device::Device(int32_t id, const Options& options)
     : id_(id),
       options_(options),
       process_(getpid()),
-      memory_(options.check),
+      memory_(options.check, options.gaps),
       cores_(memory_, tracer_, options.timing),
       run_(cores_, tracer_, options.mode == Mode::deterministic) {}
 
@@ -32,7 +32,7 @@ pto_status Device::open(pto_error* error) {
   status = cores_.open(error);
   if (status != PTO_OK) return status;
   const bool threads = options_.mode == Mode::threads;
-  tracer_.table() = make_platform(*this, !threads, options_.check, options_.timing);
+  tracer_.table() = make_platform(*this, !threads, options_.timing);
   const uint32_t workers = threads ? options_.workers : 1;
   tracer_.open(workers);
   status = activity_.open(options_.activity_fd, id_, workers, error);
@@ -213,10 +213,12 @@ pto_status Device::wait_status(const uint32_t* word, uint32_t expected) const {
 }
 
 pto_status Device::check_value(uint64_t value, pto_error* error) const {
+  if (!memory_.checking()) return PTO_OK;
   return memory_.check_value(value, graph_.ranges, graph_.num_ranges, error);
 }
 
 pto_status Device::check_range(uint64_t address, size_t bytes, pto_error* error) const {
+  if (!memory_.checking()) return PTO_OK;
   return memory_.check_range(address, bytes, graph_.ranges, graph_.num_ranges, error);
 }
 

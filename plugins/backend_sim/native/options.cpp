@@ -18,7 +18,8 @@ namespace {
 constexpr uint64_t kLeastMemoryBytes = 1ull << 20;
 constexpr uint64_t kMostMemoryBytes = 1ull << 42;
 constexpr const char* kKnownKeys =
-    "mode, seed, check, memory_bytes, workers, blocks, timing, activity_fd, log_level, log_format";
+    "mode, seed, check, gaps, memory_bytes, workers, blocks, timing, activity_fd, log_level, "
+    "log_format";
 constexpr const char* kLogLevels[] = {"error", "warn", "info",
                                       "debug"};  // in the order of PTO_LOG_*
 
@@ -88,6 +89,7 @@ pto_status parse_option(const pto_option& option, Options& options, pto_error* e
   if (key == "mode") return parse_mode(option, options.mode, error);
   if (key == "seed") return parse_into(option, 0, UINT64_MAX, options.seed, error);
   if (key == "check") return parse_switch(option, options.check, error);
+  if (key == "gaps") return parse_switch(option, options.gaps, error);
   if (key == "memory_bytes") {
     return parse_into(option, kLeastMemoryBytes, kMostMemoryBytes, options.memory_bytes, error);
   }

@@ -15,6 +15,7 @@ struct Options {
   Mode mode = Mode::threads;
   uint64_t seed = 0;
   bool check = false;
+  bool gaps = false;
   uint64_t memory_bytes = 8ull << 30;
   // the value 0 in the options means one worker for each CPU of the affinity mask; parse_options()
   // replaces it by a number from 1 to PTO_ACTIVITY_SLOTS

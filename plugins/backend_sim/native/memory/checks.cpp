@@ -73,10 +73,11 @@ pto_status DeviceMemory::check_range(uint64_t address, size_t bytes, const pto_h
 }
 
 pto_status DeviceMemory::lend(uint64_t address, size_t bytes, pto_error* error) {
+  if (!check_) return PTO_OK;
   const std::lock_guard lock(mutex_);
   const Block* block = live_block(address);
   const bool inside = block != nullptr && is_ring(*block) && address % Arena::kGranule == 0;
-  if (!inside || bytes > extent(*block).to - kZoneBytes - address) {
+  if (!inside || bytes > extent(*block).address + extent(*block).bytes - address) {
     return fail(
         error, PTO_ERROR_ADDRESS,
         "%zu bytes at 0x%" PRIx64

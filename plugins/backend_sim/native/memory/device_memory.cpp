@@ -18,7 +18,9 @@ constexpr size_t kQuarantineBytes = 64ull << 20;
 
 pto_status DeviceMemory::open(size_t bytes, pto_error* error) {
   limit_bytes_ = bytes;
-  if (arena_.open(check_ ? 2 * bytes + kQuarantineBytes : bytes)) return PTO_OK;
+  size_t arena_bytes = check_ ? 2 * bytes + kQuarantineBytes : bytes;
+  if (has_gaps_) arena_bytes += 2 * bytes + 2 * kMostGapBytes;
+  if (arena_.open(arena_bytes)) return PTO_OK;
   return fail(error, PTO_ERROR_MEMORY,
               "cannot reserve %zu bytes of address space for device memory (%s); set "
               "sim.memory_bytes lower",
@@ -34,7 +36,7 @@ pto_status DeviceMemory::allocate(size_t bytes, Owner owner, uint64_t* address, 
     block = take_block(bytes, owner);
   }
   if (block == nullptr) return exhausted(bytes, error);
-  block->address = arena_.address(block) + (check_ ? kZoneBytes : 0);
+  block->address = arena_.address(block) + gap_bytes(bytes, check_, has_gaps_);
   block->bytes = bytes;
   block->owner = static_cast<uint32_t>(owner);
   link(block);
@@ -164,12 +166,13 @@ pto_status DeviceMemory::copy_range(uint64_t address, size_t bytes, const char* 
   return PTO_ERROR_ADDRESS;
 }
 
-// In checking mode a ring gets twice its size: a runtime leaves a gap after each buffer that it
-// lends.
+// In checking mode and with gaps a ring gets twice its size: a runtime leaves a gap after each
+// buffer that it lends.
 Block* DeviceMemory::take_block(size_t bytes, Owner owner) {
   if (bytes > limit_bytes_ - used_bytes_) return nullptr;
   size_t whole = std::max<size_t>(bytes, 1);
-  if (check_) whole = (owner == Owner::runtime ? 2 * whole : whole) + 2 * kZoneBytes;
+  if ((check_ || has_gaps_) && owner == Owner::runtime) whole *= 2;
+  whole += 2 * gap_bytes(bytes, check_, has_gaps_);
   return arena_.allocate((whole + Arena::kGranule - 1) / Arena::kGranule);
 }
 
@@ -201,7 +204,10 @@ bool DeviceMemory::find_buffer(uint64_t address, uint64_t* begin, uint64_t* end)
 Extent DeviceMemory::extent(const Block& block) const noexcept {
   const uint64_t from = arena_.address(&block);
   const uint64_t to = from + block.count * Arena::kGranule;
-  if (check_ && is_ring(block)) return {from, block.address, to - kZoneBytes - block.address, to};
+  if ((check_ || has_gaps_) && is_ring(block)) {
+    const size_t gap = gap_bytes(block.bytes, check_, has_gaps_);
+    return {from, block.address, to - gap - block.address, to};
+  }
   return {from, block.address, block.bytes, to};
 }
 

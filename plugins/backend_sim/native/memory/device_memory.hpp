@@ -32,7 +32,10 @@ struct CopyCounts {
 
 class DeviceMemory {
  public:
-  explicit DeviceMemory(bool check) noexcept : check_(check) {}
+  // `has_gaps`: leave unused memory before and after each buffer, as large as the buffer itself
+  // within limits. A measured access beyond the end of a buffer then reaches no other buffer.
+  explicit DeviceMemory(bool check, bool has_gaps = false) noexcept
+      : check_(check), has_gaps_(has_gaps) {}
 
   pto_status open(size_t bytes, pto_error* error);
 
@@ -103,9 +106,11 @@ class DeviceMemory {
   void give_back(Block* block) noexcept;
 
   const bool check_;
+  const bool has_gaps_;
   mutable std::mutex mutex_;
   // mutex_ guards all members below, except the counters of copies.
-  Arena arena_;  // larger than limit_bytes_ in checking mode, because zones and gaps do not count
+  // larger than limit_bytes_ in checking mode and with gaps, because zones and gaps do not count
+  Arena arena_;
   size_t limit_bytes_ = 0;  // the size of the device's memory
   List lists_[3];           // the live buffers of each owner
   Slabs slabs_;             // buffers lent in this run, in checking mode

@@ -1,11 +1,12 @@
 // Patterns that checking mode writes around and into buffers, and verifies later.
 //
-// A checked buffer lies between two zones. The first zone is the granule before the buffer. The
-// second zone extends from the buffer's last byte to the end of its block, which is at least a
-// granule. The value of a pattern byte depends only on its address, so two neighbouring buffers may
-// share a zone.
+// A checked buffer lies between two zones. The first zone is the gap before the buffer, at least a
+// granule. The second zone extends from the buffer's last byte to the end of its block, which is at
+// least a gap. The value of a pattern byte depends only on its address, so two neighbouring buffers
+// may share a zone.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -14,6 +15,15 @@
 namespace pto::sim {
 
 constexpr size_t kZoneBytes = Arena::kGranule;
+constexpr size_t kMostGapBytes = 1ull << 20;
+
+// The unused memory before a buffer, and at least after it. `has_gaps`: as large as the buffer
+// itself, within limits.
+constexpr size_t gap_bytes(size_t buffer_bytes, bool check, bool has_gaps) noexcept {
+  if (!has_gaps) return check ? kZoneBytes : 0;
+  const size_t whole = (buffer_bytes + kZoneBytes - 1) / kZoneBytes * kZoneBytes;
+  return std::clamp(whole, kZoneBytes, kMostGapBytes);
+}
 
 // A buffer with its zones: [from, address) and [address + bytes, to).
 struct Extent {

@@ -7,6 +7,6 @@ namespace pto::sim {
 
 class Device;
 
-pto_platform make_platform(Device& device, bool deterministic, bool checking, bool timing) noexcept;
+pto_platform make_platform(Device& device, bool deterministic, bool timing) noexcept;
 
 }  // namespace pto::sim

@@ -38,6 +38,13 @@ OPTIONS = (
         native="check",
     ),
     Option(
+        key="sim.gaps",
+        default=None,
+        parse=parse.optional(parse.boolean),
+        help="leave unused memory before and after each buffer; none means the value of measure",
+        native="gaps",
+    ),
+    Option(
         key="sim.memory_bytes",
         default=8 * 2**30,
         parse=_memory_bytes,

@@ -149,6 +149,9 @@ def _native_options(config: Config, plugin: Any) -> dict[str, str]:
     options: dict[str, str] = {}
     for prefix in dict.fromkeys(option.key.partition(".")[0] for option in plugin.options()):
         options.update(config.native_options(prefix))
-    for name in {"log_level", "log_format"} & {option.native for option in plugin.options()}:
+    known = {option.native for option in plugin.options()}
+    for name in {"log_level", "log_format"} & known:
         options.setdefault(name, config[name])
+    if "gaps" in known:
+        options.setdefault("gaps", "1" if config["measure"] else "0")
     return options
