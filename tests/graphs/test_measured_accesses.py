@@ -239,6 +239,26 @@ def test_an_access_beyond_a_buffer_reaches_no_other_buffer_of_the_task(
     assert named == [(name, begin) for name in ("first", "second") for begin in begins]
 
 
+def test_accesses_outside_of_a_declared_region_are_found(tensors: Device) -> None:
+    """They race with no task: an edge between the tasks would not make them right."""
+
+    def program(rt: Any, data: InOut) -> None:
+        kernel_of = touch("-DHAS_TENSORS")
+        rt.submit(kernel_of, In(data[16:48]), 8, 24, 0, 40, 50, 1)
+        rt.submit(kernel_of, InOut(data[48:64]), 48, 64, 1, *NOTHING)
+
+    findings = tensors.graph(program, np.zeros(BYTES, np.uint8)).check()
+    line = program.__code__.co_firstlineno + 2
+    assert [str(found) for found in findings.outside] == [
+        f"touch#0 {access}: outside of its declared region data[16:48]  {__file__}:{line}"
+        for access in ("reads 8 bytes of data (bytes 8:16)", "writes 2 bytes of data (bytes 48:50)")
+    ]
+    (found,) = findings.undeclared
+    assert "writes 8 bytes of data (bytes 40:48): declared as input" in str(found)
+    assert findings.races == ()
+    assert not findings.is_clean
+
+
 def test_a_write_to_an_input_is_found(build_graph: Device, tensors: Device) -> None:
     (found,) = one_task(tensors, (8, 12, 1), NOTHING, tag=In).check().undeclared
     assert str(found).startswith("touch#0 writes 4 bytes of data (bytes 8:12): declared as input")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
+from itertools import chain
 
 from pto_core.graphs.byte_set import ByteSet
 from pto_core.graphs.findings import Mismatch
@@ -52,9 +53,40 @@ class Declarations:
             if task in self._measurement.paged:
                 verb, why = f"{verb} some", f"{why}; known by pages"
             yield self._mismatch(task, memory, strays, verb, why)
+        yield from self._outside_of_views()
+
+    def _outside_of_views(self) -> Iterator[Mismatch]:
+        """Find bytes of a buffer that the task names, but that are in none of its views."""
+        found: dict[tuple[int, Memory, bool], ByteSet] = defaultdict(ByteSet)
+        for touch in self._measurement.outside_of_views:
+            found[touch.task, touch.memory, touch.is_write].add(touch.begin, touch.end)
+        for page in self._measurement.pages:
+            if not self._is_outside_of_views(page):
+                continue
+            for memory in self._memories_of(page):
+                for run in ByteSet([page[1:3]]).within(memory.begin, memory.end):
+                    found[page.task, memory, page.is_write].add(*run)
+        for (task, memory, is_write), runs in found.items():
+            places = [
+                self._graph.places.of(access).text
+                for access, _ in self._views(task)
+                if self._measurement.memory_of(access) == memory
+            ]
+            noun = "region" if len(places) == 1 else "regions"
+            why = f"outside of its declared {noun} {' and '.join(dict.fromkeys(places))}"
+            verb = "writes" if is_write else "reads"
+            if task in self._measurement.paged:
+                verb, why = f"{verb} some", f"{why}; known by pages"
+            yield self._mismatch(task, memory, runs, verb, why)
+
+    def _is_outside_of_views(self, page: Page) -> bool:
+        """Return whether a page has bytes of buffers of the task, but none of its views."""
+        if not self._log.has_accesses or not self._memories_of(page):
+            return False
+        return not any(view.within(page.begin, page.end) for _, view in self._views(page.task))
 
     def undeclared(self) -> Iterator[Mismatch]:
-        """Find bytes that a task writes although it declares no write, or writes to an input."""
+        """Find bytes that a task writes although it declares them as input, or inputs of a run."""
         inputs = self._inputs_of_run
         found: dict[tuple[int, Memory], ByteSet] = defaultdict(ByteSet)
         for touch in self._measurement.touches:
@@ -68,7 +100,8 @@ class Declarations:
                 found[touch.task, touch.memory].add(begin, end)
         for page in self._measurement.pages:
             memories = self._memories_of(page)
-            if not page.is_write or self._may_write(page, memories):
+            is_known = self._may_write(page, memories) or self._is_outside_of_views(page)
+            if not page.is_write or is_known:
                 continue
             for memory in memories:
                 for begin, end in ByteSet([page[1:3]]).within(memory.begin, memory.end):
@@ -88,7 +121,7 @@ class Declarations:
         heap buffer may be larger than what is needed: only reads of its other bytes are wrong.
         """
         written: dict[Memory, ByteSet] = defaultdict(ByteSet)
-        for touch in self._measurement.touches:
+        for touch in chain(self._measurement.touches, self._measurement.outside_of_views):
             if touch.is_write and touch.task not in self._measurement.paged:
                 written[touch.memory].add(touch.begin, touch.end)
         for page in self._measurement.pages:
@@ -134,7 +167,8 @@ class Declarations:
         known = {buffer.name: buffer.is_copied_in for buffer in self._log.buffers}
         written: dict[Memory, ByteSet] = defaultdict(ByteSet)
         by_task: dict[int, list[tuple[bool, Memory, int, int]]] = defaultdict(list)
-        for touch in self._measurement.touches:
+        outside = (touch for touch in self._measurement.outside_of_views if touch.is_write)
+        for touch in chain(self._measurement.touches, outside):
             if touch.task in self._measurement.paged and not touch.is_write:
                 continue
             if touch.memory.owner >= 0 or not known.get(touch.memory.name, True):

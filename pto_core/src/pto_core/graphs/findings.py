@@ -79,7 +79,8 @@ class Findings:
     ``unwritten``: reads of memory that neither the run nor an earlier task has written.
     ``is_complete``: False if there are more pairs than the limit.
 
-    If accesses were measured: ``outside``: accesses outside of the buffers that the task names.
+    If accesses were measured: ``outside``: accesses outside of the buffers that the task names, or
+    outside of its declared regions.
     ``undeclared``: writes to bytes that the task declares as input. ``missing``: bytes of declared
     outputs that no task writes. ``possible``: pairs of tasks that nothing orders and that touch
     the same pages, if only the pages are known. ``paged``: the number of tasks of which only the
@@ -134,7 +135,7 @@ class Findings:
             ("unordered by your declaration (OUTPUT_EXISTING, NO_DEP)", self.declared),
             ("outputs that no task reads", self.unread),
             ("reads of memory that nothing wrote", self.unwritten),
-            ("accesses outside of the buffers of a task", self.outside),
+            ("accesses outside of the buffers or declared regions of a task", self.outside),
             ("writes to inputs", self.undeclared),
             ("bytes of outputs that were not written", self.missing),
             ("possible races (coarse: known by pages)", self.possible),

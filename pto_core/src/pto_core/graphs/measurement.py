@@ -63,13 +63,16 @@ class Measurement:
     ``measured``: the tasks that reported their accesses. ``paged``: the tasks whose kernels are
     binaries, of which only the pages are known. They count as touching what they declare. If they
     declare nothing, they count as touching all bytes of these pages that are in their buffers.
-    Other tasks run Python kernels and count as touching what they declare.
+    Other tasks run Python kernels and count as touching what they declare. ``outside_of_views``:
+    bytes of a buffer that a measured task names, but that are in none of its views. They are no
+    touches: their task is wrong, so no order of tasks would help.
     """
 
     def __init__(self, graph: LoggedGraph) -> None:
         self._graph = graph
         self._log = graph.log
         self.touches: list[Touch] = []
+        self.outside_of_views: list[Touch] = []
         self.strays: list[Stray] = []
         self.measured: set[int] = set()
         self.paged: set[int] = set()
@@ -98,6 +101,11 @@ class Measurement:
             for access in range(first, int(ends[task]))
             if not rows[access]["is_pipe"] and rows[access]["size"]
         ]
+
+    def declared_bytes(self, task: int) -> ByteSet:
+        """Return the bytes of the views of a task."""
+        rows = self._log.accesses
+        return ByteSet(run for access in self.accesses_of(task) for run in runs_of(rows[access]))
 
     def memory_of(self, access: int) -> Memory:
         """Return the buffer that an access names."""
@@ -187,6 +195,7 @@ class Measurement:
         memories = self._memories[task] = list(dict.fromkeys(named))
         known = ByteSet((memory.begin, memory.end) for memory in memories)
         is_paged = task in self.paged
+        views = self.declared_bytes(task) if self._log.has_accesses else known
         for kind, block, begin, end in ranges:
             if kind not in (READ, WRITE):
                 continue
@@ -196,8 +205,12 @@ class Measurement:
             if not is_paged or not self._log.has_accesses:
                 rest = ByteSet([(begin, end)])
                 for memory in memories:
-                    for low, high in rest.within(memory.begin, memory.end):
-                        self.touches.append(Touch(task, memory, low, high, is_write, block))
+                    for run in rest.within(memory.begin, memory.end):
+                        for parts, found in (
+                            (views.within(*run), self.touches),
+                            (views.missing(*run), self.outside_of_views),
+                        ):
+                            found += [Touch(task, memory, *one, is_write, block) for one in parts]
             if is_paged and known.within(begin, end):
                 continue  # the access may have been inside
             for low, high in known.missing(begin, end):
