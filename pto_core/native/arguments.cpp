@@ -190,7 +190,6 @@ nb::object Arguments::call_tuple(nb::handle graph) const {
 
 nb::list Arguments::placed_buffers() const {
   nb::list buffers;
-  if (on_host_) return buffers;
   const auto add = [&](size_t position, const Buffer& buffer, bool copy_in, bool copy_out) {
     buffers.append(nb::make_tuple(program_.argument_name(position), buffer.address, buffer.bytes,
                                   copy_in, copy_out));
@@ -200,6 +199,7 @@ nb::list Arguments::placed_buffers() const {
     if (Py_TYPE(object.ptr()) != DeviceArray::type) continue;
     add(i, nb::inst_ptr<DeviceArray>(object)->buffer(), true, true);
   }
+  if (on_host_) return buffers;
   std::vector<bool> is_done(buffers_.size());
   for (const Tensor& tensor : tensors_) {
     if (is_done[tensor.buffer]) continue;
@@ -207,6 +207,16 @@ nb::list Arguments::placed_buffers() const {
     add(tensor.position, *buffers_[tensor.buffer], tensor.copy_in, tensor.copy_out);
   }
   return buffers;
+}
+
+nb::list Arguments::host_arrays() const {
+  nb::list arrays;
+  if (!on_host_) return arrays;
+  for (const Tensor& tensor : tensors_) {
+    arrays.append(nb::make_tuple(program_.argument_name(tensor.position),
+                                 reinterpret_cast<uint64_t>(tensor.host.data), tensor.host.bytes));
+  }
+  return arrays;
 }
 
 }  // namespace pto::core

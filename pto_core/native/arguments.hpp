@@ -39,6 +39,9 @@ class Arguments {
   // Return (name, address, bytes, whether it is copied in, whether it is copied back) for each
   // tensor argument in device memory. Two arguments over the same memory are one buffer.
   nb::list placed_buffers() const;
+  // Return (name, address, bytes) for each tensor argument in host memory, if the orchestration
+  // makes the copies.
+  nb::list host_arrays() const;
   const CopyTotals& totals() const { return totals_; }
 
  private:

@@ -63,6 +63,7 @@ nb::object read_access_log(const Device& device, const RunSettings& settings,
         nb::make_tuple(name, temporaries[i]->address, temporaries[i]->bytes, false, false));
   }
   fields["buffers"] = buffers;
+  fields["host_arrays"] = arguments.host_arrays();
   fields["is_full"] = nb::bool_(settings.hazards == PTO_HAZARDS_FULL);
   fields["blocks"] = device.blocks_of(settings.call);
   fields["has_ring_ids"] = nb::bool_(device.has(PTO_RUNTIME_RING_IDS));

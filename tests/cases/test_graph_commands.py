@@ -183,7 +183,7 @@ def test_check_of_measured_accesses_finds_a_missing_edge(tmp_path: Path) -> None
             "host_build_graph",
             "aiv/multiply.cpp",
             "out[i] = x[i] * y[i + 1]",
-            "multiply#3 reads 4 bytes of memory 4 (bytes 65536:65540): memory 4 has 65536 bytes",
+            "multiply#3 reads 4 bytes of memory 2 (bytes 65536:65540): memory 2 has 65536 bytes",
         ),
         (
             "tensormap_and_ringbuffer",
@@ -205,6 +205,32 @@ def test_check_of_measured_accesses_finds_a_wrong_kernel(
     checked = pto("check", case, "-r", runtime, "--measure")
     assert checked.returncode == 1, checked.stderr
     assert found in checked.stdout
+
+
+@pytest.mark.slow
+def test_the_memory_of_a_build_graph_has_the_names_of_the_arguments(tmp_path: Path) -> None:
+    """The C++ orchestration copies its arguments itself."""
+    case = tmp_path / "vector"
+    shutil.copytree(VECTOR, case)
+    for name, old, new in (
+        ("aiv/add.cpp", "out[i] = ", "const_cast<float*>(x)[i] = out[i] = "),
+        ("aiv/multiply.cpp", "i < count; ++i) out[i]", "i < count - 1; ++i) out[i]"),
+        ("orchestration/host_build_graph.cpp", "bits(2.0f), e", "bits(2.0f), c"),
+    ):
+        source = case / "kernels" / name
+        text = source.read_text()
+        assert old in text
+        source.write_text(text.replace(old, new))
+    checked = pto("check", case, "-r", "host_build_graph", "--measure")
+    assert checked.returncode == 1, checked.stderr
+    for found in (
+        "add#0 writes 65536 bytes of a (bytes 0:65536): an input of the run",
+        "no task writes 4 bytes of f (bytes 65532:65536): an output of the run",
+        "multiply#3 reads 65532 bytes of memory 2 (bytes 0:65532): no earlier task wrote them",
+    ):
+        assert found in checked.stdout
+    ran = pto("run", case, "-r", "host_build_graph")
+    assert "f[0, 0] was last written by\n  multiply#3: f [writes]  " in ran.stderr
 
 
 def test_check_reports_what_the_program_excepts(racy: Path) -> None:

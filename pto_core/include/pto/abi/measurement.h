@@ -1,4 +1,5 @@
-/* The measured accesses of a run: the bytes of device memory that each kernel read and wrote.
+/* The measured accesses of a run: the bytes of device memory that each kernel read and wrote, and
+ * the memory that the runtime allocated and copied for the orchestration.
  *
  * A kernel reports its accesses if it was built with the `measured_flags` of the backend's recipe.
  */
@@ -16,7 +17,11 @@ enum {
   PTO_MEASURED_BUFFER = 3, /* a device buffer into which an argument of the call points */
   /* Instead of CALL: the kernel does not report its accesses. READ and WRITE ranges are the pages
    * that it only read, and those that it wrote, one page each. */
-  PTO_MEASURED_PAGES = 4
+  PTO_MEASURED_PAGES = 4,
+  /* Calls of the runtime, with core 0. The task is 0, or the address of the copy in host memory. */
+  PTO_MEASURED_ALLOCATED = 5,  /* a new buffer */
+  PTO_MEASURED_COPIED_IN = 6,  /* bytes that were copied to the device */
+  PTO_MEASURED_COPIED_OUT = 7, /* bytes that were copied to the host */
 };
 
 typedef struct pto_measured_range {

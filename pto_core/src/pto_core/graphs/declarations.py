@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import chain
 
 from pto_core.graphs.byte_set import ByteSet
@@ -87,7 +87,6 @@ class Declarations:
 
     def undeclared(self) -> Iterator[Mismatch]:
         """Find bytes that a task writes although it declares them as input, or inputs of a run."""
-        inputs = self._inputs_of_run
         found: dict[tuple[int, Memory], ByteSet] = defaultdict(ByteSet)
         for touch in self._measurement.touches:
             if not touch.is_write or touch.task not in self._measurement.measured:
@@ -95,7 +94,7 @@ class Declarations:
             if self._log.has_accesses:
                 wrong = self._writable(touch.task).missing(touch.begin, touch.end)
             else:
-                wrong = [(touch.begin, touch.end)] if touch.memory.name in inputs else []
+                wrong = [(touch.begin, touch.end)] if self._is_input(touch.memory) else []
             for begin, end in wrong:
                 found[touch.task, touch.memory].add(begin, end)
         for page in self._measurement.pages:
@@ -152,11 +151,9 @@ class Declarations:
         touching = {touch.task for touch in self._measurement.touches}
         if len(touching | self._measurement.measured | self._measurement.paged) < len(self._graph):
             return  # the accesses of some tasks are not known
-        known = {memory.name: runs for memory, runs in written.items()}
-        for name, address, size, is_copied_in, is_copied_back in self._log.buffers:
-            if is_copied_in or not is_copied_back:
-                continue
-            rest = ByteSet(known.get(name, ByteSet()).missing(address, address + size))
+        known = ByteSet(run for runs in written.values() for run in runs)
+        for name, address, output in self._measurement.buffers.outputs():
+            rest = ByteSet(part for run in output for part in known.missing(*run))
             if len(rest):
                 begin, end = (at - address for at in rest.hull)
                 why = "an output of the run"
@@ -164,14 +161,14 @@ class Declarations:
 
     def unwritten(self) -> Iterator[Mismatch]:
         """Find bytes that a task reads and that neither the run nor an earlier task wrote."""
-        known = {buffer.name: buffer.is_copied_in for buffer in self._log.buffers}
+        undefined = lru_cache(maxsize=None)(self._undefined)
         written: dict[Memory, ByteSet] = defaultdict(ByteSet)
         by_task: dict[int, list[tuple[bool, Memory, int, int]]] = defaultdict(list)
         outside = (touch for touch in self._measurement.outside_of_views if touch.is_write)
         for touch in chain(self._measurement.touches, outside):
             if touch.task in self._measurement.paged and not touch.is_write:
                 continue
-            if touch.memory.owner >= 0 or not known.get(touch.memory.name, True):
+            if undefined(touch.memory).within(touch.begin, touch.end):
                 by_task[touch.task].append((touch.is_write, *touch[1:4]))
         for task, touches in by_task.items():
             wrong: dict[Memory, ByteSet] = defaultdict(ByteSet)
@@ -179,19 +176,21 @@ class Declarations:
                 if is_write:
                     written[memory].add(begin, end)
                     continue
-                for low, high in written[memory].missing(begin, end):
-                    wrong[memory].add(low, high)
+                for part in undefined(memory).within(begin, end):
+                    for low, high in written[memory].missing(*part):
+                        wrong[memory].add(low, high)
             for memory, unknown in wrong.items():
                 yield self._mismatch(task, memory, unknown, "reads", "no earlier task wrote them")
 
-    @cached_property
-    def _inputs_of_run(self) -> set[str]:
-        """The names of the arguments of the run that are not copied back."""
-        return {
-            buffer.name
-            for buffer in self._log.buffers
-            if buffer.is_copied_in and not buffer.is_copied_back
-        }
+    def _undefined(self, memory: Memory) -> ByteSet:
+        """Return the bytes of a buffer that have no content before the first task."""
+        if memory.owner >= 0:
+            return ByteSet([(memory.begin, memory.end)])
+        return self._measurement.buffers.undefined(memory.begin, memory.end)
+
+    def _is_input(self, memory: Memory) -> bool:
+        """Return whether a buffer is an argument of the run that is not copied back."""
+        return self._measurement.buffers.is_input(memory.begin, memory.end)
 
     def _memories_of(self, page: Page) -> list[Memory]:
         """Return the buffers of a task that have bytes in a page."""
@@ -207,7 +206,7 @@ class Declarations:
             return True
         if self._log.has_accesses:
             return bool(self._writable(page.task).within(page.begin, page.end))
-        return any(memory.name not in self._inputs_of_run for memory in memories)
+        return not all(map(self._is_input, memories))
 
     def _find_views(self, task: int) -> list[tuple[int, ByteSet]]:
         """Return the accesses that a task declares, with their bytes."""

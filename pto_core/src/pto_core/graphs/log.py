@@ -64,9 +64,9 @@ EVENT = np.dtype(
 MEASURED = np.dtype(
     [("task", "i8"), ("begin", "u8"), ("end", "u8"), ("kind", "u4"), ("core", "u4")]
 )
-CALL, READ, WRITE, BUFFER, PAGES = range(5)
+CALL, READ, WRITE, BUFFER, PAGES, ALLOCATED, COPIED_IN, COPIED_OUT = range(8)
 _LAYOUTS = {"tasks": TASK, "accesses": ACCESS, "events": EVENT, "measured": MEASURED}
-_FORMAT = 2
+_FORMAT = 3
 
 
 class Buffer(NamedTuple):
@@ -79,6 +79,14 @@ class Buffer(NamedTuple):
     is_copied_back: bool
 
 
+class HostArray(NamedTuple):
+    """An argument of the run in host memory, which the orchestration copies itself."""
+
+    name: str
+    address: int
+    bytes: int
+
+
 @dataclass(frozen=True, eq=False)
 class AccessLog:
     """The accesses of a run as arrays: one row for each submit, tensor and other call.
@@ -88,8 +96,9 @@ class AccessLog:
     them the log has tasks and explicit edges only. ``has_ring_ids``: whether a task id contains the
     number of a ring. ``is_measured``: whether kernels were built to report their accesses, which
     are the rows of ``measured``: the calls, the bytes that each read before it wrote them, the
-    bytes that it wrote, and the device buffers of its arguments. For a kernel that is a binary, its
-    reads and writes are whole pages.
+    bytes that it wrote, and the device buffers of its arguments; and the buffers and copies of the
+    runtime. For a kernel that is a binary, its reads and writes are whole pages. ``host_arrays``:
+    the arguments that the orchestration copies.
     """
 
     tasks: Rows
@@ -104,6 +113,7 @@ class AccessLog:
     has_accesses: bool = True
     is_measured: bool = False
     measured: Rows = field(default_factory=lambda: np.zeros(0, MEASURED))
+    host_arrays: tuple[HostArray, ...] = ()
 
     @staticmethod
     def from_fields(fields: Mapping[str, Any]) -> AccessLog:
@@ -114,6 +124,7 @@ class AccessLog:
                 given[name] = np.frombuffer(given[name], layout)
         given["files"] = tuple(given["files"])
         given["buffers"] = tuple(Buffer(*buffer) for buffer in given["buffers"])
+        given["host_arrays"] = tuple(HostArray(*array) for array in given["host_arrays"])
         return AccessLog(**given)
 
     def save(self, path: str | Path) -> None:
@@ -128,6 +139,7 @@ class AccessLog:
             "has_ring_ids": self.has_ring_ids,
             "has_accesses": self.has_accesses,
             "is_measured": self.is_measured,
+            "host_arrays": self.host_arrays,
         }
         with Path(path).open("wb") as file:
             np.savez(

@@ -9,8 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pto_core.graphs.buffers import RunBuffers
 from pto_core.graphs.byte_set import ByteSet, Range
-from pto_core.graphs.log import ACCESS, BUFFER, CALL, EVENT, PAGES, READ, WRITE, AccessLog, Rows
+from pto_core.graphs.log import (
+    ACCESS,
+    ALLOCATED,
+    BUFFER,
+    CALL,
+    EVENT,
+    PAGES,
+    READ,
+    WRITE,
+    AccessLog,
+    Rows,
+)
 from pto_core.graphs.logged_graph import LoggedGraph
 from pto_core.graphs.places import INOUT, INPUT, NO_DEP, OUTPUT_EXISTING, element_bytes
 
@@ -78,9 +90,10 @@ class Measurement:
         self.paged: set[int] = set()
         self.pages: list[Page] = []
         self._memories: dict[int, list[Memory]] = {}
-        self._numbers: dict[int, int] = {}  # of buffers without a name, by their address
+        self.buffers = RunBuffers(self._log)
         ranges: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
-        for row in self._log.measured.tolist():
+        of_tasks = self._log.measured[self._log.measured["kind"] < ALLOCATED]
+        for row in of_tasks.tolist():
             task, block = self._task_of_id[row[0]]
             ranges[task].append((row[3], block, row[1], row[2]))
             if row[3] in (CALL, PAGES):
@@ -227,11 +240,7 @@ class Measurement:
                     self.touches.append(Touch(task, memory, begin, end, True, 0))
 
     def _memory_at(self, begin: int, end: int) -> Memory:
-        for buffer in self._log.buffers:
-            if buffer.address == begin:
-                return Memory(buffer.name, begin, begin + buffer.bytes, -1)
-        number = self._numbers.setdefault(begin, len(self._numbers))
-        return Memory(f"memory {number}", begin, end, -1)
+        return Memory(self.buffers.name(begin, end), begin, end, -1)
 
 
 def runs_of(row: Rows) -> list[Range]:

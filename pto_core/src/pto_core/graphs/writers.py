@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 
 from pto_core.errors import UsageError
 from pto_core.errors.suggestion import suggestion
 from pto_core.graphs.log import Rows
 from pto_core.graphs.logged_graph import Access, LoggedGraph
+from pto_core.graphs.measurement import Measurement
 from pto_core.graphs.places import INPUT, NO_DEP, element_bytes
 
 
@@ -17,6 +20,8 @@ def last_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access]:
     There are several if nothing orders their tasks, and none if no task declares that it writes the
     byte. ``buffer`` is the name of an argument of the run; another name raises UsageError.
     """
+    if graph.log.is_measured:
+        return _measured_writers(graph, buffer, byte)
     rows = graph.log.accesses
     buffers = {known.name: known for known in graph.log.buffers}
     if buffer not in buffers:
@@ -35,6 +40,23 @@ def last_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access]:
     return [
         graph.access(access)
         for access, task in zip(found, tasks, strict=True)
+        if not any(graph.is_before(task, other) for other in tasks)
+    ]
+
+
+def _measured_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access]:
+    """Return the last writers by the bytes that tasks wrote."""
+    measurement = Measurement(graph)
+    tasks = {
+        touch.task
+        for touch in chain(measurement.touches, measurement.outside_of_views)
+        if touch.is_write
+        and touch.memory.name == buffer
+        and touch.begin <= touch.memory.begin + byte < touch.end
+    }
+    return [
+        Access(graph.task(task), buffer, "writes")
+        for task in sorted(tasks)
         if not any(graph.is_before(task, other) for other in tasks)
     ]
 
