@@ -236,6 +236,10 @@ void Run::raise_native_error() {
     raise_exception(orchestration_failure_);
   if (latched_.is_valid() && status_ == PTO_ERROR_DEADLOCK) complete_latched();
   nb::object exception = latched_.is_valid() ? latched_ : final_exception();
+  if (run_.measurement != nullptr) {
+    const nb::tuple fields = report();
+    exception.attr("measured_log") = fields[fields.size() - 1];
+  }
   if (orchestration_failure_.is_valid() && !orchestration_failure_.is(exception)) {
     exception.attr("add_note")(
         nb::str(("the orchestration then raised " + type_text(orchestration_failure_) + ": " +
@@ -287,9 +291,8 @@ std::string Run::describe(const RunningTask& task) const {
 nb::tuple Run::report() const {
   const uint32_t blocks = report_.blocks ? report_.blocks : device_.blocks_of(settings_.call);
   const CopyTotals& ours = arguments_.totals();
-  const bool keeps_log = is_logged() && device_.runtime_api()->access_log;
   nb::object log = nb::none();
-  if (keeps_log) {
+  if (is_logged() && device_.runtime_api()->access_log) {
     log = read_access_log(device_, settings_, arguments_, temporaries_, measured_.ranges(),
                           [this](int32_t func_id) { return kernel_name(func_id); });
   }

@@ -207,7 +207,6 @@ def test_check_of_measured_accesses_finds_a_wrong_kernel(
     assert found in checked.stdout
 
 
-@pytest.mark.slow
 def test_the_memory_of_a_build_graph_has_the_names_of_the_arguments(tmp_path: Path) -> None:
     """The C++ orchestration copies its arguments itself."""
     case = tmp_path / "vector"

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from pto_core import CoreCallable, Device, In, InOut, KernelSource, NoDep, Out, kernel, open_device
-from pto_core.errors import RaceError, UnsupportedError
+from pto_core.errors import RaceError, TaskFailedError, UnsupportedError
 from pto_core.graphs import AccessLog, Mismatch, TaskGraph
 from pto_core.graphs.log import READ, WRITE
 
@@ -290,6 +290,24 @@ def test_an_output_of_a_build_graph_that_no_task_writes_is_found(build_graph: De
     assert findings.is_clean
     (found,) = build_graph.graph(program(64), *arrays).check().missing
     assert found.buffer == "other"
+
+
+@pytest.mark.parametrize("runtime", ["build_graph", "tensors"])
+def test_a_crash_keeps_what_was_measured_before(
+    runtime: str, request: pytest.FixtureRequest
+) -> None:
+    far = 1 << 50
+    tasks = [((BYTES, BYTES + 1, 1), NOTHING), ((far, far + 1, 0), NOTHING)]
+    program = stated(tasks, [(0, 1)]) if runtime == "build_graph" else derived(tasks, [InOut] * 2)
+    device = request.getfixturevalue(runtime)
+    with pytest.raises(TaskFailedError, match=r"touch.*crashed with SIGSEGV") as caught:
+        device.graph(program, np.zeros(BYTES, np.uint8))
+    note = "\n".join(caught.value.__notes__)
+    offset = 1 if runtime == "build_graph" else 2
+    line = f"{__file__}:{program.__code__.co_firstlineno + offset}"
+    assert f"touch#0 writes 1 byte of data (bytes 64:65): data has 64 bytes  {line}" in note
+    assert f"touch#1 reads 1 byte of data (bytes {far}:{far + 1}): data has 64 bytes" in note
+    assert device.graph(stated([], []), np.zeros(BYTES, np.uint8)).check().is_clean
 
 
 def test_a_read_of_bytes_that_nothing_wrote_is_found(tensors: Device) -> None:

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <cinttypes>
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -10,7 +11,6 @@
 #include "activity/activity.hpp"
 #include "error.hpp"
 #include "kernel.hpp"
-#include "measure/recorder.hpp"
 #include "pto/engine/task_name.hpp"
 #include "shape.hpp"
 #include "waiting/futex.hpp"
@@ -138,9 +138,27 @@ void Cores::call_recorded(Core& core, uint32_t index,
   const auto [base, bytes] = memory_.whole();
   recorder.begin(base, bytes);
   set_recorder(&recorder);
-  call(core, index);
+  auto* args = reinterpret_cast<int64_t*>(pto_payload_args(core.payload));
+  const int signal = call_until_fault(kernel_of(core).function, args);
   set_recorder(nullptr);
   recorder.end(ranges[0].task, index, ranges);
+  if (signal != 0) fail_crashed(core, index, signal, recorder.last(), ranges);
+}
+
+void Cores::fail_crashed(Core& core, uint32_t index, int signal, const Recorder::Access& access,
+                         std::vector<pto_measured_range>& ranges) noexcept {
+  const Kernel& kernel = kernel_of(core);
+  fail(&faults_[index], PTO_ERROR_KERNEL,
+       "kernel %s (func_id %d) crashed with SIG%s; its last access %s %" PRIu64
+       " bytes at 0x%" PRIx64,
+       kernel.name.c_str(), kernel.func_id, sigabbrev_np(signal),
+       access.is_write ? "wrote" : "read", access.bytes, access.address);
+  const auto [base, bytes] = memory_.whole();
+  if (access.bytes != 0 && access.address - base >= bytes) {
+    const uint32_t kind = access.is_write ? PTO_MEASURED_WRITE : PTO_MEASURED_READ;
+    ranges.push_back({ranges[0].task, access.address, access.address + access.bytes, kind, index});
+  }
+  complete_fault(core, index);
 }
 
 bool Cores::call_guarded(Core& core, uint32_t index,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "measure/page_guard.hpp"
+#include "measure/recorder.hpp"
 #include "memory/device_memory.hpp"
 #include "pto/abi/activity.h"
 #include "pto/abi/backend.h"
@@ -50,6 +51,10 @@ class Cores {
   // Called between runs, before reset(). NULL: the next run is not measured.
   // `is_alone`: no other thread uses device memory while a kernel runs.
   void set_measurement(const pto_measurement* measurement, bool is_alone);
+  // Reports a range to the measurement, if the run is measured. Called only during a run.
+  void report_range(const pto_measured_range& range) const {
+    if (measurement_ != nullptr) measurement_->add(measurement_->context, &range, 1);
+  }
   // Called between runs. Marks all cores as free, resets the counters, and assigns the cores to the
   // schedulers of the topology.
   void reset(const pto_topology& topology) noexcept;
@@ -86,6 +91,9 @@ class Cores {
   void call_observed(Core& core, uint32_t index, uint32_t worker) noexcept;
   void call_measured(Core& core, uint32_t index) noexcept;
   void call_recorded(Core& core, uint32_t index, std::vector<pto_measured_range>& ranges) noexcept;
+  // Ends the task of a measured kernel that crashed, and adds its last access to `ranges`.
+  void fail_crashed(Core& core, uint32_t index, int signal, const Recorder::Access& access,
+                    std::vector<pto_measured_range>& ranges) noexcept;
   // Returns false, without a call, if pages cannot be guarded.
   bool call_guarded(Core& core, uint32_t index, std::vector<pto_measured_range>& ranges) noexcept;
   void call_back(Core& core, uint32_t index) noexcept;

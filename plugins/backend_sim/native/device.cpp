@@ -237,11 +237,6 @@ pto_status Device::check_host(const void* host, size_t bytes, pto_error* error) 
   return PTO_OK;
 }
 
-void Device::report_range(const pto_measured_range& range) const {
-  if (graph_.measurement == nullptr) return;
-  graph_.measurement->add(graph_.measurement->context, &range, 1);
-}
-
 // Returns the first error of the run, which the runtime has latched. The runtime has none after an
 // abort, or if it returned PTO_STEP_ERROR without an error record.
 pto_status Device::outcome(pto_error* error) {

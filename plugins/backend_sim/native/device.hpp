@@ -69,8 +69,6 @@ class Device {
   // Returns PTO_ERROR_ADDRESS if `host` lies in a tensor argument that has fewer than `bytes` bytes
   // from that address on.
   pto_status check_host(const void* host, size_t bytes, pto_error* error) const;
-  // Reports a range to the measurement of the run, if there is one.
-  void report_range(const pto_measured_range& range) const;
   // Records why a call of the platform table failed, for calls that cannot return a reason. The
   // error of the run includes this reason. Called on the orchestrator's thread, or inside finish().
   void note_cause(const pto_error& error) noexcept { platform_cause_ = error; }

@@ -1,10 +1,12 @@
 #include "measure/page_guard.hpp"
 
+#include <setjmp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 
 namespace pto::sim {
@@ -14,7 +16,10 @@ enum State : uint8_t { kUntouched = 0, kRead = 1, kWritten = 2 };
 
 // The static storage model: with it, the handler can read the variable without allocating memory.
 __thread PageGuard* guard_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
-struct sigaction previous;
+// Where a kernel continues that causes a fault; NULL outside of call_until_fault().
+__thread sigjmp_buf* escape_of_thread __attribute__((tls_model("initial-exec"))) = nullptr;
+constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE};
+struct sigaction previous[std::size(kSignals)];
 
 template <class Element>
 Element* sparse_array(size_t count) {
@@ -33,19 +38,37 @@ struct FaultHandler {
       action.sa_sigaction = handle;
       action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
       sigemptyset(&action.sa_mask);
-      sigaction(SIGSEGV, &action, &previous);
+      for (size_t i = 0; i < std::size(kSignals); ++i) {
+        sigaction(kSignals[i], &action, &previous[i]);
+      }
     });
   }
 
   static void handle(int number, siginfo_t* information, void*) noexcept {
     const auto address = reinterpret_cast<uint64_t>(information->si_addr);
     const bool is_fault = information->si_code > 0;
-    if (is_fault && guard_of_thread != nullptr && guard_of_thread->permit(address)) return;
+    const bool is_access = is_fault && number == SIGSEGV;
+    if (is_access && guard_of_thread != nullptr && guard_of_thread->permit(address)) return;
+    if (is_fault && escape_of_thread != nullptr) siglongjmp(*escape_of_thread, number);
     // The earlier handler gets the fault, which occurs again when this handler returns.
-    sigaction(number, &previous, nullptr);
+    for (size_t i = 0; i < std::size(kSignals); ++i) {
+      if (kSignals[i] == number) sigaction(number, &previous[i], nullptr);
+    }
     if (!is_fault) raise(number);
   }
 };
+
+int call_until_fault(void (*function)(int64_t*), int64_t* args) noexcept {
+  FaultHandler::install();
+  sigjmp_buf escape;
+  const int number = sigsetjmp(escape, 0);
+  if (number == 0) {
+    escape_of_thread = &escape;
+    function(args);
+  }
+  escape_of_thread = nullptr;
+  return number;
+}
 
 PageGuard::PageGuard(uint64_t base, size_t bytes)
     : base_(base), bytes_(bytes), page_bytes_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {

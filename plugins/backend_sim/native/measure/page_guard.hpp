@@ -41,4 +41,8 @@ class PageGuard {
   size_t count_ = 0;
 };
 
+// Call a kernel. If it causes a fault, abandon it and return the number of the signal; otherwise
+// return 0. Destructors of the abandoned kernel do not run.
+int call_until_fault(void (*function)(int64_t*), int64_t* args) noexcept;
+
 }  // namespace pto::sim

@@ -58,11 +58,13 @@ void Recorder::begin(uint64_t base, uint64_t bytes) {
   base_ = base;
   bytes_ = bytes;
   used_ = 0;
+  last_ = {};
   by_number_.clear();
   recent_.fill(nullptr);
 }
 
 void Recorder::add(uint64_t address, uint64_t bytes, bool is_write) {
+  last_ = {address, bytes, is_write};
   uint64_t first = address - base_;
   if (first >= bytes_ || bytes == 0) return;
   const uint64_t end = std::min(first + bytes, bytes_);

@@ -21,6 +21,13 @@ class Recorder {
   // Start a call. Only accesses to the `bytes` bytes at `base` count.
   void begin(uint64_t base, uint64_t bytes);
   void add(uint64_t address, uint64_t bytes, bool is_write);
+  struct Access {
+    uint64_t address = 0;
+    uint64_t bytes = 0;
+    bool is_write = false;
+  };
+  // The last access of the call, also outside of device memory; no bytes if there is none.
+  const Access& last() const noexcept { return last_; }
   // Append the ranges of the call to `ranges`: those of reads, then those of writes, by address.
   void end(int64_t task, uint32_t core, std::vector<pto_measured_range>& ranges);
 
@@ -38,6 +45,7 @@ class Recorder {
 
   uint64_t base_ = 0;
   uint64_t bytes_ = 0;
+  Access last_;
   std::deque<Page> pages_;
   size_t used_ = 0;  // pages of this call
   std::unordered_map<uint64_t, Page*> by_number_;

@@ -63,7 +63,7 @@ pto_status allocate(void* self, size_t bytes, uint64_t* address) {
   return explained(self, [&](Device& device, pto_error* cause) {
     const pto_status status = device.memory().allocate(bytes, Owner::run, address, cause);
     if (status != PTO_OK) return status;
-    device.report_range({0, *address, *address + bytes, PTO_MEASURED_ALLOCATED, 0});
+    device.run().cores().report_range({0, *address, *address + bytes, PTO_MEASURED_ALLOCATED, 0});
     return status;
   });
 }
@@ -88,7 +88,7 @@ pto_status copy_in(void* self, uint64_t address, const void* host, size_t bytes)
   return explained(self, [&](Device& device, pto_error* cause) {
     const pto_status status = device.check_host(host, bytes, cause);
     if (status != PTO_OK) return status;
-    device.report_range(copied(PTO_MEASURED_COPIED_IN, address, host, bytes));
+    device.run().cores().report_range(copied(PTO_MEASURED_COPIED_IN, address, host, bytes));
     return device.tracer().record_copy(PTO_TRACE_COPY_IN, bytes, [&] {
       return device.memory().copy_in(address, host, bytes, cause);
     });
@@ -100,7 +100,7 @@ pto_status copy_out(void* self, void* host, uint64_t address, size_t bytes) {
     device.attend_to_copies();
     const pto_status status = device.check_host(host, bytes, cause);
     if (status != PTO_OK) return status;
-    device.report_range(copied(PTO_MEASURED_COPIED_OUT, address, host, bytes));
+    device.run().cores().report_range(copied(PTO_MEASURED_COPIED_OUT, address, host, bytes));
     return device.tracer().record_copy(PTO_TRACE_COPY_OUT, bytes, [&] {
       return device.memory().copy_out(host, address, bytes, cause);
     });

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pto_core.trace import Trace
 
 _SIMULATOR = "a2a3sim"
+_MOST_FINDINGS = 20
 
 
 class Device:
@@ -210,6 +211,7 @@ class Device:
                 traces,
             )
         except BaseException as error:
+            _add_findings(error)
             trace = self.tracing.failed(traces, error)
             if files is not None:
                 files.write_after(error, trace)
@@ -393,6 +395,19 @@ def _check_limit(timeout_s: object) -> None:
             name="timeout_s",
             value=timeout_s,
         )
+
+
+def _add_findings(error: BaseException) -> None:
+    """Add the defects that the measured accesses of a failed run show as a note to its error."""
+    fields = getattr(error, "measured_log", None)
+    if fields is None:
+        return
+    from pto_core.graphs import TaskGraph
+
+    findings = TaskGraph(_access_log(fields)).check()
+    found = [*findings.outside, *findings.undeclared, *findings.races][:_MOST_FINDINGS]
+    if found:
+        error.add_note("\n".join(["measured before the run failed:", *map(str, found)]))
 
 
 def _access_log(fields: dict[str, Any]) -> AccessLog:
