@@ -268,10 +268,10 @@ def test_a_write_to_an_input_is_found(build_graph: Device, tensors: Device) -> N
 
 def test_a_declared_output_that_no_task_writes_is_found(tensors: Device) -> None:
     findings = one_task(tensors, (0, 60, 1), NOTHING, tag=Out).check()
-    (found,) = findings.missing
+    (found,) = findings.unwritten_outputs
     assert "does not write 4 bytes of data (bytes 60:64): declared OUTPUT" in str(found)
     assert findings.is_clean
-    assert one_task(tensors, (0, 64, 1), NOTHING, tag=Out).check().missing == ()
+    assert one_task(tensors, (0, 64, 1), NOTHING, tag=Out).check().unwritten_outputs == ()
 
 
 def test_an_output_of_a_build_graph_that_no_task_writes_is_found(build_graph: Device) -> None:
@@ -283,12 +283,12 @@ def test_an_output_of_a_build_graph_that_no_task_writes_is_found(build_graph: De
 
     arrays = [np.zeros(BYTES, np.uint8) for _ in range(2)]
     findings = build_graph.graph(program(60), *arrays).check()
-    assert [str(found) for found in findings.missing] == [
+    assert [str(found) for found in findings.unwritten_outputs] == [
         "no task writes 4 bytes of data (bytes 60:64): an output of the run",
         "no task writes 64 bytes of other (bytes 0:64): an output of the run",
     ]
     assert findings.is_clean
-    (found,) = build_graph.graph(program(64), *arrays).check().missing
+    (found,) = build_graph.graph(program(64), *arrays).check().unwritten_outputs
     assert found.buffer == "other"
 
 
@@ -317,7 +317,7 @@ def test_a_read_of_bytes_that_nothing_wrote_is_found(tensors: Device) -> None:
         rt.submit(kernel_of, Out(part), 0, 60, 1, *NOTHING)
         rt.submit(kernel_of, In(part), 58, 62, 0, *NOTHING)
 
-    (found,) = tensors.graph(program, np.zeros(BYTES, np.uint8)).check().unwritten
+    (found,) = tensors.graph(program, np.zeros(BYTES, np.uint8)).check().uninitialised_reads
     assert "touch#1 reads 2 bytes of touch#0.0 (bytes 60:62): no earlier task wrote" in str(found)
 
 
@@ -456,7 +456,7 @@ def test_binaries_that_write_pages_of_inputs_are_found(
     (found,) = findings.outside
     assert str(found).startswith("touch#1 reads some 4096 bytes of target (bytes ")
     assert is_page_with(found, 8 * PAGE)
-    (found,) = findings.missing
+    (found,) = findings.unwritten_outputs
     assert str(found).startswith("touch#1 does not write ")
     assert 2 * PAGE <= found.count <= 3 * PAGE
     assert found.end == 4 * PAGE

@@ -216,7 +216,7 @@ def test_unread_outputs_and_unwritten_inputs_are_found() -> None:
     assert [str(access).split("  ")[0] for access in findings.unread] == [
         "fill#0: fill#0.0 [OUTPUT]"
     ]
-    assert [access.place for access in findings.unwritten] == ["data", "empty 0", "data"]
+    assert [access.place for access in findings.uninitialised_reads] == ["data", "empty 0", "data"]
 
 
 def test_enable_dep_gen_writes_the_graph_of_each_run(tmp_path: Any) -> None:

@@ -113,7 +113,7 @@ class Declarations:
             else:
                 yield self._mismatch(task, memory, written, "writes", why)
 
-    def missing(self) -> Iterator[Mismatch]:
+    def unwritten_outputs(self) -> Iterator[Mismatch]:
         """Find bytes of the run's arguments that are declared as outputs and that no task writes.
 
         A task may leave them to another task, so the last task that declares them is reported. A
@@ -144,9 +144,9 @@ class Declarations:
                         known.add(begin, end)
         yield from reversed(found)
         if not self._log.has_accesses:
-            yield from self._unwritten_outputs(written)
+            yield from self._unwritten_results(written)
 
-    def _unwritten_outputs(self, written: Mapping[Memory, ByteSet]) -> Iterator[Mismatch]:
+    def _unwritten_results(self, written: Mapping[Memory, ByteSet]) -> Iterator[Mismatch]:
         """Find bytes of outputs of the run that no task writes, if tasks declare nothing."""
         touching = {touch.task for touch in self._measurement.touches}
         if len(touching | self._measurement.measured | self._measurement.paged) < len(self._graph):
@@ -159,7 +159,7 @@ class Declarations:
                 why = "an output of the run"
                 yield Mismatch(None, name, begin, end, len(rest), "writes", why)
 
-    def unwritten(self) -> Iterator[Mismatch]:
+    def uninitialised_reads(self) -> Iterator[Mismatch]:
         """Find bytes that a task reads and that neither the run nor an earlier task wrote."""
         undefined = lru_cache(maxsize=None)(self._undefined)
         written: dict[Memory, ByteSet] = defaultdict(ByteSet)

@@ -76,13 +76,13 @@ class Findings:
 
     ``races``: pairs of tasks that nothing orders. ``declared``: pairs that the program excepts with
     OUTPUT_EXISTING or NO_DEP. ``unread``: outputs that were allocated and that no task reads.
-    ``unwritten``: reads of memory that neither the run nor an earlier task has written.
+    ``uninitialised_reads``: reads of memory that neither the run nor an earlier task has written.
     ``is_complete``: False if there are more pairs than the limit.
 
     If accesses were measured: ``outside``: accesses outside of the buffers that the task names, or
-    outside of its declared regions.
-    ``undeclared``: writes to bytes that the task declares as input. ``missing``: bytes of declared
-    outputs that no task writes. ``possible``: pairs of tasks that nothing orders and that touch
+    outside of its declared regions. ``undeclared``: writes to bytes that the task declares as
+    input. ``unwritten_outputs``: bytes of declared outputs that no task writes.
+    ``possible``: pairs of tasks that nothing orders and that touch
     the same pages, if only the pages are known. ``paged``: the number of tasks of which only the
     pages are known, because their kernels are binaries. ``unmeasured``: the number of tasks whose
     accesses are not known at all.
@@ -91,11 +91,11 @@ class Findings:
     races: tuple[Race, ...]
     declared: tuple[Race, ...]
     unread: tuple[Access, ...]
-    unwritten: tuple[Access | Mismatch, ...]
+    uninitialised_reads: tuple[Access | Mismatch, ...]
     is_complete: bool
     outside: tuple[Mismatch, ...] = ()
     undeclared: tuple[Mismatch, ...] = ()
-    missing: tuple[Mismatch, ...] = ()
+    unwritten_outputs: tuple[Mismatch, ...] = ()
     possible: tuple[Race, ...] = ()
     paged: int = 0
     unmeasured: int = 0
@@ -134,10 +134,10 @@ class Findings:
             ("races", self.races),
             ("unordered by your declaration (OUTPUT_EXISTING, NO_DEP)", self.declared),
             ("outputs that no task reads", self.unread),
-            ("reads of memory that nothing wrote", self.unwritten),
+            ("reads of memory that nothing wrote", self.uninitialised_reads),
             ("accesses outside of the buffers or declared regions of a task", self.outside),
             ("writes to inputs", self.undeclared),
-            ("bytes of outputs that were not written", self.missing),
+            ("bytes of outputs that were not written", self.unwritten_outputs),
             ("possible races (coarse: known by pages)", self.possible),
         ):
             if found:
