@@ -1,4 +1,4 @@
-"""A case for both build-graph runtimes, `pto run` on it, and a check that nothing is left."""
+"""A case for both build-graph runtimes, and the fake driver of the A2/A3 plugin."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from native_builds import NativeBuild
 
 PTO = str(Path(sys.executable).with_name("pto"))
 EXAMPLES = Path(__file__).parents[1] / "examples"
+PACKAGE_OF_CARD = Path(__file__).parents[1] / "plugins" / "backend_a2a3"
 PATIENCE_S = 60
 LIMIT_S = 300
 """The time limit of a command on a busy machine: far more than any command needs."""
@@ -289,3 +291,23 @@ def case(tmp_path: Path, shared_cache: Path) -> Iterator[Case]:
 @pytest.fixture(params=SOURCES)
 def runtime(request: pytest.FixtureRequest) -> Any:
     return request.param
+
+
+@pytest.fixture
+def fake_card(
+    native_build: NativeBuild, monkeypatch: pytest.MonkeyPatch, shared_cache: Path
+) -> None:
+    """Let the backend a2a3 use its fake driver, whose devices start the device process."""
+    build = native_build(PACKAGE_OF_CARD)
+    driver = {
+        "memory_mib": "512",
+        "process": build / "tests" / "device_process" / "device_process",
+        "libraries": build / "native" / "device" / "installed",
+        "silicon": "blocks=2 seed=5 duplicates=1",
+    }
+    monkeypatch.setenv("PTO_CACHE_DIR", str(shared_cache))  # each variant is compiled once
+    monkeypatch.setenv("PTO_FAKE_DRIVER", ",".join(f"{key}={driver[key]}" for key in driver))
+    monkeypatch.setenv("PTO_A2A3_FAKE", "1")
+    monkeypatch.setenv("PTO_A2A3_LIBRARY_FOLDER", str(build / "tests" / "fake_driver" / "fake"))
+    monkeypatch.setenv("PTO_A2A3_POOL_MIB", "256")
+    monkeypatch.setenv("PTO2_RING_HEAP", str(1 << 20))

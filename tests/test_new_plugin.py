@@ -39,6 +39,32 @@ class TestWaitingRuntime(RuntimeContract):
     backend = "pigeon"
     runtime = "tensormap_and_ringbuffer"
 """
+# A C++ kernel, because the backend a2a3 runs no Python kernels.
+KERNEL = """
+#include <cstdint>
+extern "C" void kernel_entry(int64_t* args) {{
+  const auto* source = reinterpret_cast<const float*>(args[0]);
+  auto* target = reinterpret_cast<float*>(args[1]);
+  for (int64_t i = 0; i < args[2]; ++i) target[i] = source[i] {operation};
+}}
+"""
+ON_DEVICE = """
+import sys
+import numpy as np
+import pto_core
+from pto_core import ChipCallable, CoreCallable, Direction, KernelSource
+from pto_core.kernels import OrchestrationSource
+
+shape = (np.float32, (64,))
+arrays = (Direction.IN(*shape), Direction.OUT(*shape), Direction.SCALAR(int))
+sources = enumerate(sys.argv[2:])
+kernels = {i: CoreCallable(KernelSource(path), "aiv", arrays) for i, path in sources}
+source, target = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+chip = ChipCallable(OrchestrationSource(sys.argv[1], "build"), kernels)
+with pto_core.open_device("a2a3", runtime="pigeon") as device:
+    report = device.run(chip, source, target, 64)
+print((target == 2 * source + 1).all(), report.tasks, report.device.label)
+"""
 
 
 def new_plugin(folder: Path, family: str, name: str) -> Path:
@@ -109,6 +135,29 @@ def test_a_new_plugin_keeps_its_contract_untouched(tmp_path: Path, family: str) 
     if family == "backend":
         (project / "tests" / "test_waiting_runtime.py").write_text(WAITING_RUNTIME)
     assert run_tests(tmp_path / "site", project) >= TESTS[family]
+
+
+@pytest.mark.usefixtures("fake_card")
+@pytest.mark.toolchain
+def test_a_new_runtime_runs_untouched_in_the_device_process(tmp_path: Path) -> None:
+    project = new_plugin(tmp_path, "runtime", "pigeon")
+    build(project, tmp_path / "build")
+    install(project, tmp_path / "site")
+    kernels = []
+    for number, operation in enumerate(("* 2", "+ 1")):
+        kernels.append(tmp_path / f"kernel_{number}.cpp")
+        kernels[-1].write_text(KERNEL.format(operation=operation))
+    graph = project / "tests" / "graph.cpp"
+    paths = (tmp_path / "site", project / "src", os.environ.get("PYTHONPATH", ""))
+    done = subprocess.run(
+        [sys.executable, "-c", ON_DEVICE, graph, *kernels],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, filter(None, paths)))},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout == "True 2 fake device\n", done.stderr
 
 
 def test_new_plugins_are_tested_in_one_call(tmp_path: Path) -> None:

@@ -32,6 +32,13 @@ PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse)},
                        {Py_tp_clear, reinterpret_cast<void*>(&clear)},
                        {0, nullptr}};
 
+// Return the process that runs the variant on the device; None if the host process runs it.
+nb::object process_of(const Device& device) {
+  const pto_device_shape& shape = device.shape();
+  if (shape.label == nullptr) return nb::none();
+  return nb::make_tuple(shape.label, shape.process, shape.machine);
+}
+
 void bind_use(nb::class_<Device>& bound) {
   bound
       .def(
@@ -127,9 +134,16 @@ void bind_device(nb::module_& module) {
       .def_prop_ro(
           "has_tensors", [](const Device& device) { return device.has(PTO_RUNTIME_TENSORS); },
           "Whether its runtime derives dependencies from the reads and writes of tasks.")
-      .def_prop_ro("is_planning_missing", &Device::is_planning_missing,
-                   "Whether the device prevents its runtime from finding sufficient sizes.")
-      .def_prop_ro("blocks", &Device::blocks, "The number of core blocks.");
+      .def_prop_ro(
+          "is_planning_missing",
+          [](const Device& device) {
+            return device.has(PTO_RUNTIME_PLANNING) && device.shape().has_planning == 0;
+          },
+          "Whether the device prevents its runtime from finding sufficient sizes.")
+      .def_prop_ro("blocks", &Device::blocks, "The number of core blocks.")
+      .def_prop_ro("process", &process_of,
+                   nb::sig("def process(self) -> tuple[str, int, int] | None"),
+                   "The label, the number and the ELF machine of the process on the device.");
   bind_use(bound);
   bind_loading(bound);
 }

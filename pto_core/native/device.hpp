@@ -96,11 +96,11 @@ class Device {
   Run* current_run() const { return run_; }
   // Return the number of blocks of the device, and of a run with this configuration.
   uint32_t blocks() const { return shape_.blocks; }
+  const pto_device_shape& shape() const { return shape_; }
   uint32_t blocks_of(const pto_call_config& call) const {
     return call.block_dim > 0 ? static_cast<uint32_t>(call.block_dim) : blocks();
   }
   size_t max_task_arguments() const { return max_task_arguments_; }
-  bool is_planning_missing() const { return has(PTO_RUNTIME_PLANNING) && shape_.has_planning == 0; }
   bool has(uint32_t capability) const { return (runtime_api_->capabilities & capability) != 0; }
   bool orchestrates_on_host() const {
     return (runtime_api_->capabilities & PTO_RUNTIME_HOST_ORCHESTRATION) != 0;

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import json
+import re
 import shutil
 import subprocess
 import sys
@@ -14,43 +15,9 @@ from native_builds import NativeBuild
 from pto_core.errors import DeviceLostError
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "plugins" / "backend_a2a3"
 EXAMPLE = ROOT / "examples" / "01_vector"
-# The name is the label: results of the fake driver are never those of a card.
-NAME = "fake_device"
-MODULE = """
-from pathlib import Path
-from pto_core.interfaces import API_VERSION, BuildRecipe, Health, Option
-
-def fixed(key, value):
-    return Option(key, value, str, "fixed by the test", native=key.partition(".")[2])
-
-class Chip:
-    name = {name!r}
-    api_version = API_VERSION
-    capabilities = frozenset({capabilities!r})
-    dlpack_device_type = 12
-
-    def health(self):
-        return Health(ok=True)
-
-    def library(self):
-        return Path({library!r})
-
-    def build_recipe(self, kind):
-        return BuildRecipe()
-
-    def options(self):
-        build = self.library().parents[2]
-        return (
-            fixed("fake_device.folder", str(build / "tests" / "fake_driver" / "fake")),
-            fixed("fake_device.images", str(build / "native" / "device")),
-            fixed("fake_device.fake", "1"),
-            fixed("fake_device.pool_mib", "256"),
-        )
-
-plugin = Chip()
-"""
+PTO = Path(sys.executable).with_name("pto")
+RUNTIMES = ("aicpu_build_graph", "host_build_graph", "tensormap_and_ringbuffer")
 # A tensor of another program in the memory of the device, as torch_npu exports one.
 EXPORTER = """
 import ctypes
@@ -97,7 +64,7 @@ def graph(rt, x, y, out, count):
     rt.add_task(add, (x, y, out, count))
 
 add = CoreCallable(KernelSource({kernel!r}), "aiv")
-with pto_core.open_device({name!r}, runtime="host_build_graph") as device:
+with pto_core.open_device('a2a3', runtime="host_build_graph") as device:
     device.to_device(np.zeros(4))  # selects the device on this thread
     x, y, out = (Exported(np.full(4, value, "f4")) for value in (2, 3, 0))
     print(device.run(graph, x, y, out, 4).tasks, out.host())
@@ -117,30 +84,12 @@ extern "C" void kernel_entry(int64_t*) {
 """
 
 
-@pytest.fixture
-def fake_device(
-    stranger, native_build: NativeBuild, monkeypatch: pytest.MonkeyPatch, shared_cache: Path
-):
-    """Install the backend under another name; its driver starts the device process."""
-    monkeypatch.setenv("PTO_CACHE_DIR", str(shared_cache))  # each variant is compiled once
-    build = native_build(PACKAGE)
-    process = build / "tests" / "device_process" / "device_process"
-    folder = build / "native" / "device" / "installed"
-    monkeypatch.setenv(
-        "PTO_FAKE_DRIVER",
-        f"memory_mib=512,process={process},libraries={folder},silicon=blocks=2 seed=5 duplicates=1",
-    )
-    monkeypatch.setenv("PTO2_RING_HEAP", str(1 << 20))
-    library = build / "native" / "host" / "libpto_backend_a2a3.so"
-    stranger.install("pto.backends", MODULE, NAME, library, {"threads"})
-    paths = [str(stranger.folder), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    return stranger
+pytestmark = pytest.mark.usefixtures("fake_card")
 
 
-def run_case(folder: Path, runtime: str) -> subprocess.CompletedProcess[str]:
+def run_case(folder: Path, runtime: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "pto_core.cli", "run", folder, "-p", NAME, "-r", runtime],
+        [PTO, "run", folder, "-p", "a2a3", "-r", runtime, *options],
         capture_output=True,
         text=True,
         check=False,
@@ -148,61 +97,95 @@ def run_case(folder: Path, runtime: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    "runtime", ["aicpu_build_graph", "host_build_graph", "tensormap_and_ringbuffer"]
-)
-def test_a_case_runs_in_the_device_process(fake_device, runtime: str) -> None:
-    result = run_case(EXAMPLE, runtime)
-    assert result.returncode == 0, result.stderr
-    assert f"passed ({NAME}, {runtime}" in result.stdout
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_case_runs_in_the_device_process(runtime: str) -> None:
+    result = run_case(EXAMPLE, runtime, "--json")
+    assert result.returncode == 0, result.stdout + result.stderr
+    (case,) = json.loads(result.stdout)["cases"]
+    assert (case["backend"], case["runtime"], case["passed"]) == ("a2a3", runtime, True)
+    assert case["process"]["label"] == "fake device"
 
 
-def test_a_device_process_that_is_killed_is_a_lost_device(fake_device, tmp_path: Path) -> None:
+def test_every_output_has_the_label_of_the_fake_device() -> None:
+    run = run_case(EXAMPLE, "host_build_graph", "-v")
+    assert "passed (a2a3, host_build_graph, fake device 0)" in run.stdout, run.stderr
+    assert re.search(r"process +\d+ of ELF machine (62|183)\n", run.stdout)
+    for command in ("doctor", "plugins"):
+        words = [PTO, command]
+        listed = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        (line,) = [line for line in listed.splitlines() if re.search(r"backend +a2a3 ", line)]
+        assert "fake device" in line
+
+
+def test_a_device_process_that_is_killed_is_a_lost_device(tmp_path: Path) -> None:
     case = tmp_path / "case"
     shutil.copytree(EXAMPLE, case)
     (case / "kernels" / "aiv" / "add.cpp").write_text(KILLER)
     result = run_case(case, "aicpu_build_graph")
     assert result.returncode == DeviceLostError.exit_code, result.stdout
+    assert "failed (a2a3, aicpu_build_graph, fake device 0)" in result.stdout
     assert "code 507010: the task scheduler of the device is gone" in result.stderr + result.stdout
 
 
-def test_the_run_maps_no_library_of_the_simulator(fake_device) -> None:
-    output = fake_device.run_program(
+def test_the_report_names_a_process_that_is_not_this_one(stranger) -> None:
+    """The library of the simulator is not mapped, and the device process exists."""
+    kernel = str(EXAMPLE / "kernels" / "aiv" / "add.cpp")
+    output = stranger.run_program(
+        "import os, struct\n"
         "from pathlib import Path\n"
         "import numpy as np\n"
         "import pto_core\n"
-        f"with pto_core.open_device({NAME!r}, runtime='aicpu_build_graph') as device:\n"
-        "    array = device.to_device(np.arange(1000.0))\n"
-        "    print(array.to_host().sum())\n"
-        "    maps = Path('/proc/self/maps').read_text()\n"
-        "    print('libpto_backend_sim' in maps, 'libpto_backend_a2a3' in maps)\n"
-    )
-    assert output == "499500.0\nFalse True\n"
-
-
-def test_a_python_orchestration_builds_its_graph_on_the_host(fake_device) -> None:
-    kernel = EXAMPLE / "kernels" / "aiv" / "add.cpp"
-    output = fake_device.run_program(
-        "import numpy as np\n"
-        "import pto_core\n"
         "from pto_core import CoreCallable, KernelSource\n"
-        f"add = CoreCallable(KernelSource({str(kernel)!r}), 'aiv')\n"
+        f"add = CoreCallable(KernelSource({kernel!r}), 'aiv')\n"
         "def graph(rt, x, y, out):\n"
         "    rt.add_task(add, (x, y, out, x.shape[0]))\n"
         "x, y, out = np.arange(4, dtype='f4'), np.ones(4, 'f4'), np.zeros(4, 'f4')\n"
-        f"with pto_core.open_device({NAME!r}, runtime='host_build_graph') as device:\n"
-        "    print(device.run(graph, x, y, out).tasks, out.tolist())\n"
+        "with pto_core.open_device('a2a3', runtime='host_build_graph') as device:\n"
+        "    report = device.run(graph, x, y, out)\n"
+        "    label, number, machine = report.device\n"
+        "    program = Path(f'/proc/{number}/exe')\n"
+        "    elf = program.read_bytes()[:20]\n"
+        "    print(report.tasks, out.tolist(), label, program.resolve().name)\n"
+        "    print(number != os.getpid(), struct.unpack('<H', elf[18:])[0] == machine)\n"
+        "    maps = Path('/proc/self/maps').read_text()\n"
+        "    print('libpto_backend_sim' in maps, 'libpto_backend_a2a3' in maps)\n"
     )
-    assert output == "1 [1.0, 2.0, 3.0, 4.0]\n"
+    assert output.splitlines() == [
+        "1 [1.0, 2.0, 3.0, 4.0] fake device device_process",
+        "True True",
+        "False True",
+    ]
+
+
+def test_the_backend_keeps_its_contract_in_the_device_process(stranger) -> None:
+    outcomes = stranger.run_contract("BackendContract", backend="a2a3")
+    assert {test: problem for test, problem in outcomes.items() if problem} == {}
+    assert {"test_each_task_runs_once", "test_lost_device", "test_topology"} <= outcomes.keys()
+    assert not {"test_callbacks", "test_red_zones", "test_seeds_differ"} & outcomes.keys()
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_variant_keeps_its_contract_in_the_device_process(stranger, runtime: str) -> None:
+    """Only the variant that builds its graph on the host has a submit path."""
+    outcomes = stranger.run_contract("RuntimeContract", runtime=runtime, backend="a2a3")
+    assert {test: problem for test, problem in outcomes.items() if problem} == {}
+    assert ("test_diamond" in outcomes) == (runtime == "host_build_graph")
+    assert "test_device_rules" in outcomes
 
 
 def test_a_tensor_of_another_program_is_passed_as_its_address(
-    fake_device, native_build: NativeBuild
+    stranger, native_build: NativeBuild
 ) -> None:
-    driver = native_build(PACKAGE) / "tests" / "fake_driver" / "fake" / "libacl_rt.so"
+    driver = (
+        native_build(ROOT / "plugins" / "backend_a2a3")
+        / "tests"
+        / "fake_driver"
+        / "fake"
+        / "libacl_rt.so"
+    )
     kernel = EXAMPLE / "kernels" / "aiv" / "add.cpp"
-    lines = fake_device.run_program(
-        EXPORTER.format(driver=str(driver), name=NAME, kernel=str(kernel))
+    lines = stranger.run_program(
+        EXPORTER.format(driver=str(driver), kernel=str(kernel))
     ).splitlines()
     assert lines[0] == "1 [5.0, 5.0, 5.0, 5.0]"
     assert lines[1].startswith("argument 0 is on device 1, but the run is on device 0")

@@ -128,7 +128,7 @@ pto_status open(int32_t, const pto_option*, uint32_t count, void** out, pto_devi
                    PTO_CLOCK_NOW, 0, nullptr, nullptr, reserve, unmap, zero, allocate<true>,
                    release, allocate<false>, copy_in, copy_out, succeed, succeed, succeed, refuse,
                    resolve, dispatch, poll, fault, skip, schedule, skip, now, skip, skip, skip);
-  return *shape = {Device::kBlocks, 0, 0}, *out = device, PTO_OK;
+  return *shape = {Device::kBlocks, 0, 0, 0, 0, 0, nullptr}, *out = device, PTO_OK;
 }
 
 pto_status start(void* raw, const pto_run* run, pto_error* error) {

@@ -92,6 +92,8 @@ def test_a_plugin_without_its_device_states_what_is_missing(environment_with, di
         "import pto_core.plugins as plugins\n"
         "from pto_core.errors import BackendUnavailableError\n"
         "try:\n"
+        f"    plugin = plugins.load_unopened('backend', {DEVICES[distribution]!r})\n"
+        "    assert plugin.library().is_file()\n"
         f"    plugins.load_backend({DEVICES[distribution]!r})\n"
         "except BackendUnavailableError as error:\n"
         "    print(error)\n"

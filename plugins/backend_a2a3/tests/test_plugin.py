@@ -16,6 +16,7 @@ from native_builds import NativeBuild
 
 from pto_backend_a2a3 import plugin
 from pto_backend_a2a3.card_check import check_card
+from pto_core.config import load_with_plugins
 from pto_core.errors import (
     BackendUnavailableError,
     CapacityError,
@@ -78,15 +79,24 @@ def test_the_plugin_conforms_to_backend() -> None:
     }
 
 
-def test_this_version_claims_nothing_that_it_cannot_do() -> None:
-    assert plugin.capabilities == frozenset()
-    with pytest.raises(UnsupportedError):
-        plugin.library()
-    for kind in KINDS:
-        with pytest.raises(UnsupportedError):
+def test_only_the_fake_driver_has_recipes_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PTO_A2A3_FAKE", raising=False)
+    for variable in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"):
+        monkeypatch.setenv(variable, "/nonexistent")
+    for kind in ("aic", "aiv"):
+        with pytest.raises(BackendUnavailableError, match="the compiler bin/ccec"):
             plugin.build_recipe(kind)
+    for kind in ("orchestration", "runtime"):
+        recipe = plugin.build_recipe(kind)
+        assert recipe is not None
+        assert recipe.compilers[-1].startswith("aarch64-linux-gnu-g++")
+    with pytest.raises(BackendUnavailableError, match="the compiler bin/ccec"):
+        plugin.device_libraries({})
+    assert plugin.device_libraries({"images": "/folder"}) == ()
     with pytest.raises(ValueError, match="expected one of aic"):
         plugin.build_recipe("no such kind")
+    monkeypatch.setenv("PTO_A2A3_FAKE", "1")
+    assert all(plugin.build_recipe(kind) for kind in KINDS)
 
 
 def test_without_cann_a_run_states_what_is_missing(without_cann: None) -> None:
@@ -125,6 +135,11 @@ def test_the_fake_driver_is_never_taken_for_a_card(
         load_backend("a2a3")
     (stage,) = check(vendor / "fake")
     assert isinstance(stage.error, LoadError)
+
+
+def test_the_setting_of_the_fake_driver_refuses_other_libraries(vendor: Path) -> None:
+    (stage,) = check(vendor / "stubs", "fake=1")
+    assert "a2a3.fake is set, but libacl_rt.so is not the fake driver" in str(stage.error)
 
 
 def test_all_stages_of_the_check_pass_on_the_fake_driver(
@@ -233,7 +248,8 @@ def test_a_failed_stage_has_the_error_of_its_cause_and_is_the_last(
 
 def test_the_check_sees_the_visible_devices(vendor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1,3")
-    options = {"folder": str(vendor / "fake"), "fake": "1"}
+    settings = {"a2a3.library_folder": vendor / "fake", "a2a3.fake": True}
+    options = load_with_plugins({"backend": "a2a3", **settings}).native_options_of(plugin)
     assert plugin.check_card(1, options)[-1].name == "dispatcher"
     assert isinstance(plugin.check_card(2, options)[-1].error, UsageError)
 

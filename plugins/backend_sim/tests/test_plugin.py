@@ -42,7 +42,9 @@ def test_the_plugin_conforms_to_backend() -> None:
     assert isinstance(plugin, Backend)
     assert plugin.name == "a2a3sim"
     assert plugin.api_version == API_VERSION
-    assert plugin.capabilities == {"threads", "deterministic", "checking", "callbacks", "planning"}
+    assert plugin.capabilities == {
+        *("threads", "deterministic", "checking", "callbacks", "planning", "activity")
+    }
 
 
 def test_both_names_select_the_simulator() -> None:

@@ -17,6 +17,7 @@ from pto_core.cases.report import (
     Copies,
     CoreShare,
     OutputReport,
+    ProcessReport,
     RunTimes,
     report_from_json,
 )
@@ -41,6 +42,7 @@ FULL = CaseReport(
         ),
     ),
     statistics={"edges": 3},
+    process=ProcessReport("fake device", 1234, 62),
     errors=(TaskFailedError("broken", task=3, kernel="k"),),
 )
 
@@ -63,8 +65,8 @@ def test_json_keys_are_stable() -> None:
     assert sorted(FULL.to_json()) == [
         "backend", "build", "case", "compared", "compile", "copies", "copy", "cores", "device",
         "errors", "exit_code", "failing_seed", "files", "folder", "kernels", "outputs", "passed",
-        "peak_bytes", "reference", "repeats", "run", "runtime", "seeds", "statistics", "tasks",
-        "trace_hash", "traces", "wall",
+        "peak_bytes", "process", "reference", "repeats", "run", "runtime", "seeds", "statistics",
+        "tasks", "trace_hash", "traces", "wall",
     ]  # fmt: skip
     assert sorted(FULL.to_json()["errors"][0]) == [
         "exit_code",

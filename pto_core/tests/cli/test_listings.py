@@ -29,6 +29,7 @@ FIELDS = {
     "healthy",
     "reason",
     "fix",
+    "label",
 }
 
 
@@ -57,6 +58,7 @@ def test_plugins_as_json(site, native_library):
         "healthy": True,
         "reason": "",
         "fix": "",
+        "label": "",
     }
     assert (listed["many"]["aliases"], listed["many"]["version"]) == (["more"], "2.5")
     reasons = {name: entry["reason"] for name, entry in listed.items() if not entry["healthy"]}

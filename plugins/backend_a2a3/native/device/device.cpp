@@ -181,7 +181,8 @@ pto_status Device::lead(const pto_a2a3_launch& launch, pto_a2a3_status& answer) 
     gate_.refuse(launch.sequence);
   }
   if (status == PTO_OK) status = run_.cores().start(shape.topology, launch.core_launch, error);
-  const bool has_begun = status == PTO_OK && (status = begin(launch, error)) == PTO_OK;
+  const bool has_begun =
+      status == PTO_OK && (status = begin(launch, shape.has_orchestrator, error)) == PTO_OK;
   if (has_begun) {
     run_.set_phase(PTO_A2A3_RUNNING);
     drive(launch.sequence, role);
@@ -254,12 +255,15 @@ pto_status Device::read_run(const pto_a2a3_launch& launch, RunShape& shape, pto_
     return fail(error, PTO_ERROR_INTERNAL, "the ", launch.input_bytes,
                 " bytes that describe the run are no image of a run");
   }
-  shape.has_orchestrator = launch.graph == 0;
+  // Without an orchestration and a graph, all tasks are in the arguments, as for the kit's probe.
+  const bool has_no_graph = (api_->capabilities & PTO_RUNTIME_HOST_ORCHESTRATION) != 0 &&
+                            api_->import_graph == nullptr && run_image_.library == 0;
+  shape.has_orchestrator = launch.graph == 0 && !has_no_graph;
   if (shape.has_orchestrator && run_image_.library == 0) {
     return fail(error, PTO_ERROR_UNSUPPORTED, "the device cannot run ", api_->variant,
                 " without the library of an orchestration; use a C++ orchestration");
   }
-  if (!shape.has_orchestrator && api_->import_graph == nullptr) {
+  if (launch.graph != 0 && api_->import_graph == nullptr) {
     return fail(error, PTO_ERROR_UNSUPPORTED, "runtime ", api_->variant,
                 " cannot run a graph that the host has built");
   }
@@ -289,15 +293,16 @@ pto_status Device::shape_of(const pto_call_config* config, RunShape& shape,
   return PTO_OK;
 }
 
-pto_status Device::begin(const pto_a2a3_launch& launch, pto_error& error) {
+pto_status Device::begin(const pto_a2a3_launch& launch, bool has_orchestrator, pto_error& error) {
   has_cause_ = false;
   pool_.restart_peak();
+  pool_.copies() = {};
   pto_status status = api_->begin(runtime_, &run_image_);
   if (status == PTO_OK && launch.graph != 0) {
     const void* graph = from_host<char>(launch.graph, launch.graph_bytes);
     status = api_->import_graph(runtime_, graph, launch.graph_bytes);
-    if (status == PTO_OK) api_->orchestration_done(runtime_, 0);
   }
+  if (status == PTO_OK && !has_orchestrator) api_->orchestration_done(runtime_, 0);
   if (status == PTO_OK) return PTO_OK;
   latched(status, error);
   api_->end(runtime_);
@@ -353,6 +358,10 @@ void Device::note_cause(const pto_error& cause) {
 void Device::describe(pto_a2a3_status& answer) {
   run_.fill(answer.report);
   answer.report.peak_bytes = pool_.peak();
+  answer.report.copies_in = pool_.copies().copies_in;
+  answer.report.copies_out = pool_.copies().copies_out;
+  answer.report.bytes_in = pool_.copies().bytes_in;
+  answer.report.bytes_out = pool_.copies().bytes_out;
   const uint32_t count = api_->statistics(runtime_, answer.statistics, PTO_A2A3_STATISTICS);
   answer.num_statistics = count < PTO_A2A3_STATISTICS ? count : PTO_A2A3_STATISTICS;
   answer.explanation_bytes =

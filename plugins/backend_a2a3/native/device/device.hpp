@@ -50,7 +50,7 @@ class Device {
   pto_status shape_of(const pto_call_config* config, RunShape& shape, pto_error& error) const;
   pto_status gather(const pto_a2a3_launch& launch, const RunShape& shape, int32_t& role,
                     pto_error& error);
-  pto_status begin(const pto_a2a3_launch& launch, pto_error& error);
+  pto_status begin(const pto_a2a3_launch& launch, bool has_orchestrator, pto_error& error);
   void drive(uint64_t sequence, int32_t role);
   void give_up(uint64_t sequence);
   pto_status stop_cores(const pto_a2a3_launch& launch, pto_status status, pto_error& error);

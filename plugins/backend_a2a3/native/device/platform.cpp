@@ -74,13 +74,25 @@ pto_status free_memory(void* self, uint64_t address) {
   return status;
 }
 
-// The copies of a run between host and device are made by the host.
-pto_status copy_in(void*, uint64_t, const void*, size_t) {
-  return PTO_ERROR_UNSUPPORTED;
+// For a variant on the device, the memory of the AICPU process is that of the host.
+pto_status copy_in(void* self, uint64_t address, const void* host, size_t bytes) {
+  void* device = reinterpret_cast<void*>(address);
+  std::memcpy(device, host, bytes);
+  Aicpu::clean(device, bytes);
+  pto_run_report& copies = device_of(self).pool().copies();
+  ++copies.copies_in;
+  copies.bytes_in += bytes;
+  return PTO_OK;
 }
 
-pto_status copy_out(void*, void*, uint64_t, size_t) {
-  return PTO_ERROR_UNSUPPORTED;
+pto_status copy_out(void* self, void* host, uint64_t address, size_t bytes) {
+  void* device = reinterpret_cast<void*>(address);
+  Aicpu::invalidate(device, bytes);
+  std::memcpy(host, device, bytes);
+  pto_run_report& copies = device_of(self).pool().copies();
+  ++copies.copies_out;
+  copies.bytes_out += bytes;
+  return PTO_OK;
 }
 
 // The backend has no checking mode, so a variant does not call these.

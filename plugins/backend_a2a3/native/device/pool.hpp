@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "device/array.hpp"
-#include "pto/abi/status.h"
+#include "pto/abi/backend.h"
 
 namespace pto::a2a3 {
 
@@ -31,6 +31,8 @@ class Pool {
   // The largest value of used() since the last call of restart_peak().
   uint64_t peak() const { return peak_; }
   void restart_peak() { peak_ = used_; }
+  // The copies of the current run, made by one thread at a time; the other members are not used.
+  pto_run_report& copies() { return copies_; }
 
  private:
   struct Block {
@@ -45,6 +47,7 @@ class Pool {
   std::atomic<bool> locked_{false};
   uint64_t begin_ = 0, end_ = 0;
   uint64_t used_ = 0, peak_ = 0;
+  pto_run_report copies_{};
   Array<Block> blocks_;  // by address
 };
 

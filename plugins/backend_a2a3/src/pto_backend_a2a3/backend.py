@@ -1,23 +1,18 @@
-"""The plugin object: the search for CANN, and the settings."""
+"""The plugin object: the search for CANN, the library, the recipes, and the settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pto_backend_a2a3.card_check import check_card
-from pto_backend_a2a3.options import (
-    DEVICE_FOLDER,
-    FOLDER,
-    LOG_FORMAT,
-    LOG_LEVEL,
-    OPTIONS,
-    VERSION,
-)
+from pto_backend_a2a3.options import DEVICE_FOLDER, FOLDER, OF_CHECK, OPTIONS, VERSION
+from pto_backend_a2a3.recipes import find_libraries, find_recipe, uses_fake_driver
 from pto_core.config.environment import process_environment
 from pto_core.errors import UnsupportedError
-from pto_core.interfaces import API_VERSION, KINDS, BuildRecipe, CardStage, Health, Option
+from pto_core.interfaces import API_VERSION, BuildRecipe, CardStage, DeviceLibrary, Health, Option
 
+_LIBRARY = Path(__file__).with_name("libpto_backend_a2a3.so")
 _SEARCH_S = 20.0
 _CARD_S = 120.0  # the first selection of a device by a process can take seconds
 _VENDOR_LIBRARIES = ("libacl_rt.so", "libascendcl.so", "libascend_hal.so")
@@ -25,11 +20,11 @@ _SIMULATOR = "`-p a2a3sim` runs the same cases in simulation"
 
 
 class Ascend:
-    """An Ascend A2 or A3 device, through CANN. This version runs no cases."""
+    """An Ascend A2 or A3 device, through CANN. Cases have run on the fake driver only."""
 
     name = "a2a3"
     api_version = API_VERSION
-    capabilities: frozenset[str] = frozenset()
+    capabilities = frozenset({"threads"})
     dlpack_device_type = 12  # kDLExtDev, which torch_npu uses
 
     def health(self) -> Health:
@@ -40,25 +35,23 @@ class Ascend:
             for option in (FOLDER, VERSION)
             if environment.get(option.variable)
         ]
-        stage = check_card("only=libraries", *settings, timeout_s=_SEARCH_S)[-1]
+        fake = f"fake={int(uses_fake_driver())}"
+        stage = check_card("only=libraries", fake, *settings, timeout_s=_SEARCH_S)[-1]
         if stage.error is not None:
             return Health(False, stage.error.message, _SIMULATOR)
-        return Health(
-            False,
-            f"{stage.found} works, but this version of the plugin has no library for the AICPU, "
-            "so it cannot run cases",
-            _SIMULATOR,
-        )
+        return Health(True, label=stage.label if uses_fake_driver() else "")
 
     def library(self) -> Path:
-        """Raise UnsupportedError: this version has no library for runs."""
-        raise UnsupportedError(f"backend {self.name!r} cannot run cases yet; {_SIMULATOR}")
+        """Return the path of the native library that exports ``pto_backend_entry``."""
+        return _LIBRARY
 
     def build_recipe(self, kind: str) -> BuildRecipe | None:
-        """Raise UnsupportedError: this version builds no code for a card."""
-        if kind not in KINDS:
-            raise ValueError(f"the kind of code is {kind!r}; expected one of {', '.join(KINDS)}")
-        raise UnsupportedError(f"backend {self.name!r} cannot build code yet; {_SIMULATOR}")
+        """Return the recipe for the device: native for the fake driver."""
+        return find_recipe(kind)
+
+    def device_libraries(self, options: Mapping[str, str]) -> Sequence[DeviceLibrary]:
+        """List the libraries of the device, or none if a setting names their folder."""
+        return () if DEVICE_FOLDER.native in options else find_libraries()
 
     def options(self) -> tuple[Option, ...]:
         """List the settings of the backend."""
@@ -72,10 +65,8 @@ class Ascend:
 
     def check_card(self, device: int, options: Mapping[str, str]) -> list[CardStage]:
         """Try CANN and the card; then state the stages that this version lacks."""
-        visible = process_environment().get("ASCEND_RT_VISIBLE_DEVICES", "")
-        of_runs = {LOG_LEVEL.native, LOG_FORMAT.native}
-        settings = [f"{key}={value}" for key, value in options.items() if key not in of_runs]
-        settings.append(f"visible={visible}")
+        known = {option.native for option in OF_CHECK}
+        settings = [f"{key}={value}" for key, value in options.items() if key in known]
         stages = check_card(f"device={device}", *settings, timeout_s=_CARD_S)
         if stages[-1].error is None:
             stages.append(_missing_stage(stages[-1].label, DEVICE_FOLDER.native in options))

@@ -30,9 +30,24 @@ DEVICE_FOLDER = Option(
     key="a2a3.device_folder",
     default=None,
     parse=parse.optional(parse.text),
-    help="folder of the libraries for the device; none: a check of a card ends before them",
+    help="folder of built libraries for the device; none: a run builds them, a check ends before",
     native="images",
     is_of_host=True,
+)
+VISIBLE_DEVICES = Option(
+    key="a2a3.visible_devices",
+    default=None,
+    parse=parse.optional(parse.text),
+    help="devices that this process may use, as CANN reads them; none: all",
+    environment="ASCEND_RT_VISIBLE_DEVICES",
+    native="visible",
+)
+POOL = Option(
+    key="a2a3.pool_mib",
+    default=6144,
+    parse=parse.integer(minimum=1, maximum=2**20),
+    help="device memory in MiB for the runtime and its runs, such as the heap rings",
+    native="pool_mib",
 )
 LOG_LEVEL = Option(
     key="a2a3.log_level",
@@ -62,4 +77,6 @@ BOOTSTRAP = tuple(
         ("library", "CANN's AICPU library for a2a3.bootstrap_operation"),
     )
 )
-OPTIONS = (FOLDER, VERSION, FAKE, DEVICE_FOLDER, LOG_LEVEL, LOG_FORMAT, *BOOTSTRAP)
+OF_CHECK = (FOLDER, VERSION, FAKE, DEVICE_FOLDER, VISIBLE_DEVICES, *BOOTSTRAP)
+"""The settings of the check of a card."""
+OPTIONS = (*OF_CHECK, POOL, LOG_LEVEL, LOG_FORMAT)

@@ -36,7 +36,7 @@ pto_status open(int32_t device_id, const pto_option* options, uint32_t num_optio
     auto opened = std::make_unique<Device>(device_id, parsed);
     status = opened->open(error);
     if (status != PTO_OK) return status;
-    *shape = {parsed.blocks, parsed.mode == Mode::deterministic, 1};
+    *shape = {parsed.blocks, parsed.mode == Mode::deterministic, 1, 0, 0, 0, nullptr};
     *device = opened.release();
     return status;
   });
@@ -153,9 +153,9 @@ const pto_backend_api table = {
     PTO_ABI_VERSION,
     sizeof(pto_backend_api),
     "a2a3sim",
-    PTO_BACKEND_THREADS | PTO_BACKEND_DETERMINISTIC | PTO_BACKEND_CHECKING | PTO_BACKEND_CALLBACKS |
-        PTO_BACKEND_SAME_PROCESS | PTO_BACKEND_TRACE_HASH | PTO_BACKEND_TRACE |
-        PTO_BACKEND_PLANNING,
+    PTO_BACKEND_ACTIVITY | PTO_BACKEND_THREADS | PTO_BACKEND_DETERMINISTIC | PTO_BACKEND_CHECKING |
+        PTO_BACKEND_CALLBACKS | PTO_BACKEND_SAME_PROCESS | PTO_BACKEND_TRACE_HASH |
+        PTO_BACKEND_TRACE | PTO_BACKEND_PLANNING,
     0,
     open,
     close,

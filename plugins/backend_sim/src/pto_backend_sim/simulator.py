@@ -72,7 +72,9 @@ class Simulator:
 
     name = "a2a3sim"
     api_version = API_VERSION
-    capabilities = frozenset({"threads", "deterministic", "checking", "callbacks", "planning"})
+    capabilities = frozenset(
+        {"threads", "deterministic", "checking", "callbacks", "planning", "activity"}
+    )
 
     def health(self) -> Health:
         """Report a healthy simulator: it needs only its library, which the core checks."""

@@ -27,7 +27,8 @@ enum {
   PTO_BACKEND_SAME_PROCESS = 1u << 4,  /* a kernel that crashes also ends this process */
   PTO_BACKEND_TRACE_HASH = 1u << 5,    /* run reports contain a trace hash */
   PTO_BACKEND_TRACE = 1u << 6,         /* writes the trace of a run (pto_run.trace) */
-  PTO_BACKEND_PLANNING = 1u << 7       /* devices permit planning; see pto_device_shape */
+  PTO_BACKEND_PLANNING = 1u << 7,      /* devices permit planning; see pto_device_shape */
+  PTO_BACKEND_ACTIVITY = 1u << 8       /* the activity page shows running kernels */
 };
 
 /* A kernel: either a symbol of a library, or a callback in this process. A callback returns 0 if it
@@ -88,9 +89,15 @@ typedef struct pto_device_shape {
   uint32_t blocks;           /* each of one AIC and two AIV cores; 1 to PTO_MAX_BLOCKS */
   uint32_t is_deterministic; /* 1: the options determine the order of all events; 0: they do not */
   uint32_t has_planning;     /* pto_platform.planning of this device */
+  uint32_t machine;          /* e_machine of the ELF files that the device runs */
+  uint32_t process;          /* number of the process on the device that runs the variant */
+  uint32_t reserved;
+  /* "device", or for tests the name of its substitute, such as "fake device". Static memory. NULL
+   * if the variant runs in the host process; then `machine` and `process` are 0. */
+  const char* label;
 } pto_device_shape;
 
-PTO_ABI_ASSERT(sizeof(pto_device_shape) == 12, "pto_device_shape");
+PTO_ABI_ASSERT(sizeof(pto_device_shape) == 32, "pto_device_shape");
 
 /* A file that was built for the devices of this backend. `kind` is that of its recipe: "runtime".
  */

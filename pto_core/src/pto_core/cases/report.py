@@ -90,6 +90,15 @@ class KernelTimes:
 
 
 @dataclass(frozen=True)
+class ProcessReport:
+    """The process on the device, as :class:`~pto_core.device.DeviceProcess` describes it."""
+
+    label: str
+    number: int
+    machine: int
+
+
+@dataclass(frozen=True)
 class CaseReport:
     """All repetitions of a case; ``build``, ``run`` and ``copy`` belong to the fastest repetition.
 
@@ -130,6 +139,8 @@ class CaseReport:
     """The times of each kernel, if the runs were traced; the longest total first."""
     files: tuple[str, ...] = ()
     """The files that the diagnostics wrote."""
+    process: ProcessReport | None = None
+    """The process on the device that ran the case; None if it ran in the host process."""
 
     @property
     def max_error(self) -> float | None:
@@ -158,6 +169,7 @@ def report_from_json(data: Mapping[str, Any]) -> CaseReport:
     values["files"] = tuple(data["files"])
     values["kernels"] = tuple(KernelTimes(**kernel) for kernel in data["kernels"])
     values["copies"] = Copies(**data["copies"]) if data["copies"] else None
+    values["process"] = ProcessReport(**data["process"]) if data["process"] else None
     return CaseReport(**values)
 
 

@@ -24,6 +24,7 @@ from pto_core.cases.report import (
     CoreShare,
     KernelTimes,
     OutputReport,
+    ProcessReport,
     RunTimes,
 )
 from pto_core.cases.user_module import user_traceback
@@ -174,6 +175,7 @@ class _Case:
             device=device.config["device"],
             passed=False,
             exit_code=0,
+            process=device.process and ProcessReport(**device.process._asdict()),
         )
 
     def run(self, *, announced: bool = False) -> CaseReport:
@@ -181,7 +183,9 @@ class _Case:
         started = time.perf_counter()
         if not announced:
             names = ("case", "folder", "backend", "runtime", "device")
-            self._emit("case", **{name: getattr(self._report, name) for name in names})
+            process = self._device.process and self._device.process._asdict()
+            values = {name: getattr(self._report, name) for name in names}
+            self._emit("case", **values, process=process)
         if self._job.flight_recorder or self._job.trace:
             self._device.tracing.flight_recorder = self._job.file_prefix(self._name)
         try:

@@ -30,7 +30,12 @@ from pto_core.cases.endings import (
 )
 from pto_core.cases.job import Job
 from pto_core.cases.lines import Lines
-from pto_core.cases.report import CaseReport, error_from_json, report_from_json
+from pto_core.cases.report import (
+    CaseReport,
+    ProcessReport,
+    error_from_json,
+    report_from_json,
+)
 from pto_core.cases.whereabouts import Whereabouts
 from pto_core.errors import PtoError
 from pto_core.interrupts import Interrupts
@@ -331,6 +336,7 @@ class _Watch:
             backend=case["backend"],
             runtime=case["runtime"],
             device=case["device"],
+            process=case["process"] and ProcessReport(**case["process"]),
             passed=False,
             exit_code=error.exit_code,
             wall=time.monotonic() - self._started,

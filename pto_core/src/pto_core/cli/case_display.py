@@ -218,7 +218,8 @@ def headline(report: CaseReport) -> str:
     verdict = "failed"
     if report.passed:
         verdict = "passed" if report.compared else "ran (not compared)"
-    place = f"{report.backend}, {report.runtime}, device {report.device}"
+    kind = "device" if report.process is None else report.process.label
+    place = f"{report.backend}, {report.runtime}, {kind} {report.device}"
     return f"{report.case}: {verdict} ({place})"
 
 
@@ -276,6 +277,9 @@ def _details(report: CaseReport) -> list[tuple[str, str]]:
         copies = report.copies
         found.append(("copied in", f"{copies.copies_in} copies, {copies.bytes_in:,} bytes"))
         found.append(("copied out", f"{copies.copies_out} copies, {copies.bytes_out:,} bytes"))
+    if report.process is not None:
+        process = report.process
+        found.append(("process", f"{process.number} of ELF machine {process.machine}"))
     if report.peak_bytes is not None:
         found.append(("device memory", f"{report.peak_bytes:,} bytes at most"))
     if report.trace_hash is not None:

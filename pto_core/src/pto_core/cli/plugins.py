@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from pto_core.cli.show import show_json, show_table
+from pto_core.interfaces import Health
 from pto_core.plugins import Inspection, inspect_all
 from pto_core.plugins.advice import install
 
@@ -38,8 +39,14 @@ def _row(found: Inspection) -> tuple[str, ...]:
         record.distribution,
         record.version,
         ", ".join(sorted(found.capabilities)),
-        "healthy" if found.health.ok else f"{found.health.reason} (fix: {found.health.fix})",
+        _health(found.health),
     )
+
+
+def _health(health: Health) -> str:
+    if not health.ok:
+        return f"{health.reason} (fix: {health.fix})"
+    return f"healthy, {health.label}" if health.label else "healthy"
 
 
 def _as_json(found: Inspection) -> dict[str, Any]:
@@ -54,4 +61,5 @@ def _as_json(found: Inspection) -> dict[str, Any]:
         "healthy": found.health.ok,
         "reason": found.health.reason,
         "fix": found.health.fix,
+        "label": found.health.label,
     }

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pto_core.config.setting import Entry, Setting, given, read_setting, unknown_setting
+
+if TYPE_CHECKING:
+    from pto_core.interfaces import Backend, Runtime
 
 
 class Config(Mapping[str, Any]):
@@ -82,6 +85,21 @@ class Config(Mapping[str, Any]):
             for setting in chosen
             if setting.option.native is not None and setting.value is not None
         }
+
+    def native_options_of(self, plugin: Backend | Runtime) -> dict[str, str]:
+        """Return the options of the plugin's native library; settings of the core are defaults.
+
+        The plugin's options are part of this record.
+        """
+        found: dict[str, str] = {}
+        for prefix in dict.fromkeys(option.key.partition(".")[0] for option in plugin.options()):
+            found.update(self.native_options(prefix))
+        known = {option.native for option in plugin.options()}
+        for name in {"log_level", "log_format"} & known:
+            found.setdefault(name, self[name])
+        if "gaps" in known:
+            found.setdefault("gaps", "1" if self["measure"] else "0")
+        return found
 
     def replace(self, argument: Mapping[str, Any]) -> Config:
         """Return a record in which the values of ``argument`` replace those of this record."""

@@ -3,13 +3,14 @@
 from pto_core._native import DeviceArray, Graph
 from pto_core.device.device import Device
 from pto_core.device.opening import open_device
-from pto_core.device.report import Activity, CoreUsage, RunReport
+from pto_core.device.report import Activity, CoreUsage, DeviceProcess, RunReport
 
 __all__ = [
     "Activity",
     "CoreUsage",
     "Device",
     "DeviceArray",
+    "DeviceProcess",
     "Graph",
     "RunReport",
     "open_device",

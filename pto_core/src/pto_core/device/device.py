@@ -14,7 +14,7 @@ from pto_core.config import Config
 from pto_core.config.options import CHECK, HAZARDS
 from pto_core.device.foreign_tensors import addresses_of
 from pto_core.device.programs import Chip, Programs
-from pto_core.device.report import Activity, RunReport
+from pto_core.device.report import Activity, DeviceProcess, RunReport
 from pto_core.device.tracing import Tracing
 from pto_core.errors import DeadlockError, UnsupportedError, UsageError
 from pto_core.interfaces import Backend, Runtime, TensorSharingBackend
@@ -63,6 +63,7 @@ class Device:
             backend.dlpack_device_type if isinstance(backend, TensorSharingBackend) else None
         )
         self._runs = 0
+        self._process = None if native.process is None else DeviceProcess(*native.process)
 
     @property
     def name(self) -> str:
@@ -89,6 +90,11 @@ class Device:
     def blocks(self) -> int:
         """The number of blocks of a run without ``config``: ``block_dim``, or all if it is 0."""
         return self.config["block_dim"] or self._native.blocks
+
+    @property
+    def process(self) -> DeviceProcess | None:
+        """The process on the device that runs the runtime; None if it runs in the host process."""
+        return self._process
 
     def prepare(self, chip: Chip) -> None:
         """Build and load the code of ``chip`` before its first run.
@@ -221,7 +227,7 @@ class Device:
             raise
         finally:
             del kept
-        fields.append(None if log is None else _access_log(log))
+        fields += [None if log is None else _access_log(log), None, self._process]
         report = RunReport(*fields)
         trace = self.tracing.succeeded(traces, report)
         if trace is not None:

@@ -86,8 +86,8 @@ def _open(config: Config) -> Device:
         variant=runtime.name,
         artefacts=runtime_artefacts(toolchain, backend, runtime),
         number=config["device"],
-        backend_options=device_options(toolchain, backend, _native_options(config, backend)),
-        runtime_options=_native_options(config, runtime),
+        backend_options=device_options(toolchain, backend, config.native_options_of(backend)),
+        runtime_options=config.native_options_of(runtime),
     )
     check_blocks(config["block_dim"], native.blocks)
     _check_hazards(config, native.has_tensors)
@@ -143,15 +143,3 @@ def _check_hazards(config: Config, has_tensors: bool) -> None:
         raise UnsupportedError(
             f"{error} ({config.origin('hazards')})", name=error.name, value=error.value
         ) from None
-
-
-def _native_options(config: Config, plugin: Any) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for prefix in dict.fromkeys(option.key.partition(".")[0] for option in plugin.options()):
-        options.update(config.native_options(prefix))
-    known = {option.native for option in plugin.options()}
-    for name in {"log_level", "log_format"} & known:
-        options.setdefault(name, config[name])
-    if "gaps" in known:
-        options.setdefault("gaps", "1" if config["measure"] else "0")
-    return options

@@ -21,6 +21,19 @@ class Activity(NamedTuple):
     func_id: int
 
 
+class DeviceProcess(NamedTuple):
+    """The process on the device that runs the runtime variant.
+
+    ``label``: "device", or for tests the name of its substitute, such as "fake device".
+    ``number``: the number that the device has given it. ``machine``: the number of the processor in
+    the ELF files that it runs, such as 183 for AArch64.
+    """
+
+    label: str
+    number: int
+    machine: int
+
+
 class RunReport(NamedTuple):
     """Counts and times of one run.
 
@@ -30,7 +43,8 @@ class RunReport(NamedTuple):
     ``trace_hash``: 0 if the backend computes no hash. ``peak_bytes``: the largest use of device
     memory. ``cores``: one entry per core, AIC cores first; busy times are 0 unless timing is on.
     ``statistics``: the counters of the runtime, by name. ``accesses``: the access log, if the run
-    kept one. ``trace``: the trace, if the run was traced.
+    kept one. ``trace``: the trace, if the run was traced. ``device``: the process on the device;
+    None if the runtime ran in the host process, as in the simulator.
     """
 
     tasks: int
@@ -47,11 +61,12 @@ class RunReport(NamedTuple):
     statistics: dict[str, int]
     accesses: AccessLog | None = None
     trace: Trace | None = None
+    device: DeviceProcess | None = None
 
     def __repr__(self) -> str:
         return (
             f"<RunReport: {self.tasks} tasks on {sum(tasks > 0 for _, tasks, _ in self.cores)} "
             f"of {len(self.cores)} cores, built in {self.build_ns / 1000:.1f} us, "
             f"run in {self.run_ns / 1000:.1f} us, {self.bytes_in} bytes in, "
-            f"{self.bytes_out} bytes out>"
+            f"{self.bytes_out} bytes out{f', on a {self.device.label}' if self.device else ''}>"
         )

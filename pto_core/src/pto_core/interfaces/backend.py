@@ -77,7 +77,8 @@ class Backend(Plugin, Protocol):
     """A platform. Its native library, whose path :meth:`library` returns, implements the devices.
 
     The capabilities are any of ``threads``, ``deterministic``, ``checking``, ``callbacks`` (Python
-    kernels) and ``planning`` (after a deadlock the runtime may find the sizes that suffice).
+    kernels), ``planning`` (after a deadlock the runtime may find the sizes that suffice) and
+    ``activity`` (the activity page shows the running kernels).
     """
 
     def library(self) -> Path:
@@ -102,7 +103,8 @@ class DeviceLibrary:
     """A library of a backend that runs on its devices. The core builds it when it is first needed.
 
     ``option``: the native option of the backend that receives the path of the built library.
-    ``entry``: a function that the library must export. ``recipe``: as for the kind ``runtime``.
+    ``entry``: a function that the library must export; empty if it is no shared library.
+    ``recipe``: as for the kind ``runtime``.
     """
 
     option: str

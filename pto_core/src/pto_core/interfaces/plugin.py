@@ -26,12 +26,14 @@ class Health:
     """The health of a plugin: whether it can work on this machine.
 
     ``reason`` is one sentence that explains a failure; ``fix`` is the command or instruction that
-    fixes it. Both are empty if ``ok``.
+    fixes it. Both are empty if ``ok``. ``label`` names what a plugin uses in tests in the place of
+    hardware, such as "fake device"; otherwise it is empty.
     """
 
     ok: bool
     reason: str = ""
     fix: str = ""
+    label: str = ""
 
 
 @runtime_checkable

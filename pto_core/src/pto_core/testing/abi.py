@@ -84,6 +84,7 @@ class BackendFlag(IntFlag):
     TRACE_HASH = 32
     TRACE = 64
     PLANNING = 128
+    ACTIVITY = 256
 
 
 class RuntimeFlag(IntFlag):
@@ -458,8 +459,7 @@ class RunReport(Structure):
         ("trace_hash", c_uint64),
         ("peak_bytes", c_uint64),
         ("cores", CoreUsage * MAX_CORES),
-        ("blocks", c_uint32),
-        ("reserved", c_uint32),
+        *(("blocks", c_uint32), ("reserved", c_uint32)),
     )
 
 
@@ -508,9 +508,9 @@ class DeviceShape(Structure):
     """``pto_device_shape``."""
 
     _fields_ = (
-        ("blocks", c_uint32),
-        ("is_deterministic", c_uint32),
-        ("has_planning", c_uint32),
+        *(("blocks", c_uint32), ("is_deterministic", c_uint32), ("has_planning", c_uint32)),
+        *(("machine", c_uint32), ("process", c_uint32), ("reserved", c_uint32)),
+        ("label", c_char_p),
     )
 
 

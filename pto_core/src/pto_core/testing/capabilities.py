@@ -32,6 +32,13 @@ def withdraw_unclaimed(contract: type, claimed: frozenset[str]) -> None:
             setattr(contract, name, None)
 
 
+def keep_tests(contract: type, names: set[str]) -> None:
+    """Hide all other tests of ``contract``."""
+    for name in dir(contract):
+        if name.startswith("test_") and name not in names:
+            setattr(contract, name, None)
+
+
 def _holds(capability: str, claimed: frozenset[str]) -> bool:
     if capability.startswith("!"):
         return capability[1:] not in claimed

@@ -22,6 +22,7 @@ CAPABILITY_FLAGS = {
     "checking": abi.BackendFlag.CHECKING,
     "callbacks": abi.BackendFlag.CALLBACKS,
     "planning": abi.BackendFlag.PLANNING,
+    "activity": abi.BackendFlag.ACTIVITY,
 }
 """For each capability that a plugin may claim, the flag in its library's table."""
 

@@ -22,8 +22,14 @@ from pto_core.testing import (
     tensors,
     topology,
 )
-from pto_core.testing.capabilities import contract_test, withdraw_unclaimed
+from pto_core.testing.capabilities import contract_test, keep_tests, withdraw_unclaimed
 from pto_core.testing.subjects import BackendSubject, RuntimeSubject
+
+# The tests for a variant whose tasks only an orchestration on the device can submit.
+_WITHOUT_SUBMITS = {
+    *("test_table", "test_claims_agree", "test_device_rules", "test_device_sources"),
+    "test_unknown_options_are_refused",
+}
 
 
 class BackendContract:
@@ -62,7 +68,7 @@ class BackendContract:
     test_abort = contract_test(dispatch.check_abort)
     test_many_runs = contract_test(dispatch.check_many_runs)
     test_activity_names_the_kernel = contract_test(
-        dispatch.check_activity_names_the_kernel, "threads"
+        dispatch.check_activity_names_the_kernel, "activity"
     )
     test_kernels_run_beside_the_caller = contract_test(claims.check_threads, "threads")
     test_lost_device = contract_test(claims.check_lost_device, "threads")
@@ -105,6 +111,8 @@ class RuntimeContract:
         if cls.subject.plugin.device_build() is not None:
             held.add("device_build")
         withdraw_unclaimed(cls, claimed | held)
+        if not cls.subject.has_submits():
+            keep_tests(cls, _WITHOUT_SUBMITS)
 
     test_table = contract_test(ordering.check_table)
     test_claims_agree = contract_test(ordering.check_claims_agree)

@@ -214,7 +214,7 @@ def check_unknown_options_are_refused(runtime: RuntimeSubject) -> None:
     """Require that an unknown option causes a usage error that names the option."""
     with runtime.backend.open() as device:
         try:
-            device.attach(runtime.native, no_such_option="1")
+            runtime.attach(device, no_such_option="1")
         except StatusError as refusal:
             expect(
                 refusal.status == abi.Status.USAGE and "no_such_option" in refusal.message,

@@ -114,6 +114,7 @@ class Probe(NativeRuntime):
         """Allocate the journal on the device; return the arguments of a run of ``work``."""
         self._work = list(work)
         self._journal = device.allocate(self.journal_bytes())
+        device.copy_in(self._journal, bytes(self.journal_bytes()))  # a run may end before it begins
         arguments = [self._journal, experiment, len(operands), len(work), *operands]
         for task in work:
             payload = task.payload()

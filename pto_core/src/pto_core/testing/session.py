@@ -25,7 +25,7 @@ class Session:
         self.device = subject.backend.open(device_id, **options)
         try:
             self.kernels = subject.backend.load_recorders(self.device)
-            self.device.attach(subject.native)
+            subject.attach(self.device)
         except BaseException:
             self.device.close()
             raise

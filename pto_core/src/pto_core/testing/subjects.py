@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pto_core import plugins
 from pto_core.config import load as load_config
+from pto_core.config import load_with_plugins
 from pto_core.interfaces import Backend, BuildRecipe, DeviceBuild, Runtime, abi_include_dir
 from pto_core.testing import abi
 from pto_core.testing.failure import ContractError
 from pto_core.testing.native import Kernel, NativeBackend, NativeDevice, NativeRuntime
-from pto_core.toolchain import Toolchain, recipe_of, runtime_artefacts
+from pto_core.toolchain import Toolchain, device_options, recipe_of, runtime_artefacts
 
 _SOURCES = Path(__file__).parent / "kernels"
 _PROBE = Path(__file__).parent / "probe.cpp"
@@ -29,6 +31,7 @@ class BackendSubject:
     name: str
     plugin: Backend
     native: NativeBackend
+    settings: Mapping[str, str] = field(default_factory=dict)
     _kernels: dict[tuple[str, abi.Core], Path] = field(default_factory=dict)
     _probe_files: list[Path] = field(default_factory=list)
 
@@ -36,11 +39,13 @@ class BackendSubject:
     def load(cls, name: str) -> BackendSubject:
         """Find the backend by name, as users do. Raises an error if it is not healthy."""
         plugin = plugins.load_backend(name)
-        return cls(plugin.name, plugin, NativeBackend(plugin.library()))
+        config = load_with_plugins({"backend": name})
+        settings = device_options(Toolchain(config), plugin, config.native_options_of(plugin))
+        return cls(plugin.name, plugin, NativeBackend(plugin.library()), settings)
 
     def open(self, device_id: int = 0, **options: object) -> NativeDevice:
-        """Open a device without a runtime."""
-        return self.native.open(device_id, **options)
+        """Open a device without a runtime. ``options`` override the settings of the plugin."""
+        return self.native.open(device_id, **{**self.settings, **options})
 
     def kernel(self, source: str, core: abi.Core) -> Path:
         """Compile a kernel of the kit (``"recorder"``, ``"gate"``) with the backend's toolchain."""
@@ -80,6 +85,7 @@ class RuntimeSubject:
     plugin: Runtime
     native: NativeRuntime
     backend: BackendSubject
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def load(cls, name: str, backend: str | None = None) -> RuntimeSubject:
@@ -89,7 +95,23 @@ class RuntimeSubject:
         toolchain = Toolchain(load_config(None))
         artefacts = runtime_artefacts(toolchain, subject.plugin, plugin)
         native = NativeRuntime(plugin.library(), plugin.name, artefacts)
-        return cls(plugin.name, plugin, native, subject)
+        config = load_with_plugins({"backend": subject.name, "runtime": name})
+        return cls(plugin.name, plugin, native, subject, config.native_options_of(plugin))
+
+    def attach(self, device: NativeDevice, **options: object) -> None:
+        """Attach the variant to a device. ``options`` override the settings of the plugin."""
+        device.attach(self.native, **{**self.settings, **options})
+
+    def has_submits(self) -> bool:
+        """Return whether the caller can submit tasks, as the table that attach() returns states.
+
+        Otherwise only an orchestration submits, which the backend runs on the device.
+        """
+        if not self.native.artefacts:
+            return True
+        with self.backend.open() as device:
+            self.attach(device)
+            return bool(device.runtime_table.submit or device.runtime_table.submit_tensors)
 
 
 def healthy_backend() -> str:

@@ -104,7 +104,13 @@ pto_status Driver::open_libraries(const DriverOptions& options, pto_error* error
     if (dlsym(libraries_[library], kFakeMarker) != nullptr) is_fake_ = true;
   }
   process_ = getpid();
-  if (!is_fake_ || options.allow_fake) return PTO_OK;
+  if (is_fake_ == options.is_fake) return PTO_OK;
+  if (!is_fake_) {
+    return fail(error, PTO_ERROR_LOAD,
+                "a2a3.fake is set, but %s is not the fake driver of this plugin's tests; unset it "
+                "to use a card",
+                kCandidates[kAcl].names[0]);
+  }
   return fail(error, PTO_ERROR_LOAD,
               "%s is the fake driver of this plugin's tests, not a card. Remove its folder from "
               "LD_LIBRARY_PATH; tests set a2a3.fake=1",

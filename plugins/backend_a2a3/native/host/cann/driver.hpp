@@ -26,9 +26,9 @@ struct Version {
 Version read_version(std::string_view text) noexcept;
 
 struct DriverOptions {
-  std::string folder;       // of the libraries; empty: the search path of the loader
-  std::string version;      // replaces the version that CANN reports
-  bool allow_fake = false;  // accept the fake driver of the tests
+  std::string folder;    // of the libraries; empty: the search path of the loader
+  std::string version;   // replaces the version that CANN reports
+  bool is_fake = false;  // use the fake driver of the tests, and no other
 };
 
 class Driver {

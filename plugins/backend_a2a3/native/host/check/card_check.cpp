@@ -50,7 +50,7 @@ bool read_setting(std::string_view text, Settings& settings) {
   if (key == "visible") settings.card.visible = value;
   if (key == "images") settings.images = value;
   if (key == "folder" || key == "version" || key == "visible" || key == "images") return true;
-  if (key == "fake") settings.driver.allow_fake = value == "1";
+  if (key == "fake") settings.driver.is_fake = value == "1";
   if (key == "only") settings.only_libraries = value == "libraries";
   if (key == "fake") return value == "0" || value == "1";
   if (key == "only") return value == "libraries";

@@ -38,17 +38,21 @@ void lose_abandoned_run(Card& card, pto_error* failure) {
   card.lose(lost, failure);
 }
 
-// Finds the number of blocks of a run.
+}  // namespace
+
 pto_status find_blocks(const Card& card, const pto_run& run, uint32_t* blocks, pto_error* error) {
   const int32_t asked = run.config != nullptr ? run.config->block_dim : 0;
+  const int32_t threads = run.config != nullptr ? run.config->aicpu_thread_num : 1;
   *blocks = asked > 0 ? static_cast<uint32_t>(asked) : card.blocks();
-  if (asked >= 0 && *blocks <= card.blocks()) return PTO_OK;
-  return fail(error, PTO_ERROR_USAGE,
-              "block_dim is %d, but this device has %u blocks; use 0 (all blocks) to %u", asked,
-              card.blocks(), card.blocks());
+  if (asked < 0 || *blocks > card.blocks()) {
+    return fail(error, PTO_ERROR_USAGE,
+                "block_dim is %d, but this device has %u blocks; use 0 (all blocks) to %u", asked,
+                card.blocks(), card.blocks());
+  }
+  if (threads >= 1 && threads <= PTO_MAX_AICPU_THREADS) return PTO_OK;
+  return fail(error, PTO_ERROR_USAGE, "aicpu_thread_num is %d; use 1 to %d", threads,
+              PTO_MAX_AICPU_THREADS);
 }
-
-}  // namespace
 
 pto_status AicpuDevice::open(const DeviceImages& images, const DeviceOptions& options,
                              pto_error* error) {

@@ -42,7 +42,7 @@ pto_status find_driver(const cann::DriverOptions& options, const cann::Driver** 
   }
   *driver = loaded;
   if (used.folder == options.folder && used.version == options.version &&
-      used.allow_fake == options.allow_fake) {
+      used.is_fake == options.is_fake) {
     return PTO_OK;
   }
   return fail(error, PTO_ERROR_USAGE,

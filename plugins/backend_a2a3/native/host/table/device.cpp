@@ -46,6 +46,12 @@ Device& device_of(void* runtime) {
   return *static_cast<Device*>(runtime);
 }
 
+// Refuses a device that an earlier run has lost.
+pto_status enter(Session& session, pto_error* error) {
+  const auto lock = session.lock();
+  return session.enter(error);
+}
+
 // Calls the member function of the same name of the host's instance.
 template <auto kMember, class Result, class... Arguments>
 Result on_host(void* runtime, Arguments... arguments) {
@@ -187,32 +193,36 @@ void Device::detach() {
 pto_status Device::start(const pto_run& run, pto_error* error) {
   refused_ = PTO_OK;
   explanation_.restart();
-  if (host_ == nullptr) {
-    pto_status status = kernels_.prepare_run(error);
-    if (status == PTO_OK) status = aicpu_.start(run, run.library, {}, error);
-    is_running_ = status == PTO_OK;
-    return status;
-  }
-  const pto_status status = host_->begin(run, error);
+  uint32_t blocks = 0;
+  pto_status status = enter(card_.session(), error);
+  if (status == PTO_OK) status = find_blocks(card_, run, &blocks, error);
+  if (status == PTO_OK && host_ != nullptr) status = host_->begin(run, error);
   if (status != PTO_OK) return status;
   run_ = &run;
-  if (run.library != 0) launch_graph();
-  return PTO_OK;
+  if (run.library == 0) return PTO_OK;
+  launch(host_ == nullptr ? run.library : 0);
+  if (host_ != nullptr || is_running_) return PTO_OK;
+  run_ = nullptr;
+  if (error != nullptr) *error = refusal_;
+  return refused_;
 }
 
 void Device::orchestration_done(int32_t result) {
-  if (host_ == nullptr) return;
-  host_->api().orchestration_done(host_->instance(), result);
-  launch_graph();
+  if (run_ == nullptr || run_->library != 0) return;
+  if (host_ != nullptr) host_->api().orchestration_done(host_->instance(), result);
+  launch(0);
 }
 
-// Passes the graph to the device; if there is none or the device refuses it, the run has ended.
-void Device::launch_graph() {
-  refused_ = host_->last_error(&refusal_);
-  if (refused_ != PTO_OK) return;
-  const std::vector<char> graph = host_->take();
-  refused_ = kernels_.prepare_run(&refusal_);
-  if (refused_ == PTO_OK) refused_ = aicpu_.start(*run_, 0, graph, &refusal_);
+// Passes the run to the device. If its graph has an error or the device refuses it, the run has
+// ended. Without an orchestration and an instance on the host, the tasks are in the arguments.
+void Device::launch(uint64_t orchestration) {
+  std::vector<char> graph;
+  if (host_ != nullptr) {
+    refused_ = host_->last_error(&refusal_);
+    if (refused_ == PTO_OK) graph = host_->take();
+  }
+  if (refused_ == PTO_OK) refused_ = kernels_.prepare_run(&refusal_);
+  if (refused_ == PTO_OK) refused_ = aicpu_.start(*run_, orchestration, graph, &refusal_);
   is_running_ = refused_ == PTO_OK;
 }
 
@@ -239,7 +249,12 @@ pto_status Device::finish(pto_run_report* report, pto_error* error) {
 
 void Device::abort(const pto_error* cause, bool is_lost) {
   if (is_running_) return aicpu_.mailbox().abort(cause, is_lost);
-  if (host_ != nullptr && run_ != nullptr) host_->api().abort(host_->instance(), cause);
+  if (run_ == nullptr) return;
+  if (host_ != nullptr) return host_->api().abort(host_->instance(), cause);
+  refused_ = fail(&refusal_, PTO_ERROR_ABORTED, "the run was aborted before it started");
+  if (cause == nullptr || cause->status == PTO_OK) return;
+  refusal_ = *cause;
+  refused_ = cause->status;
 }
 
 uint32_t Device::statistics(pto_statistic* out, uint32_t capacity) const {

@@ -24,7 +24,12 @@ class Device {
 
   pto_status open(int32_t number, const Options& options, pto_error* error);
   void close(pto_leak_report& leaks);
-  pto_device_shape shape() const noexcept { return {card_.blocks(), 0, aicpu_.has_planning()}; }
+  // The shape of a device that was opened just now.
+  pto_device_shape shape() const noexcept {
+    const pto_a2a3_status& answer = aicpu_.answer();  // to INIT
+    return {card_.blocks(), 0, aicpu_.has_planning(), answer.machine,
+            answer.process, 0, driver_.label()};
+  }
   const pto_activity_page* activity() const noexcept { return &activity_; }
 
   Buffers& buffers() noexcept { return buffers_; }  // of the caller
@@ -59,7 +64,7 @@ class Device {
                             pto_error* error);
   void fill_table(const char* variant);
   void fill_host_calls();
-  void launch_graph();
+  void launch(uint64_t orchestration);
 
   const cann::Driver& driver_;
   LogSettings log_;
@@ -73,7 +78,7 @@ class Device {
   std::vector<pto_statistic> statistics_;
   Explanation explanation_;
   std::unique_ptr<HostGraph> host_;      // null: the variant builds its graph on the device
-  const pto_run* run_ = nullptr;         // the run that the host's instance builds
+  const pto_run* run_ = nullptr;         // the run that has started
   std::atomic<bool> is_running_{false};  // the device has the run
   pto_status refused_ = PTO_OK;          // why the device did not get the run
   pto_error refusal_ = {};

@@ -54,7 +54,7 @@ pto_status parse_option(std::string_view key, std::string_view value, Options& o
   } else if (key == "visible") {
     options.visible = value;
   } else if (key == "fake") {
-    is_valid = read_switch(value, options.driver.allow_fake);
+    is_valid = read_switch(value, options.driver.is_fake);
   } else if (key == "pool_mib") {
     is_valid = read_mib(value, options.pool_bytes);
   } else if (key == "log_level") {

@@ -21,7 +21,7 @@ TEST(the_fake_driver_is_labelled_and_needs_permission) {
   CHECK(fake.driver.is_fake());
   CHECK_EQUAL(std::string(fake.driver.label()), std::string("fake device"));
   DriverOptions options = vendor::options(vendor::kFolders / "fake");
-  options.allow_fake = false;
+  options.is_fake = false;
   const pto_error error = load(options);
   CHECK_EQUAL(error.status, PTO_ERROR_LOAD);
   CHECK_CONTAINS(error.message, "fake driver of this plugin's tests, not a card");
@@ -42,7 +42,9 @@ TEST(a_missing_library_is_named_with_the_remedy) {
 }
 
 TEST(link_stubs_are_refused_with_their_path) {
-  const pto_error error = load(vendor::options(vendor::kFolders / "stubs"));
+  DriverOptions options = vendor::options(vendor::kFolders / "stubs");
+  options.is_fake = false;
+  const pto_error error = load(options);
   CHECK_EQUAL(error.status, PTO_ERROR_LOAD);
   CHECK_EQUAL(error.vendor_code, 100039);
   CHECK_CONTAINS(error.message, "stubs/libacl_rt.so");

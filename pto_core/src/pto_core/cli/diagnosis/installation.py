@@ -51,6 +51,8 @@ def _plugins(backend: str) -> Iterator[Finding]:
     for each in found:
         record = each.record
         required = any((record.family, name) in all_required for name in record.names)
-        detail = record.source if each.health.ok else each.health.reason
+        detail = each.health.reason
+        if each.health.ok:
+            detail = f"{record.source}, {each.health.label}".removesuffix(", ")
         name = f"{record.family} {record.name}"
         yield Finding(name, each.health.ok, required, detail, each.health.fix)

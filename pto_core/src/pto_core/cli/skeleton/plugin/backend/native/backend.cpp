@@ -34,7 +34,7 @@ pto_status open(int32_t device_id, const pto_option* options, uint32_t num_optio
                                   std::to_string(kDevices - 1));
     }
     *device = std::make_unique<Device>(memory_bytes(options, num_options)).release();
-    *shape = {Device::kBlocks, 0, 1};
+    *shape = {Device::kBlocks, 0, 1, 0, 0, 0, nullptr};
   });
 }
 
