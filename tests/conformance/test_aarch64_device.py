@@ -77,6 +77,7 @@ class Chip:
 plugin = Chip()
 """
 NAME = "fake_aarch64"
+AARCH64 = 183  # the value of the ELF field e_machine
 RUN_GRAPHS = """
 import os
 import random
@@ -107,8 +108,8 @@ with pto_core.open_device("fake_aarch64", runtime=runtime) as device:
         report = device.run(build, log, edges, graph.tasks, len(graph.edges))
         graph.verify(log[8:].view([(n, "u8") for n in ("runs", "start", "end", "sum")]))
         assert report.tasks == graph.tasks
-    (child,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    print(os.readlink(f"/proc/{child}/exe"))
+    process = device.process
+    print(process.label, process.machine, os.readlink(f"/proc/{process.number}/exe"), sep="\\n")
 """
 # A fused multiplication and addition would change the last bits.
 KERNEL = """
@@ -234,7 +235,8 @@ def run(*arguments: str | Path) -> str:
 
 @pytest.mark.parametrize("runtime", VARIANTS)
 def test_graphs_of_the_kit_run_on_aarch64(fake_aarch64, runtime: str) -> None:
-    program = run("-c", RUN_GRAPHS, GRAPHS, runtime).strip()
+    label, machine, program = run("-c", RUN_GRAPHS, GRAPHS, runtime).splitlines()
+    assert (label, int(machine)) == ("fake device", AARCH64)
     assert Path(program).name == EMULATOR[0]
 
 
@@ -245,6 +247,7 @@ def test_batch_paged_attention_on_aarch64(fake_aarch64) -> None:
     output = run("-m", "pto_core.cli", "run", case, *words, "--set", "block_dim=2")
     (report,) = json.loads(output)["cases"]
     assert report["passed"], report
+    assert report["process"]["machine"] == AARCH64
 
 
 def test_results_on_aarch64_have_the_bytes_of_the_simulator(fake_aarch64, tmp_path: Path) -> None:
