@@ -376,7 +376,7 @@ def test_the_setting_check_checks_each_run() -> None:
     tasks = [((0, 8, 1), NOTHING), ((4, 8, 0), NOTHING)]
     with open_device("a2a3sim", runtime="host_build_graph", settings=settings) as device:
         device.run(stated(tasks, [(0, 1)]), data)
-        with pytest.raises(RaceError, match="1 pairs of tasks race; touch#0 and touch#1"):
+        with pytest.raises(RaceError, match="1 pair of tasks races; touch#0 and touch#1"):
             device.run(stated(tasks, []), data)
         with pytest.raises(RaceError, match="touch#0 writes 1 byte of data") as caught:
             device.run(stated([((BYTES, BYTES + 1, 1), NOTHING)], []), data)

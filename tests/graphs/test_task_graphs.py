@@ -189,7 +189,7 @@ def test_hazards_check_raises_for_races() -> None:
     array = np.zeros(64, np.float32)
     settings = {"hazards": "raw"}
     with open_device("a2a3sim", runtime="pto2", settings=settings) as device:
-        with pytest.raises(RaceError, match="1 pairs of tasks race; add#0 and fill#1") as caught:
+        with pytest.raises(RaceError, match="1 pair of tasks races; add#0 and fill#1") as caught:
             device.run(overwritten, array, array.copy(), hazards="check")
         assert caught.value.races == 1
         device.run(declared, array, hazards="check")

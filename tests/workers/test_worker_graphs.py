@@ -104,7 +104,7 @@ def test_hazards_check_fails_a_run_before_its_first_task() -> None:
         graph = overwrites(handle)
         data = worker.shared_array(8, np.int64)
         args = given((data, INOUT))
-        with pytest.raises(RaceError, match="1 pairs of tasks race"):
+        with pytest.raises(RaceError, match="1 pair of tasks races"):
             worker.run(graph, args, hazards="check")
         assert data[0] == 0
         worker.run(graph, args)
@@ -124,7 +124,7 @@ def test_the_setting_check_checks_each_run_of_a_worker() -> None:
     with Worker(level=3, num_sub_workers=1, hazards="check") as worker:
         graph = overwrites(worker.register(count))
         data = worker.shared_array(8, np.int64)
-        with pytest.raises(RaceError, match="1 pairs of tasks race"):
+        with pytest.raises(RaceError, match="1 pair of tasks races"):
             worker.run(graph, given((data, INOUT)))
         worker.run(graph, given((data, INOUT)), hazards="full")
         assert data[0] == 2

@@ -24,7 +24,7 @@ from log_oracle import (
     reasons_of,
 )
 
-from pto_core.errors import UsageError
+from pto_core.errors import RaceError, UsageError
 from pto_core.graphs import AccessLog, TaskGraph, Why
 from pto_core.graphs.log import Buffer
 from pto_core.graphs.reasons import CONFLICT
@@ -153,6 +153,30 @@ def test_the_last_writers_are_those_that_no_later_one_follows():
     assert [access.task.index for access in raw.last_writers("x", 5)] == [0, 1]
     with pytest.raises(UsageError, match="no argument of the run is called 'y'"):
         graph.last_writers("y", 0)
+
+
+def test_the_report_lists_races_without_those_that_another_fix_orders():
+    graph = graph_of([(OUTPUT, LOW)], [(INPUT, LOW)], [(OUTPUT, LOW)], is_full=False)
+    findings = graph.check()
+    found = {(race.first.index, race.second.index): race.is_implied for race in findings.races}
+    assert found == {(0, 2): True, (1, 2): False}
+    text = str(findings)
+    assert text.startswith("races: 2\nk#1 and k#2 share 32 bytes")
+    assert text.endswith("the fixes above order 1 more pair")
+    with pytest.raises(RaceError, match="2 pairs of tasks race; k#1 and k#2 share"):
+        findings.raise_for_races()
+
+
+def test_the_report_lists_one_finding_of_each_source_line():
+    log = log_of(Program((((OUTPUT, LOW),),) * 5, (), False))
+    log.tasks["file"], log.tasks["line"] = 1, [1, 2, 2, 2, 3]
+    findings = TaskGraph(dataclasses.replace(log, files=("graph.py",))).check()
+    pairs = [(race.first.index, race.second.index) for race in findings.races]
+    assert len(pairs) == 10
+    text = str(findings)
+    assert text.count(" share ") == 4  # the lines 1 and 2, 1 and 3, 2 and 2, 2 and 3
+    assert "and 2 more from the same source lines: k#0 and k#2, k#0 and k#3" in text
+    assert 'fix: run with hazards="full", or submit k#1 with after=k#0' in text
 
 
 def test_wrong_names_of_tasks_are_refused():

@@ -8,7 +8,7 @@ import numpy as np
 
 from pto_core.errors import UnsupportedError
 from pto_core.graphs.findings import Findings, Race
-from pto_core.graphs.fixes import existing_output, missing_edge
+from pto_core.graphs.fixes import existing_output, mark_implied, missing_edge
 from pto_core.graphs.measured_check import check_measured
 from pto_core.graphs.places import INOUT, INPUT, NO_DEP, OUTPUT, OUTPUT_EXISTING
 from pto_core.graphs.reasons import CONFLICT
@@ -42,7 +42,11 @@ def check(graph: LoggedGraph, limit: int) -> Findings:
         indices.sort(key=lambda index: (int(rows[index]["first"]), int(rows[index]["second"])))
         found[is_declared].append(_race(graph, rows[indices[0]], len(indices) - 1))
     declared = Findings(
-        tuple(found[0]), tuple(found[1]), _unread(graph), _unwritten(graph), is_complete
+        mark_implied(found[0], graph.is_before),
+        tuple(found[1]),
+        _unread(graph),
+        _unwritten(graph),
+        is_complete,
     )
     return check_measured(graph, declared, limit) if graph.log.is_measured else declared
 

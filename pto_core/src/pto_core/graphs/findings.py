@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from pto_core.errors import RaceError
@@ -14,7 +15,8 @@ class Race:
 
     ``first`` is the earlier submit. ``begin`` to ``end`` are the bytes of ``buffer`` that both
     name, of which ``shared_bytes`` are in both. ``others`` counts further pairs of arguments of the
-    same two tasks. ``fix``: the change that orders them.
+    same two tasks. ``fix``: the change that orders them. ``is_implied``: the fix of another race
+    orders them, too.
     """
 
     first: Task
@@ -29,12 +31,25 @@ class Race:
     shared_bytes: int
     others: int
     fix: str
+    is_implied: bool = False
+
+    @property
+    def name(self) -> str:
+        """The two tasks."""
+        return f"{self.first.label} and {self.second.label}"
+
+    @property
+    def source(self) -> tuple[str, ...]:
+        """What races that come from the same two source lines have in common."""
+        first, second = self.first, self.second
+        tags = self.first_tag, self.second_tag
+        return first.where, first.kernel, second.where, second.kernel, *tags
 
     def __str__(self) -> str:
         more = f" (and {self.others} more pairs of arguments)" if self.others else ""
         return "\n".join(
             [
-                f"{self.first.label} and {self.second.label} share {self.shared_bytes} bytes of "
+                f"{self.name} share {self.shared_bytes} bytes of "
                 f"{self.buffer} (bytes {self.begin}:{self.end}){more}",
                 _line(self.first, self.first_place, self.first_tag),
                 _line(self.second, self.second_place, self.second_tag),
@@ -60,19 +75,30 @@ class Mismatch:
     verb: str
     why: str
 
+    @property
+    def name(self) -> str:
+        """The task."""
+        return self.task.label if self.task else "no task"
+
+    @property
+    def source(self) -> tuple[str, ...]:
+        """What findings that come from the same source line have in common."""
+        if self.task is None:
+            return ("",)
+        return self.task.where, self.task.kernel, self.buffer, self.verb
+
     def __str__(self) -> str:
         where = f"  {self.task.where}" if self.task and self.task.where else ""
-        label = self.task.label if self.task else "no task"
         noun = "byte" if self.count == 1 else "bytes"
         return (
-            f"{label} {self.verb} {self.count} {noun} of {self.buffer} "
+            f"{self.name} {self.verb} {self.count} {noun} of {self.buffer} "
             f"(bytes {self.begin}:{self.end}): {self.why}{where}"
         )
 
 
 @dataclass(frozen=True)
 class Findings:
-    """The result of a check.
+    """The result of a check. Its text lists one finding of each kind and source line.
 
     ``races``: pairs of tasks that nothing orders. ``declared``: pairs that the program excepts with
     OUTPUT_EXISTING or NO_DEP. ``unread``: outputs that were allocated and that no task reads.
@@ -111,12 +137,17 @@ class Findings:
             return
         found = (*self.races, *self.outside, *self.undeclared)
         if self.races:
-            race = self.races[0]
+            race = next(race for race in self.races if not race.is_implied)
             more = "" if self.is_complete else " or more"
             first, second = race.first.id, race.second.id
+            noun = (
+                "pair of tasks races"
+                if (len(self.races), more) == (1, "")
+                else "pairs of tasks race"
+            )
             text = (
-                f"{len(self.races)}{more} pairs of tasks race; {race.first.label} and "
-                f"{race.second.label} share {race.shared_bytes} bytes of {race.buffer}; {race.fix}"
+                f"{len(self.races)}{more} {noun}; {race.name} share {race.shared_bytes} bytes of "
+                f"{race.buffer}; {race.fix}"
             )
         else:
             mismatch = (*self.outside, *self.undeclared)[0]
@@ -141,21 +172,41 @@ class Findings:
             ("possible races (coarse: known by pages)", self.possible),
         ):
             if found:
-                parts.append("\n".join([f"{title}: {len(found)}", *map(str, found)]))
+                parts.append("\n".join([f"{title}: {len(found)}", *_listed(found)]))
         found_any = bool(parts)
         if not self.is_complete:
             parts.append("there are more pairs; these are the first ones")
         if self.paged:
             parts.append(
-                f"measured coarsely, by pages: {self.paged} tasks, whose kernels are binaries; "
-                "build them from source for exact bytes"
+                f"measured by pages only: {self.paged} tasks (binary kernels); build them from "
+                "source for exact bytes"
             )
         if self.unmeasured:
             parts.append(
-                f"not measured: {self.unmeasured} tasks, whose kernels are Python functions, or "
-                "binaries outside of deterministic mode; they count as touching what they declare"
+                f"not measured: {self.unmeasured} tasks (Python kernels, or binaries outside of "
+                "deterministic mode); the check uses what they declare"
             )
         return "\n\n".join(parts if found_any else ["no races", *parts])
+
+
+def _listed(found: Sequence[Race | Mismatch | Access]) -> Iterator[str]:
+    """Print one finding of each source line, and count the others. Print implied races last."""
+    groups: dict[object, list[Race | Mismatch | Access]] = {}
+    implied = 0
+    for index, one in enumerate(found):
+        if isinstance(one, Race) and one.is_implied:
+            implied += 1
+        else:
+            groups.setdefault(one.source if one.source[0] else index, []).append(one)
+    for first, *others in groups.values():
+        yield str(first)
+        if others:
+            names = ", ".join(other.name for other in others[:3])
+            more = ", ..." if len(others) > 3 else ""
+            yield f"  and {len(others)} more from the same source lines: {names}{more}"
+    if implied:
+        noun = "pair" if implied == 1 else "pairs"
+        yield f"the fixes above order {implied} more {noun}"
 
 
 def _line(task: Task, place: str, tag: str) -> str:

@@ -110,6 +110,16 @@ class Access:
     place: str
     tag: str
 
+    @property
+    def name(self) -> str:
+        """The task."""
+        return self.task.label
+
+    @property
+    def source(self) -> tuple[str, ...]:
+        """What accesses that come from the same source line have in common."""
+        return self.task.where, self.task.kernel, self.tag
+
     def __str__(self) -> str:
         return f"{self.task.label}: {self.place} [{self.tag}]" + (
             f"  {self.task.where}" if self.task.where else ""

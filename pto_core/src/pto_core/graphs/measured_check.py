@@ -11,7 +11,7 @@ import numpy as np
 from pto_core.graphs.byte_set import ByteSet
 from pto_core.graphs.declarations import Declarations
 from pto_core.graphs.findings import Findings, Race
-from pto_core.graphs.fixes import existing_output, missing_edge
+from pto_core.graphs.fixes import existing_output, mark_implied, missing_edge
 from pto_core.graphs.logged_graph import LoggedGraph, Task
 from pto_core.graphs.measurement import Measurement, Memory, Touch
 from pto_core.graphs.reasons import CONFLICT
@@ -37,7 +37,7 @@ def check_measured(graph: LoggedGraph, declared: Findings, limit: int) -> Findin
     measurement, declarations = check.measurement, check.declarations
     return replace(
         declared,
-        races=(*races, *check.races_of_blocks()),
+        races=(*mark_implied(races, graph.is_before), *check.races_of_blocks()),
         declared=tuple(excepted),
         uninitialised_reads=tuple(declarations.uninitialised_reads()),
         is_complete=is_complete,

@@ -1,4 +1,13 @@
-"""The measured accesses of a run: the bytes of named buffers that each task read and wrote."""
+"""The measured accesses of a run: the bytes of named buffers that each task read and wrote.
+
+1. Each measured row of the log is a range of addresses that one block of a task read or wrote.
+2. The range is cut at the bounds of the buffers that the task names. A part inside a buffer is a
+   *touch*, a part in no buffer a *stray*. A part inside a buffer, but in no declared view of it, is
+   kept apart.
+3. A task that was not measured touches the bytes that it declares.
+4. The touches form an access log of their own (``conflicts``), in which the native analysis finds
+   pairs without an order.
+"""
 
 from __future__ import annotations
 
