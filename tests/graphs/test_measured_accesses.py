@@ -436,7 +436,7 @@ def test_binaries_that_share_pages_may_race(
     (found,) = findings.undeclared
     assert str(found).startswith("touch#4 writes some 4096 bytes of first (bytes ")
     assert is_page_with(found, PAGE)
-    assert "coarsely, by pages: 5 tasks" in str(findings)
+    assert "by pages only: 5 tasks" in str(findings)
     assert "possible races (coarse: known by pages): 2" in str(findings)
 
 

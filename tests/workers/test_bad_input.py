@@ -325,9 +325,9 @@ def test_a_diagnostic_without_an_output_prefix(make) -> None:
     w3 = make(num_sub_workers=1, device_ids=[0], **CHIPS)
     chip = w3.register(ChipCallable(on_chip))
     with pytest.raises(UsageError, match="needs an output_prefix"):
-        CallConfig(enable_pmu=1)
+        CallConfig(enable_dep_gen=1)
     config = CallConfig()
-    config.enable_pmu = 1
+    config.enable_dep_gen = 1
     with pytest.raises(UsageError, match="needs an output_prefix"):
         w3.run(lambda orch, args, cfg: None, config=config)
     out = w3.shared_array(4)
@@ -337,6 +337,7 @@ def test_a_diagnostic_without_an_output_prefix(make) -> None:
         made.add_tensor(out, TensorArgType.OUTPUT)
         with pytest.raises(UsageError, match="needs an output_prefix"):
             orch.submit_next_level(chip, made, config)
+        config.enable_pmu = 1
         config.output_prefix = "somewhere"
         with pytest.raises(UnsupportedError, match="not implemented yet"):
             orch.submit_next_level(chip, made, config)

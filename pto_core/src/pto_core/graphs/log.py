@@ -124,7 +124,8 @@ class AccessLog:
                 given[name] = np.frombuffer(given[name], layout)
         given["files"] = tuple(given["files"])
         given["buffers"] = tuple(Buffer(*buffer) for buffer in given["buffers"])
-        given["host_arrays"] = tuple(HostArray(*array) for array in given["host_arrays"])
+        arrays = given.get("host_arrays", ())  # the log of a Worker has none
+        given["host_arrays"] = tuple(HostArray(*array) for array in arrays)
         return AccessLog(**given)
 
     def save(self, path: str | Path) -> None:
