@@ -18,7 +18,6 @@ import numpy as np
 import psutil
 
 from pto_core import TaskArgs, TensorArgType, Worker
-from pto_core.interfaces import KeyPair
 from pto_core.remote.keys import public_key
 
 START_S = 60.0
@@ -115,17 +114,6 @@ def allow_list(folder: Path, keys: Path, **rights: Any) -> Path:
     lines = [f"{name} = {json.dumps(value)}" for name, value in rights.items()]
     file.write_text("\n".join(["[[client]]", 'name = "ann"', f'key = "{key}"', *lines]) + "\n")
     return file
-
-
-def write_client_keys(folder: Path, client: KeyPair, agent_key: str) -> Path:
-    """Write the keys that a Worker needs to use an agent over the link zmq; return the folder."""
-    folder.mkdir()
-    (folder / "client.public").write_text(f"zmq {client.public}\n")
-    (folder / "agent.public").write_text(f"zmq {agent_key}\n")
-    secret = folder / "client.secret"
-    secret.touch(0o600)
-    secret.write_text(f"zmq {client.secret}\n")
-    return folder
 
 
 def main_of(process: subprocess.Popen[str]) -> psutil.Process:

@@ -14,13 +14,14 @@ from typing import Any
 
 import psutil
 import pytest
-from remote_hosts import START_S, is_running, task_args, wait_until, write_client_keys
+from remote_hosts import START_S, is_running, task_args, wait_until
 
 from pto_core import Worker
 from pto_core.errors import LinkError
 from pto_core.interfaces import KeyPair
 from pto_core.plugins import load_link
 from pto_core.remote.agent_messages import GetStatus, Reply, Status
+from pto_core.remote.keys import write_client_keys
 from pto_core.remote.relay import Contact
 
 COMMAND = (sys.executable, "-m", "pto_core.cli", "agent", "--set", "link=zmq", "serve")
@@ -82,7 +83,8 @@ def test_text_in_the_input_is_ignored() -> None:
 # Invariant: An agent with --client ends with all its sessions at the end of its standard input.
 def test_the_end_of_the_input_ends_the_agent_and_its_sessions(tmp_path: Path) -> None:
     with own_agent() as agent, Worker(level=4) as worker:
-        keys = write_client_keys(tmp_path / "keys", agent.keys, agent.key)
+        keys = tmp_path / "keys"
+        write_client_keys(keys, "zmq", agent.keys, agent.key)
         worker.add_worker(Worker(level=3, num_sub_workers=1, host=agent.address, keys=keys))
         step = worker.register(lambda orch, args, config: args.tensor(0).fill(7))
         array = worker.shared_array((4,))
@@ -102,7 +104,8 @@ def test_sessions_have_an_empty_input(tmp_path: Path) -> None:
         def read(orch: Any, args: Any, config: Any) -> None:
             args.tensor(0).fill(len(os.read(0, 1)))
 
-        keys = write_client_keys(tmp_path / "keys", agent.keys, agent.key)
+        keys = tmp_path / "keys"
+        write_client_keys(keys, "zmq", agent.keys, agent.key)
         worker.add_worker(Worker(level=3, num_sub_workers=0, host=agent.address, keys=keys))
         step = worker.register(read)
         array = worker.shared_array((1,))

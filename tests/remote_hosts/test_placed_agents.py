@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from remote_hosts import counted, double, on_sub, task_args, wait_until, write_client_keys
+from remote_hosts import counted, double, on_sub, task_args, wait_until
 
 from pto_core import Worker
 from pto_core.config import load_core
 from pto_core.interfaces import AgentCommand, KeyPair, Launcher, PlacedAgent
 from pto_core.launchers import AgentProcess
 from pto_core.plugins import load_launcher, load_link
+from pto_core.remote.keys import write_client_keys
 
 
 @pytest.fixture
@@ -36,7 +37,8 @@ def test_workers_run_on_placed_agents(launcher: Launcher, client: KeyPair, tmp_p
         for number, placement in enumerate(placements):
             agent = launcher.address(placement)
             assert isinstance(agent, PlacedAgent)
-            keys = write_client_keys(tmp_path / str(number), client, agent.key)
+            keys = tmp_path / str(number)
+            write_client_keys(keys, "zmq", client, agent.key)
             child = Worker(level=3, num_sub_workers=1, host=agent.address, keys=keys, link="zmq")
             steps.append(worker.register(on_sub(child.register(double))))
             children.append(worker.add_worker(child))

@@ -34,6 +34,17 @@ def new_keys(folder: Path, plugin: LinkPlugin) -> list[Path]:
     return files
 
 
+def write_client_keys(folder: Path, link: str, client: KeyPair, agent_public: str) -> None:
+    """Write the keys that a client needs for one agent to a new folder, which only the owner reads.
+
+    ``link``: the name of the link that made the keys.
+    """
+    folder.mkdir(mode=0o700)
+    _write(folder / f"{AGENT}.public", f"{link} {agent_public}\n", 0o644)
+    _write(folder / f"{CLIENT}.public", f"{link} {client.public}\n", 0o644)
+    _write(folder / f"{CLIENT}.secret", f"{link} {client.secret}\n", 0o600)
+
+
 def key_pair(folder: Path, owner: str, link: str) -> KeyPair:
     """Return the keys of ``agent`` or ``client``; raise UsageError if they cannot be read."""
     return KeyPair(public_key(folder, owner, link), _read(folder / f"{owner}.secret", link))
