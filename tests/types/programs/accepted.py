@@ -12,6 +12,7 @@ from pto_core import (
     CoreCallable,
     Direction,
     Graph,
+    Hosts,
     In,
     InOut,
     KernelSource,
@@ -126,6 +127,8 @@ def main() -> None:
 def on_other_hosts(orch: Orchestrator, x: NDArray[Any]) -> None:
     with Worker(level=4) as pod:
         there = pod.add_remote_worker(RemoteWorkerSpec("tcp://h:1", num_sub_workers=2, keys="k"))
+        reveal_type(Hosts.on("local", num=2, resources={"CPU": 1}))  # Hosts
+        pod.add_worker(Worker(level=3, hosts=Hosts.on()))
         far = pod.register(RemoteCallable("company.steps:run"), workers=[there])
         buffer = pod.remote_malloc(1 << 20, there)
         reveal_type(buffer)  # RemoteBuffer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +27,10 @@ ON_WORKER_DEATH = ("fail", "restart", "reroute")
 START_METHODS = ("fork", "spawn")
 LOG_LEVELS = ("error", "warn", "info", "debug")
 LOG_FORMATS = ("text", "json")
+HOSTS_MAX = 1024
+"""The most hosts of one :class:`pto_core.Hosts`."""
+LAUNCHER_SETTINGS = ("launcher", "hosts", "host_resources", "host_list", "host_command")
+"""The settings of launchers, which are not sent to another host."""
 
 
 def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
@@ -129,10 +134,38 @@ def _piece_or_more(value: str) -> int:
     return nbytes
 
 
+def resource_amounts(value: str) -> dict[str, float]:
+    """Parse amounts of resources: ``NPU=2,CPU=4``. Raises ValueError."""
+    amounts = {}
+    for part in value.split(","):
+        name, _, amount = (word.strip() for word in part.partition("="))
+        try:
+            number = float(amount)
+        except ValueError:
+            number = math.nan
+        if not name or not 0 <= number < math.inf:
+            raise ValueError("amounts of resources, such as NPU=2,CPU=4")
+        amounts[name] = number
+    return amounts
+
+
+def _resources(value: str) -> str:
+    resource_amounts(value)
+    return value
+
+
 def _remote_options() -> tuple[Option, ...]:
     """List the settings of Workers on other hosts."""
     return (
         Option("link", "zmq", text, "how a Worker reaches other hosts"),
+        Option("launcher", "local", text, "what places the hosts of Hosts.on()"),
+        Option("hosts", 1, integer(1, HOSTS_MAX), "number of the hosts of Hosts.on()"),
+        Option(
+            "host_resources",
+            None,
+            optional(_resources),
+            "resources that each host of Hosts.on() must have, such as NPU=2,CPU=4",
+        ),
         Option("host_list", None, optional(text), "hosts of the launcher 'command': host1,host2"),
         Option(
             "host_command",

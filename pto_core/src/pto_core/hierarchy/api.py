@@ -10,6 +10,7 @@ from pto_core._hierarchy import (
     TaskHandle,
     TensorArgType,
 )
+from pto_core.hierarchy.hosts import Hosts
 from pto_core.hierarchy.progress import Progress
 from pto_core.hierarchy.remote_buffers import RemoteBuffer, RemoteTaskArgs, RemoteTensorRef
 from pto_core.hierarchy.remote_workers import RemoteCallable, RemoteWorkerSpec
@@ -21,6 +22,7 @@ __all__ = [
     "CallableHandle",
     "CapturedGraph",
     "ContinuousTensor",
+    "Hosts",
     "Orchestrator",
     "Progress",
     "RemoteBuffer",

@@ -14,6 +14,7 @@ from pto_core import _hierarchy
 from pto_core._hierarchy import CallableSpace, Driver
 from pto_core.config import Config
 from pto_core.errors import AbortedError, CapacityError, UsageError
+from pto_core.hierarchy.child_hosts import ChildHosts
 from pto_core.hierarchy.child_specs import ChildSpec, child_specs
 from pto_core.hierarchy.children import (
     ChildContext,
@@ -85,6 +86,7 @@ class ChildGroup:
         self.path = path
         self.arena = arena
         self.specs: list[ChildSpec] = child_specs(settings, path, workers)
+        self.hosts = ChildHosts(self.specs)
         self.registry = registry
         queue_bytes = config["child_queue_bytes"]
         self.opener = Opener(settings.transport, queue_bytes // _FRAME_BYTES, queue_bytes)
@@ -146,6 +148,7 @@ class ChildGroup:
         """
         with ExitStack() as undoing:
             undoing.callback(self.close)
+            self.hosts.await_all(is_cancelled)
             connections = {}
             for child, spec in enumerate(self.specs):
                 if spec.is_empty:
@@ -317,6 +320,7 @@ class ChildGroup:
             steps.callback(self.memory.close)
             if self.buffers is not None:
                 steps.callback(self.buffers.close)
+            steps.callback(self.hosts.close)
             steps.callback(self.processes.kill_all)
             for finalizer in self._finalizers:
                 steps.callback(finalizer)

@@ -51,6 +51,11 @@ class ChildSpec:
         return self.start_method == "spawn"
 
     @property
+    def has_launcher(self) -> bool:
+        """Whether a launcher places the host of the child."""
+        return self.remote is not None and self.remote.placements is not None
+
+    @property
     def has_relay(self) -> bool:
         """Whether the process of the child is a relay, or will be one."""
         return self.remote is not None or self.is_empty
@@ -71,10 +76,12 @@ def child_specs(
         )
         for index, device in enumerate(settings.device_ids)
     ]
-    nested = [
-        spec_of_worker(worker, f"{path}/{level_name(worker.level)}{index}", method)
-        for index, worker in enumerate(workers)
-    ]
+    nested: list[ChildSpec] = []
+    for index, worker in enumerate(workers):
+        name = f"{path}/{level_name(worker.level)}{index}"
+        # The children of a template are successive, and share its launcher.
+        is_next = bool(nested) and nested[-1].worker is worker
+        nested.append(spec_of_worker(worker, name, method, nested[-1] if is_next else None))
     spare = settings.spare_places(has_remote=any(spec.remote is not None for spec in nested))
     places = [empty_place(path, len(nested) + index) for index in range(spare)]
     subs = [
@@ -84,15 +91,26 @@ def child_specs(
     return [*chips, *nested, *places, *subs]
 
 
-def spec_of_worker(worker: NestedWorker, path: str, method: StartMethod) -> ChildSpec:
-    """Return the spec of a child Worker, which is local or on another host."""
+def spec_of_worker(
+    worker: NestedWorker, path: str, method: StartMethod, last: ChildSpec | None = None
+) -> ChildSpec:
+    """Return the spec of a child Worker, which is local or on another host.
+
+    ``last``: the spec of another child of the same template, whose launcher this child uses.
+    """
     if worker.settings.host is None:
         kind, space = Kind.NEXT_LEVEL, CallableSpace.LOCAL_PYTHON
         return ChildSpec(path, kind, space, worker=worker, start_method=method)
     # imported only if needed, so that local Workers start faster
+    from pto_core.remote.placements import Placements
     from pto_core.remote.remote_child import RemoteChild
 
-    remote = RemoteChild(worker, path)
+    placements = None
+    if last is not None and last.remote is not None:
+        placements = last.remote.placements
+    elif worker.settings.request is not None:
+        placements = Placements(worker.settings)
+    remote = RemoteChild(worker, path, placements)
     return _behind_relay(path, worker=worker, fence=remote.fence, remote=remote)
 
 

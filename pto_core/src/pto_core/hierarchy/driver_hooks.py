@@ -113,6 +113,8 @@ class DriverHooks:
         if now - self._begun_ns >= _PAUSE_NS:
             self._check_children()
         self._begun_ns = now
+        if self._restarts.is_pending:
+            self._restarts.begin_run()
 
     def interrupt(self, error: BaseException) -> None:
         """Raise ``error`` on the thread that waits for the run, in its next :meth:`poll`."""

@@ -56,7 +56,7 @@ class Membership:
             with fork_lock():
                 if group.is_closing:
                     raise WorkerClosedError(_CLOSED)
-                group.restarts.join(place, group.specs[place].fence, group.completed_by(place))
+                group.restarts.join(place, group.specs[place], group.completed_by(place))
             group.hooks.await_restart(place)
         except BaseException:
             with fork_lock():
@@ -80,20 +80,31 @@ class Membership:
             is_expected = group.restarts.leave(child)
         group.control.close_all([child])
         group.processes.end_one(child, _GRACE_S)
+        self._empty(child)
         if is_expected:
-            group.set_empty(child, empty_place(group.path, child))
-        else:
-            self._empty(child)
+            group.set_empty(child, group.specs[child])
 
     def _empty(self, place: int) -> None:
-        self._group.set_spec(place, empty_place(self._group.path, place))
+        group = self._group
+        with fork_lock():
+            launcher = group.hosts.leave(place)
+            group.set_spec(place, empty_place(group.path, place))
+        if launcher is not None:
+            launcher.close()
 
 
-def refuse_local(worker: NestedWorker) -> None:
-    """Raise UsageError for a Worker on this host."""
+def check_can_join(worker: NestedWorker) -> None:
+    """Raise UsageError for a Worker on this host, and for a template of several children."""
     if worker.settings.host is None:
         raise UsageError(
             "a Worker without host= was added after init(); add it before the Worker starts, "
             "because only Workers on other hosts can join a running Worker",
             name="worker",
+        )
+    if worker.settings.count > 1:
+        raise UsageError(
+            f"a Worker for {worker.settings.count} hosts was added after init(); add it before the "
+            "Worker starts, or add Workers with Hosts.on(num=1), which join one by one",
+            name="worker",
+            value=worker.settings.count,
         )

@@ -9,6 +9,8 @@ from typing import NamedTuple, Protocol
 
 from pto_core import log
 from pto_core._hierarchy import Driver
+from pto_core.errors import ChildStartError
+from pto_core.hierarchy.child_hosts import ChildHosts
 from pto_core.hierarchy.child_specs import ChildSpec
 from pto_core.hierarchy.endpoints import ChildConnection
 from pto_core.hierarchy.failures import Failure
@@ -44,6 +46,7 @@ class Children(Protocol):
 
     driver: Driver
     processes: ChildProcesses
+    hosts: ChildHosts
 
     def begin_restart(self, child: int) -> Replacement:
         """Start a new process for a lost child, without waiting for it. Raises PtoError."""
@@ -59,15 +62,20 @@ class Children(Protocol):
 
 
 class _Loss(NamedTuple):
-    """The loss of a child as it is reported to the driver."""
+    """The loss of a child. ``restarts``: whether a new process will start.
+
+    ``returns``: whether that is reported to the driver, so that tasks wait for the child.
+    """
 
     error: BaseException
     restarts: bool
+    returns: bool
 
 
 @dataclass
 class _Child:
     fence: Fence | None
+    has_launcher: bool  # whether a launcher places its host
     state: ChildState = ChildState.ALIVE
     loss: _Loss | None = None  # set only in the state FENCED
     replacement: Replacement | None = None  # set only in the state STARTING
@@ -75,6 +83,8 @@ class _Child:
     completed: int = 0  # number of tasks that had ended at the last exit
     is_joining: bool = False  # until the first process of a child that joins is ready
     failure: BaseException | None = None  # why it did not join
+    is_expected: bool = True  # whether the driver has, or expects, the child
+    is_deferred: bool = False  # whether its start waits for the begin of a run
 
 
 class Restarts:
@@ -84,11 +94,18 @@ class Restarts:
     FENCED before it is LOST. A child becomes GIVEN_UP if restarts are disabled, if its start fails,
     or if it exits repeatedly. A child that joins at an EMPTY place is LOST until its first start,
     but the driver is not informed of a loss.
+
+    A child whose host a launcher places gets another host after each loss, and after a start that
+    failed. If restarts are disabled, its start is deferred until the next run begins.
     """
 
     def __init__(self, specs: Sequence[ChildSpec], *, is_enabled: bool) -> None:
         self._children = [
-            _Child(spec.fence, ChildState.EMPTY if spec.is_empty else ChildState.ALIVE)
+            _Child(
+                spec.fence,
+                spec.has_launcher,
+                ChildState.EMPTY if spec.is_empty else ChildState.ALIVE,
+            )
             for spec in specs
         ]
         self._pending: dict[int, _Child] = {}  # the children that are FENCED, LOST or STARTING
@@ -102,20 +119,31 @@ class Restarts:
         return bool(self._pending)
 
     def is_restarting(self, child: int) -> bool:
-        """Return whether the child is FENCED, LOST or STARTING."""
-        return child in self._pending
+        """Return whether the child is FENCED, LOST or STARTING, and its start is not deferred."""
+        return child in self._pending and not self._pending[child].is_deferred
+
+    def begin_run(self) -> None:
+        """Permit the starts that were deferred until a run begins."""
+        for child in list(self._pending.values()):  # another thread may change the dict
+            child.is_deferred = False
 
     def statistics(self) -> dict[str, int]:
         """Return the numbers of exits, of restarts, and of children whose fence is not over."""
         fenced = sum(child.state is ChildState.FENCED for child in self._children)
         return {**self._counts, "fenced": fenced}
 
-    def join(self, number: int, fence: Fence | None, completed: int) -> None:
+    def join(self, number: int, spec: ChildSpec, completed: int) -> None:
         """Begin the start of a child at an empty place; :meth:`advance` continues it.
 
         ``completed``: how many tasks have ended in earlier children of this place.
         """
-        self._children[number] = _Child(fence, completed=completed, is_joining=True)
+        self._children[number] = _Child(
+            spec.fence,
+            spec.has_launcher,
+            completed=completed,
+            is_joining=True,
+            is_expected=False,
+        )
         self._set(number, ChildState.LOST)
 
     def join_failure(self, number: int) -> BaseException | None:
@@ -125,9 +153,8 @@ class Restarts:
     def leave(self, number: int) -> bool:
         """Make a place empty. Return whether the driver counts on its child."""
         child = self._children[number]
-        is_expected = child.state not in (ChildState.GIVEN_UP, ChildState.EMPTY)
         self._set(number, ChildState.EMPTY)
-        return is_expected and not child.is_joining
+        return child.is_expected
 
     def stop(self) -> None:
         """Start no more processes, because the Worker is closing."""
@@ -144,10 +171,11 @@ class Restarts:
         child = self._children[number]
         if child.state is not ChildState.ALIVE or process.pid != ended.pid:
             return  # the process was starting; the check of its start detects its exit
-        restarts = self._is_enabled and self._count_exit(group, number)
+        can_restart = self._is_enabled or child.has_launcher
+        restarts = can_restart and self._count_exit(group, number)
         self._counts["deaths"] += 1
         group.trace_loss(number)
-        loss = _Loss(process.exit_error(ended), restarts)
+        loss = _Loss(process.exit_error(ended), restarts, restarts and self._is_enabled)
         if child.fence is None:
             self._report_loss(group, number, loss)
             return
@@ -161,7 +189,8 @@ class Restarts:
             try:
                 self._advance(group, number)
             except BaseException as error:
-                self._give_up(group, number, error)
+                if not self._tries_again(group, number, error):
+                    self._give_up(group, number, error)
                 if not isinstance(error, Exception):
                     raise
 
@@ -179,6 +208,7 @@ class Restarts:
             if start.is_ready:
                 group.finish_restart(number, replacement)
                 child.replacement = None
+                child.is_expected = True
                 self._set(number, ChildState.ALIVE)
                 self._counts["restarts"] += not child.is_joining
                 child.is_joining = False
@@ -188,34 +218,53 @@ class Restarts:
             log.get(__name__).warning("child lost during its start", reason=str(start.failure))
             if not self._count_exit(group, number):
                 raise start.failure
+            group.hosts.release(number)
+        if not group.hosts.is_placed(number) or child.is_deferred:
+            return
         child.replacement = group.begin_restart(number)
         self._set(number, ChildState.STARTING)
 
     def _report_loss(self, group: Children, number: int, loss: _Loss) -> None:
+        child = self._children[number]
         self._set(number, ChildState.LOST if loss.restarts else ChildState.GIVEN_UP)
+        child.is_expected = loss.returns
+        child.is_deferred = loss.restarts and not loss.returns
+        group.hosts.release(number)
         try:
-            self._report(group, number, loss.error, restarts=loss.restarts)
+            self._report(group, number, loss.error, returns=loss.returns)
         finally:
             # includes tasks that were lost with the child
-            self._children[number].completed = group.completed_by(number)
+            child.completed = group.completed_by(number)
+
+    def _tries_again(self, group: Children, number: int, error: BaseException) -> bool:
+        """Return whether a child that could not start on its host gets another host."""
+        child = self._children[number]
+        is_of_host = child.has_launcher and isinstance(error, ChildStartError)
+        if not is_of_host or child.is_joining or not self._count_exit(group, number):
+            return False
+        log.get(__name__).warning("child not restarted on this host", reason=str(error))
+        group.processes.kill(number)
+        group.hosts.release(number)
+        self._set(number, ChildState.LOST)
+        return True
 
     def _give_up(self, group: Children, number: int, error: BaseException) -> None:
         child = self._children[number]
+        group.processes.kill(number)
+        group.hosts.release(number)
         if child.is_joining:
-            group.processes.kill(number)
             child.failure = error
             self._set(number, ChildState.EMPTY)
             return
         log.get(__name__).error("child not restarted", reason=str(error))
-        group.processes.kill(number)
         self._set(number, ChildState.GIVEN_UP)
-        self._report(group, number, error, restarts=False)
+        if child.is_expected:
+            child.is_expected = False
+            self._report(group, number, error, returns=False)
 
-    def _report(
-        self, group: Children, number: int, error: BaseException, *, restarts: bool
-    ) -> None:
+    def _report(self, group: Children, number: int, error: BaseException, *, returns: bool) -> None:
         cause = group.driver.add_cause(Failure.of(error).pack())
-        group.driver.child_lost(number, cause, restarts)
+        group.driver.child_lost(number, cause, returns)
 
     def _set(self, number: int, state: ChildState) -> None:
         child = self._children[number]

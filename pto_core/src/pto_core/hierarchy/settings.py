@@ -10,6 +10,7 @@ from typing import Any
 from pto_core import plugins
 from pto_core.config import Config, load_core, load_with_plugins
 from pto_core.errors import UsageError
+from pto_core.hierarchy.hosts import HostRequest, Hosts
 from pto_core.interfaces import EnginePlugin, NativeTransport, PolicyPlugin, PythonTransport
 
 LEAST_LEVEL = 3
@@ -27,12 +28,17 @@ _warned: set[str] = set()
 class RemoteHost:
     """Another host: the address of its agent, and the folder of the key set, or None.
 
-    ``ship``: the top-level modules of the program that are sent to it.
+    ``ship``: the top-level modules of the program that are sent to it. ``hosts``: instead of an
+    address, the description of hosts that a launcher places.
     """
 
-    address: str
+    address: str | None
     keys: str | None
     ship: tuple[str, ...] = ()
+    hosts: Hosts | None = None
+
+    def __str__(self) -> str:
+        return f"the host {self.address}" if self.hosts is None else "the hosts of a launcher"
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,13 @@ class WorkerSettings:
     """The other host that runs the Worker; None for this host."""
     has_config: bool = False
     """Whether the program passed a Config, which cannot be sent to another host."""
+    request: HostRequest | None = None
+    """The hosts that a launcher places for the Worker; None unless it has ``hosts``."""
+
+    @property
+    def count(self) -> int:
+        """The number of children of its parent that the Worker describes."""
+        return 1 if self.request is None else self.request.num
 
     @property
     def label(self) -> str:
@@ -100,6 +113,9 @@ def worker_settings(
     given = {key: value for key, value in given.items() if value is not None}
     # The plugins of level 2 are those of the other host.
     record = _record(config, chosen, given, bool(devices) and host is None)
+    request = None if host is None or host.hosts is None else host.hosts.completed(record)
+    if request is not None:
+        plugins.load_launcher(request.launcher)  # reports now that it is missing
     return WorkerSettings(
         level,
         devices,
@@ -111,6 +127,7 @@ def worker_settings(
         {**given, **{key: value for key, value in chosen.items() if value is not None}},
         host,
         config is not None,
+        request,
     )
 
 

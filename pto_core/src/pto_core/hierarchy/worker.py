@@ -14,6 +14,7 @@ from pto_core._hierarchy import CallableHandle, CapturedGraph, TaskArgs, TaskArg
 from pto_core.config.options import CHECK
 from pto_core.errors import UsageError
 from pto_core.hierarchy.callables import Callables
+from pto_core.hierarchy.hosts import Hosts
 from pto_core.hierarchy.memory_calls import MemoryCalls
 from pto_core.hierarchy.remote_workers import RemoteWorkerSpec
 from pto_core.hierarchy.runs import GraphFunction, Runs, hazards_number
@@ -45,7 +46,9 @@ class Worker(MemoryCalls):
     name of another plugin), ``on_worker_death`` (``"fail"``, ``"restart"``, ``"reroute"``),
     ``start_method`` (``"fork"``, ``"spawn"``), ``task_timeout_s``, and any other as a keyword.
     ``host``: the address of an agent whose host runs this Worker, with the key set in the folder
-    ``keys``; ``ship``: modules and packages of the program that are sent to it.
+    ``keys``; ``ship``: modules and packages of the program that are sent to it. ``hosts``: instead
+    of an address, hosts that a launcher places (:meth:`Hosts.on`). Such a Worker is a template:
+    ``add_worker`` makes one child for each host, with successive ids, and returns the first id.
     ``policy`` picks a child for a task without a pin: it is a function, see
     :data:`pto_core.interfaces.Policy`, or the name of a plugin.
 
@@ -70,6 +73,7 @@ class Worker(MemoryCalls):
         host: str | None = None,
         keys: str | os.PathLike[str] | None = None,
         ship: Iterable[str] = (),
+        hosts: Hosts | None = None,
         **settings: Any,
     ) -> None:
         named = policy if isinstance(policy, str) else None
@@ -83,7 +87,7 @@ class Worker(MemoryCalls):
             child_mode,
             config,
             given,
-            _remote_host(host, keys, ship, policy, config),
+            _remote_host(host, keys, ship, hosts, policy, config),
         )
         self._node = WorkerNode(checked, None if isinstance(policy, str) else policy)
         self._callables = Callables(self._node)
@@ -347,12 +351,15 @@ def _remote_host(
     host: str | None,
     keys: str | os.PathLike[str] | None,
     ship: Iterable[str],
+    hosts: Hosts | None,
     policy: object,
     config: object,
 ) -> RemoteHost | None:
     """Return the host of a remote Worker; raise UsageError for arguments that cannot be sent."""
     modules = _module_names(ship)
-    if host is None:
+    if hosts is not None:
+        _check_hosts(hosts, host, keys)
+    elif host is None:
         for name, given in (("keys", keys is not None), ("ship", bool(modules))):
             if given:
                 raise UsageError(
@@ -366,7 +373,22 @@ def _remote_host(
                 name=name,
                 value=value,
             )
-    return RemoteHost(host, None if keys is None else os.path.abspath(keys), modules)
+    return RemoteHost(host, None if keys is None else os.path.abspath(keys), modules, hosts)
+
+
+def _check_hosts(hosts: object, host: object, keys: object) -> None:
+    if not isinstance(hosts, Hosts):
+        raise UsageError(
+            f"hosts is {hosts!r}; pass Hosts.on(launcher, num)", name="hosts", value=hosts
+        )
+    for name, value in (("host", host), ("keys", keys)):
+        if value is not None:
+            raise UsageError(
+                f"{name} was passed with hosts; the launcher determines addresses and keys, so "
+                f"omit {name}",
+                name=name,
+                value=value,
+            )
 
 
 def _module_names(ship: Iterable[str]) -> tuple[str, ...]:

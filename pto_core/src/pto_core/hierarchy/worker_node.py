@@ -10,7 +10,7 @@ from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.child_specs import child_specs
 from pto_core.hierarchy.life_cycle import Exclusive, LifeCycle, State
-from pto_core.hierarchy.membership import Membership, refuse_local
+from pto_core.hierarchy.membership import Membership, check_can_join
 from pto_core.hierarchy.memory import Budget, SharedArena
 from pto_core.hierarchy.processes import refuse_inside
 from pto_core.hierarchy.registry import Registry
@@ -82,7 +82,8 @@ class WorkerNode:
     def add(self, node: WorkerNode) -> int:
         """Add a Worker as a child and return its child id; raise UsageError.
 
-        If this Worker runs, wait until the child is ready. After an error it is no child.
+        A Worker for several hosts gets successive ids; the result is the first one. If this Worker
+        runs, wait until the child is ready. After an error it is no child.
         """
         refuse_inside()
         with self.changes.entered("add_worker"):
@@ -91,7 +92,7 @@ class WorkerNode:
             if not is_running:
                 return self._add_before_start(node)
             members = Membership(_unless_closed(self.children))
-            refuse_local(node)
+            check_can_join(node)
             place = members.free_place()
             self._add_below(node)
             members.take(place, node)
@@ -123,7 +124,9 @@ class WorkerNode:
                 raise UsageError("remove_worker was called during a trace; call it after the trace")
             Membership(children).leave(child)
             self.registry.drop_worker(child)
-            self._nested.pop(child).life.remove_from_above()
+            node = self._nested.pop(child)
+            if node not in self._nested.values():  # a template can have other children
+                node.life.remove_from_above()
 
     def start(self) -> None:
         """Start the children, or wait until another thread has; see ``Worker.init``."""
@@ -135,8 +138,8 @@ class WorkerNode:
                 )
             if self.settings.host is not None:
                 raise UsageError(
-                    f"this Worker is for another host ({self.settings.host.address}), as a child "
-                    "of a Worker here; add it with add_worker to a Worker of a higher level",
+                    f"this Worker is for {self.settings.host}, as a child of a Worker here; add it "
+                    "with add_worker to a Worker of a higher level",
                     name="host",
                 )
             refuse_inside()
@@ -247,10 +250,12 @@ class WorkerNode:
     def _add_before_start(self, node: WorkerNode) -> int:
         self._add_below(node)
         child = len(self._nested)
-        self._nested[child] = node
+        ids = range(child, child + node.settings.count)
+        self._nested.update(dict.fromkeys(ids, node))
         if self.life.is_new:
             return child
-        del self._nested[child]
+        for one in ids:
+            del self._nested[one]
         node.life.remove_from_above()
         raise UsageError(_STARTED_MEANWHILE)
 

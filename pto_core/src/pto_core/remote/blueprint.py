@@ -15,6 +15,7 @@ import msgspec
 
 from pto_core._hierarchy import CallableSpace
 from pto_core.config import load_with_plugins
+from pto_core.config.options import LAUNCHER_SETTINGS
 from pto_core.errors import UsageError
 from pto_core.hierarchy.chip_delivery import chip_to_bytes
 from pto_core.hierarchy.handles import Delivery, by_code
@@ -96,7 +97,7 @@ def blueprint_of(worker: NestedWorker) -> Blueprint:
         settings.level,
         list(settings.device_ids),
         settings.sub_workers,
-        {key: to_value(value) for key, value in settings.given.items()},
+        {k: to_value(v) for k, v in settings.given.items() if k not in LAUNCHER_SETTINGS},
         worker.registry.live.worker,
         [_record(one, chips) for one in registrations],
         [_blueprint_below(one) for one in worker.nested],
@@ -107,8 +108,8 @@ def _blueprint_below(worker: NestedWorker) -> Blueprint:
     """Return the blueprint of a Worker below a remote one."""
     if worker.settings.host is not None:
         raise UsageError(
-            f"a Worker for the host {worker.settings.host.address} is below a Worker on another "
-            "host; add it to a Worker of this program",
+            f"a Worker for {worker.settings.host} is below a Worker on another host; add it to a "
+            "Worker of this program",
             name="host",
         )
     if worker.settings.has_config:

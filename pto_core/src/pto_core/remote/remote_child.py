@@ -17,6 +17,7 @@ from pto_core.remote.agent_messages import Open
 from pto_core.remote.blueprint import blueprint_of, shipped
 from pto_core.remote.fence import RemoteSessionName, SessionFence
 from pto_core.remote.keys import AGENT, public_key
+from pto_core.remote.placements import PlacedHost, Placements
 from pto_core.remote.program_modules import module_sources, top_levels
 from pto_core.remote.relay import (
     REASON_BYTES,
@@ -49,13 +50,47 @@ class RemoteChild:
     digest_bytes = TABLE_BYTES
     """The size of the table of digests that all relays of a Worker share."""
 
-    def __init__(self, worker: NestedWorker, path: str) -> None:
+    def __init__(
+        self, worker: NestedWorker, path: str, placements: Placements | None = None
+    ) -> None:
+        """Make a child. ``placements`` places its host if its Worker has no address."""
         self._worker = worker
         self._path = path
-        self._session = os.urandom(16)
-        self._epoch = 0
         self._reason = 0
         self.fence = SessionFence()
+        self.placements = placements
+        self._agent: AgentAddress | None = None
+        host, config = worker.settings.host, worker.settings.config
+        assert host is not None
+        if placements is not None:
+            self._host = PlacedHost(placements, path)
+        elif host.address is not None:
+            is_insecure = config["remote_insecure"]
+            self._use(AgentAddress(host.address, host.keys, config["link"], is_insecure))
+
+    def is_placed(self) -> bool:
+        """Return whether the child has a host. Otherwise one is being placed.
+
+        Does not wait. Raises ChildStartError if no host can be placed.
+        """
+        if self.placements is not None:
+            agent = self._host.agent()
+            if agent is None:
+                return False
+            if agent != self._agent:
+                self._use(agent)
+        return True
+
+    def release(self) -> None:
+        """End the agent of a placed host; a second call, or one for another host, does nothing."""
+        if self.placements is not None:
+            self._host.release()
+
+    def _use(self, agent: AgentAddress) -> None:
+        """Begin a new session with an agent."""
+        self._agent = agent
+        self._session = os.urandom(16)
+        self._epoch = 0
 
     def body(
         self,
@@ -79,6 +114,7 @@ class RemoteChild:
         settings = self._worker.settings
         config = settings.config
         assert settings.host is not None
+        assert self._agent is not None
         self._epoch += 1
         self._reason = reason
         modules = module_sources(settings.host.ship)
@@ -101,10 +137,8 @@ class RemoteChild:
             modules=modules,
             uses=used_modules(self._targets(registrations), top_levels(modules)),
         )
-        agent = AgentAddress(
-            settings.host.address, settings.host.keys, config["link"], config["remote_insecure"]
-        )
-        self.fence.name = RemoteSessionName(agent, self._session, self._epoch, request.lease_ns)
+        agent, lease_ns = self._agent, request.lease_ns
+        self.fence.name = RemoteSessionName(agent, self._session, self._epoch, lease_ns)
         quota = config["remote_memory_limit"]
         return RelayBody(context, agent, request, quota, reason, DigestTable(*digests))
 
@@ -126,11 +160,10 @@ class RemoteChild:
 
     def peer(self) -> HostPeer:
         """Return how other hosts reach this one; raise UsageError if its key cannot be read."""
-        settings = self._worker.settings
-        host, link = settings.host, settings.config["link"]
-        assert host is not None
-        keys = None if host.keys is None else public_key(Path(host.keys), AGENT, link)
-        return HostPeer(host.address, link, keys, self._lease_ns)
+        agent = self._agent
+        assert agent is not None
+        keys = None if agent.keys is None else public_key(Path(agent.keys), AGENT, agent.link)
+        return HostPeer(agent.address, agent.link, keys, self._lease_ns)
 
     @property
     def _lease_ns(self) -> int:

@@ -1,0 +1,77 @@
+"""The hosts of a Worker's children that launchers place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pto_core.errors import AbortedError
+from pto_core.hierarchy.child_specs import ChildSpec
+from pto_core.interrupts import Interrupts
+
+if TYPE_CHECKING:
+    from pto_core.remote.placements import Placements
+
+_STEP_S = 0.02
+
+
+class ChildHosts:
+    """Asks the launchers of children for hosts.
+
+    ``specs``: by child; the owner replaces its elements. Only the thread that owns the fork lock,
+    or that starts or closes the Worker, uses this object. For children without a launcher, no
+    method does anything.
+    """
+
+    def __init__(self, specs: Sequence[ChildSpec]) -> None:
+        self._specs = specs
+
+    def is_placed(self, child: int) -> bool:
+        """Return whether the child has a host; otherwise one is being placed.
+
+        Does not wait. Raises ChildStartError if no host can be placed.
+        """
+        remote = self._specs[child].remote
+        return remote is None or remote.is_placed()
+
+    def await_all(self, is_cancelled: Callable[[], bool]) -> None:
+        """Wait until all children have hosts.
+
+        Raises ChildStartError. Raises AbortedError after a signal, and shortly after
+        ``is_cancelled()`` becomes true.
+        """
+        missing = [child for child, spec in enumerate(self._specs) if spec.has_launcher]
+        with Interrupts() as interrupts:
+            while missing := [child for child in missing if not self.is_placed(child)]:
+                if interrupts.signal is not None or is_cancelled():
+                    raise AbortedError("the start was cancelled while hosts were placed")
+                time.sleep(_STEP_S)
+
+    def release(self, child: int) -> None:
+        """End the agent of the child's host, because its session is over."""
+        remote = self._specs[child].remote
+        if remote is not None:
+            remote.release()
+
+    def leave(self, child: int) -> Placements | None:
+        """Release the host of a child that leaves.
+
+        If no other child uses its launcher, return the launcher, for the caller to close.
+        """
+        self.release(child)
+        placements = self._placements(child)
+        others = (one for one in range(len(self._specs)) if one != child)
+        is_used = any(self._placements(one) is placements for one in others)
+        return None if is_used else placements
+
+    def close(self) -> None:
+        """End all agents, and the processes of the launchers; a second call does nothing."""
+        for child in range(len(self._specs)):
+            placements = self._placements(child)
+            if placements is not None:
+                placements.close()
+
+    def _placements(self, child: int) -> Placements | None:
+        remote = self._specs[child].remote
+        return None if remote is None else remote.placements

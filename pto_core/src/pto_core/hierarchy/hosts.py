@@ -1,0 +1,82 @@
+"""The description of hosts that a launcher places for a Worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pto_core.config import Config
+from pto_core.config.options import HOSTS_MAX, resource_amounts
+from pto_core.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Hosts that a launcher places, for the argument ``hosts`` of a Worker. See :meth:`on`."""
+
+    launcher: str | None
+    num: int | None
+    resources: Mapping[str, float] | None
+
+    @classmethod
+    def on(
+        cls,
+        launcher: str | None = None,
+        num: int | None = None,
+        resources: Mapping[str, float] | None = None,
+    ) -> Hosts:
+        """Describe ``num`` hosts of the launcher with this name.
+
+        ``resources``: the amounts that each host must have, such as ``{"CPU": 2}``. An argument
+        that is None has the value of a setting: ``launcher``, ``hosts``, ``host_resources``.
+        Raises UsageError.
+        """
+        if launcher is not None and not isinstance(launcher, str):
+            raise UsageError(
+                f"launcher is {launcher!r}; pass the name of a launcher, such as 'local'",
+                name="launcher",
+                value=launcher,
+            )
+        if num is not None and (
+            isinstance(num, bool) or not isinstance(num, int) or not 1 <= num <= HOSTS_MAX
+        ):
+            raise UsageError(
+                f"num is {num!r}; pass a number of hosts from 1 to {HOSTS_MAX}",
+                name="num",
+                value=num,
+            )
+        return cls(launcher, num, None if resources is None else _amounts(resources))
+
+    def completed(self, config: Config) -> HostRequest:
+        """Return the request to the launcher; settings replace the arguments that are None."""
+        resources = self.resources
+        if resources is None:
+            text = config["host_resources"]
+            resources = {} if text is None else resource_amounts(text)
+        return HostRequest(
+            self.launcher or config["launcher"], self.num or config["hosts"], resources
+        )
+
+
+@dataclass(frozen=True)
+class HostRequest:
+    """``num`` hosts of a launcher, each with the resources."""
+
+    launcher: str
+    num: int
+    resources: Mapping[str, float]
+
+
+def _amounts(resources: Mapping[str, float]) -> dict[str, float]:
+    def is_amount(name: Any, amount: Any) -> bool:
+        is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
+        return isinstance(name, str) and is_number and 0 <= amount < float("inf")
+
+    if isinstance(resources, Mapping) and all(is_amount(*one) for one in resources.items()):
+        return {name: float(amount) for name, amount in resources.items()}
+    raise UsageError(
+        f"resources is {resources!r}; pass a dict with amounts, such as {{'CPU': 2}}",
+        name="resources",
+        value=resources,
+    )
