@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -40,10 +43,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fail tests that cannot run here, instead of skipping them",
     )
+    group.addoption(
+        "--card",
+        metavar="NUMBER",
+        help="run the tests of Ascend cards on this device, instead of the fake device",
+    )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Raise the time limit of tests that need a build: the first one builds, the others wait."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Raise the time limit of tests that need a build: the first one builds, the others wait.
+
+    Tests that need a card and the kernel tile library are left out without them.
+    """
+    if config.getoption("card") is None or "PTO_ISA_ROOT" not in os.environ:
+        items[:] = [item for item in items if item.get_closest_marker("needs_tiles") is None]
     for item in items:
         if {"native_build", "wheelhouse"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.timeout(BUILD_LIMIT_S))
@@ -70,6 +83,26 @@ def pytest_make_collect_report(
     report = yield
     refuse_skip(collector.config, report)
     return report
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """With ``--card``, print what the tests ran on, and what they did not show."""
+    number = config.getoption("card")
+    if number is None:
+        return
+    terminalreporter.section(f"card {number} (--card)")
+    pto = Path(sys.executable).with_name("pto")
+    environment = {**os.environ, "ASCEND_RT_VISIBLE_DEVICES": number}
+    checked = subprocess.run(
+        [pto, "doctor", "--card"], env=environment, capture_output=True, text=True, check=False
+    )
+    terminalreporter.write_line(checked.stdout + checked.stderr)
+    if "PTO_ISA_ROOT" not in os.environ:
+        terminalreporter.write_line(
+            "not shown: kernels with tiles, because PTO_ISA_ROOT is not set"
+        )
 
 
 def refuse_skip(config: pytest.Config, report: Any) -> None:

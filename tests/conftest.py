@@ -311,3 +311,15 @@ def fake_card(
     monkeypatch.setenv("PTO_A2A3_LIBRARY_FOLDER", str(build / "tests" / "fake_driver" / "fake"))
     monkeypatch.setenv("PTO_A2A3_POOL_MIB", "256")
     monkeypatch.setenv("PTO2_RING_HEAP", str(1 << 20))
+
+
+@pytest.fixture
+def card(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the label of the device under test: the fake device, or that of ``--card``."""
+    number = request.config.getoption("card")
+    if number is None:
+        request.getfixturevalue("fake_card")
+        return "fake device"
+    monkeypatch.delenv("PTO_A2A3_FAKE", raising=False)
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", number)
+    return "device"

@@ -204,19 +204,27 @@ def test_settings_name_the_bootstrap_of_an_unknown_release(
     assert stage.error.vendor_code == 507018
 
 
-def test_the_doctor_tries_the_device_and_states_what_this_version_lacks(
-    vendor: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_doctor_builds_the_code_of_the_device_and_runs_an_example(
+    vendor: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch, shared_cache: Path
 ) -> None:
-    monkeypatch.setenv("PTO_FAKE_DRIVER", fake_driver(libraries, "blocks=1"))
-    settings = (f"a2a3.library_folder={vendor / 'fake'}", f"a2a3.device_folder={libraries}")
-    words = [word for setting in settings for word in ("--set", setting)]
-    result = pto("doctor", "--card", "--set", "a2a3.fake=true", *words)
-    assert result.returncode == 5
-    rows = [line.split() for line in result.stdout.splitlines()[1:10]]
-    assert [row[:4] for row in rows[4:7]] == [
-        ["ok", name, "fake", "device"] for name in ("dispatcher", "handshake", "task")
+    driver = fake_driver(libraries, "blocks=1").replace("memory_mib=64", "memory_mib=512")
+    for name, value in (
+        ("PTO_FAKE_DRIVER", driver),
+        ("PTO_CACHE_DIR", str(shared_cache)),
+        ("PTO_A2A3_FAKE", "1"),
+        ("PTO_A2A3_POOL_MIB", "256"),
+        ("PTO_A2A3_LIBRARY_FOLDER", str(vendor / "fake")),
+    ):
+        monkeypatch.setenv(name, value)
+    result = pto("doctor", "--card")
+    assert result.returncode == 0, result.stdout + result.stderr
+    *rows, verdict = result.stdout.splitlines()[1:]
+    stages = ("build", "dispatcher", "handshake", "task", "close", "example")
+    assert [row.split()[:4] for row in rows[4:]] == [
+        ["ok", name, "fake", "device"] for name in stages
     ]
-    assert rows[8][:2] == ["FAILED", "example"]
+    assert "1 task of host_build_graph wrote 4000 bytes" in rows[-1]
+    assert verdict == "the fake device works"
 
 
 @pytest.mark.parametrize(
@@ -246,11 +254,14 @@ def test_a_failed_stage_has_the_error_of_its_cause_and_is_the_last(
     assert message in str(stage.error)
 
 
-def test_the_check_sees_the_visible_devices(vendor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_sees_the_visible_devices(
+    vendor: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1,3")
     settings = {"a2a3.library_folder": vendor / "fake", "a2a3.fake": True}
     options = load_with_plugins({"backend": "a2a3", **settings}).native_options_of(plugin)
-    assert plugin.check_card(1, options)[-1].name == "dispatcher"
+    assert plugin.check_card(1, options)[-1].name == "build"
     assert isinstance(plugin.check_card(2, options)[-1].error, UsageError)
 
 
@@ -266,9 +277,10 @@ def test_a_crash_and_a_hang_of_the_check_are_failures_of_their_stage(
     assert "it ended with signal SIGABRT; it wrote: PTO_FAKE_DRIVER" in str(stage.error)
 
 
-def test_the_doctor_tries_the_card_and_states_what_this_version_lacks(
-    vendor: Path, tmp_path: Path
+def test_the_doctor_states_that_the_toolkit_is_missing(
+    vendor: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
     report = tmp_path / "report.json"
     words = ("doctor", "--report", str(report), "--set", "a2a3.fake=true")
     folder = f"a2a3.library_folder={vendor / 'fake'}"
@@ -277,14 +289,14 @@ def test_the_doctor_tries_the_card_and_states_what_this_version_lacks(
     rows = [line.split() for line in result.stdout.splitlines()[1:6]]
     assert [row[:2] for row in rows] == [
         *(["ok", name] for name in ("libraries", "device", "copy", "registers")),
-        ["FAILED", "dispatcher"],
+        ["FAILED", "build"],
     ]
     assert all(row[2:4] == ["fake", "device"] for row in rows)
-    assert "without libraries for the device" in result.stdout
+    assert "install the CANN toolkit and source its set_env.sh" in result.stdout
     written = json.loads(report.read_text())
     assert (written["backend"], written["works"]) == ("a2a3", False)
     assert {stage["label"] for stage in written["stages"]} == {"fake device"}
-    assert written["stages"][-1]["error"] == "UnsupportedError"
+    assert written["stages"][-1]["error"] == "BackendUnavailableError"
     assert set(written["environment"]) <= {
         *("ASCEND_HOME_PATH", "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_TOOLKIT_HOME"),
         "LD_LIBRARY_PATH",

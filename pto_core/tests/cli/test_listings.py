@@ -237,7 +237,7 @@ def test_doctor_tries_the_card_of_the_chosen_backend(site):
     result = site.pto("doctor", "--card", "--set", "backend=red", "--set", "device=3")
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.splitlines()[1].split() == ["ok", "device", "fake", "device", "card", "3"]
-    assert result.stdout.splitlines()[-1] == "the card works"
+    assert result.stdout.splitlines()[-1] == "the fake device works"
     shown = json.loads(site.pto("doctor", "--card", "--json", "--set", "backend=red").stdout)
     assert (shown["backend"], shown["works"]) == ("red", True)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pto_backend_a2a3.card_check import check_card
+from pto_backend_a2a3.card_check import check_card, check_example
+from pto_backend_a2a3.device_images import build_images
 from pto_backend_a2a3.options import DEVICE_FOLDER, FOLDER, OF_CHECK, OPTIONS, VERSION
 from pto_backend_a2a3.recipes import find_libraries, find_recipe, uses_fake_driver
 from pto_core.config.environment import process_environment
-from pto_core.errors import UnsupportedError
+from pto_core.errors import PtoError
 from pto_core.interfaces import API_VERSION, BuildRecipe, CardStage, DeviceLibrary, Health, Option
 
 _LIBRARY = Path(__file__).with_name("libpto_backend_a2a3.so")
@@ -64,25 +66,32 @@ class Ascend:
         return tuple(sorted(path for path in paths if Path(path).name in _VENDOR_LIBRARIES))
 
     def check_card(self, device: int, options: Mapping[str, str]) -> list[CardStage]:
-        """Try CANN and the card; then state the stages that this version lacks."""
+        """Try CANN and the card, build the libraries of the device, try them, run an example."""
         known = {option.native for option in OF_CHECK}
-        settings = [f"{key}={value}" for key, value in options.items() if key in known]
-        stages = check_card(f"device={device}", *settings, timeout_s=_CARD_S)
+        settings = [f"device={device}"]
+        settings += [f"{key}={value}" for key, value in options.items() if key in known]
+        stages = check_card(*settings, timeout_s=_CARD_S)
+        if stages[-1].error is None and DEVICE_FOLDER.native not in options:
+            stages = _check_with_built_libraries(stages, settings)
         if stages[-1].error is None:
-            stages.append(_missing_stage(stages[-1].label, DEVICE_FOLDER.native in options))
+            stages.append(check_example(device, options, timeout_s=_CARD_S))
         return stages
 
 
-def _missing_stage(label: str, has_device_libraries: bool) -> CardStage:
-    if has_device_libraries:
-        error = UnsupportedError("this version of the plugin cannot run an example on a card")
-        return CardStage("example", label, error=error)
-    error = UnsupportedError(
-        "this version of the plugin is installed without libraries for the device, so it cannot "
-        f"try the dispatcher, the handshake with a core, a task and an example; set "
-        f"{DEVICE_FOLDER.key} to a folder that has them"
-    )
-    return CardStage("dispatcher", label, error=error)
+def _check_with_built_libraries(
+    stages: list[CardStage], settings: Sequence[str]
+) -> list[CardStage]:
+    """Build the libraries, and repeat the check with them. ``stages``: those before the build."""
+    label = stages[-1].label
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            names = build_images(Path(folder))
+        except PtoError as error:
+            return [*stages, CardStage("build", label, error=error)]
+        images = f"{DEVICE_FOLDER.native}={folder}"
+        checked = check_card(*settings, images, timeout_s=_CARD_S)
+    build = CardStage("build", label, f"code for the device: {', '.join(names)}")
+    return [*checked[: len(stages)], build, *checked[len(stages) :]]
 
 
 plugin = Ascend()

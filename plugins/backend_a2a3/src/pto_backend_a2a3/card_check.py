@@ -1,12 +1,17 @@
-"""Run the program ``card_check``, which checks CANN and a card in a process of its own."""
+"""Run the checks of CANN and of a card, each in a process of its own."""
 
 from __future__ import annotations
 
 import json
 import signal
 import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+from pto_backend_a2a3.options import OPTIONS
+from pto_core import errors
+from pto_core.config.environment import child_environment
 from pto_core.errors import PtoError
 from pto_core.errors.native import from_status
 from pto_core.interfaces import CardStage
@@ -42,6 +47,36 @@ def check_card(*settings: str, timeout_s: float) -> list[CardStage]:
     message = f"the check of the card failed in the stage {name!r}: {problem}"
     error = PtoError(f"{message}; it wrote: {written}" if written else message)
     return [*stages, CardStage(name, error=error)]
+
+
+def check_example(device: int, options: Mapping[str, str], *, timeout_s: float) -> CardStage:
+    """Run one task through all parts, in a process of its own, with the settings in ``options``."""
+    settings = {
+        one.variable: options[one.native] for one in OPTIONS if one.native and one.native in options
+    }
+    command = (sys.executable, "-m", "pto_backend_a2a3.example", str(device))
+    try:
+        done = subprocess.run(
+            command,
+            env=child_environment(settings),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+        answer = json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        return CardStage(
+            "example", error=PtoError(f"the example did not end within {timeout_s:g} s")
+        )
+    except ValueError:
+        problem = f"the example ended with {_ending(done.returncode)}; it wrote: {done.stderr}"
+        return CardStage("example", error=PtoError(problem))
+    if "error" in answer:
+        error = getattr(errors, answer["error"], PtoError)(answer["message"])
+        return CardStage("example", error=error)
+    return CardStage("example", answer["label"], answer["found"])
 
 
 def _stage(line: str) -> CardStage:

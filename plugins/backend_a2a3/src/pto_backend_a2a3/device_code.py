@@ -11,7 +11,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from pto_backend_a2a3.core_code import executor_build, executor_recipe, toolkit_folders
+from pto_backend_a2a3.core_code import toolkit_folders
 from pto_core.interfaces import BuildRecipe, DeviceBuild, DeviceLibrary, abi_include_dir
 
 CHIP = "PTO_A2A3_CHIP"
@@ -63,11 +63,6 @@ def device_libraries(recipe: BuildRecipe, *definitions: str) -> tuple[DeviceLibr
         _library("dispatcher", "DynTileFwkBackendKernelServerInit", recipe, "dispatcher"),
         _library("device", "pto_a2a3_serve", recipe, *_DEVICE_SOURCES),
     )
-
-
-def chip_executor() -> DeviceLibrary:
-    """Return the executor for the cores of a card. Raises BackendUnavailableError without CANN."""
-    return DeviceLibrary("executor", _EXECUTOR, executor_build(), executor_recipe())
 
 
 def probe_library(recipe: BuildRecipe) -> DeviceLibrary:

@@ -104,7 +104,8 @@ def _show(stages: Sequence[CardStage], report: Path | None) -> None:
     ]
     show_table("card", ("", "stage", "on", "found"), rows)
     if stages[-1].error is None:
-        print("the card works")
+        label = stages[-1].label
+        print(f"the {'card' if label == 'device' else label} works")
     elif report is None:
         print("`pto doctor --report FILE` writes the stages to a file that you can send")
     else:
