@@ -75,6 +75,7 @@ class Tracing:
         if config["flight_recorder"] is not None:
             given = Path(config["flight_recorder"])
             self.flight_recorder = given.with_name(f"{given.name}.device{config['device']}")
+        self._is_recording = False
         self._ranges = RangeRecorder(own_thread=True, ranges_max=config["trace_records"])
         self._names = (config["backend"], config["runtime"])
         self._limits = (
@@ -92,7 +93,8 @@ class Tracing:
 
         Either :meth:`succeeded` or :meth:`failed` ends the run. Raises UsageError.
         """
-        if is_traced or self.flight_recorder is not None:
+        self._is_recording = is_traced or self.flight_recorder is not None
+        if self._is_recording:
             self._ranges.begin()
         if self.flight_recorder is None:
             return (*self._limits, *self.window_ns, None)
@@ -139,6 +141,8 @@ class Tracing:
 
     def _end(self, traces: list[Any]) -> RunTrace | None:
         """Stop recording, and pass the trace of the run to the receiver."""
+        if not self._is_recording:
+            return None
         ranges = self._ranges.end("")
         if not traces:
             return None
