@@ -31,6 +31,26 @@ inline std::string kernel(const std::string& name) {
   return std::string(PTO_KERNELS) + "/kernel_" + name + ".so";
 }
 
+// A run of one kernel on three AICPU threads. The members that `run` refers to must not move.
+struct KernelRun {
+  KernelRun(const pto_kernel_entry& kernel, uint64_t in, uint64_t out, uint64_t library = 0)
+      : entry(kernel), args{in, out} {
+    config.aicpu_thread_num = 3;
+    run.kernels = &entry;
+    run.num_kernels = 1;
+    run.args = args;
+    run.num_args = 2;
+    run.library = library;
+    run.config = &config;
+  }
+  KernelRun(const KernelRun&) = delete;
+
+  pto_kernel_entry entry;
+  uint64_t args[2];
+  pto_call_config config = {};
+  pto_run run = {};
+};
+
 inline DeviceImages images() {
   return {read_file(PTO_DISPATCHER), read_file(PTO_DEVICE_LIBRARY), read_file(PTO_EXECUTOR)};
 }
@@ -111,19 +131,10 @@ struct Device {
   }
 
   void start_at(uint64_t address, int32_t core_type = PTO_CORE_AIV) {
-    const pto_kernel_entry entry = {7, core_type, address, nullptr};
+    const KernelRun task({7, core_type, address, nullptr}, in, out);
     const uint64_t graph = load(PTO_A2A3_ORCHESTRATION, kernel("graph_of_7"));
-    const uint64_t args[] = {in, out};
-    pto_call_config config = {};
-    config.aicpu_thread_num = 3;
-    pto_run run = {};
-    run.kernels = &entry;
-    run.num_kernels = 1;
-    run.args = args;
-    run.num_args = 2;
-    run.config = &config;
     pto_error error = {};
-    expect(aicpu.start(run, graph, {}, &error), error, __LINE__);
+    expect(aicpu.start(task.run, graph, {}, &error), error, __LINE__);
   }
 
   pto_status finish(pto_error* error) {

@@ -78,18 +78,9 @@ void orchestrate_on_device(Opened& opened, int rounds) {
   expect(api.load_kernel(opened.device, &source, &entry.address, &error), error, __LINE__);
   const std::string library = kernel("graph_of_7");
   expect(api.load_library(opened.device, library.c_str(), &graph, &error), error, __LINE__);
-  const uint64_t args[] = {in, out};
-  pto_call_config config = {};
-  config.aicpu_thread_num = 3;
-  pto_run run = {};
-  run.kernels = &entry;
-  run.num_kernels = 1;
-  run.args = args;
-  run.num_args = 2;
-  run.library = graph;
-  run.config = &config;
+  const KernelRun task(entry, in, out, graph);
   for (int round = 0; round < rounds; ++round) {
-    expect(opened.run(run), error, __LINE__);
+    expect(opened.run(task.run), error, __LINE__);
     CHECK_EQUAL(opened.report.tasks, uint64_t{1});
   }
   expect(api.copy_out(opened.device, read, out, sizeof read, &error), error, __LINE__);
@@ -186,17 +177,8 @@ TEST(the_explanation_of_a_lost_run_is_an_earlier_state) {
   expect(api.load_kernel(opened.device, &source, &entry.address, &error), error, __LINE__);
   uint64_t graph = 0;
   expect(api.load_library(opened.device, library.c_str(), &graph, &error), error, __LINE__);
-  const uint64_t args[] = {0, 0};
-  pto_call_config config = {};
-  config.aicpu_thread_num = 3;
-  pto_run run = {};
-  run.kernels = &entry;
-  run.num_kernels = 1;
-  run.args = args;
-  run.num_args = 2;
-  run.library = graph;
-  run.config = &config;
-  expect(api.start(opened.device, &run, &error), error, __LINE__);
+  const KernelRun task(entry, 0, 0, graph);
+  expect(api.start(opened.device, &task.run, &error), error, __LINE__);
   char text[512] = {};
   while (opened.proxy->explain(opened.runtime, text, sizeof text - 1) == 0) continue;
   CHECK_CONTAINS(text, "aicpu_build_graph: ");
