@@ -110,7 +110,7 @@ def test_hosts_join_between_runs_and_inside_a_run_and_leave(agent: Agent, tmp_pa
             CapacityError, match=r"2 places .* none is free; .* spare_workers, or rem"
         ):
             worker.add_worker(agent.worker())
-        with pytest.raises(UsageError, match="without host= was added after init"):
+        with pytest.raises(UsageError, match="without host= or hosts= was added after init"):
             worker.add_worker(Worker(level=3))
         assert not worker.statistics()["deaths"] + worker.statistics()["restarts"]
 

@@ -416,7 +416,7 @@ def test_adding_workers(make) -> None:
     with pytest.raises(UsageError, match=r"remove_worker was called before init\(\)"):
         w4.remove_worker(0)
     w4.init()
-    with pytest.raises(UsageError, match=r"without host= was added after init\(\)"):
+    with pytest.raises(UsageError, match=r"without host= or hosts= was added after init\(\)"):
         w4.add_worker(make(num_sub_workers=1))
     with pytest.raises(CapacityError, match=r"0 places .* none is free; .* spare_workers$"):
         w4.add_worker(make(num_sub_workers=1, host="tcp://host1:7700"))

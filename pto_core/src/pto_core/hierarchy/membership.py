@@ -97,8 +97,8 @@ def check_can_join(worker: NestedWorker) -> None:
     """Raise UsageError for a Worker on this host, and for a template of several children."""
     if worker.settings.host is None:
         raise UsageError(
-            "a Worker without host= was added after init(); add it before the Worker starts, "
-            "because only Workers on other hosts can join a running Worker",
+            "a Worker without host= or hosts= was added after init(); add it before the Worker "
+            "starts, because only Workers on other hosts can join a running Worker",
             name="worker",
         )
     if worker.settings.count > 1:
