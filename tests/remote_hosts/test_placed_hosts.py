@@ -38,6 +38,9 @@ print("ready", flush=True)
 time.sleep(100)
 """
 
+# What an agent prints; nothing listens at this address.
+SERVING = f"pto agent: serving at tcp://127.0.0.1:9 with the key {'a' * 40}"
+
 
 @pytest.fixture(autouse=True)
 def folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
@@ -251,10 +254,17 @@ def test_a_host_that_is_down_is_not_the_last_attempt(monkeypatch: pytest.MonkeyP
             r"exit code 3; its last output: no such host",
         ),
         (
+            f"sh -c 'echo {SERVING}; sleep 1; : {{command}}'",
+            1,
+            ChildStartError,
+            r"L4/host0: the launcher 'command' has no host for it: the agent on h1 has ended: its "
+            r"command ended with exit code 0, as at the end of its standard input",
+        ),
+        (
             "sh -c cat {command}",
             2,
             CapacityError,
-            r"1 agents were requested, but 0 of .*in use: h1",
+            r"host_list has too few hosts: 1 wanted; free: none; in use: h1; add",
         ),
         (
             "sh -c cat {command}",

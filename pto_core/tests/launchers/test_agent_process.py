@@ -72,12 +72,16 @@ def test_an_incomplete_line_is_not_used(shell: Shell) -> None:
 def test_an_exit_is_reported_with_the_last_output(shell: Shell) -> None:
     process = shell("echo first; echo no route to host >&2; exit 3")
     assert exit_reason(process) == (
-        "the command of agent host1 ended with exit code 3; "
-        "its last output: first\nno route to host"
+        "its command ended with exit code 3; its last output: first\nno route to host"
     )
     assert exit_reason(shell("kill -9 $$")).endswith(
         "with signal SIGKILL; its last output: nothing"
     )
+
+
+def test_an_agent_without_the_standard_input_says_so(shell: Shell) -> None:
+    process = shell(f"{LINE}; exec </dev/null; {UNTIL_END}")
+    assert "with exit code 0, as at the end of its standard input (check" in exit_reason(process)
 
 
 def test_much_output_neither_blocks_the_agent_nor_fills_the_reason(shell: Shell) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pto_core import _hierarchy
 from pto_core._hierarchy import CallableSpace, Driver
 from pto_core.config import Config
-from pto_core.errors import AbortedError, CapacityError, UsageError
+from pto_core.errors import AbortedError, CapacityError, ChildStartError, UsageError
 from pto_core.hierarchy.child_hosts import ChildHosts
 from pto_core.hierarchy.child_specs import ChildSpec, child_specs
 from pto_core.hierarchy.children import (
@@ -158,7 +158,12 @@ class ChildGroup:
                 undoing.callback(connections[child].discard)
             plans = {child: self.plan(child, made) for child, made in connections.items()}
             register_parkable(self.driver)
-            self.processes.start(plans, is_cancelled)
+            try:
+                self.processes.start(plans, is_cancelled)
+            except ChildStartError:
+                for child in plans:
+                    self.hosts.is_placed(child)  # raises the reason if its agent has ended
+                raise
             for child, connection in connections.items():
                 self.attach(child, connection)
                 self.driver.child_ready(child)

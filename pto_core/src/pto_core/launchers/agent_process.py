@@ -81,10 +81,12 @@ class AgentProcess:
         if code is None:
             return None
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        if code == 0:
+            how += ", as at the end of its standard input (check that it passes that to the agent)"
         size = 0 if self._output is None else os.fstat(self._output).st_size
         text = self._text(max(size - _REASON_BYTES, 0), _REASON_BYTES)
         output = text.decode(errors="replace").strip() or "nothing"
-        return f"the command of agent {self._name} ended with {how}; its last output: {output}"
+        return f"its command ended with {how}; its last output: {output}"
 
     def end(self) -> None:
         """Begin to end the agent; a second call does nothing."""

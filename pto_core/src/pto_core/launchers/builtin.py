@@ -70,9 +70,8 @@ class CommandLauncher(ProcessLauncher):
         free = [host for host in self._hosts if host not in used]
         if count > len(free):
             raise CapacityError(
-                f"{count} agents were requested, but {len(free)} of the hosts in host_list are "
-                f"free (free: {', '.join(free) or 'none'}; in use: "
-                f"{', '.join(sorted(used)) or 'none'}); add hosts to host_list, or use fewer",
+                f"host_list has too few hosts: {count} wanted; free: {', '.join(free) or 'none'}; "
+                f"in use: {', '.join(sorted(used)) or 'none'}; add hosts to it, or use fewer",
                 name="host_list",
                 value=count,
                 limit=len(free),

@@ -208,7 +208,7 @@ def ask(plugin: LinkPlugin, link: Link, address: str, request: Request, timeout_
         plugin.wait([link], min(_REPEAT_S, left_s))
     reason = link.problem or "no reply arrived"
     raise LinkError(
-        f"the agent at {address} did not answer within {timeout_s:g} s: {reason}; start it there "
-        "with `pto agent serve`, and check address, keys and firewall",
+        f"the agent at {address} did not answer within {timeout_s:g} s: {reason}; check "
+        "that an agent (`pto agent serve`) runs there, and the address, the keys and the firewall",
         address=address,
     )

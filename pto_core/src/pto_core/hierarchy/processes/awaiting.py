@@ -155,9 +155,12 @@ def start_error(process: ChildProcess, what: str, **fields: Any) -> ChildStartEr
 
 
 def _start_failed(process: ChildProcess, failure: Failure) -> ChildStartError:
-    """Return the error for an exception in a child; the error of a nested child is unchanged."""
+    """Return the error for an exception in a child.
+
+    The error of a nested child is unchanged, and so is that of the same child on another host.
+    """
     cause = failure.exception
-    if isinstance(cause, ChildStartError) and str(cause.path).startswith(f"{process.path}/"):
+    if isinstance(cause, ChildStartError) and f"{cause.path}/".startswith(f"{process.path}/"):
         return cause
     error = start_error(
         process,
