@@ -13,6 +13,7 @@ from benchmarks import (
     analysis,
     command,
     hierarchy,
+    hosts,
     idle,
     level2,
     links,
@@ -38,6 +39,7 @@ GROUPS = (
     "traces",
     "links",
     "remote",
+    "hosts",
 )
 
 
@@ -80,6 +82,7 @@ def _measure(arguments: argparse.Namespace, effort: Effort) -> Iterator[Figure]:
             "traces": lambda: traces.figures(binaries, effort),
             "links": lambda: links.figures(effort),
             "remote": lambda: remote.figures(effort),
+            "hosts": lambda: hosts.figures(effort),
         }
         for group in GROUPS:
             if group in (arguments.groups or GROUPS):
