@@ -85,6 +85,7 @@ def test_the_design_names_are_there(checkout):
         ("pto.schedulers", "native"),
         ("pto.schedulers", "reference"),
         ("pto.schedulers", "least_loaded"),
+        ("pto.schedulers", "near_inputs"),
         ("pto.launchers", "local"),
         ("pto.launchers", "command"),
     } <= names

@@ -65,5 +65,5 @@ runtimes: list[Runtime] = [
 transports: list[NativeTransport] = [pto_transport_shm.plugin]
 links: list[LinkPlugin] = [pto_transport_zmq.plugin]
 engines: list[EnginePlugin] = [builtin.native, builtin.reference]
-policies: list[PolicyPlugin] = [builtin.least_loaded_plugin]
+policies: list[PolicyPlugin] = [builtin.least_loaded_plugin, builtin.near_inputs]
 launchers: list[LauncherPlugin] = [builtin_launchers.local, builtin_launchers.command]

@@ -54,7 +54,7 @@ def test_every_part_conforms(cache: Path) -> None:
     [
         ("ReferenceEngine(configuration, policy=policy),", "configuration,"),
         ("(native: pto_core.Orchestrator)", "(native: pto_core.TaskArgs)"),
-        ("[builtin.native, builtin.reference]", "[builtin.least_loaded_plugin]"),
+        ("[builtin.native, builtin.reference]", "[builtin.near_inputs]"),
         ("pto_runtime_pto2.plugin,", "pto_backend_sim.plugin,"),
     ],
 )

@@ -260,7 +260,8 @@ def test_the_core_provides_its_schedulers_as_plugins() -> None:
     from pto_core import plugins
 
     own = {each.name: each for each in plugins.schedulers() if each.distribution == "ptorun-core"}
-    assert own.keys() == {"native", "reference", "least_loaded"}
+    assert own.keys() == {"native", "reference", "least_loaded", "near_inputs"}
     for name in own:
-        load = plugins.load_policy if name == "least_loaded" else plugins.load_engine
+        is_engine = name in ("native", "reference")
+        load = plugins.load_engine if is_engine else plugins.load_policy
         assert type(pickle.loads(pickle.dumps(load(name)))) is type(load(name))

@@ -41,9 +41,9 @@ uint64_t nanoseconds_of(nb::handle seconds) {
 }
 
 // Wrap a policy of the program for both engines. The calling thread has the driver role, so the
-// policy must return quickly and must not call the driver.
+// policy must return quickly and must not call the driver. The policy near_inputs does neither.
 nb::object guarded(const nb::object& policy) {
-  if (policy.is_none()) return policy;
+  if (policy.is_none() || nb::isinstance<NearInputs>(policy)) return policy;
   return nb::cpp_function([policy](nb::handle candidates, nb::handle preferred) -> nb::object {
     const Deciding deciding;
     return policy(candidates, preferred);
@@ -91,6 +91,8 @@ void make(WorkerDriver* self, nb::object hooks, const Children& children, const 
   or_error([&] {
     TakenEngine made = make_engine(engine, policy);
     configuration.is_engine_python = made.calls_python;
+    if (nb::isinstance<NearInputs>(policy))
+      configuration.near_inputs = nb::cast<std::shared_ptr<NearInputs>>(policy);
     new (self) WorkerDriver(configuration, std::move(made.engine), std::move(hooks), settings);
   });
 }

@@ -4,6 +4,7 @@
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -13,6 +14,7 @@
 #include <tuple>
 
 #include "bindings.hpp"
+#include "driver/near_inputs.hpp"
 #include "engine/native_engine.hpp"
 #include "engine_core.hpp"
 #include "errors.hpp"
@@ -37,9 +39,25 @@ Configuration configuration_of(const std::vector<std::pair<int, uint32_t>>& chil
   return configuration;
 }
 
+using CandidateList = std::vector<std::pair<int32_t, uint64_t>>;
+
+int32_t pick(NearInputs& policy, const CandidateList& candidates, int32_t preferred, int64_t task) {
+  if (candidates.empty()) core::raise_usage("candidates is empty; pass at least one child");
+  std::vector<Candidate> children;
+  for (const auto& [child, in_flight] : candidates) children.push_back({child, in_flight});
+  return policy.pick(children, preferred, task);
+}
+
+// The policy object near_inputs is called without Python.
 Policy policy_of(nb::object policy) {
   if (policy.is_none()) return {};
-  return [policy](std::span<const Candidate> candidates, int32_t preferred) {
+  if (nb::isinstance<NearInputs>(policy)) {
+    return [near = nb::cast<std::shared_ptr<NearInputs>>(policy)](
+               std::span<const Candidate> candidates, int32_t preferred, int64_t task) {
+      return near->pick(candidates, preferred, task);
+    };
+  }
+  return [policy](std::span<const Candidate> candidates, int32_t preferred, int64_t) {
     nb::list list;
     for (const Candidate& each : candidates)
       list.append(nb::make_tuple(each.child, each.in_flight));
@@ -132,7 +150,8 @@ class EngineCore {
   EngineCore(const std::vector<std::pair<int, uint32_t>>& children,
              const std::array<std::pair<uint64_t, uint64_t>, kRings>& rings, bool repeats_lost,
              nb::object policy)
-      : calls_python_(!policy.is_none()), engine_(guarded([&] {
+      : calls_python_(!policy.is_none() && !nb::isinstance<NearInputs>(policy)),
+        engine_(guarded([&] {
           return std::make_unique<NativeEngine>(configuration_of(children, rings, repeats_lost),
                                                 policy_of(policy));
         })) {}
@@ -316,6 +335,20 @@ void bind_reports(nb::class_<EngineCore>& core) {
       });
 }
 
+void bind_near_inputs(nb::module_& module) {
+  nb::class_<NearInputs>(module, "NearInputs",
+                         "The placement policy near_inputs of one Worker, whose driver reports the "
+                         "tasks that it sends. An engine calls pick().")
+      .def(nb::init<>())
+      .def(
+          "__call__",
+          [](NearInputs& policy, const CandidateList& candidates, int32_t preferred) {
+            return pick(policy, candidates, preferred, kNone);
+          },
+          nb::arg("candidates"), nb::arg("preferred"))
+      .def("pick", &pick, nb::arg("candidates"), nb::arg("preferred"), nb::arg("task"));
+}
+
 }  // namespace
 
 TakenEngine take_engine(nb::handle core) {
@@ -324,6 +357,7 @@ TakenEngine take_engine(nb::handle core) {
 }
 
 void bind_engine(nb::module_& module) {
+  bind_near_inputs(module);
   nb::class_<EngineCore> core(module, "EngineCore");
   core.def(nb::init<const std::vector<std::pair<int, uint32_t>>&,
                     const std::array<std::pair<uint64_t, uint64_t>, kRings>&, bool, nb::object>(),

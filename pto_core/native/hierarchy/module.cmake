@@ -42,10 +42,12 @@ nanobind_add_module(_hierarchy NOMINSIZE
   native/hierarchy/driver/child_link.cpp
   native/hierarchy/driver/child_memory.cpp
   native/hierarchy/driver/child_control.cpp
+  native/hierarchy/driver/copies.cpp
   native/hierarchy/driver/core.cpp
   native/hierarchy/driver/drive.cpp
   native/hierarchy/driver/driver.cpp
   native/hierarchy/driver/exchange.cpp
+  native/hierarchy/driver/near_inputs.cpp
   native/hierarchy/driver/python_engine.cpp
   native/hierarchy/driver/python_host.cpp
   native/hierarchy/driver/records.cpp

@@ -16,6 +16,12 @@ DriverCore::DriverCore(const DriverConfiguration& configuration, std::unique_ptr
   for (const ChildConfiguration& child : configuration.engine.children)
     links.push_back(std::make_unique<ChildLink>(child));
   book.outcomes()->is_over = true;
+  if (configuration.near_inputs)
+    configuration.near_inputs->attach(book.records, configuration.engine.children);
+}
+
+DriverCore::~DriverCore() {
+  if (configuration.near_inputs) configuration.near_inputs->detach();
 }
 
 void DriverCore::check_open() const {

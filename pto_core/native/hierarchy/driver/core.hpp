@@ -13,6 +13,7 @@
 #include "driver/captured_graph.hpp"
 #include "driver/catalogue.hpp"
 #include "driver/child_link.hpp"
+#include "driver/near_inputs.hpp"
 #include "driver/regions.hpp"
 #include "driver/replies.hpp"
 #include "driver/run_book.hpp"
@@ -31,6 +32,7 @@ struct DriverConfiguration {
   TraceMemory trace;
   uint64_t patience_ns = 2'000'000'000;  // grace period for running tasks when a run is interrupted
   bool is_engine_python = false;         // the engine or its policy is in Python
+  std::shared_ptr<NearInputs> near_inputs;  // null: another policy places the tasks
 };
 
 // A host call that must wait until the role is released: it ends a child, for a cause or because
@@ -45,6 +47,7 @@ struct Action {
 struct DriverCore {
   DriverCore(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine,
              SharedFlags& flags);
+  ~DriverCore();
 
   // Throws Refusal (closed) after Driver::stop().
   void check_open() const;

@@ -234,6 +234,8 @@ void Exchange::send(const Instruction& instruction) {
   const TaskRecord& record = *core_.book.records.find(instruction.task);
   for (; link.configs_sent < record.config; ++link.configs_sent)
     link.control(core_.replies.next(), core_.catalogue.config_frame(link.configs_sent + 1));
+  if (core_.configuration.near_inputs)
+    core_.configuration.near_inputs->sent(record, instruction.member, instruction.child);
   if (record.timeout_ms > 0)
     core_.progress.child(instruction.child).wants_clock.store(1, std::memory_order_relaxed);
   if (core_.tracer.is_on())
@@ -312,6 +314,7 @@ void Exchange::lose(int32_t child, int64_t cause, bool returns) {
   link.presence.is_lost = !returns;
   note_returning(link, returns);
   link.presence.loss_cause = cause;
+  if (core_.configuration.near_inputs) core_.configuration.near_inputs->lost(child);
   std::erase_if(core_.actions, [&](const Action& action) { return action.child == child; });
   if (core_.tracer.is_on()) core_.tracer.drain();
   core_.progress.lose(child, link.sent());

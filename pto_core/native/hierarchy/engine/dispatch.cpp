@@ -232,7 +232,7 @@ Child* Dispatcher::pick_by_policy(const Slot& slot) {
     if (takes(*child)) candidates_.push_back({child->number, child->in_flight()});
   }
   if (candidates_.empty()) return nullptr;
-  const int32_t picked = policy_(candidates_, slot.last_producer);
+  const int32_t picked = policy_(candidates_, slot.last_producer, slot.number);
   for (const Candidate& candidate : candidates_) {
     if (candidate.child == picked) return &core_.children[picked];
   }

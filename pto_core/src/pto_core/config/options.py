@@ -213,7 +213,13 @@ def _worker_options() -> tuple[Option, ...]:
     return (
         Option("transport", "shm", text, "how a Worker reaches its children"),
         Option("engine", "native", text, "engine that runs the graphs of a Worker"),
-        Option("policy", "least_loaded", text, "placement policy for tasks without a pin"),
+        Option(
+            "policy",
+            None,
+            optional(text),
+            "placement policy for tasks without a pin; default: near_inputs for a Worker with "
+            "places for children on other hosts, otherwise least_loaded",
+        ),
         Option(
             "heap_ring_size",
             2**30,

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pto_core import _hierarchy
-from pto_core._hierarchy import CallableSpace, Driver
+from pto_core._hierarchy import CallableSpace, Driver, NearInputs
 from pto_core.config import Config
 from pto_core.errors import AbortedError, CapacityError, ChildStartError, UsageError
 from pto_core.hierarchy.child_hosts import ChildHosts
@@ -99,8 +99,9 @@ class ChildGroup:
         self._bells = self._open_bells()
         self.processes = ChildProcesses(timeout_s=config["child_start_timeout_s"])
         if policy is None:
-            policy = settings.policy.policy()
-        self.placement = None if policy is least_loaded else Placement(policy)
+            policy = policy_of(settings, has_relays=bool(self._relays))
+        is_own = policy is least_loaded or isinstance(policy, NearInputs)
+        self.placement = None if is_own else Placement(policy)
         self.restarts = Restarts(self.specs, is_enabled=config["on_worker_death"] != "reroute")
         self.hooks = DriverHooks(self, [spec.path for spec in self.specs], self.restarts)
         self.driver = Driver(
@@ -119,7 +120,7 @@ class ChildGroup:
             engine=partial(make_engine, settings, self.specs, self.memory.rings),
             snapshot_limit=config["snapshot_limit"],
             task_timeout_ms=settings.task_timeout_ms,
-            policy=self.placement,
+            policy=policy if isinstance(policy, NearInputs) else self.placement,
             attached=attached_by_spawned(self.memory.mappings),
         )
         self.control = Control(self.driver, self.hooks.paths)
@@ -373,6 +374,13 @@ def worker_memory(
         heap_ring_size=config["heap_ring_size"],
         arena=arena,
     )
+
+
+def policy_of(settings: WorkerSettings, *, has_relays: bool) -> Policy:
+    """Return the policy that a setting names, or the default one."""
+    if settings.policy is not None:
+        return settings.policy.policy()
+    return NearInputs() if has_relays else least_loaded
 
 
 def trace_ring_records(config: Config) -> int:

@@ -51,7 +51,8 @@ class WorkerSettings:
     config: Config
     transport: NativeTransport | PythonTransport
     engine: EnginePlugin
-    policy: PolicyPlugin
+    policy: PolicyPlugin | None
+    """The placement policy that the program or a setting names."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """The settings that the program passed, unchecked; a remote Worker is built from them."""
     host: RemoteHost | None = None
@@ -123,7 +124,7 @@ def worker_settings(
         record,
         _transport(record["transport"]),
         plugins.load_engine(record["engine"]),
-        plugins.load_policy(record["policy"]),
+        None if record["policy"] is None else plugins.load_policy(record["policy"]),
         {**given, **{key: value for key, value in chosen.items() if value is not None}},
         host,
         config is not None,

@@ -70,6 +70,7 @@ from pto_core.interfaces.scheduler import (
     PolicyPlugin,
     Scheduler,
     SchedulerPlugin,
+    TaskPolicy,
 )
 from pto_core.interfaces.transport import (
     ChildEnd,
@@ -127,6 +128,7 @@ __all__ = [
     "Runtime",
     "Scheduler",
     "SchedulerPlugin",
+    "TaskPolicy",
     "TensorSharingBackend",
     "Transport",
     "abi_include_dir",

@@ -57,6 +57,18 @@ producer, or -1. The result is one of the listed children. An engine calls the p
 dispatch: the policy must not block, and must not use the Worker.
 """
 
+
+@runtime_checkable
+class TaskPolicy(Protocol):
+    """A policy that also depends on the task. The core's ``near_inputs`` is one."""
+
+    def pick(self, candidates: Sequence[tuple[int, int]], preferred: int, task: int) -> int:
+        """Return the child for the task with this number; otherwise as a :data:`Policy`."""
+
+    def __call__(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int:
+        """Return the child for an unknown task."""
+
+
 Snapshot: TypeAlias = dict[str, Any]
 """A snapshot as plain data: dictionaries, lists and numbers."""
 
@@ -132,7 +144,8 @@ class EnginePlugin(SchedulerPlugin, Protocol):
         """Return a new engine for one Worker.
 
         Called once when a Worker starts. The engine calls ``policy`` to place each single task that
-        has no pin and whose hinted child, if any, has no free space; ``policy`` never raises. The
+        has no pin and whose hinted child, if any, has no free space; ``policy`` never raises. If it
+        is a :class:`TaskPolicy`, the engine calls its method ``pick`` with the task instead. The
         result may be a :class:`~pto_core.hierarchy.engine.NativeEngine`, which the driver calls
         without Python.
         """

@@ -1,7 +1,8 @@
-"""The engines and the policy of this package, as plugins of the group ``pto.schedulers``."""
+"""The engines and the policies of this package, as plugins of the group ``pto.schedulers``."""
 
 from __future__ import annotations
 
+from pto_core._hierarchy import NearInputs
 from pto_core.hierarchy.engine.configuration import Configuration
 from pto_core.hierarchy.engine.native import NativeEngine
 from pto_core.hierarchy.engine.policy import least_loaded
@@ -42,7 +43,7 @@ class Reference(_Builtin):
 
 
 class LeastLoaded(_Builtin):
-    """The plugin of the default placement policy."""
+    """The plugin of the policy that balances the frames in flight."""
 
     name = "least_loaded"
     capabilities = frozenset({"policy"})
@@ -52,6 +53,18 @@ class LeastLoaded(_Builtin):
         return least_loaded
 
 
+class NearInputsPlugin(_Builtin):
+    """The plugin of the policy that prefers the host that has the inputs of a task."""
+
+    name = "near_inputs"
+    capabilities = frozenset({"policy"})
+
+    def policy(self) -> NearInputs:
+        """Return the policy of one Worker, whose driver reports the tasks that it sends."""
+        return NearInputs()
+
+
 native = Native()
 reference = Reference()
 least_loaded_plugin = LeastLoaded()
+near_inputs = NearInputsPlugin()

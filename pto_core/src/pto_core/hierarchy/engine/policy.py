@@ -1,4 +1,4 @@
-"""The default placement policy."""
+"""The placement policy least_loaded."""
 
 from __future__ import annotations
 

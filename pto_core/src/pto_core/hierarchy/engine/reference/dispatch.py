@@ -19,7 +19,7 @@ from pto_core.hierarchy.engine.reference.core import Core
 from pto_core.hierarchy.engine.reference.endings import Endings
 from pto_core.hierarchy.engine.reference.slots import Task, spec_of
 from pto_core.hierarchy.states import State, StateEvent
-from pto_core.interfaces.scheduler import Policy
+from pto_core.interfaces.scheduler import Policy, TaskPolicy
 
 GROUPS_IN_A_ROW = 64
 """After this many consecutive groups, a waiting single task is sent first."""
@@ -32,6 +32,7 @@ class Dispatcher:
         self._core = core
         self._endings = endings
         self._policy = policy
+        self._task_policy = policy if isinstance(policy, TaskPolicy) else None
         self._reserved: set[int] = set()
         """The children that are reserved for a waiting group in this pass."""
         self._closed: set[Kind] = set()
@@ -145,7 +146,11 @@ class Dispatcher:
         if not free:
             return None
         candidates = [(child.number, len(child.frames)) for child in free]
-        return self._core.children[self._policy(candidates, task.last_producer)]
+        if self._task_policy is not None:
+            picked = self._task_policy.pick(candidates, task.last_producer, task.number)
+        else:
+            picked = self._policy(candidates, task.last_producer)
+        return self._core.children[picked]
 
     def _try_early(self, number: int) -> bool:
         """Send a task before its only unfinished producer has ended, if a child has free space."""

@@ -1,0 +1,75 @@
+#include "driver/near_inputs.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "arguments/blob.hpp"
+
+namespace pto::hierarchy {
+
+int32_t nearest(std::span<const Candidate> candidates, std::span<const uint64_t> missing,
+                int32_t preferred) {
+  const auto rank = [&](size_t i) {
+    const Candidate& each = candidates[i];
+    const uint64_t moves = std::min(missing[i] / NearInputs::kTaskBytes, NearInputs::kMostTasks);
+    return std::tuple(each.in_flight + moves, each.in_flight, missing[i], each.child != preferred);
+  };
+  size_t best = 0;
+  for (size_t i = 1; i < candidates.size(); ++i)
+    if (rank(i) < rank(best)) best = i;
+  return candidates[best].child;
+}
+
+void NearInputs::attach(Records& records, const std::vector<ChildConfiguration>& children) {
+  records_ = &records;
+  is_remote_.clear();
+  for (const ChildConfiguration& child : children) is_remote_.push_back(child.receives_use);
+  held_.assign(children.size(), 0);
+}
+
+template <class Visit>
+void NearInputs::visit_tensors(const TaskRecord& record, int32_t member, Visit&& visit) const {
+  constexpr uint8_t kKnown = TaskRecord::kHasArguments | TaskRecord::kHasUses;
+  if ((record.flags & kKnown) != kKnown) return;
+  const BlobPlace blob = blob_of(record, member);
+  const std::byte* uses = blob.data + blob.bytes;
+  const std::span tensors = decode_blob({blob.data, blob.bytes}).tensors;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    uint64_t bytes = 0;
+    const bool counts = !tensors[i].child_memory && count_bytes(tensors[i], &bytes);
+    if (!counts || bytes < kSmallest) continue;
+    visit(ByteRange{tensors[i].data, tensors[i].data + bytes}, static_cast<uint8_t>(uses[i]));
+  }
+}
+
+void NearInputs::sent(const TaskRecord& record, int32_t member, int32_t child) {
+  visit_tensors(record, member, [&](ByteRange range, uint8_t use) {
+    const auto tag = static_cast<Tag>((use & PTO_USE_TAG) - 1);
+    const int32_t holder = is_remote(child) ? child : static_cast<int32_t>(kNone);
+    if (tag != Tag::kInput && tag != Tag::kNoDep)
+      copies_.replace(range, holder);
+    else if (holder != kNone)
+      copies_.add(range, holder);
+  });
+}
+
+int32_t NearInputs::pick(std::span<const Candidate> candidates, int32_t preferred, int64_t task) {
+  missing_.assign(candidates.size(), 0);
+  const TaskRecord* record = records_ ? records_->find(task) : nullptr;
+  if (record) {
+    std::fill(held_.begin(), held_.end(), 0);
+    uint64_t needed = 0;
+    visit_tensors(*record, 0, [&](ByteRange range, uint8_t use) {
+      if ((use & PTO_USE_ALLOCATED) != 0) return;  // has no content before the task
+      needed += range.end - range.begin;
+      copies_.count(range, held_);
+    });
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      const int32_t child = candidates[i].child;
+      if (is_remote(child)) missing_[i] = needed - held_[static_cast<size_t>(child)];
+    }
+  }
+  return nearest(candidates, missing_, preferred);
+}
+
+}  // namespace pto::hierarchy

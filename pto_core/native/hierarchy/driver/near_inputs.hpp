@@ -1,0 +1,60 @@
+// The placement policy near_inputs: it prefers the child that has the inputs of the task.
+//
+// A child on another host lacks the bytes of a task that Copies does not know there; a child of
+// this host lacks nothing. To move 16 MiB counts as one more task in flight, and to move more than
+// 32 MiB as two. The child with the fewest tasks in that sense is chosen. So a child receives at
+// most two tasks more than another one because of its copies, and an idle child does not stay idle.
+//
+// The driver reports the tasks that it sends. Only the thread with the driver role uses the object
+// after attach().
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "driver/copies.hpp"
+#include "driver/records.hpp"
+#include "engine/interface.hpp"
+#include "engine/policy.hpp"
+
+namespace pto::hierarchy {
+
+class NearInputs {
+ public:
+  static constexpr uint64_t kTaskBytes = uint64_t{1} << 24;
+  static constexpr uint64_t kMostTasks = 2;
+
+  // Use the tasks of a driver from now on. `records` must exist until detach().
+  void attach(Records& records, const std::vector<ChildConfiguration>& children);
+  void detach() { records_ = nullptr; }
+
+  // A member of a task was sent to the child.
+  void sent(const TaskRecord& record, int32_t member, int32_t child);
+  void lost(int32_t child) { copies_.forget(child); }
+  // Return the child for a task, as a Policy does. A task without a record has no inputs.
+  int32_t pick(std::span<const Candidate> candidates, int32_t preferred, int64_t task);
+
+ private:
+  // Smaller tensors travel with their task, so they are not counted.
+  static constexpr uint64_t kSmallest = 4096;
+
+  bool is_remote(int32_t child) const { return is_remote_[static_cast<size_t>(child)]; }
+  // Call visit(range, use) for each tensor of a member in memory that hosts share.
+  template <class Visit>
+  void visit_tensors(const TaskRecord& record, int32_t member, Visit&& visit) const;
+
+  Records* records_ = nullptr;
+  std::vector<bool> is_remote_;  // by child
+  Copies copies_;
+  std::vector<uint64_t> held_;     // of the current task, by child
+  std::vector<uint64_t> missing_;  // by candidate
+};
+
+// Return the child with the lowest number of tasks, where `missing[i]` are the bytes that candidate
+// i lacks. In a tie, choose the fewest tasks in flight, then the fewest missing bytes, then
+// `preferred`, then the first.
+int32_t nearest(std::span<const Candidate> candidates, std::span<const uint64_t> missing,
+                int32_t preferred);
+
+}  // namespace pto::hierarchy
