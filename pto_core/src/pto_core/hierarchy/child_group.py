@@ -98,8 +98,7 @@ class ChildGroup:
         )
         self._bells = self._open_bells()
         self.processes = ChildProcesses(timeout_s=config["child_start_timeout_s"])
-        if policy is None:
-            policy = policy_of(settings, has_relays=bool(self._relays))
+        policy = policy or policy_of(settings, has_relays=bool(self._relays))
         is_own = policy is least_loaded or isinstance(policy, NearInputs)
         self.placement = None if is_own else Placement(policy)
         self.restarts = Restarts(self.specs, is_enabled=config["on_worker_death"] != "reroute")
