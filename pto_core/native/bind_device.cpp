@@ -45,19 +45,20 @@ void bind_use(nb::class_<Device>& bound) {
           "run",
           [](Self self, const Program& program, nb::tuple arguments, nb::bytes call_config,
              std::optional<double> timeout_s, std::optional<double> task_timeout_s,
-             uint32_t hazards, bool measures, nb::tuple trace_settings, nb::list traces) {
+             uint32_t hazards, bool measures, nb::tuple trace_settings, nb::list traces,
+             uint64_t stream) {
             return device(self).run(self, program, std::move(arguments), std::move(call_config),
                                     timeout_s, task_timeout_s, hazards, measures,
-                                    std::move(trace_settings), std::move(traces));
+                                    std::move(trace_settings), std::move(traces), stream);
           },
           nb::arg("program"), nb::arg("arguments"), nb::arg("call_config"),
           nb::arg("timeout_s").none(), nb::arg("task_timeout_s").none(), nb::arg("hazards"),
-          nb::arg("measures"), nb::arg("trace_settings"), nb::arg("traces"),
+          nb::arg("measures"), nb::arg("trace_settings"), nb::arg("traces"), nb::arg("stream"),
           nb::sig("def run(self, program: Program, arguments: tuple[typing.Any, ...], call_config: "
                   "bytes, "
                   "timeout_s: float | None, task_timeout_s: float | None, hazards: int, "
                   "measures: bool, trace_settings: tuple[int, int, int, int, str | None], traces: "
-                  "list[typing.Any]) -> "
+                  "list[typing.Any], stream: int) -> "
                   "tuple[typing.Any, ...]"),
           "Run a program; return the fields of a RunReport. The trace is appended to `traces`, "
           "also if "
@@ -131,6 +132,12 @@ void bind_device(nb::module_& module) {
             return (self.backend()->capabilities & PTO_BACKEND_TRACE) != 0;
           },
           "Whether the backend can trace a run.")
+      .def_prop_ro(
+          "has_streams",
+          [](const Device& self) {
+            return (self.backend()->capabilities & PTO_BACKEND_STREAMS) != 0;
+          },
+          "Whether a run can wait for a stream of another program.")
       .def_prop_ro(
           "has_tensors", [](const Device& device) { return device.has(PTO_RUNTIME_TENSORS); },
           "Whether its runtime derives dependencies from the reads and writes of tasks.")

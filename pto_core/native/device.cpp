@@ -356,13 +356,13 @@ void require_submits(const pto_backend_api& backend, const pto_runtime_api& runt
 nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple arguments,
                       nb::bytes call_config, std::optional<double> timeout_s,
                       std::optional<double> task_timeout_s, uint32_t hazards, bool measures,
-                      nb::tuple trace_settings, nb::list traces) {
+                      nb::tuple trace_settings, nb::list traces, uint64_t stream) {
   require_usable();
   require_submits(*backend_, *runtime_api_, program);
   if (run_)
     raise_usage(
         "the device already executes a run; an orchestration cannot start another run on it");
-  RunSettings settings{{}, timeout_s, task_timeout_s, hazards, measures, nullptr};
+  RunSettings settings{{}, timeout_s, task_timeout_s, hazards, measures, nullptr, stream};
   if (call_config.size() != sizeof(settings.call))
     raise_usage("the size of a call configuration is " + std::to_string(sizeof(settings.call)) +
                 " bytes");

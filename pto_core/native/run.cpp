@@ -1,5 +1,6 @@
 #include "run.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "clock.hpp"
@@ -26,6 +27,34 @@ void record_copy(pto_run_trace* trace, uint32_t event, uint64_t begin_ns, uint64
   const pto_trace_record record{
       ticks(end_ns), ticks(begin_ns), bytes, 0, static_cast<uint16_t>(event), PTO_TRACK_HOST};
   pto_trace_write(&trace->rings[PTO_TRACK_HOST], &record);
+}
+
+// Wait for the work of another program, which may write arguments. Nothing of the run has started.
+void wait_for_stream(const Device& device, const Program& program, const RunSettings& settings,
+                     uint64_t begin_ns) {
+  constexpr uint64_t kSlice = 50'000'000;
+  const uint64_t limit_ns = settings.timeout_s ? nanoseconds_of(*settings.timeout_s) : UINT64_MAX;
+  pto_error error = empty_error();
+  for (uint64_t passed = 0;; passed = now_ns() - begin_ns) {
+    if (passed >= limit_ns) {
+      nb::dict fields;
+      fields["timeout_s"] = *settings.timeout_s;
+      raise_error("RunTimeoutError",
+                  "the run of '" + program.name + "' did not start: the work on its stream did " +
+                      "not end within " + shown(fields["timeout_s"]) + " s; increase timeout_s",
+                  fields);
+    }
+    pto_status status = PTO_OK;
+    {
+      ReleasedGil released;
+      status = device.backend()->wait_stream(
+          device.handle(), settings.stream,
+          static_cast<int64_t>(std::min(kSlice, limit_ns - passed)), &error);
+    }
+    if (status == PTO_OK) return;
+    if (status != PTO_PENDING) raise_exception(exception_of(error, ""));
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
 }
 
 nb::object statistics_of(const Device& device) {
@@ -100,6 +129,7 @@ void Run::end_early() {
 nb::tuple Run::execute() {
   begin_ns_ = now_ns();
   if (settings_.timeout_s) limit_ns_ = nanoseconds_of(*settings_.timeout_s);
+  if (settings_.stream != 0) wait_for_stream(device_, program_, settings_, begin_ns_);
   arguments_.copy_in();
   const uint64_t copied_ns = now_ns();
   start();

@@ -29,6 +29,7 @@ struct RunSettings {
   uint32_t hazards;                      // PTO_HAZARDS_*
   bool measures;                         // whether kernels are built to report their accesses
   pto_run_trace* trace;                  // NULL if the run is not traced; outlives the run
+  uint64_t stream;                       // the stream to wait for before the run; 0: none
 };
 
 class Run {

@@ -62,6 +62,8 @@ def graph(rt, x, y, out, count):
     rt.add_task(add, (x, y, out, count))
 
 add = CoreCallable(KernelSource({kernel!r}), "aiv")
+"""
+TENSORS = """
 with pto_core.open_device('a2a3', runtime="host_build_graph") as device:
     device.to_device(np.zeros(4))  # selects the device on this thread
     x, y, out = (Exported(np.full(4, value, "f4")) for value in (2, 3, 0))
@@ -71,6 +73,51 @@ with pto_core.open_device('a2a3', runtime="host_build_graph") as device:
             device.run(graph, wrong, y, out, 4)
         except pto_core.errors.UsageError as error:
             print(error)
+"""
+# Work of another program on its stream, which a copy writes 0.3 s later.
+STREAMS = """
+def create_stream():
+    handle = ctypes.c_void_p()
+    assert driver.aclrtCreateStream(ctypes.byref(handle)) == 0
+    return handle.value
+
+def copy_later(tensor, values):
+    size = ctypes.c_size_t(values.nbytes)
+    source = ctypes.c_void_p(values.ctypes.data)
+    stream = ctypes.c_void_p(Stream.npu_stream)
+    assert driver.aclrtMemcpyAsync(tensor.address, size, source, size, 1, stream) == 0
+
+def refused(**options):
+    try:
+        device.run(graph, x, y, out, 4, **options)
+    except pto_core.errors.PtoError as error:
+        print(type(error).__name__, error)
+
+driver.pto_fake_configure(b"async_copy_ms=300")
+with pto_core.open_device("a2a3", runtime="host_build_graph") as device:
+    device.to_device(np.zeros(4))  # selects the device on this thread
+    x, y, out = (Exported(np.full(4, value, "f4")) for value in (2, 3, 0))
+    class Stream:
+        npu_stream = create_stream()
+    for stream, value in ((Stream, 7), (Stream.npu_stream, 8)):
+        later = np.full(4, value, "f4")
+        copy_later(x, later)
+        device.run(graph, x, y, out, 4, stream=stream)
+        print(out.host())
+    copy_later(x, later)
+    refused(stream=Stream, timeout_s=0.01)
+    device.run(graph, x, y, out, 4, stream=Stream)
+    for wrong in (0, "stream", True, 2**64):
+        refused(stream=wrong)
+    destroyed = create_stream()
+    assert driver.aclrtDestroyStream(ctypes.c_void_p(destroyed)) == 0
+    refused(stream=destroyed)
+    assert driver.aclrtSetDevice(1) == 0
+    refused(stream=create_stream())
+    driver.pto_fake_fail(b"aclrtMemcpyAsync", 1, 507015, 1)
+    copy_later(x, later)
+    refused(stream=Stream)
+    refused()
 """
 KILLER = """
 #include <csignal>
@@ -93,6 +140,13 @@ def run_case(folder: Path, runtime: str, *options: str) -> subprocess.CompletedP
         check=False,
         timeout=300,
     )
+
+
+def exporter(native_build: NativeBuild) -> str:
+    build = native_build(ROOT / "plugins" / "backend_a2a3")
+    driver = build / "tests" / "fake_driver" / "fake" / "libacl_rt.so"
+    kernel = EXAMPLE / "kernels" / "aiv" / "add.cpp"
+    return EXPORTER.format(driver=str(driver), kernel=str(kernel))
 
 
 def test_every_output_has_the_label_of_the_fake_device() -> None:
@@ -149,17 +203,25 @@ def test_the_report_names_a_process_that_is_not_this_one(stranger) -> None:
 def test_a_tensor_of_another_program_is_passed_as_its_address(
     stranger, native_build: NativeBuild
 ) -> None:
-    driver = (
-        native_build(ROOT / "plugins" / "backend_a2a3")
-        / "tests"
-        / "fake_driver"
-        / "fake"
-        / "libacl_rt.so"
-    )
-    kernel = EXAMPLE / "kernels" / "aiv" / "add.cpp"
-    lines = stranger.run_program(
-        EXPORTER.format(driver=str(driver), kernel=str(kernel))
-    ).splitlines()
+    lines = stranger.run_program(exporter(native_build) + TENSORS).splitlines()
     assert lines[0] == "1 [5.0, 5.0, 5.0, 5.0]"
     assert lines[1].startswith("argument 0 is on device 1, but the run is on device 0")
     assert lines[2].startswith("argument 0 is not C-contiguous")
+
+
+def test_a_run_waits_for_a_stream_of_another_program(stranger, native_build: NativeBuild) -> None:
+    lines = stranger.run_program(exporter(native_build) + STREAMS).splitlines()
+    assert lines[:2] == ["[10.0, 10.0, 10.0, 10.0]", "[11.0, 11.0, 11.0, 11.0]"]
+    assert lines[2].startswith("RunTimeoutError the run of 'graph' did not start: the work on its")
+    for line in lines[3:7]:
+        assert line.startswith("UsageError stream is ")
+        assert "an object with the attribute 'npu_stream'" in line
+    for line in lines[7:9]:
+        assert line.startswith("UsageError aclrtStreamQuery failed with code 107017: ")
+        assert line.endswith("Pass a stream of this device that was not destroyed")
+    failed, after = lines[9:]
+    assert failed.startswith("DeviceLostError aclrtStreamQuery failed with code 507015: ")
+    assert "Earlier work on the stream that was passed to the run failed" in failed
+    assert "simulator" not in failed
+    assert after.startswith("DeviceLostError device 0 is unusable because of an earlier failure")
+    assert "Earlier work on the stream" in after

@@ -194,6 +194,6 @@ PTO_ABI_EXPORT const pto_backend_api* pto_backend_entry() {
       explained<copy_out, void*, void*, uint64_t, size_t>,
       explained<load_kernel, void*, const pto_kernel_source*, uint64_t*>, succeed,
       explained<load, void*, const char*, uint64_t*>, succeed, attach, detach, start, done, succeed,
-      finish, abort, activity);
+      finish, abort, activity, nullptr);
   return &table;
 }

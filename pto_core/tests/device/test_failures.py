@@ -47,6 +47,11 @@ def works_afterwards(device: Device) -> Iterator[None]:
     assert device.run(lambda rt: rt.publish(rt.add_task(nothing, ()))).tasks == 1
 
 
+def test_a_device_without_streams_refuses_to_wait_for_one(device: Device) -> None:
+    with pytest.raises(UnsupportedError, match="cannot wait for a stream of another"):
+        device.run(lambda rt: None, stream=1)
+
+
 def test_a_kernel_failure_names_kernel_task_and_core(device: Device) -> None:
     with pytest.raises(TaskFailedError) as caught:
         device.run(submit_failure, np.zeros(3))

@@ -26,8 +26,9 @@ class Ascend:
 
     name = "a2a3"
     api_version = API_VERSION
-    capabilities = frozenset({"threads"})
+    capabilities = frozenset({"threads", "streams"})
     dlpack_device_type = 12  # kDLExtDev, which torch_npu uses
+    stream_attribute = "npu_stream"  # of torch_npu.npu.Stream
 
     def health(self) -> Health:
         """Load CANN in a child process; report what is missing."""

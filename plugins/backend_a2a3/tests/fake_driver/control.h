@@ -10,6 +10,7 @@
  *   version=8.3.RC1        release of CANN
  *   memory_mib=1024        device memory, of each device
  *   operation_timeout_ms=  limit of one launch, until the host sets another; 0: none
+ *   async_copy_ms=0        time of an asynchronous copy
  *   streams=1984           largest number of streams of a device
  *   probe=1                0: a forced reset does not repair a poisoned device
  *   seed=1                 seed of all random choices
@@ -31,8 +32,8 @@ extern "C" {
 int pto_fake_configure(const char* settings);
 
 /* Fails a call: the `nth` call of `function` from now (1: the next) returns `code` and does
- * nothing else. With `is_late`, for a launch or a memset: the call returns 0, and `code` appears at
- * the next query or synchronisation of its stream. */
+ * nothing else. With `is_late`, for a launch or an asynchronous copy: the call returns 0, and
+ * `code` appears at the next query or synchronisation of its stream. */
 void pto_fake_fail(const char* function, uint32_t nth, int32_t code, int is_late);
 
 /* Returns the number of calls of `function` since the last reset. */

@@ -1,5 +1,7 @@
 // The exported functions of the ACL runtime (libacl_rt.so, libascendcl.so).
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "exports.hpp"
 #include "stream.hpp"
@@ -86,8 +88,15 @@ uint8_t* place(Call& call, const void* pointer, size_t bytes, bool is_device, co
   return nullptr;
 }
 
-Code copy(Call& call, void* target, size_t capacity, const void* source, size_t bytes,
-          int32_t kind) {
+// A copy that has been checked; `to` and `from` are where the driver accesses it.
+struct Copy {
+  uint8_t* to;
+  const uint8_t* from;
+  size_t bytes;
+};
+
+Code check_copy(Call& call, void* target, size_t capacity, const void* source, size_t bytes,
+                int32_t kind, Copy* checked) {
   if (kind < kHostToHost || kind > kDeviceToDevice || bytes > capacity) {
     state().error("copy", "aclrtMemcpy of " + std::to_string(bytes) + " bytes into " +
                               std::to_string(capacity) + ", kind " + std::to_string(kind));
@@ -99,7 +108,23 @@ Code copy(Call& call, void* target, size_t capacity, const void* source, size_t 
   if (is_on_device(kind, true)) {
     call.device->memory.find(reinterpret_cast<uint64_t>(target), bytes)->is_written = true;
   }
-  std::memmove(to, from, bytes);
+  *checked = {to, from, bytes};
+  return 0;
+}
+
+// Copies after the time of the setting `async_copy_ms`.
+Code copy_later(Call& call, Stream& stream, const Copy& copy) {
+  const Code late = call.take_late();
+  const auto time = std::chrono::milliseconds(state().settings.async_copy_ms);
+  auto work = [copy, late, time](const std::atomic<int>& stop) {
+    const auto end = std::chrono::steady_clock::now() + time;
+    while (stop == 0 && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (late == 0 && stop == 0) std::memmove(copy.to, copy.from, copy.bytes);
+    return late;
+  };
+  stream.add({std::move(work), false});
   return 0;
 }
 
@@ -232,7 +257,25 @@ Code aclrtFree(void* pointer) {
 
 Code aclrtMemcpy(void* target, size_t capacity, const void* source, size_t bytes, int32_t kind) {
   return enter("aclrtMemcpy", kind == kDeviceToHost ? Needs::kMemory : Needs::kHealthyDevice,
-               [&](Call& call) { return copy(call, target, capacity, source, bytes, kind); });
+               [&](Call& call) {
+                 Copy checked = {};
+                 const Code code =
+                     check_copy(call, target, capacity, source, bytes, kind, &checked);
+                 if (code == 0) std::memmove(checked.to, checked.from, checked.bytes);
+                 return code;
+               });
+}
+
+// The plugin does not call it; other programs in the process do.
+Code aclrtMemcpyAsync(void* target, size_t capacity, const void* source, size_t bytes, int32_t kind,
+                      Handle handle) {
+  return enter("aclrtMemcpyAsync", Needs::kHealthyDevice, [&](Call& call) {
+    const auto stream = state().get<Stream>(handle, *call.device, call.name);
+    if (stream == nullptr) return kInvalidHandle;
+    Copy checked = {};
+    const Code code = check_copy(call, target, capacity, source, bytes, kind, &checked);
+    return code != 0 ? code : copy_later(call, *stream, checked);
+  });
 }
 
 Code aclrtMemset(void* target, size_t capacity, int32_t value, size_t bytes) {

@@ -26,6 +26,7 @@ bool read_one(Settings& settings, std::string_view key, std::string_view value) 
   if (key == "devices") return read_number(value, &settings.devices);
   if (key == "memory_mib") return read_number(value, &settings.memory_mib);
   if (key == "operation_timeout_ms") return read_number(value, &settings.operation_timeout_ms);
+  if (key == "async_copy_ms") return read_number(value, &settings.async_copy_ms);
   if (key == "streams") return read_number(value, &settings.streams);
   if (key == "seed") return read_number(value, &settings.seed);
   if (std::string* text = find_text(settings, key)) return *text = value, true;

@@ -13,6 +13,7 @@ struct Settings {
   std::string version = "8.3.RC1";
   uint64_t memory_mib = 1024;
   uint64_t operation_timeout_ms = 2000;
+  uint32_t async_copy_ms = 0;
   uint32_t streams = 1984;
   bool probe = true;
   uint64_t seed = 1;

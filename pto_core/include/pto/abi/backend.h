@@ -3,11 +3,12 @@
  * A backend library exports one function, pto_backend_entry. A device (made by open) has one
  * attached runtime and runs one graph at a time:
  *
- *   open -> load_kernel, load_library, attach -> { start -> wait -> finish }* -> detach -> close
+ *   open -> load_kernel, load_library, attach -> { [wait_stream] -> start -> wait -> finish }*
+ *        -> detach -> close
  *
  * Only one thread at a time calls the functions of a device. Exceptions are abort(), copy_in(),
- * copy_out() and activity(), which any thread may call. Only wait() waits for kernels, and at most
- * until its timeout.
+ * copy_out() and activity(), which any thread may call. Only wait() waits for kernels, and only
+ * wait_stream() for other work; both wait at most until their timeout.
  */
 #ifndef PTO_ABI_BACKEND_H
 #define PTO_ABI_BACKEND_H
@@ -28,7 +29,8 @@ enum {
   PTO_BACKEND_TRACE_HASH = 1u << 5,    /* run reports contain a trace hash */
   PTO_BACKEND_TRACE = 1u << 6,         /* writes the trace of a run (pto_run.trace) */
   PTO_BACKEND_PLANNING = 1u << 7,      /* devices permit planning; see pto_device_shape */
-  PTO_BACKEND_ACTIVITY = 1u << 8       /* the activity page shows running kernels */
+  PTO_BACKEND_ACTIVITY = 1u << 8,      /* the activity page shows running kernels */
+  PTO_BACKEND_STREAMS = 1u << 9        /* wait_stream() */
 };
 
 /* A kernel: either a symbol of a library, or a callback in this process. A callback returns 0 if it
@@ -176,10 +178,16 @@ typedef struct pto_backend_api {
   void (*abort)(void* device, const pto_error* cause, int32_t lost);
 
   const pto_activity_page* (*activity)(void* device);
+
+  /* Waits until the work is done that another program in this process has added to a stream of this
+   * device: `stream` is the vendor's handle, and belongs to that program. Returns PTO_PENDING after
+   * `timeout_ns`, PTO_ERROR_USAGE for a handle that is no stream of this device, and the failure of
+   * that work if it failed. NULL without the capability STREAMS. */
+  pto_status (*wait_stream)(void* device, uint64_t stream, int64_t timeout_ns, pto_error* error);
 } pto_backend_api;
 
 PTO_ABI_ASSERT(offsetof(pto_backend_api, open) == 24, "pto_backend_api.open");
-PTO_ABI_ASSERT(sizeof(pto_backend_api) == 168, "pto_backend_api");
+PTO_ABI_ASSERT(sizeof(pto_backend_api) == 176, "pto_backend_api");
 
 /* The function that a backend library exports. */
 typedef const pto_backend_api* (*pto_backend_entry_fn)(void);

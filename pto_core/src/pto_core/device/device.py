@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pto_core import _native
 from pto_core.config import Config
 from pto_core.config.options import CHECK, HAZARDS
-from pto_core.device.foreign_tensors import addresses_of
+from pto_core.device.foreign_tensors import addresses_of, handle_of
 from pto_core.device.programs import Chip, Programs
 from pto_core.device.report import Activity, DeviceProcess, RunReport
 from pto_core.device.tracing import Tracing
@@ -59,9 +59,7 @@ class Device:
         self._task_timeout_s = config["task_timeout_s"]
         self._hazards: str | None = config["hazards"]
         self._observers = observers
-        self._dlpack_type = (
-            backend.dlpack_device_type if isinstance(backend, TensorSharingBackend) else None
-        )
+        self._sharing = backend if isinstance(backend, TensorSharingBackend) else None
         self._runs = 0
         self._process = None if native.process is None else DeviceProcess(*native.process)
 
@@ -112,6 +110,7 @@ class Device:
         hazards: str | None = None,
         accesses: bool = False,
         trace: int | None = None,
+        stream: object = None,
     ) -> RunReport:
         """Run ``chip`` on ``args`` and wait. Outputs are complete when this returns.
 
@@ -119,18 +118,18 @@ class Device:
         *args)``. ``args``: arrays (NumPy, buffer protocol, DLPack; C-contiguous), device arrays,
         ints, floats, ctypes scalars. A Python orchestration receives a device array for each array,
         and every other argument unchanged. On a backend that shares tensors, a DLPack tensor in the
-        memory of the device is passed as its address, without a copy, and its producer must have
-        written it before the run. ``config``: None takes ``block_dim`` and
-        ``aicpu_thread_num`` from the device's settings. ``timeout_s``: the time limit of the run; a
-        Python orchestration is interrupted at its next call of ``rt``, or when it returns.
-        ``hazards``: the conflicts that order two tasks, for runtimes that find dependencies
-        themselves. ``"raw"``: a reader waits for earlier writers. ``"full"``: a writer also waits
-        for earlier readers and writers. None takes the setting ``hazards``; its default is
-        ``"full"`` for a Python orchestration and ``"raw"`` for a C++ one. ``"check"``: as the
-        default, and after the run a RaceError reports the tasks that race. ``accesses``: keep the
-        access log in the report. ``trace``: 1 to 4 records the run in ``report.trace``: 1 the
-        tasks, 2 also scheduling, 3 also waits, 4 also every dependency. ``enable_l2_swimlane`` in
-        ``config`` also writes the files of the trace.
+        memory of the device is passed as its address, without a copy. ``stream``: the run starts
+        after the work on this stream of its producer, an object of torch_npu or a handle.
+        ``config``: None takes ``block_dim`` and ``aicpu_thread_num`` from the device's settings.
+        ``timeout_s``: the time limit of the run; a Python orchestration is interrupted at its next
+        call of ``rt``, or when it returns. ``hazards``: the conflicts that order two tasks, for
+        runtimes that find dependencies themselves. ``"raw"``: a reader waits for earlier writers.
+        ``"full"``: a writer also waits for earlier readers and writers. None takes the setting
+        ``hazards``; its default is ``"full"`` for a Python orchestration and ``"raw"`` for a C++
+        one. ``"check"``: as the default, and after the run a RaceError reports the tasks that race.
+        ``accesses``: keep the access log in the report. ``trace``: 1 to 4 records the run in
+        ``report.trace``: 1 the tasks, 2 also scheduling, 3 also waits, 4 also every dependency.
+        ``enable_l2_swimlane`` in ``config`` also writes the files of the trace.
 
         Raises UsageError for invalid arguments before the run starts; CompileError and LoadError;
         otherwise the first error of the run. The exception of a kernel is the ``__cause__`` of a
@@ -145,17 +144,17 @@ class Device:
         is_checked = (self._hazards if hazards is None else hazards) == CHECK
         packed = self._packed(config, trace)
         writes_graph = config is not None and config.enable_dep_gen != 0
-        keeps_log = accesses or is_checked or writes_graph
         files = None if config is None else _Files.of(config)
         is_traced = bool(trace) if trace is not None else files is not None and files.trace
         report = self._run(
             chip,
             args,
-            with_access_log(packed) if keeps_log else packed,
+            with_access_log(packed) if accesses or is_checked or writes_graph else packed,
             timeout_s,
             None if hazards == CHECK else hazards,
             files,
             is_traced=is_traced,
+            stream=stream,
         )
         if config is not None and writes_graph:
             self._write_graph(report, config.output_prefix)
@@ -192,17 +191,21 @@ class Device:
         files: _Files | None,
         *,
         is_traced: bool,
+        stream: object = None,
     ) -> RunReport:
         if timeout_s is not None:
             _check_limit(timeout_s)
         program = self._programs.get(chip)
         chosen = self._native_hazards(hazards, program)
+        handle = 0 if stream is None else handle_of(stream, self._native, self._sharing)
         self._runs += 1
         info = RunInfo(*self._identity, program.name, len(args), self._runs)
         self._observers.notify("pto_run_started", info=info)
         kept: list[Any] = []
-        if self._dlpack_type is not None:
-            args, kept = addresses_of(args, self._dlpack_type, self._config["device"])
+        if self._sharing is not None:
+            args, kept = addresses_of(
+                args, self._sharing.dlpack_device_type, self._config["device"]
+            )
         traces: list[Any] = []
         limits = (timeout_s, self._task_timeout_s)
         try:
@@ -215,6 +218,7 @@ class Device:
                 self._config["measure"],
                 self.tracing.begin(is_traced=is_traced),
                 traces,
+                handle,
             )
         except BaseException as error:
             _add_findings(error)

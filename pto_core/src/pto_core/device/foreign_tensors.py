@@ -1,4 +1,4 @@
-"""Tensors of other programs that are in the memory of the device, through DLPack.
+"""Tensors of other programs in the memory of the device, through DLPack, and their streams.
 
 A backend states the DLPack type of its devices in ``dlpack_device_type``. A tensor there is passed
 to a run as its address, as an int. Nothing is copied.
@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from pto_core.errors import UsageError
+from pto_core import _native
+from pto_core.errors import UnsupportedError, UsageError
+from pto_core.interfaces import TensorSharingBackend
 
 _API = ctypes.pythonapi
 _API.PyCapsule_GetPointer.restype = ctypes.c_void_p
@@ -58,6 +60,31 @@ def addresses_of(
             )
         replaced[position] = tensor.data + tensor.byte_offset
     return tuple(replaced), kept
+
+
+def handle_of(stream: object, device: _native.Device, backend: TensorSharingBackend | None) -> int:
+    """Return the vendor's handle of a stream: an int, or an object with the backend's attribute.
+
+    Raises UsageError for another value, and UnsupportedError if the device has no streams.
+    """
+    if not device.has_streams:
+        raise UnsupportedError(
+            "the backend of this device cannot wait for a stream of another program; omit stream, "
+            "and run after the data are written",
+            name="stream",
+            value=stream,
+        )
+    attribute = backend.stream_attribute if backend is not None else ""
+    handle = getattr(stream, attribute, None) if attribute else None
+    handle = stream if handle is None else handle
+    if type(handle) is int and 0 < handle < 1 << 64:
+        return handle
+    objects = f", or an object with the attribute {attribute!r}" if attribute else ""
+    raise UsageError(
+        f"stream is {stream!r}; pass the handle of a stream as a positive int{objects}",
+        name="stream",
+        value=stream,
+    )
 
 
 def _is_contiguous(tensor: _Tensor) -> bool:

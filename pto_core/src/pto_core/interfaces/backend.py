@@ -77,8 +77,9 @@ class Backend(Plugin, Protocol):
     """A platform. Its native library, whose path :meth:`library` returns, implements the devices.
 
     The capabilities are any of ``threads``, ``deterministic``, ``checking``, ``callbacks`` (Python
-    kernels), ``planning`` (after a deadlock the runtime may find the sizes that suffice) and
-    ``activity`` (the activity page shows the running kernels).
+    kernels), ``planning`` (after a deadlock the runtime may find the sizes that suffice),
+    ``activity`` (the activity page shows the running kernels) and ``streams`` (a run can wait for a
+    stream of another program).
     """
 
     def library(self) -> Path:
@@ -167,7 +168,10 @@ class TensorSharingBackend(Backend, Protocol):
     """A backend whose device addresses are those of other programs in the process.
 
     A run accepts DLPack tensors of ``dlpack_device_type``, a ``DLDeviceType``, on its device. Their
-    ``device_id`` is the number of the device.
+    ``device_id`` is the number of the device. ``stream_attribute``: the attribute of that program's
+    stream objects that contains the vendor's handle as an int. The capability ``streams`` lets a
+    run wait for such a stream.
     """
 
     dlpack_device_type: int
+    stream_attribute: str

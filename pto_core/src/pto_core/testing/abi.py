@@ -85,6 +85,7 @@ class BackendFlag(IntFlag):
     TRACE = 64
     PLANNING = 128
     ACTIVITY = 256
+    STREAMS = 512
 
 
 class RuntimeFlag(IntFlag):
@@ -588,4 +589,5 @@ class BackendApi(Structure):
         ("finish", CFUNCTYPE(c_int32, c_void_p, POINTER(RunReport), POINTER(Error))),
         ("abort", CFUNCTYPE(None, c_void_p, POINTER(Error), c_int32)),
         ("activity", CFUNCTYPE(POINTER(ActivityPage), c_void_p)),
+        ("wait_stream", CFUNCTYPE(c_int32, c_void_p, c_uint64, c_int64, POINTER(Error))),
     )

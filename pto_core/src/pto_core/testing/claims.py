@@ -23,6 +23,7 @@ CAPABILITY_FLAGS = {
     "callbacks": abi.BackendFlag.CALLBACKS,
     "planning": abi.BackendFlag.PLANNING,
     "activity": abi.BackendFlag.ACTIVITY,
+    "streams": abi.BackendFlag.STREAMS,
 }
 """For each capability that a plugin may claim, the flag in its library's table."""
 
@@ -32,15 +33,20 @@ _STUCK_MS = 5000
 
 
 def check_table(backend: BackendSubject) -> None:
-    """Require that the library's table has the ABI's version and size and no missing entry."""
+    """Require that the library's table has the ABI's version and size and no missing entry.
+
+    It has ``wait_stream`` if and only if the backend has the capability ``streams``.
+    """
     table = backend.native.table
     expect(table.abi_version == abi.ABI_VERSION, f"abi_version is {table.abi_version}")
     expect(
         table.struct_size >= ctypes.sizeof(abi.BackendApi),
         f"struct_size is {table.struct_size}, the table has {ctypes.sizeof(abi.BackendApi)} bytes",
     )
-    missing = [name for name in entries(abi.BackendApi) if not getattr(table, name)]
-    expect(not missing, f"the table has no {', '.join(missing)}")
+    missing = {name for name in entries(abi.BackendApi) if not getattr(table, name)}
+    absent = set() if backend.native.flags & abi.BackendFlag.STREAMS else {"wait_stream"}
+    expect(missing >= absent, "the table has wait_stream, but not the capability STREAMS")
+    expect(missing <= absent, f"the table has no {', '.join(sorted(missing - absent))}")
 
 
 def check_claims_agree(backend: BackendSubject) -> None:

@@ -45,6 +45,11 @@ const CodeEntry* find_code(int32_t code) noexcept;
 // device, so an unknown code among them counts as such.
 bool is_poison(int32_t code) noexcept;
 
+// Returns whether a call has refused the handle that it received.
+constexpr bool is_refused_handle(int32_t code) noexcept {
+  return code == 100000 || code == 107000 || code == 107003 || code == 107017;
+}
+
 // Returns all entries, in the order of their codes.
 const CodeEntry* code_table(uint32_t* count) noexcept;
 

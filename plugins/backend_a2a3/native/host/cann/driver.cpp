@@ -174,7 +174,8 @@ pto_status Driver::check_chip(pto_error* error) const {
               kChips[0], kChips[1]);
 }
 
-pto_status Driver::check(const char* function, Code code, pto_error* error) const {
+pto_status Driver::check(const char* function, Code code, pto_error* error,
+                         const char* advice) const {
   const CodeEntry* entry = find_code(code);
   if (code == kSuccess || (entry != nullptr && entry->status == PTO_OK)) return PTO_OK;
   if (entry != nullptr && entry->status == PTO_PENDING) return PTO_PENDING;
@@ -183,14 +184,15 @@ pto_status Driver::check(const char* function, Code code, pto_error* error) cons
   if (entry == nullptr) {
     fail(error, status,
          "%s failed with code %d, which is not in the plugin's table, so its meaning is unknown. "
-         "%s. Look the code up in the documentation of CANN %d.%d, and report it",
-         function, code, reported.c_str(), version_.major, version_.minor);
+         "%s. Look the code up in the documentation of CANN %d.%d, and report it%s%s",
+         function, code, reported.c_str(), version_.major, version_.minor,
+         advice != nullptr ? ". " : "", advice != nullptr ? advice : "");
   } else if (code == kLinkStub) {
     fail(error, status, "%s failed with code %d: %s (%s). %s", function, code, entry->meaning,
          path_of(function), entry->advice);
   } else {
     fail(error, status, "%s failed with code %d: %s. %s. %s", function, code, entry->meaning,
-         reported.c_str(), entry->advice);
+         reported.c_str(), advice != nullptr ? advice : entry->advice);
   }
   name_call(error, function, code);
   return status;

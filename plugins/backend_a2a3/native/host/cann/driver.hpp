@@ -62,8 +62,9 @@ class Driver {
 
   // Converts a code to a status. The message names the function, the code, the vendor's message,
   // the usual meaning and what to do; function and code are also in the error. Call it on the
-  // thread of the failed call, before any other call.
-  pto_status check(const char* function, Code code, pto_error* error) const;
+  // thread of the failed call, before any other call. `advice` replaces that of the table.
+  pto_status check(const char* function, Code code, pto_error* error,
+                   const char* advice = nullptr) const;
 
   // The same for functions of the HAL, whose codes have no public list.
   pto_status check_hal(const char* function, Code code, uint32_t device, pto_error* error) const;

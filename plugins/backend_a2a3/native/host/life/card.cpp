@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <string>
 #include <thread>
 
 #include "cann/visible_devices.hpp"
@@ -30,6 +31,19 @@ constexpr size_t kProbeBytes = 4096;
 constexpr uint8_t kProbeByte = 0x5A;
 
 constexpr StreamKind kStreams[] = {StreamKind::kCore, StreamKind::kAicpu};
+
+// Calls `query` until it returns another status than PTO_PENDING, or the time is over.
+template <class Query>
+pto_status repeat(int64_t timeout_ns, Query query) {
+  const Clock::time_point end = Clock::now() + std::chrono::nanoseconds(timeout_ns);
+  std::chrono::microseconds pause = kFirstPause;
+  for (;;) {
+    const pto_status status = query();
+    if (status != PTO_PENDING || Clock::now() >= end) return status;
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
 
 }  // namespace
 
@@ -212,14 +226,37 @@ pto_status Card::launch_cores(Handle binary, uint32_t blocks, const void* argume
 }
 
 pto_status Card::wait(int64_t timeout_ns, pto_error* error) {
-  const Clock::time_point end = Clock::now() + std::chrono::nanoseconds(timeout_ns);
-  std::chrono::microseconds pause = kFirstPause;
-  for (;;) {
-    const pto_status status = query(error);
-    if (status != PTO_PENDING || Clock::now() >= end) return status;
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, kLongestPause);
-  }
+  return repeat(timeout_ns, [&] { return query(error); });
+}
+
+pto_status Card::wait_stream(Handle stream, int64_t timeout_ns, pto_error* error) {
+  return repeat(timeout_ns, [&] { return query_foreign(stream, error); });
+}
+
+// Returns PTO_PENDING while the stream works. Its owner may add work at any time, so the stream is
+// never synchronised.
+pto_status Card::query_foreign(Handle stream, pto_error* error) {
+  const auto lock = session_.lock();
+  const pto_status entered = session_.enter(error);
+  if (entered != PTO_OK) return entered;
+  const auto& function = session_.functions().aclrtStreamQuery;
+  int32_t state = kStreamComplete;
+  const Code code = function(stream, &state);
+  const bool is_wrong = is_refused_handle(code);
+  std::string advice =
+      is_wrong
+          ? "It received the stream that was passed to the run, and the run did not start. Pass "
+            "a stream of this device that was not destroyed"
+          : "Earlier work on the stream that was passed to the run failed, and the run did not "
+            "start. Look for the failure in the program that uses the stream";
+  if (is_poison(code)) advice += ", and open the device again";
+  pto_error found = {};
+  const pto_status status = session_.driver().check(function.name, code, &found, advice.c_str());
+  if (status == PTO_OK) return state == kStreamComplete ? PTO_OK : PTO_PENDING;
+  if (status == PTO_PENDING) return status;
+  if (is_wrong) found.status = PTO_ERROR_USAGE;
+  if (is_poison(code)) found.status = PTO_ERROR_LOST;
+  return session_.report(found, error);
 }
 
 // Returns PTO_PENDING while a stream works.

@@ -54,6 +54,10 @@ class Card {
   // Waits until both streams are idle; returns PTO_PENDING after `timeout_ns`. Launches have no
   // limit of their own. The failure of a launch is returned here.
   pto_status wait(int64_t timeout_ns, pto_error* error);
+  // Waits until the work on a stream of another program in this process has ended; returns
+  // PTO_PENDING after `timeout_ns`. A failure is that program's, and the error says so; if it makes
+  // the device unusable, it is kept as the first failure.
+  pto_status wait_stream(cann::Handle stream, int64_t timeout_ns, pto_error* error);
 
   pto_status recover(pto_error* error);
 
@@ -76,6 +80,7 @@ class Card {
   pto_status set_up(pto_error* error);
   pto_status find_blocks(pto_error* error);
   pto_status query(pto_error* error);
+  pto_status query_foreign(cann::Handle stream, pto_error* error);
   pto_status synchronise(cann::Handle stream, pto_error* error);
   pto_status probe(pto_error* error);
   void release();

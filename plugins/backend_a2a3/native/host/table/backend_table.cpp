@@ -161,11 +161,15 @@ const pto_activity_page* activity(void* handle) {
   return device_of(handle).activity();
 }
 
+pto_status wait_stream(void* handle, uint64_t stream, int64_t timeout_ns, pto_error* error) {
+  return guarded(error, [&] { return device_of(handle).wait_stream(stream, timeout_ns, error); });
+}
+
 const pto_backend_api table = {
     PTO_ABI_VERSION,
     sizeof(pto_backend_api),
     "a2a3",
-    PTO_BACKEND_THREADS,
+    PTO_BACKEND_THREADS | PTO_BACKEND_STREAMS,
     0,
     open,
     close,
@@ -185,6 +189,7 @@ const pto_backend_api table = {
     finish,
     abort,
     activity,
+    wait_stream,
 };
 
 }  // namespace

@@ -43,6 +43,9 @@ class Device {
                     const pto_runtime_api** table, pto_error* error);
   void detach();
 
+  pto_status wait_stream(uint64_t stream, int64_t timeout_ns, pto_error* error) {
+    return card_.wait_stream(reinterpret_cast<cann::Handle>(stream), timeout_ns, error);
+  }
   pto_status start(const pto_run& run, pto_error* error);
   // The caller has submitted all tasks.
   void orchestration_done(int32_t result);

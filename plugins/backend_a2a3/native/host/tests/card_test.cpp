@@ -257,6 +257,82 @@ TEST(slow_is_not_stuck) {
   CHECK_EQUAL(fake.control.findings(), std::string());
 }
 
+// Another program's stream on the device of `card`, with one copy that is not complete.
+struct ForeignStream {
+  using CopyLater = Code (*)(void*, size_t, const void*, size_t, int32_t, Handle);
+
+  ForeignStream(vendor::Fake& fake, Card& card, uint64_t block) : card(card) {
+    CHECK_EQUAL(fake.driver.functions().aclrtCreateStream(&stream), 0);
+    void* library = dlopen((vendor::kFolders / "fake" / "libacl_rt.so").c_str(), RTLD_NOW);
+    const auto copy = reinterpret_cast<CopyLater>(dlsym(library, "aclrtMemcpyAsync"));
+    CHECK(copy != nullptr);
+    CHECK_EQUAL(copy(reinterpret_cast<void*>(block), 3, "new", 3, kHostToDevice, stream), 0);
+  }
+  pto_status wait(int64_t timeout_ns, pto_error* error) {
+    return card.wait_stream(stream, timeout_ns, error);
+  }
+
+  Card& card;
+  Handle stream = nullptr;
+};
+
+TEST(the_work_on_a_foreign_stream_is_complete_after_the_wait) {
+  vendor::Fake& fake = vendor::fresh("async_copy_ms=100");
+  Card card(fake.driver);
+  open(card);
+  uint64_t block = 0;
+  pto_error error = {};
+  CHECK_EQUAL(card.memory().allocate(3, &block, &error), PTO_OK);
+  CHECK_EQUAL(card.memory().copy_in(block, "old", 3, &error), PTO_OK);
+  ForeignStream foreign(fake, card, block);
+  CHECK_EQUAL(foreign.wait(1000, &error), PTO_PENDING);
+  // Each thread has its own context.
+  std::thread([&] { CHECK_EQUAL(foreign.wait(kLongNs, &error), PTO_OK); }).join();
+  char bytes[3];
+  CHECK_EQUAL(card.memory().copy_out(bytes, block, 3, &error), PTO_OK);
+  CHECK_EQUAL(std::string(bytes, 3), "new");
+  CHECK_EQUAL(card.memory().free(block, &error), PTO_OK);
+  CHECK_EQUAL(fake.driver.functions().aclrtDestroyStream(foreign.stream), 0);
+  card.close();
+  CHECK_EQUAL(fake.control.findings(), std::string());
+}
+
+TEST(a_failure_of_a_foreign_stream_is_not_that_of_the_run) {
+  const struct {
+    Code code;
+    pto_status status;
+    const char* text;
+  } kCases[] = {
+      {507015, PTO_ERROR_LOST, "exception on an AICore"},
+      {599999, PTO_ERROR_LOST, "so its meaning is unknown"},
+      {507053, PTO_ERROR_LOST, "fault of the device memory"},
+      {207001, PTO_ERROR_MEMORY, "an allocation failed"},
+      {107003, PTO_ERROR_USAGE, "Pass a stream of this device that was not destroyed"},
+  };
+  for (const auto& expected : kCases) {
+    vendor::Fake& fake = vendor::fresh();
+    Card card(fake.driver);
+    open(card);
+    uint64_t block = 0;
+    pto_error error = {};
+    CHECK_EQUAL(card.memory().allocate(3, &block, &error), PTO_OK);
+    fake.control.fail("aclrtMemcpyAsync", 1, expected.code, 1);
+    ForeignStream foreign(fake, card, block);
+    CHECK_EQUAL(foreign.wait(kLongNs, &error), expected.status);
+    CHECK_CONTAINS(error.message,
+                   "aclrtStreamQuery failed with code " + std::to_string(expected.code));
+    CHECK_CONTAINS(error.message, expected.text);
+    CHECK_CONTAINS(error.message, "the run did not start");
+    CHECK_EQUAL(error.vendor_code, expected.code);
+    CHECK_EQUAL(card.is_usable(), !is_poison(expected.code));
+    if (!card.is_usable()) {
+      CHECK_EQUAL(card.memory().free(block, &error), PTO_ERROR_LOST);
+      CHECK_CONTAINS(error.message, "Earlier work on the stream");
+      CHECK_EQUAL(card.recover(&error), PTO_OK);
+    }
+  }
+}
+
 TEST(the_fake_driver_enforces_the_operation_timeout) {
   vendor::Fake& fake = vendor::fresh();
   Card card(fake.driver);

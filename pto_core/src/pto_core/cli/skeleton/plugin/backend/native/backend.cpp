@@ -143,6 +143,7 @@ const pto_backend_api table = {
     finish,
     abort,
     activity,
+    nullptr,  // wait_stream: no streams
 };
 
 }  // namespace
