@@ -57,7 +57,7 @@ def test_wrong_arguments_of_hosts_are_refused(arguments: dict[str, Any], message
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"hosts": 4}, "hosts is 4; pass Hosts.on(launcher, num)"),
+        ({"hosts": ["h1"]}, "hosts is ['h1']; pass Hosts.on(\"local\", num=2), or"),
         ({"hosts": Hosts.on(), "host": "tcp://h:1"}, "host was passed with hosts"),
         ({"hosts": Hosts.on(), "keys": "keys"}, "keys was passed with hosts"),
         ({"hosts": Hosts.on(), "policy": min}, "policy of a remote Worker cannot be sent"),

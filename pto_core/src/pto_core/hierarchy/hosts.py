@@ -34,7 +34,8 @@ class Hosts:
         """
         if launcher is not None and not isinstance(launcher, str):
             raise UsageError(
-                f"launcher is {launcher!r}; pass the name of a launcher, such as 'local'",
+                f"launcher is {launcher!r}; pass the name of a launcher, such as 'local', and the "
+                "number of hosts as num",
                 name="launcher",
                 value=launcher,
             )

@@ -379,7 +379,10 @@ def _remote_host(
 def _check_hosts(hosts: object, host: object, keys: object) -> None:
     if not isinstance(hosts, Hosts):
         raise UsageError(
-            f"hosts is {hosts!r}; pass Hosts.on(launcher, num)", name="hosts", value=hosts
+            f'hosts is {hosts!r}; pass Hosts.on("local", num=2), or Hosts.on("command", num=2) '
+            'with host_list="host1,host2"',
+            name="hosts",
+            value=hosts,
         )
     for name, value in (("host", host), ("keys", keys)):
         if value is not None:
