@@ -99,11 +99,22 @@ def test_only_the_fake_driver_has_recipes_of_this_machine(monkeypatch: pytest.Mo
     assert all(plugin.build_recipe(kind) for kind in KINDS)
 
 
-def test_without_cann_a_run_states_what_is_missing(without_cann: None) -> None:
+@pytest.mark.parametrize(
+    ("variable", "advice"),
+    [
+        ("PTO_A2A3_LIBRARY_FOLDER", "Correct a2a3.library_folder (PTO_A2A3_LIBRARY_FOLDER)"),
+        ("LD_LIBRARY_PATH", "Install the CANN toolkit; then source its set_env.sh"),
+    ],
+)
+def test_without_cann_a_run_states_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, advice: str
+) -> None:
+    monkeypatch.delenv("PTO_A2A3_LIBRARY_FOLDER", raising=False)
+    monkeypatch.setenv(variable, str(tmp_path))
     result = pto("run", str(ROOT / "examples" / "01_vector"), "-p", "a2a3")
     assert result.returncode == BackendUnavailableError.exit_code == 5
     assert "libacl_rt.so of the CANN toolkit cannot be loaded" in result.stderr
-    assert "source its set_env.sh" in result.stderr
+    assert advice in result.stderr
     assert "pass" not in result.stdout.lower()
 
 

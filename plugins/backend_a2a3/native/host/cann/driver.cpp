@@ -95,11 +95,18 @@ pto_status Driver::open_libraries(const DriverOptions& options, pto_error* error
       if (libraries_[library] == nullptr) reasons += std::string("; ") + dlerror();
     }
     if (libraries_[library] == nullptr) {
+      const std::string reason = one_line(reasons.c_str());
+      if (!folder.empty()) {
+        return fail(error, PTO_ERROR_LOAD,
+                    "the library %s of the %s cannot be loaded%s. Correct a2a3.library_folder "
+                    "(PTO_A2A3_LIBRARY_FOLDER), or unset it and source CANN's set_env.sh in this "
+                    "shell",
+                    candidates.names[0], candidates.package, reason.c_str());
+      }
       return fail(error, PTO_ERROR_LOAD,
                   "the library %s of the %s cannot be loaded%s. Install the %s; then source its "
                   "set_env.sh in this shell, so that LD_LIBRARY_PATH names its lib64",
-                  candidates.names[0], candidates.package, one_line(reasons.c_str()).c_str(),
-                  candidates.package);
+                  candidates.names[0], candidates.package, reason.c_str(), candidates.package);
     }
     if (dlsym(libraries_[library], kFakeMarker) != nullptr) is_fake_ = true;
   }

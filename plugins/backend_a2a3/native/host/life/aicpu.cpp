@@ -81,13 +81,15 @@ pto_status AicpuLibrary::upload(const void* bytes, size_t count, uint64_t* addre
   return card_.memory().copy_in(*address, bytes, count, error);
 }
 
+// Frees the other blocks also after a failure, and returns the first one.
 pto_status AicpuLibrary::free_blocks(pto_error* error) {
-  while (!blocks_.empty()) {
-    const pto_status status = card_.memory().free(blocks_.back(), error);
-    if (status != PTO_OK) return status;
-    blocks_.pop_back();
+  pto_status status = PTO_OK;
+  for (const uint64_t block : blocks_) {
+    const pto_status freed = card_.memory().free(block, status == PTO_OK ? error : nullptr);
+    if (status == PTO_OK) status = freed;
   }
-  return PTO_OK;
+  blocks_.clear();
+  return status;
 }
 
 pto_status AicpuLibrary::start_dispatcher(const BootstrapNames& names, uint64_t block,
@@ -166,13 +168,15 @@ pto_status AicpuLibrary::unload(pto_error* error) {
   pto_status status = free_blocks(error);
   Session& session = card_.session();
   const auto lock = session.lock();
-  while (status == PTO_OK && !binaries_.empty()) {
-    status = session.enter(error);
-    if (status == PTO_OK) {
-      status = session.call(error, session.functions().rtsBinaryUnload, binaries_.back());
+  for (const Handle binary : binaries_) {
+    pto_error* const failure = status == PTO_OK ? error : nullptr;
+    pto_status unloaded = session.enter(failure);
+    if (unloaded == PTO_OK) {
+      unloaded = session.call(failure, session.functions().rtsBinaryUnload, binary);
     }
-    if (status == PTO_OK) binaries_.pop_back();
+    if (status == PTO_OK) status = unloaded;
   }
+  binaries_.clear();
   return status;
 }
 

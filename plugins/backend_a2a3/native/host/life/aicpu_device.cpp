@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -28,6 +29,20 @@ int64_t now_ns() {
 
 bool has_bit(uint64_t mask, uint64_t bit) {
   return (mask >> bit & 1) != 0;
+}
+
+// The pool is the largest block, and a setting has its size.
+void name_pool(Card& card, uint64_t bytes, pto_error* error) {
+  if (error == nullptr) return;
+  size_t unused = 0, total = 0;
+  card.memory().usage(&unused, &total, nullptr);
+  std::snprintf(
+      error->message, sizeof error->message,
+      "%s failed with code %d: device %d has no %llu MiB for the pool of the runtime; %zu "
+      "of its %zu MiB are free. Set a2a3.pool_mib (PTO_A2A3_POOL_MIB) to fewer MiB, or "
+      "end other processes that use the device (`npu-smi info` lists them)",
+      error->vendor_function, error->vendor_code, card.session().device(),
+      static_cast<unsigned long long>(bytes >> 20), unused >> 20, total >> 20);
 }
 
 void lose_abandoned_run(Card& card, pto_error* failure) {
@@ -92,7 +107,9 @@ pto_status AicpuDevice::allocate_blocks(pto_a2a3_device& device, pto_error* erro
   if (status == PTO_OK) status = allocate(sizeof(pto_a2a3_control), &device.control, error);
   if (status == PTO_OK) status = allocate(sizeof(pto_a2a3_progress), &device.progress, error);
   if (status == PTO_OK) status = allocate(sizeof(pto_a2a3_log), &device.log, error);
-  if (status == PTO_OK) status = allocate(device.pool_bytes, &device.pool, error);
+  if (status != PTO_OK) return status;
+  status = allocate(device.pool_bytes, &device.pool, error);
+  if (status == PTO_ERROR_MEMORY) name_pool(card_, device.pool_bytes, error);
   if (status == PTO_OK) status = memory.fill(status_, 0, sizeof(pto_a2a3_status), error);
   if (status == PTO_OK) status = memory.fill(cores_, 0, sizeof(pto_a2a3_cores), error);
   if (status == PTO_OK) status = mailbox_.open(device.control, device.progress, error);
@@ -141,17 +158,24 @@ pto_status AicpuDevice::find_hardware(pto_a2a3_device& device, pto_error* error)
   return PTO_OK;
 }
 
+// Releases the rest also after a failure, and returns the first one.
 pto_status AicpuDevice::close(pto_error* error) {
   if (!library_) return PTO_OK;
-  pto_status status = card_.is_usable() ? PTO_OK : PTO_ERROR_LOST;
-  if (status == PTO_OK && device_ != 0) status = command(PTO_A2A3_QUIT, nullptr, 0, 0, error);
-  if (status == PTO_OK && graph_ != 0) status = card_.memory().free(graph_, error);
-  if (status == PTO_OK && input_ != 0) status = card_.memory().free(input_, error);
-  while (status == PTO_OK && !blocks_.empty()) {
-    status = card_.memory().free(blocks_.back(), error);
-    blocks_.pop_back();
+  pto_status status = PTO_OK;
+  const auto release = [&](auto call) {
+    if (!card_.is_usable()) return;  // the forced reset frees everything
+    const pto_status released = call(status == PTO_OK ? error : nullptr);
+    if (status == PTO_OK) status = released;
+  };
+  if (device_ != 0) {
+    release([this](pto_error* failure) { return command(PTO_A2A3_QUIT, nullptr, 0, 0, failure); });
   }
-  if (status == PTO_OK) status = library_->unload(error);
+  blocks_.insert(blocks_.end(), {graph_, input_});
+  for (const uint64_t block : blocks_) {
+    if (block == 0) continue;
+    release([&](pto_error* failure) { return card_.memory().free(block, failure); });
+  }
+  release([this](pto_error* failure) { return library_->unload(failure); });
   const bool is_forgotten = !card_.is_usable();
   forget();
   return is_forgotten ? PTO_OK : status;
@@ -302,11 +326,12 @@ pto_status AicpuDevice::launch(const pto_run& run, uint64_t orchestration, uint6
   pto_a2a3_launch aicpu = describe(PTO_A2A3_RUN, engine::run_image_bytes(run), orchestration);
   aicpu.graph = graph_;
   aicpu.graph_bytes = graph_bytes;
-  mailbox_.begin(sequence_);
   status = card_.launch_cores(executor_, blocks, &cores, sizeof cores, error);
   if (status != PTO_OK) return status;
+  mailbox_.begin(sequence_);
   status = library_->launch(serve_, threads_, &aicpu, sizeof aicpu, error);
   if (status == PTO_OK) return status;
+  mailbox_.end();
   // Cores that wait for the AICPU leave.
   card_.memory().copy_in(cores_ + offsetof(pto_a2a3_cores, closed), &core_launch_,
                          sizeof core_launch_, nullptr);
@@ -328,11 +353,15 @@ pto_status AicpuDevice::wait(int64_t timeout_ns) {
   }
 }
 
-// Returns whether the device has answered that it is lost.
+// Returns whether the device has answered that it is lost, or cannot be asked any more.
 bool AicpuDevice::has_lost_answer() {
   constexpr size_t kHead = offsetof(pto_a2a3_status, handle);
-  CardMemory& memory = card_.memory();
-  if (memory.copy_out(answer_.get(), status_, kHead, &failure_) != PTO_OK) return true;
+  pto_error failure = {};
+  if (card_.memory().copy_out(answer_.get(), status_, kHead, &failure) != PTO_OK) {
+    if (card_.is_usable()) return false;  // the run still runs
+    failure_ = failure;
+    return true;
+  }
   return answer_->sequence == sequence_ && answer_->status == PTO_ERROR_LOST;
 }
 

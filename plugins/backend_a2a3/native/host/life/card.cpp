@@ -259,21 +259,27 @@ pto_status Card::query_foreign(Handle stream, pto_error* error) {
   return session_.report(found, error);
 }
 
-// Returns PTO_PENDING while a stream works.
+// Returns PTO_PENDING while a stream works. After a failure it is unknown whether a launch still
+// runs, so the device becomes unusable.
 pto_status Card::query(pto_error* error) {
   const auto lock = session_.lock();
   const auto& function = session_.functions().aclrtStreamQuery;
-  pto_status status = session_.enter(error);
+  pto_error failure = {};
+  pto_status status = session_.enter(&failure);
   bool is_complete = true;
   for (const StreamKind kind : kStreams) {
     int32_t state = kStreamComplete;
-    if (status == PTO_OK) status = session_.call(error, function, stream(kind), &state);
+    if (status == PTO_OK) status = session_.call(&failure, function, stream(kind), &state);
     is_complete = is_complete && state == kStreamComplete;
   }
-  if (status == PTO_OK && !is_complete) return PTO_PENDING;
+  if (status == PTO_PENDING || (status == PTO_OK && !is_complete)) return PTO_PENDING;
   for (const StreamKind kind : kStreams) {
-    if (status == PTO_OK) status = synchronise(stream(kind), error);
+    if (status == PTO_OK) status = synchronise(stream(kind), &failure);
   }
+  if (status == PTO_OK) return status;
+  const bool is_of_this_process = session_.driver().check_process(nullptr) == PTO_OK;
+  if (session_.is_selected() && is_of_this_process) session_.lose(failure, nullptr);
+  if (error != nullptr) *error = failure;
   return status;
 }
 

@@ -35,7 +35,7 @@ TEST(a_missing_library_is_named_with_the_remedy) {
   const pto_error absent = load(vendor::options("/nonexistent"));
   CHECK_EQUAL(absent.status, PTO_ERROR_LOAD);
   CHECK_CONTAINS(absent.message, "libacl_rt.so");
-  CHECK_CONTAINS(absent.message, "set_env.sh");
+  CHECK_CONTAINS(absent.message, "Correct a2a3.library_folder (PTO_A2A3_LIBRARY_FOLDER)");
   const pto_error torn = load(vendor::options(vendor::kFolders / "torn"));
   CHECK_EQUAL(torn.status, PTO_ERROR_LOAD);
   CHECK_CONTAINS(torn.message, "libruntime.so");

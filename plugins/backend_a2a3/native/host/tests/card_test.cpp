@@ -377,6 +377,23 @@ TEST(the_first_failure_is_kept_and_a_forced_reset_makes_the_device_usable) {
   CHECK_EQUAL(fake.control.findings(), std::string());
 }
 
+TEST(a_wait_that_fails_loses_the_device_because_the_launch_may_still_run) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  open(card);
+  SlowDevice device;
+  start_cores(fake, card, device);
+  fake.control.fail("aclrtStreamQuery", 1, 207001, 0);
+  pto_error error = {};
+  CHECK_EQUAL(card.wait(kLongNs, &error), PTO_ERROR_MEMORY);
+  CHECK_CONTAINS(error.message, "aclrtStreamQuery failed with code 207001");
+  CHECK(!card.is_usable());
+  device.may_end = true;
+  CHECK_EQUAL(card.recover(&error), PTO_OK);
+  card.close();
+  CHECK_EQUAL(fake.control.findings(), std::string());
+}
+
 TEST(a_call_that_fails_because_of_a_launch_reports_the_failure_of_the_launch) {
   vendor::Fake& fake = vendor::fresh();
   Card card(fake.driver);

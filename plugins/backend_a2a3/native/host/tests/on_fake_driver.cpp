@@ -110,6 +110,22 @@ TEST(a_device_with_little_address_space_cannot_plan) {
   }
 }
 
+TEST(a_pool_that_does_not_fit_names_its_setting) {
+  vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
+  Card card(fake.driver);
+  AicpuDevice aicpu(card);
+  pto_error error = {};
+  expect(card.open({}, &error), error, __LINE__);
+  DeviceOptions large = options();
+  large.pool_bytes = uint64_t{256} << 20;
+  CHECK_EQUAL(aicpu.open(images(), large, &error), PTO_ERROR_MEMORY);
+  CHECK_CONTAINS(error.message, "code 207001: device 0 has no 256 MiB for the pool of the runtime");
+  CHECK_CONTAINS(error.message, "of its 128 MiB are free. Set a2a3.pool_mib (PTO_A2A3_POOL_MIB)");
+  CHECK_EQUAL(std::string(error.vendor_function), std::string("aclrtMalloc"));
+  card.close();
+  CHECK_EQUAL(fake.control.findings(), std::string());
+}
+
 TEST(a_killed_device_process_is_a_lost_device) {
   vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
   Device device(fake);

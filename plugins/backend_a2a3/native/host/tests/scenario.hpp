@@ -50,7 +50,9 @@ struct Device {
     if (is_given_up(*launch)) return 0;
     const auto* arguments =
         static_cast<const Arguments*>(device.control.view(launch->arguments, sizeof(Arguments)));
+    if (arguments == nullptr) return 0;  // a forced reset has freed the memory
     auto* bytes = static_cast<uint8_t*>(device.control.view(arguments->address, arguments->bytes));
+    if (bytes == nullptr) return 0;
     for (uint64_t index = 0; index < arguments->bytes; ++index) ++bytes[index];
     device.cores_have_started = false;
     return 0;
