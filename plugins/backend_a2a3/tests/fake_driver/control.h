@@ -11,6 +11,7 @@
  *   memory_mib=1024        device memory, of each device
  *   operation_timeout_ms=  limit of one launch, until the host sets another; 0: none
  *   async_copy_ms=0        time of an asynchronous copy
+ *   cubes=24, vectors=48   limits of a stream, if the device has so many cores
  *   streams=1984           largest number of streams of a device
  *   probe=1                0: a forced reset does not repair a poisoned device
  *   seed=1                 seed of all random choices

@@ -1,4 +1,5 @@
 // The exported functions of the ACL runtime (libacl_rt.so, libascendcl.so).
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -235,6 +236,9 @@ Code aclrtSetOpExecuteTimeOutV2(uint64_t limit_us, uint64_t* actual_us) {
   return enter("aclrtSetOpExecuteTimeOutV2", Needs::kDevice, [&](Call& call) {
     // 0 asks for the maximum, which is long but not infinite on a card.
     constexpr uint64_t kMaximumUs = uint64_t{3600} * 1000 * 1000;
+    if (limit_us != 0) {
+      state().warn("timeout", "a run can take longer than the limit; 0 asks for the longest");
+    }
     *actual_us = limit_us == 0 ? kMaximumUs : limit_us;
     call.device->operation_timeout_ms = *actual_us / 1000;
     return 0;
@@ -344,7 +348,10 @@ Code aclrtGetStreamResLimit(Handle handle, int32_t type, uint32_t* cores) {
   return enter("aclrtGetStreamResLimit", Needs::kHealthyDevice, [&](Call& call) {
     if (state().get<Stream>(handle, *call.device, call.name) == nullptr) return kInvalidHandle;
     if (type != kCubeCores && type != kVectorCores) return kInvalidParameter;
-    *cores = call.device->blocks() * (type == kCubeCores ? 1 : 2);
+    const bool is_cube = type == kCubeCores;
+    const Settings& limits = state().settings;
+    *cores = std::min(call.device->blocks() * (is_cube ? 1 : 2),
+                      is_cube ? limits.cubes : limits.vectors);
     return 0;
   });
 }

@@ -1,4 +1,6 @@
 // The exported functions of the lower runtime (libruntime.so).
+#include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -31,6 +33,23 @@ Code register_binary(Call& call, const DeviceBinary* binary, Handle* handle) {
   return 0;
 }
 
+// Releases before 9.1 have a reserved byte there.
+void check_timeout(bool is_never) {
+  int major = 0, minor = 0;
+  std::sscanf(state().settings.version.c_str(), "%d.%d", &major, &minor);
+  const bool has_member = major > 9 || (major == 9 && minor >= 1);
+  if (is_never && !has_member) state().error("reserved", "never_timeout is set before CANN 9.1");
+  if (!is_never && has_member) state().warn("timeout", "a run can take longer than the limit");
+}
+
+// The driver may read the arguments only during the call, so the host must not need them later.
+std::vector<uint8_t> take_arguments(void* arguments, size_t bytes) {
+  auto* start = static_cast<uint8_t*>(arguments);
+  const std::vector<uint8_t> taken(start, start + bytes);
+  std::memset(arguments, 0xDD, bytes);
+  return taken;
+}
+
 Code launch_cores(Call& call, Handle binary, uint32_t blocks, const CoreArguments* arguments,
                   Handle stream_handle, const TaskSettings* settings) {
   const auto code = state().get<CoreBinary>(binary, *call.device, call.name);
@@ -41,14 +60,15 @@ Code launch_cores(Call& call, Handle binary, uint32_t blocks, const CoreArgument
   if (blocks > 1 && (settings == nullptr || settings->schedule_mode != kBatchSchedule)) {
     state().error("batch", "a launch whose blocks wait for each other needs the batch mode");
   }
-  const auto* start = static_cast<const uint8_t*>(arguments->args);
+  check_timeout(settings != nullptr && settings->never_timeout != 0);
   if (stream->code == nullptr) stream->code = code;
   if (stream->code != code) {
     state().error("old stream",
                   "other code was launched on a stream; the stream runs its first code");
   }
-  const std::vector<uint8_t> bytes(start, start + arguments->args_size);
-  return add_launch(call, *stream, {stream->code, {}, blocks, bytes});
+  return add_launch(
+      call, *stream,
+      {stream->code, {}, blocks, take_arguments(arguments->args, arguments->args_size)});
 }
 
 // Reads the description of an AICPU library: {"OPERATION": {"opInfo":
@@ -102,9 +122,9 @@ Code launch_aicpu(Call& call, Handle handle, uint32_t blocks, Handle stream_hand
     stream->add({[](const std::atomic<int>&) { return kAicpuException; }, false});
     return 0;
   }
-  const auto* start = static_cast<const uint8_t*>(arguments->base.args);
-  const size_t bytes = arguments->base.args_size;
-  return add_launch(call, *stream, {nullptr, function->symbol, blocks, {start, start + bytes}});
+  return add_launch(call, *stream,
+                    {nullptr, function->symbol, blocks,
+                     take_arguments(arguments->base.args, arguments->base.args_size)});
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ bool read_one(Settings& settings, std::string_view key, std::string_view value) 
   if (key == "operation_timeout_ms") return read_number(value, &settings.operation_timeout_ms);
   if (key == "async_copy_ms") return read_number(value, &settings.async_copy_ms);
   if (key == "streams") return read_number(value, &settings.streams);
+  if (key == "cubes") return read_number(value, &settings.cubes);
+  if (key == "vectors") return read_number(value, &settings.vectors);
   if (key == "seed") return read_number(value, &settings.seed);
   if (std::string* text = find_text(settings, key)) return *text = value, true;
   if (key != "probe" || !read_number(value, &flag) || flag > 1) return false;

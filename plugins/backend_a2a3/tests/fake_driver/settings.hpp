@@ -14,6 +14,8 @@ struct Settings {
   uint64_t memory_mib = 1024;
   uint64_t operation_timeout_ms = 2000;
   uint32_t async_copy_ms = 0;
+  uint32_t cubes = 24;
+  uint32_t vectors = 48;
   uint32_t streams = 1984;
   bool probe = true;
   uint64_t seed = 1;

@@ -1,6 +1,9 @@
 // The load of the vendor's libraries, and the check of every code.
 #include <sys/wait.h>
 
+#include <map>
+#include <vector>
+
 #include "cann/bootstrap.hpp"
 #include "cann/visible_devices.hpp"
 #include "vendor.hpp"
@@ -141,6 +144,70 @@ TEST(every_code_becomes_its_status_and_is_named_in_the_message) {
     CHECK_CONTAINS(error.message, "The fake driver reports: \"aclrtGetDeviceCount: EE" +
                                       std::to_string(entry.code));
   }
+}
+
+// The fake driver includes the declarations of the plugin, so a wrong value needs a test of its
+// own.
+TEST(constants_have_the_values_of_the_vendor) {
+  CHECK_EQUAL(int{kHostToHost}, 0);
+  CHECK_EQUAL(int{kHostToDevice}, 1);
+  CHECK_EQUAL(int{kDeviceToHost}, 2);
+  CHECK_EQUAL(int{kDeviceToDevice}, 3);
+  CHECK_EQUAL(int{kHugeFirst}, 0);
+  CHECK_EQUAL(int{kHbmMemory}, 1);
+  CHECK_EQUAL(int{kCubeCores}, 0);
+  CHECK_EQUAL(int{kVectorCores}, 1);
+  CHECK_EQUAL(int{kStreamComplete}, 0);
+  CHECK_EQUAL(int{kStreamNotReady}, 1);
+  CHECK_EQUAL(kMagicAiCore, 0x43554245u);
+  CHECK_EQUAL(int{kBatchSchedule}, 1);
+  CHECK_EQUAL(kAicpuKfc, 5u);
+  CHECK_EQUAL(kLoadCpuKernelMode, 3);
+  CHECK_EQUAL(kCpuKernelDescriptionOnly, 0u);
+  CHECK_EQUAL(kHalAddressMap, 0);
+  CHECK_EQUAL(kHalCoreRegisters, 2u);
+  CHECK_EQUAL(kHalModuleAicpu, 1);
+  CHECK_EQUAL(kHalModuleAicore, 4);
+  CHECK_EQUAL(kHalInfoOccupy, 8);
+  CHECK_EQUAL(kHalTryAgain, 13);
+  CHECK_EQUAL(kHalWrongDevice, 42);
+}
+
+// The codes by what follows from them, in the order of the table. A device with a code of the last
+// lists needs a forced reset.
+TEST(codes_have_the_consequences_of_the_vendor) {
+  const std::map<pto_status, std::vector<Code>> usable = {
+      {PTO_OK, {100002, 100037}},
+      {PTO_PENDING, {507004}},
+      {PTO_ERROR_INTERNAL, {100000, 100001, 107000, 107002, 107003, 107017}},
+      {PTO_ERROR_USAGE, {107001}},
+      {PTO_ERROR_UNSUPPORTED, {207000}},
+      {PTO_ERROR_LOAD, {100039, 207004, 507027, 507028}},
+      {PTO_ERROR_MEMORY, {200000, 207001, 207018}},
+      {PTO_ERROR_CAPACITY, {207005, 207008}},
+      {PTO_ERROR_TIMEOUT, {107019, 107020, 507046, 507047}},
+  };
+  const std::map<pto_status, std::vector<Code>> lost = {
+      {PTO_ERROR_TIMEOUT, {507014, 507017, 507034}},
+      {PTO_ERROR_KERNEL, {507015, 507016, 507035, 507036, 507042, 507043, 507044, 507045}},
+      {PTO_ERROR_LOST,
+       {107022, 507000, 507010, 507011, 507018, 507053, 507054, 507899, 507900, 507901, 507902}},
+  };
+  size_t codes = 0;
+  for (const bool is_lost : {false, true}) {
+    for (const auto& [status, list] : is_lost ? lost : usable) {
+      for (const Code code : list) {
+        const CodeEntry* entry = find_code(code);
+        if (entry == nullptr) check::fail(__FILE__, __LINE__, std::to_string(code));
+        CHECK_EQUAL(entry->status, status);
+        CHECK_EQUAL(entry->is_poison, is_lost);
+      }
+      codes += list.size();
+    }
+  }
+  uint32_t count = 0;
+  code_table(&count);
+  CHECK_EQUAL(size_t{count}, codes);
 }
 
 TEST(an_unknown_code_is_not_interpreted) {

@@ -31,6 +31,40 @@ TEST(a_run_leaves_nothing_and_breaks_no_rule) {
   }
 }
 
+// A launch has no limit of its own. Releases before 9.1 have another byte in that place.
+TEST(launches_ask_for_no_limit_where_the_release_has_it) {
+  vendor::Fake& fake = vendor::fresh();
+  for (const char* version : {"8.1.RC1", "9.0.0", "9.1.0"}) {
+    CHECK_EQUAL(fake.control.configure((std::string("version=") + version).c_str()), 0);
+    Driver driver;
+    pto_error error = {};
+    CHECK_EQUAL(driver.load(vendor::options(vendor::kFolders / "fake"), &error), PTO_OK);
+    Card card(driver);
+    scenario::Device device(fake.control);
+    CHECK_EQUAL(scenario::Scenario(card).run({}, &error), PTO_OK);
+    card.close();
+    CHECK_EQUAL(fake.control.findings(), std::string());
+  }
+}
+
+// A block has one cube core and two vector cores.
+TEST(blocks_are_limited_by_both_kinds_of_cores) {
+  vendor::Fake& fake = vendor::fresh("cubes=20,vectors=30");
+  Card card(fake.driver);
+  open(card);
+  CHECK_EQUAL(card.blocks(), 15u);
+  card.close();
+  CHECK_EQUAL(fake.control.configure("cubes=4"), 0);
+  open(card);
+  CHECK_EQUAL(card.blocks(), 4u);
+  card.close();
+  CHECK_EQUAL(fake.control.configure("vectors=1"), 0);
+  pto_error error = {};
+  CHECK_EQUAL(card.open({}, &error), PTO_ERROR_CAPACITY);
+  CHECK_CONTAINS(error.message, "offers 4 cube cores and 1 vector cores; a block needs 1 and 2");
+  CHECK_EQUAL(fake.control.findings(), std::string());
+}
+
 TEST(other_threads_use_the_context_of_the_card) {
   vendor::Fake& fake = vendor::fresh();
   Card first(fake.driver), second(fake.driver);
@@ -52,17 +86,20 @@ TEST(other_threads_use_the_context_of_the_card) {
 
 TEST(the_hal_receives_the_number_of_the_driver) {
   vendor::Fake& fake = vendor::fresh();
-  setenv("ASCEND_RT_VISIBLE_DEVICES", "1,3", 1);
+  setenv("ASCEND_RT_VISIBLE_DEVICES", "2,3", 1);
   Card card(fake.driver);
-  open(card, {1, "1,3"});
+  open(card, {1, "2,3"});
   HalAddressRange range = {};
   pto_error error = {};
   CHECK_EQUAL(card.core_registers(&range, &error), PTO_OK);
   CHECK_EQUAL(range.address, uint64_t{0x2000'0000'0000} + 3 * range.bytes);
+  uint64_t mask = 0;
+  CHECK_EQUAL(card.occupied(kHalModuleAicpu, &mask, &error), PTO_OK);
   card.close();
   Card unaware(fake.driver);
   open(unaware, {0, ""});
   CHECK_EQUAL(unaware.core_registers(&range, &error), PTO_ERROR_LOAD);
+  CHECK_EQUAL(unaware.occupied(kHalModuleAicpu, &mask, &error), PTO_ERROR_LOAD);
   unaware.close();
   unsetenv("ASCEND_RT_VISIBLE_DEVICES");
 }

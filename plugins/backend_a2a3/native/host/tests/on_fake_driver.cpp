@@ -223,6 +223,41 @@ TEST(a_kernel_that_does_not_return_is_abandoned) {
   device.close();
 }
 
+// The process is stopped, so it cannot end the run itself.
+TEST(a_device_that_does_not_answer_is_given_up) {
+  vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
+  Device device(fake);
+  device.start("hang");
+  CHECK_EQUAL(device.aicpu.wait(50'000'000), PTO_PENDING);
+  CHECK_EQUAL(kill(fake.control.process(0), SIGSTOP), 0);
+  device.aicpu.mailbox().abort(nullptr, true);
+  pto_error error = {};
+  CHECK_EQUAL(device.finish(&error), PTO_ERROR_LOST);
+  CHECK_CONTAINS(error.message, "did not end the run within 2 s after the run was abandoned");
+  device.recover();
+  device.run_one_task();
+  device.close();
+}
+
+// The host has a block for the input of commands, which grows.
+TEST(a_long_input_arrives_whole) {
+  Device device(vendor::fresh(settings("blocks=1").c_str()));
+  pto_error error = {};
+  const uint64_t variant =
+      device.load(PTO_A2A3_VARIANT, hbg + "/native/libpto_aicpu_build_graph.so");
+  const std::string longest(200'000, 'x');
+  const pto_option option = {"no_such_option", longest.c_str()};
+  for (int round = 0; round < 2; ++round) {
+    CHECK_EQUAL(device.aicpu.detach(&error), PTO_OK);
+    CHECK_EQUAL(device.aicpu.attach(variant, "aicpu_build_graph", {&option, 1}, &error),
+                PTO_ERROR_USAGE);
+    CHECK_CONTAINS(error.message, "no_such_option");
+    CHECK_EQUAL(device.aicpu.attach(variant, "aicpu_build_graph", {}, &error), PTO_OK);
+  }
+  device.run_one_task();
+  device.close();
+}
+
 TEST(a_refused_run_leaves_the_device_usable) {
   vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
   Device device(fake);

@@ -77,9 +77,10 @@ inline Fake& fresh(const char* settings = "") {
   }
   fake->control.reset();
   fake->control.set_program(nullptr, nullptr);
-  CHECK_EQUAL(fake->control.configure("devices=4,soc=Ascend910B3,memory_mib=64,probe=1,"
-                                      "operation_timeout_ms=2000,async_copy_ms=0,streams=1984,"
-                                      "process=,silicon=,libraries="),
+  CHECK_EQUAL(fake->control.configure(
+                  "devices=4,soc=Ascend910B3,version=8.3.RC1,cubes=24,vectors=48,memory_mib=64,"
+                  "probe=1,operation_timeout_ms=2000,async_copy_ms=0,streams=1984,process=,"
+                  "silicon=,libraries="),
               0);
   CHECK_EQUAL(fake->control.configure(settings), 0);
   CHECK_EQUAL(fake->driver.functions().aclInit(nullptr), 0);
