@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ import faulty_link
 import pytest
 import tcp_links
 from network import MODULE, NAME, VARIABLE, Network, running_network
-from remote_hosts import Agent, running_agent
+from remote_hosts import Agent, running_agent, wait_until
 
 from pto_core.plugins import load_link
 from pto_core.remote.keys import new_keys
@@ -90,3 +91,14 @@ def network(
     with running_network(tmp_path / "network", records=True) as made:
         monkeypatch.setenv(VARIABLE, made.place)
         yield made
+
+
+@pytest.fixture
+def folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Return the parent of the key folders of launchers; all must be removed at the end."""
+    made = tmp_path / "folders"
+    made.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(made))
+    monkeypatch.setenv("TMPDIR", str(made))
+    yield made
+    wait_until(lambda: not list(made.glob("pto-launcher-*")))

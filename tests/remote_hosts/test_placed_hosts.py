@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from placed_hosts import agents, holding, host_of, kill_host, launchers, pids, write_pid
 from remote_hosts import START_S, counted, double, is_running, on_sub, task_args, wait_until
 
 from pto_core import Hosts, RemoteTensorRef, Worker
@@ -25,7 +24,8 @@ from pto_core.errors import (
     UsageError,
     WorkerClosedError,
 )
-from pto_core.hierarchy.runs import GraphFunction
+
+pytestmark = pytest.mark.usefixtures("folders")
 
 PROGRAM = """
 import time
@@ -40,74 +40,6 @@ time.sleep(100)
 
 # What an agent prints; nothing listens at this address.
 SERVING = f"pto agent: serving at tcp://127.0.0.1:9 with the key {'a' * 40}"
-
-
-@pytest.fixture(autouse=True)
-def folders(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """Return the parent of the key folders of launchers; all must be removed at the end."""
-    made = tmp_path / "folders"
-    made.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(made))
-    monkeypatch.setenv("TMPDIR", str(made))
-    yield made
-    wait_until(lambda: not list(made.glob("pto-launcher-*")))
-
-
-def launchers(of: psutil.Process | None = None) -> list[psutil.Process]:
-    """Return the processes of launchers of this process, or of another one."""
-    return [one for one in (of or psutil.Process()).children() if is_launcher(one)]
-
-
-def is_launcher(process: psutil.Process) -> bool:
-    """Return whether a process is the running process of a launcher."""
-    try:
-        return is_running(process) and "launcher_process" in " ".join(process.cmdline())
-    except psutil.Error:
-        return False  # it has exited meanwhile
-
-
-def agents() -> list[psutil.Process]:
-    """Return the agents of the only launcher."""
-    (launcher,) = launchers()
-    return [one for one in launcher.children() if is_running(one)]
-
-
-def host_of(pid: int) -> list[psutil.Process]:
-    """Return the agent that has a process, with all its processes."""
-    hosts = [[agent, *agent.children(recursive=True)] for agent in agents()]
-    (found,) = (host for host in hosts if pid in [process.pid for process in host])
-    return found
-
-
-def write_pid(orch: Any, args: Any, config: Any) -> None:
-    args.tensor(0)[:] = os.getpid()
-
-
-def holding(begun: Path, go: Path) -> GraphFunction:
-    """Return a function that writes its process id to one file, and waits for another file."""
-
-    def hold(orch: Any, args: Any, config: Any) -> None:
-        import time
-
-        with Path(begun).open("a") as opened:
-            opened.write(f"{os.getpid()}\n")
-        while not Path(go).exists():
-            time.sleep(0.01)
-        args.tensor(0)[:] = os.getpid()
-
-    return hold
-
-
-def pids(worker: Worker, step: Any, *children: int, retries: int = 0) -> list[int]:
-    """Return the process id of each of these children."""
-    out = worker.shared_array((len(children), 1), "int64")
-
-    def graph(orch: Any, args: Any, config: Any) -> None:
-        for row, child in enumerate(children):
-            orch.submit_next_level(step, task_args(out[row]), worker=child, retries=retries)
-
-    worker.run(graph)
-    return [int(pid) for pid in out[:, 0]]
 
 
 # Invariant: No placed agent, launcher process or key of it survives the Worker.
@@ -147,8 +79,6 @@ def test_the_children_of_a_template_share_callables_and_a_launcher() -> None:
         (kept,) = launchers()
         worker.remove_worker(2)
         assert not is_running(kept)
-        with pytest.raises(UsageError, match=r"for 2 hosts was added after init.*num=1"):
-            worker.add_worker(far)
         joined = worker.add_worker(Worker(level=3, hosts=Hosts.on("local", num=1)))
         assert pids(worker, pid, joined) != pids(worker, pid, 0)
         (last,) = launchers()
@@ -177,8 +107,10 @@ def test_a_host_that_is_lost_inside_a_run_is_replaced(
             orch.submit_next_level(hold, task_args(out), retries=1)
             wait_until(lambda: begun.read_text())
             lost.extend(host_of(int(begun.read_text())))
-            for process in lost:
-                process.suspend() if is_frozen else process.kill()
+            for process in lost if is_frozen else ():
+                process.suspend()
+            if not is_frozen:
+                kill_host(int(begun.read_text()))
             go.touch()
 
         worker.run(graph)
@@ -234,8 +166,7 @@ def test_a_host_that_is_down_is_not_the_last_attempt(monkeypatch: pytest.MonkeyP
         worker.add_worker(far)
         pid = worker.register(write_pid)
         (first,) = pids(worker, pid, 0)
-        for process in host_of(first):
-            process.kill()
+        kill_host(first)
         (second,) = pids(worker, pid, 0, retries=1)
         assert second != first
         counts = worker.statistics()

@@ -174,11 +174,14 @@ class ChildGroup:
         self.specs[child] = spec
         self.hooks.paths[child] = spec.path
 
-    def set_empty(self, child: int, place: ChildSpec) -> None:
-        """Inform the driver that a place has no child. Tasks do not wait for one."""
+    def set_empty(self, child: int, place: ChildSpec, failure: Failure = _NO_CHILD) -> None:
+        """Inform the driver that a place has no child. Tasks do not wait for one.
+
+        ``failure``: the reason for tasks that the last child of the place has not ended.
+        """
         self.set_spec(child, place)
         self.driver.set_present(child, False)
-        self.driver.child_lost(child, self.driver.add_cause(_NO_CHILD.pack()))
+        self.driver.child_lost(child, self.driver.add_cause(failure.pack()))
 
     def connect(self, child: int) -> ChildConnection:
         """Create the connection of a child before its start."""

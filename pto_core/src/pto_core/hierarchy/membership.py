@@ -11,6 +11,7 @@ from pto_core.errors import CapacityError, UsageError, WorkerClosedError
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.child_specs import empty_place, spec_of_worker
 from pto_core.hierarchy.children import NestedWorker
+from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.processes import fork_lock
 from pto_core.hierarchy.settings import level_name
 
@@ -24,51 +25,56 @@ class Membership:
     def __init__(self, group: ChildGroup) -> None:
         self._group = group
 
-    def free_place(self) -> int:
-        """Return the first empty place; raise CapacityError if every place has a child."""
+    def free_places(self, count: int) -> range:
+        """Return the first successive empty places; raise CapacityError if there are too few."""
         specs = self._group.specs
-        for place, spec in enumerate(specs):
-            if spec.is_empty:
-                return place
+        for first in range(len(specs) - count + 1):
+            if all(spec.is_empty for spec in specs[first : first + count]):
+                return range(first, first + count)
         places = sum(spec.has_relay for spec in specs)
+        lacking = "none is free" if count == 1 else f"no {count} successive ones are free"
         raise CapacityError(
-            f"this Worker has {places} places for Workers on other hosts, and none is free; create "
+            f"this Worker has {places} places for Workers on other hosts, and {lacking}; create "
             "it with a larger spare_workers"
             + (", or remove one of these Workers with remove_worker" if places else ""),
             name="spare_workers",
-            value=places + 1,
+            value=places + count,
             limit=places,
         )
 
-    def take(self, place: int, worker: NestedWorker) -> None:
-        """Assign an empty place to a Worker. It receives callables and tasks after :meth:`join`."""
+    def take(self, places: range, worker: NestedWorker) -> None:
+        """Assign empty places to a Worker, which gets callables and tasks after :meth:`join`."""
         group = self._group
-        path = f"{group.path}/{level_name(worker.level)}{place}"
-        group.set_spec(place, spec_of_worker(worker, path, "spawn"))
+        last = None
+        for place in places:
+            path = f"{group.path}/{level_name(worker.level)}{place}"
+            last = spec_of_worker(worker, path, "spawn", last)
+            group.set_spec(place, last)
 
-    def join(self, place: int) -> None:
-        """Start the Worker of a place and wait until it is ready.
+    def join(self, places: range) -> None:
+        """Start the children at these places and wait until all are ready.
 
-        After an error the place is empty. Raises the errors of the start of a child.
+        After an error the places are empty: a child that is ready already is ended. Raises the
+        errors of the start of a child.
         """
         group = self._group
         try:
             with fork_lock():
                 if group.is_closing:
                     raise WorkerClosedError(_CLOSED)
-                group.restarts.join(place, group.specs[place], group.completed_by(place))
-            group.hooks.await_restart(place)
-        except BaseException:
-            with fork_lock():
-                group.restarts.leave(place)
-                group.processes.kill(place)
-            self._empty(place)
+                for place in places:
+                    group.restarts.join(place, group.specs[place], group.completed_by(place))
+            for place in places:
+                group.hooks.await_restart(place)
+                failure = group.restarts.join_failure(place)
+                if failure is not None or group.is_closing:
+                    raise failure or WorkerClosedError(_CLOSED)
+        except BaseException as error:
+            for place in places:
+                self._cancel(place, Failure.of(error))
             raise
-        failure = group.restarts.join_failure(place)
-        if failure is not None or group.is_closing:
-            self._empty(place)
-            raise failure or WorkerClosedError(_CLOSED)
-        group.driver.set_present(place, True)
+        for place in places:
+            group.driver.set_present(place, True)
 
     def leave(self, child: int) -> None:
         """End the Worker of a place outside of a run. Its buffers are lost."""
@@ -84,6 +90,15 @@ class Membership:
         if is_expected:
             group.set_empty(child, group.specs[child])
 
+    def _cancel(self, place: int, failure: Failure) -> None:
+        group = self._group
+        with fork_lock():
+            is_expected = group.restarts.leave(place)
+            group.processes.kill(place)
+        self._empty(place)
+        if is_expected and not group.is_closing:
+            group.set_empty(place, group.specs[place], failure)
+
     def _empty(self, place: int) -> None:
         group = self._group
         with fork_lock():
@@ -94,17 +109,10 @@ class Membership:
 
 
 def check_can_join(worker: NestedWorker) -> None:
-    """Raise UsageError for a Worker on this host, and for a template of several children."""
+    """Raise UsageError for a Worker on this host."""
     if worker.settings.host is None:
         raise UsageError(
             "a Worker without host= or hosts= was added after init(); add it before the Worker "
             "starts, because only Workers on other hosts can join a running Worker",
             name="worker",
-        )
-    if worker.settings.count > 1:
-        raise UsageError(
-            f"a Worker for {worker.settings.count} hosts was added after init(); add it before the "
-            "Worker starts, or add Workers with Hosts.on(num=1), which join one by one",
-            name="worker",
-            value=worker.settings.count,
         )

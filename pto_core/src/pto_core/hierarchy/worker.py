@@ -132,8 +132,9 @@ class Worker(MemoryCalls):
     def add_worker(self, worker: Worker) -> int:
         """Add ``worker``, which must not have been started, as a child; return its child id.
 
-        The Worker is started in the process of the child. A Worker on another host can also join
-        while this Worker runs, inside a run too; then this call waits until the child is ready.
+        The Worker is started in the process of the child. A Worker on another host, or one for
+        several hosts, can also join while this Worker runs, inside a run too; then this call waits
+        until all of its children are ready.
         Raises UsageError; CapacityError if all places are in use (setting ``spare_workers``); and
         ChildStartError if the child does not become ready.
         """

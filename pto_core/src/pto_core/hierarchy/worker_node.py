@@ -83,7 +83,7 @@ class WorkerNode:
         """Add a Worker as a child and return its child id; raise UsageError.
 
         A Worker for several hosts gets successive ids; the result is the first one. If this Worker
-        runs, wait until the child is ready. After an error it is no child.
+        runs, wait until all its children are ready. After an error it is no child.
         """
         refuse_inside()
         with self.changes.entered("add_worker"):
@@ -93,16 +93,16 @@ class WorkerNode:
                 return self._add_before_start(node)
             members = Membership(_unless_closed(self.children))
             check_can_join(node)
-            place = members.free_place()
+            places = members.free_places(node.settings.count)
             self._add_below(node)
-            members.take(place, node)
+            members.take(places, node)
         try:
-            members.join(place)
+            members.join(places)
         except BaseException:
             node.life.remove_from_above()
             raise
-        self._nested[place] = node
-        return place
+        self._nested.update(dict.fromkeys(places, node))
+        return places.start
 
     def remove(self, child: int) -> None:
         """End a child on another host, which can be added again; raise UsageError."""
