@@ -40,7 +40,7 @@ class Chip:
 
     def options(self):
         return ()
-
+{members}
 plugin = Chip()
 """
 
@@ -110,11 +110,19 @@ class Stranger:
         return library
 
     def install(
-        self, group: str, module: str, name: str, library: Path, capabilities: set[str]
+        self,
+        group: str,
+        module: str,
+        name: str,
+        library: Path,
+        capabilities: set[str],
+        members: str = "",
     ) -> None:
         """Write the module and the metadata of a distribution with one plugin."""
         package = f"stranger_{name}"
-        text = module.format(name=name, capabilities=capabilities, library=str(library))
+        text = module.format(
+            name=name, capabilities=capabilities, library=str(library), members=members
+        )
         (self.folder / f"{package}.py").write_text(text)
         metadata = self.folder / f"{package}-1.0.dist-info"
         metadata.mkdir()
@@ -123,9 +131,11 @@ class Stranger:
         )
         (metadata / "entry_points.txt").write_text(f"[{group}]\n{name} = {package}:plugin\n")
 
-    def install_backend(self, name: str, library: Path, capabilities: set[str]) -> None:
-        """Install a backend."""
-        self.install("pto.backends", BACKEND_MODULE, name, library, capabilities)
+    def install_backend(
+        self, name: str, library: Path, capabilities: set[str], members: str = ""
+    ) -> None:
+        """Install a backend. ``members``: source of methods that replace those of its class."""
+        self.install("pto.backends", BACKEND_MODULE, name, library, capabilities, members)
 
     def install_runtime(self, name: str, library: Path, capabilities: set[str]) -> None:
         """Install a runtime variant."""

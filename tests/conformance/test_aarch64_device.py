@@ -20,32 +20,14 @@ pytestmark = pytest.mark.toolchain
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "plugins" / "backend_a2a3"
-GRAPHS = Path(__file__).with_name("graph")
+GRAPHS = Path(__file__).with_name("graph") / "run_graphs.py"
 VARIANTS = tuple(record.name for record in plugins.runtimes())
-MODULE = """
-import os
-from dataclasses import replace
-from pathlib import Path
-from pto_core.interfaces import API_VERSION, BuildRecipe, Health, Option
-from pto_backend_a2a3.device_code import (
-    CHIP, aicpu_recipe, device_libraries, native_executor,
-)
-
-def fixed(key, value):
-    return Option(key, value, str, "fixed by the test", native=key.partition(".")[2])
-
-class Chip:
-    name = {name!r}
-    api_version = API_VERSION
-    capabilities = frozenset({capabilities!r})
-
-    def health(self):
-        return Health(ok=True)
-
-    def library(self):
-        return Path({library!r})
-
+MEMBERS = """
     def build_recipe(self, kind):
+        import os
+        from dataclasses import replace
+        from pto_backend_a2a3.device_code import aicpu_recipe
+
         if kind == "host_orchestration":
             return BuildRecipe()
         if kind in ("aic", "aiv"):
@@ -53,13 +35,16 @@ class Chip:
             if "PTO_TEST_LINKED" in os.environ:  # bare code, as a card runs it
                 flags = ("-c", "-O2", "-ffreestanding", "-fno-asynchronous-unwind-tables")
                 link = ("aarch64-linux-gnu-ld", "-Ttext=0", "-static", "-n", "--entry=kernel_entry")
-                steps = ((*link, "{{input}}", "-o", "{{output}}"),)
+                steps = ((*link, "{input}", "-o", "{output}"),)
                 return replace(recipe, flags=flags, steps=steps)
             flags = (*recipe.flags, "-O2", "-fpermissive", "-Wno-attributes")
-            return replace(recipe, flags=flags, ceilings={{}})
+            return replace(recipe, flags=flags, ceilings={})
         return aicpu_recipe(kind)
 
     def device_libraries(self, options):
+        import os
+        from pto_backend_a2a3.device_code import CHIP, device_libraries, native_executor
+
         recipe = self.build_recipe("runtime")
         dispatcher, device = device_libraries(recipe)
         if "PTO_TEST_CHIP" in os.environ:
@@ -68,49 +53,16 @@ class Chip:
 
     def options(self):
         build = self.library().parents[2]
-        return (
-            fixed("fake_aarch64.folder", str(build / "tests" / "fake_driver" / "fake")),
-            fixed("fake_aarch64.fake", "1"),
-            fixed("fake_aarch64.pool_mib", "64"),
+        values = {
+            "folder": str(build / "tests" / "fake_driver" / "fake"), "fake": "1", "pool_mib": "64"
+        }
+        return tuple(
+            Option("fake_aarch64." + key, value, str, "fixed by the test", native=key)
+            for key, value in values.items()
         )
-
-plugin = Chip()
 """
 NAME = "fake_aarch64"
 AARCH64 = 183  # the value of the ELF field e_machine
-RUN_GRAPHS = """
-import os
-import random
-import sys
-from pathlib import Path
-
-import numpy as np
-
-import pto_core
-from pto_core import ChipCallable, CoreCallable, KernelSource
-from pto_core.kernels import OrchestrationSource
-from pto_core.testing import graphs
-
-folder, runtime = Path(sys.argv[1]), sys.argv[2]
-kernels = Path(graphs.__file__).with_name("kernels")
-record = CoreCallable(KernelSource(kernels / "recorder.cpp"), "aiv")
-source = OrchestrationSource(folder / f"{runtime}.cpp", "build_graph")
-build = ChipCallable(source, {0: record})
-numbers = random.Random(1)
-shapes = [
-    graphs.diamond(), graphs.chain(20), graphs.independent(12), graphs.hourglass(8),
-    graphs.random_graph(numbers, 60),
-]
-with pto_core.open_device("fake_aarch64", runtime=runtime) as device:
-    for graph in shapes:
-        log = np.zeros(8 + 4 * graph.tasks, np.uint64)
-        edges = np.array(sorted(graph.edges, key=lambda edge: edge[1]) or [(0, 0)], np.uint64)
-        report = device.run(build, log, edges, graph.tasks, len(graph.edges))
-        graph.verify(log[8:].view([(n, "u8") for n in ("runs", "start", "end", "sum")]))
-        assert report.tasks == graph.tasks
-    process = device.process
-    print(process.label, process.machine, os.readlink(f"/proc/{process.number}/exe"), sep="\\n")
-"""
 # A fused multiplication and addition would change the last bits.
 KERNEL = """
 #include <cstdint>
@@ -219,7 +171,7 @@ def fake_aarch64(
     )
     monkeypatch.setenv("PTO2_RING_HEAP", str(1 << 20))
     library = native_build(PACKAGE) / "native" / "host" / "libpto_backend_a2a3.so"
-    stranger.install("pto.backends", MODULE, NAME, library, {"threads"})
+    stranger.install_backend(NAME, library, {"threads"}, MEMBERS)
     paths = [str(stranger.folder), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     return stranger
@@ -235,7 +187,7 @@ def run(*arguments: str | Path) -> str:
 
 @pytest.mark.parametrize("runtime", VARIANTS)
 def test_graphs_of_the_kit_run_on_aarch64(fake_aarch64, runtime: str) -> None:
-    label, machine, program = run("-c", RUN_GRAPHS, GRAPHS, runtime).splitlines()
+    label, machine, program = run(GRAPHS, NAME, runtime).splitlines()
     assert (label, int(machine)) == ("fake device", AARCH64)
     assert Path(program).name == EMULATOR[0]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from native_builds import NativeBuild
 
+from pto_core import plugins
 from pto_core.errors import DeviceLostError
 
 ROOT = Path(__file__).parents[2]
@@ -130,6 +131,8 @@ extern "C" void kernel_entry(int64_t*) {
 
 
 pytestmark = pytest.mark.usefixtures("fake_card")
+RUNTIMES = tuple(record.name for record in plugins.runtimes())
+GRAPHS = Path(__file__).with_name("graph") / "run_graphs.py"
 
 
 def run_case(folder: Path, runtime: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -158,6 +161,15 @@ def test_every_output_has_the_label_of_the_fake_device() -> None:
         listed = subprocess.run(words, capture_output=True, text=True, check=False).stdout
         (line,) = [line for line in listed.splitlines() if re.search(r"backend +a2a3 ", line)]
         assert "fake device" in line
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_graphs_of_the_kit_run_on_the_fake_device(runtime: str) -> None:
+    command = [sys.executable, GRAPHS, "a2a3", runtime]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert result.returncode == 0, result.stderr
+    label, _, program = result.stdout.splitlines()
+    assert (label, Path(program).name) == ("fake device", "device_process")
 
 
 def test_a_device_process_that_is_killed_is_a_lost_device(tmp_path: Path) -> None:

@@ -12,28 +12,9 @@ from pto_core.testing.subjects import BackendSubject, healthy_backend
 
 SOURCE = Path(__file__).with_name("elsewhere_backend.cpp")
 VARIANTS = [record.name for record in plugins.runtimes()]
-MODULE = """
-from pathlib import Path
-from pto_core.interfaces import API_VERSION, BuildRecipe, Health
-
-class Chip:
-    name = {name!r}
-    api_version = API_VERSION
-    capabilities = frozenset({capabilities!r})
-
-    def health(self):
-        return Health(ok=True)
-
-    def library(self):
-        return Path({library!r})
-
+MEMBERS = """
     def build_recipe(self, kind):
         return BuildRecipe(flags=("-O0",))
-
-    def options(self):
-        return ()
-
-plugin = Chip()
 """
 OPEN = """
 import numpy as np
@@ -81,7 +62,7 @@ def elsewhere(stranger, library: Path, monkeypatch: pytest.MonkeyPatch, shared_c
     """Install a backend that runs the variant elsewhere; return the folder of its distribution."""
     monkeypatch.setenv("PTO_CACHE_DIR", str(shared_cache))  # each variant is compiled once
     capabilities = set(plugins.load_backend(healthy_backend()).capabilities)
-    stranger.install("pto.backends", MODULE, "elsewhere", library, capabilities)
+    stranger.install_backend("elsewhere", library, capabilities, MEMBERS)
     return stranger
 
 
