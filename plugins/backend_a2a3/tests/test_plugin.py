@@ -115,6 +115,7 @@ def test_without_cann_a_run_states_what_is_missing(
     assert result.returncode == BackendUnavailableError.exit_code == 5
     assert "libacl_rt.so of the CANN toolkit cannot be loaded" in result.stderr
     assert advice in result.stderr
+    assert "this search reads PTO_A2A3_LIBRARY_FOLDER, PTO_A2A3_CANN_VERSION" in result.stderr
     assert "pass" not in result.stdout.lower()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pto_backend_a2a3.card_check import check_card, check_example
 from pto_backend_a2a3.device_images import build_images
-from pto_backend_a2a3.options import DEVICE_FOLDER, FOLDER, OF_CHECK, OPTIONS, VERSION
+from pto_backend_a2a3.options import DEVICE_FOLDER, FAKE, FOLDER, OF_CHECK, OPTIONS, VERSION
 from pto_backend_a2a3.recipes import find_libraries, find_recipe, uses_fake_driver
 from pto_core.config.environment import process_environment
 from pto_core.errors import PtoError
@@ -18,7 +18,11 @@ _LIBRARY = Path(__file__).with_name("libpto_backend_a2a3.so")
 _SEARCH_S = 20.0
 _CARD_S = 120.0  # the first selection of a device by a process can take seconds
 _VENDOR_LIBRARIES = ("libacl_rt.so", "libascendcl.so", "libascend_hal.so")
-_SIMULATOR = "`-p a2a3sim` runs the same cases in simulation"
+_ADVICE = (
+    f"this search reads {FOLDER.variable}, {VERSION.variable} and {FAKE.variable} from the "
+    "environment, not from --set, pto.toml or settings; `-p a2a3sim` runs the same cases in "
+    "simulation"
+)
 
 
 class Ascend:
@@ -41,7 +45,7 @@ class Ascend:
         fake = f"fake={int(uses_fake_driver())}"
         stage = check_card("only=libraries", fake, *settings, timeout_s=_SEARCH_S)[-1]
         if stage.error is not None:
-            return Health(False, stage.error.message, _SIMULATOR)
+            return Health(False, stage.error.message, _ADVICE)
         return Health(True, label=stage.label if uses_fake_driver() else "")
 
     def library(self) -> Path:

@@ -118,8 +118,8 @@ class Device:
         *args)``. ``args``: arrays (NumPy, buffer protocol, DLPack; C-contiguous), device arrays,
         ints, floats, ctypes scalars. A Python orchestration receives a device array for each array,
         and every other argument unchanged. On a backend that shares tensors, a DLPack tensor in the
-        memory of the device is passed as its address, without a copy. ``stream``: the run starts
-        after the work on this stream of its producer, an object of torch_npu or a handle.
+        memory of the device is passed as its address, an int, without a copy. ``stream``: the run
+        starts after the work on this stream of its producer, an object of torch_npu or a handle.
         ``config``: None takes ``block_dim`` and ``aicpu_thread_num`` from the device's settings.
         ``timeout_s``: the time limit of the run; a Python orchestration is interrupted at its next
         call of ``rt``, or when it returns. ``hazards``: the conflicts that order two tasks, for
