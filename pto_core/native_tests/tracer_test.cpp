@@ -37,13 +37,13 @@ Memory zeroed(uint64_t bytes) {
 struct Traced {
   Traced(uint32_t children, uint64_t ring_records)
       : table(zeroed(ProgressTable::bytes_needed(children))),
-        rings(zeroed(children * ring_bytes(ring_records))),
+        buffer(zeroed(trace_bytes(children, ring_records))),
         progress(ProgressTable::create(table.get(), children, 2)),
         tracer(progress),
-        memory{rings.get(), ring_bytes(ring_records), ring_records} {}
+        memory{buffer.get(), ring_bytes(ring_records), ring_records} {}
 
   Memory table;
-  Memory rings;
+  Memory buffer;
   ProgressTable progress;
   Tracer tracer;
   TraceMemory memory;

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 
 import pto_core
 from pto_core import ChipCallable, Out, Worker, kernel, task
-from pto_core.errors import ChildDiedError, DeadlockError, PtoError, TaskFailedError
+from pto_core.errors import ChildDiedError, DeadlockError, PtoError, TaskFailedError, UsageError
 from pto_core.trace import Event
 from pto_core.trace.worker_trace import WorkerTrace, read_any_trace
 
@@ -126,7 +128,8 @@ def test_a_flight_recorder_keeps_the_last_records(
     rows = worker.shared_array((20, 1))
     with worker.session() as s:
         s.submit(works, rows[0])
-    assert not prefix.parent.exists(), "a run that succeeds leaves no file"
+    held = prefix.with_name("last.L3.flight")
+    assert list(prefix.parent.iterdir()) == [held], "a run that succeeds leaves no trace"
     with pytest.raises(error) as raised:
         runs_until(worker, last, rows)
     file = prefix.with_name("last.L3.trace.npz")
@@ -147,3 +150,63 @@ def test_a_flight_recorder_keeps_the_last_records(
     with pytest.raises(TaskFailedError) as again:
         runs_until(worker, fails, rows)
     assert again.value.__notes__, "the recorder continues after a failure and a trace"
+    worker.close()
+    assert not held.exists()
+
+
+CRASHES = """
+import os, signal
+from pto_core import Out, Worker, task
+
+@task
+def works(row: Out):
+    row[:] = 1
+
+@task
+def last(row: Out):
+    row[:] = 2
+
+with Worker(level=3, num_sub_workers=1) as worker:
+    rows = worker.shared_array((40, 1))
+    with worker.session() as s:
+        s.submit(works, rows[0])
+    with worker.session() as s:
+        for row in rows[:-1]:
+            s.submit(works, row)
+        s.submit(last, rows[-1]).result()
+        os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+def test_a_worker_whose_process_crashes_leaves_a_file_of_last_records(tmp_path: Path) -> None:
+    environment = os.environ | {
+        "PTO_FLIGHT_RECORDER": str(tmp_path / "last"),
+        "PTO_TRACE_RING_RECORDS": "16",
+    }
+    begin = time.monotonic_ns()
+    done = subprocess.run([sys.executable, "-c", CRASHES], env=environment, check=False)
+    end = time.monotonic_ns()
+    assert done.returncode == -signal.SIGSEGV
+    trace = read_any_trace(tmp_path / "last.L3.flight")
+    assert isinstance(trace, WorkerTrace)
+    assert trace.paths == ("L3", "L3/sub0")
+    _, counts = np.unique(trace.records["track"], return_counts=True)
+    assert (len(counts), (counts >= 15).all(), (counts <= 16).all()) == (3, True, True)
+    row = trace.tasks[trace.tasks["task"].argmax()]
+    assert trace.callable_name(row["callable"]) == "last"
+    assert begin <= trace.epoch_ns <= trace.epoch_ns + row["start"] <= end
+    assert 0 <= row["submit"] <= row["dispatch"] <= row["start"] <= row["end"] <= row["complete"]
+    assert any("its process crashed" in reason for reason in trace.missing)
+    assert "last" in trace.table()
+    assert trace.write(tmp_path / "readable")[0].exists()
+
+
+def test_another_file_is_no_flight_recorder_of_a_worker(
+    make: Callable[..., Worker], tmp_path: Path
+) -> None:
+    worker = make(num_sub_workers=1, flight_recorder="/dev/null/x")
+    with pytest.raises(UsageError, match=r"/dev/null/x\.L3\.flight, cannot be written"):
+        worker.run(lambda orch, args, config: None)
+    (tmp_path / "x.flight").write_bytes(bytes(1 << 17))
+    with pytest.raises(UsageError, match="not the file of a flight recorder"):
+        read_any_trace(tmp_path / "x.flight")

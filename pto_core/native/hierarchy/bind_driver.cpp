@@ -71,7 +71,7 @@ void set_memory(WorkerSettings& settings, const Children& children, const Mappin
 }
 
 void make(WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
-          uint64_t progress, const std::tuple<uint64_t, uint64_t, uint64_t>& trace,
+          uint64_t progress, const std::pair<uint64_t, uint64_t>& trace,
           const WorkerSettings& settings, const nb::object& engine, const nb::object& policy,
           uint64_t snapshot_limit, double patience_s) {
   DriverConfiguration configuration;
@@ -85,7 +85,7 @@ void make(WorkerDriver* self, nb::object hooks, const Children& children, const 
   for (size_t i = 0; i < kRings; ++i)
     configuration.engine.rings[i] = {rings[i].first, rings[i].second};
   configuration.progress = pointer<void>(progress);
-  configuration.trace = {pointer<void>(std::get<0>(trace)), std::get<1>(trace), std::get<2>(trace)};
+  configuration.trace = {pointer<void>(trace.first), ring_bytes(trace.second), trace.second};
   configuration.snapshot_limit_bytes = snapshot_limit;
   configuration.patience_ns = static_cast<uint64_t>(patience_s * 1e9);
   or_error([&] {
@@ -377,7 +377,7 @@ void bind_driver(nb::module_& module) {
       .def(
           "__init__",
           [](WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
-             uint64_t progress, const std::tuple<uint64_t, uint64_t, uint64_t>& trace,
+             uint64_t progress, const std::pair<uint64_t, uint64_t>& trace,
              std::shared_ptr<LiveCallables> callables, CallableSpace next_level_space,
              const Mappings& attached, nb::object engine, nb::object policy,
              uint64_t snapshot_limit, uint32_t task_timeout_ms, double patience_s) {
@@ -397,9 +397,8 @@ void bind_driver(nb::module_& module) {
           "`hooks` has poll(), end_child(child, cause), child_broken(child, words) and "
           "grant(ring, nbytes) -> int, and must not keep the Driver alive. `children`: (kind, "
           "window, receives_use, is_spawned) of each child. `rings`: (address, size) of the four "
-          "heap rings. `trace`: the address of the trace rings of the children, the distance "
-          "between "
-          "two of them, and the number of records of each, a power of two. `callables`: the live "
+          "heap rings. `trace`: the address of trace_bytes() bytes, and the number of "
+          "records of each ring, a power of two. `callables`: the live "
           "registrations, to check handles. `engine`: a "
           "function that accepts the policy and returns an EngineCore or a Scheduler; None selects "
           "the default. `attached`: (address, size) of the mappings that spawned children attach; "

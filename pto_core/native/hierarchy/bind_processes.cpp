@@ -83,10 +83,10 @@ void bind_mapping(nb::module_& module) {
   nb::class_<SharedMapping>(module, "SharedMapping", nb::is_weak_referenceable())
       .def(
           "__init__",
-          [](SharedMapping* self, uint64_t bytes) {
-            as_os_error([&] { new (self) SharedMapping(bytes); });
+          [](SharedMapping* self, uint64_t bytes, const std::string& path) {
+            as_os_error([&] { new (self) SharedMapping(bytes, path); });
           },
-          nb::arg("bytes"))
+          nb::arg("bytes"), nb::arg("path") = "")
       .def_static(
           "attach",
           [](int descriptor, uint64_t bytes, uint64_t address) {

@@ -1,7 +1,9 @@
 // The methods of Driver that trace the runs of a Worker.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 
 #include "bindings.hpp"
 #include "driver/worker_driver.hpp"
@@ -22,6 +24,8 @@ void begin_trace(Driver& driver, const TraceSettings& settings) {
     throw Refusal(Refusal::Kind::kUsage,
                   "this Worker is being traced already; end that trace first");
   core.tracer.begin(settings, core.configuration.trace);
+  for (uint32_t callable = 0; callable < core.catalogue.callables(); ++callable)
+    core.tracer.callable_added(core.catalogue.name(callable));
   core.engine->set_tracer(&core.tracer);
   core.flags.traces_waits = core.tracer.records(PTO_TRACE_WAITS);
   if (core.flags.is_running) core.tracer.run_began(core.book.outcomes()->first_task);
@@ -61,20 +65,24 @@ nb::tuple trace_end(WorkerDriver& self) {
 }  // namespace
 
 void bind_trace(nb::module_& module, nb::class_<WorkerDriver>& driver) {
-  module.def("trace_ring_bytes", &ring_bytes, nb::arg("records"),
-             "Return the size of the trace ring of a child: shared memory, aligned to 64 bytes.");
+  module.def("trace_bytes", &trace_bytes, nb::arg("children"), nb::arg("records"),
+             "Return the size of the memory for the traces of a Worker: shared memory, aligned to "
+             "64 bytes, with rings of this number of records.");
   driver
       .def(
           "trace_begin",
           [](WorkerDriver& self, int32_t level, uint64_t most_records,
-             std::pair<uint64_t, uint64_t> window, bool keeps_last) {
-            const TraceSettings settings{(1u << level) - 1, most_records, window.first,
-                                         window.second, keeps_last};
+             std::pair<uint64_t, uint64_t> window, const std::optional<std::string>& flight) {
+            const TraceSettings settings{(1u << level) - 1,  most_records,
+                                         window.first,       window.second,
+                                         flight.has_value(), flight.value_or("")};
             or_error([&] { begin_trace(self.driver(), settings); });
           },
-          nb::arg("level"), nb::arg("most_records"), nb::arg("window"), nb::arg("keeps_last"),
+          nb::arg("level"), nb::arg("most_records"), nb::arg("window"), nb::arg("flight").none(),
           "Trace the later events, also those of an open run, inside the window of CLOCK_MONOTONIC "
-          "in ns, and for some ms around it. `keeps_last`: keep the last records of each track. "
+          "in ns, and for some ms around it. `flight`: keep the last records of each track; this "
+          "text "
+          "describes the Worker for the reader of its file. "
           "Raises UsageError if a trace has begun. No child writes its ring yet.")
       .def("trace_end", &trace_end,
            nb::sig("def trace_end(self) -> tuple[bytes, list[int], int, tuple[int, int], "

@@ -39,7 +39,7 @@ class Group:
         self.control: Any = self
         self.before_reply: Callable[[], None] = lambda: None
 
-    def trace_begin(self, level: int, most: int, window: Any, keeps_last: bool) -> None:
+    def trace_begin(self, level: int, most: int, window: Any, flight: str | None) -> None:
         self.log.append("driver begins")
 
     def trace_end(self) -> tuple[Any, ...]:

@@ -30,7 +30,13 @@ uint32_t CallNumbers::callable(PyObject* object, Kind kind, std::vector<int32_t>
     return known.number;
   }
   const CallableHandle handle = check_handle(object, kind);  // add_callable() may release the GIL
-  known.number = driver_.ask()->core.catalogue.add_callable(handle.digest, handle.name);
+  {
+    const Role role = driver_.ask();
+    DriverCore& core = role->core;
+    const uint32_t callables = core.catalogue.callables();
+    known.number = core.catalogue.add_callable(handle.digest, handle.name);
+    if (core.catalogue.callables() > callables) core.tracer.callable_added(handle.name);
+  }
   known.space = handle.space;
   known.version = version;
   known.handle = nb::borrow(object);

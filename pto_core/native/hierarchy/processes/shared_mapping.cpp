@@ -49,10 +49,23 @@ uint64_t up_to_page(uint64_t value) {
 }
 
 // Hardened kernels refuse a file without MFD_NOEXEC_SEAL, and older kernels do not know this flag.
-int create_file(uint64_t bytes) {
+int create_unnamed_file() {
   int file = memfd_create("pto-worker", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
   if (file < 0 && errno == EINVAL) file = memfd_create("pto-worker", MFD_CLOEXEC);
   if (file < 0) fail("memfd_create");
+  return file;
+}
+
+// Another process may have mapped an existing file, so that is replaced and not truncated.
+int create_named_file(const std::string& path) {
+  unlink(path.c_str());
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0) fail("creating " + path);
+  return file;
+}
+
+int create_file(uint64_t bytes, const std::string& path) {
+  const int file = path.empty() ? create_unnamed_file() : create_named_file(path);
   if (ftruncate(file, static_cast<off_t>(bytes)) != 0) {
     const int error = errno;
     close(file);
@@ -76,9 +89,9 @@ void* map_at_hint(uint64_t bytes, int protection, int flags, int file) {
 
 }  // namespace
 
-SharedMapping::SharedMapping(uint64_t bytes)
+SharedMapping::SharedMapping(uint64_t bytes, const std::string& path)
     : bytes_(std::max(up_to_page(bytes), page_bytes())), owner_(getpid()) {
-  descriptor_ = create_file(bytes_);
+  descriptor_ = create_file(bytes_, path);
   memory_ = map_at_hint(bytes_, kProtection, kFlags, descriptor_);
   if (memory_ == MAP_FAILED) {
     const int error = errno;

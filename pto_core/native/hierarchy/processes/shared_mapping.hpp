@@ -1,23 +1,25 @@
 // Memory that a process shares with its children: one unnamed file, mapped once.
 //
 // Pages are allocated when they are first written, and freed by zero(). The file has no name, so it
-// does not outlive its processes. Forked children have the mapping at the same address; a spawned
-// child attaches it there, or fails. The mapping lives until its owner destroys it. A forked
-// process never unmaps or zeroes an inherited mapping.
+// does not outlive its processes, unless a path is given. Forked children have the mapping at the
+// same address; a spawned child attaches it there, or fails. The mapping lives until its owner
+// destroys it. A forked process never unmaps or zeroes an inherited mapping.
 //
 // Any thread may read the mapping. Only one thread at a time may change it.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace pto::hierarchy {
 
 class SharedMapping {
  public:
   // Create a mapping, rounded up to whole pages. Its address is chosen so that it is probably free
-  // in other programs too, because spawned processes must attach the mapping there. Throws
-  // std::system_error.
-  explicit SharedMapping(uint64_t bytes);
+  // in other programs too, because spawned processes must attach the mapping there. With a path,
+  // the mapping is a new file with this name, which replaces an existing one and outlives its
+  // processes. Throws std::system_error.
+  explicit SharedMapping(uint64_t bytes, const std::string& path = {});
   // Map `descriptor` exactly at `address`; the caller still owns the descriptor. Throws
   // std::system_error, with EEXIST if the address is in use.
   SharedMapping(int descriptor, uint64_t bytes, uint64_t address);

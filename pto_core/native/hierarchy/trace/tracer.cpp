@@ -5,8 +5,6 @@
 #include <cstring>
 #include <thread>
 
-#include "trace/child_ring.hpp"
-
 namespace pto::hierarchy {
 namespace {
 
@@ -19,19 +17,26 @@ void Tracer::begin(const TraceSettings& settings, const TraceMemory& memory) {
   memory_ = memory;
   frames_a_drain_ = std::max<uint64_t>(memory.ring_records / kDrainsARing, 1);
   drops_.assign(static_cast<size_t>(children()), {});
-  for (auto& ring : last_)
-    ring = keeps_last() ? std::make_unique_for_overwrite<pto_trace_record[]>(memory.ring_records)
-                        : nullptr;
   first_ = read_clock_pair();
   set_window();
+  if (keeps_last())
+    memory_.begin_flight(static_cast<uint32_t>(children()), first_, settings_.description);
   for (int32_t child = 0; child < children(); ++child) {
     ChildRecord& record = progress_.child(child);
-    pto_trace_ring* prepared = prepare_ring(ring(child), memory.ring_records);
+    pto_trace_ring* prepared = prepare_ring(child_ring(child), memory.ring_records);
     prepared->overwrites = keeps_last() ? 1 : 0;
     record.trace_ring.store(prepared, std::memory_order_relaxed);
     record.trace_groups.store(settings.groups, std::memory_order_release);
   }
   groups_ = settings.groups;
+}
+
+void Tracer::run_began(int64_t first_task) {
+  if (keeps_last()) runs_.clear();
+  runs_.push_back({first_task, trace_clock()});
+  if (!keeps_last()) return;
+  memory_.head().run = runs_.back();
+  memory_.head().last = read_clock_pair();
 }
 
 // Convert the window to ticks. This measures the rate of the clock for a moment, so the window is
@@ -76,6 +81,7 @@ WorkerRecords Tracer::end() {
   found.kinds.resize(kinds_.size() * sizeof(ArgumentKind));
   for (const auto& [kind, number] : kinds_)
     std::memcpy(found.kinds.data() + number * sizeof kind, &kind, sizeof kind);
+  if (keeps_last()) std::memset(memory_.head().magic, 0, sizeof memory_.head().magic);
   groups_ = 0;
   count_ = 0;
   chunks_.clear();
@@ -101,31 +107,29 @@ std::string Tracer::collected() const {
 // incomplete.
 std::string Tracer::last_records() const {
   std::string found;
-  const uint64_t size = memory_.ring_records;
-  const auto append = [&](const pto_trace_record* ring, uint64_t begin, uint64_t end) {
-    for (; begin < end; ++begin)
-      found.append(reinterpret_cast<const char*>(&ring[begin & ring_mask()]), sizeof *ring);
-  };
-  for (size_t track = 0; track < 2; ++track) {
-    const uint64_t end = attempts_[track];
-    append(last_[track].get(), end - std::min(end, size), end);
-  }
-  for (int32_t child = 0; child < children(); ++child) {
-    const pto_trace_ring& from = *ring(child);
+  const uint64_t rings = kDriverTracks + static_cast<uint64_t>(children());
+  for (uint64_t number = 0; number < rings; ++number) {
+    const pto_trace_ring& from = *memory_.ring(number);
     const uint64_t end = __atomic_load_n(&from.written, __ATOMIC_ACQUIRE);
-    append(from.records, end - std::min(end, size - 1), end);
+    const uint64_t complete = number < kDriverTracks ? from.mask + 1 : from.mask;
+    for (uint64_t at = end - std::min(end, complete); at < end; ++at)
+      found.append(reinterpret_cast<const char*>(&from.records[at & from.mask]),
+                   sizeof(pto_trace_record));
   }
   return found;
 }
 
 void Tracer::drain() {
   undrained_ = 0;
-  if (keeps_last()) return;
+  if (keeps_last()) {
+    memory_.head().last = read_clock_pair();
+    return;
+  }
   for (int32_t child = 0; child < children(); ++child) drain_ring(child);
 }
 
 void Tracer::drain_ring(int32_t child) {
-  pto_trace_ring& from = *ring(child);
+  pto_trace_ring& from = *child_ring(child);
   Drops& drops = drops_[static_cast<size_t>(child)];
   const uint64_t end = __atomic_load_n(&from.written, __ATOMIC_ACQUIRE);
   for (uint64_t at = from.read; at < end; ++at) {
@@ -146,9 +150,13 @@ void Tracer::drain_ring(int32_t child) {
 
 void Tracer::add_at(uint64_t clock, uint16_t track, uint16_t event, uint64_t a, uint64_t b) {
   if (!is_inside(clock)) return;
+  if (keeps_last()) {
+    const pto_trace_record record{clock, a, b, 0, event, track};
+    pto_trace_write(memory_.ring(track), &record);
+    return;
+  }
   const uint64_t number = attempts_[track]++;
-  pto_trace_record* to = keeps_last() ? &last_[track][number & ring_mask()] : place();
-  if (to)
+  if (pto_trace_record* to = place())
     *to = {clock, a, b, static_cast<uint32_t>(number), event, track};
   else
     ++lost_[track];

@@ -6,8 +6,9 @@
 // not counted; the window is a little longer than requested, because the rate of the clock is not
 // known exactly yet.
 //
-// A flight recorder keeps the last records of each track: its rings overwrite, and those of the
-// driver's tracks are in this object.
+// A flight recorder keeps the last records of each track: its rings overwrite, and the driver's
+// tracks have rings, too. The memory then begins with a FlightHead, so that a file with this memory
+// can be read after the process has crashed.
 //
 // Only the thread that has the driver role uses it.
 #pragma once
@@ -25,20 +26,9 @@
 #include "pto/abi/trace.h"
 #include "trace/clock.hpp"
 #include "trace/events.hpp"
+#include "trace/memory.hpp"
 
 namespace pto::hierarchy {
-
-struct TraceMemory {
-  void* rings = nullptr;      // one ring for each child, `stride` bytes apart
-  uint64_t stride = 0;        // 0: the Worker cannot be traced
-  uint64_t ring_records = 0;  // a power of two
-};
-
-// A run of the trace: its first task, and the clock at its begin.
-struct TracedRun {
-  int64_t first_task;
-  uint64_t clock;
-};
 
 struct TraceSettings {
   uint32_t groups = 0;
@@ -46,6 +36,7 @@ struct TraceSettings {
   uint64_t window_begin_ns = 0;         // CLOCK_MONOTONIC
   uint64_t window_end_ns = UINT64_MAX;  // not included
   bool keeps_last = false;              // this is a flight recorder
+  std::string description = {};         // of the Worker, for the FlightHead
 };
 
 // What a task does with a tensor. Equal kinds have the same number, so that a record of an argument
@@ -93,9 +84,10 @@ class Tracer {
     if (undrained_ >= frames_a_drain_) drain();
   }
 
-  void run_began(int64_t first_task) {
-    if (keeps_last()) runs_.clear();
-    runs_.push_back({first_task, trace_clock()});
+  void run_began(int64_t first_task);
+  // The next callable has this name.
+  void callable_added(const std::string& name) {
+    if (keeps_last()) memory_.head().add_text(name);
   }
   // The graph function of the run has returned.
   void run_built() {
@@ -125,12 +117,10 @@ class Tracer {
  private:
   static constexpr uint64_t kChunkRecords = 1 << 14;
 
-  pto_trace_ring* ring(int32_t child) const {
-    auto* first = static_cast<std::byte*>(memory_.rings);
-    return reinterpret_cast<pto_trace_ring*>(first + static_cast<uint64_t>(child) * memory_.stride);
+  pto_trace_ring* child_ring(int32_t child) const {
+    return memory_.ring(kDriverTracks + static_cast<uint64_t>(child));
   }
   int32_t children() const { return static_cast<int32_t>(progress_.children()); }
-  uint64_t ring_mask() const { return memory_.ring_records - 1; }
   bool is_inside(uint64_t clock) const { return clock - window_begin_ < window_length_; }
   void set_window();
   void drain_ring(int32_t child);
@@ -159,7 +149,6 @@ class Tracer {
     uint64_t outside = 0;
   };
   std::vector<Drops> drops_;
-  std::unique_ptr<pto_trace_record[]> last_[2];  // rings of the driver's tracks
   pto_clock_pair first_{};
   std::vector<TracedRun> runs_;
   std::map<ArgumentKind, uint32_t> kinds_;

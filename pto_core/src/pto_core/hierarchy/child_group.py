@@ -48,7 +48,7 @@ from pto_core.hierarchy.registry import Registration, Registry
 from pto_core.hierarchy.remote_buffers import BufferTable
 from pto_core.hierarchy.restarts import Replacement, Restarts
 from pto_core.hierarchy.settings import WorkerSettings
-from pto_core.hierarchy.tracing import Tracing
+from pto_core.hierarchy.tracing import Tracing, flight_file
 from pto_core.interfaces import Policy
 from pto_core.interrupts import Interrupts
 
@@ -92,7 +92,7 @@ class ChildGroup:
         self.opener = Opener(settings.transport, queue_bytes // _FRAME_BYTES, queue_bytes)
         count = len(self.specs)
         self._relays = [child for child, spec in enumerate(self.specs) if spec.has_relay]
-        self.memory = worker_memory(self.specs, self.opener, config, arena)
+        self.memory = worker_memory(self.specs, self.opener, config, arena, path)
         _hierarchy.create_progress_table(
             self.memory.progress_table, count, len(os.sched_getaffinity(0))
         )
@@ -110,7 +110,7 @@ class ChildGroup:
             ],
             rings=self.memory.rings,
             progress=self.memory.progress_table,
-            trace=trace_memory(self.memory, config),
+            trace=(self.memory.traces, trace_ring_records(config)),
             hooks=self.hooks,
             callables=registry.live,
             next_level_space=(
@@ -307,7 +307,7 @@ class ChildGroup:
 
     def release_trace_memory(self) -> None:
         """Free the pages of the trace rings."""
-        self.memory.release_trace_rings()
+        self.memory.release_traces()
 
     def statistics(self) -> dict[str, Any]:
         """Return the counters of the driver and of restarts, as plain data."""
@@ -365,14 +365,15 @@ class ChildGroup:
 
 
 def worker_memory(
-    specs: Sequence[ChildSpec], opener: Opener, config: Config, arena: SharedArena
+    specs: Sequence[ChildSpec], opener: Opener, config: Config, arena: SharedArena, path: str
 ) -> WorkerMemory:
     """Reserve the memory that a Worker shares with its children."""
     return WorkerMemory(
         progress_table_bytes=_hierarchy.progress_table_bytes(len(specs)),
         connection_bytes=[opener.memory_bytes + spec.reason_bytes for spec in specs],
         digest_bytes=max((spec.digest_bytes for spec in specs), default=0),
-        trace_bytes=len(specs) * _hierarchy.trace_ring_bytes(trace_ring_records(config)),
+        trace_bytes=_hierarchy.trace_bytes(len(specs), trace_ring_records(config)),
+        trace_file=flight_file(config, path),
         heap_ring_size=config["heap_ring_size"],
         arena=arena,
     )
@@ -386,15 +387,9 @@ def policy_of(settings: WorkerSettings, *, has_relays: bool) -> Policy:
 
 
 def trace_ring_records(config: Config) -> int:
-    """Return the number of records in the trace ring of a child: a power of two."""
+    """Return the number of records in each trace ring: a power of two."""
     records: int = config["trace_ring_records"]
     return 1 << (records - 1).bit_length()
-
-
-def trace_memory(memory: WorkerMemory, config: Config) -> tuple[int, int, int]:
-    """Return the address of the trace rings, their distance, and the records in each."""
-    records = trace_ring_records(config)
-    return memory.trace_rings, _hierarchy.trace_ring_bytes(records), records
 
 
 def make_engine(

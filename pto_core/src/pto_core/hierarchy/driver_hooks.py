@@ -46,7 +46,7 @@ class DriverHooks:
         self.event_loops = EventLoops()
         self._restarts = restarts
         self._group: Callable[[], DrivenChildren | None] = weakref.ref(group)
-        self._mapping = group.memory.mappings[0]  # keeps the memory of the driver mapped
+        self._mappings = group.memory.own_mappings  # keeps the memory of the driver mapped
         self._interruption: BaseException | None = None
         self._begun_ns = 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 import time
@@ -80,10 +81,7 @@ class Tracing:
         self._path = path
         self._records_max: int = config["trace_records"]
         self._times_s = config["trace_after_s"], config["trace_for_s"]
-        self._flight: Path | None = None  # the prefix of the files of the flight recorder
-        if config["flight_recorder"] is not None:
-            given = Path(config["flight_recorder"])
-            self._flight = given.with_name(f"{given.name}.{path.replace('/', '.')}")
+        self._flight = _flight_prefix(config, path)
         self._window = ALWAYS
         self._ranges = RangeRecorder()
         self._level = 0
@@ -116,7 +114,7 @@ class Tracing:
             self._measure_offsets()
             self._begin_children()
             self._ranges.begin(self._window)
-            self._group.driver.trace_begin(level, self._records_max, self._window, False)
+            self._group.driver.trace_begin(level, self._records_max, self._window, None)
         except BaseException:
             self._stop()
             for child in self._children:
@@ -163,7 +161,9 @@ class Tracing:
         """Record the last events of each track until the next trace, or the end of the Worker."""
         if self._flight is not None and not self._is_closing:
             with contextlib.suppress(WorkerClosedError):
-                self._group.driver.trace_begin(1, self._records_max, ALWAYS, True)
+                paths = [spec.path for spec in self._group.specs]
+                text = json.dumps({"path": self._path, "children": paths, "pid": os.getpid()})
+                self._group.driver.trace_begin(1, self._records_max, ALWAYS, text)
 
     def _begin_children(self) -> None:
         """Tell the children to trace. Times of another host are on its clock."""
@@ -306,6 +306,20 @@ def _checked(reply: Any) -> Any:
     if reply is None:
         raise AbortedError("the end of the trace was interrupted, or the Worker was closed")
     return reply
+
+
+def _flight_prefix(config: Config, path: str) -> Path | None:
+    """Return the prefix of the files of a Worker's flight recorder, or None if there is none."""
+    if config["flight_recorder"] is None:
+        return None
+    given = Path(config["flight_recorder"])
+    return given.with_name(f"{given.name}.{path.replace('/', '.')}")
+
+
+def flight_file(config: Config, path: str) -> Path | None:
+    """Return the file in which the records of a Worker lie, or None without a flight recorder."""
+    prefix = _flight_prefix(config, path)
+    return None if prefix is None else prefix.with_name(prefix.name + ".flight")
 
 
 def window_from_now(after_s: float, for_s: float | None) -> Window:

@@ -11,7 +11,7 @@ from pto_core.errors import UsageError
 from pto_core.trace.records import NATIVE, TRACKS, Event
 from pto_core.trace.trace import Trace, from_native
 
-_PAIR = [("ticks", "<u8"), ("ns", "<u8")]
+PAIR = [("ticks", "<u8"), ("ns", "<u8")]
 _HEADER = np.dtype(
     [
         ("magic", "S8"),
@@ -24,13 +24,13 @@ _HEADER = np.dtype(
         ("groups", "<u4"),
         ("clock", "<u4"),
         ("rings", "<u8"),
-        ("first", _PAIR),
-        ("last", _PAIR),
+        ("first", PAIR),
+        ("last", PAIR),
         ("workers", "<u8"),
     ]
 )
 """``pto::core::TraceFile``."""
-_RING = np.dtype([("written", "<u8"), ("attempts", "<u8"), ("rest", "<u8", 14)])
+RING = np.dtype([("written", "<u8"), ("attempts", "<u8"), ("rest", "<u8", 14)])
 """``pto_trace_ring``."""
 
 
@@ -72,16 +72,24 @@ def _kernels(records: NDArray[np.void]) -> set[int]:
 
 def _records(content: NDArray[np.uint8], header: np.void) -> NDArray[np.void]:
     size = int(header["ring_records"])
-    at = int(header["rings_at"])
-    rings = content[at : at + TRACKS * _RING.itemsize].view(_RING)
+    rings_at, records_at = int(header["rings_at"]), int(header["records_at"])
     found = []
-    for track, ring in enumerate(rings):
-        end, count = int(ring["written"]), min(int(ring["written"]), size)
-        # The record that replaces the oldest one may be incomplete.
-        if count == size and ring["attempts"] > ring["written"]:
-            count -= 1
-        begin = int(header["records_at"]) + track * size * NATIVE.itemsize
-        records = content[begin : begin + size * NATIVE.itemsize].view(NATIVE)
-        found.append(records[np.arange(end - count, end) % size])
+    for track in range(TRACKS):
+        records = records_at + track * size * NATIVE.itemsize
+        found.append(last_records(content, rings_at + track * RING.itemsize, records, size))
     joined: NDArray[np.void] = np.concatenate(found)
     return joined
+
+
+def last_records(
+    content: NDArray[np.uint8], ring_at: int, records_at: int, size: int
+) -> NDArray[np.void]:
+    """Return the records of a ring with space for ``size``, the oldest first."""
+    ring = content[ring_at : ring_at + RING.itemsize].view(RING)[0]
+    end, count = int(ring["written"]), min(int(ring["written"]), size)
+    # The record that replaces the oldest one may be incomplete.
+    if count == size and ring["attempts"] > ring["written"]:
+        count -= 1
+    records = content[records_at : records_at + size * NATIVE.itemsize].view(NATIVE)
+    kept: NDArray[np.void] = records[np.arange(end - count, end) % size]
+    return kept

@@ -11,6 +11,7 @@ import numpy as np
 
 from pto_core.trace.files import only_file
 from pto_core.trace.worker_data import WorkerTraceData
+from pto_core.trace.worker_flight import read_worker_flight
 from pto_core.trace.worker_page import worker_page
 from pto_core.trace.worker_parts import arrays_of, described, from_parts
 from pto_core.trace.worker_pftrace import worker_pftrace
@@ -34,11 +35,13 @@ def write_worker_data(trace: WorkerTraceData, prefix: Path) -> list[Path]:
 
 
 def read_worker_data(path: Path) -> WorkerTraceData | None:
-    """Read the trace of a Worker; return None if the file is another one.
+    """Read the trace or flight recorder of a Worker; return None if the file is another one.
 
     ``path`` may be a folder with a single trace. Raises UsageError and OSError.
     """
     file = only_file(path) if path.is_dir() else path
+    if file.suffix == ".flight":
+        return read_worker_flight(file)
     try:
         with np.load(file, allow_pickle=False) as data:
             description = json.loads(bytes(data["description"]))

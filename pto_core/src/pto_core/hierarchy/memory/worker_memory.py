@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
+from pathlib import Path
 
 from pto_core._hierarchy import SharedMapping
 from pto_core.errors import CapacityError, UsageError
 from pto_core.hierarchy.memory.arena import SharedArena
+from pto_core.hierarchy.memory.trace_file import TraceFile
 from pto_core.hierarchy.processes.descriptors import parent_only_mapping
 
 RING_COUNT = 4
@@ -23,7 +25,8 @@ class WorkerMemory:
     before any child starts. ``progress_table_bytes``: the size of the progress table with its
     doorbells. ``connection_bytes``: the size of each child's connection. ``digest_bytes``: the
     size of the table that the relays of remote children share. ``trace_bytes``: the size of the
-    trace rings of all children. ``arena``: an existing arena, which
+    traces. ``trace_file``: a file for the traces, which exists until :meth:`close`, and
+    afterwards if this process crashes. ``arena``: an existing arena, which
     stays open; its budget also covers the heap rings. Only the parent manages the memory; a forked
     process only reads and writes it.
     """
@@ -35,6 +38,7 @@ class WorkerMemory:
         connection_bytes: Sequence[int],
         digest_bytes: int = 0,
         trace_bytes: int = 0,
+        trace_file: Path | None = None,
         heap_ring_size: int = 1 << 30,
         arena: SharedArena | None = None,
     ) -> None:
@@ -42,17 +46,26 @@ class WorkerMemory:
         self._owns_arena = arena is None
         self._heap_ring_size = _pages(heap_ring_size)
         rings = [heap_ring_size] * RING_COUNT
-        sizes = [progress_table_bytes, *connection_bytes, digest_bytes, trace_bytes, *rings]
+        in_memory = trace_bytes if trace_file is None else 0
+        sizes = [progress_table_bytes, *connection_bytes, digest_bytes, in_memory, *rings]
         self._parts = _laid_out(sizes)
         self._connections = len(connection_bytes)
         self._mapping = _reserved(sum(self._parts[-1]), heap_ring_size)
+        self._trace_file = None if trace_file is None else TraceFile(trace_file, trace_bytes)
         self.arena.budget.add_backing(self._mapping)
         self._granted = [0] * RING_COUNT
 
     @property
-    def mappings(self) -> tuple[SharedMapping, SharedMapping]:
+    def own_mappings(self) -> tuple[SharedMapping, ...]:
+        """The mappings without the arena."""
+        if self._trace_file is None:
+            return (self._mapping,)
+        return self._mapping, self._trace_file.mapping
+
+    @property
+    def mappings(self) -> tuple[SharedMapping, ...]:
         """The mappings that a spawned child must attach."""
-        return self._mapping, self.arena.mapping
+        return *self.own_mappings, self.arena.mapping
 
     @property
     def progress_table(self) -> int:
@@ -75,13 +88,18 @@ class WorkerMemory:
         return self._mapping.address + offset
 
     @property
-    def trace_rings(self) -> int:
-        """The address of the trace rings of the children."""
+    def traces(self) -> int:
+        """The address of the memory for the traces."""
+        if self._trace_file is not None:
+            return self._trace_file.mapping.address
         offset, _ = self._parts[2 + self._connections]
         return self._mapping.address + offset
 
-    def release_trace_rings(self) -> None:
-        """Free the pages of the trace rings."""
+    def release_traces(self) -> None:
+        """Free the pages of the traces."""
+        if self._trace_file is not None:
+            self._trace_file.mapping.zero(0, self._trace_file.mapping.nbytes)
+            return
         self._mapping.zero(*self._parts[2 + self._connections])
 
     @property
@@ -119,6 +137,9 @@ class WorkerMemory:
         self.arena.budget.give_back(sum(self._granted))
         self._granted = [0] * RING_COUNT
         self._mapping.zero(0, self._mapping.nbytes)
+        if self._trace_file is not None:
+            self.release_traces()
+            self._trace_file.remove()
         if self._owns_arena:
             self.arena.close()
 
