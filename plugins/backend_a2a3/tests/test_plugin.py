@@ -162,7 +162,8 @@ def test_all_stages_of_the_check_pass_on_the_fake_driver(
     assert [stage.name for stage in stages] == ["libraries", "device", "copy", "registers"]
     assert [stage.error for stage in stages] == [None] * 4
     assert {stage.label for stage in stages} == {"fake device"}
-    assert stages[0].found == "CANN 8.3"
+    assert stages[0].found.startswith("CANN 8.3 in /")
+    assert stages[0].found.endswith("/libacl_rt.so")
     assert stages[1].found.startswith("Ascend910B3, 24 blocks, ")
     assert stages[1].found.endswith(" of 64 MiB free")
     assert "AICPU 0xfc" in stages[3].found
@@ -309,6 +310,8 @@ def test_the_doctor_states_that_the_toolkit_is_missing(
     assert (written["backend"], written["works"]) == ("a2a3", False)
     assert {stage["label"] for stage in written["stages"]} == {"fake device"}
     assert written["stages"][-1]["error"] == "BackendUnavailableError"
+    assert written["settings"]["a2a3.fake"] == "True"
+    assert "a2a3.pool_mib" not in written["settings"]
     assert set(written["environment"]) <= {
         *("ASCEND_HOME_PATH", "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_TOOLKIT_HOME"),
         "LD_LIBRARY_PATH",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from pto_core import __version__, plugins
 from pto_core.cli.show import show_json, show_table
-from pto_core.config import load_core, load_with_plugins
+from pto_core.config import Config, load_core, load_with_plugins
 from pto_core.config.environment import process_environment
 from pto_core.errors import BackendUnavailableError, UsageError
 from pto_core.interfaces import CardBackend, CardStage
@@ -32,10 +32,11 @@ def check_card(set_: Sequence[str], report: Path | None, *, as_json: bool) -> in
     backend = plugins.load_unopened("backend", config["backend"])
     assert isinstance(backend, CardBackend)
     options: dict[str, str] = {}
-    for prefix in {option.key.partition(".")[0] for option in backend.options()}:
+    prefixes = {option.key.partition(".")[0] for option in backend.options()}
+    for prefix in prefixes:
         options |= config.native_options(prefix)
     stages = backend.check_card(config["device"], options)
-    description = _described(config["backend"], config["device"], stages)
+    description = _described(config, prefixes, stages)
     if report is not None:
         _write(report, description)
     if as_json:
@@ -59,12 +60,18 @@ def _card_backend(chosen: str) -> str:
     )
 
 
-def _described(backend: str, device: int, stages: Sequence[CardStage]) -> dict[str, Any]:
+def _described(config: Config, prefixes: Set[str], stages: Sequence[CardStage]) -> dict[str, Any]:
+    """Describe the check. ``prefixes``: those of the settings of the backend."""
     environment = process_environment()
     return {
         "works": all(stage.error is None for stage in stages),
-        "backend": backend,
-        "device": device,
+        "backend": config["backend"],
+        "device": config["device"],
+        "settings": {
+            setting.key: str(setting.value)
+            for setting in config.settings()
+            if setting.key.partition(".")[0] in prefixes and setting.origin != "default"
+        },
         "version": __version__,
         "machine": platform.machine(),
         "system": platform.platform(),

@@ -105,7 +105,8 @@ pto_status Driver::open_libraries(const DriverOptions& options, pto_error* error
       }
       return fail(error, PTO_ERROR_LOAD,
                   "the library %s of the %s cannot be loaded%s. Install the %s; then source its "
-                  "set_env.sh in this shell, so that LD_LIBRARY_PATH names its lib64",
+                  "set_env.sh in this shell, so that LD_LIBRARY_PATH names its lib64, or set "
+                  "PTO_A2A3_LIBRARY_FOLDER to the folder of its libraries",
                   candidates.names[0], candidates.package, reason.c_str(), candidates.package);
     }
     if (dlsym(libraries_[library], kFakeMarker) != nullptr) is_fake_ = true;

@@ -45,6 +45,8 @@ class Driver {
   // Returns "device", or "fake device" for the fake driver of the tests.
   const char* label() const noexcept { return is_fake_ ? "fake device" : "device"; }
   bool is_fake() const noexcept { return is_fake_; }
+  // Returns the file of the loaded library that has a function.
+  const char* path_of(const char* function) const;
 
   // Refuses a process that was forked after the load, and a chip that is no Ascend A2 or A3. Call
   // it on a thread that selected a device.
@@ -73,7 +75,6 @@ class Driver {
   pto_status open_libraries(const DriverOptions& options, pto_error* error);
   pto_status find_functions(pto_error* error);
   pto_status read_release(const DriverOptions& options, pto_error* error);
-  const char* path_of(const char* function) const;
   pto_status fail_absent(const char* function, pto_error* error) const;
   std::string vendor_message() const;
 

@@ -93,7 +93,8 @@ class Check {
   std::string libraries(pto_error* error) {
     if (driver_.load(settings_.driver, error) != PTO_OK) return "";
     const cann::Version version = driver_.version();
-    return "CANN " + std::to_string(version.major) + "." + std::to_string(version.minor);
+    return "CANN " + std::to_string(version.major) + "." + std::to_string(version.minor) + " in " +
+           driver_.path_of("aclInit");
   }
 
   std::string device(pto_error* error) {
