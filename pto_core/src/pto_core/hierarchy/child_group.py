@@ -310,8 +310,9 @@ class ChildGroup:
         self.memory.release_traces()
 
     def statistics(self) -> dict[str, Any]:
-        """Return the counters of the driver and of restarts, as plain data."""
-        return {**self.driver.statistics(), **self.restarts.statistics()}
+        """Return the counters of the driver, of restarts, and of hosts, as plain data."""
+        counts = {**self.driver.statistics(), **self.restarts.statistics()}
+        return {**counts, "placing": self.hosts.placing}
 
     def close(self) -> None:
         """End every child, and an open run. Tasks that have not been sent do not run.

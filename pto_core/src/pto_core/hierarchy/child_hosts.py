@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pto_core.errors import AbortedError
+from pto_core.errors import AbortedError, PtoError
 from pto_core.hierarchy.child_specs import ChildSpec
 from pto_core.interrupts import Interrupts
 
@@ -47,6 +47,20 @@ class ChildHosts:
                 if interrupts.signal is not None or is_cancelled():
                     raise AbortedError("the start was cancelled while hosts were placed")
                 time.sleep(_STEP_S)
+
+    @property
+    def placing(self) -> int:
+        """The number of hosts that are being placed. Any thread may ask."""
+        return sum(spec.remote is not None and spec.remote.is_placing for spec in self._specs)
+
+    def explained(self, child: int, error: BaseException) -> BaseException:
+        """Return the error of a lost child, with the launcher's reason if its agent has ended."""
+        remote = self._specs[child].remote
+        reason = None if remote is None else remote.agent_loss()
+        if reason is None or not isinstance(error, PtoError):
+            return error
+        fields = {name: getattr(error, name) for name in error.fields}
+        return type(error)(f"{error.message}; {reason}", **fields)
 
     def release(self, child: int) -> None:
         """End the agent of the child's host, because its session is over."""

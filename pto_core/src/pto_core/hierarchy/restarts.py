@@ -229,9 +229,10 @@ class Restarts:
         self._set(number, ChildState.LOST if loss.restarts else ChildState.GIVEN_UP)
         child.is_expected = loss.returns
         child.is_deferred = loss.restarts and not loss.returns
+        error = group.hosts.explained(number, loss.error)
         group.hosts.release(number)
         try:
-            self._report(group, number, loss.error, returns=loss.returns)
+            self._report(group, number, error, returns=loss.returns)
         finally:
             # includes tasks that were lost with the child
             child.completed = group.completed_by(number)

@@ -18,6 +18,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 
+from pto_core import log
 from pto_core.errors import ChildStartError
 from pto_core.hierarchy.processes import close_parent_only, parent_only
 from pto_core.hierarchy.settings import WorkerSettings
@@ -40,6 +41,7 @@ _COMMAND = (
     "import sys; sys.path[:] = {path!r}; from pto_core.remote.launcher_process import main; main()"
 )
 _END_S = 10.0
+_WARNING_S = 5.0
 
 
 class Placements:
@@ -136,37 +138,75 @@ def _exception_of(event: Failed) -> BaseException:
 
 
 class PlacedHost:
-    """The host of one child: at most one placement at a time."""
+    """The host of one child: at most one placement at a time.
 
-    def __init__(self, placements: Placements, path: str) -> None:
+    ``is_placing``: whether the host is being placed; any thread may read it. ``clock`` returns
+    seconds.
+    """
+
+    def __init__(
+        self, placements: Placements, path: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._placements = placements
         self._path = path
+        self._clock = clock
         self._number: int | None = None
-        self._deadline = 0.0
+        self._begun = 0.0
+        self._has_warned = False
+        self.is_placing = False
 
     def agent(self) -> AgentAddress | None:
         """Return how to reach the agent; None while the host is being placed.
 
-        The first call after a release begins to place a host. Raises ChildStartError.
+        The first call after a release begins to place a host. A placement that takes longer than
+        5 s is logged once. Raises ChildStartError.
         """
         placements = self._placements
         if self._number is None:
             self._number = placements.begin()
-            self._deadline = time.monotonic() + placements.timeout_s
+            self._begun = self._clock()
+            self._has_warned = False
+            self.is_placing = True
         try:
             found = placements.agent(self._number)
         except Exception as error:
             raise self._error(f"has no host for it: {error}") from error
-        if found is None and time.monotonic() > self._deadline:
-            raise self._error(
-                f"has placed no host after {placements.timeout_s:g} s: "
-                f"{placements.waits_for(self._number)}; raise child_start_timeout_s if it needs "
-                "more time"
-            )
+        if found is None:
+            self._check_time(self._clock() - self._begun, placements.waits_for(self._number))
+        else:
+            self.is_placing = False
         return found
+
+    def loss(self) -> str | None:
+        """Return why the agent has ended, as far as the launcher has noticed; None otherwise."""
+        if self._number is None:
+            return None
+        try:
+            self._placements.agent(self._number)
+        except Exception as error:  # noqa: BLE001 - an error of a plugin
+            return str(error)
+        return None
+
+    def _check_time(self, waited_s: float, reason: str) -> None:
+        limit_s = self._placements.timeout_s
+        if waited_s > limit_s:
+            raise self._error(
+                f"has placed no host after {limit_s:g} s: {reason}; raise child_start_timeout_s "
+                "if it needs more time"
+            )
+        if waited_s > _WARNING_S and not self._has_warned:
+            self._has_warned = True
+            log.get(__name__).warning(
+                "host not placed yet",
+                child=self._path,
+                launcher=self._placements.launcher,
+                reason=reason,
+                limit_s=limit_s,
+            )
 
     def release(self) -> None:
         """End the agent; a second call does nothing."""
+        self.is_placing = False
         number, self._number = self._number, None
         if number is not None:
             self._placements.release(number)

@@ -81,6 +81,15 @@ class RemoteChild:
                 self._use(agent)
         return True
 
+    @property
+    def is_placing(self) -> bool:
+        """Whether a launcher is placing its host. Any thread may ask."""
+        return self.placements is not None and self._host.is_placing
+
+    def agent_loss(self) -> str | None:
+        """Return why the agent has ended, if its launcher has noticed that; otherwise None."""
+        return None if self.placements is None else self._host.loss()
+
     def release(self) -> None:
         """End the agent of a placed host; a second call, or one for another host, does nothing."""
         if self.placements is not None:
