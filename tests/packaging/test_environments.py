@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 pytestmark = pytest.mark.toolchain
@@ -16,6 +18,7 @@ PLUGINS = {
 }
 
 DEVICES = {"ptorun-backend-a2a3": "a2a3"}  # plugins that need a device
+RAY = "ptorun-launcher-ray"  # it needs Ray, which is an extra
 
 DIAMOND = """
 import numpy as np
@@ -53,7 +56,7 @@ def closure(wheelhouse, environment, distribution):
     return set(environment.run(environment.python, "-c", program, distribution).split())
 
 
-@pytest.mark.parametrize("distribution", [CORE, *PLUGINS, *DEVICES])
+@pytest.mark.parametrize("distribution", [CORE, *PLUGINS, *DEVICES, RAY])
 def test_a_package_installs_with_its_declared_dependencies_alone(
     wheelhouse, environment_with, distribution
 ):
@@ -99,6 +102,14 @@ def test_a_plugin_without_its_device_states_what_is_missing(environment_with, di
         "    print(error)\n"
     )
     assert "cannot be loaded" in environment.run(environment.python, "-c", program)
+
+
+def test_the_launcher_for_ray_is_listed_without_ray_and_names_the_command(environment_with):
+    environment = environment_with(RAY)
+    listed = environment.run(environment.folder / "bin" / "pto", "plugins", "--json")
+    (ray,) = (plugin for plugin in json.loads(listed) if plugin["name"] == "ray")
+    assert (ray["healthy"], ray["reason"]) == (False, "Ray is not installed")
+    assert ray["fix"] == "pip install 'ray>=2.60'"
 
 
 def test_a_plugins_sdist_builds_without_isolation_against_an_installed_core(

@@ -22,7 +22,7 @@ FOLDERS = tuple(
 )
 STRANGERS = (
     *("pto-core", "pto", "pto-backend-a2a3", "pto-backend-sim", "pto-runtime-hbg"),
-    *("pto-runtime-pto2", "pto-transport-shm", "pto-transport-zmq"),
+    *("pto-runtime-pto2", "pto-transport-shm", "pto-transport-zmq", "pto-launcher-ray"),
 )
 
 

@@ -64,7 +64,7 @@ class Profiles:
 
     def selects(self, item: pytest.Item, profile: str, load: str) -> bool:
         """Return whether a test belongs to a profile, and to its pytest call for ``load``."""
-        if item.get_closest_marker("toolchain"):
+        if item.get_closest_marker("toolchain") or item.get_closest_marker("ray"):
             return False
         in_profile = profile == "all" or self.is_slow(item.nodeid) == (profile == "slow")
         return in_profile and self.runs_alone(item.nodeid) == (load == "alone")

@@ -88,4 +88,5 @@ def test_the_design_names_are_there(checkout):
         ("pto.schedulers", "near_inputs"),
         ("pto.launchers", "local"),
         ("pto.launchers", "command"),
+        ("pto.launchers", "ray"),
     } <= names

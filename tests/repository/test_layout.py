@@ -19,7 +19,8 @@ def test_every_plugin_folder_is_a_package_and_names_its_family(checkout):
     folders = [path for path in (checkout.root / "plugins").iterdir() if path.is_dir()]
     assert sorted(folders) == sorted(plugin.folder for plugin in checkout.plugins)
     for folder in folders:
-        assert re.fullmatch(r"(backend|runtime|transport|scheduler)_[a-z0-9]+", folder.name)
+        families = "backend|runtime|transport|scheduler|launcher"
+        assert re.fullmatch(rf"({families})_[a-z0-9]+", folder.name)
 
 
 def test_distribution_names_follow_the_folders(checkout):

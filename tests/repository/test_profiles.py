@@ -94,7 +94,8 @@ def test_a_test_runs_in_one_call_of_one_profile() -> None:
         selected = [call for call in calls if LISTS.selects(Item(node_id), *call)]
         assert [profile for profile, _ in selected] in (["quick", "all"], ["slow", "all"])
         assert len({load for _, load in selected}) == 1
-        assert not any(LISTS.selects(Item(node_id, "toolchain"), *call) for call in calls)
+        for marker in ("toolchain", "ray"):
+            assert not any(LISTS.selects(Item(node_id, marker), *call) for call in calls)
 
 
 def test_an_entry_is_a_whole_part_of_a_node_id() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pto_backend_a2a3
 import pto_backend_sim
 import pto_core
+import pto_launcher_ray
 import pto_runtime_hbg
 import pto_runtime_pto2
 import pto_transport_shm
@@ -66,4 +67,8 @@ transports: list[NativeTransport] = [pto_transport_shm.plugin]
 links: list[LinkPlugin] = [pto_transport_zmq.plugin]
 engines: list[EnginePlugin] = [builtin.native, builtin.reference]
 policies: list[PolicyPlugin] = [builtin.least_loaded_plugin, builtin.near_inputs]
-launchers: list[LauncherPlugin] = [builtin_launchers.local, builtin_launchers.command]
+launchers: list[LauncherPlugin] = [
+    builtin_launchers.local,
+    builtin_launchers.command,
+    pto_launcher_ray.plugin,
+]

@@ -29,7 +29,9 @@ LOG_LEVELS = ("error", "warn", "info", "debug")
 LOG_FORMATS = ("text", "json")
 HOSTS_MAX = 1024
 """The most hosts of one :class:`pto_core.Hosts`."""
-LAUNCHER_SETTINGS = ("launcher", "hosts", "host_resources", "host_list", "host_command")
+LAUNCHER_SETTINGS = (
+    *("launcher", "hosts", "host_resources", "host_list", "host_command", "ray_address"),
+)
 """The settings of launchers, which are not sent to another host."""
 
 
@@ -172,6 +174,13 @@ def _remote_options() -> tuple[Option, ...]:
             "ssh {host} {command}",
             text,
             "command line with which the launcher 'command' starts an agent on a host",
+        ),
+        Option(
+            "ray_address",
+            None,
+            optional(text),
+            "cluster of the launcher 'ray': HOST:PORT",
+            "RAY_ADDRESS",
         ),
         Option(
             "remote_insecure",

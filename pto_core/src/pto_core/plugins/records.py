@@ -25,6 +25,7 @@ FAMILIES = (
 # plugin contain the installation commands.
 _OURS = {
     ("backend", "a2a3"): "ptorun-backend-a2a3",
+    ("launcher", "ray"): "ptorun-launcher-ray",
     **dict.fromkeys(
         (
             ("backend", "a2a3sim"),

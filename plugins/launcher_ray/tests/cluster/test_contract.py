@@ -1,0 +1,13 @@
+"""The contract of launchers, with a cluster of several nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from pto_core.testing import LauncherContract
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("address")]
+
+
+class TestRay(LauncherContract):
+    launcher = "ray"
