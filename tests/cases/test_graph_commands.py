@@ -191,6 +191,12 @@ def test_check_of_measured_accesses_finds_a_missing_edge(tmp_path: Path) -> None
             "out[i] = const_cast<float*>(x)[i] = x[i] * y[i]",
             "multiply#3 writes 65536 bytes of add_scalar#1.2 (bytes 0:65536): declared as input",
         ),
+        (
+            "tensormap_and_ringbuffer",
+            "aiv_tensors/multiply.cpp",
+            "if (i + 1 < count) out[i] = x[i] * y[i]",
+            "multiply#3 does not write 4 bytes of f (bytes 65532:65536): declared OUTPUT",
+        ),
     ],
 )
 def test_check_of_measured_accesses_finds_a_wrong_kernel(

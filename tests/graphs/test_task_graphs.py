@@ -217,6 +217,13 @@ def test_unread_outputs_and_unwritten_inputs_are_found() -> None:
         "fill#0: fill#0.0 [OUTPUT]"
     ]
     assert [access.place for access in findings.uninitialised_reads] == ["data", "empty 0", "data"]
+    assert not findings.is_clean
+
+
+def test_an_unread_output_is_a_hint() -> None:
+    with open_device("a2a3sim", runtime="pto2") as device:
+        findings = device.graph(lambda rt: rt.submit(fill, rt.tensor((64,), "float32"))).check()
+    assert (len(findings.unread), findings.is_clean) == (1, True)
 
 
 def test_enable_dep_gen_writes_the_graph_of_each_run(tmp_path: Any) -> None:

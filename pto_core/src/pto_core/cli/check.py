@@ -3,7 +3,9 @@
 CASE is a folder with golden.py and kernels/kernel_config.py, as for `pto run`. The result does not
 depend on the timing of the run. Pairs that the program excepts (OUTPUT_EXISTING, NO_DEP) are listed
 apart. With --measure the bytes that the kernels touch decide, and accesses outside of buffers and
-writes to inputs are found, too. Exit codes: 0 no such defect, 1 otherwise.
+writes to inputs are found, too. Exit codes: 0 if only hints were found (outputs that no task reads,
+pairs that the program excepts, possible races), 1 if a finding can make the result wrong, and those
+of `pto run` if the case could not run.
 """
 
 from __future__ import annotations

@@ -128,14 +128,26 @@ class Findings:
 
     @property
     def is_clean(self) -> bool:
-        """Whether there are no races, no accesses outside of buffers, and no undeclared writes."""
-        return not (self.races or self.outside or self.undeclared)
+        """Whether nothing was found that can make a result wrong.
+
+        Such findings are races, accesses outside of buffers, undeclared writes, bytes of outputs
+        that were not written, and reads of memory that nothing wrote. An output that no task reads,
+        a pair that the program excepts, and a possible race are hints.
+        """
+        return not (self._conflicts or self.unwritten_outputs or self.uninitialised_reads)
+
+    @property
+    def _conflicts(self) -> tuple[Race | Mismatch, ...]:
+        return (*self.races, *self.outside, *self.undeclared)
 
     def raise_for_races(self) -> None:
-        """Raise RaceError if the findings are not clean. Its notes list up to 20 of them."""
-        if self.is_clean:
+        """Raise RaceError if tasks race or touch bytes that they do not declare.
+
+        Its notes list up to 20 of these findings.
+        """
+        found = self._conflicts
+        if not found:
             return
-        found = (*self.races, *self.outside, *self.undeclared)
         if self.races:
             race = next(race for race in self.races if not race.is_implied)
             more = "" if self.is_complete else " or more"
