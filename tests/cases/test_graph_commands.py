@@ -248,6 +248,41 @@ def test_check_reports_what_the_program_excepts(racy: Path) -> None:
     assert "fix: declare data of read#1 as INPUT" in found.stdout
 
 
+@pytest.mark.parametrize("command", ["graph", "why", "check"])
+def test_the_seed_of_a_command_selects_the_order_of_its_tasks(racy: Path, command: str) -> None:
+    tasks = racy / "kernels" / "tasks.py"
+    source = tasks.read_text()
+    source = source.replace("    data += 1", ORDERED) + ORDERED_SUBMITS
+    tasks.write_text(source.replace("    rt.submit(1, InOut(data))\n", ""))
+    golden = racy / "golden.py"
+    golden.write_text(golden.read_text().replace("np.ones(64, ", "np.arange(64, dtype="))
+
+    def order(seed: int) -> str:
+        ends = ("1", "0") if command == "why" else ()
+        failed = pto(command, racy, *ends, "--seed", seed)
+        assert failed.returncode == 4, failed.stderr
+        (found,) = set(re.findall(r"order=(\[.*?\])", failed.stderr))
+        return found
+
+    first = order(0)
+    assert sorted(json.loads(first)) == list(range(0, 64, 8))
+    assert order(0) == first
+    assert any(order(seed) != first for seed in (1, 2, 3))
+
+
+ORDERED = """
+    order.append(int(data[0]))
+    if len(order) == 8:
+        raise ValueError(f"order={order}")
+
+order = []
+"""
+ORDERED_SUBMITS = """
+    for row in range(0, 64, 8):
+        rt.submit(1, InOut(data[row : row + 8]))
+"""
+
+
 def test_check_reports_races(racy: Path) -> None:
     tasks = racy / "kernels" / "tasks.py"
     source = tasks.read_text().replace("NoDep", "In")

@@ -15,6 +15,8 @@ from random_program import inputs, random_program
 from pto_core import CallConfig, In, InOut, NoDep, Out, OutExisting, kernel, open_device
 from pto_core.errors import RaceError
 from pto_core.graphs import TaskGraph, Why
+from pto_core.graphs.drawing import drawing
+from pto_core.graphs.layout import layout
 
 # Invariant of this file: The graph of a program does not depend on the timing of the run, on the
 # sizes of its rings, or on addresses. A program whose conflicting tasks are ordered has no races.
@@ -142,7 +144,26 @@ def test_explicit_edges_clusters_and_block_tasks_are_in_the_graph() -> None:
     after = Why.CLUSTER
     assert reasons == {(0, 1): Why.EXPLICIT, **{(a, b): after for a in (2, 3) for b in (4, 5)}}
     assert made.task(3).blocks == 2
-    assert [cluster.tasks for cluster in made.structure.clusters] == [(2, 3), (4, 5)]
+    clusters = made.structure.clusters
+    assert [cluster.tasks for cluster in clusters] == [(2, 3), (4, 5)]
+    numbers = [(cluster.number,) for cluster in clusters for _ in cluster.tasks]
+    assert [task.clusters for task in made.tasks] == [(), (), *numbers]
+    placed = layout(drawing(made, None))
+    inside = {
+        box.title: [task for task, node in placed.nodes.items() if is_inside(node, at)]
+        for box, at in placed.boxes
+    }
+    assert inside == {f"cluster {cluster.number}": [*cluster.tasks] for cluster in clusters}
+    assert all(title in made.to_svg() and title in made.to_dot() for title in inside)
+
+
+def is_inside(node: Any, box: Any) -> bool:
+    return bool(
+        box.x <= node.x
+        and node.x + node.width <= box.x + box.width
+        and box.y <= node.y
+        and node.y + node.height <= box.y + box.height
+    )
 
 
 @pytest.mark.parametrize("runtime", ["host_build_graph", "aicpu_build_graph"])
@@ -192,6 +213,14 @@ def test_hazards_check_raises_for_races() -> None:
         with pytest.raises(RaceError, match="1 pair of tasks races; add#0 and fill#1") as caught:
             device.run(overwritten, array, array.copy(), hazards="check")
         assert caught.value.races == 1
+        (note,) = caught.value.__notes__
+        lines = [overwritten.__code__.co_firstlineno + offset for offset in (1, 2)]
+        assert note.splitlines() == [
+            "add#0 and fill#1 share 256 bytes of data (bytes 0:256)",
+            f"  add#0: data [INPUT]  {__file__}:{lines[0]}",
+            f"  fill#1: data [OUTPUT]  {__file__}:{lines[1]}",
+            '  fix: run with hazards="full", or submit fill#1 with after=add#0',
+        ]
         device.run(declared, array, hazards="check")
         findings = device.graph(declared, array).check()
     assert findings.is_clean

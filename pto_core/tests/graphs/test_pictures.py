@@ -156,6 +156,13 @@ def test_dot_states_the_reasons_too():
     )
 
 
+def test_the_tip_of_a_node_names_its_task_and_core():
+    made = TaskGraph(log_of(random_program(5, 2, True)))
+    task = made.task(1)
+    tip = "\\n".join(filter(None, (task.label, task.name, task.core)))
+    assert re.search(rf't1 \[label="k#1[^"]*", tooltip="{re.escape(tip)}', made.to_dot(None))
+
+
 def test_json_states_what_an_edge_is():
     made = REASONS.to_json()
     flags = ("is_redundant", "is_conservative", "is_disjoint")
