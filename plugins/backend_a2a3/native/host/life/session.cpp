@@ -1,5 +1,6 @@
 #include "life/session.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -82,19 +83,26 @@ bool Session::salvage(void* host, uint64_t address, size_t bytes) const {
   struct Copy {
     std::vector<char> bytes;
     std::promise<bool> is_made;
+    std::atomic<bool> is_given_up = false;
   };
   const auto copy = std::make_shared<Copy>();
   copy->bytes.resize(bytes);
   std::future<bool> is_made = copy->is_made.get_future();
   std::thread([copy, address, context = context_, &functions = functions()] {
-    const bool is_selected = functions.aclrtSetCurrentContext(context) == cann::kSuccess;
+    // A reset may have destroyed the context since the caller stopped waiting.
+    const bool is_selected =
+        !copy->is_given_up.load() && functions.aclrtSetCurrentContext(context) == cann::kSuccess;
     const size_t count = copy->bytes.size();
     copy->is_made.set_value(is_selected &&
                             functions.aclrtMemcpy(copy->bytes.data(), count,
                                                   reinterpret_cast<const void*>(address), count,
                                                   cann::kDeviceToHost) == cann::kSuccess);
   }).detach();
-  if (is_made.wait_for(kSalvageTime) != std::future_status::ready || !is_made.get()) return false;
+  if (is_made.wait_for(kSalvageTime) != std::future_status::ready) {
+    copy->is_given_up = true;
+    return false;
+  }
+  if (!is_made.get()) return false;
   std::memcpy(host, copy->bytes.data(), bytes);
   return true;
 }
