@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import signal
@@ -46,8 +47,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--card",
         metavar="NUMBER",
+        type=number_of_driver,
         help="run the tests of Ascend cards on this device, instead of the fake device",
     )
+
+
+def number_of_driver(card: str) -> str:
+    """Return the driver's number of a card, whose number counts the visible devices as in CANN."""
+    visible = os.environ.get("ASCEND_RT_VISIBLE_DEVICES")
+    numbers = visible.split(",") if visible else None
+    if not card.isdecimal() or (numbers and int(card) >= len(numbers)):
+        devices = f"ASCEND_RT_VISIBLE_DEVICES is {visible!r}" if visible else "the first one is 0"
+        raise argparse.ArgumentTypeError(f"{card!r} is no number of a device; {devices}")
+    return numbers[int(card)] if numbers else card
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

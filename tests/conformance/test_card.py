@@ -54,11 +54,21 @@ def test_the_backend_keeps_its_contract_on_the_card(card: str, stranger) -> None
 
 def test_without_a_card_the_tests_fail_and_say_so(tmp_path: Path) -> None:
     test = f"{__file__}::test_the_vector_example_runs_on_the_card[host_build_graph]"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test, "--card", "0"]
-    environment = {**os.environ, "PTO_A2A3_LIBRARY_FOLDER": str(tmp_path)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test, "--card"]
+    environment = {
+        **os.environ,
+        "PTO_A2A3_LIBRARY_FOLDER": str(tmp_path),
+        "ASCEND_RT_VISIBLE_DEVICES": "4,6",
+    }
+    done, refused = (
+        subprocess.run(
+            [*command, number], env=environment, capture_output=True, text=True, check=False
+        )
+        for number in ("1", "2")
+    )
+    assert "'2' is no number of a device; ASCEND_RT_VISIBLE_DEVICES is '4,6'" in refused.stderr
     assert done.returncode == 1
-    tests, _, card = done.stdout.partition("card 0 (--card)")
+    tests, _, card = done.stdout.partition("card 6 (--card)")
     assert "libacl_rt.so of the CANN toolkit cannot be loaded" in tests
     assert card.split()[card.split().index("FAILED") :][:2] == ["FAILED", "libraries"]
     assert "kernels with tiles" in card
