@@ -41,7 +41,18 @@ for words in json.loads(sys.argv[1]):
     if main(words) != 0:
         sys.exit(f"not understood: pto {' '.join(words)}")
 """
-CONTROL_WORDS = {"cd", "export", "git", "apt-get", "sudo", "python", "python3", "cat", "source"}
+CONTROL_WORDS = {
+    "cd",
+    "export",
+    "git",
+    "apt-get",
+    "sudo",
+    "python",
+    "python3",
+    "cat",
+    "source",
+    "ray",
+}
 
 
 @dataclass(frozen=True)
