@@ -52,9 +52,8 @@ def test_each_host_has_one_agent_and_a_lost_host_is_replaced_by_another_one() ->
         assert [str(first), str(second)] == ["host1", "host2"]
         with pytest.raises(CapacityError) as caught:
             launcher.place(2, {})
-        assert "1 of the hosts in host_list are free (free: host3; in use: host1, host2)" in str(
-            caught.value
-        )
+        message = "host_list has too few hosts: 2 wanted; free: host3; in use: host1, host2"
+        assert message in str(caught.value)
         assert (caught.value.value, caught.value.limit) == (2, 1)
         launcher.release(first)
         launcher.release(first)
