@@ -44,6 +44,10 @@ def main(answer: Callable[[Any], None]) -> None:
             ((order, value),) = json.loads(line).items()
             if order == "add":
                 answer(add(resources=value))
+            elif order == "find":
+                above = set(psutil.Process(value).parents())
+                (found,) = (node for node, processes in nodes.items() if above & set(processes))
+                answer(found)
             else:
                 kill(nodes.pop(value) if order == "kill" else list(begun))
                 answer(None)

@@ -43,6 +43,10 @@ class RayCluster:
         """Start a node with custom resources, and return its id."""
         return str(self._ask({"add": resources}))
 
+    def node_of(self, pid: int) -> str:
+        """Return the id of the node on which a process runs."""
+        return str(self._ask({"find": pid}))
+
     def kill(self, node: str) -> None:
         """Kill all processes of a node, as if its machine had lost power."""
         self._ask({"kill": node})
