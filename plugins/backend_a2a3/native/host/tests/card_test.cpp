@@ -486,6 +486,34 @@ TEST(a_missing_dispatcher_and_a_second_inner_library_are_found) {
   CHECK_CONTAINS(error.message, "507018: exception on the AICPU");
 }
 
+// What a dispatcher has installed does not outlive the reset of the device.
+TEST(without_the_dispatcher_the_load_fails) {
+  vendor::Fake& fake = vendor::fresh();
+  scenario::Device device(fake.control);
+  device.has_cores = false;
+  Card card(fake.driver);
+  AicpuLibrary aicpu(card);
+  BootstrapNames names;
+  pto_error error = {};
+  CHECK_EQUAL(find_bootstrap({8, 3}, {}, &names, &error), PTO_OK);
+  for (const bool has_dispatcher : {true, false}) {
+    open(card);
+    if (has_dispatcher) CHECK_EQUAL(aicpu.install(names, scenario::images(), &error), PTO_OK);
+    Handle function = nullptr;
+    uint64_t block = 0;
+    CHECK_EQUAL(aicpu.find("pto_serve", &function, &error), PTO_OK);
+    CHECK_EQUAL(card.memory().allocate(8, &block, &error), PTO_OK);
+    const scenario::Arguments arguments = {block, 8};
+    CHECK_EQUAL(aicpu.launch(function, 1, &arguments, sizeof arguments, &error), PTO_OK);
+    CHECK_EQUAL(card.wait(kLongNs, &error), has_dispatcher ? PTO_OK : PTO_ERROR_LOST);
+    if (!has_dispatcher) CHECK_CONTAINS(error.message, "507018: exception on the AICPU");
+    card.memory().free(block, nullptr);
+    aicpu.unload(nullptr);
+    card.close();
+  }
+  CHECK_EQUAL(fake.control.findings(), std::string());
+}
+
 TEST(calls_in_a_wrong_order_are_recorded) {
   vendor::Fake& fake = vendor::fresh();
   const Functions& functions = fake.driver.functions();
