@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,14 @@ import numpy as np
 import pytest
 
 import pto_core
-from pto_core import ChipCallable, CoreCallable, In, InOut, KernelSource, Out
+from pto_core import ChipCallable, CoreCallable, In, InOut, KernelSource, Out, kernel
 from pto_core.errors import DeadlockError, TaskFailedError, UsageError
 from pto_core.kernels import OrchestrationSource
 from pto_core.trace import Event, Trace
 from pto_core.trace.analysis import kernel_rows, limits, ring_counters, span
 from pto_core.trace.files import read_trace
+from pto_core.trace.page import task_columns
+from pto_core.trace.pftrace import pftrace
 
 VARIANTS = ("host_build_graph", "aicpu_build_graph", "tensormap_and_ringbuffer")
 LONG = "a name of more than sixteen bytes"
@@ -307,6 +311,41 @@ def test_a_program_that_crashes_leaves_a_file_of_last_records(tmp_path: Path) ->
     assert 0 < (ended >= 0).sum() <= 16
     assert trace.records["number"].max() > 100
     assert "kernel 0" in trace.table()
+
+
+def test_files_show_the_numbers_of_tasks_that_graphs_have() -> None:
+    """The runtime numbers the tasks of each ring; a scope selects the ring."""
+
+    @kernel(core="aiv")
+    def outer(x: InOut) -> None:
+        pass
+
+    @kernel(core="aiv")
+    def inner(x: InOut) -> None:
+        pass
+
+    def graph(rt: Any, x: InOut) -> None:
+        for _ in range(3):
+            rt.submit(outer, x)
+            with rt.scope():
+                rt.submit(inner, x)
+
+    x = np.zeros(1)
+    with pto_core.open_device("a2a3sim", runtime="tensormap_and_ringbuffer") as device:
+        trace = device.run(graph, x, trace=1, accesses=True).trace
+        made = device.graph(graph, x)
+    assert trace is not None
+    columns = task_columns(trace)
+    numbers = np.frombuffer(base64.b64decode(columns["task"][1]), "<f8").astype(int).tolist()
+    assert numbers == [0, 1, 2, 3, 4, 5], "each task waits for the one before it"
+    assert sorted(trace.tasks["task"]) != numbers
+    for number, task in zip(numbers, trace.tasks, strict=True):
+        assert made.task(number).kernel == trace.kernel_name(task["kernel"])
+    content = pftrace(trace)
+    for number in numbers:
+        assert b"\x52\x04task\x20" + bytes([number]) in content
+    without = replace(trace, details=None)
+    assert (without.task_numbers(trace.tasks["task"]) == trace.tasks["task"]).all()
 
 
 def test_a_flight_recorder_without_a_folder_is_an_error() -> None:

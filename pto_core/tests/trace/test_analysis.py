@@ -145,7 +145,7 @@ def test_the_summary_states_peaks_and_the_settings_for_which_submits_waited(chai
 
 def test_the_rate_of_a_kernel_needs_the_bytes_of_all_its_tasks(chain: Trace) -> None:
     def rates(*submits: tuple[int, int]) -> list[float | None]:
-        rows = np.array([(number, -1, 0, 0, moved) for number, moved in submits], SUBMIT)
+        rows = np.array([(number, number, -1, 0, 0, moved) for number, moved in submits], SUBMIT)
         details = Details(rows, np.zeros(0, ARGUMENT), (), (), ())
         return [row.gb_per_s for row in kernel_rows(make(chain.tasks.tolist(), details=details))]
 

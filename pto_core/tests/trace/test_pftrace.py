@@ -153,7 +153,7 @@ def test_ranges_copies_lines_and_the_use_of_rings_are_in_the_file(trace: Trace) 
         (5, 5, 1 | 2 << 56, 1024, 2, Event.RING, 0, 0),
         (6, 6, 2 | 2 << 56, 5 << 40, 3, Event.RING, 0, 0),
     ]
-    submits = np.array([(task, task // 8, 0, 0, -1) for task in (0, 4, 8)], SUBMIT)
+    submits = np.array([(task, task, task // 8, 0, 0, -1) for task in (0, 4, 8)], SUBMIT)
     details = Details(submits, np.zeros(0, ARGUMENT), ("graph.cpp:10", "graph.cpp:12"), (), ())
     parsed = PerfettoMessages(
         pftrace(replace(trace, records=np.array(records, RECORD), details=details))

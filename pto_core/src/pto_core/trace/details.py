@@ -13,9 +13,19 @@ from pto_core.graphs.log import AccessLog
 from pto_core.graphs.places import INOUT, NO_DEP, TAGS
 
 SUBMIT = np.dtype(
-    [("task", "<i8"), ("place", "<i4"), ("first", "<i4"), ("count", "<i4"), ("bytes", "<i8")]
+    [
+        ("task", "<i8"),
+        ("number", "<i8"),
+        ("place", "<i4"),
+        ("first", "<i4"),
+        ("count", "<i4"),
+        ("bytes", "<i8"),
+    ]
 )
-"""A row of :attr:`Details.submits`: ``arguments[first : first + count]`` are those of the task."""
+"""A row of :attr:`Details.submits`: ``arguments[first : first + count]`` are those of the task.
+
+``number``: of the task in the order of the submits, as in its graph; -1 in the trace of a Worker.
+"""
 
 ARGUMENT = np.dtype([("text", "<i4"), ("buffer", "<i4"), ("owner", "<i8"), ("offset", "<i8")])
 """A tensor of a submit. ``offset``: of its first element in the buffer, in elements."""
@@ -52,6 +62,11 @@ class Details:
         rows = np.minimum(np.searchsorted(known, tasks), len(known) - 1)
         return np.where(known[rows] == tasks, rows, -1)
 
+    def numbers(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return the numbers of the tasks of rows of ``submits``; -1 for the row -1."""
+        found: NDArray[Any] = np.append(self.submits["number"], -1)[rows]
+        return found
+
     @staticmethod
     def of(log: AccessLog) -> Details:
         """Return the details of the tasks in an access log."""
@@ -64,6 +79,7 @@ class Details:
         submits = np.zeros(len(log.tasks), SUBMIT)
         ends = log.tasks["accesses"].astype("<i8")
         submits["task"], submits["place"] = log.tasks["id"], place_of
+        submits["number"] = np.arange(len(log.tasks))
         submits["first"] = np.concatenate([[0], ends[:-1]]) if len(ends) else 0
         submits["count"] = ends - submits["first"]
         submits["bytes"] = _bytes(log, submits) if log.has_accesses else -1

@@ -22,7 +22,7 @@ from pto_core.trace.pftrace import pftrace
 from pto_core.trace.records import RECORD, TASK
 from pto_core.trace.trace import Trace
 
-_VERSION = 2
+_VERSION = 3
 _ENDING = ".trace.npz"
 _TEXTS = ("places", "texts", "buffers")
 _MEMBERS = ("kernels", "lost", "blocks", "unit", "epoch_ns", "threads", "backend", "runtime")

@@ -153,7 +153,7 @@ def task_columns(trace: Trace) -> dict[str, list[str]]:
     is_complete = (tasks["complete"] >= 0) & (tasks["end"] >= 0)
     after = np.where(is_complete, tasks["complete"] - tasks["end"], -1)
     columns["complete"] = column(after.astype("<f4"))
-    columns["task"] = column(tasks["task"].astype("<f8"))
+    columns["task"] = column(trace.task_numbers(tasks["task"]).astype("<f8"))
     columns["run"] = column(tasks["run"].astype("<i4"))
     columns["core"] = column(tasks["core"].astype("<i4"))
     kernels = np.where(tasks["kernel"] < 0, len(trace.kernels), tasks["kernel"])

@@ -133,6 +133,9 @@ class _Writer:
         kernels = np.array([*map(self._name, trace.kernels), self._name("?")], "<i8")
         cores = np.array([self._name(trace.core_name(n)) for n in range(3 * trace.blocks)], "<i8")
         arrows = _Arrows(tasks)
+        shown = tasks.copy()
+        for name in ("task", "released_by"):
+            shown[name] = trace.task_numbers(tasks[name])
         names = ("worker", "submit", "ready", "released_by")
         known = np.stack([tasks[name] >= 0 for name in names], axis=1)
         shapes = [arrows.producers >= 0, arrows.counts, _places(trace, tasks["task"])]
@@ -140,14 +143,14 @@ class _Writer:
         found, kind_of = np.unique(kinds, axis=0, return_inverse=True)
         for number, kind in enumerate(found.tolist()):
             mine = np.flatnonzero(kind_of.reshape(-1) == number)
-            rows = tasks[mine]
+            rows = shown[mine]
             more = [*_task_notes(rows, *map(bool, kind[:4])), arrows.pieces(mine)]
             if kind[-1] >= 0 and trace.details is not None:
                 more.append(_text_note("source", trace.details.places[kind[-1]]))
             self._add_slices(
                 rows, _FIRST_CORE + _column(rows, "core"), kernels[rows["kernel"]], more
             )
-        on_pool = tasks[tasks["worker"] >= 0]
+        on_pool = shown[tasks["worker"] >= 0]
         self._add_slices(
             on_pool,
             _FIRST_TRACK + FIRST_WORKER + _column(on_pool, "worker"),

@@ -97,6 +97,17 @@ class Trace:
         """Return the name of a core, such as ``AIV 7``."""
         return core_name(core, self.blocks)
 
+    def task_numbers(self, tasks: NDArray[Any]) -> NDArray[Any]:
+        """Return the numbers of tasks in the order of the submits, which ``pto why`` takes.
+
+        ``tasks``: numbers of the runtime, as in ``tasks["task"]``; without details, they are
+        returned unchanged.
+        """
+        if self.details is None:
+            return tasks
+        found = self.details.numbers(self.details.rows(tasks))
+        return np.where(found >= 0, found, tasks)
+
     def kernel_name(self, kernel: int) -> str:
         """Return the name of a kernel of ``tasks``, or ``"?"`` if its record was dropped."""
         return self.kernels[kernel] if kernel >= 0 else "?"

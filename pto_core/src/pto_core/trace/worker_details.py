@@ -60,6 +60,7 @@ def worker_details(records: NDArray[Any], kinds: bytes, place_of: PlaceOf) -> De
     keys = detail_key(used.tasks, used.kinds["member"])[is_of_task]
     order = np.argsort(keys, kind="stable")
     submits = np.zeros(len(np.union1d(keys, detail_key(tasks, 0))), SUBMIT)
+    submits["number"] = -1
     submits["task"] = np.union1d(keys, detail_key(tasks, 0))
     submits["first"] = np.searchsorted(keys[order], submits["task"], side="left")
     submits["count"] = np.searchsorted(keys[order], submits["task"], side="right")

@@ -16,7 +16,7 @@ from pto_core.trace.worker_page import worker_page
 from pto_core.trace.worker_parts import arrays_of, described, from_parts
 from pto_core.trace.worker_pftrace import worker_pftrace
 
-_VERSION = 2
+_VERSION = 3
 
 
 def write_worker_data(trace: WorkerTraceData, prefix: Path) -> list[Path]:
