@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "error.hpp"
 #include "scenario.hpp"
 
 using namespace pto::a2a3;
@@ -395,6 +396,10 @@ TEST(the_first_failure_is_kept_and_a_forced_reset_makes_the_device_usable) {
   start_cores(fake, card, device);
   pto_error error = {};
   CHECK_EQUAL(card.wait(kLongNs, &error), PTO_ERROR_KERNEL);
+  CHECK_CONTAINS(error.message, "507015: exception on an AICore");
+  pto_error later = {};
+  fail(&later, PTO_ERROR_LOST, "a later failure");
+  CHECK_EQUAL(card.lose(later, &error), PTO_ERROR_KERNEL);
   CHECK_CONTAINS(error.message, "507015: exception on an AICore");
   // No later call reaches the device.
   const uint64_t copies = fake.control.calls("aclrtMemcpy");
