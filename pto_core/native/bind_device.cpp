@@ -45,20 +45,21 @@ void bind_use(nb::class_<Device>& bound) {
           "run",
           [](Self self, const Program& program, nb::tuple arguments, nb::bytes call_config,
              std::optional<double> timeout_s, std::optional<double> task_timeout_s,
-             uint32_t hazards, bool measures, nb::tuple trace_settings, nb::list traces,
-             uint64_t stream) {
+             uint32_t hazards, bool measures, std::optional<nb::tuple> trace_settings,
+             nb::list traces, uint64_t stream) {
             return device(self).run(self, program, std::move(arguments), std::move(call_config),
                                     timeout_s, task_timeout_s, hazards, measures,
                                     std::move(trace_settings), std::move(traces), stream);
           },
           nb::arg("program"), nb::arg("arguments"), nb::arg("call_config"),
           nb::arg("timeout_s").none(), nb::arg("task_timeout_s").none(), nb::arg("hazards"),
-          nb::arg("measures"), nb::arg("trace_settings"), nb::arg("traces"), nb::arg("stream"),
+          nb::arg("measures"), nb::arg("trace_settings").none(), nb::arg("traces"),
+          nb::arg("stream"),
           nb::sig("def run(self, program: Program, arguments: tuple[typing.Any, ...], call_config: "
                   "bytes, "
                   "timeout_s: float | None, task_timeout_s: float | None, hazards: int, "
-                  "measures: bool, trace_settings: tuple[int, int, int, int, str | None], traces: "
-                  "list[typing.Any], stream: int) -> "
+                  "measures: bool, trace_settings: tuple[int, int, int, int, str | None] | None, "
+                  "traces: list[typing.Any], stream: int) -> "
                   "tuple[typing.Any, ...]"),
           "Run a program; return the fields of a RunReport. The trace is appended to `traces`, "
           "also if "

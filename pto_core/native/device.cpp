@@ -288,13 +288,14 @@ class RunGuard {
 
 namespace {
 
-// Return NULL if the run has no trace: its level is 0, and there is no path. `given` is (records of
-// a ring, records of a trace, start and length of the window in nanoseconds, path or None).
+// Return NULL if `given` is None: the run has no trace. Otherwise `given` is (records of a ring,
+// records of a trace, start and length of the window in nanoseconds, path or None). A run with
+// level 0 has only a flight recorder.
 std::unique_ptr<TraceBuffer> make_trace(const pto_backend_api& backend, int32_t level,
                                         const Program& program, uint32_t blocks,
-                                        const nb::tuple& given) {
-  const bool has_path = !given[4].is_none();
-  if (level == 0 && !has_path) return nullptr;
+                                        const std::optional<nb::tuple>& settings_given) {
+  if (!settings_given) return nullptr;
+  const nb::tuple& given = *settings_given;
   if (!(backend.capabilities & PTO_BACKEND_TRACE)) {
     raise_error("UnsupportedError", std::string("backend '") + backend.name +
                                         "' cannot trace a run; run it without a trace");
@@ -306,7 +307,7 @@ std::unique_ptr<TraceBuffer> make_trace(const pto_backend_api& backend, int32_t 
   settings.most_records = nb::cast<uint64_t>(given[1]);
   settings.after_ns = nb::cast<uint64_t>(given[2]);
   settings.for_ns = nb::cast<uint64_t>(given[3]);
-  if (has_path) settings.path = nb::cast<std::string>(given[4]);
+  if (!given[4].is_none()) settings.path = nb::cast<std::string>(given[4]);
   settings.blocks = blocks;
   for (const Child& child : program.children) {
     settings.names += std::to_string(child.func_id) + " " + child.kernel->name + "\n";
@@ -356,7 +357,7 @@ void require_submits(const pto_backend_api& backend, const pto_runtime_api& runt
 nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple arguments,
                       nb::bytes call_config, std::optional<double> timeout_s,
                       std::optional<double> task_timeout_s, uint32_t hazards, bool measures,
-                      nb::tuple trace_settings, nb::list traces, uint64_t stream) {
+                      std::optional<nb::tuple> trace_settings, nb::list traces, uint64_t stream) {
   require_usable();
   require_submits(*backend_, *runtime_api_, program);
   if (run_)

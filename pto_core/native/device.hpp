@@ -51,8 +51,8 @@ class Device {
   nb::tuple close();
   nb::tuple run(nb::handle self, const Program& program, nb::tuple arguments, nb::bytes call_config,
                 std::optional<double> timeout_s, std::optional<double> task_timeout_s,
-                uint32_t hazards, bool measures, nb::tuple trace_settings, nb::list traces,
-                uint64_t stream);
+                uint32_t hazards, bool measures, std::optional<nb::tuple> trace_settings,
+                nb::list traces, uint64_t stream);
   nb::object empty(nb::handle self, nb::handle shape, nb::handle dtype);
   nb::object to_device(nb::handle self, nb::handle array);
   nb::list activity() const;

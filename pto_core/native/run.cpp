@@ -15,7 +15,7 @@ namespace {
 // start(), so the times are those of the host.
 void record_copy(pto_run_trace* trace, uint32_t event, uint64_t begin_ns, uint64_t end_ns,
                  uint64_t bytes) {
-  if (trace == nullptr || trace->clock == PTO_CLOCK_STEPS || bytes == 0) return;
+  if (trace->clock == PTO_CLOCK_STEPS || bytes == 0) return;
   const auto& [first, last] = std::pair(trace->first, trace->last);
   const double rate = last.ns == first.ns ? 1.0
                                           : static_cast<double>(last.ticks - first.ticks) /
@@ -130,19 +130,22 @@ nb::tuple Run::execute() {
   begin_ns_ = now_ns();
   if (settings_.timeout_s) limit_ns_ = nanoseconds_of(*settings_.timeout_s);
   if (settings_.stream != 0) wait_for_stream(device_, program_, settings_, begin_ns_);
+  const bool is_traced = settings_.trace != nullptr;
   arguments_.copy_in();
-  const uint64_t copied_ns = now_ns();
+  const uint64_t copied_ns = is_traced ? now_ns() : 0;
   start();
-  record_copy(settings_.trace, PTO_TRACE_COPY_IN, begin_ns_, copied_ns,
-              arguments_.totals().bytes_in);
+  if (is_traced)
+    record_copy(settings_.trace, PTO_TRACE_COPY_IN, begin_ns_, copied_ns,
+                arguments_.totals().bytes_in);
   if (program_.is_python()) orchestrate();
   wait_until_over();
   finish();
   conclude();
-  const uint64_t ended_ns = now_ns();
+  const uint64_t ended_ns = is_traced ? now_ns() : 0;
   arguments_.copy_out();
-  record_copy(settings_.trace, PTO_TRACE_COPY_OUT, ended_ns, now_ns(),
-              arguments_.totals().bytes_out);
+  if (is_traced)
+    record_copy(settings_.trace, PTO_TRACE_COPY_OUT, ended_ns, now_ns(),
+                arguments_.totals().bytes_out);
   return report();
 }
 

@@ -231,7 +231,7 @@ class Device:
         task_timeout_s: float | None,
         hazards: int,
         measures: bool,
-        trace_settings: tuple[int, int, int, int, str | None],
+        trace_settings: tuple[int, int, int, int, str | None] | None,
         traces: list[Any],
         stream: int,
     ) -> tuple[Any, ...]: ...

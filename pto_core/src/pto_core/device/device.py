@@ -57,6 +57,7 @@ class Device:
         self._call_config = self._default.pack()
         self.tracing = Tracing(config, can_trace=native.can_trace)
         self._task_timeout_s = config["task_timeout_s"]
+        self._measures: bool = config["measure"]
         self._hazards: str | None = config["hazards"]
         self._observers = observers
         self._sharing = backend if isinstance(backend, TensorSharingBackend) else None
@@ -144,7 +145,7 @@ class Device:
         is_checked = (self._hazards if hazards is None else hazards) == CHECK
         packed = self._packed(config, trace)
         writes_graph = config is not None and config.enable_dep_gen != 0
-        files = None if config is None else _Files.of(config)
+        files = None if config is None else _files_of(config)
         is_traced = bool(trace) if trace is not None else files is not None and files.trace
         report = self._run(
             chip,
@@ -153,8 +154,8 @@ class Device:
             timeout_s,
             None if hazards == CHECK else hazards,
             files,
-            is_traced=is_traced,
-            stream=stream,
+            is_traced,
+            stream,
         )
         if config is not None and writes_graph:
             self._write_graph(report, config.output_prefix)
@@ -178,7 +179,7 @@ class Device:
         self.tracing.last = None
         packed = with_access_log(self._packed(config, None))
         is_traced = config is not None and config.enable_l2_swimlane != 0
-        report = self._run(chip, args, packed, timeout_s, hazards, None, is_traced=is_traced)
+        report = self._run(chip, args, packed, timeout_s, hazards, None, is_traced)
         return self._graph_of(report)
 
     def _run(
@@ -189,7 +190,6 @@ class Device:
         timeout_s: float | None,
         hazards: str | None,
         files: _Files | None,
-        *,
         is_traced: bool,
         stream: object = None,
     ) -> RunReport:
@@ -199,51 +199,57 @@ class Device:
         chosen = self._native_hazards(hazards, program)
         handle = 0 if stream is None else handle_of(stream, self._native, self._sharing)
         self._runs += 1
-        info = RunInfo(*self._identity, program.name, len(args), self._runs)
-        self._observers.notify("pto_run_started", info=info)
+        info = None
+        if self._observers.is_active:
+            info = RunInfo(*self._identity, program.name, len(args), self._runs)
+            self._observers.notify("pto_run_started", info=info)
         kept: list[Any] = []
         if self._sharing is not None:
-            args, kept = addresses_of(
-                args, self._sharing.dlpack_device_type, self._config["device"]
-            )
+            memory = self._sharing.dlpack_device_type, self._config["device"]
+            args, kept = addresses_of(args, *memory)
         traces: list[Any] = []
-        limits = (timeout_s, self._task_timeout_s)
+        is_recorded = is_traced or self.tracing.flight_recorder is not None
         try:
-            *fields, log = self._native.run(
+            fields = self._native.run(
                 program,
                 args,
                 packed,
-                *limits,
+                timeout_s,
+                self._task_timeout_s,
                 chosen,
-                self._config["measure"],
-                self.tracing.begin(is_traced=is_traced),
+                self._measures,
+                self.tracing.begin() if is_recorded else None,
                 traces,
                 handle,
             )
         except BaseException as error:
-            _add_findings(error)
-            trace = self.tracing.failed(traces, error)
+            self._add_notes(error)
+            trace = self.tracing.failed(traces, error) if is_recorded else None
             if files is not None:
                 files.write_after(error, trace)
-            if isinstance(error, DeadlockError) and self._native.is_planning_missing:
-                error.add_note(self._where_to_plan())
-            self._observers.notify("pto_run_finished", info=info, report=None, error=error)
+            if info is not None:
+                self._observers.notify("pto_run_finished", info=info, report=None, error=error)
             raise
         finally:
             del kept
-        fields += [None if log is None else _access_log(log), None, self._process]
-        report = RunReport(*fields)
-        trace = self.tracing.succeeded(traces, report)
-        if trace is not None:
-            report = report._replace(trace=trace)
+        report = RunReport._make((*fields, None, self._process))
+        if report.accesses is not None:
+            report = report._replace(accesses=_access_log(fields[-1]))
+        if is_recorded:
+            report = report._replace(trace=self.tracing.succeeded(traces, report))
         if files is not None:
-            files.write(trace, report.statistics)
-        self._observers.notify("pto_run_finished", info=info, report=report, error=None)
+            files.write(report.trace, report.statistics)
+        if info is not None:
+            self._observers.notify("pto_run_finished", info=info, report=report, error=None)
         return report
 
-    def _where_to_plan(self) -> str:
+    def _add_notes(self, error: BaseException) -> None:
+        """Add what else is known about the error of a run."""
+        _add_findings(error)
+        if not isinstance(error, DeadlockError) or not self._native.is_planning_missing:
+            return
         backend, runtime, _ = self._identity
-        return (
+        error.add_note(
             f"The sizes are lower bounds: {backend} cannot continue an orchestration without "
             "kernels. The simulator can, and names sizes that suffice: "
             f"pto run CASE -p {_SIMULATOR} -r {runtime}"
@@ -340,14 +346,6 @@ class _Files:
     trace: bool
     statistics: bool
 
-    @staticmethod
-    def of(config: CallConfig) -> _Files:
-        return _Files(
-            Path(config.output_prefix),
-            trace=bool(config.enable_l2_swimlane),
-            statistics=bool(config.enable_scope_stats),
-        )
-
     def write(self, trace: Trace | None, statistics: Mapping[str, int] | None) -> None:
         if self.trace and trace is not None:
             from pto_core.trace.files import write_trace
@@ -364,6 +362,16 @@ class _Files:
             self.write(trace, None)
         except OSError as problem:
             error.add_note(f"the trace of the run was not written: {problem}")
+
+
+def _files_of(config: CallConfig) -> _Files | None:
+    if not config.enable_l2_swimlane and not config.enable_scope_stats:
+        return None
+    return _Files(
+        Path(config.output_prefix),
+        trace=bool(config.enable_l2_swimlane),
+        statistics=bool(config.enable_scope_stats),
+    )
 
 
 def check_blocks(block_dim: int, blocks: int) -> None:

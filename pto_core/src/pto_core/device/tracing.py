@@ -75,7 +75,6 @@ class Tracing:
         if config["flight_recorder"] is not None:
             given = Path(config["flight_recorder"])
             self.flight_recorder = given.with_name(f"{given.name}.device{config['device']}")
-        self._is_recording = False
         self._ranges = RangeRecorder(own_thread=True, ranges_max=config["trace_records"])
         self._names = (config["backend"], config["runtime"])
         self._limits = (
@@ -88,14 +87,13 @@ class Tracing:
         )
         self.window_ns = self.configured_window_ns
 
-    def begin(self, *, is_traced: bool) -> tuple[int, int, int, int, str | None]:
+    def begin(self) -> tuple[int, int, int, int, str | None]:
         """Collect the ranges of a run with a trace; return its settings for the native device.
 
-        Either :meth:`succeeded` or :meth:`failed` ends the run. Raises UsageError.
+        Called for a run that is traced, and for each run if there is a flight recorder. Either
+        :meth:`succeeded` or :meth:`failed` ends the run. Raises UsageError.
         """
-        self._is_recording = is_traced or self.flight_recorder is not None
-        if self._is_recording:
-            self._ranges.begin()
+        self._ranges.begin()
         if self.flight_recorder is None:
             return (*self._limits, *self.window_ns, None)
         folder = self.flight_recorder.parent
@@ -141,8 +139,6 @@ class Tracing:
 
     def _end(self, traces: list[Any]) -> RunTrace | None:
         """Stop recording, and pass the trace of the run to the receiver."""
-        if not self._is_recording:
-            return None
         ranges = self._ranges.end("")
         if not traces:
             return None

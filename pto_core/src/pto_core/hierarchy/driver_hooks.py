@@ -113,7 +113,7 @@ class DriverHooks:
         if now - self._begun_ns >= _PAUSE_NS:
             self._check_children()
         self._begun_ns = now
-        if self._restarts.is_pending:
+        if self._restarts.pending:
             self._restarts.begin_run()
 
     def interrupt(self, error: BaseException) -> None:
@@ -156,7 +156,7 @@ class DriverHooks:
     def _is_due(self, group: DrivenChildren) -> bool:
         """Return whether an exit or a restart must be handled. Takes no lock."""
         is_failed = group.placement is not None and group.placement.is_cancel_due
-        return is_failed or self._restarts.is_pending or group.processes.have_exited()
+        return is_failed or bool(self._restarts.pending) or group.processes.have_exited()
 
     def _handle(self, group: DrivenChildren) -> None:
         if group.placement is not None and group.placement.is_cancel_due:

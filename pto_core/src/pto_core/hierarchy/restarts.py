@@ -97,6 +97,8 @@ class Restarts:
 
     A child whose host a launcher places gets another host after each loss, and after a start that
     failed. If restarts are disabled, its start is deferred until the next run begins.
+
+    ``pending``: the children that are FENCED, LOST or STARTING. Other objects only read it.
     """
 
     def __init__(self, specs: Sequence[ChildSpec], *, is_enabled: bool) -> None:
@@ -108,23 +110,18 @@ class Restarts:
             )
             for spec in specs
         ]
-        self._pending: dict[int, _Child] = {}  # the children that are FENCED, LOST or STARTING
+        self.pending: dict[int, _Child] = {}
         self._is_enabled = is_enabled
         self._counts = {"deaths": 0, "restarts": 0}
         self.is_stopped = False
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether any child is FENCED, LOST or STARTING."""
-        return bool(self._pending)
-
     def is_restarting(self, child: int) -> bool:
         """Return whether the child is FENCED, LOST or STARTING, and its start is not deferred."""
-        return child in self._pending and not self._pending[child].is_deferred
+        return child in self.pending and not self.pending[child].is_deferred
 
     def begin_run(self) -> None:
         """Permit the starts that were deferred until a run begins."""
-        for child in list(self._pending.values()):  # another thread may change the dict
+        for child in list(self.pending.values()):  # another thread may change the dict
             child.is_deferred = False
 
     def statistics(self) -> dict[str, int]:
@@ -159,7 +156,7 @@ class Restarts:
     def stop(self) -> None:
         """Start no more processes, because the Worker is closing."""
         self.is_stopped = True
-        for child in list(self._pending):
+        for child in list(self.pending):
             self._set(child, ChildState.GIVEN_UP)
 
     def lose(self, group: Children, ended: ChildExit) -> None:
@@ -185,7 +182,7 @@ class Restarts:
 
     def advance(self, group: Children) -> None:
         """Advance each restart and fence as far as possible without waiting."""
-        for number in list(self._pending):
+        for number in list(self.pending):
             try:
                 self._advance(group, number)
             except BaseException as error:
@@ -195,7 +192,7 @@ class Restarts:
                     raise
 
     def _advance(self, group: Children, number: int) -> None:
-        child = self._pending[number]
+        child = self.pending[number]
         if child.fence is not None and child.loss is not None:
             if not child.fence.is_over():
                 return
@@ -271,9 +268,9 @@ class Restarts:
         child = self._children[number]
         child.state = state
         if state in _PENDING:
-            self._pending[number] = child
+            self.pending[number] = child
         else:
-            self._pending.pop(number, None)
+            self.pending.pop(number, None)
         if state is not ChildState.FENCED:
             child.loss = None
         if state is not ChildState.STARTING and child.replacement is not None:

@@ -55,6 +55,7 @@ class Runs:
         self._hooks = children.hooks
         self._errors = RunErrors(children.driver, children.hooks.paths)
         self._orchestrator = Orchestrator(children.driver)
+        self._hazards = CHECK if children.settings.config["hazards"] == CHECK else "raw"
 
     @property
     def is_running(self) -> bool:
@@ -76,9 +77,11 @@ class Runs:
         graph: GraphFunction,
         args: TaskArgs | TaskArgsView | None,
         config: CallConfig | None,
-        hazards: str,
+        hazards: str | None,
     ) -> None:
         """Run a graph function; see ``Worker.run``."""
+        if hazards is None:
+            hazards = self._hazards
         if hazards == CHECK:
             if isinstance(args, TaskArgsView):
                 raise UsageError(
@@ -221,8 +224,9 @@ class Runs:
 
 def hazards_number(hazards: str) -> int:
     """Return the engine's number for a hazard mode. Raises UsageError."""
-    if hazards not in HAZARDS:
+    try:
+        return HAZARDS.index(hazards)
+    except ValueError:
         raise UsageError(
             f"hazards is {hazards!r}; pass 'raw' or 'full'", name="hazards", value=hazards
-        )
-    return HAZARDS.index(hazards)
+        ) from None

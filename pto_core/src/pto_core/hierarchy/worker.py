@@ -17,7 +17,7 @@ from pto_core.hierarchy.callables import Callables
 from pto_core.hierarchy.hosts import Hosts
 from pto_core.hierarchy.memory_calls import MemoryCalls
 from pto_core.hierarchy.remote_workers import RemoteWorkerSpec
-from pto_core.hierarchy.runs import GraphFunction, Runs, hazards_number
+from pto_core.hierarchy.runs import GraphFunction, hazards_number
 from pto_core.hierarchy.session import Session
 from pto_core.hierarchy.settings import RemoteHost, worker_settings
 from pto_core.hierarchy.worker_node import WorkerNode
@@ -209,10 +209,9 @@ class Worker(MemoryCalls):
         the graph function, otherwise one error for the first task that failed: TaskFailedError or
         ChildDiedError. The Worker is usable afterwards.
         """
-        if hazards is None:
-            is_checked = self._node.settings.config["hazards"] == CHECK
-            hazards = CHECK if is_checked else "raw"
-        self._runs().run(graph, args, config, hazards)
+        # takes no lock; in a forked process the object refuses all calls
+        runs = self._node.runs or self._node.started_runs()
+        runs.run(graph, args, config, hazards)
 
     def capture(
         self,
@@ -267,7 +266,8 @@ class Worker(MemoryCalls):
         :meth:`run`, and UsageError for arguments that differ in shape or type from those of the
         capture.
         """
-        self._runs().replay(graph, args)
+        runs = self._node.runs or self._node.started_runs()
+        runs.replay(graph, args)
 
     def session(
         self,
@@ -339,10 +339,6 @@ class Worker(MemoryCalls):
 
     def __exit__(self, *raised: object) -> None:
         self.close()
-
-    def _runs(self) -> Runs:
-        """Return the ``Runs`` object without a lock; in a forked process it refuses all calls."""
-        return self._node.runs or self._node.started_runs()
 
     def __repr__(self) -> str:
         return f"<Worker {self._node.path}, {self._node.life.state.value}>"

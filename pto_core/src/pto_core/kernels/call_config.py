@@ -95,19 +95,22 @@ class CallConfig:
         return self._packed(self.enable_l2_swimlane if trace is None else trace)
 
     def _refuse(self, names: tuple[str, ...], why: str) -> None:
-        for name in self._switched_on():
-            if name in names:
-                value = getattr(self, name)
+        for name in names:
+            value = getattr(self, name)
+            if value:
                 raise UnsupportedError(
                     f"the diagnostic {name}={value} {why}", name=name, value=value
                 )
 
     def _packed(self, trace: int) -> bytes:
-        values = {name: int(getattr(self, name)) for name in _DIAGNOSTICS}
         return _LAYOUT.pack(
             self.block_dim,
             self.aicpu_thread_num,
-            *{**values, "enable_l2_swimlane": int(trace)}.values(),
+            trace,
+            self.enable_dump_tensor,
+            self.enable_pmu,
+            self.enable_dep_gen,
+            self.enable_scope_stats,
             self.output_prefix.encode(),
         )
 

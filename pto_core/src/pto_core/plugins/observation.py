@@ -21,11 +21,12 @@ class Observers:
     """The observers of one device or one command; notifies all of them of an event.
 
     ``problems`` contains one error for each observer that is unusable; the other observers still
-    work. The owner of this object shows the errors.
+    work. The owner of this object shows the errors. ``is_active``: whether there is an observer.
     """
 
     def __init__(self, plugins: Mapping[PluginRecord, Any], problems: tuple[PluginError, ...] = ()):
         self.problems = problems
+        self.is_active = bool(plugins)
         self._manager = _manager(plugins) if plugins else None
 
     def notify(self, hook: str, **arguments: Any) -> None:
