@@ -1,5 +1,7 @@
 #include "run/run.hpp"
 
+#include <bit>
+
 namespace pto::sim {
 
 void Run::attach(const pto_runtime_api* api, void* runtime, const pto_topology& topology) noexcept {
@@ -71,27 +73,37 @@ int32_t Run::call_stalled() noexcept {
 }
 
 void Run::dispatch(uint32_t thread, const pto_dispatch* batch, uint32_t count) noexcept {
-  Scheduler& scheduler = this->scheduler(thread);
   if (tracer_.has_tasks()) tracer_.record_dispatches(thread, batch, count);
+  pto_core_mask dispatched{};
   for (uint32_t i = 0; i < count; ++i) {
     const uint32_t core = batch[i].core;
     cores_.dispatch(batch[i]);
-    insert(scheduler.in_flight, core);
-    insert(scheduler.dispatched, core);
+    insert(dispatched, core);
     if (deterministic_) tracer_.order().add(BackendEvent::dispatch, core, batch[i].payload->task);
+  }
+  Scheduler& scheduler = this->scheduler(thread);
+  for (uint32_t word = 0; word < 2; ++word) {
+    scheduler.in_flight.words[word] |= dispatched.words[word];
+    scheduler.dispatched.words[word] |= dispatched.words[word];
   }
 }
 
 void Run::poll(uint32_t thread, pto_poll_result* result) noexcept {
-  *result = {};
   Scheduler& scheduler = this->scheduler(thread);
-  for (pto_core_mask rest = scheduler.in_flight; !empty(rest);) {
-    const uint32_t core = take_first(rest);
-    if (!cores_.finished(core)) continue;
-    insert(result->done, core);
-    if (cores_.faulted(core)) insert(result->faulted, core);
-    remove(scheduler.in_flight, core);
-    if (deterministic_) tracer_.order().add(BackendEvent::poll, core, thread);
+  for (uint32_t word = 0; word < 2; ++word) {
+    uint64_t done = 0;
+    uint64_t faulted = 0;
+    for (uint64_t rest = scheduler.in_flight.words[word]; rest != 0; rest &= rest - 1) {
+      const uint32_t core = word * 64 + static_cast<uint32_t>(std::countr_zero(rest));
+      if (!cores_.finished(core)) continue;
+      const uint64_t bit = rest & (~rest + 1);
+      done |= bit;
+      if (cores_.faulted(core)) faulted |= bit;
+      if (deterministic_) tracer_.order().add(BackendEvent::poll, core, thread);
+    }
+    scheduler.in_flight.words[word] &= ~done;
+    result->done.words[word] = done;
+    result->faulted.words[word] = faulted;
   }
 }
 

@@ -43,7 +43,7 @@ class Tracer {
     if (trace != nullptr) trace->last = clock_pair();
   }
 
-  bool has_tasks() const noexcept { return (platform_.tracing & PTO_TRACE_TASKS) != 0; }
+  bool has_tasks() const noexcept { return pto_is_traced(&platform_, PTO_TRACE_TASKS) != 0; }
   // Called in deterministic mode, by the thread that has the turn.
   void count_step() noexcept { ++steps_; }
 
@@ -64,7 +64,8 @@ class Tracer {
   }
 
   // Called inside a step of scheduler `thread`. The tasks of a batch have the same time.
-  void record_dispatches(uint32_t thread, const pto_dispatch* batch, uint32_t count) noexcept {
+  [[gnu::noinline]] void record_dispatches(uint32_t thread, const pto_dispatch* batch,
+                                           uint32_t count) noexcept {
     const uint16_t track = static_cast<uint16_t>(PTO_TRACK_SCHEDULER + thread);
     pto_trace_record record{clock(), 0, 0, 0, PTO_TRACE_DISPATCH, track};
     for (uint32_t i = 0; i < count; ++i) {

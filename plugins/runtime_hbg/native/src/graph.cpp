@@ -53,10 +53,11 @@ int64_t Graph::add_task(const pto_task& task) {
   auto* payload = static_cast<pto_payload*>(payloads_.allocate(length));
   if (log.is_on() && !log_task(log, task, id, core_type))
     return out_of_memory("the access log"), -1;
-  if (payload == nullptr || !tasks_.grow_to(static_cast<uint64_t>(id)) ||
-      !note_seed(static_cast<uint64_t>(id), static_cast<uint8_t>(core_type))) {
+  const auto number = static_cast<uint64_t>(id);
+  if (payload == nullptr || (number % 64 == 0 && !begin_seeds(number / 64))) {
     return out_of_memory("another task"), -1;
   }
+  seeds_[number / 64].vector |= static_cast<uint64_t>(core_type) << (number % 64);
   write_payload(payload, task, kernel);
   TaskRecord& record = this->record(id);
   record.fanin.store(0, std::memory_order_relaxed);
@@ -264,13 +265,10 @@ void Graph::write_payload(pto_payload* payload, const pto_task& task, uint64_t k
   for (uint32_t index = 0; index < task.num_args; ++index) args[index] = task.args[index];
 }
 
-bool Graph::note_seed(uint64_t id, uint8_t core_type) {
-  const uint64_t word = id / 64;
-  if (id % 64 == 0) {
-    if (!seeds_.grow_to(word)) return false;
-    seeds_[word] = {0, 0};
-  }
-  seeds_[word].vector |= uint64_t{core_type} << (id % 64);
+// Makes space for the 64 tasks of a word.
+bool Graph::begin_seeds(uint64_t word) {
+  if (!tasks_.grow_to(64 * word) || !seeds_.grow_to(word)) return false;
+  seeds_[word] = {0, 0};
   return true;
 }
 

@@ -40,7 +40,7 @@ class Graph {
  public:
   static constexpr int64_t kMaxTasks = ChunkedArray<TaskRecord, 13>::kCapacity;
 
-  explicit Graph(Context& context) : log(context.memory), context_(context) {}
+  explicit Graph(Context& context) : context_(context), log(context.memory) {}
 
   bool create();
   void destroy();
@@ -81,8 +81,6 @@ class Graph {
   // cycle.
   bool may_have_cycle() const { return has_backward_edge_; }
 
-  AccessLog log;  // tasks and edges; the graph writes it
-
  private:
   bool is_valid(const pto_task& task, uint64_t kernel, int32_t core_type) const;
   void reject_task(const pto_task& task, uint64_t kernel, int32_t core_type);
@@ -90,7 +88,7 @@ class Graph {
   pto_status reject_edge(int64_t from, int64_t to);
   bool are_values_plausible(const pto_task& task);
   void write_payload(pto_payload* payload, const pto_task& task, uint64_t kernel);
-  bool note_seed(uint64_t id, uint8_t core_type);
+  bool begin_seeds(uint64_t word);
   int32_t* successor_slot(TaskRecord& record, uint32_t index);
   pto_status out_of_memory(const char* what);
 
@@ -109,6 +107,11 @@ class Graph {
   int64_t published_ = 0;
   uint32_t block_count_ = 0;
   bool has_backward_edge_ = false;
+
+ public:
+  // The tasks and edges of a run that keeps a log; the graph writes it. It is the last member,
+  // because the members above are used for each task.
+  AccessLog log;
 };
 
 template <class Visit>

@@ -3,6 +3,35 @@
 #include "pto/engine/phase_clock.hpp"
 
 namespace pto::build_graph {
+namespace {
+
+// These functions are separate, so that a run without a trace does not read the payloads.
+
+[[gnu::noinline]] void trace_seeds(const pto_platform* platform, const Graph& graph) {
+  graph.for_each_seed([platform](int32_t task, uint32_t) {
+    pto_record(platform, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_READY, static_cast<uint64_t>(task), 0);
+  });
+}
+
+[[gnu::noinline]] void trace_complete(const pto_platform* platform, uint32_t thread,
+                                      const TaskRecord& record, uint32_t core) {
+  pto_trace(platform, PTO_TRACK_SCHEDULER + thread, PTO_TRACE_COMPLETE, record.payload->task, core);
+}
+
+[[gnu::noinline]] void trace_release(const pto_platform* platform, uint32_t thread,
+                                     const TaskRecord& record, int32_t successor) {
+  pto_record(platform, PTO_TRACK_SCHEDULER + thread, PTO_TRACE_RELEASE, record.payload->task,
+             static_cast<uint64_t>(successor));
+}
+
+[[gnu::noinline]] void trace_ready(const pto_platform* platform, uint32_t thread,
+                                   const TaskRecord& record, int32_t successor) {
+  pto_order(platform, PTO_TRACE_READY, static_cast<uint64_t>(successor), thread);
+  pto_record(platform, PTO_TRACK_SCHEDULER + thread, PTO_TRACE_READY,
+             static_cast<uint64_t>(successor), record.payload->task + 1);
+}
+
+}  // namespace
 
 bool Scheduler::create() {
   for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
@@ -72,11 +101,9 @@ void Scheduler::admit(int32_t task) {
 void Scheduler::build_done() {
   if (!graph_.rules().concurrent && !context_.latch.is_set()) {
     bool has_space = true;
-    graph_.for_each_seed([&](int32_t task, uint32_t type) {
-      pto_record(context_.platform, PTO_TRACK_ORCHESTRATOR, PTO_TRACE_READY,
-                 static_cast<uint64_t>(task), 0);
-      has_space &= admitted_[type].stage(task);
-    });
+    graph_.for_each_seed(
+        [&](int32_t task, uint32_t type) { has_space &= admitted_[type].stage(task); });
+    if (pto_is_traced(context_.platform, PTO_TRACE_TASKS)) trace_seeds(context_.platform, graph_);
     if (!has_space) {
       context_.fail({PTO_ERROR_MEMORY},
                     "no memory to queue the tasks that are ready at the start; "
@@ -146,18 +173,15 @@ void Scheduler::complete(Lane& lane, uint32_t core) {
   ++lane.free_count[type];
   --lane.in_flight;
   if (platform->timing) record.end_time = platform->now(platform->self);
-  const uint32_t track = PTO_TRACK_SCHEDULER + lane.thread;
-  pto_trace(platform, track, PTO_TRACE_COMPLETE, record.payload->task, core);
+  const bool is_traced = pto_is_traced(platform, ~0u) != 0;
+  if (is_traced) trace_complete(platform, lane.thread, record, core);
   pto_yield(platform, PTO_YIELD_COMPLETE);
   graph_.for_each_successor(record, close(record), [&](int32_t successor) {
     TaskRecord& waiting = graph_.record(successor);
-    pto_record(platform, track, PTO_TRACE_RELEASE, record.payload->task,
-               static_cast<uint64_t>(successor));
+    if (is_traced) trace_release(platform, lane.thread, record, successor);
     if (release(waiting)) {
       lane.local[waiting.core_type].push(graph_, successor);
-      pto_order(platform, PTO_TRACE_READY, static_cast<uint64_t>(successor), lane.thread);
-      pto_record(platform, track, PTO_TRACE_READY, static_cast<uint64_t>(successor),
-                 record.payload->task + 1);
+      if (is_traced) trace_ready(platform, lane.thread, record, successor);
     }
     pto_yield(platform, PTO_YIELD_RELEASE);
   });
