@@ -1,0 +1,80 @@
+"""A run without diagnostics calls no code of diagnostics."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+import pto_core
+from pto_core import CallConfig, InOut, Worker
+
+OF_DIAGNOSTICS = (
+    "pathlib",
+    "pto_core.config",
+    "pto_core.device.tracing",
+    "pto_core.graphs",
+    "pto_core.hierarchy.restarts",
+    "pto_core.hierarchy.tracing",
+    "pto_core.interfaces.observer",
+    "pto_core.plugins",
+    "pto_core.trace",
+    "pto_core.user_ranges",
+)
+
+
+@pto_core.kernel(core="aiv")
+def double(x: InOut) -> None:
+    x *= 2
+
+
+def doubled(rt: Any, x: InOut) -> None:
+    rt.submit(double, x)
+
+
+def nothing(args: Any = None) -> None:
+    pass
+
+
+def called_modules(run: Callable[[], object]) -> set[str]:
+    """Return the modules of all Python functions that this thread calls in a second run."""
+    run()
+    modules = set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            modules.add(frame.f_globals["__name__"])
+
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return modules
+
+
+def diagnosing(modules: set[str]) -> list[str]:
+    return sorted(name for name in modules if name.startswith(OF_DIAGNOSTICS))
+
+
+def test_a_run_of_a_device_prepares_no_diagnostics() -> None:
+    x = np.ones(16, np.float32)
+    with pto_core.open_device("a2a3sim", runtime="tensormap_and_ringbuffer") as device:
+        modules = called_modules(lambda: device.run(doubled, x))
+        configured = called_modules(lambda: device.run(doubled, x, config=CallConfig(block_dim=2)))
+        traced = called_modules(lambda: device.run(doubled, x, trace=1))
+    assert diagnosing(modules) == []
+    assert diagnosing(configured) == []
+    assert "pto_core.device.tracing" in traced
+    assert (x == 64).all()
+
+
+def test_a_run_of_a_worker_prepares_no_diagnostics() -> None:
+    with Worker(level=3, num_sub_workers=1) as worker:
+        handle = worker.register(nothing)
+        modules = called_modules(lambda: worker.run(lambda orch, *_: orch.submit_sub(handle)))
+    assert "pto_core.hierarchy.runs" in modules
+    assert diagnosing(modules) == []
