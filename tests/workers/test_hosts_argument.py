@@ -11,7 +11,7 @@ from pto_core import Hosts, Worker
 from pto_core.config import load_core
 from pto_core.errors import ConfigError, PluginError, UsageError
 from pto_core.hierarchy.hosts import HostRequest
-from pto_core.hierarchy.settings import RemoteHost, worker_settings
+from pto_core.hierarchy.settings import OtherHost, worker_settings
 from pto_core.hierarchy.worker_node import WorkerNode
 from pto_core.remote.blueprint import blueprint_of
 
@@ -71,7 +71,7 @@ def test_wrong_arguments_of_a_worker_are_refused(arguments: dict[str, Any], mess
 
 def test_settings_of_launchers_are_not_sent_to_hosts() -> None:
     given = {"host_list": "h1", "host_command": "sh -c {command}", "task_timeout_s": 5}
-    host = RemoteHost(None, None, (), Hosts.on())
+    host = OtherHost(None, None, (), Hosts.on())
     settings = worker_settings(3, None, None, (), 0, "PROCESS", None, given, host)
     assert blueprint_of(WorkerNode(settings, None)).plain_settings == {"task_timeout_s": 5}
 

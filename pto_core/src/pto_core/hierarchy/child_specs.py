@@ -98,7 +98,7 @@ def spec_of_worker(
 
     ``last``: the spec of another child of the same template, whose launcher this child uses.
     """
-    if worker.settings.host is None:
+    if worker.settings.other_host is None:
         kind, space = Kind.NEXT_LEVEL, CallableSpace.LOCAL_PYTHON
         return ChildSpec(path, kind, space, worker=worker, start_method=method)
     # imported only if needed, so that local Workers start faster
@@ -108,7 +108,7 @@ def spec_of_worker(
     placements = None
     if last is not None and last.remote is not None:
         placements = last.remote.placements
-    elif worker.settings.request is not None:
+    elif worker.settings.host_request is not None:
         placements = Placements(worker.settings)
     remote = RemoteChild(worker, path, placements)
     return _behind_relay(path, worker=worker, fence=remote.fence, remote=remote)

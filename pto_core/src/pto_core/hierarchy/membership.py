@@ -110,7 +110,7 @@ class Membership:
 
 def check_can_join(worker: NestedWorker) -> None:
     """Raise UsageError for a Worker on this host."""
-    if worker.settings.host is None:
+    if worker.settings.other_host is None:
         raise UsageError(
             "a Worker without host= or hosts= was added after init(); add it before the Worker "
             "starts, because only Workers on other hosts can join a running Worker",

@@ -25,20 +25,20 @@ _warned: set[str] = set()
 
 
 @dataclass(frozen=True)
-class RemoteHost:
+class OtherHost:
     """Another host: the address of its agent, and the folder of the key set, or None.
 
-    ``ship``: the top-level modules of the program that are sent to it. ``hosts``: instead of an
+    ``ship``: the top-level modules of the program that are sent to it. ``to_place``: instead of an
     address, the description of hosts that a launcher places.
     """
 
     address: str | None
     keys: str | None
     ship: tuple[str, ...] = ()
-    hosts: Hosts | None = None
+    to_place: Hosts | None = None
 
     def __str__(self) -> str:
-        return f"the host {self.address}" if self.hosts is None else "the hosts of a launcher"
+        return f"the host {self.address}" if self.to_place is None else "the hosts of a launcher"
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,17 @@ class WorkerSettings:
     """The placement policy that the program or a setting names."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """The settings that the program passed, unchecked; a remote Worker is built from them."""
-    host: RemoteHost | None = None
+    other_host: OtherHost | None = None
     """The other host that runs the Worker; None for this host."""
     has_config: bool = False
     """Whether the program passed a Config, which cannot be sent to another host."""
-    request: HostRequest | None = None
+    host_request: HostRequest | None = None
     """The hosts that a launcher places for the Worker; None unless it has ``hosts``."""
 
     @property
     def count(self) -> int:
         """The number of children of its parent that the Worker describes."""
-        return 1 if self.request is None else self.request.num
+        return 1 if self.host_request is None else self.host_request.num
 
     @property
     def label(self) -> str:
@@ -103,7 +103,7 @@ def worker_settings(
     child_mode: object,
     config: Config | None,
     given: Mapping[str, Any],
-    host: RemoteHost | None = None,
+    other_host: OtherHost | None = None,
 ) -> WorkerSettings:
     """Check the arguments of a Worker; raise UsageError, ConfigError or PluginError."""
     _check_level(level)
@@ -113,8 +113,9 @@ def worker_settings(
     chosen = {"backend": platform, "runtime": runtime}
     given = {key: value for key, value in given.items() if value is not None}
     # The plugins of level 2 are those of the other host.
-    record = _record(config, chosen, given, bool(devices) and host is None)
-    request = None if host is None or host.hosts is None else host.hosts.completed(record)
+    record = _record(config, chosen, given, bool(devices) and other_host is None)
+    to_place = None if other_host is None else other_host.to_place
+    request = None if to_place is None else to_place.completed(record)
     if request is not None:
         plugins.load_launcher(request.launcher)  # reports now that it is missing
     return WorkerSettings(
@@ -126,7 +127,7 @@ def worker_settings(
         plugins.load_engine(record["engine"]),
         None if record["policy"] is None else plugins.load_policy(record["policy"]),
         {**given, **{key: value for key, value in chosen.items() if value is not None}},
-        host,
+        other_host,
         config is not None,
         request,
     )

@@ -19,7 +19,7 @@ from pto_core.hierarchy.memory_calls import MemoryCalls
 from pto_core.hierarchy.remote_workers import RemoteWorkerSpec
 from pto_core.hierarchy.runs import GraphFunction, hazards_number
 from pto_core.hierarchy.session import Session
-from pto_core.hierarchy.settings import RemoteHost, worker_settings
+from pto_core.hierarchy.settings import OtherHost, worker_settings
 from pto_core.hierarchy.worker_node import WorkerNode
 from pto_core.interrupts import Interrupts
 
@@ -87,7 +87,7 @@ class Worker(MemoryCalls):
             child_mode,
             config,
             given,
-            _remote_host(host, keys, ship, hosts, policy, config),
+            _other_host(host, keys, ship, hosts, policy, config),
         )
         self._node = WorkerNode(checked, None if isinstance(policy, str) else policy)
         self._callables = Callables(self._node)
@@ -344,14 +344,14 @@ class Worker(MemoryCalls):
         return f"<Worker {self._node.path}, {self._node.life.state.value}>"
 
 
-def _remote_host(
+def _other_host(
     host: str | None,
     keys: str | os.PathLike[str] | None,
     ship: Iterable[str],
     hosts: Hosts | None,
     policy: object,
     config: object,
-) -> RemoteHost | None:
+) -> OtherHost | None:
     """Return the host of a remote Worker; raise UsageError for arguments that cannot be sent."""
     modules = _module_names(ship)
     if hosts is not None:
@@ -370,7 +370,7 @@ def _remote_host(
                 name=name,
                 value=value,
             )
-    return RemoteHost(host, None if keys is None else os.path.abspath(keys), modules, hosts)
+    return OtherHost(host, None if keys is None else os.path.abspath(keys), modules, hosts)
 
 
 def _check_hosts(hosts: object, host: object, keys: object) -> None:

@@ -68,12 +68,14 @@ class WorkerNode:
     @property
     def remote_ids(self) -> list[int]:
         """The child ids of the Workers on other hosts."""
-        return [child for child, node in self._nested.items() if node.settings.host is not None]
+        return [
+            child for child, node in self._nested.items() if node.settings.other_host is not None
+        ]
 
     @property
     def spawns(self) -> bool:
         """Whether the Worker, or a Worker at any depth below it, spawns its children."""
-        if self.settings.host is not None:
+        if self.settings.other_host is not None:
             return False  # its children are on another host
         specs = child_specs(self.settings, self.settings.label, self.nested)
         is_own = any(spec.is_spawned for spec in specs)
@@ -136,10 +138,10 @@ class WorkerNode:
                     "this Worker is the child of another Worker, which starts it in a separate "
                     "process; call init() on the parent Worker"
                 )
-            if self.settings.host is not None:
+            if self.settings.other_host is not None:
                 raise UsageError(
-                    f"this Worker is for {self.settings.host}, as a child of a Worker here; add it "
-                    "with add_worker to a Worker of a higher level",
+                    f"this Worker is for {self.settings.other_host}, as a child of a Worker here; "
+                    "add it with add_worker to a Worker of a higher level",
                     name="host",
                 )
             refuse_inside()

@@ -106,10 +106,10 @@ def blueprint_of(worker: NestedWorker) -> Blueprint:
 
 def _blueprint_below(worker: NestedWorker) -> Blueprint:
     """Return the blueprint of a Worker below a remote one."""
-    if worker.settings.host is not None:
+    if worker.settings.other_host is not None:
         raise UsageError(
-            f"a Worker for {worker.settings.host} is below a Worker on another host; add it to a "
-            "Worker of this program",
+            f"a Worker for {worker.settings.other_host} is below a Worker on another host; add it "
+            "to a Worker of this program",
             name="host",
         )
     if worker.settings.has_config:

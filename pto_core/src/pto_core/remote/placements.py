@@ -52,8 +52,8 @@ class Placements:
     """
 
     def __init__(self, settings: WorkerSettings) -> None:
-        assert settings.request is not None
-        self._request = settings.request
+        assert settings.host_request is not None
+        self._request = settings.host_request
         self._config = settings.config
         self._process: _LauncherProcess | None = None
         # Of each host that was not released: the last event, or why it cannot be placed.

@@ -60,7 +60,7 @@ class RemoteChild:
         self.fence = SessionFence()
         self.placements = placements
         self._agent: AgentAddress | None = None
-        host, config = worker.settings.host, worker.settings.config
+        host, config = worker.settings.other_host, worker.settings.config
         assert host is not None
         if placements is not None:
             self._host = PlacedHost(placements, path)
@@ -122,11 +122,11 @@ class RemoteChild:
         """
         settings = self._worker.settings
         config = settings.config
-        assert settings.host is not None
+        assert settings.other_host is not None
         assert self._agent is not None
         self._epoch += 1
         self._reason = reason
-        modules = module_sources(settings.host.ship)
+        modules = module_sources(settings.other_host.ship)
         request = Open(
             session=self._session,
             epoch=self._epoch,
@@ -153,10 +153,10 @@ class RemoteChild:
 
     def used_by(self, registration: Registration) -> list[UsedModule]:
         """Return the modules that a callable uses, to compare them with those of the other host."""
-        assert self._worker.settings.host is not None
+        assert self._worker.settings.other_host is not None
         if registration.workers is not None:
             return []  # its code is on the other host only
-        return used_modules([registration.target], self._worker.settings.host.ship)
+        return used_modules([registration.target], self._worker.settings.other_host.ship)
 
     def _targets(self, from_above: Iterable[Registration]) -> list[object]:
         """Return the callables of the Worker and those that its parent registered for it.
