@@ -361,7 +361,7 @@ def test_a_client_with_other_keys_is_refused(agent: Agent, tmp_path: Path) -> No
     remote = Worker(level=3, num_sub_workers=1, host=agent.address, keys=tmp_path / "other")
     with Worker(level=4) as worker:
         worker.add_worker(remote)
-        with pytest.raises(ChildStartError, match="check address, keys and firewall"):
+        with pytest.raises(ChildStartError, match="the address, the keys and the firewall"):
             worker.init()
     assert agent.processes() == []
 
@@ -370,7 +370,7 @@ def test_a_client_without_keys_is_refused(agent: Agent) -> None:
     remote = Worker(level=3, num_sub_workers=1, host=agent.address)
     with Worker(level=4) as worker:
         worker.add_worker(remote)
-        with pytest.raises(ChildStartError, match="check address, keys and firewall"):
+        with pytest.raises(ChildStartError, match="the address, the keys and the firewall"):
             worker.init()
     assert agent.processes() == []
 
