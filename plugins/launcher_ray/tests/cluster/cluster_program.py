@@ -1,13 +1,15 @@
-"""Run a Ray cluster on this machine until the end of the standard input.
+"""Run a Ray cluster on this machine until the end of the standard input, or SIGTERM.
 
 Each line of the input is an order as JSON, and gets one line as its answer. The first line of the
-output is the address. Ray writes its files to the folder RAY_TMPDIR.
+output is the address. Ray writes its files to the folder RAY_TMPDIR, which is removed at the end.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -53,6 +55,7 @@ def main(answer: Callable[[Any], None]) -> None:
                 answer(None)
     finally:
         kill(psutil.Process().children())
+        shutil.rmtree(os.environ["RAY_TMPDIR"], ignore_errors=True)
 
 
 def kill(processes: list[psutil.Process]) -> None:
@@ -70,4 +73,7 @@ def kill(processes: list[psutil.Process]) -> None:
 if __name__ == "__main__":
     output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what Ray prints is no answer
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # a stage that is stopped leaves nothing
     main(lambda value: print(json.dumps(value), file=output, flush=True))

@@ -80,7 +80,7 @@ def running_cluster() -> Iterator[RayCluster]:
         finally:
             cluster.close()
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)  # the cluster has removed it, if it started
 
 
 @pytest.fixture(scope="session")
