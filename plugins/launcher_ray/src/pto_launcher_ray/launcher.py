@@ -35,11 +35,14 @@ class RayLauncher:
         """Return the address and key of an agent, or what Ray waits for."""
         if placement.agent is not None:
             return placement.agent
-        free = {name: self._cluster.free.get(name, 0) for name in placement.resources}
-        return Pending(
-            f"Ray has not started the agent yet; it needs {amounts(placement.resources)} on one "
-            f"node, and {amounts(free)} is free on all nodes together"
-        )
+        reason = "Ray has not started the agent yet"
+        if placement.resources:
+            free = {name: self._cluster.free.get(name, 0) for name in placement.resources}
+            reason += (
+                f"; it needs {amounts(placement.resources)} on one node; free on all nodes "
+                f"together: {amounts(free)}"
+            )
+        return Pending(reason)
 
     def lost(self, placement: RayAgent) -> str | None:
         """Return why an agent or its actor has ended, or cannot start.
@@ -70,9 +73,9 @@ class RayLauncher:
         if count > fitting:
             each = "; ".join(map(str, nodes)) or "none"
             raise CapacityError(
-                f"{count} more agents with {amounts(resources)} each were requested beside "
-                f"{len(self._placed)} of this launcher, but the Ray cluster can hold {fitting} "
-                f"more; its nodes: {each}; add nodes, or request fewer hosts or resources",
+                f"{count} hosts with {amounts(resources)} each were requested, but the Ray cluster "
+                f"has resources for {fitting} beside the {len(self._placed)} hosts of this "
+                f"launcher; its nodes: {each}; add nodes, or request fewer hosts or resources",
                 name="resources",
                 value=count,
                 limit=fitting,

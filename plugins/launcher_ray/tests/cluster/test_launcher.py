@@ -98,19 +98,19 @@ def test_agents_that_can_never_be_placed_are_refused(cluster: Any) -> None:
         with world() as made:
             with pytest.raises(CapacityError) as info:
                 place(made, 4, few=1)
-            assert "4 more agents with few=1 each were requested beside 0" in str(info.value)
-            assert "can hold 3 more; its nodes: " in str(info.value)
+            assert "4 hosts with few=1 each were requested" in str(info.value)
+            assert "resources for 3 beside the 0 hosts of this launcher" in str(info.value)
             assert f"(node {node[:8]}): CPU=1, NPU=4, few=3, " in str(info.value)
             assert not agents_of(made.client.keys.public)
             first, second = place(made, 2, few=1)
-            with pytest.raises(CapacityError, match=r"beside 2 of this .* can hold 1 more"):
+            with pytest.raises(CapacityError, match=r"for 1 beside the 2 hosts"):
                 place(made, 2, few=1)
             made.agents([first, second])
-            with pytest.raises(CapacityError, match=r"beside 2 of this .* can hold 1 more"):
+            with pytest.raises(CapacityError, match=r"for 1 beside the 2 hosts"):
                 place(made, 2, few=1)
             made.release(first)
             made.agents(place(made, 2, few=1))
-            with pytest.raises(CapacityError, match=r"no_such=1 each .* can hold 0 more"):
+            with pytest.raises(CapacityError, match=r"no_such=1 each .* resources for 0"):
                 place(made, 1, no_such=1)
 
     apart(body)

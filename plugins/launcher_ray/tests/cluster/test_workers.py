@@ -83,7 +83,7 @@ def test_a_start_without_resources_states_what_there_is(cluster: Any) -> None:
         with pytest.raises(ChildStartError) as info:
             worker.init()
     assert isinstance(info.value.__cause__, CapacityError)
-    assert "beside 2 of this launcher, but the Ray cluster can hold 0 more" in str(info.value)
+    assert "has resources for 0 beside the 2 hosts of this launcher" in str(info.value)
     assert f"(node {cluster.nodes[0][:8]}): CPU=1, NPU=4, " in str(info.value)
 
 
