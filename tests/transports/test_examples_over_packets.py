@@ -20,7 +20,7 @@ def uses_local_workers(program: Path) -> bool:
     A relay is spawned, and a transport in Python exists in forked children only.
     """
     text = program.read_text() if program.exists() else ""
-    return "Worker(" in text and "host=" not in text
+    return "Worker(" in text and not re.search(r"\bhosts?=", text)
 
 
 PROGRAMS = sorted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 
 from pto_core import _native
 from pto_core.errors import PluginLoadError, PluginVersionError
+from pto_core.testing import abi
 
+SIZE = ctypes.sizeof(abi.BackendApi)
 BACKEND = """
 #include <cstdint>
 static const uint32_t table[100] = {{{version}, {size}}};
@@ -55,20 +58,22 @@ def test_a_library_without_the_entry(tmp_path: Path) -> None:
 
 
 def test_another_abi_version(tmp_path: Path) -> None:
-    path = library(tmp_path, BACKEND.format(version=7, size=168))
+    path = library(tmp_path, BACKEND.format(version=7, size=SIZE))
     with pytest.raises(PluginVersionError, match="ABI version 7, but this core needs 0") as caught:
         open_with(path)
     assert (caught.value.wanted, caught.value.found) == (_native.ABI_VERSION, 7)
 
 
 def test_another_table_size(tmp_path: Path) -> None:
-    path = library(tmp_path, BACKEND.format(version=0, size=160))
-    with pytest.raises(PluginVersionError, match="size 160, but this core needs 168") as caught:
+    path = library(tmp_path, BACKEND.format(version=0, size=SIZE - 8))
+    with pytest.raises(
+        PluginVersionError, match=f"size {SIZE - 8}, but this core needs {SIZE}"
+    ) as caught:
         open_with(path)
-    assert (caught.value.wanted, caught.value.found) == (168, 160)
+    assert (caught.value.wanted, caught.value.found) == (SIZE, SIZE - 8)
 
 
 def test_an_unknown_variant(tmp_path: Path) -> None:
-    path = library(tmp_path, BACKEND.format(version=0, size=168))
+    path = library(tmp_path, BACKEND.format(version=0, size=SIZE))
     with pytest.raises(PluginLoadError, match="has no runtime variant 'other'"):
         open_with(path, variant="other")
