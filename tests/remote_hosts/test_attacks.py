@@ -225,7 +225,7 @@ def test_a_replayed_connection_starts_nothing(
 def refused_start(agent: Agent, **settings: Any) -> None:
     with Worker(level=4) as worker:
         worker.add_worker(agent.worker(**settings))
-        with pytest.raises(ChildStartError, match="check address, keys and firewall"):
+        with pytest.raises(ChildStartError, match="the address, the keys and the firewall"):
             worker.init()
     assert agent.processes() == []
 
