@@ -11,7 +11,7 @@ import pytest
 
 import pto_core
 from pto_core import CallConfig, Device, In, Out, Scalar
-from pto_core.errors import RunTimeoutError, TaskFailedError, UnsupportedError, UsageError
+from pto_core.errors import RunTimeoutError, TaskFailedError, UsageError
 from pto_core.trace import Event, Trace, joined
 from pto_core.trace.files import read_trace
 
@@ -260,9 +260,3 @@ def test_a_wrong_level_is_refused(level: Any) -> None:
         pytest.raises(UsageError, match="use an integer from 0 to 4"),
     ):
         device.run(lambda rt: None, trace=level)
-
-
-def test_a_worker_refuses_the_diagnostics_of_a_device() -> None:
-    config = CallConfig(enable_l2_swimlane=1, output_prefix="x")
-    with pytest.raises(UnsupportedError, match="not in the tasks of a Worker"):
-        config.pack()

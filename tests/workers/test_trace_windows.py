@@ -1,4 +1,4 @@
-"""The window of a Worker's trace, and the flight recorder of a Worker."""
+"""The window of a Worker's trace, the files of single tasks, and the flight recorder."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 import pto_core
-from pto_core import ChipCallable, Out, Worker, kernel, task
+from pto_core import CallConfig, ChipCallable, Out, Worker, kernel, task
 from pto_core.errors import ChildDiedError, DeadlockError, PtoError, TaskFailedError, UsageError
 from pto_core.trace import Event
+from pto_core.trace.files import read_trace
 from pto_core.trace.worker_trace import WorkerTrace, read_any_trace
 
 CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
@@ -36,6 +37,11 @@ def fill(out: Out) -> None:
 
 def on_chip(rt: Any, out: Out) -> None:
     rt.submit(fill, out)
+
+
+def fails_on_chip(rt: Any, out: Out) -> None:
+    rt.submit(fill, out)
+    raise ValueError("after a submit")
 
 
 def test_a_window_is_exact_at_every_level(make: Callable[..., Worker]) -> None:
@@ -76,6 +82,45 @@ def _one(*arrays: Any) -> Any:
     for array in arrays:
         args.add_tensor(array, TensorArgType.OUTPUT_EXISTING)
     return args
+
+
+def test_the_diagnostics_of_a_task_are_written_by_its_chip(
+    make: Callable[..., Worker], tmp_path: Path
+) -> None:
+    worker = make(device_ids=[0], **CHIPS)
+    chip, args = worker.register(ChipCallable(on_chip)), _one(worker.shared_array(4))
+    config = CallConfig(
+        enable_l2_swimlane=2, enable_scope_stats=1, output_prefix=str(tmp_path / "step")
+    )
+
+    def graph(orch: Any, _: Any, __: Any) -> None:
+        orch.submit_next_level(chip, args, config)
+        orch.submit_next_level(chip, args)
+        orch.submit_next_level(chip, args, config)
+
+    worker.run(graph)
+    endings = (".trace.npz", ".pftrace", ".html", ".stats.json")
+    written = {f"step.device0.run{run}{ending}" for run in (1, 3) for ending in endings}
+    assert {path.name for path in tmp_path.iterdir()} == written
+    trace = read_trace(tmp_path / "step.device0.run3.trace.npz")
+    assert [trace.kernels[task["kernel"]] for task in trace.tasks] == ["fill"]
+    assert (trace.records["event"] == Event.COLLECT).any(), "the records of level 2"
+    with worker.trace() as whole:
+        worker.run(graph)
+    assert len(whole.devices["L3/chip0"].tasks) == 3
+    written |= {f"step.device0.run{run}.stats.json" for run in (4, 6)}
+    assert {path.name for path in tmp_path.iterdir()} == written
+
+
+def test_a_failing_task_on_a_chip_leaves_its_trace(
+    make: Callable[..., Worker], tmp_path: Path
+) -> None:
+    worker = make(device_ids=[0], **CHIPS)
+    chip, args = worker.register(ChipCallable(fails_on_chip)), _one(worker.shared_array(4))
+    config = CallConfig(enable_l2_swimlane=1, output_prefix=str(tmp_path / "out" / "step"))
+    with pytest.raises(TaskFailedError, match="after a submit"):
+        worker.run(lambda orch, *_: orch.submit_next_level(chip, args), config=config)
+    assert len(read_trace(tmp_path / "out" / "step.device0.run1.trace.npz").tasks) == 1
 
 
 @task

@@ -53,43 +53,33 @@ def test_impossible_values_are_named(name: str, value: Any) -> None:
 
 
 NOT_BUILT = ("enable_dump_tensor", "enable_pmu")
-ONLY_ON_DEVICES = ("enable_l2_swimlane", "enable_scope_stats")
-
-
-@pytest.mark.parametrize("name", ONLY_ON_DEVICES)
-def test_diagnostics_need_a_prefix(name: str) -> None:
-    with pytest.raises(UsageError, match=f"{name}=1 needs an output_prefix"):
-        CallConfig(**{name: 1})
+BUILT = ("enable_l2_swimlane", "enable_dep_gen", "enable_scope_stats")
 
 
 @pytest.mark.parametrize("name", NOT_BUILT)
 def test_some_diagnostics_are_not_built(name: str) -> None:
     config = CallConfig(**{name: 1})
-    for pack in (config.pack, config.pack_for_device):
-        with pytest.raises(UnsupportedError, match=f"{name}=1 is not implemented yet"):
-            pack()
-
-
-@pytest.mark.parametrize("name", ONLY_ON_DEVICES)
-def test_the_tasks_of_a_worker_have_no_diagnostics(name: str) -> None:
-    config = CallConfig(**{name: 1}, output_prefix="here")
-    with pytest.raises(UnsupportedError, match=f"{name}=1 is available in Device.run"):
+    with pytest.raises(UnsupportedError, match=f"{name}=1 is not implemented yet"):
         config.pack()
-    assert getattr(CallConfig.unpack(config.pack_for_device()), name) == 1
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_the_other_diagnostics_need_a_prefix(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}=1 needs an output_prefix"):
+        CallConfig(**{name: 1})
+    config = CallConfig(**{name: 1}, output_prefix="here")
+    assert CallConfig.unpack(config.pack()) == config
 
 
 def test_a_trace_needs_no_prefix() -> None:
-    packed = CallConfig().pack_for_device(trace=3)
-    assert packed[8:12] == (3).to_bytes(4, "little")
+    assert CallConfig().pack(trace=3)[8:12] == (3).to_bytes(4, "little")
+    config = CallConfig(enable_l2_swimlane=2, output_prefix="here")
+    assert CallConfig.unpack(config.pack(trace=0)) == CallConfig(output_prefix="here")
     with pytest.raises(UsageError, match="trace is 5; use an integer from 0 to 4"):
-        CallConfig().pack_for_device(trace=5)
+        CallConfig().pack(trace=5)
 
 
-def test_the_graph_needs_a_prefix_and_is_built() -> None:
-    with pytest.raises(UsageError, match="enable_dep_gen=1 needs an output_prefix"):
-        CallConfig(enable_dep_gen=1)
-    config = CallConfig(enable_dep_gen=1, output_prefix="here")
-    assert CallConfig.unpack(config.pack()) == config
+def test_the_access_log_is_switched_on_in_packed_bytes() -> None:
     assert CallConfig.unpack(with_access_log(CallConfig(output_prefix="p").pack())) == CallConfig(
         enable_dep_gen=1, output_prefix="p"
     )

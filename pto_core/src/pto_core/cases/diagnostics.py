@@ -23,7 +23,7 @@ def without_diagnostics(values: Mapping[str, Any]) -> dict[str, Any]:
     UsageError for an invalid value.
     """
     given = {name: _value(name, values[name]) for name in _NAMES & values.keys()}
-    CallConfig(**given).pack_for_device()
+    CallConfig(**given).pack()
     return {name: value for name, value in values.items() if name not in _NAMES}
 
 

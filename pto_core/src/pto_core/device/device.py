@@ -145,7 +145,7 @@ class Device:
         is_checked = (self._hazards if hazards is None else hazards) == CHECK
         packed = self._packed(config, trace)
         writes_graph = config is not None and config.enable_dep_gen != 0
-        files = None if config is None else _files_of(config)
+        files = None if config is None else _files_of(config, self.tracing, self._runs + 1)
         is_traced = bool(trace) if trace is not None else files is not None and files.trace
         report = self._run(
             chip,
@@ -269,7 +269,7 @@ class Device:
                 f"config is {chosen!r}; pass a CallConfig", name="config", value=chosen
             )
         check_blocks(chosen.block_dim, self._native.blocks)
-        return chosen.pack_for_device(trace)
+        return chosen.pack(trace)
 
     def _graph_of(self, report: RunReport) -> TaskGraph:
         from pto_core.graphs import TaskGraph
@@ -286,7 +286,7 @@ class Device:
     def _write_graph(self, report: RunReport, prefix: str) -> None:
         graph = self._graph_of(report)
         for ending in ("json", "svg"):
-            graph.save(f"{prefix}.device{self._identity[2]}.run{self._runs}.{ending}")
+            graph.save(f"{self.tracing.numbered(prefix, self._runs)}.{ending}")
 
     def _native_hazards(self, hazards: str | None, program: _native.Program) -> int:
         """Return the numeric code of ``hazards`` for ``pto_run``, or of the default."""
@@ -364,11 +364,12 @@ class _Files:
             error.add_note(f"the trace of the run was not written: {problem}")
 
 
-def _files_of(config: CallConfig) -> _Files | None:
+def _files_of(config: CallConfig, tracing: Tracing, run: int) -> _Files | None:
     if not config.enable_l2_swimlane and not config.enable_scope_stats:
         return None
+    prefix = config.output_prefix
     return _Files(
-        Path(config.output_prefix),
+        Path(tracing.numbered(prefix, run) if tracing.numbers_files else prefix),
         trace=bool(config.enable_l2_swimlane),
         statistics=bool(config.enable_scope_stats),
     )

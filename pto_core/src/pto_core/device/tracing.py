@@ -63,18 +63,21 @@ class Tracing:
     ``PREFIX.trace.npz``, ``.pftrace`` and ``.html``. If the process crashes, they remain in
     ``PREFIX.flight``. ``receiver``: if it is set, it gets the trace of each run, unconverted, and
     the trace is not converted for the report. Only the files of a flight recorder need it.
-    ``window_ns``: the window of the next runs, in nanoseconds after their start, and its length,
-    or 0.
+    ``numbers_files``: the names of the files of a run contain the numbers of the device and the
+    run, because several devices use one ``output_prefix``. ``window_ns``: the window of the next
+    runs, in nanoseconds after their start, and its length, or 0.
     """
 
     def __init__(self, config: Config, *, can_trace: bool) -> None:
         self.can_trace = can_trace
         self.last: Trace | None = None
         self.receiver: Callable[[RunTrace], None] | None = None
+        self.numbers_files = False
         self.flight_recorder: Path | None = None
         if config["flight_recorder"] is not None:
             given = Path(config["flight_recorder"])
             self.flight_recorder = given.with_name(f"{given.name}.device{config['device']}")
+        self._device: int = config["device"]
         self._ranges = RangeRecorder(own_thread=True, ranges_max=config["trace_records"])
         self._names = (config["backend"], config["runtime"])
         self._limits = (
@@ -86,6 +89,10 @@ class Tracing:
             round((config["trace_for_s"] or 0) * 1e9),
         )
         self.window_ns = self.configured_window_ns
+
+    def numbered(self, prefix: str, run: int) -> str:
+        """Return a prefix that names the device and one of its runs."""
+        return f"{prefix}.device{self._device}.run{run}"
 
     def begin(self) -> tuple[int, int, int, int, str | None]:
         """Collect the ranges of a run with a trace; return its settings for the native device.

@@ -19,7 +19,6 @@ _DIAGNOSTICS = (
 )
 _DEP_GEN_OFFSET = 20
 _NOT_BUILT = ("enable_dump_tensor", "enable_pmu")
-_ONLY_ON_DEVICES = ("enable_l2_swimlane", "enable_scope_stats")
 _MOST_BLOCKS = 24
 _MOST_AICPU_THREADS = 4
 _LONGEST_PREFIX = 1023
@@ -34,10 +33,11 @@ class CallConfig:
     ``aicpu_thread_num``: the number of AICPU threads, 1 to 4. The ``enable_*`` fields switch
     diagnostics on. ``enable_l2_swimlane`` is the level of the trace, 0 to 4.
     ``enable_scope_stats`` writes the counters of rings and scopes. ``enable_dep_gen`` writes the
-    graph of each run of a chip: ``PREFIX.device0.run1.json`` and ``.svg``. Each diagnostic needs
-    ``output_prefix``, the prefix of the names of its output files. Raises UsageError for invalid
-    values. A diagnostic that is not available raises UnsupportedError when the configuration is
-    used.
+    graph of each run of a chip: ``PREFIX.device0.run1.json`` and ``.svg``. In the tasks of a
+    Worker, the names of all files contain the numbers of the device and its run. Each diagnostic
+    needs ``output_prefix``, the prefix of the names of its output files. Raises UsageError for
+    invalid values. A diagnostic that is not available raises UnsupportedError when the
+    configuration is used.
     """
 
     block_dim: int = 0
@@ -67,23 +67,8 @@ class CallConfig:
             _check_range(name, getattr(self, name), 0, 1)
         self._check_prefix()
 
-    def pack(self) -> bytes:
-        """Return the 1052 bytes of ``pto_call_config`` for a task of a Worker.
-
-        Raises UsageError for invalid values, and UnsupportedError if a diagnostic is on that the
-        tasks of a Worker do not have.
-        """
-        self.validate()
-        self._refuse(_NOT_BUILT, "is not implemented yet; set it to 0")
-        self._refuse(
-            _ONLY_ON_DEVICES,
-            "is available in Device.run and `pto run`, and not in the tasks of a Worker; set it to "
-            "0, and trace the whole Worker: with worker.trace()",
-        )
-        return self._packed(0)
-
-    def pack_for_device(self, trace: int | None = None) -> bytes:
-        """Return the 1052 bytes of ``pto_call_config`` for a run of a Device.
+    def pack(self, trace: int | None = None) -> bytes:
+        """Return the 1052 bytes of ``pto_call_config``.
 
         ``trace`` replaces ``enable_l2_swimlane``. Raises UsageError for invalid values, and
         UnsupportedError if a diagnostic is on that is not available.
@@ -91,22 +76,18 @@ class CallConfig:
         self.validate()
         if trace is not None:
             _check_range("trace", trace, 0, 4)
-        self._refuse(_NOT_BUILT, "is not implemented yet; set it to 0")
-        return self._packed(self.enable_l2_swimlane if trace is None else trace)
-
-    def _refuse(self, names: tuple[str, ...], why: str) -> None:
-        for name in names:
+        for name in _NOT_BUILT:
             value = getattr(self, name)
             if value:
                 raise UnsupportedError(
-                    f"the diagnostic {name}={value} {why}", name=name, value=value
+                    f"the diagnostic {name}={value} is not implemented yet; set it to 0",
+                    name=name,
+                    value=value,
                 )
-
-    def _packed(self, trace: int) -> bytes:
         return _LAYOUT.pack(
             self.block_dim,
             self.aicpu_thread_num,
-            trace,
+            self.enable_l2_swimlane if trace is None else trace,
             self.enable_dump_tensor,
             self.enable_pmu,
             self.enable_dep_gen,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pto_core
-from pto_core import ChipCallable, Out, kernel, open_device
+from pto_core import CallConfig, ChipCallable, Out, kernel, open_device
 from pto_core.errors import UsageError
 from pto_core.hierarchy.children.tracing import ChipTracing, TraceOperations
 from pto_core.trace.worker_data import WorkerTraceData
@@ -85,6 +86,23 @@ def test_the_end_frees_the_traces_of_a_chip(opened: Any) -> None:
     tracing.begin(1)
     assert tracing.end().devices == {}
     assert run(device).trace is not None
+
+
+def test_a_task_after_the_window_is_not_traced(opened: Any, tmp_path: Path) -> None:
+    device = opened()
+    tracing = ChipTracing("L3/chip0", device)
+    config = CallConfig(enable_l2_swimlane=1, output_prefix=str(tmp_path / "task"))
+
+    def run_task() -> None:
+        out = np.zeros((TASKS, 4), "float32")
+        device.run(ChipCallable(on_chip), out, config=config, trace=tracing.level_of_task())
+
+    tracing.begin(1, (0, 1))
+    run_task()
+    assert tracing.end().devices == {}
+    assert list(tmp_path.iterdir()) == []
+    run_task()
+    assert (tmp_path / "task.html").exists()
 
 
 def test_a_failing_task_does_not_convert_its_trace(opened: Any) -> None:

@@ -115,13 +115,16 @@ class ChipTracing:
             self._device.tracing.receiver = self._keep
 
     def level_of_task(self) -> int | None:
-        """Return the level of the trace of a task that begins now; set its window."""
+        """Return the level of the trace of a task that begins now; set its window.
+
+        None: the configuration of the task decides.
+        """
         if not self._level or self._window == ALWAYS:
             return self._level or None
         now = time.monotonic_ns()
         begin, end = max(self._window[0], now), self._window[1]
         if begin >= end:
-            return None
+            return 0
         self._device.tracing.window_ns = begin - now, 0 if end == FOREVER else end - begin
         return self._level
 
