@@ -68,8 +68,10 @@ def test_the_table_of_kernels(chain: Trace) -> None:
 
 def test_the_waiting_of_tasks_by_cause(chain: Trace) -> None:
     assert [(wait.cause, wait.total) for wait in waits(chain)] == [
-        ("for producers", 10 + 5 + 242),
-        ("for a free core", 10 + 10 + 10),
+        ("for the submit", 10 + 5),
+        ("for producers", 242),
+        ("for a free core", 0),
+        ("for the dispatch", 10 + 10 + 10),
         ("for a thread that runs the core", 10 + 20 + 40),
         ("for the scheduler to see the end", 10 + 10 + 10),
     ]
@@ -79,7 +81,62 @@ def test_the_critical_path(chain: Trace) -> None:
     path = critical_path(chain)
     assert path.rows == (1, 2)
     assert path.kernels == {"load": 200, "add": 100}
-    assert (path.waiting, path.before, path.total) == (60, 40, 400)
+    assert path.waits == {
+        "for the submit": 10,
+        "for the scheduler to see the end": 10,
+        "for the dispatch": 10 + 10,
+        "for a thread that runs the core": 20 + 40,
+    }
+    assert path.total == 400
+
+
+def test_a_task_on_the_critical_path_waits_for_a_core_that_runs_another_task() -> None:
+    trace = make(
+        [
+            task(0, 0, 2, (0, 10, 20, 30, 130, 140)),
+            task(1, 1, 2, (5, 10, 150, 160, 260, 270)),
+        ]
+    )
+    path = critical_path(trace)
+    assert path.rows == (1,)
+    assert path.waits == {
+        "for the submit": 10,
+        "for a free core": 130 - 10,
+        "for the dispatch": 150 - 130,
+        "for a thread that runs the core": 10,
+    }
+    assert path.total == 260
+    assert {wait.cause: wait.total for wait in waits(trace)}["for a free core"] == 130 - 10
+    rows = [line.split() for line in summary_text(trace).splitlines()]
+    assert ["waiting", "for", "a", "free", "core", "46.2", "%", "120", "ns"] in rows
+
+
+def test_a_task_on_the_critical_path_is_submitted_after_its_producer_ended() -> None:
+    trace = make(
+        [
+            task(0, 0, 2, (5, 10, 20, 40, 240, 330)),
+            task(1, 1, 3, (300, 330, 340, 350, 450, 460), released_by=0),
+        ]
+    )
+    assert critical_path(trace).waits == {
+        "for the submit": (10 - 5) + (300 - 240),
+        "for the scheduler to see the end": 330 - 300,
+        "for the dispatch": 10 + 10,
+        "for a thread that runs the core": 20 + 10,
+    }
+
+
+def test_the_critical_path_may_begin_with_a_task_whose_producer_is_not_in_the_trace() -> None:
+    times = (0, 10, 20, 30, 40, 50)
+    assert critical_path(make([task(0, 0, 2, times, released_by=9)])).waits == {
+        "for producers": 10,
+        "for the dispatch": 10,
+        "for a thread that runs the core": 10,
+    }
+    assert critical_path(make([task(0, 0, 2, (0, -1, *times[2:]), released_by=9)])).waits == {
+        "for an unrecorded cause": 20,
+        "for a thread that runs the core": 10,
+    }
 
 
 def test_each_moment_has_one_limit(chain: Trace) -> None:

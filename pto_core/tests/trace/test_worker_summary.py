@@ -52,8 +52,17 @@ def test_a_task_that_is_sent_early_waits_for_its_producer(pod: WorkerTrace) -> N
     view = worker_view(pod, "L4")
     assert limits(view)["pool"] == 10 - 7, "the wait of the other task"
     found = {one.cause: one.total for one in waits(view)}
-    assert found["for producers"] == (6 - 5) + (42 - 8)
+    assert found["for producers"] == 42 - 8
     assert found["for a thread that runs the core"] == 10 - 7
+
+
+def test_a_task_waits_for_a_child_that_runs_another_task(pod: WorkerTrace) -> None:
+    changes = {"child": 2, "released_by": -1, "ready": 9, "dispatch": 9, "start": 42}
+    for name, value in changes.items():
+        pod.tasks[name][1] = value
+    rows = [line.split() for line in worker_summary(pod).splitlines()]
+    assert ["waiting", "for", "a", "free", "child", "41.3", "%", "31", "ns"] in rows
+    assert ["waiting", "for", "the", "start", "in", "the", "child", "2.7", "%", "2", "ns"] in rows
 
 
 def attempts(pod: WorkerTrace) -> WorkerTrace:

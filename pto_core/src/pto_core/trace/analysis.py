@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,7 @@ class KernelRow:
 
 @dataclass(frozen=True)
 class Wait:
-    """How long tasks stayed in one state. ``tasks`` counts the tasks with both times known."""
+    """How long tasks waited for one cause. ``tasks``: those for which the times are known."""
 
     cause: str
     tasks: int
@@ -44,27 +45,41 @@ class CriticalPath:
     """The chain of tasks that determined the end of the last run, from its first to its last task.
 
     ``rows`` are rows of ``Trace.tasks``. ``kernels``: the time in each kernel of the chain.
-    ``waiting``: the time between the end of a task and the start of the next. ``before``: the time
-    before the first task.
+    ``waits``: the remaining time of the path, by cause. It begins with the first submit of the run.
     """
 
     rows: tuple[int, ...]
     kernels: dict[str, int]
-    waiting: int
-    before: int
+    waits: dict[str, int]
 
     @property
     def total(self) -> int:
         """The length of the path."""
-        return sum(self.kernels.values()) + self.waiting + self.before
+        return sum(self.kernels.values()) + sum(self.waits.values())
 
+
+FOR_SUBMIT = "for the submit"
+FOR_PRODUCERS = "for producers"
+FOR_CORE = "for a free core"
+FOR_DISPATCH = "for the dispatch"
+FOR_THREAD = "for a thread that runs the core"
+FOR_END = "for the scheduler to see the end"
+FOR_UNKNOWN = "for an unrecorded cause"
 
 WAITS = (
-    ("for producers", "submit", "ready"),
-    ("for a free core", "ready", "dispatch"),
-    ("for a thread that runs the core", "dispatch", "start"),
-    ("for the scheduler to see the end", "end", "complete"),
+    (FOR_SUBMIT, "submit", "ready"),
+    (FOR_PRODUCERS, "submit", "ready"),
+    (FOR_CORE, "ready", "dispatch"),
+    (FOR_DISPATCH, "ready", "dispatch"),
+    (FOR_THREAD, "dispatch", "start"),
+    (FOR_END, "end", "complete"),
 )
+"""The causes, each with the times between which tasks wait for it. :func:`_moments` divides them.
+
+A task that no other task released waits for the submit until it is ready: for its own submit, and
+for the rest of the graph if the runtime starts no task before. A task waits for a free core while
+its core runs the task before it.
+"""
 
 COPIES = (Event.COPY_IN, Event.COPY_OUT)
 
@@ -125,12 +140,44 @@ def _rate(trace: TraceData, tasks: NDArray[Any], total_ns: int) -> float | None:
 
 def waits(trace: TraceData) -> list[Wait]:
     """Return how long the tasks waited, by cause."""
+    tasks = trace.tasks
+    until_end = np.maximum(tasks["complete"] - tasks["end"], 0)
+    lengths = [*np.diff(_moments(tasks), axis=0), until_end]
+    is_released = tasks["released_by"] >= 0
     found = []
-    for cause, begin, end in WAITS:
-        begins, ends = _known(trace.tasks, begin, end)
-        times = np.maximum(ends - begins, 0)
+    for (cause, begin, end), length in zip(WAITS, lengths, strict=True):
+        is_known = (tasks[begin] >= 0) & (tasks[end] >= 0)
+        if cause in (FOR_SUBMIT, FOR_PRODUCERS):
+            is_known &= is_released == (cause == FOR_PRODUCERS)
+        times = length[is_known]
         mean, p99 = (float(times.mean()), float(np.percentile(times, 99))) if len(times) else (0, 0)
         found.append(Wait(cause, len(times), int(times.sum()), mean, p99))
+    return found
+
+
+def _moments(tasks: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the submit of each task, and when each wait before its start ended, as rows."""
+    start = tasks["start"]
+    is_released = tasks["released_by"] >= 0
+    ends = [
+        tasks["submit"],
+        np.where(is_released, -1, tasks["ready"]),
+        tasks["ready"],
+        _ends_before(tasks),
+        tasks["dispatch"],
+        start,
+    ]
+    latest = np.where(start < 0, np.iinfo("<i8").max, start)
+    moments: NDArray[np.int64] = np.minimum(np.maximum.accumulate(ends), latest)
+    return moments
+
+
+def _ends_before(tasks: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the end of the task before each task on its core; -1 if it is not known."""
+    order = np.lexsort((tasks["start"], tasks["core"]))
+    core, start, end = (tasks[name][order] for name in ("core", "start", "end"))
+    found = np.full(len(tasks), -1, "<i8")
+    found[order[1:]] = np.where((core[1:] == core[:-1]) & (start[1:] >= 0), end[:-1], -1)
     return found
 
 
@@ -218,25 +265,39 @@ def critical_path(trace: TraceData) -> CriticalPath:
     tasks = trace.tasks
     finished = np.flatnonzero((tasks["start"] >= 0) & (tasks["end"] >= 0))
     if not len(finished):
-        return CriticalPath((), {}, 0, 0)
+        return CriticalPath((), {}, {})
     last = int(finished[np.argmax(tasks["end"][finished])])
     run = tasks["run"][last]
     row_of = {int(tasks["task"][row]): int(row) for row in finished if tasks["run"][row] == run}
-    kernels: dict[str, int] = {}
-    path, waiting = [last], 0
+    path = [last]
     while True:
-        row = path[-1]
-        kernel = trace.kernel_name(int(tasks["kernel"][row]))
-        kernels[kernel] = kernels.get(kernel, 0) + int(tasks["end"][row] - tasks["start"][row])
-        producer = row_of.get(int(tasks["released_by"][row]))
-        if producer is None or tasks["end"][producer] > tasks["start"][row]:
+        producer = row_of.get(int(tasks["released_by"][path[-1]]))
+        if producer is None or tasks["end"][producer] > tasks["start"][path[-1]]:
             break
-        waiting += int(tasks["start"][row] - tasks["end"][producer])
         path.append(producer)
-    mine = tasks[(tasks["run"] == run) & (tasks["submit"] >= 0)]
-    begin = int(mine["submit"].min()) if len(mine) else int(tasks["start"][path[-1]])
-    before = max(int(tasks["start"][path[-1]]) - begin, 0)
-    return CriticalPath(tuple(reversed(path)), kernels, waiting, before)
+    path.reverse()
+    kernels: Counter[str] = Counter()
+    for row in tasks[path]:
+        kernels[trace.kernel_name(int(row["kernel"]))] += int(row["end"] - row["start"])
+    return CriticalPath(tuple(path), dict(kernels), _path_waits(tasks, path))
+
+
+def _path_waits(tasks: NDArray[Any], path: list[int]) -> dict[str, int]:
+    """Return how long the tasks of a path waited after the task before them, by cause."""
+    mine = tasks[(tasks["run"] == tasks["run"][path[0]]) & (tasks["submit"] >= 0)]
+    now = int(mine["submit"].min() if len(mine) else tasks["start"][path[0]])
+    found: Counter[str] = Counter()
+    for row, moments in zip(path, _moments(tasks)[1:, path].T.tolist(), strict=True):
+        # All tasks but the first one became ready by the end of the task before.
+        causes = [FOR_SUBMIT, FOR_END if row != path[0] else FOR_PRODUCERS]
+        causes += [FOR_CORE, FOR_DISPATCH, FOR_THREAD]
+        if tasks["ready"][row] < 0:
+            causes[1:4] = [FOR_UNKNOWN] * 3
+        for cause, moment in zip(causes, moments, strict=True):
+            found[cause] += max(moment - now, 0)
+            now = max(moment, now)
+        now = int(tasks["end"][row])
+    return {cause: time for cause, time in found.items() if time}
 
 
 def _finished(trace: TraceData) -> NDArray[Any]:

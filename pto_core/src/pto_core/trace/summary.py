@@ -41,7 +41,7 @@ def summary_text(trace: TraceData) -> str:
             _wait_table(trace),
             limit_lines(trace, "the run", _LIMITS),
             busy_lines(trace, "cores", 3 * trace.blocks),
-            path_lines(trace),
+            path_lines(trace, {}),
         ]
     parts.append(_peak_lines(trace))
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
@@ -172,12 +172,13 @@ def busy_lines(trace: TraceData, cores: str, count: int) -> list[str]:
     ]
 
 
-def path_lines(trace: TraceData) -> list[str]:
-    """Return the parts of the critical path."""
+def path_lines(trace: TraceData, causes: Mapping[str, str]) -> list[str]:
+    """Return the parts of the critical path. ``causes``: other words for causes of waits."""
     path = analysis.critical_path(trace)
     if not path.rows:
         return []
-    parts = {**path.kernels, "between tasks": path.waiting, "before the first task": path.before}
+    waits = {f"waiting {causes.get(cause, cause)}": time for cause, time in path.waits.items()}
+    parts = {**path.kernels, **waits}
     rows = [
         (name, share(time, path.total), time_text(time, trace))
         for name, time in sorted(parts.items(), key=lambda item: -item[1])

@@ -28,18 +28,11 @@ from pto_core.trace.worker_records import FAILED, visible_ends
 _LOST_SHOWN = 10
 _PLACES_SHOWN = 10
 
-_CAUSES = dict(
-    zip(
-        (wait[0] for wait in analysis.WAITS),
-        (
-            "for producers",
-            "for space in the queue of a child",
-            "in the queue of the child",
-            "for the parent to see the end",
-        ),
-        strict=True,
-    )
-)
+_CAUSES = {
+    analysis.FOR_CORE: "for a free child",
+    analysis.FOR_THREAD: "for the start in the child",
+    analysis.FOR_END: "for the parent to see the end",
+}
 
 _LIMITS: Limits = {
     **{name: (name, meaning) for name, meaning in analysis.LIMITS.items()},
@@ -144,7 +137,7 @@ def _worker_parts(trace: WorkerTraceData, path: str, view: Trace) -> list[list[s
     columns = ("tasks waited", "tasks", "total", "mean", "p99")
     waits = [
         (
-            _CAUSES[one.cause],
+            _CAUSES.get(one.cause, one.cause),
             f"{one.tasks:,}",
             *(time_text(t, view) for t in (one.total, one.mean, one.p99)),
         )
@@ -160,7 +153,7 @@ def _worker_parts(trace: WorkerTraceData, path: str, view: Trace) -> list[list[s
         limit_lines(view, f"Worker {path}", _LIMITS),
         busy_lines(view, "children", len(children)) if length else [],
         _child_lines(children, view, length),
-        path_lines(view),
+        path_lines(view, _CAUSES),
         _peak_lines(view),
     ]
 
