@@ -255,9 +255,11 @@ class Case:
         in_cache = (self.cache / "scratch", self.cache / "locks") if within_cache else ()
         folders = (*in_cache, self.temporary)
         files = [str(path) for folder in folders for path in folder.glob("*")]
-        strays = [str(path) for path in self.folder.rglob("*") if path.suffix in (".pyc", ".core")]
+        leftovers = [
+            str(path) for path in self.folder.rglob("*") if path.suffix in (".pyc", ".core")
+        ]
         shared = set(os.listdir("/dev/shm")) - self.shared_memory
-        return [*files, *strays, *sorted(shared), *self.processes()]
+        return [*files, *leftovers, *sorted(shared), *self.processes()]
 
     def processes(self) -> list[str]:
         """List the live processes that belong to runs of this case, in any session."""

@@ -432,7 +432,7 @@ def test_binaries_that_share_pages_may_race(
     pairs = [(race.first.index, race.second.index) for race in findings.possible]
     assert pairs == [(0, 1), (1, 2)]
     assert findings.races == ()
-    assert findings.paged == 5
+    assert findings.measured_by_pages == 5
     (found,) = findings.undeclared
     assert str(found).startswith("touch#4 writes some 4096 bytes of first (bytes ")
     assert is_page_with(found, PAGE)

@@ -107,11 +107,10 @@ class Findings:
 
     If accesses were measured: ``outside``: accesses outside of the buffers that the task names, or
     outside of its declared regions. ``undeclared``: writes to bytes that the task declares as
-    input. ``unwritten_outputs``: bytes of declared outputs that no task writes.
-    ``possible``: pairs of tasks that nothing orders and that touch
-    the same pages, if only the pages are known. ``paged``: the number of tasks of which only the
-    pages are known, because their kernels are binaries. ``unmeasured``: the number of tasks whose
-    accesses are not known at all.
+    input. ``unwritten_outputs``: bytes of declared outputs that no task writes. ``possible``: pairs
+    of tasks that nothing orders and that access the same pages, if only the pages are known.
+    ``measured_by_pages``: the number of tasks of which only the pages are known, because their
+    kernels are binaries. ``unmeasured``: the number of tasks whose accesses are not known at all.
     """
 
     races: tuple[Race, ...]
@@ -123,7 +122,7 @@ class Findings:
     undeclared: tuple[Mismatch, ...] = ()
     unwritten_outputs: tuple[Mismatch, ...] = ()
     possible: tuple[Race, ...] = ()
-    paged: int = 0
+    measured_by_pages: int = 0
     unmeasured: int = 0
 
     @property
@@ -188,10 +187,10 @@ class Findings:
         found_any = bool(parts)
         if not self.is_complete:
             parts.append("there are more pairs; these are the first ones")
-        if self.paged:
+        if self.measured_by_pages:
             parts.append(
-                f"measured by pages only: {self.paged} tasks (binary kernels); build them from "
-                "source for exact bytes"
+                f"measured by pages only: {self.measured_by_pages} tasks (binary kernels); build "
+                "them from source for exact bytes"
             )
         if self.unmeasured:
             parts.append(

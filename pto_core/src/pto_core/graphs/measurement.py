@@ -1,12 +1,12 @@
 """The measured accesses of a run: the bytes of named buffers that each task read and wrote.
 
 1. Each measured row of the log is a range of addresses that one block of a task read or wrote.
-2. The range is cut at the bounds of the buffers that the task names. A part inside a buffer is a
-   *touch*, a part in no buffer a *stray*. A part inside a buffer, but in no declared view of it, is
-   kept apart.
-3. A task that was not measured touches the bytes that it declares.
-4. The touches form an access log of their own (``conflicts``), in which the native analysis finds
-   pairs without an order.
+2. The range is cut at the bounds of the buffers that the task names. A part in a declared view is a
+   byte access. Parts of a buffer outside of the declared views, and parts outside of all these
+   buffers, are kept apart.
+3. A task that was not measured has a byte access for each range that it declares.
+4. The byte accesses form an access log of their own (``conflicts``), in which the native analysis
+   finds pairs without an order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _EDGE_EVENT = 0
 _ON_CLUSTER = 5
 
 
-class Memory(NamedTuple):
+class NamedBuffer(NamedTuple):
     """A buffer that a task names: its addresses in this run, and the task that allocated it."""
 
     name: str
@@ -49,19 +49,19 @@ class Memory(NamedTuple):
     owner: int
 
 
-class Touch(NamedTuple):
+class ByteAccess(NamedTuple):
     """Bytes of one buffer that one block of a task read before it wrote them, or wrote."""
 
     task: int
-    memory: Memory
+    buffer: NamedBuffer
     begin: int
     end: int
     is_write: bool
     block: int
 
 
-class Page(NamedTuple):
-    """A page in which a task whose kernel is a binary touched at least one byte."""
+class PageAccess(NamedTuple):
+    """A page of which a task read or wrote at least one byte; its kernel is a binary."""
 
     task: int
     begin: int
@@ -69,8 +69,8 @@ class Page(NamedTuple):
     is_write: bool
 
 
-class Stray(NamedTuple):
-    """Bytes of device memory that a task touched and that are in no buffer that it names."""
+class OutsideAccess(NamedTuple):
+    """Bytes of device memory that a task read or wrote outside of all buffers that it names."""
 
     task: int
     begin: int
@@ -81,24 +81,24 @@ class Stray(NamedTuple):
 class Measurement:
     """The measured accesses of a graph.
 
-    ``measured``: the tasks that reported their accesses. ``paged``: the tasks whose kernels are
-    binaries, of which only the pages are known. They count as touching what they declare. If they
-    declare nothing, they count as touching all bytes of these pages that are in their buffers.
-    Other tasks run Python kernels and count as touching what they declare. ``outside_of_views``:
-    bytes of a buffer that a measured task names, but that are in none of its views. They are no
-    touches: their task is wrong, so no order of tasks would help.
+    ``measured_by_bytes``: the tasks that reported their accesses. ``measured_by_pages``: the tasks
+    whose kernels are binaries, of which only the pages are known. They count as accessing what they
+    declare. If they declare nothing, they count as accessing all bytes of these pages that are in
+    their buffers. Other tasks run Python kernels and count as accessing what they declare.
+    ``outside_of_views``: bytes of a buffer that a measured task names, but that are in none of its
+    views. They are not in ``byte_accesses``: their task is wrong, so no order of tasks would help.
     """
 
     def __init__(self, graph: LoggedGraph) -> None:
         self._graph = graph
         self._log = graph.log
-        self.touches: list[Touch] = []
-        self.outside_of_views: list[Touch] = []
-        self.strays: list[Stray] = []
-        self.measured: set[int] = set()
-        self.paged: set[int] = set()
-        self.pages: list[Page] = []
-        self._memories: dict[int, list[Memory]] = {}
+        self.byte_accesses: list[ByteAccess] = []
+        self.outside_of_views: list[ByteAccess] = []
+        self.outside_of_buffers: list[OutsideAccess] = []
+        self.measured_by_bytes: set[int] = set()
+        self.measured_by_pages: set[int] = set()
+        self.page_accesses: list[PageAccess] = []
+        self._buffers_of_task: dict[int, list[NamedBuffer]] = {}
         self.buffers = RunBuffers(self._log)
         ranges: dict[int, list[tuple[int, int, int, int]]] = defaultdict(list)
         of_tasks = self._log.measured[self._log.measured["kind"] < ALLOCATED]
@@ -106,14 +106,20 @@ class Measurement:
             task, block = self._task_of_id[row[0]]
             ranges[task].append((row[3], block, row[1], row[2]))
             if row[3] in (CALL, PAGES):
-                (self.measured if row[3] == CALL else self.paged).add(task)
+                has_bytes = row[3] == CALL
+                (self.measured_by_bytes if has_bytes else self.measured_by_pages).add(task)
         for task in range(len(graph)):
             if task in ranges:
                 self._add_measured(task, ranges[task])
-            if task not in self.measured and self._log.has_accesses:
+            if task not in self.measured_by_bytes and self._log.has_accesses:
                 self._add_declared(task)
 
-    def accesses_of(self, task: int) -> list[int]:
+    @property
+    def measured(self) -> set[int]:
+        """The tasks that were measured, by bytes or by pages."""
+        return self.measured_by_bytes | self.measured_by_pages
+
+    def declared_accesses(self, task: int) -> list[int]:
         """Return the accesses that a task declares, without those that only order tasks."""
         rows = self._log.accesses
         ends = self._log.tasks["accesses"]
@@ -127,9 +133,11 @@ class Measurement:
     def declared_bytes(self, task: int) -> ByteSet:
         """Return the bytes of the views of a task."""
         rows = self._log.accesses
-        return ByteSet(run for access in self.accesses_of(task) for run in runs_of(rows[access]))
+        return ByteSet(
+            part for access in self.declared_accesses(task) for part in view_ranges(rows[access])
+        )
 
-    def memory_of(self, access: int) -> Memory:
+    def buffer_of_access(self, access: int) -> NamedBuffer:
         """Return the buffer that an access names."""
         row = self._log.accesses[access]
         name, begin = self._graph.places.base(access)
@@ -137,29 +145,29 @@ class Measurement:
         for buffer in self._log.buffers:
             if (buffer.name, buffer.address) == (name, begin):
                 size = buffer.bytes
-        return Memory(name, begin, begin + size, int(row["owner"]))
+        return NamedBuffer(name, begin, begin + size, int(row["owner"]))
 
-    def memories_of(self, task: int) -> list[Memory]:
+    def buffers_of_task(self, task: int) -> list[NamedBuffer]:
         """Return the buffers that a measured task names."""
-        return self._memories[task]
+        return self._buffers_of_task[task]
 
     @cached_property
     def conflicts(self) -> AccessLog:
-        """A log of the touches, with the edges of the program as explicit edges.
+        """A log of the byte accesses, with the edges of the program as explicit edges.
 
-        Reads are NO_DEP and writes OUTPUT_EXISTING, so the touches themselves order no tasks.
+        Reads are NO_DEP and writes OUTPUT_EXISTING, so the rows themselves order no tasks.
         """
         log = self._log
-        rows = np.zeros(len(self.touches), ACCESS)
-        for row, touch in zip(rows, self.touches, strict=True):
-            bytes_ = touch.end - touch.begin
-            row["address"] = touch.begin
+        rows = np.zeros(len(self.byte_accesses), ACCESS)
+        for row, access in zip(rows, self.byte_accesses, strict=True):
+            bytes_ = access.end - access.begin
+            row["address"] = access.begin
             row["size"] = row["raw_shapes"][0] = row["shapes"][0] = bytes_
             row["ndims"], row["dtype"] = 1, _UINT8
-            row["tag"] = OUTPUT_EXISTING if touch.is_write else NO_DEP
-            row["owner"] = touch.memory.owner
+            row["tag"] = OUTPUT_EXISTING if access.is_write else NO_DEP
+            row["owner"] = access.buffer.owner
         tasks = log.tasks.copy()
-        of_task = np.array([touch.task for touch in self.touches], np.int64)
+        of_task = np.array([access.task for access in self.byte_accesses], np.int64)
         tasks["accesses"] = np.searchsorted(of_task, np.arange(len(tasks)), side="right")
         edges = self._graph.edge_rows[["first", "second"]].tolist() + self._cluster_edges()
         first, second = np.array(edges, np.int64).reshape(-1, 2).T
@@ -211,48 +219,51 @@ class Measurement:
 
     def _add_measured(self, task: int, ranges: list[tuple[int, int, int, int]]) -> None:
         if self._log.has_accesses:
-            named = [self.memory_of(access) for access in self.accesses_of(task)]
+            named = [self.buffer_of_access(access) for access in self.declared_accesses(task)]
         else:
-            named = [self._memory_at(*range_[2:]) for range_ in ranges if range_[0] == BUFFER]
-        memories = self._memories[task] = list(dict.fromkeys(named))
-        known = ByteSet((memory.begin, memory.end) for memory in memories)
-        is_paged = task in self.paged
+            named = [self._buffer_at(*range_[2:]) for range_ in ranges if range_[0] == BUFFER]
+        buffers = self._buffers_of_task[task] = list(dict.fromkeys(named))
+        known = ByteSet((buffer.begin, buffer.end) for buffer in buffers)
+        has_only_pages = task in self.measured_by_pages
         views = self.declared_bytes(task) if self._log.has_accesses else known
         for kind, block, begin, end in ranges:
             if kind not in (READ, WRITE):
                 continue
             is_write = kind == WRITE
-            if is_paged:
-                self.pages.append(Page(task, begin, end, is_write))
-            if not is_paged or not self._log.has_accesses:
+            if has_only_pages:
+                self.page_accesses.append(PageAccess(task, begin, end, is_write))
+            if not has_only_pages or not self._log.has_accesses:
                 rest = ByteSet([(begin, end)])
-                for memory in memories:
-                    for run in rest.within(memory.begin, memory.end):
-                        for parts, found in (
-                            (views.within(*run), self.touches),
-                            (views.missing(*run), self.outside_of_views),
-                        ):
-                            found += [Touch(task, memory, *one, is_write, block) for one in parts]
-            if is_paged and known.within(begin, end):
+                for buffer in buffers:
+                    for part in rest.within(buffer.begin, buffer.end):
+                        self.byte_accesses += [
+                            ByteAccess(task, buffer, *inside, is_write, block)
+                            for inside in views.within(*part)
+                        ]
+                        self.outside_of_views += [
+                            ByteAccess(task, buffer, *outside, is_write, block)
+                            for outside in views.missing(*part)
+                        ]
+            if has_only_pages and known.within(begin, end):
                 continue  # the access may have been inside
             for low, high in known.missing(begin, end):
-                self.strays.append(Stray(task, low, high, is_write))
+                self.outside_of_buffers.append(OutsideAccess(task, low, high, is_write))
 
     def _add_declared(self, task: int) -> None:
-        for access in self.accesses_of(task):
-            memory = self.memory_of(access)
+        for access in self.declared_accesses(task):
+            buffer = self.buffer_of_access(access)
             tag = int(self._log.accesses[access]["tag"])
-            for begin, end in runs_of(self._log.accesses[access]):
+            for begin, end in view_ranges(self._log.accesses[access]):
                 if tag in (INPUT, INOUT, NO_DEP):
-                    self.touches.append(Touch(task, memory, begin, end, False, 0))
+                    self.byte_accesses.append(ByteAccess(task, buffer, begin, end, False, 0))
                 if tag not in (INPUT, NO_DEP):
-                    self.touches.append(Touch(task, memory, begin, end, True, 0))
+                    self.byte_accesses.append(ByteAccess(task, buffer, begin, end, True, 0))
 
-    def _memory_at(self, begin: int, end: int) -> Memory:
-        return Memory(self.buffers.name(begin, end), begin, end, -1)
+    def _buffer_at(self, begin: int, end: int) -> NamedBuffer:
+        return NamedBuffer(self.buffers.name(begin, end), begin, end, -1)
 
 
-def runs_of(row: Rows) -> list[Range]:
+def view_ranges(row: Rows) -> list[Range]:
     """Return the bytes of a view as ranges of addresses."""
     dims = int(row["ndims"])
     size = element_bytes(row)

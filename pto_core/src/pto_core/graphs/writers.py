@@ -48,11 +48,11 @@ def _measured_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access
     """Return the last writers by the bytes that tasks wrote."""
     measurement = Measurement(graph)
     tasks = {
-        touch.task
-        for touch in chain(measurement.touches, measurement.outside_of_views)
-        if touch.is_write
-        and touch.memory.name == buffer
-        and touch.begin <= touch.memory.begin + byte < touch.end
+        access.task
+        for access in chain(measurement.byte_accesses, measurement.outside_of_views)
+        if access.is_write
+        and access.buffer.name == buffer
+        and access.begin <= access.buffer.begin + byte < access.end
     }
     return [
         Access(graph.task(task), buffer, "writes")
