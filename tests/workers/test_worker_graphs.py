@@ -62,7 +62,9 @@ def test_a_worker_graph_names_arguments_outputs_groups_and_scopes() -> None:
             orch.submit_sub(handle, TaskArgs())
 
         made = worker.graph(graph, given((data, INOUT)))
-    assert [task.blocks for task in made.tasks] == [0, 2, 0]
+    assert [task.members for task in made.tasks] == [0, 2, 0]
+    assert {task.blocks for task in made.tasks} == {0}
+    assert made.to_svg().count("class='member'") == 2
     assert [task.scope for task in made.tasks] == [0, 0, None]
     assert made.task(0).where.startswith(__file__)
     (edge,) = made.edges

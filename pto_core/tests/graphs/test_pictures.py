@@ -12,7 +12,7 @@ from log_oracle import INOUT, INPUT, OUTPUT, Program, View, log_of, random_progr
 from pto_core.errors import UsageError
 from pto_core.graphs import TaskGraph
 from pto_core.graphs.drawing import STYLES, drawing
-from pto_core.graphs.layout import layout
+from pto_core.graphs.layout import layout, member_rectangles
 from pto_core.graphs.log import EVENT
 
 SCOPE_BEGIN, SCOPE_END = 1, 2
@@ -186,6 +186,56 @@ def test_dot_has_each_task_and_edge():
     assert len(re.findall(r"^ +t\d+ \[label=", dot, re.M)) == 30
     assert len(re.findall(r"^ +t\d+ -> t\d+ ", dot, re.M)) == len(made.edge_rows)
     assert dot.count("subgraph cluster_") == 2
+
+
+MEMBERS = 11
+
+
+def with_group(blocks):
+    """Return the graph of three tasks in a row; the second has MEMBERS members, or blocks."""
+    program = Program((((OUTPUT, WHOLE),), ((INPUT, WHOLE),), ()), ((1, 2),), True)
+    log = log_of(program, blocks)
+    log.tasks["blocks"][1] = MEMBERS
+    return TaskGraph(log)
+
+
+def test_a_group_is_a_box_around_its_members():
+    made = with_group(0)
+    svg = made.to_svg()
+    assert [text for text in texts(svg) if text.startswith("member ")] == [
+        f"member {number}" for number in range(MEMBERS)
+    ]
+    assert "11 members" in " ".join(texts(svg))
+    box = layout(drawing(made, None)).nodes[1]
+    members = member_rectangles(box, MEMBERS)
+    for at in members:
+        assert box.x < at.x
+        assert box.y < at.y
+        assert at.x + at.width < box.x + box.width
+        assert at.y + at.height < box.y + box.height
+    assert len({(at.x, at.y) for at in members}) == MEMBERS
+    middle = box.x + box.width / 2
+    paths = [element.get("d") or "" for element in ElementTree.fromstring(svg).iter()]
+    assert any(path.endswith(f" {middle:.1f} {box.y:.1f}") for path in paths)
+    assert any(path.startswith(f"M{middle:.1f} {box.y + box.height:.1f}C") for path in paths)
+
+
+def test_dot_draws_the_edges_of_a_group_to_its_box():
+    dot = with_group(0).to_dot()
+    assert 'subgraph cluster_t1 {\n    label="k#1\\n11 members"' in dot
+    assert len(re.findall(r"^ +t1_\d+ \[label=\"member \d+\"\];$", dot, re.M)) == MEMBERS
+    assert re.search(r't0 -> t1_0 \[.*, lhead="cluster_t1"\];', dot)
+    assert re.search(r't1_0 -> t2 \[.*, ltail="cluster_t1"\];', dot)
+    assert "compound=true;" in dot
+
+
+def test_json_has_the_number_of_members_of_a_group():
+    def counts(graph):
+        return [(task["blocks"], task["members"]) for task in graph.to_json()["tasks"]]
+
+    assert counts(with_group(0)) == [(0, 0), (0, MEMBERS), (0, 0)]
+    assert counts(with_group(24)) == [(0, 0), (MEMBERS, 0), (0, 0)]
+    assert "member 0" not in texts(with_group(24).to_svg())
 
 
 def test_a_large_graph_is_folded_by_scope_or_kernel():

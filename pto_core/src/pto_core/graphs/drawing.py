@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +13,7 @@ from pto_core.errors import UsageError
 from pto_core.graphs.reasons import Why
 
 if TYPE_CHECKING:
-    from pto_core.graphs.logged_graph import LoggedGraph
+    from pto_core.graphs.logged_graph import LoggedGraph, Task
 
 FOLD_ABOVE = 200
 MOST_LINES = 500
@@ -41,13 +41,17 @@ STYLES = {
 
 @dataclass
 class Node:
-    """A node. ``number``: its place in the order of submits."""
+    """A node. ``number``: its place in the order of submits. ``members``: those of a group.
+
+    The edges of a group end at its border, because they order all of its members.
+    """
 
     number: int
     title: str
     detail: str
     tip: str
     is_several: bool
+    members: int = 0
 
 
 @dataclass
@@ -76,6 +80,15 @@ class Drawing:
 
     box: Box
     lines: list[Line]
+
+    @property
+    def nodes(self) -> Iterator[Node]:
+        """All nodes, in any order."""
+        boxes = [self.box]
+        while boxes:
+            box = boxes.pop()
+            yield from box.nodes
+            boxes += box.boxes
 
 
 def drawing(graph: LoggedGraph, fold: str | None) -> Drawing:
@@ -112,16 +125,22 @@ def _whole(graph: LoggedGraph) -> Drawing:
                 clusters[key] = Box(f"cluster {task.clusters[0]}", kind="cluster")
                 box.boxes.append(clusters[key])
             box = clusters[key]
-        blocks = f"{task.blocks} blocks" if task.blocks else ""
-        detail = " ".join(filter(None, (blocks, _line_text(task.file, task.line).strip())))
-        tip = "\n".join(filter(None, (task.label, task.name, task.core, blocks, task.where)))
-        box.nodes.append(Node(task.index, task.label, detail, tip, task.blocks > 1))
+        box.nodes.append(_task_node(task))
     lines = []
     for edge, style in zip(graph.edges, _styles(graph), strict=True):
         ends = f"{graph.task(edge.first).label} → {graph.task(edge.second).label}"
         tip = "\n".join([ends, *map(str, edge.reasons)])
         lines.append(Line(edge.first, edge.second, style, tip))
     return Drawing(root, lines)
+
+
+def _task_node(task: Task) -> Node:
+    count = f"{task.blocks} blocks" if task.blocks else ""
+    if task.members:
+        count = f"{task.members} members"
+    detail = " ".join(filter(None, (count, _line_text(task.file, task.line).strip())))
+    tip = "\n".join(filter(None, (task.label, task.name, task.core, count, task.where)))
+    return Node(task.index, task.label, detail, tip, task.blocks > 1, task.members)
 
 
 def _styles(graph: LoggedGraph) -> list[str]:
@@ -153,9 +172,7 @@ def _folded(graph: LoggedGraph, key_of: Callable[[int], tuple[str, object]], by:
     root = Box("")
     for (kind, name), tasks in members.items():
         if len(tasks) == 1:
-            task = graph.task(tasks[0])
-            place = _line_text(task.file, task.line).strip()
-            root.nodes.append(Node(tasks[0], task.label, place, task.where, task.blocks > 1))
+            root.nodes.append(_task_node(graph.task(tasks[0])))
             continue
         kernels = Counter(graph.task(task).kernel for task in tasks)
         parts = ", ".join(f"{count} {kernel}" for kernel, count in kernels.most_common(3))

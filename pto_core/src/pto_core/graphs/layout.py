@@ -16,6 +16,10 @@ from dataclasses import dataclass, field
 from pto_core.graphs.drawing import Box, Drawing, Node
 
 NODE_HEIGHT = 36
+_MEMBER_WIDTH = 58
+_MEMBER_HEIGHT = 18
+_MEMBER_GAP = 6
+_MEMBERS_IN_ROW = 8
 _CHARACTER = 6.7
 _SMALL_CHARACTER = 5.2
 _GAP_X = 22
@@ -57,6 +61,21 @@ class Layout:
     crossings: dict[Ends, list[Rectangle]]
     width: float
     height: float
+
+
+def member_rectangles(node: Rectangle, members: int) -> list[Rectangle]:
+    """Return the rectangles of the members of a group inside of that of its node."""
+    columns = min(members, _MEMBERS_IN_ROW)
+    left = node.x + (node.width - columns * (_MEMBER_WIDTH + _MEMBER_GAP) + _MEMBER_GAP) / 2
+    return [
+        Rectangle(
+            left + column * (_MEMBER_WIDTH + _MEMBER_GAP),
+            node.y + NODE_HEIGHT + row * (_MEMBER_HEIGHT + _MEMBER_GAP),
+            _MEMBER_WIDTH,
+            _MEMBER_HEIGHT,
+        )
+        for row, column in (divmod(member, columns) for member in range(members))
+    ]
 
 
 def layout(drawing: Drawing) -> Layout:
@@ -160,8 +179,11 @@ def _add_crossings(
 
 def _node_item(node: Node) -> _Item:
     width = max(len(node.title) * _CHARACTER, len(node.detail) * _SMALL_CHARACTER) + 18
-    rectangle = Rectangle(0, 0, max(width, 56), NODE_HEIGHT)
-    return _Item(node.number, rectangle.width, NODE_HEIGHT, {node.number: rectangle})
+    columns, rows = min(node.members, _MEMBERS_IN_ROW), -(-node.members // _MEMBERS_IN_ROW)
+    members_width = columns * (_MEMBER_WIDTH + _MEMBER_GAP) + _MEMBER_GAP
+    height = NODE_HEIGHT + rows * (_MEMBER_HEIGHT + _MEMBER_GAP)
+    rectangle = Rectangle(0, 0, max(width, 56, members_width), height)
+    return _Item(node.number, rectangle.width, height, {node.number: rectangle})
 
 
 def _layers(items: list[_Item], edges: list[Ends]) -> list[list[int]]:

@@ -92,13 +92,14 @@ class AccessLog:
     """The accesses of a run as arrays: one row for each submit, tensor and other call.
 
     ``kernels``: names by func_id. ``is_full``: whether ``hazards`` was ``"full"``. ``blocks``: the
-    number of core blocks. ``has_accesses``: whether the runtime finds edges from accesses; without
-    them the log has tasks and explicit edges only. ``has_ring_ids``: whether a task id contains the
-    number of a ring. ``is_measured``: whether kernels were built to report their accesses, which
-    are the rows of ``measured``: the calls, the bytes that each read before it wrote them, the
-    bytes that it wrote, and the device buffers of its arguments; and the buffers and copies of the
-    runtime. For a kernel that is a binary, its reads and writes are whole pages. ``host_arrays``:
-    the arguments that the orchestration copies.
+    number of core blocks; 0 for a Worker, whose tasks have the number of members of their group in
+    the place of their blocks. ``has_accesses``: whether the runtime finds edges from accesses;
+    without them the log has tasks and explicit edges only. ``has_ring_ids``: whether a task id
+    contains the number of a ring. ``is_measured``: whether kernels were built to report their
+    accesses, which are the rows of ``measured``: the calls, the bytes that each read before it
+    wrote them, the bytes that it wrote, and the device buffers of its arguments; and the buffers
+    and copies of the runtime. For a kernel that is a binary, its reads and writes are whole pages.
+    ``host_arrays``: the arguments that the orchestration copies.
     """
 
     tasks: Rows

@@ -23,7 +23,8 @@ class Task:
     """A task of the graph. ``index`` counts submits; a block task is one task.
 
     ``name`` is the name in error messages. ``scope``: the index of the innermost scope, or None.
-    ``clusters``: the numbers of the cluster allocations on which it runs.
+    ``clusters``: the numbers of the cluster allocations on which it runs. ``members``: the number
+    of members of a group; 0 for any other task.
     """
 
     index: int
@@ -32,6 +33,7 @@ class Task:
     kernel: str
     core: str
     blocks: int
+    members: int
     file: str | None
     line: int | None
     scope: int | None
@@ -191,6 +193,7 @@ class LoggedGraph:
         number = int(row["id"])
         file = self.log.files[int(row["file"]) - 1] if row["file"] else None
         func_id = int(row["func_id"])
+        is_of_worker = self.log.blocks == 0
         return Task(
             index=index,
             id=number,
@@ -199,7 +202,8 @@ class LoggedGraph:
             else f"task {number}",
             kernel=self.log.kernels.get(func_id) or f"function {func_id}",
             core=("aic", "aiv")[int(row["core_type"])] if 0 <= row["core_type"] < 2 else "",
-            blocks=int(row["blocks"]),
+            blocks=0 if is_of_worker else int(row["blocks"]),
+            members=int(row["blocks"]) if is_of_worker else 0,
             file=file,
             line=int(row["line"]) if file else None,
             scope=self.structure.scope_of(index),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from html import escape
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import TYPE_CHECKING
 
-from pto_core.graphs.drawing import STYLES, Box, Drawing, Line, Node, drawing
-from pto_core.graphs.layout import Layout, Rectangle, layout
+from pto_core.graphs.drawing import STYLES, Box, Line, Node, drawing
+from pto_core.graphs.layout import Layout, Rectangle, layout, member_rectangles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _FONT = "font-family='ui-sans-serif, system-ui, sans-serif'"
 _BOXES = {"scope": ("#f6f8fa", "#afb8c1", "6 3"), "cluster": ("#dafbe1", "#4ac26b", "")}
+_GROUP = "#fff8c5"
 
 
 def svg(graph: LoggedGraph, fold: str | None) -> str:
@@ -36,19 +37,11 @@ def svg(graph: LoggedGraph, fold: str | None) -> str:
         "<rect width='100%' height='100%' fill='#ffffff'/>",
         *(_box(box, at) for box, at in placed.boxes),
         *(_line(line, placed) for line in picture.lines),
-        *(_node(node, placed.nodes[node.number]) for node in _nodes(picture)),
+        *(_node(node, placed.nodes[node.number]) for node in picture.nodes),
         *_legend(used, placed.height),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
-
-
-def _nodes(picture: Drawing) -> Iterator[Node]:
-    boxes = [picture.box]
-    while boxes:
-        box = boxes.pop()
-        yield from box.nodes
-        boxes += box.boxes
 
 
 def _arrow_head(name: str) -> str:
@@ -84,11 +77,22 @@ def _node(node: Node, at: Rectangle) -> str:
         if node.detail
         else ""
     )
+    fill = _GROUP if node.members else "#ffffff"
+    members = "".join(map(_member, count(), member_rectangles(at, node.members)))
     return (
         f"<g class='task'><title>{escape(node.tip)}</title>{behind}"
-        f"<rect x='{at.x:.1f}' y='{at.y:.1f}' {frame} fill='#ffffff'/>"
+        f"<rect x='{at.x:.1f}' y='{at.y:.1f}' {frame} fill='{fill}'/>"
         f"<text x='{middle:.1f}' y='{title_y:.1f}' font-size='12' fill='#24292f' "
-        f"text-anchor='middle'>{escape(node.title)}</text>{detail}</g>"
+        f"text-anchor='middle'>{escape(node.title)}</text>{detail}{members}</g>"
+    )
+
+
+def _member(number: int, at: Rectangle) -> str:
+    return (
+        f"<g class='member'><rect x='{at.x:.1f}' y='{at.y:.1f}' width='{at.width:.1f}' "
+        f"height='{at.height:.1f}' rx='4' stroke='#57606a' fill='#ffffff'/>"
+        f"<text x='{at.x + at.width / 2:.1f}' y='{at.y + 12:.1f}' font-size='9' fill='#24292f' "
+        f"text-anchor='middle'>member {number}</text></g>"
     )
 
 
