@@ -112,6 +112,35 @@ def test_the_diagnostics_of_a_task_are_written_by_its_chip(
     assert {path.name for path in tmp_path.iterdir()} == written
 
 
+@pytest.mark.parametrize("devices", [(0, 1), (0, 0)], ids=["different", "same"])
+def test_the_diagnostics_of_a_run_reach_the_chips_of_each_host(
+    make: Callable[..., Worker], tmp_path: Path, devices: tuple[int, int]
+) -> None:
+    worker = make(4)
+    graphs = []
+    for device in devices:
+        host = make(device_ids=[device], **CHIPS)
+        worker.add_worker(host)
+        graphs.append(worker.register(_passes_to(host.register(ChipCallable(on_chip)))))
+    args = [_one(worker.shared_array(4)) for _ in devices]
+    config = CallConfig(enable_scope_stats=1, output_prefix=str(tmp_path / "step"))
+
+    def on_hosts(orch: Any, _: Any, __: Any) -> None:
+        for number, graph in enumerate(graphs):
+            orch.submit_next_level(graph, args[number], worker=number)
+
+    worker.run(on_hosts, config=config)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {f"step.device{device}.run1.stats.json" for device in devices}
+
+
+def _passes_to(chip: Any) -> Any:
+    def on_host(orch: Any, args: Any, config: Any) -> None:
+        orch.submit_next_level(chip, _one(args.tensors[0]))
+
+    return on_host
+
+
 def test_a_failing_task_on_a_chip_leaves_its_trace(
     make: Callable[..., Worker], tmp_path: Path
 ) -> None:
