@@ -153,8 +153,9 @@ def test_an_agent_waits_for_resources_of_others() -> None:
 def _free(made: World, placement: Any) -> float:
     found = made.address(placement)
     assert isinstance(found, Pending)
-    assert "it needs held=1 on one node, and held=" in found.reason
-    return float(found.reason.partition("and held=")[2].split()[0])
+    wanted, _, free = found.reason.partition("; free on all nodes together: held=")
+    assert wanted.endswith("it needs held=1 on one node")
+    return float(free)
 
 
 # Invariant: The loss of a node or of an actor is reported with Ray's reason, and another agent can
