@@ -2,49 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from placed_hosts import holding, pids, write_pid
 from remote_hosts import counted, double, on_sub, task_args, wait_until
 
 from pto_core import Hosts, Worker
 from pto_core.errors import CapacityError, ChildDiedError, ChildStartError, PtoError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("address")]
-
-
-def write_pid(orch: Any, args: Any, config: Any) -> None:
-    args.tensor(0)[:] = os.getpid()
-
-
-def holding(begun: Path, go: Path) -> Any:
-    """Return a function that writes its process id to one file, and waits for another file."""
-
-    def hold(orch: Any, args: Any, config: Any) -> None:
-        import time
-
-        with Path(begun).open("a") as opened:
-            opened.write(f"{os.getpid()}\n")
-        while not Path(go).exists():
-            time.sleep(0.01)
-        args.tensor(0)[:] = os.getpid()
-
-    return hold
-
-
-def pids(worker: Worker, step: Any, *children: int) -> list[int]:
-    """Return the process id of each of these children."""
-    out = worker.shared_array((len(children), 1), "int64")
-
-    def graph(orch: Any, args: Any, config: Any) -> None:
-        for row, child in enumerate(children):
-            orch.submit_next_level(step, task_args(out[row]), worker=child, retries=1)
-
-    worker.run(graph)
-    return [int(pid) for pid in out[:, 0]]
 
 
 def test_hosts_compute_join_and_leave(cluster: Any) -> None:
@@ -63,14 +32,14 @@ def test_hosts_compute_join_and_leave(cluster: Any) -> None:
 
         worker.run(graph)
         assert all((out == x * 2).all() for out in results)
-        found = pids(worker, pid, 0, 1)
+        found = pids(worker, pid, 0, 1, retries=1)
         assert {cluster.node_of(one) for one in found} == {cluster.nodes[0]}
 
         with pytest.raises(ChildStartError, match="NPU=8 each were requested") as info:
             worker.add_worker(Worker(level=3, hosts=Hosts.on("ray", 1, {"NPU": 8})))
         assert isinstance(info.value.__cause__, CapacityError)
         joined = worker.add_worker(Worker(level=3, hosts=Hosts.on("ray", 1, {"held": 1})))
-        (third,) = pids(worker, pid, joined)
+        (third,) = pids(worker, pid, joined, retries=1)
         worker.remove_worker(joined)
         wait_until(lambda: not psutil.pid_exists(third))
     wait_until(lambda: not any(psutil.pid_exists(one) for one in found))
@@ -100,7 +69,7 @@ def test_a_node_that_is_lost_inside_a_run_is_replaced(
     with Worker(level=4, on_worker_death=on_death) as worker:
         worker.add_worker(far)
         pid, hold = worker.register(write_pid), worker.register(holding(begun, go))
-        before = pids(worker, pid, 0, 1)
+        before = pids(worker, pid, 0, 1, retries=1)
         assert {cluster.node_of(one) for one in before} == nodes
         spare = cluster.add(**{on_death: 1})
         out = worker.shared_array((1,), "int64")
@@ -115,7 +84,7 @@ def test_a_node_that_is_lost_inside_a_run_is_replaced(
         first, second = (int(line) for line in begun.read_text().split())
         assert out[0] == second != first
         wait_until(lambda: _both_run(worker, pid))
-        after = pids(worker, pid, 0, 1)
+        after = pids(worker, pid, 0, 1, retries=1)
         assert len({*after, *before}) == 3
         assert first not in after
         assert spare in {cluster.node_of(one) for one in after}
@@ -125,7 +94,7 @@ def test_a_node_that_is_lost_inside_a_run_is_replaced(
 
 def _both_run(worker: Worker, pid: Any) -> bool:
     try:
-        pids(worker, pid, 0, 1)
+        pids(worker, pid, 0, 1, retries=1)
     except ChildDiedError:
         return False
     return True
@@ -139,9 +108,9 @@ def test_a_cluster_that_goes_away_ends_the_run(
     with Worker(level=4, on_worker_death="restart") as worker:
         worker.add_worker(far)
         pid = worker.register(write_pid)
-        (first,) = pids(worker, pid, 0)
+        (first,) = pids(worker, pid, 0, retries=1)
         other_cluster.kill_all()
         with pytest.raises(PtoError) as info:
-            pids(worker, pid, 0)
+            pids(worker, pid, 0, retries=1)
         assert "the Ray cluster has not answered for" in str(info.value)
     assert not psutil.pid_exists(first)
