@@ -1,8 +1,8 @@
 // The placement policy near_inputs: it prefers the child that has the inputs of the task.
 //
 // A child on another host lacks the bytes of a task that Copies does not know there; a child of
-// this host lacks nothing. To move 16 MiB counts as one more task in flight, and to move more than
-// 32 MiB as two. The child with the fewest tasks in that sense is chosen. So a child receives at
+// this host lacks nothing. 16 MiB that a child lacks count as one more task in flight, and 32 MiB
+// or more as two. The child with the fewest tasks in that sense is chosen. So a child receives at
 // most two tasks more than another one because of its copies, and an idle child does not stay idle.
 //
 // The driver reports the tasks that it sends. Only the thread with the driver role uses the object
