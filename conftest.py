@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, settings
 # this package.
 import pto_core  # noqa: F401
 
-pytest_plugins = ["native_builds", "profiles"]  # in tests/native and tests/profiles
+# In tests/distributions, tests/native and tests/profiles.
+pytest_plugins = ["fake_distributions", "native_builds", "profiles"]
 BUILD_LIMIT_S = 2400
 """The time limit of tests that need a build. It is long, because builds share the machine."""
 

@@ -32,7 +32,7 @@ TESTS = {
 # The tests of a runtime on the new backend. There a submit waits for space that the backend must
 # free. The tests of a backend do not check that.
 WAITING_RUNTIME = """
-from pto_core.testing import RuntimeContract
+from pto_devkit import RuntimeContract
 
 
 class TestWaitingRuntime(RuntimeContract):

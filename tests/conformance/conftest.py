@@ -167,9 +167,7 @@ class Stranger:
         """Run a plugin's contract tests in a new process; return each test's failure, or ""."""
         body = "".join(f"    {key} = {value!r}\n" for key, value in attributes.items())
         test = self.folder / "test_contract.py"
-        test.write_text(
-            f"from pto_core.testing import {contract}\n\n\nclass TestIt({contract}):\n{body}"
-        )
+        test.write_text(f"from pto_devkit import {contract}\n\n\nclass TestIt({contract}):\n{body}")
         report = self.folder / "report.xml"
         options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull)
         options = (*options, f"--rootdir={self.folder}", f"--confcutdir={self.folder}")

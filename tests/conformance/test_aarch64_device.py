@@ -117,8 +117,8 @@ from pathlib import Path
 
 from pto_core import plugins
 from pto_core.config import load_with_plugins
-from pto_core.testing import abi
-from pto_core.testing.native import NativeBackend, NativeRuntime
+from pto_devkit import abi
+from pto_devkit.native import NativeBackend, NativeRuntime
 from pto_core.toolchain import Toolchain, device_options, runtime_artefacts
 
 name, *sources = sys.argv[1:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 
-from pto_core.testing import abi
+from pto_devkit import abi
 
 C_NAMES = {
     abi.Error: "pto_error",

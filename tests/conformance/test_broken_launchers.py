@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pto_core.testing import LauncherContract
+from pto_devkit import LauncherContract
 
 MODULE = """
 import time
@@ -85,8 +85,8 @@ DEFECTS = {
 LIMIT_S = 8.0
 ONE_TEST = """
 import sys
-from pto_core.testing import ContractError, LauncherContract
-from pto_core.testing.transports import processes
+from pto_devkit import ContractError, LauncherContract
+from pto_devkit.transports import processes
 
 class Subject(LauncherContract):
     launcher = "broken"

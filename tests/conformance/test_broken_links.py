@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tcp_links
 
-from pto_core.testing import LinkContract
+from pto_devkit import LinkContract
 
 # Edits of the correct example in the interface's docstring, each with the test that must find it;
 # other tests may find it too.
@@ -191,8 +191,8 @@ STUCK_AFTER_S = 2.0
 ONE_TEST = """
 import sys
 from pto_core.errors import PtoError
-from pto_core.testing import ContractError, LinkContract
-from pto_core.testing.transports import processes
+from pto_devkit import ContractError, LinkContract
+from pto_devkit.transports import processes
 
 class Subject(LinkContract):
     link = sys.argv[1]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pto_core import plugins
-from pto_core.testing.subjects import healthy_backend
+from pto_devkit.subjects import healthy_backend
 
 BROKEN = Path(__file__).parent / "broken"
 INLINE_BACKEND = Path(__file__).parents[1] / "native" / "inline_backend.cpp"

@@ -22,8 +22,8 @@ from pto_core.hierarchy.engine.events import (
 )
 from pto_core.hierarchy.engine.instructions import Instruction, Send, TaskFinished
 from pto_core.interfaces import API_VERSION, Health, Policy
-from pto_core.testing import SchedulerContract, SchedulerSubject
-from pto_core.testing.capabilities import withdraw_unclaimed
+from pto_devkit import SchedulerContract, SchedulerSubject
+from pto_devkit.capabilities import withdraw_unclaimed
 
 Candidates = Sequence[tuple[int, int]]
 

@@ -14,8 +14,8 @@ import pytest
 
 from pto_core import plugins
 from pto_core.interfaces import NativeTransport
-from pto_core.testing import TransportContract
-from pto_core.testing.transports import processes
+from pto_devkit import TransportContract
+from pto_devkit.transports import processes
 
 BROKEN = Path(__file__).parent / "broken" / "broken_transport.cpp"
 
@@ -85,8 +85,8 @@ STUCK_AFTER_S = 2.0
 ONE_TEST = """
 import sys
 from pto_core.errors import PtoError
-from pto_core.testing import ContractError, TransportContract
-from pto_core.testing.transports import processes
+from pto_devkit import ContractError, TransportContract
+from pto_devkit.transports import processes
 
 class Subject(TransportContract):
     transport = sys.argv[1]

@@ -9,7 +9,7 @@ import re
 
 from pto_core import plugins
 from pto_core.plugins import PluginRecord
-from pto_core.testing import BackendContract, RuntimeContract
+from pto_devkit import BackendContract, RuntimeContract
 
 
 def healthy(records: list[PluginRecord]) -> list[str]:

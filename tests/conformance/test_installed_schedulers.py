@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pto_core import plugins
-from pto_core.testing import SchedulerContract
+from pto_devkit import SchedulerContract
 
 SCHEDULERS = [record.name for record in plugins.schedulers() if plugins.inspect(record).health.ok]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from pto_core import plugins
-from pto_core.testing import TransportContract
+from pto_devkit import TransportContract
 
 TRANSPORTS = [record.name for record in plugins.transports() if plugins.inspect(record).health.ok]
 

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pto_core.testing import ContractError, expect, graphs
-from pto_core.testing.capabilities import contract_test, withdraw_unclaimed
-from pto_core.testing.contracts import BackendContract, RuntimeContract
-from pto_core.testing.device_code import check_device_rules, check_device_sources
-from pto_core.testing.random_seed import random_numbers
-from pto_core.testing.recording import RECORD
+from pto_devkit import ContractError, expect, graphs
+from pto_devkit.capabilities import contract_test, withdraw_unclaimed
+from pto_devkit.contracts import BackendContract, RuntimeContract
+from pto_devkit.device_code import check_device_rules, check_device_sources
+from pto_devkit.random_seed import random_numbers
+from pto_devkit.recording import RECORD
 
 
 def sequential_records(graph: graphs.Graph) -> np.ndarray:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pto_core import plugins
-from pto_core.testing.device_code import check_library
-from pto_core.testing.subjects import BackendSubject, healthy_backend
+from pto_devkit.device_code import check_library
+from pto_devkit.subjects import BackendSubject, healthy_backend
 
 SOURCE = Path(__file__).with_name("elsewhere_backend.cpp")
 VARIANTS = [record.name for record in plugins.runtimes()]
@@ -86,8 +86,8 @@ def test_a_variant_elsewhere_keeps_its_contract(elsewhere, variant: str) -> None
 def test_the_kit_observes_a_backend_with_a_probe_that_runs_elsewhere(elsewhere) -> None:
     """The backend refuses the library of this process, so it runs the probe of the device."""
     output = elsewhere.run_program(
-        "from pto_core.testing import BackendSubject\n"
-        "from pto_core.testing.dispatch import check_counters, check_each_task_runs_once\n"
+        "from pto_devkit import BackendSubject\n"
+        "from pto_devkit.dispatch import check_counters, check_each_task_runs_once\n"
         "backend = BackendSubject.load('elsewhere')\n"
         "check_each_task_runs_once(backend)\n"
         "check_counters(backend)\n"

@@ -8,8 +8,8 @@ import secrets
 import pytest
 
 from pto_core import plugins
-from pto_core.testing import RuntimeSubject
-from pto_core.testing.ordering import check_random_graphs
+from pto_devkit import RuntimeSubject
+from pto_devkit.ordering import check_random_graphs
 
 RUNTIMES = [record.name for record in plugins.runtimes()]
 DEVICES, DEVICES_AT_FULL_COUNT = 2, 200

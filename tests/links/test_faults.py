@@ -11,7 +11,7 @@ import pytest
 import tcp_links
 
 from pto_core.interfaces import LinkPlugin
-from pto_core.testing.links import Faults, FaultyLinks, Proxy
+from pto_devkit.links import Faults, FaultyLinks, Proxy
 
 MESSAGES = 200
 

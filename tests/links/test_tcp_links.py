@@ -10,7 +10,7 @@ from pathlib import Path
 import tcp_links
 
 TEST = f"""
-from pto_core.testing import LinkContract
+from pto_devkit import LinkContract
 
 
 class TestTcp(LinkContract):

@@ -14,8 +14,8 @@ import pytest
 
 from pto_core import plugins
 from pto_core.interfaces import OrchestrationBuild
-from pto_core.testing.device_code import FUNCTIONS
 from pto_core.toolchain.elf import LibrarySymbols, read_symbols
+from pto_devkit.device_code import FUNCTIONS
 
 VARIANTS = tuple(record.name for record in plugins.runtimes())
 CROSS = "aarch64-linux-gnu-g++"

@@ -46,7 +46,7 @@ def test_a_wheel_is_typed_native_licensed_and_without_tests(wheelhouse):
         is_native = (built.folder / "CMakeLists.txt").is_file()
         assert has_native_code(built) == is_native, built.wheel.name
         assert any(".dist-info/" in name and name.endswith("/LICENSE") for name in names)
-        own = [name for name in names if not name.startswith("pto_core/cli/skeleton/")]
+        own = [name for name in names if not name.startswith("pto_devkit/skeleton/")]
         assert not [name for name in own if "/tests/" in name or "__pycache__" in name]
         assert not [name for name in names if name.endswith((".o", ".a", ".pyc"))]
 
@@ -61,14 +61,14 @@ def test_the_core_ships_what_plugins_build_against(wheelhouse):
     assert any(name.startswith("pto_core/cmake/") and "Config" in name for name in names)
 
 
-def test_the_core_ships_what_new_cases_and_plugins_are_made_of(wheelhouse):
-    core = wheelhouse.package("ptorun-core")
-    skeletons = core.folder / "src" / "pto_core" / "cli" / "skeleton"
+def test_the_devkit_ships_what_new_cases_and_plugins_are_made_of(wheelhouse):
+    devkit = wheelhouse.package("ptorun-devkit")
+    skeletons = devkit.folder / "src" / "pto_devkit" / "skeleton"
     parts = [path for path in skeletons.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     assert {"CMakeLists.txt", "device.cpp", "runtime.h"} <= {path.name for path in parts}
-    made = {path.relative_to(core.folder).as_posix() for path in parts}
-    assert made <= set(sdist_names(core))
-    assert {name.removeprefix("src/") for name in made} <= set(wheel_names(core))
+    made = {path.relative_to(devkit.folder).as_posix() for path in parts}
+    assert made <= set(sdist_names(devkit))
+    assert {name.removeprefix("src/") for name in made} <= set(wheel_names(devkit))
 
 
 def test_metadata_names_only_our_names_and_the_licence(wheelhouse):

@@ -19,6 +19,7 @@ PLUGINS = {
 
 DEVICES = {"ptorun-backend-a2a3": "a2a3"}  # plugins that need a device
 RAY = "ptorun-launcher-ray"  # it needs Ray, which is an extra
+DEVKIT = "ptorun-devkit"
 
 DIAMOND = """
 import numpy as np
@@ -56,7 +57,7 @@ def closure(wheelhouse, environment, distribution):
     return set(environment.run(environment.python, "-c", program, distribution).split())
 
 
-@pytest.mark.parametrize("distribution", [CORE, *PLUGINS, *DEVICES, RAY])
+@pytest.mark.parametrize("distribution", [CORE, *PLUGINS, *DEVICES, RAY, DEVKIT])
 def test_a_package_installs_with_its_declared_dependencies_alone(
     wheelhouse, environment_with, distribution
 ):
@@ -69,7 +70,17 @@ def test_a_package_installs_with_its_declared_dependencies_alone(
 
 def test_the_core_alone_has_a_command_and_no_plugins(environment_with):
     environment = environment_with(CORE)
-    assert "usage" in environment.run(environment.folder / "bin" / "pto", "--help").lower()
+    usage = environment.run(environment.folder / "bin" / "pto", "--help")
+    assert "(needs ptorun-devkit)" in usage
+    program = (
+        "from pto_core.cli.commands import load\n"
+        "from pto_core.errors import PluginUnavailableError\n"
+        "try:\n"
+        "    load('new')\n"
+        "except PluginUnavailableError as error:\n"
+        "    print(error)\n"
+    )
+    assert "--find-links DIR ptorun-devkit" in environment.run(environment.python, "-c", program)
     listing = "from pto_core.plugins import backends, runtimes; print(backends(), runtimes())"
     assert environment.run(environment.python, "-c", listing).strip() == "[] []"
 

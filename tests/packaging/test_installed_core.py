@@ -23,6 +23,7 @@ FOLDERS = tuple(
 STRANGERS = (
     *("pto-core", "pto", "pto-backend-a2a3", "pto-backend-sim", "pto-runtime-hbg"),
     *("pto-runtime-pto2", "pto-transport-shm", "pto-transport-zmq", "pto-launcher-ray"),
+    "pto-devkit",
 )
 
 

@@ -8,6 +8,7 @@ pytestmark = pytest.mark.toolchain
 
 FAMILIES = ("backend", "runtime")
 NAME = "mychip"
+OURS = ("ptorun-devkit", "ptorun-backend-sim", "ptorun-runtime-hbg")
 # The build requirements, for a pip that does not fetch them by itself.
 BUILD = ("scikit-build-core", "cmake", "ninja")
 
@@ -15,7 +16,7 @@ BUILD = ("scikit-build-core", "cmake", "ninja")
 def test_new_plugins_are_packed_installed_and_keep_their_contracts(environment, tmp_path):
     pto = environment.folder / "bin" / "pto"
     # The kit opens devices through the public API, which needs a backend and a runtime variant.
-    environment.pip("install", "ptorun-backend-sim", "ptorun-runtime-hbg", "pytest", *BUILD)
+    environment.pip("install", *OURS, "pytest", *BUILD)
     for family in FAMILIES:
         environment.run(pto, "new", "plugin", family, NAME, cwd=tmp_path)
     # One package is built with the requirements in its pyproject.toml, the other as its README
@@ -24,7 +25,7 @@ def test_new_plugins_are_packed_installed_and_keep_their_contracts(environment, 
     environment.pip("install", "--no-build-isolation", tmp_path / f"pto-runtime-{NAME}")
     ours = {name for name in environment.installed() if name.startswith(("ptorun-", "pto-"))}
     assert ours == {
-        *("ptorun-core", "ptorun-backend-sim", "ptorun-runtime-hbg"),
+        *("ptorun-core", *OURS),
         *(f"pto-{family}-{NAME}" for family in FAMILIES),
     }
     rows = [line.split() for line in environment.run(pto, "plugins", cwd=tmp_path).splitlines()]

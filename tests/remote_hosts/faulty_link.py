@@ -6,7 +6,7 @@ import json
 import os
 
 from pto_core.plugins import load_link
-from pto_core.testing.links.faults import Faults, FaultyLinks
+from pto_devkit.links.faults import Faults, FaultyLinks
 
 NAME = "faulty"
 MODULE = "from faulty_link import FaultyZmq\n\nplugin = FaultyZmq()\n"

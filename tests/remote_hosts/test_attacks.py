@@ -24,7 +24,7 @@ from pto_core import Worker
 from pto_core.errors import ChildStartError, PtoError, TaskFailedError
 from pto_core.interfaces import split_address
 from pto_core.remote.messages import MessageKind
-from pto_core.testing.random_seed import random_numbers
+from pto_devkit.random_seed import random_numbers
 
 SOURCES = 4  # source addresses, because one address has too few ports
 MANY, FEW = 12_000, 500  # descriptors

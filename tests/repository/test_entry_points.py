@@ -29,7 +29,7 @@ WITHOUT_LIBRARY = {"pto.links", "pto.schedulers", "pto.launchers"}
 
 def loaded(reference: str):
     module, _, attribute = reference.partition(":")
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(module), attribute) if attribute else import_module(module)
 
 
 def declared(checkout):

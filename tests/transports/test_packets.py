@@ -10,7 +10,7 @@ from pathlib import Path
 import packets
 
 TEST = """
-from pto_core.testing import TransportContract
+from pto_devkit import TransportContract
 
 
 class TestPackets(TransportContract):

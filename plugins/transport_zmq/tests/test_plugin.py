@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pto_core.testing import LinkContract
+from pto_devkit import LinkContract
 
 
 def giant() -> bytes:

@@ -15,7 +15,7 @@ import pytest
 from pto_core import plugins
 from pto_core.errors import LinkError, UsageError
 from pto_core.interfaces import KeyPair, LinkLimits
-from pto_core.testing.links import LinkSubject, World
+from pto_devkit.links import LinkSubject, World
 from pto_transport_zmq import plugin
 
 WAIT_S = 30.0

@@ -12,6 +12,7 @@ import pytest
 import pto_core
 from pto_core.cli.commands import SUMMARIES
 from pto_core.interfaces.command import RESERVED_COMMANDS
+from pto_core.plugins.records import distribution_of
 
 COMMAND = """
 import argparse
@@ -59,8 +60,10 @@ def test_help_lists_commands_of_plugins_without_importing_them(site):
         assert f"  {name} " in result.stdout
 
 
-def test_the_reserved_names_are_our_commands():
-    assert set(RESERVED_COMMANDS) == set(SUMMARIES)
+def test_the_reserved_names_are_the_commands_of_the_core():
+    elsewhere = {name for name in SUMMARIES if distribution_of("command", name)}
+    assert elsewhere == {"new"}
+    assert set(RESERVED_COMMANDS) == set(SUMMARIES) - elsewhere
 
 
 @pytest.mark.parametrize("name", SUMMARIES)

@@ -7,7 +7,7 @@ import pytest
 from pto_core.errors import EndpointClosedError, ProtocolError
 from pto_core.interfaces import API_VERSION, Health
 from pto_core.interfaces.frame import Answer, AnswerKind, Frame, FrameKind, Outcome
-from pto_core.testing.transports import Capacity, Link
+from pto_devkit.transports import Capacity, Link
 
 FRAME = Frame(FrameKind.TASK, 1, b"data")
 ANSWER = Answer(AnswerKind.COMPLETED, 1)

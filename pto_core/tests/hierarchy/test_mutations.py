@@ -24,8 +24,8 @@ from pto_core.hierarchy.engine.events import (
     Submit,
 )
 from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent, Transitions
-from pto_core.testing.schedulers.programs import ProgramWriter
-from pto_core.testing.schedulers.world import Chances, World, configuration_of
+from pto_devkit.schedulers.programs import ProgramWriter
+from pto_devkit.schedulers.world import Chances, World, configuration_of
 
 Recording = tuple[Configuration, Sequence[Event]]
 SEEDS = range(12)

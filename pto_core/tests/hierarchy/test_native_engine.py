@@ -31,8 +31,8 @@ from pto_core.hierarchy.engine.events import (
 from pto_core.hierarchy.engine.instructions import Instruction, Send
 from pto_core.hierarchy.engine.native import NativeEngine
 from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent
-from pto_core.testing.schedulers.programs import ProgramWriter
-from pto_core.testing.schedulers.world import Chances, World, configuration_of
+from pto_devkit.schedulers.programs import ProgramWriter
+from pto_devkit.schedulers.world import Chances, World, configuration_of
 
 WORLDS = (
     Chances(),

@@ -15,8 +15,8 @@ from pto_core.hierarchy.engine.reference.endings import Endings
 from pto_core.hierarchy.engine.reference.slots import Edge
 from pto_core.hierarchy.engine.reference.submission import Submission
 from pto_core.hierarchy.states import State
-from pto_core.testing.schedulers.engines import CALM, ROUGH
-from pto_core.testing.schedulers.verdicts import expect_end, expect_poison, expect_values
+from pto_devkit.schedulers.engines import CALM, ROUGH
+from pto_devkit.schedulers.verdicts import expect_end, expect_poison, expect_values
 
 SEEDS = 60
 Function = Callable[..., Any]

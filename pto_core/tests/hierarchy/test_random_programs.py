@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from pto_core.hierarchy.engine import ReferenceEngine
 from pto_core.hierarchy.engine.events import Hazards
-from pto_core.testing import SchedulerSubject
-from pto_core.testing.schedulers.engines import CALM, CANCELLED, ROUGH
-from pto_core.testing.schedulers.verdicts import (
+from pto_devkit import SchedulerSubject
+from pto_devkit.schedulers.engines import CALM, CANCELLED, ROUGH
+from pto_devkit.schedulers.verdicts import (
     expect_end,
     expect_failures,
     expect_poison,
     expect_retries,
     expect_values,
 )
-from pto_core.testing.schedulers.world import Chances, World
+from pto_devkit.schedulers.world import Chances, World
 
 SEEDS = st.integers(0, 2**32 - 1)
 REFERENCE = SchedulerSubject.load("reference")

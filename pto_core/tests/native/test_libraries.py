@@ -12,7 +12,7 @@ import pytest
 
 from pto_core import _native
 from pto_core.errors import PluginLoadError, PluginVersionError
-from pto_core.testing import abi
+from pto_devkit import abi
 
 SIZE = ctypes.sizeof(abi.BackendApi)
 BACKEND = """

@@ -15,7 +15,7 @@ import numpy as np
 import pto_core
 from pto_core import ChipCallable, CoreCallable, KernelSource
 from pto_core.kernels import OrchestrationSource
-from pto_core.testing import graphs
+from pto_devkit import graphs
 
 folder = Path(__file__).parent
 backend, runtime = sys.argv[1:]

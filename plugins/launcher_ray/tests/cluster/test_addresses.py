@@ -7,7 +7,7 @@ import pytest
 from pto_core.config import load_core
 from pto_core.errors import LinkError, UsageError
 from pto_core.interfaces import AgentCommand
-from pto_core.testing.transports.processes import apart
+from pto_devkit.transports.processes import apart
 from pto_launcher_ray import plugin
 
 pytestmark = pytest.mark.ray

@@ -18,8 +18,8 @@ import pytest
 
 from pto_core.errors import CapacityError, LinkError
 from pto_core.interfaces import Pending
-from pto_core.testing.launchers.subject import LauncherSubject, World, until
-from pto_core.testing.transports.processes import Child, apart
+from pto_devkit.launchers.subject import LauncherSubject, World, until
+from pto_devkit.transports.processes import Child, apart
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("address")]
 HOLDER = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import cast
 
-from pto_core.interfaces.command import Command
+from pto_core.interfaces.command import RESERVED_COMMANDS, Command
 
 SUMMARIES = {
     "run": "run a case and compare its outputs with the reference",
@@ -23,14 +23,20 @@ SUMMARIES = {
 
 
 def summaries() -> dict[str, str]:
-    """Return one line about each subcommand; the subcommands of this package come first."""
-    from pto_core.plugins.records import commands
+    """Return one line about each subcommand; those of other projects' plugins come last.
 
-    listed = dict(SUMMARIES)
-    for record in commands():
-        for name in record.names:
-            listed.setdefault(name, f"added by {record.source}")
-    return listed
+    The line of a subcommand whose plugin is not installed names the distribution.
+    """
+    from pto_core.plugins.records import commands, distribution_of
+
+    sources = {name: record.source for record in commands() for name in record.names}
+    listed = {}
+    for name, summary in SUMMARIES.items():
+        is_missing = name not in RESERVED_COMMANDS and name not in sources
+        listed[name] = summary + (f" (needs {distribution_of('command', name)})" * is_missing)
+    return listed | {
+        name: f"added by {source}" for name, source in sources.items() if name not in SUMMARIES
+    }
 
 
 def load(name: str) -> Command:
@@ -39,7 +45,7 @@ def load(name: str) -> Command:
     Raises :class:`~pto_core.errors.UsageError` if there is no such subcommand, and
     :class:`~pto_core.errors.PluginError` if it belongs to a plugin that cannot be used.
     """
-    if name in SUMMARIES:
+    if name in RESERVED_COMMANDS:
         return cast(Command, import_module(f"pto_core.cli.{name}"))
     from pto_core.errors import UsageError
     from pto_core.errors.suggestion import suggestion

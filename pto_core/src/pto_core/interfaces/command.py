@@ -32,7 +32,6 @@ RESERVED_COMMANDS = (
     "keys",
     "agent",
     "trace",
-    "new",
 )
 """The names of the core's own commands, which a plugin cannot use."""
 

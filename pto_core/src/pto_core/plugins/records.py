@@ -26,6 +26,7 @@ FAMILIES = (
 _OURS = {
     ("backend", "a2a3"): "ptorun-backend-a2a3",
     ("launcher", "ray"): "ptorun-launcher-ray",
+    ("command", "new"): "ptorun-devkit",
     **dict.fromkeys(
         (
             ("backend", "a2a3sim"),
@@ -108,6 +109,11 @@ def observers() -> list[PluginRecord]:
     return installed("observer")
 
 
+def distribution_of(family: str, name: str) -> str | None:
+    """Return the requirement that installs a plugin of this project, or None for other names."""
+    return _OURS.get((family, name))
+
+
 def installed(family: str) -> list[PluginRecord]:
     """List the installed plugins of ``family``, sorted by name; duplicates are included."""
     names: dict[tuple[str, str, str], list[str]] = {}
@@ -163,7 +169,7 @@ def duplicate_error(
 def _unknown(family: str, name: str, candidates: Sequence[PluginRecord]) -> PtoError:
     known = sorted({known for record in candidates for known in record.names})
     listed = f"installed: {', '.join(known) or 'none'}"
-    requirement = _OURS.get((family, name))
+    requirement = distribution_of(family, name)
     if requirement is not None:
         fix = install(requirement)
         message = f"the {family} {name!r} is not installed; {listed}; {fix}"

@@ -1,0 +1,5 @@
+"""The contract of launchers: agents start, answer their client, and end."""
+
+from pto_devkit.launchers.subject import LauncherSubject
+
+__all__ = ["LauncherSubject"]

@@ -1,0 +1,114 @@
+"""Release agents, stop them, close launchers, and kill the process of a launcher."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+
+from pto_core.errors import LinkError
+from pto_core.interfaces import KeyPair, PlacedAgent
+from pto_core.remote.agent_messages import Stop
+from pto_devkit.failure import expect
+from pto_devkit.launchers.subject import Client, LauncherSubject, until
+from pto_devkit.transports.processes import Child, apart
+
+
+def check_release(subject: LauncherSubject) -> None:
+    """Require that ``release`` ends one agent only, and that a second release does nothing."""
+
+    def body() -> None:
+        with subject.world() as world:
+            first, second = world.place(2)
+            agents = world.agents([first, second])
+            world.release(first)
+            world.client.expect_end(agents[0], "after release")
+            world.release(first)
+            world.client.expect_answer(agents[1])
+            expect(world.lost(second) is None, "another agent was lost")
+
+    apart(body)
+
+
+def check_lost_agent(subject: LauncherSubject) -> None:
+    """Require that an agent that ended is lost with a reason, and that another one can follow."""
+
+    def body() -> None:
+        with subject.world() as world:
+            first, second = world.place(2)
+            agents = world.agents([first, second])
+            with contextlib.suppress(LinkError):  # the agent may end before its answer arrives
+                world.client.ask(agents[0], Stop())
+            world.reason_of_loss(first)
+            expect(world.lost(second) is None, "an agent that runs is reported as lost")
+            world.release(first)
+            (third,) = world.place(1)
+            world.client.expect_answer(world.agents([third])[0])
+
+    apart(body)
+
+
+def check_close(subject: LauncherSubject) -> None:
+    """Require that ``close`` ends all agents, and leaves no descriptor and no ended process."""
+
+    def body() -> None:
+        _place_and_close(subject)  # what a library keeps open does not count
+        before = _descriptors()
+        _place_and_close(subject)
+        until(lambda: _descriptors() <= before, "a launcher leaves descriptors open: closing them")
+        expect(not _has_zombie(), "a launcher has not collected the exit of a process")
+
+    apart(body)
+
+
+def _place_and_close(subject: LauncherSubject) -> None:
+    with subject.world() as world:
+        placements = world.place(2)
+        agents = world.agents(placements)
+        world.close()
+        for agent in agents:
+            world.client.expect_end(agent, "after close")
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def _has_zombie() -> bool:
+    try:
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
+
+
+def check_killed_owner(subject: LauncherSubject) -> None:
+    """Require that all agents end when the process of their launcher is killed."""
+
+    def body() -> None:
+        reports, write = os.pipe()
+
+        def own() -> None:
+            world = subject.world()
+            keys, agents = world.client.keys, world.agents(world.place(2))
+            report = [(keys.public, keys.secret), *((one.address, one.key) for one in agents)]
+            os.write(write, json.dumps(report).encode())
+            time.sleep(3600)
+
+        owner = Child(own)
+        os.close(write)
+        try:
+            report = os.read(reports, 65536)
+            if not report:
+                owner.join()
+            keys, *found = json.loads(report)
+            client = Client(subject.link(), KeyPair(*keys))
+            agents = [PlacedAgent(*each) for each in found]
+            for agent in agents:
+                client.expect_answer(agent)
+        finally:
+            owner.discard()
+        for agent in agents:
+            client.expect_end(agent, "after the kill of the launcher's process")
+
+    apart(body)

@@ -1,0 +1,5 @@
+"""The contract of schedulers: random programs on simulated children, and checks of the results."""
+
+from pto_devkit.schedulers.subject import SchedulerSubject
+
+__all__ = ["SchedulerSubject"]

@@ -1,0 +1,413 @@
+"""A simulated driver with simulated children, which reports events in a random valid order.
+
+A child runs its frames in order, each in two steps: it reads, and later it writes. It checks
+requirements by the progress of the other children, not by asking the engine. It reports late and in
+batches.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+from pto_core.hierarchy.engine import (
+    ChildConfiguration,
+    Configuration,
+    Deadlock,
+    RingConfiguration,
+)
+from pto_core.hierarchy.engine.events import (
+    Allocate,
+    Cancel,
+    ChildLost,
+    ChildReady,
+    Completion,
+    Deadline,
+    Dispatch,
+    Event,
+    Member,
+    Outcome,
+    RunBegin,
+    RunEnd,
+    ScopeBegin,
+    ScopeEnd,
+    Submit,
+    Tag,
+    Tensor,
+)
+from pto_core.hierarchy.engine.instructions import (
+    Blocked,
+    DropRegions,
+    EndChild,
+    Instruction,
+    RestoreRegions,
+    Result,
+    RunFinished,
+    SaveRegions,
+    Send,
+    Submitted,
+    TaskFinished,
+)
+from pto_core.interfaces import Scheduler
+from pto_devkit.failure import ContractError, expect
+from pto_devkit.schedulers.programs import (
+    TILE,
+    Begin,
+    Cell,
+    End,
+    ExpectedEdges,
+    Plan,
+    Program,
+    View,
+    read_cells,
+    written,
+)
+
+USER = 1 << 32
+"""The address of the first buffer of the program."""
+HEAP = 1 << 40
+"""The address of the first heap ring."""
+RING_DISTANCE = 1 << 24
+
+
+@dataclass
+class SimulatedChild:
+    """A child: its frames, and the numbers of frames that it has completed and reported."""
+
+    queue: deque[Send] = field(default_factory=deque)
+    is_alive: bool = False
+    returns: bool = True
+    inputs: tuple[object, ...] | None = None
+    """The values that the first frame of the queue has read; None if it has not started."""
+    outcomes: list[Outcome] = field(default_factory=list)
+    """The outcomes of all completed frames; lost frames count as failed."""
+    reported: int = 0
+
+
+@dataclass(frozen=True)
+class Chances:
+    """The probabilities of exceptional events in a step."""
+
+    loss: float = 0.0
+    join: float = 0.0
+    """That a child that was lost for good becomes ready again."""
+    deadline: float = 0.0
+    cancel: float = 0.0
+
+
+class World:
+    """Runs a program on an engine. ``events`` and ``answers`` record the exchange."""
+
+    def __init__(
+        self,
+        program: Program,
+        configuration: Configuration,
+        engine: Scheduler,
+        numbers: random.Random,
+        chances: Chances,
+        *,
+        validates: bool = False,
+    ) -> None:
+        self.program = program
+        self.configuration = configuration
+        self.validates = validates
+        self.engine = engine
+        self.numbers = numbers
+        self.chances = chances
+        self.events: list[Event] = []
+        self.answers: list[list[Instruction]] = []
+        self.edges = ExpectedEdges(program.hazards)
+        self.children = [SimulatedChild() for _ in program.kinds]
+        self.memory: dict[int, object] = {}
+        self.saved: dict[int, dict[int, object]] = {}
+        self.address: dict[int, int] = {b: USER + b * 4096 for b in range(program.user_buffers)}
+        self.plans: dict[int, Plan] = {}
+        self.attempts: dict[int, int] = {}
+        self.begun: dict[int, set[int]] = {}
+        """For each task, the attempts in which a member has begun."""
+        self.seen: dict[int, dict[int, object]] = {}
+        self.ended: set[int] = set()
+        """Tasks that the engine reported as finished, or that succeeded without a report yet."""
+        self.succeeded: dict[int, int] = {}
+        self.results: dict[int, Result] = {}
+        self.finished: RunFinished | None = None
+        self.is_cancelled = False
+        self.deadlock: Deadlock | None = None
+        self.doomed: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Run the program to its end. A submit that is in a deadlock ends it early."""
+        self.handle(RunBegin(self.program.hazards))
+        depth = 0
+        # The probability of one more step of the children before the next submit.
+        eagerness = self.numbers.choice([0.2, 0.6, 0.95])
+        for step in self.program.steps:
+            while self.numbers.random() < eagerness:
+                self.advance()
+            if isinstance(step, Begin | End):
+                depth += 1 if isinstance(step, Begin) else -1
+                self.handle(ScopeBegin() if isinstance(step, Begin) else ScopeEnd())
+            elif not self._submit(step):
+                break
+        for _ in range(depth):
+            self.handle(ScopeEnd())
+        self.handle(RunEnd())
+        while self.finished is None:
+            expect(self.advance(), "nothing can happen and the run has not finished")
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Report an event to the engine, and carry out its instructions."""
+        self.events.append(event)
+        answer = list(self.engine.handle(event))
+        self.answers.append(answer)
+        if self.validates:
+            self.engine.validate()
+        for instruction in answer:
+            self._follow(instruction)
+        return answer
+
+    def _follow(self, instruction: Instruction) -> None:
+        match instruction:
+            case Send(child, count, task):
+                self._expect_child(child, f"task {task} is sent to child {child}")
+                simulated = self.children[child]
+                expect(simulated.is_alive, f"task {task} is sent to child {child}, which is lost")
+                expected = len(simulated.outcomes) + len(simulated.queue) + 1
+                expect(count == expected, f"{instruction}: this is frame {expected} of the child")
+                expect(task in self.plans, f"{instruction}: there is no such task")
+                self._expect_place(instruction)
+                if instruction.member == 0:
+                    self.attempts[task] = self.attempts.get(task, 0) + 1
+                    self.succeeded[task] = 0
+                simulated.queue.append(instruction)
+            case SaveRegions(task):
+                self.saved[task] = {self._at(cell): self.read(cell) for cell in self._inout(task)}
+            case RestoreRegions(task):
+                self.memory.update(self.saved[task])
+            case DropRegions(task):
+                del self.saved[task]
+            case TaskFinished(task, result):
+                expect(task not in self.results, f"task {task} finishes twice")
+                self.results[task] = result
+                self.ended.add(task)
+            case EndChild(child, cause):
+                self._expect_child(child, f"the engine ends child {child}")
+                self.doomed[child] = cause
+            case RunFinished():
+                self.finished = instruction
+            case _:
+                pass
+
+    def _expect_child(self, child: int, what: str) -> None:
+        count = len(self.children)
+        expect(0 <= child < count, f"{what}; there are children 0 to {count - 1}")
+
+    def _expect_place(self, sent: Send) -> None:
+        """Require that a frame goes to a child of the right kind, or to the pinned child."""
+        plan = self.plans[sent.task]
+        kind = self.program.kinds[sent.child]
+        expect(
+            kind is plan.kind, f"{sent}: the task is for {plan.kind.name}, the child {kind.name}"
+        )
+        if plan.pins and not plan.is_hint:
+            pin = plan.pins[sent.member]
+            expect(pin == sent.child, f"{sent}: the task is pinned to child {pin}")
+
+    def read(self, cell: Cell) -> object:
+        """Return the value of a tile."""
+        at = self._at(cell)
+        return self.memory.get(at, ("fresh", *cell))
+
+    def _inout(self, task: int) -> list[Cell]:
+        views = self.plans[task].views()
+        return [cell for view in views if view.tag is Tag.INOUT for cell in view.cells()]
+
+    def _at(self, cell: Cell) -> int:
+        return self.address[cell[0]] + cell[1] * TILE
+
+    def _submit(self, plan: Plan) -> bool:
+        """Submit, and wait for free space. Return False for a deadlock."""
+        while True:
+            answer = self.handle(self._event(plan))
+            expect(answer, f"no answer to the submit of task {plan.number}")
+            if not isinstance(answer[0], Blocked):
+                break
+            self.deadlock = self.engine.deadlock()
+            if self.deadlock is not None:
+                expect(
+                    not any(child.queue for child in self.children),
+                    f"the engine reports a deadlock while children have frames: {self.deadlock}",
+                )
+                return False
+            expect(self.advance(), f"{answer[0]} cannot end, but the engine proves no deadlock")
+        submitted = answer[0]
+        if not isinstance(submitted, Submitted) or submitted.task != plan.number:
+            raise ContractError(f"the answer to the submit of task {plan.number} is {submitted}")
+        self.plans[plan.number] = plan
+        self.edges.add(plan)
+        fresh = [view for view in plan.views() if view.is_new]
+        if plan.tiles:
+            fresh = [View(plan.buffer, 0, plan.tiles, Tag.OUTPUT)]
+            self.ended.add(plan.number)
+        for view, address in zip(fresh, submitted.addresses, strict=True):
+            self.address[view.buffer] = address
+            for cell in view.cells():
+                self.memory[self._at(cell)] = ("fresh", *cell)
+        return True
+
+    def _event(self, plan: Plan) -> Submit | Allocate:
+        if plan.tiles:
+            return Allocate(plan.tiles * TILE)
+        members = tuple(
+            Member(tuple(self._tensor(view) for view in member)) for member in plan.members
+        )
+        return Submit(
+            plan.kind,
+            members=members,
+            pins=plan.pins,
+            is_hint=plan.is_hint,
+            retries=plan.retries,
+            after=plan.after,
+        )
+
+    def _tensor(self, view: View) -> Tensor:
+        address = 0 if view.is_new else self._at((view.buffer, view.low))
+        return Tensor(address, (view.high - view.low) * TILE, view.tag)
+
+    def advance(self) -> bool:
+        """Perform one possible step; return False if none is possible."""
+        before = len(self.answers)
+        self.handle(Dispatch())
+        self._mishap()
+        has_changed = any(self.answers[before:]) or len(self.answers) > before + 1
+        moves = []
+        for number, child in enumerate(self.children):
+            if child.is_alive:
+                if child.reported < len(child.outcomes):
+                    moves.append((self._report, number))
+                if child.queue and (child.inputs is not None or self._can_start(child)):
+                    moves.append((self._step, number))
+            elif child.returns or self._joins():
+                moves.append((self._start_child, number))
+        if not moves:
+            return has_changed
+        move, number = self.numbers.choice(moves)
+        move(number)
+        return True
+
+    def _mishap(self) -> None:
+        for number, cause in sorted(self.doomed.items()):
+            self._lose(number, cause)
+        self.doomed.clear()
+        number = self.numbers.randrange(len(self.children))
+        child = self.children[number]
+        if self.numbers.random() < self.chances.loss and (child.is_alive or child.returns):
+            self._lose(number, 1000 + number)
+        elif self.numbers.random() < self.chances.deadline and child.is_alive and child.queue:
+            self.handle(Deadline(number, child.queue[0].count, 2000 + number))
+        elif self.numbers.random() < self.chances.cancel:
+            self.is_cancelled = True
+            self.handle(Cancel(3000))
+
+    def _joins(self) -> bool:
+        return self.chances.join > 0 and self.numbers.random() < self.chances.join
+
+    def _start_child(self, number: int) -> None:
+        self.children[number].is_alive = True
+        self.handle(ChildReady(number))
+
+    def _lose(self, number: int, cause: int) -> None:
+        child = self.children[number]
+        if not child.is_alive and not child.returns:
+            return
+        while child.reported < len(child.outcomes):
+            self._report(number)
+        started = len(child.outcomes)
+        if child.inputs is not None:
+            self._spoil(child.queue[0])
+            started += 1
+        child.outcomes += [Outcome.FAILED] * len(child.queue)
+        child.reported = len(child.outcomes)
+        child.queue.clear()
+        child.inputs = None
+        child.is_alive = False
+        child.returns = self.numbers.random() < 0.8
+        self.handle(ChildLost(number, cause, started, child.returns))
+
+    def _can_start(self, child: SimulatedChild) -> bool:
+        required = child.queue[0].requirement
+        return required is None or len(self.children[required.child].outcomes) >= required.count
+
+    def _step(self, number: int) -> None:
+        """Start the first frame of the queue, or end it."""
+        child = self.children[number]
+        frame = child.queue[0]
+        if child.inputs is None:
+            required = frame.requirement
+            if required is not None:
+                outcome = self.children[required.child].outcomes[required.count - 1]
+                if outcome is not Outcome.SUCCEEDED:
+                    child.queue.popleft()
+                    child.outcomes.append(Outcome.SKIPPED)
+                    return
+            self._expect_may_start(frame)
+            self.begun.setdefault(frame.task, set()).add(self.attempts[frame.task])
+            member = self.plans[frame.task].members[frame.member]
+            child.inputs = tuple(self.read(cell) for cell in read_cells(member))
+            return
+        self._end(child, frame)
+
+    def _expect_may_start(self, frame: Send) -> None:
+        waits_for = self.edges.order[frame.task] - self.ended
+        expect(not waits_for, f"task {frame.task} starts before {sorted(waits_for)} have ended")
+
+    def _end(self, child: SimulatedChild, frame: Send) -> None:
+        plan = self.plans[frame.task]
+        assert child.inputs is not None
+        if self.attempts[frame.task] <= plan.failures and frame.member == 0:
+            self._spoil(frame)
+            child.outcomes.append(Outcome.FAILED)
+        else:
+            member = plan.members[frame.member]
+            for cell, content in written(plan.number, frame.member, member, child.inputs):
+                self.memory[self._at(cell)] = content
+            self.seen.setdefault(frame.task, {})[frame.member] = child.inputs
+            child.outcomes.append(Outcome.SUCCEEDED)
+            self.succeeded[frame.task] += 1
+            if self.succeeded[frame.task] == len(plan.members):
+                self.ended.add(frame.task)
+        child.queue.popleft()
+        child.inputs = None
+
+    def _spoil(self, frame: Send) -> None:
+        """Write invalid values to the outputs of a frame, because a failed member may do so."""
+        member = self.plans[frame.task].members[frame.member]
+        for cell, _ in written(0, 0, member, ()):
+            self.memory[self._at(cell)] = ("spoiled", frame.task)
+
+    def _report(self, number: int) -> None:
+        """Report one completion, or several at once if all but the last succeeded."""
+        child = self.children[number]
+        count = child.reported + 1
+        while (
+            child.outcomes[count - 1] is Outcome.SUCCEEDED
+            and count < len(child.outcomes)
+            and self.numbers.random() < 0.7
+        ):
+            count += 1
+        outcome = child.outcomes[count - 1]
+        child.reported = count
+        cause = 100 + number if outcome is Outcome.FAILED else -1
+        self.handle(Completion(number, count, outcome, cause))
+
+
+def configuration_of(
+    program: Program, *, ring_size: int, window: int, repeats_lost: bool
+) -> Configuration:
+    """Return the configuration of an engine for the program, with heap rings of one size."""
+    return Configuration(
+        tuple(ChildConfiguration(kind, window) for kind in program.kinds),
+        tuple(RingConfiguration(HEAP + ring * RING_DISTANCE, ring_size) for ring in range(4)),
+        repeats_lost,
+    )

@@ -1,5 +1,0 @@
-"""The contract of schedulers: random programs on simulated children, and checks of the results."""
-
-from pto_core.testing.schedulers.subject import SchedulerSubject
-
-__all__ = ["SchedulerSubject"]

@@ -1,6 +1,0 @@
-"""The contract of transports: the checks, and the links by which they call a transport."""
-
-from pto_core.testing.transports.link import Capacity, ChildFace, Link, ParentFace
-from pto_core.testing.transports.subject import TransportSubject
-
-__all__ = ["Capacity", "ChildFace", "Link", "ParentFace", "TransportSubject"]
