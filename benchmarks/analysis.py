@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure, interleaved
 from pto_core import In, InOut, kernel, open_device
-from pto_core.graphs import AccessLog, TaskGraph
+from pto_insight.graphs import AccessLog, TaskGraph
 
 TASKS = 100_000
 TILES = 256

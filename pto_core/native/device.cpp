@@ -331,7 +331,7 @@ nb::dict kernel_names(const Run& run) {
   return names;
 }
 
-// Return the data for pto_core.trace.trace.from_native, after execute(), also if that failed.
+// Return the data for pto_insight.traces.trace.from_native, after execute(), also if that failed.
 nb::tuple trace_of(const Run& run, TraceBuffer& trace, uint32_t blocks) {
   trace.finish();
   return nb::make_tuple(trace.to_python(), kernel_names(run), blocks);

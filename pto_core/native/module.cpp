@@ -3,7 +3,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
-#include "bind_analysis.hpp"
 #include "data_types.hpp"
 #include "device.hpp"
 #include "device_array.hpp"
@@ -28,5 +27,4 @@ NB_MODULE(_native, module) {
   pto::core::bind_graph(module);
   pto::core::bind_program(module);
   pto::core::bind_device(module);
-  pto::core::bind_analysis(module);
 }

@@ -14,7 +14,7 @@
 
 namespace pto::core {
 
-// Return the fields of pto_core.graphs.AccessLog for the run that has just ended. The runtime must
+// Return the fields of pto_insight.graphs.AccessLog for the run that just ended. The runtime must
 // keep a log.
 nb::object read_access_log(const Device& device, const RunSettings& settings,
                            const Arguments& arguments,

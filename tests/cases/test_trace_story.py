@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from trace_pictures import EXAMPLE, main, plant, run
 
-from pto_core.trace import Trace
-from pto_core.trace.analysis import critical_path, limits, waits
-from pto_core.trace.summary import summary_text
+from pto_insight.traces import Trace
+from pto_insight.traces.analysis import critical_path, limits, waits
+from pto_insight.traces.summary import summary_text
 
 TASKS = 128
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pto_core.trace import Event
-from pto_core.trace.files import read_trace
+from pto_insight.traces import Event
+from pto_insight.traces.files import read_trace
 
 NAMES = ("first.trace.npz", "first.pftrace", "first.html")
 ENDLESS = "volatile bool more = true; while (more) {}"

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pto_core.trace import Trace
-from pto_core.trace.analysis import span
-from pto_core.trace.files import read_trace, write_trace
-from pto_core.trace.records import TIMES
-from pto_core.trace.summary import difference_text, summary_text
+from pto_insight.traces import Trace
+from pto_insight.traces.analysis import span
+from pto_insight.traces.files import read_trace, write_trace
+from pto_insight.traces.records import TIMES
+from pto_insight.traces.summary import difference_text, summary_text
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "03_tiled_gemm"

@@ -12,8 +12,8 @@ import pytest
 import pto_core
 from pto_core import CallConfig, Device, In, Out, Scalar
 from pto_core.errors import RunTimeoutError, TaskFailedError, UsageError
-from pto_core.trace import Event, Trace, joined
-from pto_core.trace.files import read_trace
+from pto_insight.traces import Event, Trace, joined
+from pto_insight.traces.files import read_trace
 
 VARIANTS = ("host_build_graph", "aicpu_build_graph", "tensormap_and_ringbuffer")
 WIDTH, LAYERS = 6, 10

@@ -20,11 +20,11 @@ import pto_core
 from pto_core import ChipCallable, CoreCallable, In, InOut, KernelSource, Out, kernel
 from pto_core.errors import DeadlockError, TaskFailedError, UsageError
 from pto_core.kernels import OrchestrationSource
-from pto_core.trace import Event, Trace
-from pto_core.trace.analysis import kernel_rows, limits, ring_counters, span
-from pto_core.trace.files import read_trace
-from pto_core.trace.page import task_columns
-from pto_core.trace.pftrace import pftrace
+from pto_insight.traces import Event, Trace
+from pto_insight.traces.analysis import kernel_rows, limits, ring_counters, span
+from pto_insight.traces.files import read_trace
+from pto_insight.traces.page import task_columns
+from pto_insight.traces.pftrace import pftrace
 
 VARIANTS = ("host_build_graph", "aicpu_build_graph", "tensormap_and_ringbuffer")
 LONG = "a name of more than sixteen bytes"

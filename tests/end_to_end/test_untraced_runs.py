@@ -16,12 +16,12 @@ OF_DIAGNOSTICS = (
     "pathlib",
     "pto_core.config",
     "pto_core.device.tracing",
-    "pto_core.graphs",
+    "pto_insight.graphs",
     "pto_core.hierarchy.restarts",
     "pto_core.hierarchy.tracing",
     "pto_core.interfaces.observer",
     "pto_core.plugins",
-    "pto_core.trace",
+    "pto_insight.traces",
     "pto_core.user_ranges",
 )
 

@@ -11,8 +11,8 @@ import pytest
 
 import pto_core
 from pto_core import InOut
-from pto_core.trace import Trace
-from pto_core.trace.records import HOST
+from pto_insight.traces import Trace
+from pto_insight.traces.records import HOST
 
 LONG = "a name of more than sixteen bytes"
 TOLERANCE_NS = 50_000

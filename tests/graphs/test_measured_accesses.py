@@ -16,8 +16,8 @@ import pytest
 
 from pto_core import CoreCallable, Device, In, InOut, KernelSource, NoDep, Out, kernel, open_device
 from pto_core.errors import RaceError, TaskFailedError, UnsupportedError
-from pto_core.graphs import AccessLog, Mismatch, TaskGraph
-from pto_core.graphs.log import READ, WRITE
+from pto_insight.graphs import AccessLog, Mismatch, TaskGraph
+from pto_insight.graphs.log import READ, WRITE
 
 # Invariant of this file: The bytes that a kernel built for measurement reports are those that it
 # reads before it writes them, and those that it writes. Two tasks race exactly if they share such

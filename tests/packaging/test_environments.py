@@ -16,6 +16,7 @@ PLUGINS = {
     "ptorun-transport-shm": ("load_transport", "shm", "pto_backend_sim"),
     "ptorun-transport-zmq": ("load_link", "zmq", "pto_transport_shm"),
 }
+INSIGHT = "ptorun-insight"
 
 DEVICES = {"ptorun-backend-a2a3": "a2a3"}  # plugins that need a device
 RAY = "ptorun-launcher-ray"  # it needs Ray, which is an extra
@@ -57,7 +58,7 @@ def closure(wheelhouse, environment, distribution):
     return set(environment.run(environment.python, "-c", program, distribution).split())
 
 
-@pytest.mark.parametrize("distribution", [CORE, *PLUGINS, *DEVICES, RAY, DEVKIT])
+@pytest.mark.parametrize("distribution", [CORE, *PLUGINS, *DEVICES, RAY, DEVKIT, INSIGHT])
 def test_a_package_installs_with_its_declared_dependencies_alone(
     wheelhouse, environment_with, distribution
 ):
@@ -72,6 +73,7 @@ def test_the_core_alone_has_a_command_and_no_plugins(environment_with):
     environment = environment_with(CORE)
     usage = environment.run(environment.folder / "bin" / "pto", "--help")
     assert "(needs ptorun-devkit)" in usage
+    assert usage.count("(needs ptorun-insight)") == 4
     program = (
         "from pto_core.cli.commands import load\n"
         "from pto_core.errors import PluginUnavailableError\n"
@@ -139,8 +141,30 @@ def test_a_plugins_sdist_builds_without_isolation_against_an_installed_core(
     assert ours == {CORE}
 
 
+WITHOUT_INSIGHT = (
+    DIAMOND
+    + """
+from pto_core.errors import PluginUnavailableError
+with pto_core.open_device("a2a3sim", runtime="host_build_graph") as device:
+    for asked in ({"trace": 1}, {"accesses": True}):
+        try:
+            device.run(graph, a, a, c, **asked)
+        except PluginUnavailableError as error:
+            print(error)
+"""
+)
+
+
+def test_without_the_package_for_traces_programs_run_and_traces_name_it(environment_with):
+    environment = environment_with("ptorun-backend-sim", "ptorun-runtime-hbg")
+    result, *errors = environment.run(environment.python, "-c", WITHOUT_INSIGHT).splitlines()
+    assert result == "4.0 4.0"
+    assert len(errors) == 2
+    assert all("are in ptorun-insight, which is not installed" in error for error in errors)
+
+
 def test_the_laptop_set_runs_a_program(environment_with):
     environment = environment_with(f"{CORE}[sim]")
     ours = {name for name in environment.installed() if name.startswith("ptorun-")}
-    assert ours == {CORE, *PLUGINS}
+    assert ours == {CORE, INSIGHT, *PLUGINS}
     assert environment.run(environment.python, "-c", DIAMOND).strip() == "4.0 4.0"

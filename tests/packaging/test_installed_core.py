@@ -23,7 +23,7 @@ FOLDERS = tuple(
 STRANGERS = (
     *("pto-core", "pto", "pto-backend-a2a3", "pto-backend-sim", "pto-runtime-hbg"),
     *("pto-runtime-pto2", "pto-transport-shm", "pto-transport-zmq", "pto-launcher-ray"),
-    "pto-devkit",
+    *("pto-devkit", "pto-insight"),
 )
 
 
@@ -63,10 +63,7 @@ def test_the_installed_headers_are_the_checkouts():
 
 
 NATIVE_SOURCES = {
-    _native: (
-        *("native/*.cpp", "native/*.hpp", "native/analysis/*.cpp", "native/analysis/*.hpp"),
-        "include/pto/abi/*.h",
-    ),
+    _native: (*("native/*.cpp", "native/*.hpp", "include/pto/abi/*.h"),),
     _hierarchy: (
         *("native/*.cpp", "native/*.hpp", "native/hierarchy/*.cpp", "native/hierarchy/*.hpp"),
         *("native/hierarchy/*/*.cpp", "native/hierarchy/*/*.hpp"),

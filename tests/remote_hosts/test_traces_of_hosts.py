@@ -14,7 +14,7 @@ from remote_hosts import on_sub, running_agent, task_args
 
 import pto_core
 from pto_core import Worker
-from pto_core.trace.worker_trace import WorkerTrace
+from pto_insight.traces.worker_trace import WorkerTrace
 
 TOLERANCE_NS = 50_000
 """The error of a conversion between two clocks of one host."""

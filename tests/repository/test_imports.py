@@ -8,16 +8,31 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-FAMILIES = re.compile(r"pto_((backend|runtime|transport|scheduler|launcher)_|devkit$)")
+FAMILIES = re.compile(r"pto_((backend|runtime|transport|scheduler|launcher)_|(devkit|insight)$)")
 DISTRIBUTION_OF = {"ml_dtypes": "ml_dtypes", "zmq": "pyzmq"}
 BINDING = re.compile(r"#\s*include\s*[<\"](Python\.h|nanobind/)")
 ENVIRONMENT_CALL = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
 
 
+def for_type_checkers(tree: ast.Module) -> set[ast.AST]:
+    """Return the nodes under ``if TYPE_CHECKING``, which programs do not execute."""
+    tests = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
+    blocks = [node for node in tests if getattr(node.test, "id", "") == "TYPE_CHECKING"]
+    return {inner for block in blocks for node in block.body for inner in ast.walk(node)}
+
+
 def imported(path: Path) -> set[str]:
-    """Return the top-level modules that a file imports, at any depth, by statement or by name."""
+    """Return the top-level modules that a file imports, at any depth, by statement or by name.
+
+    The core names types of graphs and traces, which are in a plugin, for type checkers only.
+    """
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    is_core = "pto_core" in path.parts
+    unseen = for_type_checkers(tree) if is_core else set()
+    for node in ast.walk(tree):
+        if node in unseen and getattr(node, "module", "").startswith("pto_insight"):
+            continue
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:

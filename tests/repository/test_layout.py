@@ -20,7 +20,9 @@ def test_every_plugin_folder_is_a_package_and_names_its_family(checkout):
     assert sorted(folders) == sorted(plugin.folder for plugin in checkout.plugins)
     for folder in folders:
         families = "backend|runtime|transport|scheduler|launcher"
-        assert folder.name == "devkit" or re.fullmatch(rf"({families})_[a-z0-9]+", folder.name)
+        assert folder.name in {"devkit", "insight"} or re.fullmatch(
+            rf"({families})_[a-z0-9]+", folder.name
+        )
 
 
 def test_distribution_names_follow_the_folders(checkout):
@@ -43,7 +45,7 @@ def test_the_laptop_set_is_every_plugin_that_needs_no_hardware(checkout):
     laptop = set(checkout.core.pyproject["project"]["optional-dependencies"]["sim"])
     assert laptop == {
         *("ptorun-backend-sim", "ptorun-runtime-hbg", "ptorun-runtime-pto2"),
-        *("ptorun-transport-shm", "ptorun-transport-zmq"),
+        *("ptorun-transport-shm", "ptorun-transport-zmq", "ptorun-insight"),
     }
 
 

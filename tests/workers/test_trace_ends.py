@@ -17,9 +17,9 @@ from lost_children import await_sent, kill
 import pto_core
 from pto_core import InOut, Out, Worker, task
 from pto_core.errors import PtoError, UsageError
-from pto_core.trace import Event, worker_parts
-from pto_core.trace.worker_data import WorkerTraceData
-from pto_core.trace.worker_trace import WorkerTrace
+from pto_insight.traces import Event, worker_parts
+from pto_insight.traces.worker_data import WorkerTraceData
+from pto_insight.traces.worker_trace import WorkerTrace
 
 MakeWorker = Callable[..., Worker]
 

@@ -15,7 +15,7 @@ from task_arguments import given
 
 from pto_core import ContinuousTensor, In, InOut, Out, TensorArgType, Worker, task
 from pto_core.cli.main import main
-from pto_core.trace.worker_trace import WorkerTrace
+from pto_insight.traces.worker_trace import WorkerTrace
 
 READ, OUT = TensorArgType.INPUT, TensorArgType.OUTPUT
 EXISTING = TensorArgType.OUTPUT_EXISTING

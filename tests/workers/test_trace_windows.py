@@ -17,9 +17,9 @@ import pytest
 import pto_core
 from pto_core import CallConfig, ChipCallable, Out, Worker, kernel, task
 from pto_core.errors import ChildDiedError, DeadlockError, PtoError, TaskFailedError, UsageError
-from pto_core.trace import Event
-from pto_core.trace.files import read_trace
-from pto_core.trace.worker_trace import WorkerTrace, read_any_trace
+from pto_insight.traces import Event
+from pto_insight.traces.files import read_trace
+from pto_insight.traces.worker_trace import WorkerTrace, read_any_trace
 
 CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
 AFTER_S, FOR_S = 0.05, 0.1

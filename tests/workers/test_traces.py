@@ -18,8 +18,8 @@ import pto_core
 from pto_core import ChipCallable, In, InOut, Out, TensorArgType, Worker, kernel, task
 from pto_core.cli.main import main
 from pto_core.errors import ChildDiedError, DeadlockError, TaskFailedError, UsageError
-from pto_core.trace import Event
-from pto_core.trace.worker_trace import WorkerTrace, read_any_trace
+from pto_insight.traces import Event
+from pto_insight.traces.worker_trace import WorkerTrace, read_any_trace
 
 CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
 EXISTING = TensorArgType.OUTPUT_EXISTING

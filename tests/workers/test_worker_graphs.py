@@ -12,7 +12,7 @@ from task_arguments import given
 
 from pto_core import TaskArgs, TensorArgType, Worker
 from pto_core.errors import RaceError, UsageError
-from pto_core.graphs import Why
+from pto_insight.graphs import Why
 
 IN, OUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
 SEEDS = 4

@@ -11,10 +11,10 @@ import pytest
 
 import pto_core
 from pto_core import Out, open_device
-from pto_core.trace.lanes import lanes
-from pto_core.trace.worker_parts import of_child
-from pto_core.trace.worker_trace import WorkerTrace
 from pto_core.user_ranges import RangeRecorder
+from pto_insight.traces.lanes import lanes
+from pto_insight.traces.worker_parts import of_child
+from pto_insight.traces.worker_trace import WorkerTrace
 
 ROUNDS = 100_000
 

@@ -1,4 +1,4 @@
-// The access log of a captured graph; see pto/abi/access_log.h and pto_core.graphs.log.
+// The access log of a captured graph; see pto/abi/access_log.h and pto_insight.graphs.log.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -49,7 +49,7 @@ struct FlightHead {
     text_bytes += size + 1;
   }
 };
-static_assert(sizeof(FlightHead) == 88, "pto_core.trace.worker_flight has the same layout");
+static_assert(sizeof(FlightHead) == 88, "pto_insight.traces.worker_flight has the same layout");
 
 constexpr uint64_t trace_bytes(uint64_t children, uint64_t ring_records) {
   return kFlightHeadBytes + (kDriverTracks + children) * ring_bytes(ring_records);

@@ -53,7 +53,7 @@ struct ArgumentKind {
 
   auto operator<=>(const ArgumentKind&) const = default;
 };
-static_assert(sizeof(ArgumentKind) == 28, "pto_core.trace.worker_details has the same layout");
+static_assert(sizeof(ArgumentKind) == 28, "pto_insight.traces.worker_details has the same layout");
 
 struct WorkerRecords {
   std::string records;         // pto_trace_record, in the order of each track

@@ -29,16 +29,16 @@ from pto_core.cases.report import (
 )
 from pto_core.cases.user_module import user_traceback
 from pto_core.cases.values import Tensor
-from pto_core.cases.wrong_writers import explain_unsteady, explain_wrong, not_measured
 from pto_core.config import Config
 from pto_core.device import Device, RunReport
 from pto_core.errors import InternalError, OrchestrationError, PtoError, UsageError
 from pto_core.interfaces import Backend, Runtime
 from pto_core.kernels import CallConfig, ChipCallable
+from pto_core.plugins import insight
 from pto_core.toolchain import Toolchain
 
 if TYPE_CHECKING:
-    from pto_core.trace import Trace
+    from pto_insight.traces import Trace
 
 Emit = Callable[..., None]
 Measuring = Callable[[], contextlib.AbstractContextManager[tuple[Build, Device]]]
@@ -243,6 +243,8 @@ class _Case:
         self, chip: ChipCallable, inputs: Inputs, fresh: dict[str, Any], expected: dict[str, Any]
     ) -> None:
         """Run once more on the same inputs, and add a note about the wrong output to its error."""
+        if not insight.is_installed():
+            return
         for name, array in fresh.items():
             np.copyto(_output(inputs, name), array)
         self._phase("explain")
@@ -260,18 +262,19 @@ class _Case:
                     chip = build.chip(inputs)
                     log = device.run(chip, *values, *inputs.trailing, accesses=True).accesses
             except PtoError as error:
-                self._report.errors[0].add_note(not_measured(self._report.runtime, error))
+                self._report.errors[0].add_note(insight.not_measured(self._report.runtime, error))
                 return
             assert log is not None, "the runtime keeps a log"
         if not again:
-            note = explain_unsteady(log)
+            note = insight.explain_unsteady(log)
         else:
-            note = explain_wrong(log, wrong, _output(inputs, wrong.name).itemsize)
+            note = insight.explain_wrong(log, wrong, _output(inputs, wrong.name).itemsize)
         self._report.errors[0].add_note(note)
 
     def _trace_level(self, repeat: int) -> int | None:
         """Return the level of the trace of a run; the times of kernels need only the first run."""
         needs_times = self._job.kernels and repeat == 0 and self._device.tracing.can_trace
+        needs_times = needs_times and insight.is_installed()
         return self._job.trace or (1 if needs_times else None)
 
     def _needs_log(self, repeat: int) -> bool:
@@ -289,15 +292,12 @@ class _Case:
         prefix = self._job.file_prefix(self._name)
         if prefix is None:
             return
-        from pto_core.trace import joined
-        from pto_core.trace.files import write_statistics, write_trace
-
         written = []
         try:
             if self._traces and self._writes_trace:
-                written += write_trace(joined(self._traces), prefix)
+                written += insight.write_trace(insight.joined(self._traces), prefix)
             if self._job.stats and self._report.statistics:
-                written.append(write_statistics(self._report.statistics, prefix))
+                written.append(insight.write_statistics(self._report.statistics, prefix))
         except OSError as error:
             self._fail(UsageError(f"a file was not written: {error}; use another --out folder"))
         self._report = replace(self._report, files=tuple(map(str, written)))
@@ -308,10 +308,7 @@ class _Case:
         return self._job.trace > 0 or has_failed
 
     def _add_kernels(self) -> None:
-        from pto_core.trace import joined
-        from pto_core.trace.analysis import kernel_rows
-
-        whole = joined(self._traces)
+        whole = insight.joined(self._traces)
         if whole.unit != "ns":
             return
         kernels = tuple(
@@ -325,7 +322,7 @@ class _Case:
                 cores=row.cores,
                 gb_per_s=row.gb_per_s,
             )
-            for row in kernel_rows(whole)
+            for row in insight.kernel_rows(whole)
         )
         self._report = replace(self._report, kernels=kernels)
 

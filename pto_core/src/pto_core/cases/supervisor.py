@@ -39,6 +39,7 @@ from pto_core.cases.report import (
 from pto_core.cases.whereabouts import Whereabouts
 from pto_core.errors import PtoError
 from pto_core.interrupts import Interrupts
+from pto_core.plugins import insight
 from pto_core.toolchain.children import ProcessGroup
 
 _TICK_S = 0.1
@@ -353,12 +354,9 @@ class _Watch:
         prefix = self._job.file_prefix(case["case"])
         if prefix is None or not flight_file(prefix).exists():
             return ()
-        from pto_core.trace.files import write_trace
-        from pto_core.trace.flight import read_flight
-
         try:
-            last = read_flight(flight_file(prefix), case["backend"], case["runtime"])
-            files = write_trace(last, prefix)
+            last = insight.read_flight(flight_file(prefix), case["backend"], case["runtime"])
+            files = insight.write_trace(last, prefix)
             flight_file(prefix).unlink()
         except (OSError, PtoError) as problem:
             error.add_note(f"the last records of the run were not written: {problem}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from pto_core.cases.supervisor import supervise
 from pto_core.cli.case_arguments import SEED_HELP, add_case_arguments, natural
 from pto_core.cli.case_display import Display, PlainDisplay, SilentDisplay, make_display
 from pto_core.errors import PtoError, UsageError
+from pto_core.plugins import insight
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -147,18 +149,17 @@ def _supervise(namespace: argparse.Namespace, display: Display) -> list[CaseRepo
     job = _job(namespace)
     if not namespace.graph or namespace.list:
         return supervise(job, _Observed(display), namespace.timeout)
-    from pto_core.cli.logged_case import load_log, log_folder
-    from pto_core.graphs import TaskGraph
-
     out = namespace.out or Path()
     out.mkdir(parents=True, exist_ok=True)
-    with log_folder() as folder:
+    insight.require()
+    with tempfile.TemporaryDirectory(prefix="pto-log-") as name:
+        folder = Path(name)
         job = replace(job, log_folder=folder)
         reports = supervise(job, _Observed(display), namespace.timeout)
         for report in reports:
             if report.tasks is None:
                 continue
-            graph = TaskGraph(load_log(folder, report))
+            graph = insight.TaskGraph(insight.load_log(folder, report))
             for ending in ("svg", "json"):
                 graph.save(out / f"{report.case}.{ending}")
     return reports

@@ -21,12 +21,12 @@ from pto_core.interfaces import Backend, Runtime, TensorSharingBackend
 from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
 from pto_core.kernels.call_config import with_access_log
-from pto_core.plugins import Observers
+from pto_core.plugins import Observers, insight
 from pto_core.toolchain import Toolchain
 
 if TYPE_CHECKING:
-    from pto_core.graphs import AccessLog, TaskGraph
-    from pto_core.trace import Trace
+    from pto_insight.graphs import AccessLog, TaskGraph
+    from pto_insight.traces import Trace
 
 _SIMULATOR = "a2a3sim"
 _MOST_FINDINGS = 20
@@ -150,7 +150,7 @@ class Device:
         report = self._run(
             chip,
             args,
-            with_access_log(packed) if accesses or is_checked or writes_graph else packed,
+            _logged(packed) if accesses or is_checked or writes_graph else packed,
             timeout_s,
             None if hazards == CHECK else hazards,
             files,
@@ -177,7 +177,7 @@ class Device:
         and does not depend on the timing of this run.
         """
         self.tracing.last = None
-        packed = with_access_log(self._packed(config, None))
+        packed = _logged(self._packed(config, None))
         is_traced = config is not None and config.enable_l2_swimlane != 0
         report = self._run(chip, args, packed, timeout_s, hazards, None, is_traced)
         return self._graph_of(report)
@@ -272,8 +272,6 @@ class Device:
         return chosen.pack(trace)
 
     def _graph_of(self, report: RunReport) -> TaskGraph:
-        from pto_core.graphs import TaskGraph
-
         if report.accesses is None:
             raise UnsupportedError(
                 f"the runtime {self._identity[1]!r} keeps no access log, so there is no graph; "
@@ -281,7 +279,7 @@ class Device:
                 name="runtime",
                 value=self._identity[1],
             )
-        return TaskGraph(report.accesses)
+        return insight.TaskGraph(report.accesses)
 
     def _write_graph(self, report: RunReport, prefix: str) -> None:
         graph = self._graph_of(report)
@@ -348,13 +346,9 @@ class _Files:
 
     def write(self, trace: Trace | None, statistics: Mapping[str, int] | None) -> None:
         if self.trace and trace is not None:
-            from pto_core.trace.files import write_trace
-
-            write_trace(trace, self.prefix)
+            insight.write_trace(trace, self.prefix)
         if self.statistics and statistics is not None:
-            from pto_core.trace.files import write_statistics
-
-            write_statistics(statistics, self.prefix)
+            insight.write_statistics(statistics, self.prefix)
 
     def write_after(self, error: BaseException, trace: Trace | None) -> None:
         """Write the trace of a failed run; if that is not possible, add a note to ``error``."""
@@ -373,6 +367,12 @@ def _files_of(config: CallConfig, tracing: Tracing, run: int) -> _Files | None:
         trace=bool(config.enable_l2_swimlane),
         statistics=bool(config.enable_scope_stats),
     )
+
+
+def _logged(packed: bytes) -> bytes:
+    """Return a configuration whose run keeps its access log, which only a plugin can read."""
+    insight.require()
+    return with_access_log(packed)
 
 
 def check_blocks(block_dim: int, blocks: int) -> None:
@@ -421,15 +421,11 @@ def _add_findings(error: BaseException) -> None:
     fields = getattr(error, "measured_log", None)
     if fields is None:
         return
-    from pto_core.graphs import TaskGraph
-
-    findings = TaskGraph(_access_log(fields)).check()
+    findings = insight.TaskGraph(_access_log(fields)).check()
     found = [*findings.outside, *findings.undeclared, *findings.races][:_MOST_FINDINGS]
     if found:
         error.add_note("\n".join(["measured before the run failed:", *map(str, found)]))
 
 
 def _access_log(fields: dict[str, Any]) -> AccessLog:
-    from pto_core.graphs.log import AccessLog
-
-    return AccessLog.from_fields(fields)
+    return insight.AccessLog.from_fields(fields)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from pto_core.graphs import AccessLog
-    from pto_core.trace import Trace
+    from pto_insight.graphs import AccessLog
+    from pto_insight.traces import Trace
 
 CoreUsage = tuple[str, int, int]
 """One core of a run: type (``"aic"`` or ``"aiv"``), number of tasks, busy nanoseconds."""

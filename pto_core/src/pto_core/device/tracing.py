@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pto_core.config import Config
 from pto_core.device.report import RunReport
 from pto_core.errors import UsageError
+from pto_core.plugins import insight
 from pto_core.user_ranges import Range, RangeRecorder
 
 if TYPE_CHECKING:
-    from pto_core.graphs import AccessLog
-    from pto_core.trace import Trace
+    from pto_insight.graphs import AccessLog
+    from pto_insight.traces import Trace
 
 _RECORD_BYTES = 32
 
@@ -46,9 +47,7 @@ class RunTrace(NamedTuple):
         self, statistics: Mapping[str, int] | None = None, log: AccessLog | None = None
     ) -> Trace:
         """Return the trace. ``statistics`` and ``log``: those of the report of the run."""
-        from pto_core.trace.trace import from_native
-
-        trace = from_native(self.native, *self.names, statistics, log, self.ranges)
+        trace = insight.from_native(self.native, *self.names, statistics, log, self.ranges)
         if self.lost_ranges:
             trace = replace(trace, lost={**trace.lost, "ranges": self.lost_ranges})
         return trace
@@ -98,8 +97,10 @@ class Tracing:
         """Collect the ranges of a run with a trace; return its settings for the native device.
 
         Called for a run that is traced, and for each run if there is a flight recorder. Either
-        :meth:`succeeded` or :meth:`failed` ends the run. Raises UsageError.
+        :meth:`succeeded` or :meth:`failed` ends the run. Raises UsageError, and
+        PluginError without the package for traces.
         """
+        insight.require()
         self._ranges.begin()
         if self.flight_recorder is None:
             return (*self._limits, *self.window_ns, None)
@@ -133,10 +134,8 @@ class Tracing:
         if run is not None and (self.receiver is None or self.flight_recorder is not None):
             self.last = run.converted()
         if self.flight_recorder is not None and self.last is not None:
-            from pto_core.trace.files import write_trace
-
             try:
-                files = write_trace(self.last, self.flight_recorder)
+                files = insight.write_trace(self.last, self.flight_recorder)
             except OSError as problem:
                 error.add_note(f"the trace of the run was not written: {problem}")
             else:

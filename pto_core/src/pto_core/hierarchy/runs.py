@@ -20,9 +20,10 @@ from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.progress import Progress
 from pto_core.hierarchy.run_errors import RunErrors
 from pto_core.kernels import CallConfig
+from pto_core.plugins import insight
 
 if TYPE_CHECKING:
-    from pto_core.graphs import TaskGraph
+    from pto_insight.graphs import TaskGraph
 
 GraphFunction: TypeAlias = Callable[[Orchestrator, TaskArgsView, CallConfig], object]
 """A function that submits the tasks of a run; :meth:`pto_core.Worker.run` calls it."""
@@ -125,10 +126,8 @@ class Runs:
         hazards: str,
     ) -> TaskGraph:
         """Return the graph of a graph function; see ``Worker.graph``."""
-        from pto_core.graphs import AccessLog, TaskGraph
-
         captured = self.capture(graph, args, config, hazards)
-        return TaskGraph(AccessLog.from_fields(self._driver.captured_log(captured)))
+        return insight.TaskGraph(insight.AccessLog.from_fields(self._driver.captured_log(captured)))
 
     def replay(self, graph: CapturedGraph, args: TaskArgs | None) -> None:
         """Run a captured graph; see ``Worker.replay``."""

@@ -22,14 +22,15 @@ from pto_core.errors import (
     WorkerClosedError,
 )
 from pto_core.hierarchy.control import Lost
+from pto_core.plugins import insight
 from pto_core.user_ranges import ALWAYS, FOREVER, Range, RangeRecorder, Window
 
 if TYPE_CHECKING:
     from pto_core._hierarchy import Driver
     from pto_core.config import Config
     from pto_core.hierarchy.control import Control
-    from pto_core.trace.clock_offset import ClockOffset
-    from pto_core.trace.worker_data import WorkerTraceData
+    from pto_insight.traces.clock_offset import ClockOffset
+    from pto_insight.traces.worker_data import WorkerTraceData
 
 LEVELS = (1, 2, 3, 4)
 
@@ -82,6 +83,8 @@ class Tracing:
         self._records_max: int = config["trace_records"]
         self._times_s = config["trace_after_s"], config["trace_for_s"]
         self._flight = _flight_prefix(config, path)
+        if self._flight is not None:
+            insight.require()
         self._window = ALWAYS
         self._ranges = RangeRecorder()
         self._level = 0
@@ -146,12 +149,10 @@ class Tracing:
         """Write the last records of each track, if there is a flight recorder and no trace."""
         if self._flight is None or self.is_on or isinstance(error, WorkerClosedError):
             return
-        from pto_core.trace.worker_files import write_worker_data
-
         last = self._of_driver(self._group.driver.trace_end(), ())
         self._begin_flight()
         try:
-            files = write_worker_data(last, self._flight)
+            files = insight.write_worker_data(last, self._flight)
         except OSError as problem:
             error.add_note(f"the last records of each track were not written: {problem}")
         else:
@@ -190,8 +191,6 @@ class Tracing:
 
     def _collect(self, is_cancelled: Callable[[], bool]) -> WorkerTraceData:
         """Stop recording everywhere, and return the trace."""
-        from pto_core.trace.worker_parts import merged
-
         native, ranges = self._stop()
         children = self._children
         replies = self._ask_all("trace_end", children=children, is_cancelled=is_cancelled)
@@ -203,17 +202,17 @@ class Tracing:
         answers = zip(children, replies, strict=True)
         parts = [self._part(child, reply, is_cancelled) for child, reply in answers]
         below = [part for part in parts if part is not None]
-        return merged(own, below, list(self._missing.values()))
+        return insight.merged(own, below, list(self._missing.values()))
 
     def _of_driver(
         self, native: tuple[Any, ...], ranges: tuple[Range, ...], window: Window = ALWAYS
     ) -> WorkerTraceData:
         """Return the trace of the Worker without what its children recorded themselves."""
-        from pto_core.trace.worker_parts import Recorded, from_driver
-
-        recorded = Recorded(native, window, ranges, self._ranges.lost)
+        recorded = insight.Recorded(native, window, ranges, self._ranges.lost)
         paths = [spec.path for spec in self._group.specs]
-        return from_driver(recorded, self._path, paths, os.getpid(), self._group.driver.trace_place)
+        return insight.from_driver(
+            recorded, self._path, paths, os.getpid(), self._group.driver.trace_place
+        )
 
     @property
     def _children(self) -> list[int]:
@@ -232,17 +231,15 @@ class Tracing:
         self, child: int, reply: Any, is_cancelled: Callable[[], bool]
     ) -> WorkerTraceData | None:
         """Return what a child recorded itself; ``reply``: that to ``trace_end``."""
-        from pto_core.trace.worker_parts import on_this_host, unpacked
-
         try:
-            found = unpacked(self._fetch(child, reply, is_cancelled))
+            found = insight.unpacked(self._fetch(child, reply, is_cancelled))
         except PtoError as error:
             self._lack(child, error)
             return None
         if self._group.specs[child].remote is None:
             return found
         # Without an offset, the times of the other host have no meaning here.
-        return on_this_host(found, self._offsets[child]) if child in self._offsets else None
+        return insight.on_this_host(found, self._offsets[child]) if child in self._offsets else None
 
     def _fetch(self, child: int, reply: Any, is_cancelled: Callable[[], bool]) -> bytes:
         """Return the packed trace of a child. Raises PtoError."""
@@ -265,14 +262,12 @@ class Tracing:
 
     def _measure_offsets(self, is_cancelled: Callable[[], bool] | None = None) -> None:
         """Measure the offset of the clock of each child on another host."""
-        from pto_core.trace.clock_offset import ClockOffset
-
         for child, spec in enumerate(self._group.specs):
             if spec.remote is None:
                 continue
             ask = partial(self._ask, child, is_cancelled, "trace_clock")
             try:
-                now = ClockOffset.measured(ask)
+                now = insight.ClockOffset.measured(ask)
             except PtoError as error:
                 self._lack(child, error)
             else:

@@ -22,14 +22,15 @@ from pto_core.hierarchy.session import Session
 from pto_core.hierarchy.settings import OtherHost, worker_settings
 from pto_core.hierarchy.worker_node import WorkerNode
 from pto_core.interrupts import Interrupts
+from pto_core.plugins import insight
 
 if TYPE_CHECKING:
     from pto_core.config import Config
-    from pto_core.graphs import Findings, TaskGraph
     from pto_core.hierarchy.progress import Listener
     from pto_core.interfaces import Policy
     from pto_core.kernels import CallConfig, DataType
-    from pto_core.trace.worker_trace import WorkerTrace
+    from pto_insight.graphs import Findings, TaskGraph
+    from pto_insight.traces.worker_trace import WorkerTrace
 
 
 class Worker(MemoryCalls):
@@ -306,11 +307,8 @@ class Worker(MemoryCalls):
         outside of the block are unknown. Ctrl-C during the end of the block ends this wait. If the
         Worker is closed in the block, the trace ends there. Raises UsageError.
         """
-        from pto_core.trace.worker_parts import of_child
-        from pto_core.trace.worker_trace import WorkerTrace
-
         tracing = self._node.tracing
-        trace = WorkerTrace.of(of_child(self.path, (), {}, 0))
+        trace = insight.WorkerTrace.of(insight.of_child(self.path, (), {}, 0))
         tracing.begin(level)
         try:
             yield trace

@@ -23,15 +23,11 @@ from typing import Protocol
 
 RESERVED_COMMANDS = (
     "run",
-    "graph",
-    "why",
-    "check",
     "plugins",
     "doctor",
     "config",
     "keys",
     "agent",
-    "trace",
 )
 """The names of the core's own commands, which a plugin cannot use."""
 

@@ -21,6 +21,7 @@ _ATTRIBUTES = {
     "launcher": _NAMED,
     "command": (),
     "observer": (),
+    "insight": (),
 }
 _METHODS = {
     "backend": ("health", "library", "build_recipe", "options"),
@@ -34,6 +35,7 @@ _METHODS = {
     "launcher": ("health", "open"),
     "command": ("add_arguments", "run"),
     "observer": (),
+    "insight": ("from_native", "write_trace", "TaskGraph", "AccessLog", "WorkerTrace"),
 }
 
 _TRANSPORT_KINDS = ("library", "connect")

@@ -21,12 +21,16 @@ FAMILIES = (
     *("command", "observer"),
 )
 
+INSIGHT = "ptorun-insight"
+INSIGHT_COMMANDS = ("graph", "why", "check", "trace")
 # The plugins of this project, each with the requirement that installs it. Messages about a missing
 # plugin contain the installation commands.
 _OURS = {
     ("backend", "a2a3"): "ptorun-backend-a2a3",
     ("launcher", "ray"): "ptorun-launcher-ray",
     ("command", "new"): "ptorun-devkit",
+    **dict.fromkeys((("command", name) for name in INSIGHT_COMMANDS), INSIGHT),
+    ("insight", "insight"): INSIGHT,
     **dict.fromkeys(
         (
             ("backend", "a2a3sim"),
@@ -172,7 +176,12 @@ def _unknown(family: str, name: str, candidates: Sequence[PluginRecord]) -> PtoE
     requirement = distribution_of(family, name)
     if requirement is not None:
         fix = install(requirement)
-        message = f"the {family} {name!r} is not installed; {listed}; {fix}"
+        if requirement == INSIGHT:
+            message = (
+                f"graphs, race checks and traces are in {INSIGHT}, which is not installed; {fix}"
+            )
+        else:
+            message = f"the {family} {name!r} is not installed; {listed}; {fix}"
         if family == "backend":
             return BackendUnavailableError(message, backend=name, reason="not installed", fix=fix)
         return PluginUnavailableError(message, family=family, plugin=name)

@@ -13,8 +13,8 @@ import pto_core
 from pto_core import CallConfig, ChipCallable, Out, kernel, open_device
 from pto_core.errors import UsageError
 from pto_core.hierarchy.children.tracing import ChipTracing, TraceOperations
-from pto_core.trace.worker_data import WorkerTraceData
-from pto_core.trace.worker_parts import unpacked
+from pto_insight.traces.worker_data import WorkerTraceData
+from pto_insight.traces.worker_parts import unpacked
 
 TASKS = 5
 

@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pto_core.plugins import insight
 from pto_core.user_ranges import ALWAYS, FOREVER, Range, RangeRecorder, Window
 
 if TYPE_CHECKING:
     from pto_core.device import Device
     from pto_core.device.tracing import RunTrace
-    from pto_core.trace.trace import Trace
-    from pto_core.trace.worker_data import WorkerTraceData
+    from pto_insight.traces.trace import Trace
+    from pto_insight.traces.worker_data import WorkerTraceData
 
 _PIECE_BYTES_MAX = 1 << 18  # the most bytes of a reply between hosts
 
@@ -58,10 +59,8 @@ class TraceOperations:
 
     def _end(self) -> int:
         """Return the number of bytes that :meth:`_piece` will return in pieces."""
-        from pto_core.trace.worker_parts import packed
-
         self._is_on = False
-        self._packed = packed(self._traced.end())
+        self._packed = insight.packed(self._traced.end())
         return len(self._packed)
 
     def _piece(self, begin: int) -> bytes:
@@ -86,9 +85,7 @@ class RangesOnly:
 
     def end(self) -> WorkerTraceData:
         """Stop, and return the ranges."""
-        from pto_core.trace.worker_parts import of_child
-
-        return of_child(self._path, self._ranges.end(self._path), {}, self._ranges.lost)
+        return insight.of_child(self._path, self._ranges.end(self._path), {}, self._ranges.lost)
 
 
 class ChipTracing:
@@ -139,9 +136,6 @@ class ChipTracing:
 
     def end(self) -> WorkerTraceData:
         """Stop, and return the traces of the device. Free all memory."""
-        from pto_core.trace.trace import joined
-        from pto_core.trace.worker_parts import of_child, ranges_of_device
-
         self._level = 0
         self._device.tracing.receiver = None
         self._device.tracing.window_ns = self._device.tracing.configured_window_ns
@@ -151,9 +145,9 @@ class ChipTracing:
         ranges: list[Range] = []
         missing: list[str] = []
         if runs:
-            devices[self._path] = device = joined([run.converted() for run in runs])
+            devices[self._path] = device = insight.joined([run.converted() for run in runs])
             if device.unit == "ns":
-                ranges = ranges_of_device(self._path, device)
+                ranges = insight.ranges_of_device(self._path, device)
             else:
                 missing.append(
                     f"{self._path}: its device is in deterministic mode, so its times are steps; "
@@ -161,6 +155,6 @@ class ChipTracing:
                 )
         if not self._device.tracing.can_trace:
             missing.append(f"{self._path}: its backend cannot trace a run")
-        trace = of_child(self._path, tuple(ranges), devices, 0)
+        trace = insight.of_child(self._path, tuple(ranges), devices, 0)
         losses = {f"{self._path} device": lost} if lost else {}
         return replace(trace, lost=losses, missing=tuple(missing))

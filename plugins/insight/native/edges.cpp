@@ -1,0 +1,170 @@
+#include "edges.hpp"
+
+#include "clusters.hpp"
+#include "index.hpp"
+#include "overlap.hpp"
+
+namespace pto::insight {
+namespace {
+
+using engine::RegionPlace;
+using engine::RegionRemoval;
+using engine::RegionState;
+
+constexpr uint32_t kNone = LogTables::kNone;
+
+// A value stays in the index until a later writer covers it.
+template <class Value>
+struct KeepAll {
+  RegionState state(const Value&) const { return RegionState::kLive; }
+  void removed(const Value&, RegionRemoval) const {}
+};
+
+class Finder {
+ public:
+  Finder(const LogTables& log, bool is_full, uint32_t blocks)
+      : log_(log),
+        is_full_(is_full),
+        writers_(log.accesses()),
+        readers_(log.accesses()),
+        clusters_(blocks),
+        event_(log.events().begin()) {}
+
+  Edges find() {
+    for (uint32_t task = 0; task < log_.tasks(); ++task) {
+      take_events(task);
+      look_up(task);
+      insert(task);
+    }
+    take_events(log_.tasks());
+    return std::move(edges_);
+  }
+
+ private:
+  struct Reader {
+    uint32_t access;
+    uint32_t older;  // next older reader of the same region; kNone ends the list
+  };
+
+  void take_events(uint32_t tasks) {
+    for (; event_ != log_.events().end() && event_->tasks <= tasks; ++event_) take(*event_);
+  }
+
+  void take(const pto_logged_event& event) {
+    switch (event.kind) {
+      case PTO_LOG_EDGE:
+        add_plain(log_.index_of(event.first), log_.index_of(event.second), Why::kExplicit);
+        return;
+      case PTO_LOG_SCOPE_BEGIN:
+        return clusters_.scope_begin();
+      case PTO_LOG_SCOPE_END:
+        return clusters_.scope_end();
+      case PTO_LOG_CLUSTER:
+        return clusters_.allocate(event.first);
+      case PTO_LOG_CLUSTER_FREED:
+        return clusters_.free(event.first);
+      case PTO_LOG_ON_CLUSTER: {
+        const uint32_t task = log_.index_of(event.second);
+        return clusters_.put(event.first, task,
+                             [&](uint32_t before) { add_plain(before, task, Why::kCluster); });
+      }
+      default:
+        throw BadLog("an event of the log has an unknown kind");
+    }
+  }
+
+  void look_up(uint32_t task) {
+    for (uint32_t access = log_.first_access(task); access < log_.end_access(task); ++access) {
+      const uint32_t tag = log_.tag(access);
+      if (tag == PTO_TAG_NO_DEP || log_.is_fresh(access)) continue;
+      if (tag == PTO_TAG_INPUT || tag == PTO_TAG_INOUT) {
+        if (!find_writers(access, Why::kRead)) edges_.unwritten.push_back(access);
+      } else if (is_full_ && tag == PTO_TAG_OUTPUT) {
+        find_writers(access, Why::kOverwrite);
+      }
+      if (is_full_ && (tag == PTO_TAG_INOUT || tag == PTO_TAG_OUTPUT)) find_readers(access);
+    }
+  }
+
+  bool find_writers(uint32_t access, Why why) {
+    bool found = false;
+    RegionPlace place;
+    KeepAll<uint32_t> policy;
+    writers_->find(log_.region(access), place, policy, [&](uint32_t writer, bool conservative) {
+      found = true;
+      add(writer, access, why, conservative);
+    });
+    return found;
+  }
+
+  void find_readers(uint32_t access) {
+    RegionPlace place;
+    KeepAll<uint32_t> policy;
+    readers_->find(log_.region(access), place, policy, [&](uint32_t newest, bool conservative) {
+      for (uint32_t index = newest; index != kNone; index = readers_of_[index].older) {
+        add(readers_of_[index].access, access, Why::kAntiDependence, conservative);
+      }
+    });
+  }
+
+  void insert(uint32_t task) {
+    for (uint32_t access = log_.first_access(task); access < log_.end_access(task); ++access) {
+      const uint32_t tag = log_.tag(access);
+      if (tag == PTO_TAG_NO_DEP) continue;
+      if (tag != PTO_TAG_INPUT) {
+        insert_writer(access);
+      } else if (is_full_) {
+        insert_reader(access);
+      }
+    }
+  }
+
+  void insert_writer(uint32_t access) {
+    KeepAll<uint32_t> policy;
+    const Region& region = log_.region(access);
+    if (is_full_) {
+      RegionPlace place;
+      readers_->remove_covered(region, place, policy);
+    }
+    RegionPlace place;
+    writers_->value(writers_->replace(region, place, policy, false)) = access;
+  }
+
+  void insert_reader(uint32_t access) {
+    RegionPlace place;
+    KeepAll<uint32_t> policy;
+    bool is_new;
+    uint32_t& newest =
+        readers_->value(readers_->obtain(log_.region(access), place, policy, &is_new));
+    if (is_new) newest = kNone;
+    readers_of_.push_back({access, newest});
+    newest = static_cast<uint32_t>(readers_of_.size() - 1);
+  }
+
+  void add(uint32_t earlier, uint32_t later, Why why, bool conservative) {
+    const SharedBytes shared = shared_bytes(log_.region(earlier), log_.region(later));
+    edges_.reasons.push_back({log_.task_of(earlier), log_.task_of(later), earlier, later, why,
+                              conservative, shared.first, shared.count});
+  }
+
+  void add_plain(uint32_t first, uint32_t second, Why why) {
+    edges_.reasons.push_back({first, second, kNone, kNone, why, false, 0, 0});
+  }
+
+  const LogTables& log_;
+  const bool is_full_;
+  HostIndex<uint32_t> writers_;  // of each region: its last writer
+  HostIndex<uint32_t> readers_;  // of each region: index in readers_of_ of its newest reader
+  std::vector<Reader> readers_of_;
+  ClusterOrder clusters_;
+  std::span<const pto_logged_event>::iterator event_;
+  Edges edges_;
+};
+
+}  // namespace
+
+Edges find_edges(const LogTables& log, bool is_full, uint32_t blocks) {
+  return Finder(log, is_full, blocks).find();
+}
+
+}  // namespace pto::insight

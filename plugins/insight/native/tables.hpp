@@ -1,0 +1,69 @@
+// The access log of a run as the analysis uses it: tasks by index, and one region for each access.
+//
+// Heap buffers of one run can share memory, because rings are reused. The analysis therefore gives
+// the outputs of each task addresses of their own, above kHeap. The address of a byte is then the
+// same in every run of the program, and no two buffers overlap.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <unordered_map>
+#include <vector>
+
+#include "pto/abi/access_log.h"
+#include "pto/engine/region.hpp"
+
+namespace pto::insight {
+
+using engine::Region;
+
+// The rows do not form a log.
+class BadLog : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct LogRows {
+  std::span<const pto_logged_task> tasks;
+  std::span<const pto_tensor_data> accesses;
+  std::span<const pto_logged_event> events;
+};
+
+class LogTables {
+ public:
+  static constexpr uint64_t kHeap = uint64_t{1} << 62;
+  static constexpr uint32_t kNone = ~uint32_t{0};
+
+  // Throws BadLog. The rows must live as long as this object.
+  explicit LogTables(const LogRows& rows);
+
+  uint32_t tasks() const { return static_cast<uint32_t>(rows_.tasks.size()); }
+  uint32_t accesses() const { return static_cast<uint32_t>(rows_.accesses.size()); }
+  std::span<const pto_logged_event> events() const { return rows_.events; }
+  uint32_t first_access(uint32_t task) const {
+    return task == 0 ? 0 : rows_.tasks[task - 1].accesses;
+  }
+  uint32_t end_access(uint32_t task) const { return rows_.tasks[task].accesses; }
+  uint32_t task_of(uint32_t access) const { return task_of_[access]; }
+  uint32_t tag(uint32_t access) const { return rows_.accesses[access].tag; }
+  const Region& region(uint32_t access) const { return regions_[access]; }
+  // Return whether the submit of the access allocated its memory.
+  bool is_fresh(uint32_t access) const {
+    return tag(access) == PTO_TAG_OUTPUT && owner_of_[access] == task_of_[access];
+  }
+  // Return the index of the task with this id. Throws BadLog.
+  uint32_t index_of(int64_t id) const;
+
+ private:
+  void check() const;
+  void place();
+
+  const LogRows rows_;
+  std::unordered_map<int64_t, uint32_t> index_of_;
+  std::vector<uint32_t> task_of_;   // one for each access
+  std::vector<uint32_t> owner_of_;  // one for each access; kNone: no task owns the memory
+  std::vector<Region> regions_;     // one for each access
+};
+
+}  // namespace pto::insight

@@ -1,0 +1,96 @@
+"""Run a case with its access log, for the commands that explain its graph."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from pto_core import log
+from pto_core.cases.job import Job
+from pto_core.cases.location import locate
+from pto_core.cases.report import CaseReport
+from pto_core.cases.supervisor import supervise
+from pto_core.cli.case_arguments import SEED_HELP, add_case_arguments, natural
+from pto_core.errors import UnsupportedError
+from pto_insight.graphs import AccessLog, TaskGraph
+
+
+def add_logged_case_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that select and run one case."""
+    where, place, _ = add_case_arguments(parser)
+    where.add_argument("--case", metavar="NAME", help="one of ALL_CASES; default: DEFAULT_CASE")
+    place.add_argument("--seed", type=natural, metavar="N", help=SEED_HELP)
+
+
+def graph_of_case(namespace: argparse.Namespace, *, measure: bool = False) -> TaskGraph:
+    """Run the case without its reference and return its graph; raise the error of the run.
+
+    ``measure``: measure the accesses of its kernels, in a deterministic run.
+    """
+    files = locate(namespace.path, namespace.kernels, namespace.golden)
+    settings = {
+        "backend": namespace.platform,
+        "runtime": namespace.runtime,
+        "device": namespace.device,
+        "hazards": namespace.hazards,
+        "log_level": namespace.log_level,
+        "measure": measure or None,
+    }
+    seed = 0 if measure and namespace.seed is None else namespace.seed
+    with log_folder() as folder:
+        job = Job(
+            golden=files.golden,
+            kernel_config=files.kernel_config,
+            case=namespace.case,
+            settings={key: value for key, value in settings.items() if value is not None},
+            set_=tuple(namespace.set),
+            skip_golden=True,
+            seed=seed,
+            log_folder=folder,
+        )
+        report = supervise(job, _OutputOnly(), namespace.timeout)[0].check()
+        return TaskGraph(load_log(folder, report))
+
+
+@contextmanager
+def log_folder() -> Iterator[Path]:
+    """Make a folder for access logs, and remove it at the end."""
+    with tempfile.TemporaryDirectory(prefix="pto-log-") as folder:
+        yield Path(folder)
+
+
+def load_log(folder: Path, report: CaseReport) -> AccessLog:
+    """Return the access log of a case that was run. Raises UnsupportedError if there is none."""
+    path = folder / f"{quote(report.case, safe=' ')}.npz"
+    if not path.exists():
+        raise UnsupportedError(
+            f"the runtime {report.runtime!r} keeps no access log, so there is no graph; choose "
+            "another runtime with -r",
+            name="runtime",
+            value=report.runtime,
+        )
+    return AccessLog.load(path)
+
+
+class _OutputOnly:
+    """A listener that prints what kernels print to standard error, and ignores events."""
+
+    def started(self) -> None:
+        pass
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        pass
+
+    def output(self, text: str) -> None:
+        log.relay(text)
+
+    def finished(self, report: CaseReport) -> None:
+        pass
+
+    def tick(self) -> None:
+        pass

@@ -1,0 +1,122 @@
+"""Names for the memory of accesses: a buffer, and the part of it that a task names.
+
+A buffer of a heap ring is named by the task that allocated it, never by its address, because rings
+are reused. Other memory is an argument of the run, ``rt.empty``, or "memory n" in the order of its
+first use.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from pto_insight.graphs.log import AccessLog, Rows
+
+TAGS = ("INPUT", "OUTPUT", "INOUT", "OUTPUT_EXISTING", "NO_DEP")
+INPUT, OUTPUT, INOUT, OUTPUT_EXISTING, NO_DEP = range(5)
+_ELEMENT_BYTES = np.array([4, 2, 4, 2, 1, 1, 2, 8, 8, 8, 1, 2, 4, 8, 16], np.uint64)
+
+
+def element_bytes(row: Rows) -> int:
+    """Return the size of an element of an access."""
+    return int(_ELEMENT_BYTES[row["dtype"]])
+
+
+class Place(NamedTuple):
+    """A part of a buffer: its name, bytes from ``begin`` to ``end``, and the view as text."""
+
+    buffer: str
+    begin: int
+    end: int
+    text: str
+
+
+class Places:
+    """Finds the place of each access of a log. ``extents``: its first and last address."""
+
+    def __init__(self, log: AccessLog, extents: Rows) -> None:
+        self._log = log
+        self._extents = extents
+        self._known: dict[int, Place] = {}
+
+    def of(self, access: int) -> Place:
+        """Return the place of an access."""
+        if access not in self._known:
+            self._known[access] = self._find(access)
+        return self._known[access]
+
+    def bytes_at(self, access: int, begin: int, end: int) -> tuple[int, int]:
+        """Return a range of addresses, which lies in the access, as bytes of its buffer."""
+        offset = self.of(access).begin - int(self._extents[access][0])
+        return begin + offset, end + offset
+
+    def base(self, access: int) -> tuple[str, int]:
+        """Return the name and the address of the buffer of an access."""
+        row = self._log.accesses[access]
+        owner, address = int(row["owner"]), int(row["address"])
+        if owner >= 0:
+            return self._output(owner, address)
+        if address >> 63:
+            return f"pipe {self._pipes[address]}", address
+        for buffer in self._log.buffers:
+            if buffer.address <= address < buffer.address + max(buffer.bytes, 1):
+                return buffer.name, buffer.address
+        return f"memory {self._others[address]}", address
+
+    def _find(self, access: int) -> Place:
+        row = self._log.accesses[access]
+        name, base = self.base(access)
+        element = element_bytes(row)
+        start = int(row["start_offset"])
+        begin = int(row["address"]) - base + start * element
+        size = int(self._extents[access][1]) - int(self._extents[access][0])
+        return Place(name, begin, begin + size, self._text(row, name, begin, begin + size))
+
+    def _text(self, row: Rows, name: str, begin: int, end: int) -> str:
+        dims = int(row["ndims"])
+        raw, offsets = row["raw_shapes"][:dims], row["offsets"][:dims]
+        shapes, order = row["shapes"][:dims], row["order"][:dims]
+        if row["is_pipe"] or not shapes.all():
+            return f"{name} (key)"
+        stride, strides = 1, [0] * dims
+        for dim in sorted(range(dims), key=lambda dim: -int(order[dim])):
+            strides[dim] = stride
+            stride *= int(raw[dim])
+        start = sum(int(offset) * step for offset, step in zip(offsets, strides, strict=True))
+        if start != int(row["start_offset"]):
+            return f"{name}[bytes {begin}:{end}]"
+        if (shapes == raw).all():
+            return name
+        parts = (f"{low}:{low + size}" for low, size in zip(offsets, shapes, strict=True))
+        return f"{name}[{', '.join(parts)}]"
+
+    def _output(self, owner: int, address: int) -> tuple[str, int]:
+        task = self._task_of[owner]
+        first = 0 if task == 0 else int(self._log.tasks[task - 1]["accesses"])
+        rows = self._log.accesses[first : int(self._log.tasks[task]["accesses"])]
+        kernel = self._log.kernels.get(int(self._log.tasks[task]["func_id"]), "task")
+        for row in rows[(rows["owner"] == owner) & (rows["tag"] == OUTPUT)]:
+            base = int(row["address"])
+            if base <= address < base + max(int(row["size"]), 1):
+                return f"{kernel}#{task}.{row['parameter']}", base
+        return f"{kernel}#{task}", int(self._log.tasks[task]["heap"])
+
+    @cached_property
+    def _task_of(self) -> dict[int, int]:
+        return {int(task_id): task for task, task_id in enumerate(self._log.tasks["id"])}
+
+    @cached_property
+    def _pipes(self) -> dict[int, int]:
+        addresses = self._log.accesses["address"]
+        return _numbers(addresses[addresses >> np.uint64(63) > 0])
+
+    @cached_property
+    def _others(self) -> dict[int, int]:
+        rows = self._log.accesses
+        return _numbers(rows["address"][rows["owner"] < 0])
+
+
+def _numbers(addresses: Rows) -> dict[int, int]:
+    return {int(address): n for n, address in enumerate(dict.fromkeys(addresses.tolist()))}

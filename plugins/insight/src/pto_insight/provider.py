@@ -1,0 +1,49 @@
+"""What the core uses of this package: :class:`pto_core.interfaces.Insight`."""
+
+from pto_insight.commands.logged_case import load_log
+from pto_insight.graphs import AccessLog, TaskGraph
+from pto_insight.traces import joined
+from pto_insight.traces.analysis import kernel_rows
+from pto_insight.traces.clock_offset import ClockOffset
+from pto_insight.traces.files import write_statistics, write_trace
+from pto_insight.traces.flight import read_flight
+from pto_insight.traces.trace import from_native
+from pto_insight.traces.worker_files import write_worker_data
+from pto_insight.traces.worker_parts import (
+    Recorded,
+    from_driver,
+    merged,
+    of_child,
+    on_this_host,
+    packed,
+    ranges_of_device,
+    unpacked,
+)
+from pto_insight.traces.worker_trace import WorkerTrace
+from pto_insight.wrong_writers import explain_unsteady, explain_wrong, not_measured
+
+__all__ = [
+    "AccessLog",
+    "ClockOffset",
+    "Recorded",
+    "TaskGraph",
+    "WorkerTrace",
+    "explain_unsteady",
+    "explain_wrong",
+    "from_driver",
+    "from_native",
+    "joined",
+    "kernel_rows",
+    "load_log",
+    "merged",
+    "not_measured",
+    "of_child",
+    "on_this_host",
+    "packed",
+    "ranges_of_device",
+    "read_flight",
+    "unpacked",
+    "write_statistics",
+    "write_trace",
+    "write_worker_data",
+]

@@ -1,0 +1,200 @@
+"""The events and arrays of a trace. ``pto/abi/trace.h`` defines the events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from pto_insight.traces.details import Details
+
+
+class Event(IntEnum):
+    """The events of a trace. Their group is the hexadecimal digit before the last.
+
+    FINISH, ARGUMENT and REQUIRE occur in the traces of Workers only.
+    """
+
+    SUBMIT = 0x01
+    READY = 0x02
+    DISPATCH = 0x03
+    START = 0x04
+    END = 0x05
+    COMPLETE = 0x06
+    FINISH = 0x07
+    BUILD = 0x08
+    COPY_IN = 0x09
+    COPY_OUT = 0x0A
+    RANGE_BEGIN = 0x0B
+    RANGE_TEXT = 0x0C
+    RANGE_END = 0x0D
+    COLLECT = 0x10
+    WIRE = 0x11
+    FILL = 0x12
+    RETIRE = 0x13
+    SCOPE_BEGIN = 0x14
+    SCOPE_END = 0x15
+    RING = 0x16
+    ARGUMENT = 0x17
+    BACK_PRESSURE = 0x20
+    PARK = 0x21
+    REQUIRE = 0x22
+    EDGE = 0x30
+    RELEASE = 0x31
+
+
+WITH_DURATION = (
+    Event.BUILD,
+    Event.COPY_IN,
+    Event.COPY_OUT,
+    Event.COLLECT,
+    Event.WIRE,
+    Event.FILL,
+    Event.RETIRE,
+    Event.BACK_PRESSURE,
+    Event.PARK,
+    Event.REQUIRE,
+)
+
+ORCHESTRATOR = 0
+FIRST_SCHEDULER = 1
+FIRST_WORKER = 5
+HOST = 67
+"""The track of the thread that called ``run``."""
+TRACKS = 68
+
+STEPS = 3
+"""The clock of a deterministic run, ``PTO_CLOCK_STEPS``."""
+
+NATIVE = np.dtype(
+    [
+        ("clock", "<u8"),
+        ("a", "<u8"),
+        ("b", "<u8"),
+        ("number", "<u4"),
+        ("event", "<u2"),
+        ("track", "<u2"),
+    ]
+)
+"""``pto_trace_record``."""
+
+RECORD = np.dtype(
+    [
+        ("start", "<i8"),
+        ("end", "<i8"),
+        ("a", "<u8"),
+        ("b", "<u8"),
+        ("number", "<u4"),
+        ("event", "<u2"),
+        ("track", "<u2"),
+        ("run", "<u4"),
+    ]
+)
+"""A record of :attr:`Trace.records`. An event without a duration has ``start == end``."""
+
+TASK = np.dtype(
+    [
+        ("run", "<u4"),
+        ("kernel", "<i4"),
+        ("task", "<i8"),
+        ("released_by", "<i8"),
+        ("core", "<i2"),
+        ("worker", "<i2"),
+        ("submit", "<i8"),
+        ("ready", "<i8"),
+        ("dispatch", "<i8"),
+        ("start", "<i8"),
+        ("end", "<i8"),
+        ("complete", "<i8"),
+    ]
+)
+"""A row of :attr:`Trace.tasks`. An unknown value is -1."""
+
+RANGE = np.dtype([("name", "<i4"), ("track", "<i4"), ("start", "<i8"), ("end", "<i8")])
+"""A range that the program marked. ``name`` is an index into :attr:`Trace.range_names`."""
+
+TIMES = {
+    Event.SUBMIT: "submit",
+    Event.READY: "ready",
+    Event.DISPATCH: "dispatch",
+    Event.START: "start",
+    Event.END: "end",
+    Event.COMPLETE: "complete",
+}
+"""The event that determines each time of a task."""
+
+RESOURCES = {
+    1: "task ring",
+    2: "heap ring",
+    3: "dependency pool",
+    4: "tensor map",
+    5: "clusters",
+}
+"""The resources for which a submit waits, by ``PTO_RESOURCE_*``."""
+
+
+class TraceData(Protocol):
+    """The members of :class:`~pto_insight.traces.Trace` that figures are computed from."""
+
+    @property
+    def records(self) -> NDArray[Any]:
+        """Return the records."""
+
+    @property
+    def tasks(self) -> NDArray[Any]:
+        """Return the tasks."""
+
+    @property
+    def lost(self) -> Mapping[str, int]:
+        """Return the number of dropped records by track."""
+
+    @property
+    def lost_total(self) -> int:
+        """Return the number of dropped records."""
+
+    @property
+    def blocks(self) -> int:
+        """Return the number of blocks."""
+
+    @property
+    def unit(self) -> str:
+        """Return the unit of times, ns or steps."""
+
+    @property
+    def threads(self) -> int:
+        """Return the number of threads that can run kernels."""
+
+    @property
+    def note(self) -> str:
+        """Return the meaning of the times."""
+
+    @property
+    def statistics(self) -> Mapping[str, int] | None:
+        """Return the counters of the runtime."""
+
+    @property
+    def details(self) -> Details | None:
+        """Return what the tasks were submitted with."""
+
+    def kernel_name(self, kernel: int) -> str:
+        """Return the name of a kernel of the tasks."""
+
+
+def track_name(track: int) -> str:
+    """Return the name of a track."""
+    if track == ORCHESTRATOR:
+        return "orchestrator"
+    if track == HOST:
+        return "host"
+    if track < FIRST_WORKER:
+        return f"scheduler {track - FIRST_SCHEDULER}"
+    return f"pool worker {track - FIRST_WORKER}"
+
+
+def core_name(core: int, blocks: int) -> str:
+    """Return the name of a core, such as ``AIV 7``."""
+    return f"AIC {core}" if core < blocks else f"AIV {core - blocks}"

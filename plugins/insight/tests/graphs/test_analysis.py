@@ -1,0 +1,247 @@
+"""Compare the native analysis of logs with brute force, and test its parts one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import secrets
+
+import numpy as np
+import pytest
+from log_oracle import (
+    BASE,
+    INOUT,
+    INPUT,
+    NO_DEP,
+    OUTPUT,
+    OUTPUT_EXISTING,
+    Program,
+    View,
+    conflicts_of,
+    log_of,
+    order_of,
+    random_program,
+    reasons_of,
+)
+
+from pto_core.errors import RaceError, UsageError
+from pto_insight.graphs import AccessLog, TaskGraph, Why
+from pto_insight.graphs.log import Buffer
+from pto_insight.graphs.reasons import CONFLICT
+
+PROGRAMS = 60
+WHOLE = View((64,), (0,), (64,))
+LOW = View((64,), (0,), (32,))
+HIGH = View((64,), (32,), (32,))
+LEFT = View((8, 8), (0, 0), (8, 4))
+RIGHT = View((8, 8), (0, 4), (8, 4))
+
+
+def graph_of(*tasks, explicit=(), is_full=True) -> TaskGraph:
+    return TaskGraph(log_of(Program(tasks, tuple(explicit), is_full)))
+
+
+def conflicts(graph: TaskGraph) -> set[tuple[int, int]]:
+    packed, is_complete = graph.conflict_rows(10**9)
+    assert is_complete
+    rows = np.frombuffer(packed, CONFLICT)
+    assert (rows["shared_bytes"] > 0).all()
+    found = {(int(row["first"]), int(row["second"])) for row in rows}
+    assert len(found) == len(rows), "a pair is reported twice"
+    return found
+
+
+def edges_of(program: Program) -> set[tuple[int, int]]:
+    task = [task for task, _, _ in program.accesses]
+    found = {(task[first], task[second]) for first, second, _ in reasons_of(program)}
+    return found | set(program.explicit)
+
+
+def check_program(program: Program) -> None:
+    graph = TaskGraph(log_of(program))
+    rows = graph.reason_rows[graph.reason_rows["why"] != Why.EXPLICIT]
+    found = {
+        (int(row["first_access"]), int(row["second_access"]), Why(int(row["why"]))) for row in rows
+    }
+    assert found == reasons_of(program)
+    accesses = program.accesses
+    for row in rows:
+        first, second = accesses[int(row["first_access"])], accesses[int(row["second_access"])]
+        assert int(row["shared_bytes"]) == (first[2].mask & second[2].mask).sum()
+    edges = edges_of(program)
+    assert {(int(row["first"]), int(row["second"])) for row in graph.edge_rows} == edges
+    before = order_of(len(program.tasks), edges)
+    for first, second in np.ndindex(before.shape):
+        assert graph.is_before(first, second) == before[first, second], (first, second)
+    for edge in graph.edge_rows:
+        first, second = int(edge["first"]), int(edge["second"])
+        others = {other for other, to in edges if to == second and other != first}
+        assert bool(edge["is_redundant"]) == any(before[first, other] for other in others)
+    assert conflicts(graph) == conflicts_of(program, before)
+
+
+def without(program: Program, numbers: random.Random) -> Program:
+    """Remove explicit edges, and change the tags of some accesses to NO_DEP."""
+    tasks = tuple(
+        tuple((NO_DEP if numbers.random() < 0.15 else tag, view) for tag, view in task)
+        for task in program.tasks
+    )
+    explicit = tuple(edge for edge in program.explicit if numbers.random() < 0.5)
+    return dataclasses.replace(program, tasks=tasks, explicit=explicit)
+
+
+@pytest.mark.parametrize("is_full", [True, False], ids=["full", "raw"])
+def test_random_programs_equal_brute_force(is_full, request):
+    seed = secrets.randbits(32)
+    print("seed", seed)
+    numbers = random.Random(seed)
+    count = PROGRAMS * (50 if request.config.getoption("full", False) else 1)
+    for _ in range(count):
+        program = random_program(numbers.getrandbits(32), numbers.randrange(2, 40), is_full)
+        check_program(program)
+        check_program(without(program, numbers))
+
+
+def test_a_graph_states_why_a_task_waits():
+    graph = graph_of([(OUTPUT, WHOLE)], [(INPUT, LOW)], [(OUTPUT, LOW)], [(INPUT, HIGH)])
+    edges = {(edge.first, edge.second): edge for edge in graph.edges}
+    assert edges[0, 1].reasons[0].why is Why.READ
+    assert {r.why for r in edges[1, 2].reasons} == {Why.ANTI_DEPENDENCE}
+    assert edges[0, 2].is_redundant
+    assert not edges[1, 2].is_redundant
+    assert str(edges[0, 1].reasons[0]) == (
+        "reads memory 0[0:32] [INPUT], written as memory 0 [OUTPUT]"
+    )
+
+
+def test_an_edge_by_byte_hull_states_whether_bytes_are_shared():
+    graph = graph_of([(OUTPUT, LEFT)], [(INPUT, RIGHT)], [(INPUT, View((64,), (4,), (8,)))])
+    assert [(edge.first, edge.second) for edge in graph.edges] == [(0, 2)]
+    edge = next(graph.edges)
+    assert edge.is_conservative
+    assert not edge.is_disjoint
+    graph = graph_of([(OUTPUT, LEFT)], [(INPUT, View((64,), (4,), (4,)))])
+    assert next(graph.edges).is_disjoint
+    assert "no byte is shared" in str(next(graph.edges).reasons[0])
+
+
+def test_why_returns_the_chain_or_states_that_the_tasks_are_unordered():
+    graph = graph_of(
+        [(OUTPUT, LOW)], [(INPUT, LOW), (OUTPUT, HIGH)], [(INPUT, HIGH)], [(INPUT, LOW)]
+    )
+    chain = graph.why(2, "k#0")
+    assert [task.index for task, _ in chain.chain] == [1, 2]
+    assert "k#2 waits for k#0" in str(chain)
+    assert not graph.why(3, 2)
+    assert "nothing orders k#3 after k#2" in str(graph.why(3, 2))
+    assert not graph.why(0, 2)
+    assert "k#0 does not wait for k#2: k#2 waits for k#0" in str(graph.why(0, 2))
+
+
+def test_why_returns_a_shortest_chain():
+    graph = graph_of([], [], [], [], explicit=[(0, 1), (1, 2), (2, 3), (0, 2)])
+    assert [task.index for task, _ in graph.why(3, 0).chain] == [2, 3]
+
+
+def test_the_last_writers_are_those_that_no_later_one_follows():
+    log = log_of(Program((((OUTPUT, WHOLE),), ((OUTPUT, LOW),), ((INPUT, WHOLE),)), (), True))
+    log = dataclasses.replace(log, buffers=(Buffer("x", BASE, 64, True, True),))
+    graph = TaskGraph(log)
+    assert [access.task.index for access in graph.last_writers("x", 5)] == [1]
+    assert [access.task.index for access in graph.last_writers("x", 40)] == [0]
+    raw = TaskGraph(dataclasses.replace(log, is_full=False))
+    assert [access.task.index for access in raw.last_writers("x", 5)] == [0, 1]
+    with pytest.raises(UsageError, match="no argument of the run is called 'y'"):
+        graph.last_writers("y", 0)
+
+
+def test_the_report_lists_races_without_those_that_another_fix_orders():
+    graph = graph_of([(OUTPUT, LOW)], [(INPUT, LOW)], [(OUTPUT, LOW)], is_full=False)
+    findings = graph.check()
+    found = {(race.first.index, race.second.index): race.is_implied for race in findings.races}
+    assert found == {(0, 2): True, (1, 2): False}
+    text = str(findings)
+    assert text.startswith("races: 2\nk#1 and k#2 share 32 bytes")
+    assert text.endswith("the fixes above order 1 more pair")
+    with pytest.raises(RaceError, match="2 pairs of tasks race; k#1 and k#2 share"):
+        findings.raise_for_races()
+
+
+def test_the_report_lists_one_finding_of_each_source_line():
+    log = log_of(Program((((OUTPUT, LOW),),) * 5, (), False))
+    log.tasks["file"], log.tasks["line"] = 1, [1, 2, 2, 2, 3]
+    findings = TaskGraph(dataclasses.replace(log, files=("graph.py",))).check()
+    pairs = [(race.first.index, race.second.index) for race in findings.races]
+    assert len(pairs) == 10
+    text = str(findings)
+    assert text.count(" share ") == 4  # the lines 1 and 2, 1 and 3, 2 and 2, 2 and 3
+    assert "and 2 more from the same source lines: k#0 and k#2, k#0 and k#3" in text
+    assert 'fix: run with hazards="full", or submit k#1 with after=k#0' in text
+
+
+def test_wrong_names_of_tasks_are_refused():
+    graph = graph_of([(OUTPUT, LOW)], [(INPUT, LOW)])
+    with pytest.raises(UsageError, match="no task is called 'j'"):
+        graph.find("j")
+    with pytest.raises(UsageError, match="2 tasks run the kernel 'k'"):
+        graph.find("k")
+    with pytest.raises(UsageError, match="there is no task 7"):
+        graph.why(7, 0)
+    with pytest.raises(UsageError, match="task 1 is k#1, not other#1"):
+        graph.find("other#1")
+    with pytest.raises(UsageError, match="both names are of one task, k#1"):
+        graph.why("k#1", 1)
+    with pytest.raises(UsageError, match="there is no task -1"):
+        graph.task(-1)
+
+
+def test_a_log_survives_its_file(tmp_path):
+    program = random_program(7, 20, True)
+    log_of(program).save(tmp_path / "log.npz")
+    again = TaskGraph(AccessLog.load(tmp_path / "log.npz"))
+    assert again.to_json() == TaskGraph(log_of(program)).to_json()
+
+
+def test_another_file_is_not_a_log(tmp_path):
+    (tmp_path / "log.npz").write_bytes(b"nothing")
+    with pytest.raises(UsageError, match="is not an access log"):
+        AccessLog.load(tmp_path / "log.npz")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("ndims", 9), ("dtype", 99), ("tag", 7), ("owner", 13)]
+)
+def test_a_damaged_log_is_refused(field, value):
+    log = log_of(random_program(3, 5, True))
+    log.accesses[field][2] = value
+    with pytest.raises(UsageError, match="the access log is damaged"):
+        TaskGraph(log)
+
+
+def test_races_name_tasks_bytes_and_the_change_that_orders_them():
+    findings = graph_of([(INPUT, LOW)], [(OUTPUT, WHOLE)], is_full=False).check()
+    (race,) = findings.races
+    assert (race.first.index, race.second.index) == (0, 1)
+    assert (race.begin, race.end, race.shared_bytes) == (0, 32, 32)
+    assert race.fix.startswith('run with hazards="full"')
+    assert not findings.declared
+
+
+def test_excepted_pairs_are_listed_apart():
+    findings = graph_of([(OUTPUT, LOW)], [(OUTPUT_EXISTING, LOW)], [(NO_DEP, LOW)]).check()
+    assert findings.is_clean
+    assert [(r.first.index, r.second.index) for r in findings.declared] == [(0, 1), (0, 2), (1, 2)]
+
+
+def test_a_limit_ends_the_search_and_is_reported():
+    program = [[(OUTPUT_EXISTING, WHOLE)]] * 30
+    findings = graph_of(*program).check(limit=10)
+    assert not findings.is_complete
+    assert len(findings.declared) == 10
+
+
+def test_ordered_readers_and_writers_of_one_buffer_cost_little():
+    """The chain has 200 million ordered pairs of tasks; the analysis must not visit each one."""
+    tasks = [[(INOUT, WHOLE)] if n % 3 else [(INPUT, WHOLE)] for n in range(20_000)]
+    graph = graph_of(*tasks)
+    assert conflicts(graph) == set()

@@ -1,0 +1,263 @@
+"""Pictures of graphs are well-formed and complete; a large graph is folded."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from log_oracle import INOUT, INPUT, OUTPUT, Program, View, log_of, random_program
+
+from pto_core.errors import UsageError
+from pto_insight.graphs import TaskGraph
+from pto_insight.graphs.drawing import STYLES, drawing
+from pto_insight.graphs.layout import layout, member_rectangles
+from pto_insight.graphs.log import EVENT
+
+SCOPE_BEGIN, SCOPE_END = 1, 2
+WHOLE = View((64,), (0,), (64,))
+LEFT = View((8, 8), (0, 0), (8, 4))
+EXPLICIT = ((0, 2), (1, 2))
+
+
+def with_scopes(log, scopes):
+    """Return the log with scopes at (first task, end)."""
+    rows = [(first, SCOPE_BEGIN) for first, _ in scopes] + [(end, SCOPE_END) for _, end in scopes]
+    events = np.zeros(len(rows), EVENT)
+    for event, (tasks, kind) in zip(events, sorted(rows, key=lambda r: (r[0], -r[1])), strict=True):
+        event["tasks"], event["kind"] = tasks, kind
+    merged = np.concatenate([log.events, events])
+    merged = merged[np.argsort(merged["tasks"], kind="stable")]
+    return type(log)(log.tasks, log.accesses, merged, log.files, log.kernels)
+
+
+def graph(tasks=30, scopes=((3, 9), (12, 20))):
+    return TaskGraph(with_scopes(log_of(random_program(5, tasks, True)), scopes))
+
+
+def texts(svg: str) -> list[str]:
+    root = ElementTree.fromstring(svg)
+    return [element.text or "" for element in root.iter() if element.tag.endswith("text")]
+
+
+def test_the_picture_has_each_task_edge_and_scope():
+    made = graph()
+    svg = made.to_svg(None)
+    root = ElementTree.fromstring(svg)
+    classes = [element.get("class") for element in root.iter()]
+    assert classes.count("task") == 30
+    assert classes.count("edge") == len(made.edge_rows)
+    assert {f"k#{n}" for n in range(30)} <= set(texts(svg))
+    assert {text for text in texts(svg) if text.startswith("scope")} == {"scope 0", "scope 1"}
+
+
+def test_nothing_overlaps_and_boxes_contain_their_tasks():
+    made = graph()
+    placed = layout(drawing(made, None))
+    nodes = placed.nodes
+
+    def overlap(a, b):
+        return (
+            a.x < b.x + b.width
+            and b.x < a.x + a.width
+            and (a.y < b.y + b.height and b.y < a.y + a.height)
+        )
+
+    assert len(nodes) == 30
+    for first, a in nodes.items():
+        assert a.x >= 0
+        assert a.x + a.width <= placed.width
+        for second, b in nodes.items():
+            assert first >= second or not overlap(a, b), (first, second)
+    boxes = {box.title: at for box, at in placed.boxes}
+    for scope in made.structure.scopes:
+        for task, at in nodes.items():
+            is_inside = overlap(boxes[f"scope {scope.index}"], at)
+            assert is_inside == (scope.first <= task < scope.end)
+
+
+def test_edges_pass_beside_the_nodes_between_their_ends():
+    made = graph(40, ())
+    placed = layout(drawing(made, None))
+    nodes = placed.nodes.values()
+    crossed = [place for places in placed.crossings.values() for place in places]
+    assert crossed, "no edge is long"
+    for place in crossed:
+        layer = [at for at in nodes if at.y <= place.y < at.y + at.height]
+        assert layer, place
+        assert not [at for at in layer if at.x <= place.x <= at.x + at.width]
+    paths = [element.get("d") for element in ElementTree.fromstring(made.to_svg(None)).iter()]
+    assert sum(path.count("V") for path in paths if path and path.startswith("M")) == len(crossed)
+
+
+# Its edges have the reasons that the tests below state.
+REASONS = TaskGraph(
+    log_of(
+        Program(
+            (
+                ((OUTPUT, WHOLE),),
+                ((INPUT, LEFT),),
+                ((INOUT, View((8, 8), (0, 4), (8, 4))),),
+                ((OUTPUT, View((64,), (4,), (4,))),),
+                (),
+                ((INPUT, View((64,), (2,), (8,))),),
+            ),
+            ((1, 4),),
+            True,
+        )
+    )
+)
+
+
+def edges_of(svg):
+    """Return the style, the arrow head and the tip of each edge of a picture, by its ends."""
+    root = ElementTree.fromstring(svg)
+    names = {style.colour: name for name, style in STYLES.items()}
+    heads = {element.get("id") for element in root.iter() if element.get("id")}
+    found = {}
+    for group in root.iter():
+        if group.get("class") == "edge":
+            tip, path = group
+            name = names[path.get("stroke")]
+            assert path.get("marker-end") == f"url(#head-{name})"
+            assert f"head-{name}" in heads
+            ends, *reasons = tip.text.split("\n")
+            found[ends] = (name, reasons)
+    return found
+
+
+def test_the_style_and_the_tip_of_an_edge_state_its_reason():
+    edges = edges_of(REASONS.to_svg(None))
+    assert {ends: style for ends, (style, _) in edges.items()} == {
+        "k#0 → k#1": "data",
+        "k#0 → k#2": "data",
+        "k#0 → k#3": "redundant",
+        "k#0 → k#5": "redundant",
+        "k#1 → k#3": "disjoint",
+        "k#1 → k#4": "explicit",
+        "k#2 → k#3": "conservative",
+        "k#2 → k#5": "redundant",
+        "k#3 → k#5": "data",
+    }
+    assert edges["k#0 → k#3"][1] == [
+        "overwrites memory 0[4:8] [OUTPUT], written before as memory 0 [OUTPUT]"
+    ]
+    assert edges["k#1 → k#3"][1] == [
+        "overwrites memory 0[4:8] [OUTPUT], read before as memory 0[0:8, 0:4] [INPUT] "
+        "(by byte hull; no byte is shared)"
+    ]
+
+
+def test_dot_states_the_reasons_too():
+    dot = REASONS.to_dot(None)
+    assert (
+        f't1 -> t4 [color="{STYLES["explicit"].colour}", tooltip="k#1 → k#4\\nexplicit edge"' in dot
+    )
+
+
+def test_the_tip_of_a_node_names_its_task_and_core():
+    made = TaskGraph(log_of(random_program(5, 2, True)))
+    task = made.task(1)
+    tip = "\\n".join(filter(None, (task.label, task.name, task.core)))
+    assert re.search(rf't1 \[label="k#1[^"]*", tooltip="{re.escape(tip)}', made.to_dot(None))
+
+
+def test_json_states_what_an_edge_is():
+    made = REASONS.to_json()
+    flags = ("is_redundant", "is_conservative", "is_disjoint")
+    found = {(e["first"], e["second"]): [f for f in flags if e[f]] for e in made["edges"]}
+    assert found == {
+        (0, 1): [],
+        (0, 2): [],
+        (0, 3): ["is_redundant"],
+        (0, 5): ["is_redundant"],
+        (1, 3): ["is_conservative", "is_disjoint"],
+        (1, 4): [],
+        (2, 3): ["is_conservative"],
+        (2, 5): ["is_redundant", "is_conservative"],
+        (3, 5): [],
+    }
+
+
+def test_dot_has_each_task_and_edge():
+    made = graph()
+    dot = made.to_dot(None)
+    assert len(re.findall(r"^ +t\d+ \[label=", dot, re.M)) == 30
+    assert len(re.findall(r"^ +t\d+ -> t\d+ ", dot, re.M)) == len(made.edge_rows)
+    assert dot.count("subgraph cluster_") == 2
+
+
+MEMBERS = 11
+
+
+def with_group(blocks):
+    """Return the graph of three tasks in a row; the second has MEMBERS members, or blocks."""
+    program = Program((((OUTPUT, WHOLE),), ((INPUT, WHOLE),), ()), ((1, 2),), True)
+    log = log_of(program, blocks)
+    log.tasks["blocks"][1] = MEMBERS
+    return TaskGraph(log)
+
+
+def test_a_group_is_a_box_around_its_members():
+    made = with_group(0)
+    svg = made.to_svg()
+    assert [text for text in texts(svg) if text.startswith("member ")] == [
+        f"member {number}" for number in range(MEMBERS)
+    ]
+    assert "11 members" in " ".join(texts(svg))
+    box = layout(drawing(made, None)).nodes[1]
+    members = member_rectangles(box, MEMBERS)
+    for at in members:
+        assert box.x < at.x
+        assert box.y < at.y
+        assert at.x + at.width < box.x + box.width
+        assert at.y + at.height < box.y + box.height
+    assert len({(at.x, at.y) for at in members}) == MEMBERS
+    middle = box.x + box.width / 2
+    paths = [element.get("d") or "" for element in ElementTree.fromstring(svg).iter()]
+    assert any(path.endswith(f" {middle:.1f} {box.y:.1f}") for path in paths)
+    assert any(path.startswith(f"M{middle:.1f} {box.y + box.height:.1f}C") for path in paths)
+
+
+def test_dot_draws_the_edges_of_a_group_to_its_box():
+    dot = with_group(0).to_dot()
+    assert 'subgraph cluster_t1 {\n    label="k#1\\n11 members"' in dot
+    assert len(re.findall(r"^ +t1_\d+ \[label=\"member \d+\"\];$", dot, re.M)) == MEMBERS
+    assert re.search(r't0 -> t1_0 \[.*, lhead="cluster_t1"\];', dot)
+    assert re.search(r't1_0 -> t2 \[.*, ltail="cluster_t1"\];', dot)
+    assert "compound=true;" in dot
+
+
+def test_json_has_the_number_of_members_of_a_group():
+    def counts(graph):
+        return [(task["blocks"], task["members"]) for task in graph.to_json()["tasks"]]
+
+    assert counts(with_group(0)) == [(0, 0), (0, MEMBERS), (0, 0)]
+    assert counts(with_group(24)) == [(0, 0), (MEMBERS, 0), (0, 0)]
+    assert "member 0" not in texts(with_group(24).to_svg())
+
+
+def test_a_large_graph_is_folded_by_scope_or_kernel():
+    folded = graph(300, ((0, 100), (100, 290))).to_svg()
+    assert "scope 1" in texts(folded)
+    assert "k#295" in texts(folded)
+    assert "k#5" not in texts(folded)
+    assert "300 tasks" in texts(graph(300, ()).to_svg())
+    tangled = graph(300, [(first, first + 2) for first in range(0, 300, 2)]).to_svg()
+    assert "300 tasks" in texts(tangled)
+
+
+def test_a_folded_edge_has_the_style_of_most_of_its_edges():
+    log = log_of(Program(((), (), (), ((OUTPUT, WHOLE),), ((INPUT, LEFT),)), EXPLICIT, True))
+    made = TaskGraph(with_scopes(log, ((0, 2), (2, 5))))
+    assert edges_of(made.to_svg("scope")) == {"2 edges: explicit edge": ("explicit", [])}
+
+
+def test_unknown_ways_to_fold_and_formats_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="fold is 'colour'"):
+        graph().to_svg("colour")
+    with pytest.raises(UsageError, match="the file name must end in"):
+        graph().save(tmp_path / "graph.png")
+    graph().save(tmp_path / "graph.dot")
+    assert (tmp_path / "graph.dot").read_text().startswith("digraph")
