@@ -79,13 +79,23 @@ def test_plugins_as_lines(site, native_library):
         "backend",
         "red",
         "-",
-        "fake-red",
-        "1.0",
+        "fake-red 1.0",
         "threads",
         "healthy",
     ]
     (sick,) = [line for line in lines if re.match(r"backend +sick ", line)]
-    assert sick.endswith("this machine has no card (fix: install a card)")
+    assert sick.endswith("not usable")
+    assert "backend sick: this machine has no card. To fix it: install a card" in lines
+
+
+@pytest.mark.parametrize("command", ["plugins", "doctor", "config"])
+@pytest.mark.parametrize("columns", [80, 120])
+def test_tables_fit_the_terminal(site, command, columns):
+    result = site.pto(command, env={**os.environ, "COLUMNS": str(columns)})
+    lines = result.stdout.splitlines()
+    assert len(lines) > 10
+    assert max(map(len, lines)) <= columns
+    assert all(line == line.rstrip() for line in lines)
 
 
 @pytest.fixture
@@ -155,10 +165,11 @@ def test_doctor_as_json(site):
 def test_doctor_exits_with_5_when_the_simulator_cannot_run(site, tmp_path):
     result = site.pto("doctor", "--set", "cxx=no-such-compiler", cwd=tmp_path)
     assert result.returncode == 5
-    (line,) = [line for line in result.stdout.splitlines() if "configured compiler" in line]
-    assert line.startswith("MISSING")
-    assert "'no-such-compiler' (--set) cannot be run" in line
-    assert "set CXX to an installed compiler" in line
+    shown = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert any(line.startswith("MISSING configured compiler") for line in shown)
+    notes = " ".join(shown).partition(" configured compiler: ")[2]
+    assert notes.startswith("'no-such-compiler' (--set) cannot be run")
+    assert "set CXX to an installed compiler" in notes
 
 
 def examined(part, tmp_path, *settings):

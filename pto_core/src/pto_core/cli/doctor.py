@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pto_core.cli.show import show_json, show_table
 from pto_core.config import load_core
 
 _NOT_AVAILABLE = 5
+_CELL_MAX = 70
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +33,25 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.json:
         show_json({"works": works, "findings": [asdict(finding) for finding in findings]})
         return 0 if works else _NOT_AVAILABLE
-    rows = [(_verdict(f), f.name, f.detail, f.fix) for f in findings]
-    show_table("doctor", ("", "what", "found", "fix"), rows)
+    rows = [(_verdict(f), f.name, _in_a_cell(f)) for f in findings]
+    show_table("doctor", ("", "what", "found"), rows, _problems(findings))
     backend = f"backend {config['backend']}"
     print(f"{backend} can run here" if works else f"{backend} cannot run here: see MISSING")
     return 0 if works else _NOT_AVAILABLE
+
+
+def _in_a_cell(finding: Finding) -> str:
+    is_short = finding.ok or len(finding.detail) <= _CELL_MAX
+    return finding.detail if is_short else "not usable"
+
+
+def _problems(findings: Sequence[Finding]) -> list[str]:
+    """Return a note for each problem, with what does not fit in the table."""
+    return [
+        f"{finding.name}: {finding.detail}. To fix it: {finding.fix}"
+        for finding in findings
+        if not finding.ok
+    ]
 
 
 def _without_unneeded_fix(finding: Finding) -> Finding:

@@ -10,7 +10,7 @@ from pto_core.interfaces import Health
 from pto_core.plugins import Inspection, inspect_all
 from pto_core.plugins.advice import install
 
-_COLUMNS = ("family", "name", "aliases", "distribution", "version", "capabilities", "health")
+_COLUMNS = ("family", "name", "aliases", "distribution", "capabilities", "health")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,8 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.json:
         show_json([_as_json(inspection) for inspection in found])
         return 0
-    show_table("plugins", _COLUMNS, [_row(inspection) for inspection in found])
+    problems = [_problem(inspection) for inspection in found if not inspection.health.ok]
+    show_table("plugins", _COLUMNS, [_row(inspection) for inspection in found], problems)
     if not any(inspection.record.family == "backend" for inspection in found):
         print(f"no backend is installed; to install the simulator, {install()}")
     return 0
@@ -36,8 +37,7 @@ def _row(found: Inspection) -> tuple[str, ...]:
         record.family,
         record.name,
         ", ".join(record.aliases),
-        record.distribution,
-        record.version,
+        record.source,
         ", ".join(sorted(found.capabilities)),
         _health(found.health),
     )
@@ -45,8 +45,13 @@ def _row(found: Inspection) -> tuple[str, ...]:
 
 def _health(health: Health) -> str:
     if not health.ok:
-        return f"{health.reason} (fix: {health.fix})"
+        return "not usable"
     return f"healthy, {health.label}" if health.label else "healthy"
+
+
+def _problem(found: Inspection) -> str:
+    health = found.health
+    return f"{found.record.family} {found.record.name}: {health.reason}. To fix it: {health.fix}"
 
 
 def _as_json(found: Inspection) -> dict[str, Any]:
