@@ -78,3 +78,17 @@ def test_a_library_for_a_newer_standard_library(device: Device, tmp_path: Path) 
     message = load_error(device, binary).message
     assert "than this process: it needs GLIBCXX_3.4.99, which /" in message
     assert message.endswith("with -static-libstdc++, such as CXX='g++-15 -static-libstdc++'")
+
+
+def test_a_library_for_a_newer_c_library(device: Device, tmp_path: Path) -> None:
+    """Headers of glibc 2.38 use this function for strtoul; the C library here does not have it."""
+    source = tmp_path / "add.cpp"
+    source.write_text(
+        "#include <cstdint>\n"
+        'extern "C" unsigned long __isoc23_strtoul_of_2038(const char*);\n'
+        'extern "C" void kernel_entry(int64_t* args) { args[0] = __isoc23_strtoul_of_2038(""); }\n'
+    )
+    message = load_error(device, KernelSource(source)).message
+    assert "its compiler is for a newer C library than that of this process" in message
+    assert "it uses __isoc23_strtoul_of_2038, which glibc 2." in message
+    assert message.endswith("compile it with a compiler of this machine, such as CXX=g++")

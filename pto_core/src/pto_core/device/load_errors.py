@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from pto_core.kernels import CoreCallable, KernelSource
 _UNDEFINED = re.compile(r"undefined symbol: (\S+)")
 
 _NEWER_LIBRARY = re.compile(r"(\S*libstdc\+\+\S*): version [`'](\S+)' not found")
+
+# The prefix of the functions that headers of glibc 2.38 and newer use in place of strtol and others.
+_NEWER_C_LIBRARY = "__isoc23_"
 
 # The loader's messages for a file that is not a shared library for this machine.
 _NOT_A_LIBRARY = (
@@ -47,6 +51,12 @@ def _sentence(what: str, said: str, path: Path | None, source: Path | None) -> s
         named = plain if plain == symbol else f"{plain} (symbol {symbol})"
         cause = f"it uses {named}, which no library defines"
         advice = "define it in that source, or make it inline in a header"
+        if symbol.startswith(_NEWER_C_LIBRARY):
+            cause = (
+                f"its compiler is for a newer C library than that of this process: it uses "
+                f"{named}, which {' '.join(platform.libc_ver())} does not have"
+            )
+            advice = "compile it with a compiler of this machine, such as CXX=g++"
     elif (newer := _NEWER_LIBRARY.search(said)) is not None:
         cause = (
             f"its compiler has a newer C++ library than this process: it needs {newer[2]}, which "
