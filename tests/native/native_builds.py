@@ -21,7 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILDS = ROOT / "build" / "native_tests"
 PLAIN_BUILDS = (
     ROOT / "pto_core" / "native_tests",
-    *sorted(path.parent for path in (ROOT / "plugins").glob("*/CMakeLists.txt")),
+    *sorted(
+        path.parent
+        for path in (ROOT / "plugins").glob("*/CMakeLists.txt")
+        if "BUILD_TESTING" in path.read_text()
+    ),
 )
 """The folders that `./quickstart test` builds in the plain configuration before the tests run."""
 UNITED = (ROOT / "plugins" / "backend_sim", ROOT / "plugins" / "runtime_pto2")

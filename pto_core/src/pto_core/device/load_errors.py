@@ -14,7 +14,7 @@ _UNDEFINED = re.compile(r"undefined symbol: (\S+)")
 
 _NEWER_LIBRARY = re.compile(r"(\S*libstdc\+\+\S*): version [`'](\S+)' not found")
 
-# The prefix of the functions that headers of glibc 2.38 and newer use in place of strtol and others.
+# The prefix of the functions that headers of glibc 2.38 use in place of strtol and others.
 _NEWER_C_LIBRARY = "__isoc23_"
 
 # The loader's messages for a file that is not a shared library for this machine.

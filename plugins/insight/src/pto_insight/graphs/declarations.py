@@ -10,8 +10,18 @@ from itertools import chain
 from pto_insight.graphs.byte_set import ByteSet
 from pto_insight.graphs.findings import Mismatch
 from pto_insight.graphs.logged_graph import LoggedGraph
-from pto_insight.graphs.measurement import Measurement, NamedBuffer, PageAccess, view_ranges
+from pto_insight.graphs.measurement import (
+    Measurement,
+    NamedBuffer,
+    OutsideAccess,
+    PageAccess,
+    view_ranges,
+)
 from pto_insight.graphs.places import INPUT, OUTPUT, OUTPUT_EXISTING
+
+# An access that misses a buffer by more than its size, and by more than this, has a wrong address.
+_NEAR_BYTES = 4096
+_NO_BUFFER = NamedBuffer("", 0, 0, -1)
 
 
 class Declarations:
@@ -35,26 +45,31 @@ class Declarations:
 
     def outside(self) -> Iterator[Mismatch]:
         """Find bytes that are in no buffer that the task names."""
-        found: dict[tuple[int, bool], ByteSet] = defaultdict(ByteSet)
+        found: dict[tuple[int, bool, NamedBuffer], ByteSet] = defaultdict(ByteSet)
         for access in self._measurement.outside_of_buffers:
-            found[access.task, access.is_write].add(access.begin, access.end)
-        for (task, is_write), outside in found.items():
-            begin = outside.hull[0]
-            buffer = min(
-                self._measurement.buffers_of_task(task),
-                key=lambda buffer: max(buffer.begin - begin, begin - buffer.end + 1),
-                default=None,
-            )
+            buffer = self._missed_buffer(access) or _NO_BUFFER
+            found[access.task, access.is_write, buffer].add(access.begin, access.end)
+        for (task, is_write, buffer), outside in found.items():
             verb = "writes" if is_write else "reads"
-            if buffer is None:
-                buffer = NamedBuffer("device memory", begin, begin, -1)
-                why = "it has no such argument"
-            else:
-                why = f"{buffer.name} has {buffer.end - buffer.begin} bytes"
+            why = f"{buffer.name} has {buffer.end - buffer.begin} bytes"
+            if buffer is _NO_BUFFER:
+                why = "far from every buffer of the task; the address may be wrong"
             if task in self._measurement.measured_by_pages:
                 verb, why = f"{verb} some", f"{why}; known by pages"
             yield self._mismatch(task, buffer, outside, verb, why)
         yield from self._outside_of_views()
+
+    def _missed_buffer(self, access: OutsideAccess) -> NamedBuffer | None:
+        """Return the buffer of the task that an access probably missed: the next one, if near."""
+
+        def distance(buffer: NamedBuffer) -> int:
+            return max(buffer.begin - access.end, access.begin - buffer.end)
+
+        buffers = self._measurement.buffers_of_task(access.task)
+        near = min(buffers, key=distance, default=None)
+        if near is None or distance(near) > max(near.end - near.begin, _NEAR_BYTES):
+            return None
+        return near
 
     def _outside_of_views(self) -> Iterator[Mismatch]:
         """Find bytes of a buffer that the task names, but that are in none of its views."""

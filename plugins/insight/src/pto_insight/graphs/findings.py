@@ -63,7 +63,8 @@ class Mismatch:
     """Bytes that a task touches, or does not write, against its declaration.
 
     ``task``: None if no task writes bytes of an output of the run. ``begin`` and ``end`` are
-    offsets in ``buffer``, and may be outside of it. ``count``: the number of bytes, which need not
+    offsets in ``buffer``, and may be outside of it; addresses if ``buffer`` is empty, because the
+    bytes are near no buffer. ``count``: the number of bytes, which need not
     be adjacent. ``verb``: "reads", "writes" or "does not write".
     """
 
@@ -90,10 +91,10 @@ class Mismatch:
     def __str__(self) -> str:
         where = f"  {self.task.where}" if self.task and self.task.where else ""
         noun = "byte" if self.count == 1 else "bytes"
-        return (
-            f"{self.name} {self.verb} {self.count} {noun} of {self.buffer} "
-            f"(bytes {self.begin}:{self.end}): {self.why}{where}"
-        )
+        place = f"of {self.buffer} (bytes {self.begin}:{self.end})"
+        if not self.buffer:
+            place = f"at {self.begin:#x} and after"
+        return f"{self.name} {self.verb} {self.count} {noun} {place}: {self.why}{where}"
 
 
 @dataclass(frozen=True)
