@@ -56,6 +56,17 @@ def test_quiet_silent_and_verbose(case) -> None:
     assert len(starts) == 1, "the columns are not aligned"
 
 
+def test_outputs_that_no_name_states_are_compared(case) -> None:
+    text = (case.folder / "golden.py").read_text().replace('__outputs__ = ["f"]\n', "")
+    case.write("golden.py", text)
+    assert case.run().returncode == 0
+    assert case.run("--skip-golden").returncode == 0
+    case.write("golden.py", text.replace('tensors["a"] * 2', 'tensors["a"] * 3'))
+    done = case.run()
+    assert done.returncode == WrongResultError.exit_code
+    assert "output 'f' is wrong in" in done.stderr
+
+
 def test_json(case) -> None:
     document = case.json()
     assert document["version"] == 1

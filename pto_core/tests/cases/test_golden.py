@@ -126,8 +126,7 @@ def test_reference_may_be_missing_when_it_is_skipped(golden) -> None:
             "an array of float8_e5m2; expected one of float32",
         ),
         ("return [('out_a', np.ones(2, '>f4'))]", "byte order"),
-        ("return [('a', np.ones(1))]", "names no outputs.*some of a"),
-        ("return [('a', ctypes.c_int(1))]", "names no outputs.*the case has none"),
+        ("return [('a', ctypes.c_int(1))]", "returns no tensor, so the case has no output"),
         (
             "return [('out_a', np.ones((4, 4))[:, 1])]",
             "output; return numpy.ascontiguousarray",
@@ -163,6 +162,53 @@ def test_order_that_does_not_fit(golden, order: str, message: str) -> None:
     """)
     with pytest.raises(UsageError, match=message):
         loaded.generate("default")
+
+
+UNNAMED = """
+def generate_inputs(params):
+    return [("a", np.full(4, np.nan)), ("out", np.zeros(4)), ("n", ctypes.c_int64(4)),
+            ("state", np.zeros((2, 3), np.int8).T), ("fixed", np.frombuffer(b"12", np.int8))]
+
+def compute_golden(tensors, params):
+"""
+
+
+def computed(loaded):
+    inputs = loaded.generate("default")
+    assert inputs.outputs == ()
+    return loaded.compute(inputs, {t.name: t.copied() for t in inputs.tensors}, "default")
+
+
+@pytest.mark.parametrize(
+    ("body", "outputs"),
+    [
+        ("tensors['out'][3] = 2", ["out"]),
+        ("tensors['out'] = np.ones(4)", ["out"]),
+        ("tensors['out'][:] = -0.0", ["out"]),
+        ("tensors['state'][2, 1] = 1; tensors['out'][:] = 3", ["out", "state"]),
+        ("tensors['out'] = tensors['out'][:2]", ["out"]),
+    ],
+)
+def test_unnamed_outputs_are_the_tensors_that_the_reference_changes(golden, body, outputs) -> None:
+    assert list(computed(golden(f"{UNNAMED}    {body}\n"))) == outputs
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("pass", "changes none of the tensors a, out, state, fixed.*write the expected outputs"),
+        ("tensors['ouput'] = np.ones(4)", "changes none of the tensors a, out, state"),
+        ("tensors['out'] = None", r"left no array in tensors\['out'\]"),
+    ],
+)
+def test_reference_without_an_output_is_refused(golden, body: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        computed(golden(f"{UNNAMED}    {body}\n"))
+
+
+def test_without_a_reference_unnamed_outputs_are_the_writable_tensors(golden) -> None:
+    loaded = golden(UNNAMED + "    pass\n", reference=False)
+    assert loaded.generate("default").outputs == ("a", "out", "state")
 
 
 def test_output_that_is_not_generated(golden) -> None:

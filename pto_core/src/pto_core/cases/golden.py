@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from pto_core.cases.user_module import blaming, load_module, required, warn_of_misspelt
 from pto_core.cases.values import Scalar, Tensor, as_argument, as_array, contiguous
@@ -21,8 +23,10 @@ _OPTIONAL = ("ALL_CASES", "DEFAULT_CASE", "RTOL", "ATOL", "TENSOR_ORDER", "__out
 class Inputs:
     """The arguments of one run, in order, and the names of the tensors that are outputs.
 
-    ``trailing`` is used for the older dict form, which appends sizes to the arguments: the size of
-    each tensor in bytes, then the number of elements of the first tensor.
+    ``outputs`` is empty until the reference has run if ``golden.py`` names no outputs: then the
+    outputs are the tensors that the reference changes. ``trailing`` is used for the older dict
+    form, which appends sizes to the arguments: the size of each tensor in bytes, then the number of
+    elements of the first tensor.
     """
 
     arguments: tuple[Tensor | Scalar, ...]
@@ -87,18 +91,23 @@ class Golden:
             else argument
             for argument in arguments
         )
-        return Inputs(arguments, outputs, _sizes(arguments) if by_name else ())
+        inputs = Inputs(arguments, outputs, _sizes(arguments) if by_name else ())
+        if outputs or self._compute is not None:
+            return inputs
+        writable = tuple(t.name for t in inputs.tensors if t.array.flags.writeable)
+        return replace(inputs, outputs=writable)
 
     def compute(self, inputs: Inputs, tensors: dict[str, Any], case: str) -> dict[str, Any]:
         """Call ``compute_golden`` with ``tensors``, which are copies made before the run.
 
-        Returns the expected outputs by name, as arrays.
+        Returns the expected outputs by name, as arrays. If ``inputs`` has no outputs, the tensors
+        of ``inputs`` must still have the values from before the run.
         """
         assert self._compute is not None, "the caller must not compute a missing reference"
         with blaming(self.path, f"failed in compute_golden for case {case!r}"):
             self._compute(tensors, self.params(case))
         expected: dict[str, Any] = {}
-        for name in inputs.outputs:
+        for name in inputs.outputs or (tensor.name for tensor in inputs.tensors):
             array = as_array(tensors.get(name))
             if array is None:
                 raise UsageError(
@@ -108,7 +117,24 @@ class Golden:
                     expected="an array",
                 )
             expected[name] = array
-        return expected
+        return expected if inputs.outputs else self._changed(inputs, expected)
+
+    def _changed(self, inputs: Inputs, arrays: dict[str, Any]) -> dict[str, Any]:
+        """Return the arrays whose bytes or shape differ from the tensors of ``inputs``."""
+        changed = {
+            tensor.name: arrays[tensor.name]
+            for tensor in inputs.tensors
+            if not _is_same(tensor.array, arrays[tensor.name])
+        }
+        if not changed:
+            raise UsageError(
+                f"{self.path}: compute_golden changes none of the tensors {', '.join(arrays)}, and "
+                "no __outputs__ names the outputs; write the expected outputs into "
+                "tensors[name], in place",
+                name="compute_golden",
+                expected="a changed tensor",
+            )
+        return changed
 
     def _ordered(self, given: Mapping[Any, Any]) -> list[tuple[str, Any]]:
         order = self._order
@@ -138,17 +164,15 @@ class Golden:
         return [(name, given[name]) for name in order]
 
     def _output_names(self, tensors: list[str]) -> tuple[str, ...]:
+        if not tensors:
+            raise UsageError(
+                f"{self.path}: generate_inputs returns no tensor, so the case has no output; add "
+                "an array for each output",
+                name="generate_inputs",
+                expected="at least one tensor",
+            )
         if self._outputs is None:
-            found = tuple(name for name in tensors if name.startswith("out_"))
-            if not found:
-                raise UsageError(
-                    f"{self.path} names no outputs; set __outputs__ = [...] to some of "
-                    f"{', '.join(tensors) or 'its tensors (the case has none)'}, or let their "
-                    "names start with out_",
-                    name="__outputs__",
-                    expected="a list of tensor names",
-                )
-            return found
+            return tuple(name for name in tensors if name.startswith("out_"))
         for name in self._outputs:
             if name not in tensors:
                 raise UsageError(
@@ -162,11 +186,14 @@ class Golden:
 
 
 def load_golden(path: Path, *, reference: bool = True) -> Golden:
-    """Execute and check ``golden.py``. Without ``reference``, ``compute_golden`` may be missing."""
+    """Execute and check ``golden.py``. Without ``reference``, ``compute_golden`` may be missing.
+
+    Then all writable tensors count as outputs if the file names none.
+    """
     module = load_module(path)
     warn_of_misspelt(module, _OPTIONAL, path)
     generate = required(module, "generate_inputs", "def generate_inputs(params)")
-    compute = getattr(module, "compute_golden", None)
+    compute = None
     if reference:
         compute = required(module, "compute_golden", "def compute_golden(tensors, params)")
     for name, function in (("generate_inputs", generate), ("compute_golden", compute)):
@@ -236,6 +263,13 @@ def _checked_pairs(given: Any, where: str) -> list[tuple[str, Any]]:
             )
         pairs[item[0]] = item[1]
     return list(pairs.items())
+
+
+def _is_same(before: np.ndarray[Any, Any], after: np.ndarray[Any, Any]) -> bool:
+    if (before.shape, before.dtype) != (after.shape, after.dtype):
+        return False
+    old, new = (np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (before, after))
+    return np.array_equal(old, new)
 
 
 def _sizes(arguments: tuple[Tensor | Scalar, ...]) -> tuple[int, ...]:
