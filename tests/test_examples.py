@@ -21,7 +21,7 @@ from pto_core.cases.golden import load_golden
 from pto_core.cases.kernel_config import load_kernel_config
 from pto_core.cases.values import Tensor
 from pto_core.config import load_with_plugins
-from pto_core.errors import DeadlockError
+from pto_core.errors import DeadlockError, UsageError
 from pto_core.toolchain import Toolchain
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -67,6 +67,7 @@ TASKS = {
         "batch_256_context_48": 3072,
     },
     "06_batch_paged_attention": {
+        "Case1": 5,
         "context_33": 13,
         "context_31": 9,
         "context_128": 33,
@@ -74,7 +75,7 @@ TASKS = {
         "ragged_4": 33,
         "two_head_tiles": 26,
         "last_chunk_of_4": 14,
-        "batch_256_context_16": 80,
+        "CaseBatch256": 80,
         "batch_256_context_33_to_48": 208,
     },
     "07_decoder_layer": {"contexts_112_to_172": 543, "contexts_1_to_31": 383},
@@ -314,6 +315,41 @@ def test_rings_shorter_than_a_scope_are_a_proven_deadlock() -> None:
     report = run_case(EXAMPLES / BATCH_ATTENTION, case, settings={"pto2.task_window": 8})
     with pytest.raises(DeadlockError, match=r"PTO2_RING_TASK_WINDOW=16"):
         report.check()
+
+
+@pytest.mark.parametrize(
+    ("variables", "case", "tasks"),
+    [
+        ({"PA_CASE": "context_31"}, "context_31", 9),
+        ({}, "batch_256_context_33_to_48", 208),
+        ({"PA_CASE": "Case1"}, "Case1", 5),
+        ({"PA_CASE": "context_33", "PA_SEQ_LEN": "33,64, 128,15"}, "context_33", 33),
+    ],
+)
+def test_published_variables_choose_a_batch(
+    variables: dict[str, str], case: str, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    report = run_case(EXAMPLES / BATCH_ATTENTION).check()
+    assert (report.case, report.tasks) == (case, tasks)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"PA_CASE": "Case9"}, "DEFAULT_CASE is 'Case9'; expected one of Case1, context_33, "),
+        ({"PA_SEQ_LEN": "33,x"}, "ValueError: invalid literal for int.*'x'"),
+        ({"PA_SEQ_LEN": "33,0"}, r"PA_SEQ_LEN is \[33, 0\]; expected lengths of at least 1"),
+    ],
+)
+def test_wrong_published_variables_are_refused(
+    variables: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=message):
+        run_case(EXAMPLES / BATCH_ATTENTION)
 
 
 @pytest.mark.parametrize("example", ["01_vector", "05_paged_attention"])

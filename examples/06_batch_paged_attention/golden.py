@@ -1,6 +1,7 @@
 """Inputs and reference of batch paged attention: one decoding step of many sequences at once."""
 
 import ctypes
+import os
 from typing import Any
 
 import ml_dtypes
@@ -10,8 +11,10 @@ from numpy.typing import NDArray
 _SMALL = {"heads": 16, "head_dim": 16, "block_size": 16}
 _BATCH = {"heads": 1, "head_dim": 256, "block_size": 16}
 
-# "contexts" holds the number of cached tokens of each sequence of the batch.
+# "contexts" holds the number of cached tokens of each sequence of the batch. The names Case1 and
+# CaseBatch256 are published.
 ALL_CASES = {
+    "Case1": {**_SMALL, "contexts": [16]},
     "context_33": {**_SMALL, "contexts": [33]},
     "context_31": {**_SMALL, "contexts": [31]},
     "context_128": {**_SMALL, "contexts": [128]},
@@ -19,10 +22,17 @@ ALL_CASES = {
     "ragged_4": {**_SMALL, "contexts": [33, 64, 128, 15]},
     "two_head_tiles": {**_SMALL, "heads": 24, "contexts": [40, 7]},
     "last_chunk_of_4": {**_SMALL, "heads": 2, "contexts": [*range(1, 21)]},
-    "batch_256_context_16": {**_BATCH, "contexts": [16] * 256},
+    "CaseBatch256": {**_BATCH, "contexts": [16] * 256},
     "batch_256_context_33_to_48": {**_BATCH, "contexts": [33 + i % 16 for i in range(256)]},
 }
-DEFAULT_CASE = "batch_256_context_33_to_48"
+# PA_CASE names the case that runs without --case.
+DEFAULT_CASE = os.environ.get("PA_CASE") or "batch_256_context_33_to_48"
+# PA_SEQ_LEN, such as 33,64,15, replaces the contexts of every case; the batch is their number.
+if os.environ.get("PA_SEQ_LEN"):
+    _LENGTHS = [int(length) for length in os.environ["PA_SEQ_LEN"].split(",")]
+    if min(_LENGTHS) < 1:
+        raise ValueError(f"PA_SEQ_LEN is {_LENGTHS}; expected lengths of at least 1")
+    ALL_CASES = {name: {**case, "contexts": _LENGTHS} for name, case in ALL_CASES.items()}
 
 # Kernels and reference receive inputs that are rounded to bfloat16; all other values are float32. A
 # score is a sum of at most 256 products, with an error of about 1e-6 after scaling. A weight has

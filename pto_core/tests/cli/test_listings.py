@@ -127,6 +127,15 @@ def test_config_as_lines(site, chosen):
     assert re.split(" {2,}", line) == ["red.level", "5", "environment PTO_RED_LEVEL", "a level"]
 
 
+def test_config_lists_the_variables_that_examples_read(site, chosen):
+    chosen["env"] |= {"PA_SEQ_LEN": "33,17"}
+    lines = site.pto("config", **chosen).stdout.splitlines()
+    shown = [re.split(" {2,}", line)[:2] for line in lines if line.startswith("PA_")]
+    assert shown == [["PA_CASE", "none"], ["PA_SEQ_LEN", "33,17"]]
+    variables = json.loads(site.pto("config", "--json", **chosen).stdout)["variables"]
+    assert variables == {"PA_CASE": None, "PA_SEQ_LEN": "33,17"}
+
+
 def test_config_shows_the_origin_of_a_missing_plugin(site, chosen):
     result = site.pto("config", "--set", "runtime=grph", **chosen)
     assert result.returncode == 2

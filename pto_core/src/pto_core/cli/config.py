@@ -7,6 +7,7 @@ import argparse
 from pto_core import log
 from pto_core.cli.show import show_json, show_table
 from pto_core.config import Config, load_core, load_with_plugins
+from pto_core.config.environment import EXAMPLE_VARIABLES, process_environment
 from pto_core.errors import BackendUnavailableError, PluginError
 
 
@@ -35,12 +36,17 @@ def run(namespace: argparse.Namespace) -> int:
 
 
 def _show(config: Config, *, as_json: bool) -> None:
+    values = {name: process_environment().get(name) for name in EXAMPLE_VARIABLES}
     if as_json:
         settings = {s.key: {"value": s.value, "origin": s.origin} for s in config.settings()}
-        show_json({"settings": settings, "warnings": config.warnings})
-    else:
-        rows = [
-            (s.key, "none" if s.value is None else str(s.value), s.origin, s.option.help)
-            for s in config.settings()
-        ]
-        show_table("settings", ("key", "value", "origin", "meaning"), rows)
+        show_json({"settings": settings, "warnings": config.warnings, "variables": values})
+        return
+    rows = [(s.key, _shown(s.value), s.origin, s.option.help) for s in config.settings()]
+    show_table("settings", ("key", "value", "origin", "meaning"), rows)
+    print()
+    meanings = [(name, _shown(values[name]), help_) for name, help_ in EXAMPLE_VARIABLES.items()]
+    show_table("variables of examples", ("variable", "value", "meaning"), meanings)
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else str(value)

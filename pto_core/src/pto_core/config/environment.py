@@ -17,6 +17,12 @@ PUBLISHED = frozenset(
     }
 )
 
+# Variables that the golden.py of an example reads, with their meanings. They are no settings.
+EXAMPLE_VARIABLES = {
+    "PA_CASE": "case of 06_batch_paged_attention that runs without --case",
+    "PA_SEQ_LEN": "lengths of its sequences, separated by commas, in place of those of the case",
+}
+
 
 def process_environment() -> Mapping[str, str]:
     """Return the environment of this process."""
