@@ -1,4 +1,4 @@
-"""The ABI headers compile alone, as C11 and as C++17, with every available compiler."""
+"""ABI headers and platform_config.h compile alone, as C11 and C++17, with every compiler."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ CROSS_PREFIX = "aarch64-linux-gnu-"
 
 def compile_each_header(checkout, compiler: str, language: str) -> None:
     include = checkout.core.folder / "include"
-    headers = sorted((include / "pto" / "abi").glob("*.h"))
+    headers = sorted([*(include / "pto" / "abi").glob("*.h"), *include.glob("*.h")])
     assert headers
     flags = [LANGUAGES[language], *WARNINGS, "-I", str(include), "-x", language, "-"]
     for header in headers:
-        twice = f"#include <pto/abi/{header.name}>\n" * 2 + "int main(void) { return 0; }\n"
+        name = header.relative_to(include)
+        twice = f"#include <{name}>\n" * 2 + "int main(void) { return 0; }\n"
         result = subprocess.run(
             [compiler, *flags], input=twice, capture_output=True, text=True, check=False
         )

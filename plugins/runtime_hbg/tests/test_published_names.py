@@ -37,3 +37,24 @@ def test_a_graph_is_logged_limited_and_read_back(
     assert "build: build: 32 bytes" in log
     assert "build: build: two tasks" in log
     assert "successors" not in log, "the level of the run hides debug messages"
+
+
+@pytest.mark.parametrize(
+    ("runtime", "parameters"),
+    [("host_build_graph", "Runtime*, uint64_t*, int"), ("aicpu_build_graph", "Runtime*")],
+)
+def test_constants_of_the_platform_have_their_published_values(
+    tmp_path: Path, shared_cache: Path, runtime: str, parameters: str
+) -> None:
+    source = tmp_path / "constants.cpp"
+    source.write_text(
+        '#include "platform_config.h"\n#include "runtime.h"\n'
+        "constexpr int limits[] = {PLATFORM_MAX_BLOCKDIM, PLATFORM_MAX_AICPU_THREADS,\n"
+        "    PLATFORM_MAX_AIC_PER_THREAD, PLATFORM_MAX_AIV_PER_THREAD};\n"
+        "static_assert(limits[0] == 24 && limits[1] == 4 && limits[2] == 24 && limits[3] == 48);\n"
+        "static_assert(PLATFORM_PROF_SYS_CNT_FREQ == 50'000'000);\n"
+        f'extern "C" int build({parameters}) {{ return 0; }}\n'
+    )
+    settings = {"cache_dir": str(shared_cache)}
+    with open_device("a2a3sim", runtime=runtime, settings=settings) as device:
+        device.run(ChipCallable(OrchestrationSource(source, "build")))

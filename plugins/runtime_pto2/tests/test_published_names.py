@@ -10,6 +10,7 @@ import pytest
 from pto_core import ChipCallable, CoreCallable, Device, open_device
 from pto_core.errors import OrchestrationError
 from pto_core.kernels import KernelSource, OrchestrationSource
+from pto_runtime_pto2.variant import plugin
 
 PUBLISHED = Path(__file__).with_name("published")
 KERNEL = CoreCallable(KernelSource(PUBLISHED / "tensor_dump.cpp"), "aiv")
@@ -29,6 +30,18 @@ def test_tensors_are_described_compared_and_submitted_through_the_table(
     assert report.tasks == 1
     assert np.array_equal(result, values)
     assert "TensorData{addr=0x" in capfd.readouterr().out
+
+
+def test_compile_time_constants_have_their_published_values(shared_cache: Path) -> None:
+    chip = ChipCallable(OrchestrationSource(PUBLISHED / "constants.cpp"))
+    defaults = {option.key: option.default for option in plugin.options()}
+    windows, heaps, edges = (defaults[f"pto2.{k}"] for k in ("task_window", "heap", "dep_pool"))
+    platform = (24, 4, 24, 48, 50_000_000)
+    rings = (len(windows), windows[0], heaps[0], sum(heaps), edges[0])
+    regions = (defaults["pto2.tensor_map_pool"], 65536, 64)
+    with opened(shared_cache) as device:
+        device.run(chip, *platform, *rings, *regions, 64, 1024)
+    assert (windows[0], heaps[0], edges[0], regions[0]) == (65536, 2**30, 65536, 65536)
 
 
 @pytest.mark.parametrize("macro", ["always_assert", "debug_assert"])
