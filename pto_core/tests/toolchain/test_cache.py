@@ -240,6 +240,62 @@ def test_new_header_beside_the_source_is_seen(bench, kernel, name: str) -> None:
     assert bench.states == ["cached"]
 
 
+def test_new_header_in_a_folder_of_cxx_is_seen(bench, kernel, tmp_path) -> None:
+    bench.write("late/value.h", "#define VALUE 3\n")
+    source = bench.write("one.cpp", kernel("VALUE", "#include <value.h>"))
+    script = tmp_path / "wrapper"
+    script.write_text('#!/bin/sh\nexec g++ -I"$PWD/early" "$@" -I"$PWD/late"\n')
+    script.chmod(0o755)
+    for cxx in ("g++ -Iearly -Ilate", str(script)):
+        assert call(bench.build(source, cxx=cxx)) == 3
+        bench.build(source, cxx=cxx)
+        assert bench.states == ["cached"]
+        shadow = bench.write("early/value.h", "#define VALUE 4\n")
+        assert call(bench.build(source, cxx=cxx)) == 4
+        shadow.unlink()
+        shadow.parent.rmdir()
+
+
+PROBES = {
+    "has_include": '#if __has_include("data")\n#define VALUE 4\n#else\n#define VALUE 3\n#endif',
+    "spliced": '#if __has_\\\ninclude("data")\n#define VALUE 4\n#else\n#define VALUE 3\n#endif',
+    "computed": '#define NAME "data"\n#if __has_include(NAME)\n#define VALUE 4\n'
+    "#else\n#define VALUE 3\n#endif",
+}
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_header_that_a_source_asks_for_is_seen(bench, kernel, probe: str) -> None:
+    bench.write("probe.h", f"{PROBES[probe]}\n")
+    source = bench.write("one.cpp", kernel("VALUE", '#include "probe.h"'))
+    assert call(bench.build(source)) == 3
+    data = bench.write("data", "")
+    assert call(bench.build(source)) == 4
+    data.unlink()
+    assert call(bench.build(source)) == 3
+
+
+@pytest.mark.parametrize("directive", [".incbin", ".INCBIN", ".include"])
+def test_file_that_the_assembler_reads_is_seen(bench, kernel, directive: str) -> None:
+    def write(number: int) -> None:
+        text = f".byte {number}\n" if "include" in directive else chr(number)
+        bench.write("data", text)
+
+    write(3)
+    assembly = f'__asm__("the_data:\\n{directive} \\"data\\"\\n");'
+    source = bench.write("one.cpp", kernel("the_data", f'extern "C" char the_data;{assembly}'))
+    assert call(bench.build(source)) == 3
+    write(4)
+    assert call(bench.build(source)) == 4
+
+
+def test_file_that_a_flag_names_is_seen(bench, kernel) -> None:
+    source = bench.write("one.cpp", kernel("VALUE"))
+    for number in (3, 4):
+        words = bench.write("words", f"-DVALUE={number}")
+        assert call(bench.build(source, cxx=f"g++ @{words}")) == number
+
+
 def age(cache: Path, hours: float) -> None:
     """Make all artefacts older by some hours, and keep their order."""
     for path in (cache / "artefacts").iterdir():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -155,10 +156,11 @@ def test_missing_source(bench) -> None:
         bench.build(bench.sources)
 
 
-def test_unknown_compiler_is_an_error_that_names_the_setting(bench, kernel) -> None:
+@pytest.mark.parametrize("command", ["g++-not-there", 'g++ "'])
+def test_unknown_compiler_is_an_error_that_names_the_setting(bench, kernel, command: str) -> None:
     source = bench.write("one.cpp", kernel("1"))
-    with pytest.raises(CompileError, match=r"'g\+\+-not-there'.*argument"):
-        bench.build(source, cxx="g++-not-there")
+    with pytest.raises(CompileError, match=rf"{re.escape(repr(command))}.*argument"):
+        bench.build(source, cxx=command)
 
 
 def test_no_compiler_has_the_standard(bench, kernel, monkeypatch) -> None:

@@ -28,6 +28,7 @@ from pto_core.toolchain.diagnosis import (
 from pto_core.toolchain.elf import read_symbols
 from pto_core.toolchain.library import missing_part
 from pto_core.toolchain.request import BuildRequest
+from pto_core.toolchain.shadows import searched_folders
 
 Result = TypeVar("Result")
 
@@ -119,8 +120,18 @@ class Builder:
                     for path in read_depfile(scratch / "read.d", request.source.parent)
                     if scratch not in path.parents
                 ]
-                read.append(request.source)
-                return self._cache.store(key, built, read, started_ns, request.searched(read))
+                searched = self._searched(request, compiler, scratch)
+                inputs = [*read, request.source, *request.named_files(compiler)]
+                return self._cache.store(key, built, inputs, started_ns, searched)
+
+    def _searched(
+        self, request: BuildRequest, compiler: Compiler, scratch: Path
+    ) -> list[Path] | None:
+        """Return the folders in which the compiler searches headers; None if it does not say."""
+        command = request.command(compiler)
+        language = () if "-x" in command else ("-x", "c++")
+        ask = (*command, "-E", "-v", "-o", os.devnull, *language, os.devnull)
+        return searched_folders(self._run(ask, request, scratch).output, request.source.parent)
 
     def _files_read_by(self, request: BuildRequest, compiler: Compiler) -> list[Path]:
         with self._cache.scratch() as scratch:

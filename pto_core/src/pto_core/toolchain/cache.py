@@ -11,9 +11,10 @@ Layout, below the cache folder::
 A key is the hash of the command, the compiler's identity and the path of the source. A manifest
 lists every file that the compiler read, with its content hash, so that a changed header is detected
 without running the compiler. It also lists the names under which a new header could replace one of
-these files. The modification time of an artefact is the time of its last use. Invariants: a file
-below ``manifests``, ``artefacts`` or ``sources`` is complete (written in ``scratch``, synced, then
-renamed); a scratch folder whose lock is free has no owner.
+these files; if a source probes or embeds files, no list is complete, and no lookup finds the
+artefact (shadows.py). The modification time of an artefact is the time of its last use. Invariants:
+a file below ``manifests``, ``artefacts`` or ``sources`` is complete (written in ``scratch``,
+synced, then renamed); a scratch folder whose lock is free has no owner.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pto_core.toolchain.locks import FileLock
 from pto_core.toolchain.shadows import are_free, free_names
 
-_MANIFEST_VERSION = 2
+_MANIFEST_VERSION = 3
 _ENTRIES_PER_KEY = 8
 # File times have a limited resolution. If a file changed within this time before it was hashed, it
 # may have changed again without a new modification time.
@@ -65,6 +66,10 @@ class ArtefactCache:
                         _note_use(artefact, state.st_mtime)
                         return artefact
         return None
+
+    def produced(self, key: str, artefact: Path) -> bool:
+        """Return whether a build of ``key`` has stored ``artefact``."""
+        return any(entry["artefact"] == artefact.name for entry in self._entries(key))
 
     def files(self, key: str) -> list[Path]:
         """Return the files that the compiler read for the newest artefact of ``key``."""
@@ -156,13 +161,13 @@ class ArtefactCache:
         built: Path,
         read: Iterable[Path],
         started_ns: int,
-        searched: Iterable[Path] = (),
+        searched: Sequence[Path] | None = (),
     ) -> Path:
         """Move ``built``, a file in a scratch folder, into the cache and record the input files.
 
-        ``searched``: the folders, in addition to the compiler's own, in which headers were
-        searched. If a file in ``read`` changed after ``started_ns``, no manifest is written, so
-        that the next lookup builds again. Returns the artefact's path in the cache.
+        ``searched``: the folders in which the compiler searched headers, in their order; None if
+        they are not known, so that the next lookup builds again. If a file in ``read`` changed
+        after ``started_ns``, no manifest is written. Returns the artefact's path in the cache.
         """
         hashed_ns = time.time_ns()
         files = sorted(set(read))
@@ -171,8 +176,9 @@ class ArtefactCache:
         digest = hashlib.sha256(key.encode())
         for record in records:
             digest.update(f"\0{record[0]}\0{record[5]}".encode(errors="surrogateescape"))
-        if not settled:
-            digest.update(os.urandom(16))
+        free = None if searched is None else free_names(files, searched)
+        if not settled or free is None:
+            digest.update(built.read_bytes())
         artefact = self._artefacts / f"{digest.hexdigest()[:40]}{built.suffix}"
         sync(built)
         size = built.stat().st_size
@@ -183,7 +189,7 @@ class ArtefactCache:
                 "size": size,
                 "hashed_ns": hashed_ns,
                 "files": records,
-                "free": free_names(files, searched),
+                "free": free,
             }
             others = [old for old in self._entries(key) if old["artefact"] != artefact.name]
             self._write_manifest(key, [entry, *others[: _ENTRIES_PER_KEY - 1]], built.parent)

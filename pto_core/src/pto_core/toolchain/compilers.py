@@ -90,7 +90,10 @@ def candidates(config: Config, names: Sequence[str] = ()) -> Iterator[Compiler]:
 
 def find_compiler(command: str, cache_dir: Path) -> Compiler | None:
     """Examine the compiler of a command line; return None if it cannot be run."""
-    arguments = shlex.split(command)
+    try:
+        arguments = shlex.split(command)
+    except ValueError:  # a quotation without an end
+        return None
     program = shutil.which(arguments[0]) if arguments else None
     if program is None:
         return None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,20 +61,11 @@ class BuildRequest:
             *(f"-I{folder}" for folder in self.include_dirs),
         )
 
-    def searched(self, read: Iterable[Path]) -> set[Path]:
-        """Return the folders that were searched for headers, in addition to those of the compiler.
-
-        These are the folders that flags and variables name, and the folders of the included files,
-        because an ``#include`` searches the folder of its own file first.
-        """
-        named = [Path(flag[2:]) for flag in self.flags if flag.startswith("-I")]
-        for name, value in self.environment:
-            if name in ("CPATH", "CPLUS_INCLUDE_PATH"):
-                named += [Path(folder) for folder in value.split(":")]
-        folder = self.source.parent
-        roots = {folder / path for path in (*self.include_dirs, *named, folder)}
-        beside = {path.parent for path in read if roots & set(path.parents)}
-        return roots | beside
+    def named_files(self, compiler: Compiler) -> set[Path]:
+        """Return the files that words of the command line name: plugins, specs, link scripts."""
+        words = (re.split("[=,@]", word) for word in self.command(compiler)[1:])
+        paths = (self.source.parent / part for parts in words for part in parts)
+        return {path for path in paths if os.path.isfile(path)}
 
     def key(self, compiler: Compiler) -> str:
         """Hash everything that determines the result except the content of the files."""

@@ -37,6 +37,7 @@ _HOST = BuildRecipe()
 _COMPILER_VARIABLES = (
     "CPATH",
     "CPLUS_INCLUDE_PATH",
+    "CCC_OVERRIDE_OPTIONS",
     "COMPILER_PATH",
     "GCC_EXEC_PREFIX",
     "LIBRARY_PATH",
@@ -277,7 +278,7 @@ class Toolchain:
         compiler = self._compilers_for(request)[0]
         cache = ArtefactCache(self._config["cache_dir"])
         logger = log.get(__name__)
-        if request.fallback is not None and built == cache.lookup(request.fallback.key(compiler)):
+        if request.fallback and cache.produced(request.fallback.key(compiler), built):
             logger.warning("orchestration", reason=default_entry_warning(request))
         if request.tile_library is not None:
             reason = precision_warning(request, compiler, cache.files(request.key(compiler)))
