@@ -368,6 +368,11 @@ def test_a_result_that_differs_from_run_to_run_is_not_deterministic(racy: Path) 
     shown = ran.stdout + ran.stderr
     assert "not deterministic: a second run on the same inputs is right" in shown
     assert "write#0 and read#1 share 256 bytes of data" in shown
+    ran = pto("run", racy, "--seed", 0)
+    assert ran.returncode == 1
+    shown = ran.stdout + ran.stderr
+    assert "a second run on the same inputs, with the same order of tasks, is right" in shown
+    assert "not deterministic" not in shown
 
 
 def test_the_published_setting_of_a_case_writes_its_graph(racy: Path, tmp_path: Path) -> None:

@@ -263,3 +263,13 @@ def test_a_full_disk_leaves_no_partial_plugin(tmp_path, monkeypatch, capsys, fam
     assert main(["new", "plugin", family, "x"]) == 2
     assert "cannot be written: No space left on device; change to" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_alias_of_a_variant_selects_its_case(site, tmp_path):
+    for name, variant in (("a", "pto2"), ("b", "tensormap_and_ringbuffer")):
+        assert site.pto("new", "case", name, "-r", variant, cwd=tmp_path).returncode == 0
+    written = {name: files(tmp_path / name) for name in "ab"}
+    assert written["a"] == written["b"]
+    for name in written["a"]:
+        if (tmp_path / "a" / name).suffix == ".cpp":
+            assert (tmp_path / "a" / name).read_text() == (tmp_path / "b" / name).read_text()

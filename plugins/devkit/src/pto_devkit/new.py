@@ -6,9 +6,11 @@ import argparse
 import os
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 from pto_core.errors import UsageError
+from pto_core.plugins import canonical_name
 from pto_core.plugins.records import installed
 
 _SKELETONS = Path(__file__).parent / "skeleton"
@@ -29,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     case.add_argument(
         "-r",
         "--runtime",
+        type=partial(canonical_name, "runtime"),  # an alias, such as pto2, selects its variant
         choices=_variants(),
         default=_CASE_VARIANT,
         help="runtime variant of the case (default: %(default)s)",

@@ -268,8 +268,9 @@ class _Case:
                 self._report.errors[0].add_note(insight.not_measured(self._report.runtime, error))
                 return
             assert log is not None, "the runtime keeps a log"
+        has_seed = self._job.seed is not None or self._job.seeds is not None
         if not again:
-            note = insight.explain_unsteady(log)
+            note = insight.explain_unsteady(log, has_seed=has_seed)
         else:
             note = insight.explain_wrong(log, wrong, _output(inputs, wrong.name).itemsize)
         self._report.errors[0].add_note(note)
