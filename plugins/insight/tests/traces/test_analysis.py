@@ -64,6 +64,7 @@ def test_the_table_of_kernels(chain: Trace) -> None:
         ("add", 1, 100, 1),
     ]
     assert (rows[0].mean, rows[0].p50, rows[0].p99) == (150, 150, pytest.approx(199))
+    assert rows[0].max == 200
 
 
 def test_the_waiting_of_tasks_by_cause(chain: Trace) -> None:

@@ -85,6 +85,7 @@ class KernelTimes:
     mean: float
     p50: float
     p99: float
+    max: float
     cores: int
     gb_per_s: float | None
 

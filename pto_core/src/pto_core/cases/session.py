@@ -323,6 +323,7 @@ class _Case:
                 mean=row.mean / 1e9,
                 p50=row.p50 / 1e9,
                 p99=row.p99 / 1e9,
+                max=row.max / 1e9,
                 cores=row.cores,
                 gb_per_s=row.gb_per_s,
             )

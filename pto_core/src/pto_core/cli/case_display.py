@@ -300,7 +300,12 @@ def _details(report: CaseReport) -> list[tuple[str, str]]:
 def _kernel_rows(report: CaseReport) -> list[tuple[str, str]]:
     rows = []
     for kernel in report.kernels:
-        times = [("mean", kernel.mean), ("p50", kernel.p50), ("p99", kernel.p99)]
+        times = [
+            ("mean", kernel.mean),
+            ("p50", kernel.p50),
+            ("p99", kernel.p99),
+            ("max", kernel.max),
+        ]
         text = f"{kernel.tasks:,} tasks, {duration(kernel.total)}; "
         text += ", ".join(f"{name} {duration(value)}" for name, value in times)
         rate = "" if kernel.gb_per_s is None else f", {kernel.gb_per_s:.3g} GB/s"

@@ -24,6 +24,7 @@ class KernelRow:
     mean: float
     p50: float
     p99: float
+    max: int
     cores: int
     gb_per_s: float | None
     """The bytes that the arguments declare, divided by the total time; None if not known."""
@@ -38,6 +39,7 @@ class Wait:
     total: int
     mean: float
     p99: float
+    max: int
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ def kernel_rows(trace: TraceData) -> list[KernelRow]:
                 mean=float(times.mean()),
                 p50=float(np.percentile(times, 50)),
                 p99=float(np.percentile(times, 99)),
+                max=int(times.max()),
                 cores=len(np.unique(mine["core"])),
                 gb_per_s=_rate(trace, mine["task"], int(times.sum())),
             )
@@ -151,7 +154,8 @@ def waits(trace: TraceData) -> list[Wait]:
             is_known &= is_released == (cause == FOR_PRODUCERS)
         times = length[is_known]
         mean, p99 = (float(times.mean()), float(np.percentile(times, 99))) if len(times) else (0, 0)
-        found.append(Wait(cause, len(times), int(times.sum()), mean, p99))
+        longest = int(times.max(initial=0))
+        found.append(Wait(cause, len(times), int(times.sum()), mean, p99, longest))
     return found
 
 

@@ -60,12 +60,13 @@ def kernel_table(
             time_text(row.mean, trace),
             time_text(row.p50, trace),
             time_text(row.p99, trace),
+            time_text(row.max, trace),
             str(row.cores),
             "-" if row.gb_per_s is None else f"{row.gb_per_s:.3g}",
         )
         for row in analysis.kernel_rows(trace)
     ]
-    return aligned((kernel, tasks, "total", "mean", "p50", "p99", cores, "GB/s"), rows)
+    return aligned((kernel, tasks, "total", "mean", "p50", "p99", "max", cores, "GB/s"), rows)
 
 
 def difference_text(before: TraceData, after: TraceData) -> str:
@@ -137,11 +138,11 @@ def _wait_table(trace: TraceData) -> list[str]:
         (
             wait.cause,
             f"{wait.tasks:,}",
-            *(time_text(t, trace) for t in (wait.total, wait.mean, wait.p99)),
+            *(time_text(t, trace) for t in (wait.total, wait.mean, wait.p99, wait.max)),
         )
         for wait in analysis.waits(trace)
     ]
-    return aligned(("tasks waited", "tasks", "total", "mean", "p99"), rows)
+    return aligned(("tasks waited", "tasks", "total", "mean", "p99", "max"), rows)
 
 
 def limit_lines(trace: TraceData, title: str, limits: Limits) -> list[str]:

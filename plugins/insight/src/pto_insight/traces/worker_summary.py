@@ -134,12 +134,12 @@ def _worker_parts(trace: WorkerTraceData, path: str, view: Trace) -> list[list[s
     children = trace.children[path]
     length = analysis.run_time(view)
     count, runs = len(np.unique(view.tasks["task"])), len(np.unique(view.tasks["run"]))
-    columns = ("tasks waited", "tasks", "total", "mean", "p99")
+    columns = ("tasks waited", "tasks", "total", "mean", "p99", "max")
     waits = [
         (
             _CAUSES.get(one.cause, one.cause),
             f"{one.tasks:,}",
-            *(time_text(t, view) for t in (one.total, one.mean, one.p99)),
+            *(time_text(t, view) for t in (one.total, one.mean, one.p99, one.max)),
         )
         for one in analysis.waits(view)
     ]
