@@ -18,19 +18,19 @@ Device& device(Self self) {
 
 // For the garbage collector: a device refers to kernels and to the loader, whose global variables
 // may refer to the device.
-int traverse(PyObject* self, visitproc visit, void* arg) {
+int traverse_device(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   return nb::inst_ready(self) ? nb::inst_ptr<Device>(self)->traverse(visit, arg) : 0;
 }
 
-int clear(PyObject* self) {
+int clear_device(PyObject* self) {
   if (nb::inst_ready(self)) nb::inst_ptr<Device>(self)->clear();
   return 0;
 }
 
-PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse)},
-                       {Py_tp_clear, reinterpret_cast<void*>(&clear)},
-                       {0, nullptr}};
+PyType_Slot device_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse_device)},
+                              {Py_tp_clear, reinterpret_cast<void*>(&clear_device)},
+                              {0, nullptr}};
 
 // Return the process that runs the variant on the device; None if the host process runs it.
 nb::object process_of(const Device& device) {
@@ -104,7 +104,7 @@ void bind_loading(nb::class_<Device>& bound) {
 }  // namespace
 
 void bind_device(nb::module_& module) {
-  nb::class_<Device> bound(module, "Device", nb::type_slots(slots),
+  nb::class_<Device> bound(module, "Device", nb::type_slots(device_slots),
                            "An open backend with an attached runtime.");
   bound
       .def(

@@ -44,7 +44,7 @@ PyObject* submit(PyObject* self, PyObject* const* arguments, Py_ssize_t count, P
 
 // These methods use the C API directly: they are called once per task, and a binding by nanobind
 // would allocate a tuple or a dictionary.
-PyMethodDef methods[] = {
+PyMethodDef graph_methods[] = {
     {"submit", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&submit<false>)),
      METH_FASTCALL | METH_KEYWORDS,
      "submit($self, task, /, *args, cluster=None, after=())\n--\n\n"
@@ -62,7 +62,7 @@ PyMethodDef methods[] = {
      "`clusters`: one cluster for each block."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyType_Slot slots[] = {{Py_tp_methods, methods}, {0, nullptr}};
+PyType_Slot graph_slots[] = {{Py_tp_methods, graph_methods}, {0, nullptr}};
 
 void bind_edges(nb::class_<Graph>& bound) {
   bound
@@ -147,7 +147,7 @@ void bind_graph(nb::module_& module) {
           nb::arg("kind").none(), nb::arg("error").none(), nb::arg("trace").none(),
           nb::sig("def __exit__(self, kind: object, error: object, trace: object) -> None"));
   nb::class_<Graph> bound(
-      module, "Graph", nb::type_slots(slots),
+      module, "Graph", nb::type_slots(graph_slots),
       "The task graph that an orchestration builds, valid during its run only.");
   bind_edges(bound);
   bind_tensors(bound);

@@ -1,4 +1,3 @@
-#define PTO_CORE_IMPORTS_NUMPY
 #include "data_types.hpp"
 
 #include <cstring>
@@ -83,13 +82,8 @@ std::optional<uint8_t> code_of_kind(char kind, size_t bytes) {
 
 }  // namespace
 
-static int import_numpy_tables() {
-  import_array1(-1);
-  return 0;
-}
-
 void import_numpy() {
-  if (import_numpy_tables() != 0) throw nb::python_error();
+  if (import_numpy_table() != 0) throw nb::python_error();
 }
 
 PyArray_Descr* descriptor_of(uint8_t code) {

@@ -1,6 +1,8 @@
 // Data type codes of the ABI and NumPy's descriptors for them.
 #pragma once
 
+#include <nanobind/nanobind.h>
+
 #include <optional>
 #include <string>
 

@@ -13,6 +13,10 @@
 
 namespace nb = nanobind;
 
+namespace pto::core {
+const char* source_digest();  // in a source that CMake generates
+}
+
 NB_MODULE(_native, module) {
   module.doc() = "The native half of pto_core.device; not a public interface.";
   // Disable the leak check: a lost device is leaked on purpose, because a thread may still use it.
@@ -20,7 +24,7 @@ NB_MODULE(_native, module) {
   pto::core::import_numpy();
   module.attr("ABI_VERSION") = PTO_ABI_VERSION;
   // SHA-256 of "<SHA-256 of the content> <path>\n" for each source, sorted by path.
-  module.attr("source_digest") = PTO_SOURCE_DIGEST;
+  module.attr("source_digest") = pto::core::source_digest();
   module.def("demangle", &pto::core::demangled, nb::arg("symbol"),
              "Return the demangled C++ name; return other symbols unchanged.");
   pto::core::bind_device_array(module);

@@ -1,4 +1,4 @@
-// The NumPy C API, shared by all sources of the module. data_types.cpp imports it.
+// The NumPy C API, shared by all sources of the module. numpy_import.cpp imports it.
 #pragma once
 
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
@@ -8,5 +8,12 @@
 #define NO_IMPORT_ARRAY
 #endif
 
-#include <nanobind/nanobind.h>
+#include <Python.h>
 #include <numpy/arrayobject.h>
+
+namespace pto::core {
+
+// Return -1 with a Python exception set if NumPy cannot be imported, otherwise 0.
+int import_numpy_table();
+
+}  // namespace pto::core

@@ -44,25 +44,25 @@ void make_program(Program* program, std::string name, std::vector<std::string> p
 
 // For the garbage collector: the global variables of an orchestration may refer to the device that
 // keeps this program.
-int traverse(PyObject* self, visitproc visit, void* arg) {
+int traverse_program(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<Program>(self)->function.ptr());
   return 0;
 }
 
-int clear(PyObject* self) {
+int clear_program(PyObject* self) {
   if (nb::inst_ready(self)) nb::inst_ptr<Program>(self)->function.reset();
   return 0;
 }
 
-PyType_Slot slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse)},
-                       {Py_tp_clear, reinterpret_cast<void*>(&clear)},
-                       {0, nullptr}};
+PyType_Slot program_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse_program)},
+                               {Py_tp_clear, reinterpret_cast<void*>(&clear_program)},
+                               {0, nullptr}};
 
 }  // namespace
 
 void bind_program(nb::module_& module) {
-  nb::class_<Program>(module, "Program", nb::type_slots(slots),
+  nb::class_<Program>(module, "Program", nb::type_slots(program_slots),
                       "A chip callable that is prepared for one device.")
       .def("__init__", &make_program, nb::kw_only(), nb::arg("name"), nb::arg("parameters"),
            nb::arg("required"), nb::arg("maximum"), nb::arg("directions"), nb::arg("by_tensor"),

@@ -10,15 +10,13 @@ using engine::RegionPlace;
 using engine::RegionRemoval;
 using engine::RegionState;
 
-constexpr uint32_t kNone = LogTables::kNone;
-
 bool writes(uint32_t tag) {
   return tag != PTO_TAG_INPUT && tag != PTO_TAG_NO_DEP;
 }
 
-class Finder {
+class ConflictFinder {
  public:
-  Finder(const LogTables& log, const Reachability& order, uint64_t limit)
+  ConflictFinder(const LogTables& log, const Reachability& order, uint64_t limit)
       : log_(log),
         order_(order),
         limit_(limit),
@@ -60,7 +58,7 @@ class Finder {
 
   // Moves the entries of regions that a writer covers to the writer.
   struct Move {
-    Finder& finder;
+    ConflictFinder& finder;
     uint32_t access;
     RegionState state(const uint32_t&) const { return RegionState::kLive; }
     void removed(const uint32_t& first, RegionRemoval) const { finder.move(first, access); }
@@ -153,7 +151,7 @@ class Finder {
 }  // namespace
 
 Conflicts find_conflicts(const LogTables& log, const Reachability& order, uint64_t limit) {
-  return Finder(log, order, limit).find();
+  return ConflictFinder(log, order, limit).find();
 }
 
 }  // namespace pto::insight

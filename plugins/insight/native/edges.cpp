@@ -11,8 +11,6 @@ using engine::RegionPlace;
 using engine::RegionRemoval;
 using engine::RegionState;
 
-constexpr uint32_t kNone = LogTables::kNone;
-
 // A value stays in the index until a later writer covers it.
 template <class Value>
 struct KeepAll {
@@ -20,9 +18,9 @@ struct KeepAll {
   void removed(const Value&, RegionRemoval) const {}
 };
 
-class Finder {
+class EdgeFinder {
  public:
-  Finder(const LogTables& log, bool is_full, uint32_t blocks)
+  EdgeFinder(const LogTables& log, bool is_full, uint32_t blocks)
       : log_(log),
         is_full_(is_full),
         writers_(log.accesses()),
@@ -164,7 +162,7 @@ class Finder {
 }  // namespace
 
 Edges find_edges(const LogTables& log, bool is_full, uint32_t blocks) {
-  return Finder(log, is_full, blocks).find();
+  return EdgeFinder(log, is_full, blocks).find();
 }
 
 }  // namespace pto::insight

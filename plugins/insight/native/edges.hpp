@@ -29,7 +29,7 @@ enum class Why : uint32_t {
 struct EdgeReason {
   uint32_t first;
   uint32_t second;
-  uint32_t first_access;   // LogTables::kNone for an explicit edge and for clusters
+  uint32_t first_access;   // kNone for an explicit edge and for clusters
   uint32_t second_access;  // as first_access
   Why why;
   uint32_t is_conservative;  // by byte hulls only

@@ -5,8 +5,6 @@
 namespace pto::insight {
 namespace {
 
-constexpr uint32_t kNone = ~uint32_t{0};
-
 void move_all(std::vector<uint32_t>& from, std::vector<uint32_t>& to) {
   if (to.size() < from.size()) to.swap(from);
   to.insert(to.end(), from.begin(), from.end());

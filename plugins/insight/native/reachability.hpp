@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "tables.hpp"
+
 namespace pto::insight {
 
 class Reachability {

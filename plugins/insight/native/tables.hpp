@@ -18,6 +18,8 @@ namespace pto::insight {
 
 using engine::Region;
 
+constexpr uint32_t kNone = ~uint32_t{0};  // means no task, no access
+
 // The rows do not form a log.
 class BadLog : public std::runtime_error {
  public:
@@ -33,7 +35,6 @@ struct LogRows {
 class LogTables {
  public:
   static constexpr uint64_t kHeap = uint64_t{1} << 62;
-  static constexpr uint32_t kNone = ~uint32_t{0};
 
   // Throws BadLog. The rows must live as long as this object.
   explicit LogTables(const LogRows& rows);

@@ -23,7 +23,7 @@
 namespace pto::hierarchy {
 namespace {
 
-using Children = std::vector<std::tuple<int, uint32_t, bool, bool>>;
+using ChildTuples = std::vector<std::tuple<int, uint32_t, bool, bool>>;
 using Rings = std::vector<std::pair<uint64_t, uint64_t>>;
 using Mappings = Rings;
 
@@ -57,7 +57,7 @@ TakenEngine make_engine(const nb::object& factory, const nb::object& policy) {
   return taken;
 }
 
-void set_memory(WorkerSettings& settings, const Children& children, const Mappings& attached) {
+void set_memory(WorkerSettings& settings, const ChildTuples& children, const Mappings& attached) {
   settings.memory = std::make_shared<VisibleMemory>(std::nullopt);
   bool is_any_spawned = false;
   for (const auto& child : children) {
@@ -70,7 +70,7 @@ void set_memory(WorkerSettings& settings, const Children& children, const Mappin
   settings.attached = std::make_shared<VisibleMemory>(std::move(spans));
 }
 
-void make(WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
+void make(WorkerDriver* self, nb::object hooks, const ChildTuples& children, const Rings& rings,
           uint64_t progress, const std::pair<uint64_t, uint64_t>& trace,
           const WorkerSettings& settings, const nb::object& engine, const nb::object& policy,
           uint64_t snapshot_limit, double patience_s) {
@@ -376,7 +376,7 @@ void bind_driver(nb::module_& module) {
   bound
       .def(
           "__init__",
-          [](WorkerDriver* self, nb::object hooks, const Children& children, const Rings& rings,
+          [](WorkerDriver* self, nb::object hooks, const ChildTuples& children, const Rings& rings,
              uint64_t progress, const std::pair<uint64_t, uint64_t>& trace,
              std::shared_ptr<LiveCallables> callables, CallableSpace next_level_space,
              const Mappings& attached, nb::object engine, nb::object policy,

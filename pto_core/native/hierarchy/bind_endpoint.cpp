@@ -19,11 +19,6 @@ uintptr_t address_of(Type* object) {
   return reinterpret_cast<uintptr_t>(object);
 }
 
-template <class Type>
-Type* at(uintptr_t address) {
-  return reinterpret_cast<Type*>(address);  // NOLINT: an address that this module returned
-}
-
 // The plugin loader has already checked the library. It stays loaded as long as the process lives.
 uintptr_t transport_table(const std::string& library, const std::string& name) {
   void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -39,7 +34,7 @@ uint64_t memory_needed(uintptr_t table, uint32_t queue_frames, uint32_t queue_by
   return at<const pto_transport_api>(table)->memory_needed(&wanted);
 }
 
-struct Place {
+struct ConnectionPlace {
   uintptr_t memory;
   uint64_t memory_bytes;
   uintptr_t parent_bell;
@@ -61,7 +56,7 @@ uintptr_t opened(void* end) {
 }  // namespace
 
 void bind_endpoint(nb::module_& module) {
-  nb::class_<Place>(module, "ConnectionPlace")
+  nb::class_<ConnectionPlace>(module, "ConnectionPlace")
       .def(nb::init<uintptr_t, uint64_t, uintptr_t, uintptr_t, uint32_t, uint32_t>(),
            nb::arg("memory"), nb::arg("memory_bytes"), nb::arg("parent_bell"),
            nb::arg("child_bell"), nb::arg("queue_frames"), nb::arg("queue_bytes"));
@@ -71,28 +66,28 @@ void bind_endpoint(nb::module_& module) {
              nb::arg("queue_bytes"));
   module.def(
       "open_parent",
-      [](uintptr_t table, const Place& place) {
+      [](uintptr_t table, const ConnectionPlace& place) {
         const pto_connection connection = place.connection();
         return opened(at<const pto_transport_api>(table)->open_parent(&connection));
       },
       nb::arg("table"), nb::arg("place"));
   module.def(
       "open_child",
-      [](uintptr_t table, const Place& place) {
+      [](uintptr_t table, const ConnectionPlace& place) {
         const pto_connection connection = place.connection();
         return opened(at<const pto_transport_api>(table)->open_child(&connection));
       },
       nb::arg("table"), nb::arg("place"));
   module.def(
       "open_python_parent",
-      [](nb::object end, const Place& place) {
+      [](nb::object end, const ConnectionPlace& place) {
         return opened(
             open_python_parent(std::move(end), at<pto_bell>(place.child_bell), place.queue_bytes));
       },
       nb::arg("end"), nb::arg("place"));
   module.def(
       "open_python_child",
-      [](nb::object end, const Place& place) {
+      [](nb::object end, const ConnectionPlace& place) {
         return opened(
             open_python_child(std::move(end), at<pto_bell>(place.parent_bell), place.queue_bytes));
       },

@@ -23,7 +23,7 @@
 namespace pto::hierarchy {
 namespace {
 
-using Numbers = std::vector<std::pair<int64_t, int64_t>>;
+using NumberPairs = std::vector<std::pair<int64_t, int64_t>>;
 
 Configuration configuration_of(const std::vector<std::pair<int, uint32_t>>& children,
                                const std::array<std::pair<uint64_t, uint64_t>, kRings>& rings,
@@ -193,12 +193,10 @@ SubmittedTuple tuple_of(const Submitted& submitted) {
 // owner.
 using KnownTuple = std::pair<std::vector<std::pair<uint32_t, uint8_t>>, std::vector<uint32_t>>;
 
-std::tuple<SubmittedTuple, Addresses, Answer> submit(EngineCore& core, int kind,
-                                                     const MemberList& members,
-                                                     const std::vector<int32_t>& pins, bool is_hint,
-                                                     int32_t retries, uint32_t timeout_ms,
-                                                     const std::optional<KnownTuple>& given,
-                                                     const std::vector<int64_t>& after) {
+std::tuple<SubmittedTuple, Addresses, Answer> submit_task(
+    EngineCore& core, int kind, const MemberList& members, const std::vector<int32_t>& pins,
+    bool is_hint, int32_t retries, uint32_t timeout_ms, const std::optional<KnownTuple>& given,
+    const std::vector<int64_t>& after) {
   const Arguments arguments(members);
   Submission submission;
   submission.kind = static_cast<Kind>(kind);
@@ -362,7 +360,7 @@ void bind_engine(nb::module_& module) {
   core.def(nb::init<const std::vector<std::pair<int, uint32_t>>&,
                     const std::array<std::pair<uint64_t, uint64_t>, kRings>&, bool, nb::object>(),
            nb::arg("children"), nb::arg("rings"), nb::arg("repeats_lost"), nb::arg("policy").none())
-      .def("submit", &submit, nb::arg("kind"), nb::arg("members"), nb::arg("pins"),
+      .def("submit", &submit_task, nb::arg("kind"), nb::arg("members"), nb::arg("pins"),
            nb::arg("is_hint"), nb::arg("retries"), nb::arg("timeout_ms"),
            nb::arg("known").none() = nb::none(), nb::arg("after") = std::vector<int64_t>())
       .def("allocate", &allocate)
@@ -385,8 +383,8 @@ void bind_engine(nb::module_& module) {
       });
   bind_reports(core);
   core.def("is_quiescent", [](EngineCore& core) { return core.engine().is_quiescent(); })
-      .def("failures", [](EngineCore& core) -> Numbers { return core.engine().failures(); })
-      .def("poisonings", [](EngineCore& core) -> Numbers { return core.engine().poisonings(); })
+      .def("failures", [](EngineCore& core) -> NumberPairs { return core.engine().failures(); })
+      .def("poisonings", [](EngineCore& core) -> NumberPairs { return core.engine().poisonings(); })
       .def("deadlock", &deadlock)
       .def("snapshot", &snapshot)
       .def("validate", [](EngineCore& core) { guarded([&] { core.engine().validate(); }); });

@@ -6,6 +6,10 @@
 
 #include "bindings.hpp"
 
+namespace pto::core {
+const char* source_digest();  // in a source that CMake generates
+}
+
 NB_MODULE(_hierarchy, module) {
   module.doc() = "The native half of pto_core.hierarchy; not a public interface.";
   // Disable the leak check: it would report each Worker that the program did not close, or that a
@@ -21,5 +25,5 @@ NB_MODULE(_hierarchy, module) {
   pto::hierarchy::bind_processes(module);
   pto::hierarchy::bind_remote(module);
   // SHA-256 of "<SHA-256 of the content> <path>\n" for each source, sorted by path.
-  module.attr("source_digest") = PTO_SOURCE_DIGEST;
+  module.attr("source_digest") = pto::core::source_digest();
 }

@@ -94,7 +94,7 @@ PyObject* submit(PyObject* self, PyObject* const* values, Py_ssize_t count, PyOb
   });
 }
 
-PyMethodDef methods[] = {
+PyMethodDef orchestrator_methods[] = {
     {"submit_next_level", method_of(&submit<Form::kNextLevel>), METH_FASTCALL | METH_KEYWORDS,
      "submit_next_level($self, handle, args, config=None, *, worker=-1, retries=0, "
      "timeout_s=None, hint=False, after=())\n--\n\nSubmit a task for a chip, or for a Worker of "
@@ -121,7 +121,7 @@ PyMethodDef methods[] = {
      "Submit one task that runs on as many SUB children at once as `args_list` has members."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyType_Slot slots[] = {{Py_tp_methods, methods}, {0, nullptr}};
+PyType_Slot orchestrator_slots[] = {{Py_tp_methods, orchestrator_methods}, {0, nullptr}};
 
 }  // namespace
 
@@ -131,7 +131,7 @@ void bind_orchestrator(nb::module_& module) {
       .def(
           "__exit__", [](Scope& scope, nb::args) { scope.driver->submits().scope_end(); },
           nb::sig("def __exit__(self, *args: object) -> None"));
-  nb::class_<Orchestrator>(module, "Orchestrator", nb::type_slots(slots),
+  nb::class_<Orchestrator>(module, "Orchestrator", nb::type_slots(orchestrator_slots),
                            "The object with which a graph function submits its tasks.")
       .def(
           "__init__",

@@ -20,11 +20,6 @@
 namespace pto::hierarchy {
 namespace {
 
-template <class Type>
-Type* at(uintptr_t address) {
-  return reinterpret_cast<Type*>(address);  // NOLINT: an address that this module returned
-}
-
 template <class Call>
 auto or_closed(Call call) {
   try {
@@ -74,8 +69,8 @@ nb::tuple described(const PlainTasks& tasks) {
   return nb::make_tuple(tasks.count, tasks.size);
 }
 
-bool submit(ParentPort& port, uint16_t kind, uint64_t number, const nb::bytes& callable,
-            uint32_t config, uint16_t flags, uint64_t required_count, const nb::bytes& data) {
+bool submit_frame(ParentPort& port, uint16_t kind, uint64_t number, const nb::bytes& callable,
+                  uint32_t config, uint16_t flags, uint64_t required_count, const nb::bytes& data) {
   if (callable.size() != PTO_DIGEST_BYTES)
     core::raise_usage("the digest of a callable must have 32 bytes");
   pto_frame head{};
@@ -169,7 +164,7 @@ void bind_parent_port(nb::module_& module) {
           },
           nb::arg("table"), nb::arg("end"), nb::arg("progress_table"),
           "Take ownership of an open end. The progress table has one child.")
-      .def("submit", &submit, nb::arg("kind"), nb::arg("number"), nb::arg("callable"),
+      .def("submit", &submit_frame, nb::arg("kind"), nb::arg("number"), nb::arg("callable"),
            nb::arg("config"), nb::arg("flags"), nb::arg("required_count"), nb::arg("data"),
            "Send a frame; return False if the queue has no free space.\n\nA `required_count` "
            "that is not 0 is the number of an earlier frame that must succeed first. Raises "

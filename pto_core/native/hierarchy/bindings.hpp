@@ -3,9 +3,16 @@
 
 #include <nanobind/nanobind.h>
 
+#include <cstdint>
+
 namespace pto::hierarchy {
 
 namespace nb = nanobind;
+
+template <class Type>
+inline Type* at(uintptr_t address) {
+  return reinterpret_cast<Type*>(address);  // NOLINT: an address that this module returned
+}
 
 void bind_arguments(nb::module_& module);
 void bind_callable(nb::module_& module);

@@ -15,16 +15,17 @@ struct Head {
 };
 static_assert(sizeof(Head) == kBlobHeadBytes);
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_blob(const std::string& what) {
   throw Refusal(Refusal::Kind::kProtocol, "the arguments of a task are invalid: " + what);
 }
 
 void check_tensor(const pto_tensor& tensor, size_t index) {
   uint64_t bytes = 0;
   if (tensor.child_memory <= 1 && count_bytes(tensor, &bytes)) return;
-  refuse("tensor " + std::to_string(index) + " has data type code " + std::to_string(tensor.dtype) +
-         ", " + std::to_string(tensor.ndims) + " dimensions and child_memory " +
-         std::to_string(tensor.child_memory) + " at address " + std::to_string(tensor.data));
+  refuse_blob("tensor " + std::to_string(index) + " has data type code " +
+              std::to_string(tensor.dtype) + ", " + std::to_string(tensor.ndims) +
+              " dimensions and child_memory " + std::to_string(tensor.child_memory) +
+              " at address " + std::to_string(tensor.data));
 }
 
 }  // namespace
@@ -70,19 +71,19 @@ bool count_bytes(const pto_tensor& tensor, uint64_t* bytes) {
 
 Blob decode_blob(std::span<const std::byte> bytes) {
   if (bytes.size() < kBlobHeadBytes)
-    refuse(std::to_string(bytes.size()) + " bytes arrived, but the counts alone have " +
-           std::to_string(kBlobHeadBytes));
+    refuse_blob(std::to_string(bytes.size()) + " bytes arrived, but the counts alone have " +
+                std::to_string(kBlobHeadBytes));
   Head head;
   std::memcpy(&head, bytes.data(), sizeof head);
   if (head.tensors < 0 || head.scalars < 0)
-    refuse("their counts are " + std::to_string(head.tensors) + " tensors and " +
-           std::to_string(head.scalars) + " scalars");
+    refuse_blob("their counts are " + std::to_string(head.tensors) + " tensors and " +
+                std::to_string(head.scalars) + " scalars");
   const auto tensors = static_cast<size_t>(head.tensors);
   const auto scalars = static_cast<size_t>(head.scalars);
   if (bytes.size() != blob_bytes(tensors, scalars))
-    refuse(std::to_string(tensors) + " tensors and " + std::to_string(scalars) + " scalars take " +
-           std::to_string(blob_bytes(tensors, scalars)) + " bytes, but " +
-           std::to_string(bytes.size()) + " came");
+    refuse_blob(std::to_string(tensors) + " tensors and " + std::to_string(scalars) +
+                " scalars take " + std::to_string(blob_bytes(tensors, scalars)) + " bytes, but " +
+                std::to_string(bytes.size()) + " came");
   const auto* first = reinterpret_cast<const pto_tensor*>(bytes.data() + kBlobHeadBytes);
   const Blob blob{{first, tensors}, {reinterpret_cast<const uint64_t*>(first + tensors), scalars}};
   for (size_t i = 0; i < tensors; ++i) check_tensor(blob.tensors[i], i);

@@ -19,12 +19,6 @@ using core::raise_usage;
 
 constexpr uint64_t kLargestExtent = UINT32_MAX;
 
-std::string hex(uint64_t value) {
-  char text[19];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
 void set_shape(pto_tensor& tensor, const npy_intp* shape, size_t dims) {
   if (dims > PTO_MAX_DIMS)
     raise_usage("an array with " + std::to_string(dims) +
@@ -129,7 +123,9 @@ void check_memory(const pto_tensor& tensor, uint64_t bytes, PyObject* base, int6
   check_sharing(tensor, bytes, index);
 }
 
-// ---- the Python type ----
+}  // namespace
+
+namespace python_tensor {
 
 ContinuousTensor* self_of(PyObject* self) {
   return as<ContinuousTensor>(self);
@@ -236,7 +232,7 @@ PyGetSetDef properties[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
-}  // namespace
+}  // namespace python_tensor
 
 PyTypeObject* continuous_tensor_type = nullptr;
 
@@ -314,10 +310,10 @@ PyObject* array_over(const pto_tensor& tensor, PyObject* base, int64_t index, bo
 }
 
 void bind_continuous_tensor(nb::module_& module) {
-  continuous_tensor_type =
-      make_type<ContinuousTensor>(module, {"pto_core._hierarchy.ContinuousTensor",
-                                           "The address, shape and data type of an array.",
-                                           &deallocate, &show, methods, properties});
+  continuous_tensor_type = make_type<ContinuousTensor>(
+      module, {"pto_core._hierarchy.ContinuousTensor",
+               "The address, shape and data type of an array.", &python_tensor::deallocate,
+               &python_tensor::show, python_tensor::methods, python_tensor::properties});
 }
 
 }  // namespace pto::hierarchy

@@ -9,7 +9,7 @@
 #include "scalars.hpp"
 
 namespace pto::hierarchy {
-namespace {
+namespace python_task_args {
 
 using core::raise_usage;
 
@@ -79,10 +79,6 @@ Tag tag_of(PyObject* tag, uint32_t index) {
   PyErr_Clear();
   raise_usage("the tag of tensor " + std::to_string(index) + " is " + core::shown(tag) +
               "; pass TensorArgType.INPUT, OUTPUT, INOUT, OUTPUT_EXISTING or NO_DEP");
-}
-
-bool writes(Tag tag) {
-  return tag == Tag::kOutput || tag == Tag::kInout || tag == Tag::kOutputExisting;
 }
 
 void check_order(const TaskArgs* args) {
@@ -241,7 +237,7 @@ PyGetSetDef properties[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
-}  // namespace
+}  // namespace python_task_args
 
 PyTypeObject* task_args_type = nullptr;
 
@@ -279,7 +275,9 @@ void bind_task_args(nb::module_& module) {
   task_args_type = make_type<TaskArgs>(
       module,
       {"pto_core._hierarchy.TaskArgs", "The arguments of a task: tensors first, then scalars.",
-       &deallocate, &show, methods, properties, &construct, &construct_subtype});
+       &python_task_args::deallocate, &python_task_args::show, python_task_args::methods,
+       python_task_args::properties, &python_task_args::construct,
+       &python_task_args::construct_subtype});
 }
 
 }  // namespace pto::hierarchy

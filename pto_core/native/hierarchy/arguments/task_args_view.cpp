@@ -7,7 +7,7 @@
 #include "scalars.hpp"
 
 namespace pto::hierarchy {
-namespace {
+namespace python_task_args_view {
 
 TaskArgsView* self_of(PyObject* self) {
   return as<TaskArgsView>(self);
@@ -111,7 +111,7 @@ PyGetSetDef properties[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
-}  // namespace
+}  // namespace python_task_args_view
 
 PyTypeObject* task_args_view_type = nullptr;
 
@@ -157,10 +157,11 @@ TaskArgsView* make_view(TaskArgs* args) {
 }
 
 void bind_task_args_view(nb::module_& module) {
-  task_args_view_type =
-      make_type<TaskArgsView>(module, {"pto_core._hierarchy.TaskArgsView",
-                                       "The arguments of a task, for the code that runs it.",
-                                       &deallocate, &show, methods, properties});
+  task_args_view_type = make_type<TaskArgsView>(
+      module,
+      {"pto_core._hierarchy.TaskArgsView", "The arguments of a task, for the code that runs it.",
+       &python_task_args_view::deallocate, &python_task_args_view::show,
+       python_task_args_view::methods, python_task_args_view::properties});
 }
 
 }  // namespace pto::hierarchy

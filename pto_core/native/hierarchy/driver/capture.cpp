@@ -10,10 +10,6 @@ namespace {
 
 constexpr uint64_t kRingBytes = uint64_t{1} << 46;
 
-[[noreturn]] void refuse(const std::string& text) {
-  throw Refusal(Refusal::Kind::kUsage, text);
-}
-
 // Return a configuration with the same children and with very large rings. Their addresses have bit
 // 62 set, so they belong to no memory.
 Configuration endless(Configuration configuration, uint64_t number) {
@@ -26,14 +22,6 @@ Configuration endless(Configuration configuration, uint64_t number) {
 
 bool overlap(const AddressRange& one, const AddressRange& other) {
   return one.begin < other.end && other.begin < one.end;
-}
-
-bool writes(Tag tag) {
-  return tag == Tag::kOutput || tag == Tag::kInout || tag == Tag::kOutputExisting;
-}
-
-bool is_allocated(const Tensor& key) {
-  return key.tag == Tag::kOutput && key.address == 0;
 }
 
 }  // namespace
@@ -56,18 +44,19 @@ Capture::Capture(const Configuration& configuration, Hazards hazards, uint64_t n
   graph_->scalars.assign(scalars.begin(), scalars.end());
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].child_memory) {
-      refuse("tensor " + std::to_string(i) +
-             " of the arguments is memory of a child; use such memory only inside the captured "
-             "function");
+      refuse_usage(
+          "tensor " + std::to_string(i) +
+          " of the arguments is memory of a child; use such memory only inside the captured "
+          "function");
     }
     if (arguments[i].data == 0)
-      refuse("tensor " + std::to_string(i) +
-             " of the arguments has no memory; pass a tensor that "
-             "has memory");
+      refuse_usage("tensor " + std::to_string(i) +
+                   " of the arguments has no memory; pass a tensor that "
+                   "has memory");
     const AddressRange range = range_of(arguments[i]);
     for (size_t other = 0; other < i; ++other) {
       if (!overlap(range, range_of(arguments[other]))) continue;
-      refuse(
+      refuse_usage(
           "tensors " + std::to_string(other) + " and " + std::to_string(i) +
           " of the arguments overlap, so a replay cannot tell which of them a task uses; capture "
           "with arrays that do not overlap");
@@ -98,17 +87,19 @@ Capture::Origin Capture::origin_of(const Tensor& key) const {
   if (base && end <= base->second.end) return {base->second.number, key.address - base->first};
   const auto next = bases_.lower_bound(key.address);
   if (base || (next != bases_.end() && next->first < end)) {
-    refuse("a tensor of " + std::to_string(key.bytes) +
-           " bytes is only partly inside an argument or an allocation of the graph; in a captured "
-           "graph each tensor must be inside one of them or outside of all");
+    refuse_usage(
+        "a tensor of " + std::to_string(key.bytes) +
+        " bytes is only partly inside an argument or an allocation of the graph; in a captured "
+        "graph each tensor must be inside one of them or outside of all");
   }
   if (is_captured(key.address)) {
-    refuse(
+    refuse_usage(
         "the tensor belongs to another captured graph; allocate a tensor in this graph's function");
   }
   for (const RingConfiguration& ring : configuration_.rings) {
     if (!overlap({key.address, end}, {ring.address, ring.address + ring.size})) continue;
-    refuse("the tensor belongs to an earlier run; allocate a tensor in the captured function");
+    refuse_usage(
+        "the tensor belongs to an earlier run; allocate a tensor in the captured function");
   }
   return {kNoBase, 0};
 }
@@ -147,7 +138,7 @@ int64_t Capture::submit(const Call& call) {
   }
   if (number == kNone) {
     graph_->keys.resize(task.first_key);
-    refuse("a captured graph allocates more than 64 TiB; make it smaller");
+    refuse_usage("a captured graph allocates more than 64 TiB; make it smaller");
   }
   task.keys = static_cast<uint32_t>(graph_->keys.size()) - task.first_key;
   keep_keys(call, &task);
@@ -228,7 +219,8 @@ void Capture::keep_known(int64_t number, CapturedTask* task) {
 
 int64_t Capture::allocate(uint64_t bytes, uint64_t* address) {
   const Submitted answer = engine_->allocate(bytes, address, out_);
-  if (answer.task == kNone) refuse("a captured graph allocates more than 64 TiB; make it smaller");
+  if (answer.task == kNone)
+    refuse_usage("a captured graph allocates more than 64 TiB; make it smaller");
   graph_->steps.push_back({CapturedStep::What::kAllocate, 0, add_base(*address, bytes), bytes});
   return answer.task;
 }
@@ -248,7 +240,7 @@ void Capture::scope_end() {
 
 std::shared_ptr<CapturedGraph> Capture::finish() {
   if (depth_ > 0)
-    refuse("the captured function returned with " + std::to_string(depth_) + " scopes open");
+    refuse_usage("the captured function returned with " + std::to_string(depth_) + " scopes open");
   sort_patches();
   merge_constants();
   std::vector<ChildRange>& on_children = graph_->on_children;

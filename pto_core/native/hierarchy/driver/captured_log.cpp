@@ -51,7 +51,7 @@ class Writer {
     uint64_t heap = 0;
     for (uint32_t key = task.first_key; key < task.first_key + task.keys; ++key) {
       const CapturedKey& named = graph_.keys[key];
-      const bool is_new = named.tensor.tag == Tag::kOutput && named.tensor.address == 0;
+      const bool is_new = is_allocated(named.tensor);
       if (is_new && named.base != kNoBase) {
         bases_[named.base] = {number, named.tensor.bytes};
         if (heap == 0 || graph_.bases[named.base] < heap) heap = graph_.bases[named.base];

@@ -7,7 +7,7 @@
 namespace pto::hierarchy {
 namespace {
 
-constexpr int32_t kBatch = 64;
+constexpr int32_t kLinkBatch = 64;
 
 }  // namespace
 
@@ -50,7 +50,7 @@ int32_t ChildLink::fill(const FrameSource& source, pto_frame* heads, pto_frame_v
   uint64_t count = taken_;
   auto control = controls_.begin();
   int32_t filled = 0;
-  while (filled < kBatch) {
+  while (filled < kLinkBatch) {
     if (control != controls_.end() && control->after == count) {
       pto_frame& head = heads[filled];
       head = {};
@@ -72,8 +72,8 @@ int32_t ChildLink::fill(const FrameSource& source, pto_frame* heads, pto_frame_v
 }
 
 bool ChildLink::flush(const FrameSource& source) {
-  pto_frame heads[kBatch];
-  pto_frame_view views[kBatch];
+  pto_frame heads[kLinkBatch];
+  pto_frame_view views[kLinkBatch];
   while (end_ && !is_broken_ && has_unsent()) {
     const int32_t filled = fill(source, heads, views);
     const int32_t taken = api_->submit(end_, views, filled);

@@ -9,11 +9,9 @@ namespace pto::hierarchy {
 namespace {
 
 std::string text_of(const TaskArgs& args, uint32_t index, const std::string& member) {
-  char address[20];
-  std::snprintf(address, sizeof(address), "0x%llx",
-                static_cast<unsigned long long>(args.tensors()[index].data));
   return "tensor " + std::to_string(index) + member + " (" +
-         std::to_string(args.notes[index].tensor->bytes) + " bytes at " + address + ")";
+         std::to_string(args.notes[index].tensor->bytes) + " bytes at " +
+         hex(args.tensors()[index].data) + ")";
 }
 
 bool contains(std::span<const int32_t> children, int32_t child) {

@@ -16,10 +16,6 @@ constexpr uint32_t kSubmitsAPollTogether = 64;
 // if the program only submits.
 constexpr uint32_t kSubmitsAClock = 32;
 
-bool is_allocated(const Tensor& key) {
-  return key.tag == Tag::kOutput && key.address == 0 && key.bytes > 0;
-}
-
 size_t bytes_of(const MemberCall& member) {
   return blob_bytes(member.tensors.size(), member.scalars.size());
 }

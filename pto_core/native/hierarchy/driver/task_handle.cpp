@@ -15,7 +15,7 @@ namespace {
 PyTypeObject* run_type = nullptr;
 PyTypeObject* handle_type = nullptr;
 
-TaskHandle* self_of(PyObject* self) {
+TaskHandle* handle_of(PyObject* self) {
   return reinterpret_cast<TaskHandle*>(self);
 }
 
@@ -29,7 +29,7 @@ void delete_run(PyObject* self) {
 }
 
 void delete_handle(PyObject* self) {
-  TaskHandle* handle = self_of(self);
+  TaskHandle* handle = handle_of(self);
   Py_DECREF(reinterpret_cast<PyObject*>(handle->run));
   Py_XDECREF(handle->outputs);
   PyTypeObject* type = Py_TYPE(self);
@@ -57,13 +57,13 @@ bool has_ended(const TaskHandle* handle) {
 
 PyObject* done(PyObject* self, void*) {
   return or_raise(
-      [&] { return PyBool_FromLong(or_error([&] { return has_ended(self_of(self)); })); });
+      [&] { return PyBool_FromLong(or_error([&] { return has_ended(handle_of(self)); })); });
 }
 
 // Return (result, cause, root) of a task that did not complete, otherwise None.
 PyObject* failure(PyObject* self, void*) {
   return or_raise([&]() -> PyObject* {
-    const TaskHandle* handle = self_of(self);
+    const TaskHandle* handle = handle_of(self);
     check_runs(handle);
     int32_t child = 0;
     const auto found = or_error([&] {
@@ -77,7 +77,7 @@ PyObject* failure(PyObject* self, void*) {
 }
 
 PyObject* driver(PyObject* self, void*) {
-  return Py_NewRef(self_of(self)->run->driver_object);
+  return Py_NewRef(handle_of(self)->run->driver_object);
 }
 
 // Convert a timeout in seconds to nanoseconds; None means no limit.
@@ -101,7 +101,7 @@ PyObject* wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObje
       PyErr_SetString(PyExc_TypeError, "wait() takes only timeout");
       return nullptr;
     }
-    TaskHandle* handle = self_of(self);
+    TaskHandle* handle = handle_of(self);
     const uint64_t limit = timeout_ns(timeout);
     return PyBool_FromLong(
         or_error([&] { return has_ended(handle) || driver_of(handle).wait(handle->task, limit); }));
@@ -109,23 +109,23 @@ PyObject* wait(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObje
 }
 
 PyObject* shown(PyObject* self) {
-  return PyUnicode_FromFormat("<TaskHandle %lld>", static_cast<long long>(self_of(self)->task));
+  return PyUnicode_FromFormat("<TaskHandle %lld>", static_cast<long long>(handle_of(self)->task));
 }
 
-PyMethodDef methods[] = {
+PyMethodDef handle_methods[] = {
     {"wait", method_of(&wait), METH_FASTCALL | METH_KEYWORDS,
      "wait($self, timeout=None)\n--\n\nWait until the task has ended, with or without an error; "
      "return False after `timeout` seconds."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyMemberDef members[] = {
+PyMemberDef handle_members[] = {
     {"task_slot", T_LONGLONG, offsetof(TaskHandle, task), READONLY, "The number of the task."},
     {"outputs", T_OBJECT, offsetof(TaskHandle, outputs), 0,
      "The value that result() returns; None at "
      "first."},
     {nullptr, 0, 0, 0, nullptr}};
 
-PyGetSetDef properties[] = {
+PyGetSetDef handle_properties[] = {
     {"done", &done, nullptr, "Whether the task has ended.", nullptr},
     {"driver", &driver, nullptr, "The Driver to which the task was submitted.", nullptr},
     {"failure", &failure, nullptr,
@@ -135,9 +135,9 @@ PyGetSetDef properties[] = {
     {nullptr, nullptr, nullptr, nullptr, nullptr}};
 
 PyType_Slot handle_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&delete_handle)},
-                              {Py_tp_methods, methods},
-                              {Py_tp_members, members},
-                              {Py_tp_getset, properties},
+                              {Py_tp_methods, handle_methods},
+                              {Py_tp_members, handle_members},
+                              {Py_tp_getset, handle_properties},
                               {Py_tp_repr, reinterpret_cast<void*>(&shown)},
                               {Py_tp_doc, const_cast<char*>("A submitted task.")},
                               {0, nullptr}};
@@ -171,7 +171,7 @@ PyObject* make_task_handle(int64_t task, RunObject* run) {
 }
 
 TaskHandle* task_handle_of(PyObject* object) {
-  return Py_TYPE(object) == handle_type ? self_of(object) : nullptr;
+  return Py_TYPE(object) == handle_type ? handle_of(object) : nullptr;
 }
 
 void bind_task_handle(nb::module_& module) {

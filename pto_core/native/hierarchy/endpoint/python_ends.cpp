@@ -9,7 +9,7 @@
 
 namespace nb = nanobind;
 
-namespace {
+namespace python_ends {
 
 // The head of an answer from Python: a pto_answer without its pointer; see interfaces/frame.py.
 struct AnswerHead {
@@ -224,13 +224,13 @@ class PythonChild : public PythonEnd {
   std::deque<nb::bytes> held_;  // received, but not yet taken
 };
 
-}  // namespace
+}  // namespace python_ends
 
 struct pto_parent_end {
-  PythonParent end;
+  python_ends::PythonParent end;
 };
 struct pto_child_end {
-  PythonChild end;
+  python_ends::PythonChild end;
 };
 
 namespace {

@@ -14,16 +14,6 @@ constexpr const char* kMore[] = {
 };
 constexpr const char* kTagNames[] = {"INPUT", "OUTPUT", "INOUT", "OUTPUT_EXISTING", "NO_DEP"};
 
-[[noreturn]] void refuse(const std::string& text) {
-  throw Refusal(Refusal::Kind::kUsage, text);
-}
-
-std::string hex(uint64_t value) {
-  char text[20];
-  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
 std::string list_of(std::span<const int32_t> numbers) {
   std::string text = "[";
   for (const int32_t number : numbers) {
@@ -36,8 +26,8 @@ void check_pins(const Core& core, const Submission& submission) {
   const std::span<const int32_t> pins = submission.pins;
   if (pins.empty()) return;
   if (pins.size() != submission.members.size()) {
-    refuse(std::to_string(pins.size()) + " workers were passed for " +
-           std::to_string(submission.members.size()) + " members; pass one for each member");
+    refuse_usage(std::to_string(pins.size()) + " workers were passed for " +
+                 std::to_string(submission.members.size()) + " members; pass one for each member");
   }
   for (size_t at = 0; at < pins.size(); ++at) {
     const int32_t pin = pins[at];
@@ -46,14 +36,14 @@ void check_pins(const Core& core, const Submission& submission) {
     std::vector<int32_t> there;
     const uint8_t kind = static_cast<uint8_t>(submission.kind);
     for (const Child* child : core.children.of_kind(kind)) there.push_back(child->number);
-    refuse("worker " + std::to_string(pin) + " is not a " + kKindNames[kind] +
-           " child; use one of " + list_of(there));
+    refuse_usage("worker " + std::to_string(pin) + " is not a " + kKindNames[kind] +
+                 " child; use one of " + list_of(there));
   }
   for (size_t at = 1; at < pins.size(); ++at) {
     if (std::find(pins.begin(), pins.begin() + static_cast<ptrdiff_t>(at), pins[at]) !=
         pins.begin() + static_cast<ptrdiff_t>(at)) {
-      refuse("workers " + list_of(pins) +
-             " contain a child twice; the members of a group need different children");
+      refuse_usage("workers " + list_of(pins) +
+                   " contain a child twice; the members of a group need different children");
     }
   }
 }
@@ -88,17 +78,17 @@ bool fits(const Box& box) {
 
 void check_box(const Tensor& tensor) {
   if (fits(*tensor.box)) return;
-  refuse(text_of_box(*tensor.box) + " is not a view of its buffer");
+  refuse_usage(text_of_box(*tensor.box) + " is not a view of its buffer");
 }
 
 // Child memory is located by addresses with additional bits set (see locate()), so addresses must
 // not use these bits.
 void check_child_memory(const Core& core, const Tensor& tensor) {
   if (tensor.child < 0 || static_cast<uint32_t>(tensor.child) >= core.children.size()) {
-    refuse("memory of child " + std::to_string(tensor.child) + ", which does not exist; use 0 to " +
-           std::to_string(core.children.size() - 1));
+    refuse_usage("memory of child " + std::to_string(tensor.child) +
+                 ", which does not exist; use 0 to " + std::to_string(core.children.size() - 1));
   }
-  if (is_allocated(tensor)) refuse("an OUTPUT tensor of a child's memory without an address");
+  if (is_allocated(tensor)) refuse_usage("an OUTPUT tensor of a child's memory without an address");
   uint64_t end = tensor.address + tensor.bytes;
   if (tensor.box != nullptr) {
     end = tensor.box->element_bytes;
@@ -106,23 +96,24 @@ void check_child_memory(const Core& core, const Tensor& tensor) {
     end += tensor.box->base;
   }
   if (end > kChildMemoryEnd) {
-    refuse("memory of child " + std::to_string(tensor.child) + " that ends at " + hex(end) +
-           "; its addresses end at " + hex(kChildMemoryEnd));
+    refuse_usage("memory of child " + std::to_string(tensor.child) + " that ends at " + hex(end) +
+                 "; its addresses end at " + hex(kChildMemoryEnd));
   }
 }
 
 void check_tensor(const Core& core, const Tensor& tensor) {
   if (tensor.bytes > ~tensor.address) {
-    refuse(std::to_string(tensor.bytes) + " bytes at " + hex(tensor.address) + " are not a tensor");
+    refuse_usage(std::to_string(tensor.bytes) + " bytes at " + hex(tensor.address) +
+                 " are not a tensor");
   }
   if (tensor.box != nullptr) check_box(tensor);
   if (tensor.child != kNone) check_child_memory(core, tensor);
   if (tensor.address != 0) return;
   if (tensor.tag != Tag::kOutput && tensor.tag != Tag::kNoDep) {
-    refuse(std::string("an ") + kTagNames[static_cast<uint8_t>(tensor.tag)] +
-           " tensor without an address; only OUTPUT is allocated");
+    refuse_usage(std::string("an ") + kTagNames[static_cast<uint8_t>(tensor.tag)] +
+                 " tensor without an address; only OUTPUT is allocated");
   }
-  if (tensor.box != nullptr) refuse("a view of a buffer that is not allocated yet");
+  if (tensor.box != nullptr) refuse_usage("a view of a buffer that is not allocated yet");
 }
 
 // Return a value that is added to the addresses of one child's memory, so that they differ from the
@@ -138,18 +129,19 @@ void check_submission(const Core& core, const Submission& submission) {
   const size_t count = submission.members.size();
   const uint8_t kind = static_cast<uint8_t>(submission.kind);
   const size_t children = core.children.of_kind(kind).size();
-  if (count < 1) refuse("a task without members; pass arguments for at least one member");
+  if (count < 1) refuse_usage("a task without members; pass arguments for at least one member");
   if (children == 0) {
-    refuse(std::string("a task for ") + kKindNames[kind] + " children, but there are none; " +
-           kMore[kind]);
+    refuse_usage(std::string("a task for ") + kKindNames[kind] + " children, but there are none; " +
+                 kMore[kind]);
   }
   if (count > children) {
-    refuse("a group of " + std::to_string(count) + " members for " + std::to_string(children) +
-           " " + kKindNames[kind] + " children; use a smaller group or add children");
+    refuse_usage("a group of " + std::to_string(count) + " members for " +
+                 std::to_string(children) + " " + kKindNames[kind] +
+                 " children; use a smaller group or add children");
   }
   if (submission.retries < 0) {
-    refuse("retries " + std::to_string(submission.retries) + ", timeout " +
-           std::to_string(submission.timeout_ms) + " ms: pass 0 or more");
+    refuse_usage("retries " + std::to_string(submission.retries) + ", timeout " +
+                 std::to_string(submission.timeout_ms) + " ms: pass 0 or more");
   }
   check_pins(core, submission);
   for (const Member& member : submission.members) {
@@ -174,8 +166,9 @@ void locate(engine::Region& region, const Tensor& tensor) {
     stride *= box.raw[dim];
   }
   if (tensor.address != first || tensor.bytes != bytes) {
-    refuse("a tensor of " + std::to_string(tensor.bytes) + " bytes at " + hex(tensor.address) +
-           " has a box of " + std::to_string(bytes) + " bytes at " + hex(first));
+    refuse_usage("a tensor of " + std::to_string(tensor.bytes) + " bytes at " +
+                 hex(tensor.address) + " has a box of " + std::to_string(bytes) + " bytes at " +
+                 hex(first));
   }
   engine::RegionBuilder builder(region, window + first, box.element_bytes, kNone);
   for (uint32_t dim = 0; dim < box.dims; ++dim) {

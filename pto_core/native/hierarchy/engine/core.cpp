@@ -11,18 +11,17 @@ namespace pto::hierarchy {
 namespace {
 
 const Configuration& checked(const Configuration& configuration) {
-  const auto refuse = [](const std::string& text) { throw Refusal(Refusal::Kind::kUsage, text); };
   if (configuration.children.size() > std::numeric_limits<uint16_t>::max() / 4) {
-    refuse(std::to_string(configuration.children.size()) + " children; pass 16,383 at most");
+    refuse_usage(std::to_string(configuration.children.size()) + " children; pass 16,383 at most");
   }
   for (const RingConfiguration& ring : configuration.rings) {
     if (ring.size < kSlabBytes || ring.size % kSlabBytes || ring.address % kSlabBytes) {
-      refuse("a heap ring of " + std::to_string(ring.size) +
-             " bytes; heap_ring_size must be a multiple of 1024, at least 1024");
+      refuse_usage("a heap ring of " + std::to_string(ring.size) +
+                   " bytes; heap_ring_size must be a multiple of 1024, at least 1024");
     }
   }
   for (const ChildConfiguration& child : configuration.children) {
-    if (child.window < 1) refuse("a window of 0 frames; pass at least 1");
+    if (child.window < 1) refuse_usage("a window of 0 frames; pass at least 1");
   }
   return configuration;
 }

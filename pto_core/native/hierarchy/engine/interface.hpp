@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -33,6 +34,11 @@ constexpr uint64_t rounded(uint64_t bytes) {
 
 enum class Kind : uint8_t { kNextLevel = 0, kSub = 1 };
 enum class Tag : uint8_t { kInput = 0, kOutput = 1, kInout = 2, kOutputExisting = 3, kNoDep = 4 };
+
+constexpr bool writes(Tag tag) {
+  return tag == Tag::kOutput || tag == Tag::kInout || tag == Tag::kOutputExisting;
+}
+
 enum class Hazards : uint8_t { kRaw = 0, kFull = 1 };
 enum class Outcome : uint8_t { kSucceeded = 0, kFailed = 1, kSkipped = 2 };
 enum class Result : uint8_t { kCompleted = 0, kFailed = 1, kPoisoned = 2 };
@@ -58,6 +64,10 @@ struct Tensor {
   Tag tag;
   int32_t child = static_cast<int32_t>(kNone);  // the child that owns the memory; kNone: the host
 };
+
+constexpr bool is_allocated(const Tensor& tensor) {
+  return tensor.tag == Tag::kOutput && tensor.address == 0;
+}
 
 struct Member {
   std::span<Tensor> tensors;
@@ -184,6 +194,17 @@ class Refusal : public std::runtime_error {
   Refusal(Kind kind, const std::string& text) : std::runtime_error(text), kind(kind) {}
   const Kind kind;
 };
+
+[[noreturn]] inline void refuse_usage(const std::string& text) {
+  throw Refusal(Refusal::Kind::kUsage, text);
+}
+
+// Return an address as text, for example 0x7f00.
+inline std::string hex(uint64_t address) {
+  char text[19];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
+  return text;
+}
 
 class Tracer;
 

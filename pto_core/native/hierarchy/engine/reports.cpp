@@ -5,7 +5,7 @@
 namespace pto::hierarchy {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) {
+[[noreturn]] void refuse_report(const std::string& text) {
   throw Refusal(Refusal::Kind::kProtocol, text);
 }
 
@@ -32,13 +32,13 @@ void Reports::completed(int32_t number, uint64_t count, Outcome outcome, int64_t
 
 void Reports::check(const Child& child, uint64_t count, Outcome outcome) const {
   if (child.state != ChildState::kReady) {
-    refuse(name_of(child) + " is " + kChildStateNames[static_cast<uint8_t>(child.state)] +
-           " and reports frame " + std::to_string(count));
+    refuse_report(name_of(child) + " is " + kChildStateNames[static_cast<uint8_t>(child.state)] +
+                  " and reports frame " + std::to_string(count));
   }
   if (count <= child.completed || count > child.sent) {
-    refuse(name_of(child) + " reports frame " + std::to_string(count) + "; " +
-           std::to_string(child.completed) + " have completed and " + std::to_string(child.sent) +
-           " were sent");
+    refuse_report(name_of(child) + " reports frame " + std::to_string(count) + "; " +
+                  std::to_string(child.completed) + " have completed and " +
+                  std::to_string(child.sent) + " were sent");
   }
   // Only frames with a requirement can be poisoned, so no other frames need this check.
   if (child.early == 0 && outcome != Outcome::kSkipped) return;
@@ -60,28 +60,28 @@ void Reports::check_skip(const Child& child, uint64_t count, bool is_skip) const
   const bool may_skip = is_required && (is_lost || is_poisoned || slot.unfinished > 0);
   const bool may_run = !is_poisoned && !is_lost;
   if (is_skip && !may_skip) {
-    refuse(name_of(child) + " skipped frame " + std::to_string(count) + ", whose requirement " +
-           text_of_requirement(frame) + " has not failed");
+    refuse_report(name_of(child) + " skipped frame " + std::to_string(count) +
+                  ", whose requirement " + text_of_requirement(frame) + " has not failed");
   }
   if (!is_skip && !may_run) {
-    refuse(name_of(child) + " ran frame " + std::to_string(count) + ", whose requirement " +
-           text_of_requirement(frame) + " has failed");
+    refuse_report(name_of(child) + " ran frame " + std::to_string(count) + ", whose requirement " +
+                  text_of_requirement(frame) + " has failed");
   }
 }
 
 void Reports::ready(int32_t number) {
   Child& child = core_.children.reported(number);
-  if (child.state == ChildState::kReady) refuse(name_of(child) + " is ready already");
+  if (child.state == ChildState::kReady) refuse_report(name_of(child) + " is ready already");
   child.state = ChildState::kReady;
 }
 
 void Reports::lost(int32_t number, int64_t cause, uint64_t started, bool returns) {
   Child& child = core_.children.reported(number);
-  if (child.state == ChildState::kLost) refuse(name_of(child) + " is lost already");
+  if (child.state == ChildState::kLost) refuse_report(name_of(child) + " is lost already");
   if (started < child.completed || started > child.sent) {
-    refuse(name_of(child) + " is lost with " + std::to_string(started) + " frames begun; " +
-           std::to_string(child.completed) + " have completed and " + std::to_string(child.sent) +
-           " were sent");
+    refuse_report(name_of(child) + " is lost with " + std::to_string(started) + " frames begun; " +
+                  std::to_string(child.completed) + " have completed and " +
+                  std::to_string(child.sent) + " were sent");
   }
   child.state = returns ? ChildState::kExpected : ChildState::kLost;
   child.cause = cause;
@@ -111,8 +111,8 @@ void Reports::member_lost(const InFlight& frame, int64_t cause, bool has_begun) 
 void Reports::deadline(int32_t number, uint64_t count, int64_t cause) {
   Child& child = core_.children.reported(number);
   if (count < 1 || count > child.sent) {
-    refuse("a deadline for frame " + std::to_string(count) + " of " + name_of(child) +
-           ", but only " + std::to_string(child.sent) + " frames were sent to it");
+    refuse_report("a deadline for frame " + std::to_string(count) + " of " + name_of(child) +
+                  ", but only " + std::to_string(child.sent) + " frames were sent to it");
   }
   if (count <= child.completed || !child.add_deadline(count, cause)) return;
   Instruction end = instruction(Instruction::What::kEndChild, kNone);

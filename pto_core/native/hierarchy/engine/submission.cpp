@@ -15,20 +15,6 @@ constexpr bool reads(Tag tag) {
   return tag == Tag::kInput || tag == Tag::kInout;
 }
 
-constexpr bool writes(Tag tag) {
-  return tag == Tag::kOutput || tag == Tag::kInout || tag == Tag::kOutputExisting;
-}
-
-[[noreturn]] void refuse(const std::string& text) {
-  throw Refusal(Refusal::Kind::kUsage, text);
-}
-
-std::string hex(uint64_t value) {
-  char text[20];
-  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
 }  // namespace
 
 Submitted SubmissionPart::submit(const Submission& submission) {
@@ -114,8 +100,9 @@ void SubmissionPart::take_known(const Known& known) {
   const int64_t number = core_.slots.next_number();
   const auto earlier = [&](uint32_t distance) {
     if (distance >= 1 && distance <= core_.tasks) return number - distance;
-    refuse("task " + std::to_string(number) + " cannot wait for the task " +
-           std::to_string(distance) + " submits before it, which does not belong to this run");
+    refuse_usage("task " + std::to_string(number) + " cannot wait for the task " +
+                 std::to_string(distance) +
+                 " submits before it, which does not belong to this run");
   };
   for (const Known::Producer& each : known.producers) {
     producers_.push_back(producer_of(earlier(each.distance), each.why));
@@ -124,8 +111,8 @@ void SubmissionPart::take_known(const Known& known) {
     const uint32_t slot = core_.slots.numbers().slot(earlier(distance));
     const bool owns = slot != kNoSlot && core_.slots[slot].slab_ring != kNoRing;
     if (!owns || !core_.slots[slot].is_in_scope) {
-      refuse("task " + std::to_string(number) + " names a buffer of task " +
-             std::to_string(number - distance) + ", which has no buffer in an open scope");
+      refuse_usage("task " + std::to_string(number) + " names a buffer of task " +
+                   std::to_string(number - distance) + ", which has no buffer in an open scope");
     }
     owners_.push_back(slot);
   }
@@ -135,8 +122,9 @@ void SubmissionPart::find_explicit(std::span<const int64_t> producers) {
   const int64_t number = core_.slots.next_number();
   for (const int64_t producer : producers) {
     if (producer < number - static_cast<int64_t>(core_.tasks) || producer >= number) {
-      refuse("task " + std::to_string(producer) + " is not an earlier task of this run, so task " +
-             std::to_string(number) + " cannot wait for it");
+      refuse_usage("task " + std::to_string(producer) +
+                   " is not an earlier task of this run, so task " + std::to_string(number) +
+                   " cannot wait for it");
     }
     producers_.push_back(producer_of(producer, kExplicit | kCertain));
   }
@@ -171,10 +159,10 @@ uint32_t SubmissionPart::owner_of(const engine::Region& region) {
     if (!ring.contains(region.begin, region.end)) continue;
     const uint32_t owner = ring.owner(region.begin, region.end);
     if (owner != kNoSlot && core_.slots[owner].is_in_scope) return owner;
-    refuse("the " + std::to_string(region.end - region.begin) + " bytes at " + hex(region.begin) +
-           " of heap ring " + std::to_string(ring.number()) +
-           " belong to no task of an open scope; name a buffer only before the scope that "
-           "allocated it ends");
+    refuse_usage("the " + std::to_string(region.end - region.begin) + " bytes at " +
+                 hex(region.begin) + " of heap ring " + std::to_string(ring.number()) +
+                 " belong to no task of an open scope; name a buffer only before the scope that "
+                 "allocated it ends");
   }
   return kNoSlot;
 }

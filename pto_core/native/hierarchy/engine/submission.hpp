@@ -78,8 +78,4 @@ void check_submission(const Core& core, const Submission& submission);
 // box differs from that of the tensor.
 void locate(engine::Region& region, const Tensor& tensor);
 
-constexpr bool is_allocated(const Tensor& tensor) {
-  return tensor.tag == Tag::kOutput && tensor.address == 0;
-}
-
 }  // namespace pto::hierarchy

@@ -41,7 +41,7 @@ const std::vector<Family>& families() {
 }
 
 // One library and its functions. A function that the library lacks is NULL.
-struct Pool {
+struct ThreadPool {
   bool ThreadPools::* wanted;
   void (*set)(int);
   int (*get)();
@@ -51,7 +51,7 @@ struct Pool {
 
 struct Found {
   unsigned long long loaded = 0;  // number of loaded libraries at the last search
-  std::vector<Pool> pools;
+  std::vector<ThreadPool> pools;
 };
 
 Found& found() {
@@ -76,12 +76,12 @@ Pointer symbol(void* library, const char* name) {
   return name ? reinterpret_cast<Pointer>(dlsym(library, name)) : nullptr;
 }
 
-void add_pools(const std::string& path, const Family& family, std::vector<Pool>* pools) {
+void add_pools(const std::string& path, const Family& family, std::vector<ThreadPool>* pools) {
   void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
   if (!library) return;
   for (const Functions& functions : family.functions) {
-    Pool pool{family.wanted, symbol<void (*)(int)>(library, functions.set),
-              symbol<int (*)()>(library, functions.get), nullptr, nullptr};
+    ThreadPool pool{family.wanted, symbol<void (*)(int)>(library, functions.set),
+                    symbol<int (*)()>(library, functions.get), nullptr, nullptr};
     if (!pool.set) continue;
     if (pool.get) {
       pool.has_threads = symbol<const int*>(library, "blas_server_avail");
@@ -92,7 +92,7 @@ void add_pools(const std::string& path, const Family& family, std::vector<Pool>*
   dlclose(library);  // only drops this reference: other code keeps the library loaded
 }
 
-bool set_threads(const Pool& pool, int threads) {
+bool set_threads(const ThreadPool& pool, int threads) {
   if (pool.get && pool.get() <= threads) return false;
   // After a fork, OpenBLAS has no thread pool until it needs one. The function of OpenBLAS would
   // first start a pool with a thread for each core, even if only one thread is used. So this code
@@ -125,7 +125,7 @@ void find_thread_pools() {
 int limit_thread_pools(const ThreadPools& pools, int threads) {
   find_thread_pools();
   int changed = 0;
-  for (const Pool& pool : found().pools)
+  for (const ThreadPool& pool : found().pools)
     changed += pools.*pool.wanted && set_threads(pool, threads);
   return changed;
 }

@@ -8,12 +8,6 @@
 #include "remote/packed_tasks.hpp"
 
 namespace pto::hierarchy {
-namespace {
-
-constexpr int32_t kBatch = 64;
-
-}  // namespace
-
 ChildPort::ChildPort(const pto_transport_api& api, pto_child_end* end,
                      const ProgressTable& progress, int32_t child)
     : api_(api),
@@ -26,8 +20,8 @@ ChildPort::ChildPort(const pto_transport_api& api, pto_child_end* end,
 }
 
 std::vector<ReceivedFrame> ChildPort::receive(int32_t most) {
-  pto_frame_view views[kBatch];
-  const int32_t count = checked(api_.receive(end_, views, std::min(most, kBatch)));
+  pto_frame_view views[kPortBatch];
+  const int32_t count = checked(api_.receive(end_, views, std::min(most, kPortBatch)));
   std::vector<ReceivedFrame> frames;
   frames.reserve(static_cast<size_t>(count));
   for (int32_t i = 0; i < count; ++i) {
@@ -42,8 +36,8 @@ std::vector<ReceivedFrame> ChildPort::receive(int32_t most) {
 }
 
 ReceivedTasks ChildPort::receive_plain(int32_t most) {
-  pto_frame_view views[kBatch];
-  const int32_t limit = std::min(most, kBatch);
+  pto_frame_view views[kPortBatch];
+  const int32_t limit = std::min(most, kPortBatch);
   const int32_t count = checked(api_.receive(end_, views, limit));
   ReceivedTasks tasks{count_ + 1, 0, {}, false};
   for (int32_t i = 0; i < count; ++i) {

@@ -16,6 +16,8 @@
 
 namespace pto::hierarchy {
 
+constexpr int32_t kPortBatch = 64;  // most frames in one call of a port
+
 struct TaskHead {
   uint64_t task;      // number of the task, for messages
   uint64_t required;  // number of the frame that must succeed first; 0: none

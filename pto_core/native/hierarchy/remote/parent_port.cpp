@@ -8,8 +8,6 @@
 namespace pto::hierarchy {
 namespace {
 
-constexpr int32_t kBatch = 64;
-
 pto_frame frame_of(const TaskHead& task) {
   pto_frame frame{};
   std::memcpy(frame.callable, task.callable, sizeof frame.callable);
@@ -32,13 +30,13 @@ bool ParentPort::submit(const pto_frame& head, const std::string& data) {
 
 PlainTasks ParentPort::submit_plain(std::string_view packed) {
   PlainTasks sent;
-  pto_frame heads[kBatch];
-  pto_frame_view views[kBatch];
+  pto_frame heads[kPortBatch];
+  pto_frame_view views[kPortBatch];
   while (true) {
     size_t size = sent.size;
     int32_t count = 0;
     PackedTask task;
-    for (; count < kBatch && read_task(packed.substr(size), task); ++count) {
+    for (; count < kPortBatch && read_task(packed.substr(size), task); ++count) {
       heads[count] = frame_of(task.head);
       views[count] = {&heads[count], task.arguments};
       size += task.size;
@@ -52,11 +50,11 @@ PlainTasks ParentPort::submit_plain(std::string_view packed) {
 }
 
 std::vector<ReceivedAnswer> ParentPort::poll() {
-  pto_answer answers[kBatch];
+  pto_answer answers[kPortBatch];
   std::vector<ReceivedAnswer> received;
-  int32_t count = kBatch;
-  while (count == kBatch) {
-    count = checked(api_.poll(end_, answers, kBatch));
+  int32_t count = kPortBatch;
+  while (count == kPortBatch) {
+    count = checked(api_.poll(end_, answers, kPortBatch));
     for (int32_t i = 0; i < count; ++i) {
       const pto_answer& one = answers[i];
       std::string data(static_cast<const char*>(one.data), one.data ? one.bytes : 0);
