@@ -12,6 +12,7 @@
 #include "run.hpp"
 #include "task_watch.hpp"
 #include "tensor_layout.hpp"
+#include "user_call.hpp"
 
 namespace pto::core {
 namespace {
@@ -183,6 +184,16 @@ void refuse_returned(const LoadedKernel& kernel, PyObject* result) {
   });
 }
 
+// Set an exception because the kernel has also returned in a forked process.
+void refuse_copy(const LoadedKernel& kernel) {
+  or_park([&] {
+    nb::object module = nb::steal(PyImport_ImportModule("pto_core.errors.plain_functions"));
+    if (!module.is_valid()) return;
+    Py_XDECREF(
+        PyObject_CallMethod(module.ptr(), "refuse_copy", "ss", "kernel", kernel.name.c_str()));
+  });
+}
+
 // Call the kernel. Return its exception, or nothing if it succeeded.
 nb::object call(const LoadedKernel& kernel, const pto_payload* payload, uint32_t core) {
   const CallSignature* signature = nullptr;
@@ -194,8 +205,12 @@ nb::object call(const LoadedKernel& kernel, const pto_payload* payload, uint32_t
   if (run && run->measurement() && !kernel.device->has(PTO_RUNTIME_TENSORS))
     arguments.report(kernel.task, *run->measurement(), core);
   nb::object exception;
+  UserCall user_call;
   PyObject* result = arguments.call(kernel.function);
-  if (result && result != Py_None) refuse_returned(kernel, result);
+  if (user_call.has_returned_twice() && result)
+    refuse_copy(kernel);
+  else if (result && result != Py_None)
+    refuse_returned(kernel, result);
   Py_XDECREF(result);
   if (PyErr_Occurred()) {
     exception = take_exception();

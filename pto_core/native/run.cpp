@@ -7,6 +7,7 @@
 #include "device.hpp"
 #include "errors.hpp"
 #include "run_log.hpp"
+#include "user_call.hpp"
 
 namespace pto::core {
 namespace {
@@ -183,9 +184,11 @@ void Run::start() {
 
 void Run::orchestrate() {
   nb::object call = arguments_.call_tuple(graph_object_);
+  UserCall user_call;
   PyObject* result = PyObject_Call(program_.function.ptr(), call.ptr(), nullptr);
+  const bool is_copied = user_call.has_returned_twice();
   if (result) {
-    judge_result(nb::steal(result));
+    judge_result(nb::steal(result), is_copied);
   } else {
     keep_orchestration_failure(take_exception());
   }
@@ -209,10 +212,10 @@ void Run::keep_orchestration_failure(nb::object failure) {
 
 // Check the returned value. As in C++, an orchestration fails if it returns a number other than
 // zero.
-void Run::judge_result(nb::handle result) {
-  if (result.is_none()) return;
+void Run::judge_result(nb::handle result, bool is_copied) {
+  if (result.is_none() && !is_copied) return;
   nb::object judge = nb::module_::import_("pto_core.errors.native").attr("from_result");
-  nb::object failure = judge(nb::str(program_.name.c_str()), result);
+  nb::object failure = judge(nb::str(program_.name.c_str()), result, is_copied);
   if (!failure.is_none()) orchestration_failure_ = std::move(failure);
 }
 

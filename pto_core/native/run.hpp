@@ -76,7 +76,7 @@ class Run {
   void end_early();
   void orchestrate();
   void keep_orchestration_failure(nb::object failure);
-  void judge_result(nb::handle result);
+  void judge_result(nb::handle result, bool is_copied);
   void check_time();
   uint64_t task_limit_ns() const;
   [[noreturn]] void raise_late();

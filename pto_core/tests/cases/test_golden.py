@@ -351,3 +351,22 @@ def test_input_that_is_not_contiguous_is_copied(golden) -> None:
     first = inputs.tensors[0].array
     assert first.flags.c_contiguous
     np.testing.assert_array_equal(first, np.arange(6.0).reshape(2, 3).T)
+
+
+@pytest.mark.parametrize("name", ["generate_inputs", "compute_golden"])
+def test_a_function_that_a_call_would_not_run_is_refused(golden, name: str) -> None:
+    with pytest.raises(
+        UsageError, match=rf"golden_\w+\.py: function '{name}' is an async function"
+    ):
+        golden(LIST.replace(f"def {name}", f"async def {name}"))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_reference_that_returns_a_coroutine_is_refused(golden) -> None:
+    text = LIST.replace("def compute_golden", "async def later").rstrip()
+    loaded = golden(
+        f"{text}\n\ndef compute_golden(tensors, params):\n    return later(tensors, params)\n"
+    )
+    inputs = loaded.generate("default")
+    with pytest.raises(UsageError, match=r"'compute_golden' returned .* whose body did not run"):
+        loaded.compute(inputs, {one.name: one.copied() for one in inputs.tensors}, "default")

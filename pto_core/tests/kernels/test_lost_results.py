@@ -18,11 +18,6 @@ def returns(x: In, out: Out) -> Any:
     return out
 
 
-def returns_a_generator(out: Out) -> Any:
-    out[:] = 1
-    yield
-
-
 def assigns(x: In, out: Out) -> None:
     out = x * 2  # noqa: F841
 
@@ -91,13 +86,10 @@ def test_a_number_and_an_empty_array():
     task(takes_a_view)(np.zeros((0, 3)), np.zeros((0, 3)))
 
 
-@pytest.mark.parametrize(("function", "kind"), [(returns, "ndarray"), (returns_a_generator, "gen")])
-def test_a_task_that_returns_a_value_is_refused(function: Callable[..., Any], kind: str):
-    arrays = [np.ones(3)] * function.__code__.co_argcount
-    with pytest.raises(
-        UsageError, match=rf"task function {function.__name__} returned .*{kind}.* Out"
-    ):
-        task(function)(*arrays)
+def test_a_task_that_returns_a_value_is_refused():
+    arrays = [np.ones(3)] * returns.__code__.co_argcount
+    with pytest.raises(UsageError, match=r"task function returns returned .*ndarray.* Out"):
+        task(returns)(*arrays)
 
 
 def test_a_profiled_task_runs_unchecked():

@@ -7,6 +7,7 @@
 
 #include "errors.hpp"
 #include "gil.hpp"
+#include "user_call.hpp"
 
 namespace pto::hierarchy {
 namespace {
@@ -50,6 +51,22 @@ void set_unknown_callable(const pto_frame& frame) {
                hex(frame.callable).c_str());
 }
 
+// Return false, with an exception set, if the callable has returned in a forked process too, or if
+// its body did not run. Only an object that can be iterated or awaited may be such a body.
+bool is_acceptable(const nb::object& callable, const nb::object& result, bool is_copied) {
+  const PyTypeObject* type = Py_TYPE(result.ptr());
+  if (!is_copied && !type->tp_iternext && !type->tp_as_async) return true;
+  try {
+    nb::object checks = nb::module_::import_("pto_core.errors.plain_functions");
+    if (is_copied) checks.attr("refuse_copy")("task", callable);
+    checks.attr("require_executed")("task", callable, result);
+    return true;
+  } catch (nb::python_error& error) {
+    error.restore();
+    return false;
+  }
+}
+
 }  // namespace
 
 ChildLoop::ChildLoop(const ProgressTable& progress, int32_t child, std::unique_ptr<ChildEnd> end,
@@ -70,6 +87,7 @@ ChildLoop::~ChildLoop() {
 
 bool ChildLoop::run(nb::object control, nb::object invoke) {
   if (!end_->is_open()) core::raise_usage("this child loop has already run; create another one");
+  core::UserCall::forget_inherited();
   control_ = std::move(control);
   if (!invoke.is_none()) invoke_ = std::move(invoke);
   ChildRecord& record = progress_.child(child_);
@@ -232,6 +250,7 @@ bool ChildLoop::call(const pto_frame_view& view) {
   }
   const nb::object callable = known->callable;
   nb::object result;
+  core::UserCall user_call;
   if (invoke_.is_valid()) {
     const nb::object config = nb::int_(frame.config);
     PyObject* given[] = {nullptr, callable.ptr(), arguments ? arguments : Py_None, config.ptr()};
@@ -244,7 +263,8 @@ bool ChildLoop::call(const pto_frame_view& view) {
     result = nb::steal(PyObject_Vectorcall(callable.ptr(), given + 1,
                                            count | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
   }
-  return result.is_valid();
+  const bool is_copied = user_call.has_returned_twice();
+  return result.is_valid() && is_acceptable(callable, result, is_copied);
 }
 
 // Return the view for the arguments of a frame, as a borrowed reference.

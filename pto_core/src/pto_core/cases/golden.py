@@ -12,6 +12,7 @@ import numpy as np
 from pto_core.cases.user_module import blaming, load_module, required, warn_of_misspelt
 from pto_core.cases.values import Scalar, Tensor, as_argument, as_array, contiguous
 from pto_core.errors import UsageError
+from pto_core.errors.plain_functions import require_executed, require_plain
 from pto_core.errors.suggestion import suggestion
 
 DEFAULT_TOLERANCE = 1e-5
@@ -80,6 +81,7 @@ class Golden:
         where = f"{self.path}: generate_inputs"
         with blaming(self.path, f"failed in generate_inputs for case {case!r}"):
             given = self._generate(self.params(case))
+        require_executed(f"{self.path}: function", self._generate, given)
         by_name = isinstance(given, Mapping)
         pairs = self._ordered(given) if by_name else _checked_pairs(given, where)
         arguments = tuple(as_argument(name, value, where) for name, value in pairs)
@@ -105,7 +107,8 @@ class Golden:
         """
         assert self._compute is not None, "the caller must not compute a missing reference"
         with blaming(self.path, f"failed in compute_golden for case {case!r}"):
-            self._compute(tensors, self.params(case))
+            returned = self._compute(tensors, self.params(case))
+        require_executed(f"{self.path}: function", self._compute, returned)
         expected: dict[str, Any] = {}
         for name in inputs.outputs or (tensor.name for tensor in inputs.tensors):
             array = as_array(tensors.get(name))
@@ -199,6 +202,7 @@ def load_golden(path: Path, *, reference: bool = True) -> Golden:
     for name, function in (("generate_inputs", generate), ("compute_golden", compute)):
         if function is not None and not callable(function):
             raise _wrong(path, name, function, "a function")
+        require_plain(f"{path}: function", function)
     cases = _cases(path, getattr(module, "ALL_CASES", {DEFAULT_NAME: {}}))
     default = getattr(module, "DEFAULT_CASE", next(iter(cases)))
     if default not in cases:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pto_core.errors.plain_functions import refuse_copy, require_executed
 from pto_core.errors.tree import (
     AbortedError,
     AddressError,
@@ -111,8 +112,19 @@ def _exit_code(cause: SystemExit) -> int:
     return cause.code if isinstance(cause.code, int) else 1
 
 
-def from_result(name: str, result: object) -> PtoError | None:
-    """Return the error for the result of an orchestration; None if the result is None or 0."""
+def from_result(name: str, result: object, is_copied: bool) -> PtoError | None:
+    """Return the error for the result of an orchestration; None if the result is None or 0.
+
+    ``is_copied``: whether the orchestration has returned in a forked process too.
+    """
+    try:
+        if is_copied:
+            refuse_copy("orchestration", name)
+        require_executed("orchestration", name, result)
+    except UsageError as error:
+        return error
+    if result is None:
+        return None
     if isinstance(result, int) and not isinstance(result, bool):
         if result == 0:
             return None

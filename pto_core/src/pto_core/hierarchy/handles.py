@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pto_core._hierarchy import CallableKind, CallableSpace
 from pto_core.errors import RightsError, UsageError
+from pto_core.errors.plain_functions import require_plain
 from pto_core.hierarchy.chip_delivery import chip_from_bytes, chip_to_bytes
 from pto_core.hierarchy.remote_workers import RemoteCallable
 from pto_core.hierarchy.serialisation import (
@@ -107,6 +108,7 @@ def identity(target: object, *, serialise: bool, inherits: bool) -> Identity:
             name="target",
             value=target,
         )
+    require_plain("function", target)
     path = None if serialise else import_path(target)
     if path is not None and not (inherits and is_of_main(path)):
         return _imported(path, target)
@@ -168,6 +170,7 @@ def object_at(path: str, permitted: Sequence[str] | None = None) -> Any:
         ) from error
     if not callable(found):
         raise UsageError(f"{path!r} is {found!r}, which cannot be called", name="target")
+    require_plain("function", found)
     return found
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from pto_core.errors.plain_functions import require_plain
+
 _INTERVAL_S = 0.1
 _LINE_INTERVAL_S = 1.0
 
@@ -108,6 +110,7 @@ class Follower:
     """
 
     def __init__(self, source: Source, listener: Listener) -> None:
+        require_plain("progress", listener)
         self._source = source
         self._listener = listener
         self._error: BaseException | None = None

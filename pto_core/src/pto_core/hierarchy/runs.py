@@ -15,6 +15,7 @@ from pto_core._hierarchy import (
 )
 from pto_core.config.options import CHECK, HAZARDS
 from pto_core.errors import AbortedError, UsageError, WorkerClosedError
+from pto_core.errors.plain_functions import require_executed
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.progress import Progress
@@ -96,7 +97,12 @@ class Runs:
         view = args.view() if isinstance(args, TaskArgs) else args or _NO_ARGUMENTS
         with Block(self) as block:
             self.begin(block, hazards, config)
-            graph(self._orchestrator, view, config or _DEFAULT)
+            self._call(graph, view, config)
+
+    def _call(self, graph: GraphFunction, args: TaskArgsView, config: CallConfig | None) -> None:
+        returned = graph(self._orchestrator, args, config or _DEFAULT)
+        if returned is not None:
+            require_executed("graph function", graph, returned)
 
     def capture(
         self,
@@ -108,11 +114,7 @@ class Runs:
         """Record the submits of a graph function; see ``Worker.capture``."""
         self._driver.capture_begin(hazards_number(hazards), config, args)
         try:
-            graph(
-                self._orchestrator,
-                _NO_ARGUMENTS if args is None else args.view(),
-                config or _DEFAULT,
-            )
+            self._call(graph, _NO_ARGUMENTS if args is None else args.view(), config)
             return self._driver.capture_end()
         except BaseException:
             self._driver.capture_abandon()

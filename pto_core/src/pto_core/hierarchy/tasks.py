@@ -12,6 +12,7 @@ import numpy as np
 
 from pto_core._hierarchy import TaskArgs, TensorArgType
 from pto_core.errors import UsageError
+from pto_core.errors.plain_functions import require_plain
 from pto_core.kernels.direction import WRITTEN, Direction, TaskSignature, task_signature
 from pto_core.kernels.lost_results import checked, refuse_returned
 from pto_core.kernels.typed import Parameters
@@ -43,6 +44,7 @@ class Task(Generic[Parameters]):
     def __init__(self, function: Callable[Parameters, None], *, retries: int = 0) -> None:
         if not callable(function):
             raise UsageError(f"{function!r} is not a function; put @task before a def", name="task")
+        require_plain("task function", function)
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
             raise UsageError(
                 f"retries is {retries!r}; set how often the task may run again, from 0",

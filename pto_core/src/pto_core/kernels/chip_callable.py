@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pto_core.errors import UsageError
+from pto_core.errors.plain_functions import require_plain
 from pto_core.kernels.core_callable import (
     CoreCallable,
     KernelSource,
@@ -162,20 +162,7 @@ def _check_function(orchestration: object) -> None:
             name="orchestration",
             value=orchestration,
         )
-    kinds = {
-        "an async": inspect.iscoroutinefunction(orchestration)
-        or inspect.isasyncgenfunction(orchestration),
-        "a generator": inspect.isgeneratorfunction(orchestration),
-    }
-    for kind, is_kind in kinds.items():
-        if is_kind:
-            raise UsageError(
-                f"orchestration {getattr(orchestration, '__name__', orchestration)!r} is "
-                f"{kind} function, so a call would not run its "
-                "body; use a plain function",
-                name="orchestration",
-                value=orchestration,
-            )
+    require_plain("orchestration", orchestration)
 
 
 def _check_child(func_id: object, child: object) -> None:

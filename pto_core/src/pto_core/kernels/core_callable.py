@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, overload
 
 from pto_core.errors import UsageError
+from pto_core.errors.plain_functions import require_plain
 from pto_core.kernels.core_type import CoreType
 from pto_core.kernels.digest import digest_of, file_digest, function_digest
 from pto_core.kernels.direction import (
@@ -105,6 +106,7 @@ class CoreCallable(Generic[Parameters]):
                 name="binary",
                 value=binary,
             )
+        require_plain("kernel", self.binary)
         self.core_type = CoreType.of(core_type)
         self.signature: tuple[Parameter, ...] | None = (
             None if signature is None else parse_signature(signature)

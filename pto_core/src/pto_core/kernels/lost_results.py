@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from pto_core.errors import UsageError
+from pto_core.errors.plain_functions import require_executed
 from pto_core.kernels.direction import WRITTEN, TaskSignature
 
 
@@ -44,6 +45,7 @@ def checked(function: Callable[..., Any], signature: TaskSignature) -> Callable[
 
 def refuse_returned(kind: str, name: str, value: object) -> None:
     """Raise UsageError for a function ``name`` that returned ``value``."""
+    require_executed(kind, name, value)
     raise UsageError(
         f"{kind} {name} returned a value of type {type(value).__name__}, but its caller receives "
         "only what it writes into its arrays; write the result into an Out parameter, as in "
