@@ -1,12 +1,15 @@
 """A task-graph runtime for Ascend NPUs: the public names of the core.
 
-Importing this package imports nothing else; each name is loaded when it is first used.
+Importing this package loads no other part; each name is loaded when it is first used. Closed
+standard streams are replaced by ``/dev/null``.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from pto_core import standard_streams
 
 if TYPE_CHECKING:
     from pto_core.cases import CaseReport, list_cases, run_all_cases, run_case
@@ -137,6 +140,9 @@ _HIERARCHY_NAMES = {
     "Worker",
     "task",
 }
+
+
+standard_streams.complete()
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ messages that are not events with :func:`show` and :func:`relay`, which use the 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Mapping
@@ -52,15 +53,13 @@ def show(text: str, level: str = "info") -> None:
     if _output.as_json:
         _write(level, {"event": "message", "logger": "pto", "text": text})
     else:
-        sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+        _print(text)
 
 
 def relay(line: str) -> None:
     """Write a line that another process printed; a JSON log line is written unchanged."""
     if _output.as_json and _is_record(line):
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
+        _print(line)
     else:
         show(line)
 
@@ -122,4 +121,11 @@ def _write(level: str, fields: Mapping[str, Any]) -> None:
     else:
         colours = sys.stderr.isatty()
         line = structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0)(None, level, record)
-    sys.stderr.write(f"{line}\n")
+    _print(line)
+
+
+def _print(line: str) -> None:
+    """Write a line to standard error. A full disk or a closed stream does not stop the program."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()

@@ -26,7 +26,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; print its errors and return its exit code."""
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
-        sys.stdout.flush()
     except KeyboardInterrupt as interrupt:
         _show_error(f"pto: {str(interrupt) or 'interrupted'}")
         return INTERRUPTED
@@ -51,7 +50,9 @@ def _run(argv: list[str]) -> int:
         return 0 if namespace.help else 2
     verbosity = _Verbosity()
     try:
-        return _run_command(namespace.command, namespace.arguments, verbosity)
+        code = _run_command(namespace.command, namespace.arguments, verbosity)
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:
         raise
     except Exception as error:  # noqa: BLE001 - print unexpected exceptions without a traceback

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from weakref import WeakSet
 
-from pto_core import _native, log, plugins
+from pto_core import _native, log, plugins, standard_streams
 from pto_core.config import Config, load_with_plugins
 from pto_core.config.options import CHECK
 from pto_core.device.device import Device, check_blocks, check_hazards
@@ -70,6 +70,7 @@ def _adapted(config: Config, given: Mapping[str, Any]) -> Config:
 
 
 def _open(config: Config) -> Device:
+    standard_streams.complete()
     log.configure(config)
     _check_call_settings(config)
     _check_one_runtime(config)

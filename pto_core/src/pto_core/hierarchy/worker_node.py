@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from pto_core import standard_streams
 from pto_core._hierarchy import TaskArgsView
 from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.hierarchy.child_group import ChildGroup
@@ -191,6 +192,7 @@ class WorkerNode:
                     "array; call shared_array of the parent Worker"
                 )
             if self._arena is None:
+                standard_streams.complete()
                 self._arena = SharedArena(Budget(self.settings.config["shared_memory_limit"]))
             return self._arena
 
@@ -208,6 +210,7 @@ class WorkerNode:
 
     def _start(self) -> None:
         """Start the children, unless another thread does. After an error, none of them runs."""
+        standard_streams.complete()  # the program may have closed them
         with Interrupts():  # a signal must not leave a start incomplete
             if not self.life.begin_start():
                 return
