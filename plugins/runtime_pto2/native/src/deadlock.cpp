@@ -58,7 +58,7 @@ Proof take_proof(const Rings& rings, const Blocked& blocked, const Sizes& sizes)
   return proof;
 }
 
-void Deadlock::prove(Context& context, const Proof& proof) {
+void Deadlock::prove(const Proof& proof) {
   proof_ = proof;
   const Blocked& blocked = proof.blocked;
   proven_ = {};
@@ -78,7 +78,6 @@ void Deadlock::prove(Context& context, const Proof& proof) {
   add_chain(text, proof);
   text.add(".");
   error_.store(&proven_, std::memory_order_release);
-  context.platform->log(context.platform->self, PTO_LOG_ERROR, proven_.message);
 }
 
 void Deadlock::complete(const Plan& plan) {

@@ -50,8 +50,8 @@ class Deadlock {
   const pto_error* error() const { return error_.load(std::memory_order_acquire); }
   const Proof& proof() const { return proof_; }
 
-  // Record the proof as the error of the run and log it at once. Called while no other thread runs.
-  void prove(Context& context, const Proof& proof);
+  // Record the proof as the error of the run. Called while no other thread runs.
+  void prove(const Proof& proof);
 
   // Called by the orchestrator at the end of the orchestration: add the sufficient sizes to the
   // error.

@@ -70,7 +70,7 @@ int32_t Instance::stalled() {
   }
   if (is_blocked) {
     scheduler_.halt();
-    orchestrator_.deadlock().prove(context_, orchestrator_.wait().proof());
+    orchestrator_.deadlock().prove(orchestrator_.wait().proof());
     return PTO_STEP_ERROR;
   }
   ErrorFacts facts{PTO_ERROR_INTERNAL};

@@ -254,11 +254,12 @@ class Restarts:
             child.failure = error
             self._set(number, ChildState.EMPTY)
             return
-        log.get(__name__).error("child not restarted", reason=str(error))
         self._set(number, ChildState.GIVEN_UP)
-        if child.is_expected:
-            child.is_expected = False
-            self._report(group, number, error, returns=False)
+        if not child.is_expected:  # no task waits for the child, so none will raise the error
+            log.get(__name__).warning("child not restarted", reason=str(error))
+            return
+        child.is_expected = False
+        self._report(group, number, error, returns=False)
 
     def _report(self, group: Children, number: int, error: BaseException, *, returns: bool) -> None:
         cause = group.driver.add_cause(Failure.of(error).pack())
