@@ -430,6 +430,7 @@ def test_adding_workers(make) -> None:
         ({"level": 4, "device_ids": [0]}, "to a Worker of level 4; chips"),
         ({"level": 2}, "level 3"),
         ({"level": "3"}, "level '3'"),
+        ({"level": 7}, r"level 7 is not valid.*3 \(host\).*6 \(cluster\)"),
         ({"level": 3, "num_sub_workers": -1}, "num_sub_workers is -1"),
         ({"level": 3, "num_sub_workers": 1.5}, "num_sub_workers is 1.5"),
         ({"level": 3, "device_ids": [0, 0]}, "names a device twice"),

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from pto_core import Worker
 from pto_core.config import load_with_plugins
 from pto_core.errors import ConfigError, UnknownPluginError
 
@@ -33,6 +34,31 @@ def test_the_chosen_plugins_options_are_part_of_the_record(plugins, tmp_path):
     )
     assert "blue.level" not in config
     assert config.native_options("red") == {"level": "7"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "install"),
+    [
+        ("transport", "transport"),
+        ("link", "link"),
+        ("launcher", "launcher"),
+        ("engine", "scheduler"),
+        ("policy", "scheduler"),
+    ],
+)
+def test_a_name_of_no_plugin_is_refused_at_once(plugins, tmp_path, setting, install):
+    getattr(plugins, install)("green")
+    assert read(tmp_path, f"{setting}=green")[setting] == "green"
+    assert "fake_green" not in sys.modules
+    with pytest.raises(UnknownPluginError, match=f"no {install} called 'gren'.*mean 'green'"):
+        read(tmp_path, f"{setting}=gren")
+    with pytest.raises(UnknownPluginError, match="'gren'"):
+        read(tmp_path, environ={f"PTO_{setting.upper()}": "gren"})
+    with pytest.raises(UnknownPluginError, match="'gren'"):
+        Worker(3, **{setting: "gren"})
+    (tmp_path / "pto.toml").write_text(f'{setting} = "gren"\n')
+    with pytest.raises(UnknownPluginError, match="'gren'"):
+        read(tmp_path)
 
 
 def test_only_the_chosen_plugins_are_imported(plugins, tmp_path):

@@ -10,7 +10,7 @@ only the settings of the core and of the chosen backend and runtime.
 """
 
 from pto_core.config.environment import adopt_environment, child_environment
-from pto_core.config.layers import load, load_core, load_with_plugins
+from pto_core.config.layers import check_plugin_names, load, load_core, load_with_plugins
 from pto_core.config.options import core_options
 from pto_core.config.record import Config
 from pto_core.config.setting import Setting
@@ -19,6 +19,7 @@ __all__ = [
     "Config",
     "Setting",
     "adopt_environment",
+    "check_plugin_names",
     "child_environment",
     "core_options",
     "load",

@@ -23,6 +23,12 @@ from pto_core.errors.suggestion import suggestion
 from pto_core.interfaces.plugin import Option
 
 _FAMILIES = ("backend", "runtime")
+# The settings that name another plugin, and its family.
+_NAMES = {
+    **{family: family for family in ("transport", "link", "launcher")},
+    "engine": "scheduler",
+    "policy": "scheduler",
+}
 
 
 def load(
@@ -169,7 +175,22 @@ def _load(sources: _Sources, options: Iterable[Option]) -> Config:
     settings = sources.merge(known, tolerant=False)
     for family in _FAMILIES:
         settings[family] = _resolve_alias(settings[family])
-    return Config(settings.values(), sources.warnings(known))
+    config = Config(settings.values(), sources.warnings(known))
+    check_plugin_names(config)
+    return config
+
+
+def check_plugin_names(config: Config) -> None:
+    """Raise PluginError if a setting names a plugin of a Worker that is not installed.
+
+    A default may be missing: the run that needs it reports that.
+    """
+    from pto_core.plugins.records import find
+
+    for setting in config.settings():
+        is_default = setting.origin == "default" or setting.value is None
+        if setting.key in _NAMES and not is_default:
+            find(_NAMES[setting.key], setting.value)
 
 
 def _table(options: Iterable[Option]) -> dict[str, Option]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pto_core import plugins
-from pto_core.config import Config, load_core, load_with_plugins
+from pto_core.config import Config, check_plugin_names, load_core, load_with_plugins
 from pto_core.errors import UsageError
 from pto_core.hierarchy.hosts import HostRequest, Hosts
 from pto_core.interfaces import EnginePlugin, NativeTransport, PolicyPlugin, PythonTransport
@@ -91,7 +91,7 @@ class WorkerSettings:
 
 def level_name(level: int) -> str:
     """Return the name of a Worker at that level, as paths contain it."""
-    return _LEVEL_NAMES.get(level, f"level{level}_")
+    return _LEVEL_NAMES[level]
 
 
 def worker_settings(
@@ -114,6 +114,7 @@ def worker_settings(
     given = {key: value for key, value in given.items() if value is not None}
     # The plugins of level 2 are those of the other host.
     record = _record(config, chosen, given, bool(devices) and other_host is None)
+    check_plugin_names(record)
     to_place = None if other_host is None else other_host.to_place
     request = None if to_place is None else to_place.completed(record)
     if request is not None:
@@ -164,13 +165,14 @@ def _transport(name: str) -> NativeTransport | PythonTransport:
 
 
 def _check_level(level: object) -> None:
-    if isinstance(level, bool) or not isinstance(level, int) or level < LEAST_LEVEL:
+    if isinstance(level, bool) or not isinstance(level, int) or level not in _LEVEL_NAMES:
+        names = ", ".join(f"{number} ({name})" for number, name in _LEVEL_NAMES.items())
         raise UsageError(
-            f"level {level!r} is not valid: a Worker has level {LEAST_LEVEL} (host) or higher; "
+            f"level {level!r} is not valid: a Worker has level {names}; "
             "a chip by itself (level 2) is opened with open_device",
             name="level",
             value=level,
-            expected=f"at least {LEAST_LEVEL}",
+            expected=names,
         )
 
 

@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 class Orchestrator(Protocol):
     """Accepts the tasks of one run. Valid until the graph function returns or the session ends.
 
-    Only the thread that runs the graph function may use it. A submit derives dependencies from the
-    tags in ``args`` and does not wait for the task. It blocks only while a heap ring or the table
-    of tasks has no free space. A submit raises :class:`~pto_core.errors.UsageError` for invalid
-    arguments; no task was submitted in this case.
+    Any thread may submit while the run is open. Submits have one order, in which those of a thread
+    keep theirs, and dependencies follow it. A scope belongs to the run: it is the innermost scope
+    of all threads, so open and close scopes while no other thread submits. A submit after the run
+    raises a UsageError.
+
+    A submit derives dependencies from the tags in ``args`` and does not wait for the task. It
+    blocks only while a heap ring or the table of tasks has no free space. A submit raises
+    :class:`~pto_core.errors.UsageError` for invalid arguments; no task was submitted in this case.
 
     ``worker``: the child that runs the task or, with ``hint``, the preferred child; with -1, the
     placement policy chooses. ``retries``: how often the task may run again. ``timeout_s``: the
