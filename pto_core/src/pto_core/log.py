@@ -1,13 +1,13 @@
-"""Log events that have a name and fields, as readable text or as JSON.
+"""The default configuration of structlog, and messages of commands.
 
 ::
 
-    log = pto_core.log.get(__name__)
-    log.info("kernel compiled", source=str(path), seconds=0.8)
+    pto_core.log.get(__name__).warning("compiler is slow", source=str(path), seconds=0.8)
 
-structlog is imported when the first message is shown; a message below the log level costs only a
-comparison. All output goes to standard error. No event is logged for single tasks. Commands write
-messages that are not events with :func:`show` and :func:`relay`, which use the configured format.
+If the program calls ``structlog.configure``, its configuration replaces this one. Context of
+``structlog.contextvars`` is part of each event. structlog is imported with the first message. No
+event is logged for single tasks. Commands write messages that are not events with :func:`show` and
+:func:`relay`, which use the configured format.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-_SEVERITY = {"error": 3, "warn": 2, "info": 1, "debug": 0}
+if TYPE_CHECKING:
+    from typing import TextIO
+
+_SEVERITY = {"error": 40, "warn": 30, "info": 20, "debug": 10}
 
 
 @dataclass
@@ -34,7 +37,7 @@ _output = _Output()
 
 
 def configure(config: Mapping[str, Any]) -> None:
-    """Set level and format of all loggers of this process to ``log_level`` and ``log_format``."""
+    """Set level and format of the default configuration to ``log_level`` and ``log_format``."""
     _output.least = _SEVERITY[config["log_level"]]
     _output.as_json = config["log_format"] == "json"
 
@@ -51,7 +54,7 @@ def show(text: str, level: str = "info") -> None:
     because with JSON lines standard error may contain nothing else.
     """
     if _output.as_json:
-        _write(level, {"event": "message", "logger": "pto", "text": text})
+        getattr(_default("pto", 0), level)("message", text=text)
     else:
         _print(text)
 
@@ -64,43 +67,17 @@ def relay(line: str) -> None:
         show(line)
 
 
-def get(name: str) -> Logger:
-    """Return the logger of a module; its messages contain ``name``."""
-    return Logger(name)
+def get(name: str) -> Any:
+    """Return a structlog logger whose events contain the name of a module.
 
+    The configuration is that of the program if it has called ``structlog.configure``. Otherwise it
+    is the default one: the settings ``log_level`` and ``log_format``, to standard error.
+    """
+    import structlog
 
-class Logger:
-    """Writes events with fields. A field's value is a text, a number, or a printable object."""
-
-    __slots__ = ("_fields", "_name")
-
-    def __init__(self, name: str, /, **fields: Any) -> None:
-        self._name = name
-        self._fields = fields
-
-    def bind(self, **fields: Any) -> Logger:
-        """Return a logger that adds ``fields`` to each of its events."""
-        return Logger(self._name, **{**self._fields, **fields})
-
-    def error(self, event: str, /, **fields: Any) -> None:
-        """Log a failure."""
-        self._log("error", event, fields)
-
-    def warning(self, event: str, /, **fields: Any) -> None:
-        """Log a suspicious condition that does not stop the program."""
-        self._log("warn", event, fields)
-
-    def info(self, event: str, /, **fields: Any) -> None:
-        """Log a step that users may want to follow."""
-        self._log("info", event, fields)
-
-    def debug(self, event: str, /, **fields: Any) -> None:
-        """Log a detail that helps in debugging."""
-        self._log("debug", event, fields)
-
-    def _log(self, level: str, event: str, fields: Mapping[str, Any]) -> None:
-        if _SEVERITY[level] >= _output.least:
-            _write(level, {"event": event, "logger": self._name, **self._fields, **fields})
+    if structlog.is_configured():
+        return structlog.get_logger(name).bind(logger=name)
+    return _default(name, _output.least)
 
 
 def _is_record(line: str) -> bool:
@@ -111,21 +88,41 @@ def _is_record(line: str) -> bool:
     return isinstance(record, dict) and {"event", "logger", "level", "timestamp"} <= record.keys()
 
 
-def _write(level: str, fields: Mapping[str, Any]) -> None:
+def _default(name: str, least: int) -> Any:
     import structlog
+    from structlog import processors
 
-    stamp = structlog.processors.TimeStamper(fmt="iso" if _output.as_json else "%H:%M:%S")
-    record = stamp(None, level, {**fields, "level": level})
-    if _output.as_json:
-        line: Any = structlog.processors.JSONRenderer(default=str)(None, level, record)
-    else:
-        colours = sys.stderr.isatty()
-        line = structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=0)(None, level, record)
-    _print(line)
+    render: list[Any] = [processors.format_exc_info, processors.JSONRenderer(default=str)]
+    if not _output.as_json:
+        render = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)]
+    return structlog.wrap_logger(
+        structlog.WriteLogger(cast("TextIO", _StandardError())),
+        [
+            structlog.contextvars.merge_contextvars,
+            _add_level,
+            processors.TimeStamper(fmt="iso" if _output.as_json else "%H:%M:%S"),
+            *render,
+        ],
+        structlog.make_filtering_bound_logger(least),
+    ).bind(logger=name)
+
+
+def _add_level(_: Any, method: str, event: Any) -> Any:
+    return {**event, "level": "warn" if method == "warning" else method}
 
 
 def _print(line: str) -> None:
-    """Write a line to standard error. A full disk or a closed stream does not stop the program."""
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
+    _StandardError().write(f"{line}\n")
+
+
+class _StandardError:
+    """Standard error. A full disk or a closed stream does not stop the program."""
+
+    def write(self, text: str) -> None:
+        """Write the text at once."""
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+    def flush(self) -> None:
+        """Do nothing: each text was written at once."""

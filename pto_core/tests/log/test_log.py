@@ -1,10 +1,13 @@
-"""Logging: level and format; a message that is not shown costs no import."""
+"""Logging: level and format, and the configuration of the program."""
 
 from __future__ import annotations
 
 import json
+import logging
+from pathlib import Path
 
 import pytest
+import structlog
 
 from pto_core import log
 
@@ -12,6 +15,7 @@ from pto_core import log
 @pytest.fixture(autouse=True)
 def restored():
     yield
+    structlog.reset_defaults()
     log.configure({"log_level": "warn", "log_format": "text"})
 
 
@@ -66,9 +70,71 @@ def test_messages_for_the_user_keep_the_format_and_ignore_the_level(capsys, form
         assert text == "2 of 3\nlines\n"
 
 
-def test_structlog_is_imported_with_the_first_message_that_is_shown(site):
+def test_structlog_is_imported_with_the_first_message(site):
     program = (
-        "from pto_core import log; logger = log.get('x'); logger.info('a');"
-        "print('structlog' in sys.modules); logger.warning('b'); print('structlog' in sys.modules)"
+        "from pto_core import log; print('structlog' in sys.modules);"
+        "log.get('x').warning('b'); print('structlog' in sys.modules)"
     )
     assert site.run(program).stdout == "False\nTrue\n"
+
+
+def test_the_programs_configuration_has_effect(capsys):
+    events: list[dict[str, object]] = []
+
+    def keep(logger, method, event):
+        events.append({**event, "method": method})
+        raise structlog.DropEvent
+
+    structlog.configure([structlog.contextvars.merge_contextvars, keep])
+    log.get("pto_core.somewhere").bind(case="small").info("kernel compiled", path="x")
+    assert events == [
+        {
+            "event": "kernel compiled",
+            "logger": "pto_core.somewhere",
+            "case": "small",
+            "path": "x",
+            "method": "info",
+        }
+    ]
+    structlog.configure([keep], wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    log.get("pto_core.somewhere").warning("compiler is slow")
+    assert len(events) == 1
+    structlog.reset_defaults()
+    log.get("pto_core.somewhere").warning("compiler is slow")
+    assert "compiler is slow" in capsys.readouterr().err
+    assert len(events) == 1
+
+
+def test_a_stdlib_logger_gets_the_events_under_their_module(caplog):
+    structlog.configure(
+        [structlog.stdlib.add_logger_name, structlog.stdlib.render_to_log_kwargs],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
+    log.get("pto_core.somewhere").warning("compiler is slow", seconds=3)
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("pto_core.somewhere", "WARNING")
+    assert (record.getMessage(), record.seconds) == ("compiler is slow", 3)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_context_variables_are_part_of_each_event(capsys, form):
+    log.configure({"log_level": "warn", "log_format": form})
+    with structlog.contextvars.bound_contextvars(request="r7"):
+        log.get("pto_core.somewhere").warning("compiler is slow")
+    log.get("pto_core.somewhere").warning("compiler is slow")
+    first, second = capsys.readouterr().err.splitlines()
+    assert "r7" in first
+    assert "request" not in second
+
+
+def test_an_exception_is_part_of_its_json_line(capsys):
+    log.configure({"log_level": "warn", "log_format": "json"})
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        log.get("pto_core.somewhere").exception("cache is damaged", path=Path("x"))
+    (line,) = capsys.readouterr().err.splitlines()
+    record = json.loads(line)
+    assert (record["level"], record["path"]) == ("error", "x")
+    assert "ValueError: two\nlines" in record["exception"]

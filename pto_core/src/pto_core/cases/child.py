@@ -115,9 +115,8 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
         case_origin=f"{kernel_config.path.name} RUNTIME_CONFIG",
     )
     log.configure(config)
-    logger = log.get(__name__)
     for warning in (*config.warnings, *kernel_config.warnings):
-        logger.warning("configuration", reason=warning)
+        log.get(__name__).warning("configuration", reason=warning)
     os.environ.update(kernel_config.environment)
     emit("prepared", cache_dir=str(config["cache_dir"]))
     backend = plugins.load_backend(config["backend"])

@@ -77,9 +77,8 @@ def _open(config: Config) -> Device:
     backend = plugins.load_backend(config["backend"])
     runtime = plugins.load_runtime(config["runtime"])
     observers = plugins.load_observers()
-    logger = log.get(__name__)
     for problem in observers.problems:
-        logger.warning("observer not used", reason=str(problem))
+        log.get(__name__).warning("observer not used", reason=str(problem))
     toolchain = Toolchain(config)
     native = _native.Device(
         backend_library=str(backend.library()),

@@ -223,7 +223,7 @@ class ChildGroup:
         elif spec.worker is not None:
             body = WorkerBody(context, spec.worker)
         else:
-            body = SubBody(context)
+            body = SubBody(context, self.settings.config)
         passes_on = spec.worker is not None and spec.worker.spawns
         return ChildPlan(
             spec.path, body, self.memory.mappings, passes_on, spec.start_method, self._bells

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from pto_core import standard_streams
+from pto_core import log, standard_streams
 from pto_core._hierarchy import TaskArgsView
 from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.hierarchy.child_group import ChildGroup
@@ -232,6 +232,7 @@ class WorkerNode:
                 raise WorkerClosedError(
                     f"child Worker {number} was closed before init(); add Workers that are open"
                 )
+        log.configure(self.settings.config)
         children = ChildGroup(
             self.settings, self.path, self.registry, self.nested, self.arena(), self.policy
         )

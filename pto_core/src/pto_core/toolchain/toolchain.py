@@ -277,14 +277,13 @@ class Toolchain:
         """Log a warning if the default entry was built, or if bfloat16 has half precision."""
         compiler = self._compilers_for(request)[0]
         cache = ArtefactCache(self._config["cache_dir"])
-        logger = log.get(__name__)
         if request.fallback and cache.produced(request.fallback.key(compiler), built):
-            logger.warning("orchestration", reason=default_entry_warning(request))
+            log.get(__name__).warning("orchestration", reason=default_entry_warning(request))
         if request.tile_library is not None:
             reason = precision_warning(request, compiler, cache.files(request.key(compiler)))
             if reason:
                 self.precision_warnings.append(reason)
-                logger.warning("kernel", reason=reason)
+                log.get(__name__).warning("kernel", reason=reason)
 
     def _compilers_for(self, request: BuildRequest) -> list[Compiler]:
         """Find the first compiler that has the standard. Examine others only if the build fails."""

@@ -1,0 +1,57 @@
+"""Events in the children of a Worker have the format and the configuration of the Worker."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import structlog
+
+from pto_core import Worker, log
+
+
+def warn() -> None:
+    log.get("child").warning("compiler is slow", seconds=3)
+
+
+def run(**settings: Any) -> None:
+    with Worker(3, num_sub_workers=1, **settings) as worker:
+        handle = worker.register(warn)
+        worker.run(lambda orch, args, config: orch.submit_sub(handle))
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Any:
+    yield
+    structlog.reset_defaults()
+    log.configure({"log_level": "warn", "log_format": "text"})
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_children_write_json_lines(start_method: str, capfd: pytest.CaptureFixture[str]) -> None:
+    run(start_method=start_method, log_format="json")
+    (record,) = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert (record["event"], record["logger"], record["seconds"]) == (
+        "compiler is slow",
+        "child",
+        3,
+    )
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_children_keep_the_log_level(start_method: str, capfd: pytest.CaptureFixture[str]) -> None:
+    run(start_method=start_method, log_level="error")
+    assert capfd.readouterr().err == ""
+
+
+def test_forked_children_inherit_the_configuration_of_the_program(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    structlog.configure(
+        [structlog.contextvars.merge_contextvars, lambda *event: "MINE " + event[2]["request"]],
+        logger_factory=structlog.PrintLoggerFactory(),
+    )
+    with structlog.contextvars.bound_contextvars(request="r7"):
+        run()
+    assert "MINE r7" in capfd.readouterr().out
