@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 import time
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -484,23 +483,6 @@ def test_invalid_hazards_and_timeouts(world) -> None:
         world.worker.session(hazards="check")
     refused(world, lambda orch: orch.submit_sub(world.nothing, timeout_s=0), "timeout_s")
     refused(world, lambda orch: orch.submit_sub(world.nothing, retries=-1), "retries")
-
-
-def test_two_threads_do_not_run_at_once(world) -> None:
-    inside, done = threading.Event(), threading.Event()
-
-    def graph(orch, args, cfg) -> None:
-        inside.set()
-        done.wait()
-
-    thread = threading.Thread(target=lambda: world.worker.run(graph))
-    thread.start()
-    inside.wait()
-    with pytest.raises(UsageError, match="run"):
-        world.worker.run(lambda *_: None)
-    done.set()
-    thread.join()
-    still_works(world)
 
 
 def test_a_task_with_retries_that_changes_private_memory_is_refused(make) -> None:

@@ -375,7 +375,9 @@ def refusals(worker: Any, handle: Any, row: Any) -> dict[str, Any]:
             worker.session().__enter__()
         ),
         "a run or session was started": lambda orch, args, cfg: worker.run(lambda *_: None),
-        "capture one graph after": lambda orch, args, cfg: worker.capture(lambda *_: None),
+        "a capture was started inside a capture": lambda orch, args, cfg: worker.capture(
+            lambda *_: None
+        ),
         "belongs to a run, not to the graph": after_a_run,
         "belongs to an earlier run": lambda orch, args, cfg: orch.submit_sub(
             handle, given((buffer, INOUT))

@@ -33,25 +33,13 @@ void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver) {
             .format(self.graph->tasks.size(), self.graph->arguments.size());
       });
   driver
-      .def(
-          "capture_begin",
-          [](nb::handle_t<WorkerDriver> self, int hazards, nb::handle config, nb::handle args) {
-            nb::inst_ptr<WorkerDriver>(self)->capture_begin(
-                nb::borrow(self), static_cast<Hazards>(hazards), config, given_args(args));
-          },
-          nb::arg("hazards"), nb::arg("config").none(), nb::arg("args").none(),
-          nb::sig("def capture_begin(self, hazards: int, config: object | None, args: TaskArgs | "
-                  "None) -> None"),
-          "Start a capture: submits are recorded and not executed.")
-      .def("capture_end", &WorkerDriver::capture_end,
-           "End the capture and return the recorded "
-           "graph.")
-      .def("capture_abandon", &WorkerDriver::capture_abandon,
-           "End the capture and drop the recorded "
-           "submits.")
       .def_prop_ro(
-          "is_capturing", [](WorkerDriver& self) { return self.captures().capture() != nullptr; },
-          "Whether a capture is open.")
+          "is_capturing",
+          [](WorkerDriver& self) {
+            return self.captures().capture() != nullptr &&
+                   self.turns().owner() == PyThread_get_thread_ident();
+          },
+          "Whether this thread has begun a capture that is open.")
       .def(
           "captured_log",
           [](WorkerDriver& self, const CapturedObject& captured) {

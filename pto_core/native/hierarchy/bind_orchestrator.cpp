@@ -5,6 +5,7 @@
 
 #include "arguments/python_type.hpp"
 #include "bindings.hpp"
+#include "driver/task_handle.hpp"
 #include "driver/worker_driver.hpp"
 #include "errors.hpp"
 
@@ -12,13 +13,14 @@ namespace pto::hierarchy {
 namespace {
 
 struct Orchestrator {
-  nb::object object;  // the Driver
-  WorkerDriver* driver;
+  RunObject& run() const { return *reinterpret_cast<RunObject*>(object.ptr()); }
+  Submits& submits() const { return run().driver->submits(); }
+
+  nb::object object;  // a RunObject: the run or capture to which this object submits
 };
 
 struct Scope {
-  nb::object object;
-  WorkerDriver* driver;
+  Orchestrator orchestrator;
 };
 
 enum class Form { kNextLevel, kNextLevelGroup, kSub, kSubGroup };
@@ -90,7 +92,9 @@ PyObject* submit(PyObject* self, PyObject* const* values, Py_ssize_t count, PyOb
   return or_raise([&]() -> PyObject* {
     SubmitRequest request;
     if (!read_request(kForm, values, count, names, &request)) return nullptr;
-    return nb::inst_ptr<Orchestrator>(self)->driver->submits().submit(request);
+    const Orchestrator& orchestrator = *nb::inst_ptr<Orchestrator>(self);
+    request.run = &orchestrator.run();
+    return orchestrator.submits().submit(request);
   });
 }
 
@@ -127,26 +131,25 @@ PyType_Slot orchestrator_slots[] = {{Py_tp_methods, orchestrator_methods}, {0, n
 
 void bind_orchestrator(nb::module_& module) {
   nb::class_<Scope>(module, "Scope", "A scope of a graph, as a context manager.")
-      .def("__enter__", [](Scope& scope) { scope.driver->submits().scope_begin(); })
+      .def("__enter__",
+           [](Scope& scope) { scope.orchestrator.submits().scope_begin(scope.orchestrator.run()); })
       .def(
-          "__exit__", [](Scope& scope, nb::args) { scope.driver->submits().scope_end(); },
+          "__exit__",
+          [](Scope& scope, nb::args) {
+            scope.orchestrator.submits().scope_end(scope.orchestrator.run());
+          },
           nb::sig("def __exit__(self, *args: object) -> None"));
   nb::class_<Orchestrator>(module, "Orchestrator", nb::type_slots(orchestrator_slots),
-                           "The object with which a graph function submits its tasks.")
-      .def(
-          "__init__",
-          [](Orchestrator* self, nb::handle_t<WorkerDriver> driver) {
-            new (self) Orchestrator{nb::borrow(driver), nb::inst_ptr<WorkerDriver>(driver)};
-          },
-          nb::arg("driver"))
+                           "The object with which a graph function submits the tasks of its run.")
       .def(
           "submit_sub_many",
           [](Orchestrator& self, nb::handle handle, nb::handle args, nb::handle scalars) {
             SubmitRequest request;
+            request.run = &self.run();
             request.kind = Kind::kSub;
             request.handle = handle.ptr();
             request.args = args.ptr();
-            return self.driver->submits().submit_many(request, scalars.ptr());
+            return self.submits().submit_many(request, scalars.ptr());
           },
           nb::arg("handle").none(), nb::arg("args").none(), nb::arg("scalars").none() = nb::none(),
           nb::sig("def submit_sub_many(self, handle: CallableHandle, args: TaskArgs, scalars: "
@@ -160,10 +163,11 @@ void bind_orchestrator(nb::module_& module) {
           [](Orchestrator& self, nb::handle handle, nb::handle args, nb::handle scalars,
              nb::handle config) {
             SubmitRequest request;
+            request.run = &self.run();
             request.handle = handle.ptr();
             request.args = args.ptr();
             request.config = config.ptr();
-            return self.driver->submits().submit_many(request, scalars.ptr());
+            return self.submits().submit_many(request, scalars.ptr());
           },
           nb::arg("handle").none(), nb::arg("args").none(), nb::arg("scalars").none() = nb::none(),
           nb::arg("config").none() = nb::none(),
@@ -173,7 +177,7 @@ void bind_orchestrator(nb::module_& module) {
       .def(
           "alloc",
           [](Orchestrator& self, nb::handle shape, nb::handle dtype) {
-            return self.driver->submits().allocate(shape, dtype);
+            return self.submits().allocate(self.run(), shape, dtype);
           },
           nb::arg("shape").none(), nb::arg("dtype").none(),
           nb::sig("def alloc(self, shape: int | collections.abc.Sequence[int], dtype: object) -> "
@@ -181,8 +185,12 @@ void bind_orchestrator(nb::module_& module) {
           "Allocate a tensor from the heap ring of the innermost scope. It is valid until the "
           "scope has ended and no task uses it.")
       .def(
-          "scope", [](Orchestrator& self) { return Scope{self.object, self.driver}; },
+          "scope", [](Orchestrator& self) { return Scope{self}; },
           "Return a context manager. Memory that is allocated inside is freed after it has ended.");
+}
+
+nb::object make_orchestrator(nb::object run) {
+  return nb::cast(Orchestrator{std::move(run)});
 }
 
 }  // namespace pto::hierarchy

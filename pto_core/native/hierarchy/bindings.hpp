@@ -26,6 +26,8 @@ void bind_capture(nb::module_& module, nb::class_<WorkerDriver>& driver);
 void bind_trace(nb::module_& module, nb::class_<WorkerDriver>& driver);
 void bind_driver(nb::module_& module);
 void bind_orchestrator(nb::module_& module);
+// Return a new Orchestrator of a run or capture, which is a RunObject.
+nb::object make_orchestrator(nb::object run);
 void bind_endpoint(nb::module_& module);
 void bind_processes(nb::module_& module);
 void bind_remote(nb::module_& module);

@@ -45,6 +45,7 @@ pto_core_unit(driver
   native/hierarchy/driver/role.cpp
   native/hierarchy/driver/run_book.cpp
   native/hierarchy/driver/submitter.cpp
+  native/hierarchy/driver/turns.cpp
   native/hierarchy/driver/watches.cpp
 )
 pto_core_unit(worker

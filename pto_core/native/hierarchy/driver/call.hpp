@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "driver/records.hpp"
+#include "driver/outcomes.hpp"
 #include "engine/interface.hpp"
 #include "pto/abi/arguments.h"
 
@@ -18,6 +18,7 @@ struct MemberCall {
 };
 
 struct Call {
+  const RunOutcomes* run = nullptr;  // the run of the task; null: the open run
   Kind kind = Kind::kNextLevel;
   bool has_arguments = true;
   bool is_hint = false;

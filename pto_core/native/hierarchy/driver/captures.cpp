@@ -93,13 +93,6 @@ void Captures::abandon() {
   captured_.reset();
 }
 
-void Captures::check_none() const {
-  if (!capture_) return;
-  core::raise_usage(
-      "a run or session was started inside a capture, which runs no tasks; submit its tasks in the "
-      "captured function");
-}
-
 bool Captures::keep_owner(PyObject* owner) {
   if (!captured_) return false;
   captured_->owners.try_emplace(owner, nb::borrow(owner));
@@ -130,16 +123,7 @@ void Captures::check_origins(std::span<TaskArgs* const> all) {
   }
 }
 
-void Captures::check_no_replay() const {
-  if (replayed_)
-    core::raise_usage(
-        "a replay is submitting the tasks of this run; submit other tasks after it has "
-        "returned");
-}
-
 void Captures::check_replay(const CapturedObject& captured, TaskArgs* args) const {
-  if (capture_)
-    core::raise_usage("a replay was started inside a capture; replay after the end of the capture");
   if (captured.worker != settings_.callables->worker()) {
     core::raise_usage("the graph was captured with another Worker; capture it with this one");
   }

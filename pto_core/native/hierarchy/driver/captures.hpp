@@ -34,12 +34,11 @@ class Captures {
       : engine_(engine), settings_(settings), memory_(memory), children_(children) {}
 
   // Return the current capture, or null.
-  Capture* capture() { return capture_.get(); }
+  Capture* capture() const { return capture_.get(); }
   std::unique_ptr<Capture> make(Hazards hazards, TaskArgs* args);
   void begin(std::unique_ptr<Capture> capture);
   CapturedObject end();
   void abandon();
-  void check_none() const;
 
   // Called by submits during a capture, to keep references. keep_owner() returns whether a capture
   // is open.
@@ -53,7 +52,6 @@ class Captures {
   void begin_replay(const CapturedObject& captured, TaskArgs* args, int64_t first,
                     int64_t oldest_live);
   void end_replay() { replayed_.reset(); }
-  void check_no_replay() const;
   const std::shared_ptr<CapturedGraph>& replayed() const { return replayed_; }
   // Return whether the arguments of the replay are disjoint; see CapturedGraph::lie_apart().
   bool lies_apart() const { return lies_apart_; }

@@ -29,6 +29,17 @@ void DriverCore::check_open() const {
     throw Refusal(Refusal::Kind::kClosed, "this Worker was closed; make another one");
 }
 
+void DriverCore::check_run(const RunOutcomes* run) const {
+  check_open();
+  if (run && run != book.outcomes().get()) refuse_outside_run();
+}
+
+void refuse_outside_run() {
+  throw Refusal(Refusal::Kind::kUsage,
+                "a task was submitted outside its run; submit it in the function or block of the "
+                "run");
+}
+
 DriverStatistics statistics_of(const DriverCore& core) {
   DriverStatistics now;
   now.tasks = core.book.counts;

@@ -51,6 +51,8 @@ struct DriverCore {
 
   // Throws Refusal (closed) after Driver::stop().
   void check_open() const;
+  // Also throws Refusal if `run` is not the last run that began. Null stands for that run.
+  void check_run(const RunOutcomes* run) const;
   ChildLink& link(int32_t child) { return *links[static_cast<size_t>(child)]; }
   const ChildLink& link(int32_t child) const { return *links[static_cast<size_t>(child)]; }
 
@@ -73,6 +75,9 @@ struct DriverCore {
   std::exception_ptr failure;
   bool is_dirty = false;  // whether the engine may have frames to send
 };
+
+// Throw the Refusal of a submit for a run that is not open.
+[[noreturn]] void refuse_outside_run();
 
 struct DriverStatistics {
   TaskCounts tasks;      // time limit of the run

@@ -11,7 +11,8 @@ class Deciding {
   Deciding(const Deciding&) = delete;
   Deciding& operator=(const Deciding&) = delete;
 
-  static bool is_so() { return depth_ > 0; }
+  // Throw Refusal on such a thread. Call this before a wait for another thread.
+  static void refuse();
 
  private:
   static inline thread_local int depth_ = 0;

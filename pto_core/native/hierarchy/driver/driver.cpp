@@ -70,7 +70,9 @@ void Driver::run_end(bool is_interrupted) {
     end_interrupted();
   } else {
     try {
-      wait_for_run(UINT64_MAX);
+      drive_.wait_until([&](const Role&) { return !flags_.is_running || outcomes->is_interrupted; },
+                        UINT64_MAX, PTO_TRACE_PARK);
+      if (flags_.is_running) end_interrupted();
     } catch (...) {
       const std::exception_ptr interruption = std::current_exception();
       end_interrupted();
@@ -195,22 +197,22 @@ void Driver::replay(std::shared_ptr<CapturedGraph> graph, bool is_known) {
   own_thread().wake_if_asleep();
 }
 
-int64_t Driver::allocate(uint64_t bytes, uint64_t* address) {
+int64_t Driver::allocate(uint64_t bytes, uint64_t* address, const RunOutcomes* run) {
   if (bytes > 0) ensure_granted(rounded(bytes));
   int64_t task = kNone;
   drive_.attempt_or_wait([&](const Role& role) {
-    task = role->submitter.try_allocate(bytes, address);
+    task = role->submitter.try_allocate(bytes, address, run);
     return task != kNone;
   });
   return task;
 }
 
-void Driver::scope_begin() {
-  Role(state_)->submitter.scope_begin();
+void Driver::scope_begin(const RunOutcomes* run) {
+  Role(state_)->submitter.scope_begin(run);
 }
 
-void Driver::scope_end() {
-  Role(state_)->submitter.scope_end();
+void Driver::scope_end(const RunOutcomes* run) {
+  Role(state_)->submitter.scope_end(run);
 }
 
 // ---- waits and questions ----

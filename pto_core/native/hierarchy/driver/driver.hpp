@@ -28,7 +28,8 @@ class Driver {
   // Wait for all tasks and end the run. If a scope is open, throw Refusal, and the run continues;
   // scopes of a cancelled run are ended. An exception of Host::attend() cancels the run: running
   // tasks get `patience_ns`, then their children are killed, and the exception is rethrown.
-  // `is_interrupted`: such an exception was thrown before this call, so cancel the run at once.
+  // `is_interrupted`: such an exception was thrown before this call, so cancel the run at once. Do
+  // the same without an exception once RunOutcomes::is_interrupted is true.
   void run_end(bool is_interrupted = false);
   void cancel(int64_t cause);
 
@@ -43,9 +44,10 @@ class Driver {
   // arguments are disjoint, so the captured edges hold. Throws the same exceptions as submit(),
   // possibly after some of the submits.
   void replay(std::shared_ptr<CapturedGraph> graph, bool is_known);
-  int64_t allocate(uint64_t bytes, uint64_t* address);
-  void scope_begin();
-  void scope_end();
+  // `run`: the run that the call belongs to; null stands for the open run.
+  int64_t allocate(uint64_t bytes, uint64_t* address, const RunOutcomes* run = nullptr);
+  void scope_begin(const RunOutcomes* run = nullptr);
+  void scope_end(const RunOutcomes* run = nullptr);
 
   // Wait for the task. Return false if it has not ended after `timeout_ns`.
   bool wait(int64_t task, uint64_t timeout_ns);

@@ -36,7 +36,8 @@ struct EndedTask {
 struct RunOutcomes {
   int64_t first_task = 0;  // number of the first task of the run
   std::atomic<bool> is_over{false};
-  std::atomic<bool> is_stopped{false};  // whether the run was open when the driver was stopped
+  std::atomic<bool> is_stopped{false};      // whether the run was open when the driver was stopped
+  std::atomic<bool> is_interrupted{false};  // whether the wait for its end must cancel the run
   std::unordered_map<int64_t, EndedTask> ended;  // tasks that did not complete
   std::unordered_map<int64_t, Cause> causes;     // causes of failed frames
 

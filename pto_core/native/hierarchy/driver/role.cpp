@@ -13,12 +13,15 @@ void GuardedState::refuse_inside() const {
                 "the handler only record the signal, or raise an exception");
 }
 
+void Deciding::refuse() {
+  if (depth_ == 0) return;
+  throw Refusal(Refusal::Kind::kUsage,
+                "a placement policy called the Worker that waits for its decision; decide by the "
+                "candidates alone");
+}
+
 void Role::wait() {
-  if (Deciding::is_so()) {
-    throw Refusal(Refusal::Kind::kUsage,
-                  "a placement policy called the Worker that waits for its decision; decide by the "
-                  "candidates alone");
-  }
+  Deciding::refuse();
   guarded_.refuse_inside();
   guarded_.host_.give_up();
   lock_.lock();

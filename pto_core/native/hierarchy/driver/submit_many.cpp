@@ -5,6 +5,7 @@
 #include "arguments/visible_memory.hpp"
 #include "driver/draft_loan.hpp"
 #include "driver/or_error.hpp"
+#include "driver/task_handle.hpp"
 #include "errors.hpp"
 
 namespace pto::hierarchy {
@@ -98,7 +99,7 @@ nb::object Submits::submit_many(const SubmitRequest& request, PyObject* scalars)
   if (!args) core::raise_usage("submit_many needs a TaskArgs with the tensors of all tasks");
   args->take_addresses();
   draft.args.push_back(args);
-  if (!captures_.capture()) Captures::check_origins(draft.args);
+  if (call.run) Captures::check_origins(draft.args);
   read_producers(request, draft);
   call.after = draft.after;
   const ScalarRows rows(scalars);
@@ -123,13 +124,13 @@ nb::object Submits::submit_many(const SubmitRequest& request, PyObject* scalars)
   };
   TaskRange made;
   const auto keep_arrays = [&] {
-    if (draft.has_child_memory && !captures_.capture() && made.last != kNone)
+    if (draft.has_child_memory && call.run && made.last != kNone)
       memory_.add_uses(draft.keys, made, driver_.flags().oldest_live);
     for (uint32_t i = 0; i < args->tensor_count && made.last != kNone; ++i)
       keep(args->notes[i].tensor->owner, made.last);
   };
   try {
-    or_error([&] { submit_each(call, count, prepare, made); });
+    or_error([&] { submit_each(*request.run, call, count, prepare, made); });
   } catch (...) {
     keep_arrays();
     throw;
@@ -141,12 +142,12 @@ nb::object Submits::submit_many(const SubmitRequest& request, PyObject* scalars)
   return nb::module_::import_("builtins").attr("range")(begin, made.last + 1);
 }
 
-void Submits::submit_each(const Call& call, int64_t count,
+void Submits::submit_each(const RunObject& run, const Call& call, int64_t count,
                           const std::function<void(int64_t)>& prepare, TaskRange& made) {
-  if (!captures_.capture()) return driver_.submit_each(call, count, prepare, made);
+  if (call.run) return driver_.submit_each(call, count, prepare, made);
   for (int64_t i = 0; i < count; ++i) {
     prepare(i);
-    made.add(submit_call(call));
+    made.add(submit_call(run, call));
   }
 }
 

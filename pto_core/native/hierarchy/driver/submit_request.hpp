@@ -15,10 +15,12 @@ namespace pto::hierarchy {
 namespace nb = nanobind;
 
 class VisibleMemory;
+struct RunObject;
 
 // The arguments of a submit as the binding receives them, before any check. Null means that an
 // argument was not passed.
 struct SubmitRequest {
+  RunObject* run = nullptr;  // the run or capture of the orchestrator that was called
   Kind kind = Kind::kNextLevel;
   bool is_group = false;
   PyObject* handle = nullptr;

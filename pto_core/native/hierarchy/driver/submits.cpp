@@ -101,14 +101,13 @@ void read_options(const SubmitRequest& request, Call* call) {
 }  // namespace
 
 Submits::Submits(WorkerDriver& worker, Driver& driver, const WorkerSettings& settings,
-                 ChildMemory& memory, ChildPlaces& children, Captures& captures, const OpenRun& run)
+                 ChildMemory& memory, ChildPlaces& children, Captures& captures)
     : worker_(worker),
       driver_(driver),
       settings_(settings),
       memory_(memory),
       children_(children),
       captures_(captures),
-      run_(run),
       numbers_(driver, settings) {}
 
 // Return the child that the program calls `worker`. The program numbers the children of each kind
@@ -163,37 +162,43 @@ void Submits::read_producers(const SubmitRequest& request, Draft& draft) const {
       core::raise_usage("after is " + core::shown(request.after) + "; pass a list of task handles");
     }
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.ptr()); ++i)
-      draft.after.push_back(producer_of(PySequence_Fast_GET_ITEM(list.ptr(), i), "after has "));
+      draft.after.push_back(
+          producer_of(*request.run, PySequence_Fast_GET_ITEM(list.ptr(), i), "after has "));
   }
   for (const TaskArgs* args : draft.args) {
     for (Py_ssize_t i = 0; args->producers && i < PyList_GET_SIZE(args->producers); ++i)
-      draft.after.push_back(producer_of(PyList_GET_ITEM(args->producers, i), "add_dep got "));
+      draft.after.push_back(
+          producer_of(*request.run, PyList_GET_ITEM(args->producers, i), "add_dep got "));
   }
 }
 
-int64_t Submits::producer_of(PyObject* object, const char* text) const {
+int64_t Submits::producer_of(const RunObject& run, PyObject* object, const char* text) const {
   const TaskHandle* producer = task_handle_of(object);
   if (!producer || producer->run->driver != &worker_)
     core::raise_usage(text + core::shown(object) + "; pass task handles of this Worker");
-  check_run(*producer);
+  check_run(*producer, run);
   return producer->task;
+}
+
+Capture* Submits::check_open(const RunObject& run) const {
+  return or_error([&] {
+    worker_.driver().check_open();
+    if (!worker_.is_open(run)) refuse_outside_run();
+    return captures_.capture();
+  });
 }
 
 // Return the call with all fields filled in except the members.
 Call Submits::begin_call(const SubmitRequest& request, Draft& draft) {
-  or_error([&] { worker_.driver().check_open(); });
-  captures_.check_no_replay();
-  if (!run_.object)
-    core::raise_usage(
-        "a task was submitted outside a run; submit it in the function or block of "
-        "the run");
+  const bool is_captured = check_open(*request.run) != nullptr;
   check_present(request.kind, 1);
   Call call;
+  call.run = request.run->outcomes.get();
   call.kind = request.kind;
   call.callable = numbers_.callable(request.handle, request.kind, draft.workers);
-  if (captures_.capture()) captures_.keep_handle(request.handle);
+  if (is_captured) captures_.keep_handle(request.handle);
   call.config = is_given(request.config)           ? numbers_.config(request.config)
-                : request.kind == Kind::kNextLevel ? run_.config
+                : request.kind == Kind::kNextLevel ? request.run->config
                                                    : 0;
   if (request.workers) read_workers(request, draft.pins);
   call.pins = draft.pins;
@@ -247,32 +252,25 @@ void Submits::place_by_callable(const SubmitRequest& request, Draft& draft, Call
 PyObject* Submits::submit(const SubmitRequest& request) {
   DraftLoan loan(*this);
   Draft& draft = *loan;
-  const nb::object run = nb::borrow(reinterpret_cast<PyObject*>(run_.object));
   Call call = begin_call(request, draft);
   add_members(request, call.retries > 0, memory_for(call), draft);
   if (request.is_group) check_present(request.kind, draft.members.size());
   if (draft.has_child_memory) place_by_memory(request, draft, &call);
   if (!draft.workers.empty()) place_by_callable(request, draft, &call);
-  if (!captures_.capture()) Captures::check_origins(draft.args);
+  if (call.run) Captures::check_origins(draft.args);
   read_producers(request, draft);
   call.after = draft.after;
   call.members = draft.members;
   call.has_arguments = !draft.args.empty();
   int64_t task = kNone;
   or_error([&] {
-    task = submit_call(call);
+    task = submit_call(*request.run, call);
     learn_addresses(draft, task);
   });
-  if (draft.has_child_memory && !captures_.capture())
+  if (draft.has_child_memory && call.run)
     memory_.add_uses(draft.keys, {task, task}, driver_.flags().oldest_live);
   drop_kept(driver_.flags().oldest_live);
-  // drop_kept() may have run Python code, so the Worker may be closed now, and other threads may
-  // have ended or begun a run.
-  if (!run_.object) or_error([&] { driver_.check_open(); });
-  RunObject* const now = run_.object;
-  const bool is_of_next = now && now->outcomes && task >= now->outcomes->first_task;
-  PyObject* handle =
-      make_task_handle(task, is_of_next ? now : reinterpret_cast<RunObject*>(run.ptr()));
+  PyObject* handle = make_task_handle(task, request.run);
   if (!handle) throw nb::python_error();
   return handle;
 }
@@ -300,24 +298,23 @@ void Submits::keep(PyObject* owner, int64_t task) {
     kept_.push_back({task, Py_NewRef(owner)});
 }
 
-nb::object Submits::allocate(nb::handle shape, nb::handle dtype) {
+nb::object Submits::allocate(const RunObject& run, nb::handle shape, nb::handle dtype) {
   pto_tensor tensor = tensor_at(0, shape, dtype, false);
   uint64_t bytes = 0;
   if (!count_bytes(tensor, &bytes))
     core::raise_usage("the size of the tensor exceeds the address space; use a smaller shape");
-  captures_.check_no_replay();
+  Capture* const capture = check_open(run);
   or_error([&] {
-    Capture* const capture = captures_.capture();
     return capture ? capture->allocate(bytes, &tensor.data)
-                   : worker_.driver().allocate(bytes, &tensor.data);
+                   : driver_.allocate(bytes, &tensor.data, run.outcomes.get());
   });
   return nb::steal(reinterpret_cast<PyObject*>(make_tensor(tensor, Origin::kHeap, nullptr)));
 }
 
 // Refuse a dependency between a task of a capture and a task of a run.
-void Submits::check_run(const TaskHandle& handle) const {
+void Submits::check_run(const TaskHandle& handle, const RunObject& run) {
   const bool is_of_capture = handle.run->outcomes == nullptr;
-  if (is_of_capture ? handle.run == run_.object : !captures_.capture()) return;
+  if (is_of_capture ? handle.run == &run : run.outcomes != nullptr) return;
   core::raise_usage("task " + std::to_string(handle.task) +
                     (is_of_capture
                          ? " belongs to a captured graph; submit tasks that wait for it in the "
@@ -333,23 +330,20 @@ void Submits::drop_kept(int64_t before) {
   }
 }
 
-int64_t Submits::submit_call(const Call& call) {
-  Capture* const capture = captures_.capture();
-  if (!capture) return worker_.driver().submit(call);
-  driver_.ask()->submitter.check(call);
-  return capture->submit(call);
+int64_t Submits::submit_call(const RunObject& run, const Call& call) {
+  if (call.run) return driver_.submit(call);
+  driver_.ask()->submitter.check(call);  // other threads can run while this waits for the role
+  return check_open(run)->submit(call);
 }
 
-void Submits::scope_begin() {
-  captures_.check_no_replay();
-  Capture* const capture = captures_.capture();
-  or_error([&] { capture ? capture->scope_begin() : worker_.driver().scope_begin(); });
+void Submits::scope_begin(const RunObject& run) {
+  Capture* const capture = check_open(run);
+  or_error([&] { capture ? capture->scope_begin() : driver_.scope_begin(run.outcomes.get()); });
 }
 
-void Submits::scope_end() {
-  captures_.check_no_replay();
-  Capture* const capture = captures_.capture();
-  or_error([&] { capture ? capture->scope_end() : worker_.driver().scope_end(); });
+void Submits::scope_end(const RunObject& run) {
+  Capture* const capture = check_open(run);
+  or_error([&] { capture ? capture->scope_end() : driver_.scope_end(run.outcomes.get()); });
 }
 
 }  // namespace pto::hierarchy

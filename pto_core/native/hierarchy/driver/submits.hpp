@@ -22,16 +22,10 @@ class WorkerDriver;
 struct RunObject;
 struct TaskHandle;
 
-// The open run, or the open capture.
-struct OpenRun {
-  RunObject* object = nullptr;  // an owned reference while a run is open
-  uint32_t config = 0;  // for tasks of the next level that are submitted without a configuration
-};
-
 class Submits {
  public:
   Submits(WorkerDriver& worker, Driver& driver, const WorkerSettings& settings, ChildMemory& memory,
-          ChildPlaces& children, Captures& captures, const OpenRun& run);
+          ChildPlaces& children, Captures& captures);
   ~Submits() { drop_kept(INT64_MAX); }
   Submits(const Submits&) = delete;
   Submits& operator=(const Submits&) = delete;
@@ -41,9 +35,9 @@ class Submits {
   // Submit tasks. Task i gets the i-th part of each tensor of `request.args` along its first
   // dimension, and row i of `scalars` after its own scalars. Return the range of task numbers.
   nb::object submit_many(const SubmitRequest& request, PyObject* scalars);
-  nb::object allocate(nb::handle shape, nb::handle dtype);
-  void scope_begin();
-  void scope_end();
+  nb::object allocate(const RunObject& run, nb::handle shape, nb::handle dtype);
+  void scope_begin(const RunObject& run);
+  void scope_end(const RunObject& run);
 
   // Drop the owners of memory that only tasks before number `before` use.
   void drop_kept(int64_t before);
@@ -72,13 +66,15 @@ class Submits {
   };
   class DraftLoan;
 
+  // Raise UsageError unless this run or capture is open. Return the capture, or null for a run.
+  Capture* check_open(const RunObject& run) const;
   Call begin_call(const SubmitRequest& request, Draft& draft);
   void read_workers(const SubmitRequest& request, std::vector<int32_t>& pins) const;
   int32_t child_of(PyObject* worker, Kind kind) const;
   void check_present(Kind kind, size_t members) const;
   void read_producers(const SubmitRequest& request, Draft& draft) const;
-  int64_t producer_of(PyObject* object, const char* text) const;
-  void check_run(const TaskHandle& handle) const;
+  int64_t producer_of(const RunObject& run, PyObject* object, const char* text) const;
+  static void check_run(const TaskHandle& handle, const RunObject& run);
   void place_by_memory(const SubmitRequest& request, Draft& draft, Call* call) const;
   void place_by_callable(const SubmitRequest& request, Draft& draft, Call* call) const;
   // Return the memory that is mapped in all children on which the task may run.
@@ -86,9 +82,9 @@ class Submits {
     return settings_.attached ? memory_among(call) : *settings_.memory;
   }
   VisibleMemory& memory_among(const Call& call) const;
-  int64_t submit_call(const Call& call);
-  void submit_each(const Call& call, int64_t count, const std::function<void(int64_t)>& prepare,
-                   TaskRange& made);
+  int64_t submit_call(const RunObject& run, const Call& call);
+  void submit_each(const RunObject& run, const Call& call, int64_t count,
+                   const std::function<void(int64_t)>& prepare, TaskRange& made);
   void learn_addresses(const Draft& draft, int64_t task);
   void keep(PyObject* owner, int64_t task);
 
@@ -98,7 +94,6 @@ class Submits {
   ChildMemory& memory_;
   ChildPlaces& children_;
   Captures& captures_;
-  const OpenRun& run_;
   SourcePlaces places_;
   CallNumbers numbers_;
   std::deque<Kept> kept_;  // owners of the memory of live tasks, ascending by task

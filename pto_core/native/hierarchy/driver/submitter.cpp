@@ -122,7 +122,7 @@ void Submitter::throw_if_stuck() const {
 }
 
 int64_t Submitter::try_submit(const Call& call, uint32_t submits_a_poll) {
-  core_.check_open();
+  core_.check_run(call.run);
   check_sizes(call);
   std::vector<SavedRange> ranges;
   const uint64_t saved = call.retries > 0 ? find_regions(call, &ranges) : 0;
@@ -199,8 +199,8 @@ bool Submitter::is_poll_due(Kind kind, uint32_t submits) {
   return is_due;
 }
 
-int64_t Submitter::try_allocate(uint64_t bytes, uint64_t* address) {
-  core_.check_open();
+int64_t Submitter::try_allocate(uint64_t bytes, uint64_t* address, const RunOutcomes* run) {
+  core_.check_run(run);
   const Submitted answer = core_.engine->allocate(bytes, address, core_.out);
   if (answer.task == kNone) {
     throw_if_stuck();
@@ -218,15 +218,15 @@ void Submitter::begin_run() {
   depth_ = 0;
 }
 
-void Submitter::scope_begin() {
-  core_.check_open();
+void Submitter::scope_begin(const RunOutcomes* run) {
+  core_.check_run(run);
   core_.engine->scope_begin();
   depth_ += 1;
   trace_scope(PTO_TRACE_SCOPE_BEGIN);
 }
 
-void Submitter::scope_end() {
-  core_.check_open();
+void Submitter::scope_end(const RunOutcomes* run) {
+  core_.check_run(run);
   core_.engine->scope_end(core_.out);
   trace_scope(PTO_TRACE_SCOPE_END);
   depth_ -= 1;

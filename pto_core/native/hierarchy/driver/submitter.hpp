@@ -26,12 +26,12 @@ class Submitter {
   // is no free space for it now.
   int64_t try_submit_each(const Call& call, int64_t at, int64_t stop,
                           const std::function<void(int64_t)>& prepare, TaskRange& made);
-  int64_t try_allocate(uint64_t bytes, uint64_t* address);
+  int64_t try_allocate(uint64_t bytes, uint64_t* address, const RunOutcomes* run = nullptr);
   // Throw if this submit can never succeed, even in an empty run.
   void check(const Call& call) const;
 
-  void scope_begin();
-  void scope_end();
+  void scope_begin(const RunOutcomes* run = nullptr);
+  void scope_end(const RunOutcomes* run = nullptr);
   // End the scopes that the program has left open.
   void end_scopes();
   uint32_t depth() const { return depth_; }

@@ -151,12 +151,13 @@ PyType_Spec run_spec = {"pto_core._hierarchy._Run", sizeof(RunObject), 0,
 }  // namespace
 
 RunObject* make_run_object(WorkerDriver* driver, PyObject* driver_object,
-                           std::shared_ptr<RunOutcomes> outcomes) {
+                           std::shared_ptr<RunOutcomes> outcomes, uint32_t config) {
   RunObject* run = PyObject_New(RunObject, run_type);
   if (!run) return nullptr;
   run->driver = driver;
   run->driver_object = Py_NewRef(driver_object);
   new (&run->outcomes) std::shared_ptr<RunOutcomes>(std::move(outcomes));
+  run->config = config;
   return run;
 }
 

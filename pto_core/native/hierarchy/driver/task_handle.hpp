@@ -17,12 +17,13 @@ namespace nb = nanobind;
 
 class WorkerDriver;
 
-// The data that all handles of a run share. It is a Python object, so that handles can count
-// references to it.
+// A run or a capture: the data that its handles and its orchestrator share. It is a Python object,
+// so that they can count references to it.
 struct RunObject {
   PyObject_HEAD WorkerDriver* driver;     // valid as long as driver_object is alive
   PyObject* driver_object;                // an owned reference
-  std::shared_ptr<RunOutcomes> outcomes;  // null for a task of a capture
+  std::shared_ptr<RunOutcomes> outcomes;  // null for a capture
+  uint32_t config;  // of tasks of the next level that are submitted without a configuration
 };
 
 struct TaskHandle {
@@ -34,7 +35,7 @@ struct TaskHandle {
 // Create an object and return a new reference, or nullptr, with the exception set, if memory is
 // exhausted.
 RunObject* make_run_object(WorkerDriver* driver, PyObject* driver_object,
-                           std::shared_ptr<RunOutcomes> outcomes);
+                           std::shared_ptr<RunOutcomes> outcomes, uint32_t config);
 PyObject* make_task_handle(int64_t task, RunObject* run);
 // Return the handle, or nullptr if the object is not a handle.
 TaskHandle* task_handle_of(PyObject* object);

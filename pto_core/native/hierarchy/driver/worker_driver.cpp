@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "arguments/visible_memory.hpp"
+#include "driver/deciding.hpp"
 #include "driver/task_handle.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
@@ -27,7 +28,8 @@ WorkerDriver::WorkerDriver(const DriverConfiguration& configuration, std::unique
       child_memory_(settings.next_level_space == CallableSpace::kLocalChip),
       child_places_(driver_->configuration().engine.children),
       captures_(driver_->configuration().engine, settings_, child_memory_, child_places_),
-      submits_(*this, *driver_, settings_, child_memory_, child_places_, captures_, run_) {}
+      turns_(*host_),
+      submits_(*this, *driver_, settings_, child_memory_, child_places_, captures_) {}
 
 // In a forked child, leak the driver: its threads do not exist there, and it must not access memory
 // that the parent uses.
@@ -36,8 +38,7 @@ WorkerDriver::~WorkerDriver() {
     static_cast<void>(driver_.release());
   else
     close_driver();
-  submits_.drop_kept(INT64_MAX);
-  set_run(nullptr, 0);
+  forget_run();
   if (driver_ && driver_->own_thread().is_own_thread()) leave_to_own_thread();
 }
 
@@ -67,15 +68,15 @@ void WorkerDriver::leave_to_own_thread() {
 }
 
 void WorkerDriver::stop(int64_t cause) {
-  if (process_ == getpid()) driver_->stop(cause);
+  if (process_ != getpid()) return;
+  driver_->stop(cause);
+  turns_.wake_all();
 }
 
 void WorkerDriver::close() {
   if (process_ != getpid()) return;
   or_error([&] { driver_->close(); });
-  submits_.drop_kept(INT64_MAX);
-  // The run object holds a reference to this object, through driver_object.
-  set_run(nullptr, 0);
+  forget_run();  // the run object holds a reference to this object, through driver_object
 }
 
 void WorkerDriver::refuse_inside() const {
@@ -87,46 +88,72 @@ void WorkerDriver::refuse_fork() const {
                     ", which forked this one; create a Worker in this process");
 }
 
-void WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config) {
+bool WorkerDriver::take_turn(uint64_t thread, const char* what, bool waits,
+                             const bool* is_interrupted) {
+  constexpr uint64_t kLate_ns = 10'000'000'000;
+  if (turns_.has(thread)) {
+    core::raise_usage(std::string(what) + " was started inside " +
+                      (captures_.capture() ? "a capture" : "a run") +
+                      " of the same Worker and thread, which would wait for itself; submit the "
+                      "tasks in the outer function or block, or start it afterwards");
+  }
+  if (turns_.try_take(thread)) return true;
+  if (!waits) return false;
+  or_error([&] {
+    Deciding::refuse();
+    driver().refuse_inside();
+  });
+  bool is_late = false;
+  turns_.take(thread, [&](uint64_t waited_ns) {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    or_error([&] { driver().check_open(); });
+    if (*is_interrupted)
+      core::raise_usage(std::string("the wait to begin ") + what + " was cancelled");
+    if (!is_late && waited_ns > kLate_ns) hooks().attr("turn_is_late")(turns_.owner());
+    is_late = waited_ns > kLate_ns;
+  });
+  return true;
+}
+
+nb::object WorkerDriver::make_run(const nb::object& self, std::shared_ptr<RunOutcomes> outcomes,
+                                  uint32_t config) {
+  RunObject* run = make_run_object(this, self.ptr(), std::move(outcomes), config);
+  if (!run) throw nb::python_error();
+  run_ = run;
+  return nb::borrow(reinterpret_cast<PyObject*>(run));
+}
+
+nb::object WorkerDriver::run_begin(nb::object self, Hazards hazards, nb::handle config) {
   end_run_without_owner();
   // Convert the configuration first, because it may be refused.
   const uint32_t number = submits_.config_number(config);
-  captures_.check_none();
   auto outcomes = or_error([&] { return driver().run_begin(hazards); });
-  // another thread began a capture while this thread waited for the driver
-  if (captures_.capture()) {
-    or_error([&] { driver().run_end(false); });
-    captures_.check_none();
-  }
+  is_abandoned_ = true;  // until the run has an owner
   settings_.memory->begin_run();
   if (settings_.attached) settings_.attached->begin_run();
-  RunObject* run = make_run_object(this, self.ptr(), std::move(outcomes));
-  if (!run) {
-    is_abandoned_ = true;
-    throw nb::python_error();
-  }
-  set_run(run, number);
-  captures_.end_replay();
+  nb::object run = make_run(self, std::move(outcomes), number);
+  is_abandoned_ = false;
+  return run;
 }
 
 void WorkerDriver::run_end(bool is_interrupted) {
   or_error([&] { driver().run_end(is_interrupted); });
+}
+
+void WorkerDriver::forget_run() {
   captures_.end_replay();
   submits_.drop_kept(INT64_MAX);
-  set_run(nullptr, 0);
+  Py_CLEAR(run_);
 }
 
-const std::shared_ptr<RunOutcomes>& WorkerDriver::outcomes() const {
-  return run_.object->outcomes;
-}
-
-bool WorkerDriver::is_open(const RunOutcomes& outcomes) const {
-  return process_ == current_process() && driver_->flags().is_running && run_.object &&
-         run_.object->outcomes.get() == &outcomes;
+bool WorkerDriver::is_open(const RunObject& run) const {
+  return process_ == current_process() && run_ == &run &&
+         (run.outcomes ? driver_->flags().is_running.load() : captures_.capture() != nullptr);
 }
 
 void WorkerDriver::end_run_without_owner() {
   if (std::exchange(is_abandoned_, false) && driver().flags().is_running) end_abandoned();
+  forget_run();
 }
 
 // Called while a Python object is destroyed. Python code must not run here, because its exceptions
@@ -155,44 +182,24 @@ void WorkerDriver::end_abandoned() noexcept {
   }
 }
 
-void WorkerDriver::set_run(RunObject* run, uint32_t config) {
-  Py_XDECREF(reinterpret_cast<PyObject*>(std::exchange(run_.object, run)));
-  run_.config = config;
-}
-
-void WorkerDriver::capture_begin(nb::object self, Hazards hazards, nb::handle config,
-                                 TaskArgs* args) {
+nb::object WorkerDriver::capture_begin(nb::object self, Hazards hazards, nb::handle config,
+                                       TaskArgs* args) {
   end_run_without_owner();
   const uint32_t number = submits_.config_number(config);
   std::unique_ptr<Capture> made = captures_.make(hazards, args);
-  // Other threads can run before this line, but not between here and the end of the function.
-  if (captures_.capture())
-    core::raise_usage("a capture was started inside a capture; capture one graph after the other");
-  if (driver_->flags().is_running)
-    core::raise_usage("a capture was started inside a run; capture before or after the run");
-  RunObject* run = make_run_object(this, self.ptr(), nullptr);
-  if (!run) throw nb::python_error();
-  set_run(run, number);
+  nb::object run = make_run(self, nullptr, number);
   captures_.begin(std::move(made));
+  return run;
 }
 
-CapturedObject WorkerDriver::capture_end() {
-  CapturedObject found = captures_.end();
-  set_run(nullptr, 0);
-  return found;
-}
-
-void WorkerDriver::capture_abandon() {
-  captures_.abandon();
-  set_run(nullptr, 0);
-}
-
-void WorkerDriver::replay_begin(nb::object self, const CapturedObject& captured, TaskArgs* args) {
+nb::object WorkerDriver::replay_begin(nb::object self, const CapturedObject& captured,
+                                      TaskArgs* args) {
   settings_.memory->begin_run();
   if (settings_.attached) settings_.attached->begin_run();
   captures_.check_replay(captured, args);
-  run_begin(std::move(self), captured.graph->hazards, nb::none());
-  captures_.begin_replay(captured, args, outcomes()->first_task, driver_->flags().oldest_live);
+  nb::object run = run_begin(std::move(self), captured.graph->hazards, nb::none());
+  captures_.begin_replay(captured, args, run_->outcomes->first_task, driver_->flags().oldest_live);
+  return run;
 }
 
 void WorkerDriver::replay() {

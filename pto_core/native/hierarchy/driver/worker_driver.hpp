@@ -14,6 +14,7 @@
 #include "driver/or_error.hpp"
 #include "driver/python_host.hpp"
 #include "driver/submits.hpp"
+#include "driver/turns.hpp"
 #include "processes/current_process.hpp"
 
 namespace pto::hierarchy {
@@ -37,12 +38,19 @@ class WorkerDriver {
   Captures& captures() { return captures_; }
   Submits& submits() { return submits_; }
 
-  void run_begin(nb::object self, Hazards hazards, nb::handle config);
+  // Take the turn for `thread`, and wait for it if `waits`. Return whether it was taken. Raise
+  // UsageError if the thread has the turn or waits for it, and when `is_interrupted` becomes true.
+  // `what`: the call, for messages.
+  bool take_turn(uint64_t thread, const char* what, bool waits, const bool* is_interrupted);
+  Turns& turns() { return turns_; }
+
+  // The caller of these methods has the turn. The begin returns the open run, a RunObject.
+  nb::object run_begin(nb::object self, Hazards hazards, nb::handle config);
   void run_end(bool is_interrupted);
-  // The outcomes of the open run.
-  const std::shared_ptr<RunOutcomes>& outcomes() const;
-  // Return whether the run with those outcomes is open.
-  bool is_open(const RunOutcomes& outcomes) const;
+  // Return whether this run or capture is open.
+  bool is_open(const RunObject& run) const;
+  // Drop the objects of the last run or capture, which is over.
+  void forget_run();
   // Return whether a run is open that its owner can still end.
   bool is_running() { return driver().flags().is_running && !is_abandoned_; }
   // Cancel the open run because its owner no longer exists. The next run waits until the cancelled
@@ -52,16 +60,13 @@ class WorkerDriver {
   // Cancel the open run and end it, even if signal handlers raise exceptions during the call.
   void end_abandoned() noexcept;
 
-  // Between the begin and the end of a capture, submits are recorded and no task runs. `args`: the
+  // Begin a capture, until captures() ends it: submits are recorded and no task runs. `args`: the
   // TaskArgs of the graph.
-  void capture_begin(nb::object self, Hazards hazards, nb::handle config, TaskArgs* args);
-  CapturedObject capture_end();
-  // End a capture whose graph function raised an exception.
-  void capture_abandon();
+  nb::object capture_begin(nb::object self, Hazards hazards, nb::handle config, TaskArgs* args);
   // Begin a run of the graph on the tensors of `args`; replay() and run_end() follow.
-  void replay_begin(nb::object self, const CapturedObject& captured, TaskArgs* args);
-  // Submit all tasks of the graph. Until this returns, other submits are refused, because the
-  // captured edges are distances between task numbers.
+  nb::object replay_begin(nb::object self, const CapturedObject& captured, TaskArgs* args);
+  // Submit all tasks of the graph. A replay has no orchestrator, so no other task comes between
+  // them: the captured edges are distances between task numbers.
   void replay();
 
   void stop(int64_t cause);
@@ -71,8 +76,8 @@ class WorkerDriver {
 
  private:
   [[noreturn]] void refuse_fork() const;
-  // Set the open run; take ownership of the reference.
-  void set_run(RunObject* run, uint32_t config);
+  nb::object make_run(const nb::object& self, std::shared_ptr<RunOutcomes> outcomes,
+                      uint32_t config);
   void leave_to_own_thread();
   void close_driver() noexcept;
 
@@ -80,11 +85,12 @@ class WorkerDriver {
   std::unique_ptr<Driver> driver_;
   const WorkerSettings settings_;
   const pid_t process_;
-  OpenRun run_;
+  RunObject* run_ = nullptr;   // an owned reference: the run or capture, until forget_run()
   bool is_abandoned_ = false;  // whether the run is open although no Python object owns it
   ChildMemory child_memory_;
   ChildPlaces child_places_;
   Captures captures_;
+  Turns turns_;
   Submits submits_;
 };
 

@@ -6,12 +6,14 @@ thread.
 
 from __future__ import annotations
 
+import threading
 import time
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Protocol
 
+from pto_core import log
 from pto_core.errors import AbortedError, PtoError, UsageError, WorkerClosedError
 from pto_core.hierarchy.event_loops import EventLoops
 from pto_core.hierarchy.failures import Failure
@@ -47,20 +49,36 @@ class DriverHooks:
         self._restarts = restarts
         self._group: Callable[[], DrivenChildren | None] = weakref.ref(group)
         self._mappings = group.memory.own_mappings  # keeps the memory of the driver mapped
-        self._interruption: BaseException | None = None
         self._begun_ns = 0
 
     # ---- called by the driver ----
 
     def poll(self) -> None:
-        """Raise the error of :meth:`interrupt`; handle exits of children and finished restarts.
+        """Handle exits of children and finished restarts.
 
-        Raises WorkerClosedError if the Worker was deleted, because the wait would never end.
+        Return at once if another thread has the fork lock: it may be waiting until the driver's
+        thread is parked, and this may be the driver's thread. Raises WorkerClosedError if the
+        Worker was deleted, because the wait would never end.
         """
-        interruption, self._interruption = self._interruption, None
-        if interruption is not None:
-            raise interruption
-        self._check_children()
+        group, lock = self._group(), fork_lock()
+        if group is None:
+            raise WorkerClosedError(
+                "the Worker of this task was deleted; keep a reference to it until you close it"
+            )
+        if not self._is_due(group):
+            return
+        try:
+            refuse_inside()
+        except UsageError:
+            return  # this thread is inside the policy of another Worker and cannot fork
+        with Interrupts():  # an exit must be handled completely; otherwise tasks wait forever
+            if not lock.acquire(blocking=False):
+                return
+            try:
+                if not self._restarts.is_stopped:
+                    self._handle(group)
+            finally:
+                lock.release()
 
     def end_child(self, child: int, cause: int) -> None:
         """Kill a child because a task exceeded its time limit, or because it must exit at once."""
@@ -99,59 +117,38 @@ class DriverHooks:
         assert group is not None
         return group.memory.grant(ring, nbytes)
 
+    def turn_is_late(self, owner: int) -> None:
+        """Log that a thread has waited long for the run of the thread ``owner``."""
+        names = [thread.name for thread in threading.enumerate() if thread.ident == owner]
+        log.get(__name__).warning(
+            "run waits for the run of another thread",
+            thread=threading.current_thread().name,
+            owner=names[0] if names else "ended",
+            advice="a graph function or the block of a session must not wait for another run",
+        )
+
     # ---- called by the Worker ----
 
     def begin_run(self) -> None:
-        """Reset the state of the last run, and detect children that have exited since its end.
+        """Detect children that have exited since the end of the last run.
 
         Without this check, a task of the new run could be sent to an exited child and fail. The
         check takes a considerable part of a short run, so it is omitted if the last run began less
         than 50 ms ago.
         """
-        self._interruption = None
         now = time.monotonic_ns()
         if now - self._begun_ns >= _PAUSE_NS:
-            self._check_children()
+            self.poll()
         self._begun_ns = now
         if self._restarts.pending:
             self._restarts.begin_run()
 
-    def interrupt(self, error: BaseException) -> None:
-        """Raise ``error`` on the thread that waits for the run, in its next :meth:`poll`."""
-        self._interruption = error
-
     def await_restart(self, child: int) -> None:
         """Wait until the restart of a child has ended, if one is in progress."""
-        self._check_children()
+        self.poll()
         while self._restarts.is_restarting(child):
             time.sleep(_NAP_S)
-            self._check_children()
-
-    def _check_children(self) -> None:
-        """Handle exits and restarts. Return at once if another thread has the fork lock.
-
-        That thread may be waiting until the driver's thread is parked, and this may be the driver's
-        thread.
-        """
-        group, lock = self._group(), fork_lock()
-        if group is None:
-            raise WorkerClosedError(
-                "the Worker of this task was deleted; keep a reference to it until you close it"
-            )
-        if not self._is_due(group):
-            return
-        try:
-            refuse_inside()
-        except UsageError:
-            return  # this thread is inside the policy of another Worker and cannot fork
-        with Interrupts():  # an exit must be handled completely; otherwise tasks wait forever
-            if not lock.acquire(blocking=False):
-                return
-            try:
-                if not self._restarts.is_stopped:
-                    self._handle(group)
-            finally:
-                lock.release()
+            self.poll()
 
     def _is_due(self, group: DrivenChildren) -> bool:
         """Return whether an exit or a restart must be handled. Takes no lock."""

@@ -34,7 +34,7 @@ _DEFAULT = CallConfig()
 
 
 class Block(RunScope):
-    """The scope that owns the run of a graph function or of a replay."""
+    """The scope that owns the run of a graph function or of a replay, or a capture."""
 
     def __init__(self, runs: Runs) -> None:
         super().__init__()
@@ -48,15 +48,18 @@ class Block(RunScope):
 
 
 class Runs:
-    """Begins and ends the runs of a Worker, one at a time."""
+    """Begins and ends the runs of a Worker, one at a time.
+
+    Threads that begin a run wait until the runs of other threads have ended. Each run belongs to a
+    :class:`RunScope`, which keeps the turn of its thread until the outcome of the run is known.
+    """
 
     def __init__(self, children: ChildGroup) -> None:
         self._children = children
-        self._driver = children.driver
+        self.driver = self._driver = children.driver
         self._placement = children.placement
         self._hooks = children.hooks
         self._errors = RunErrors(children.driver, children.hooks.paths)
-        self._orchestrator = Orchestrator(children.driver)
         self._hazards = CHECK if children.settings.config["hazards"] == CHECK else "raw"
 
     @property
@@ -66,13 +69,8 @@ class Runs:
 
     @property
     def is_capturing(self) -> bool:
-        """Whether a graph is being captured."""
+        """Whether this thread is capturing a graph."""
         return bool(self._driver.is_capturing)
-
-    @property
-    def orchestrator(self) -> Orchestrator:
-        """The object to which graph functions submit tasks. It refuses submits outside of a run."""
-        return self._orchestrator
 
     def run(
         self,
@@ -96,11 +94,16 @@ class Runs:
             hazards = "raw"
         view = args.view() if isinstance(args, TaskArgs) else args or _NO_ARGUMENTS
         with Block(self) as block:
-            self.begin(block, hazards, config)
-            self._call(graph, view, config)
+            self._call(self.begin(block, hazards, config), graph, view, config)
 
-    def _call(self, graph: GraphFunction, args: TaskArgsView, config: CallConfig | None) -> None:
-        returned = graph(self._orchestrator, args, config or _DEFAULT)
+    def _call(
+        self,
+        orch: Orchestrator,
+        graph: GraphFunction,
+        args: TaskArgsView,
+        config: CallConfig | None,
+    ) -> None:
+        returned = graph(orch, args, config or _DEFAULT)
         if returned is not None:
             require_executed("graph function", graph, returned)
 
@@ -112,13 +115,10 @@ class Runs:
         hazards: str,
     ) -> CapturedGraph:
         """Record the submits of a graph function; see ``Worker.capture``."""
-        self._driver.capture_begin(hazards_number(hazards), config, args)
-        try:
-            self._call(graph, _NO_ARGUMENTS if args is None else args.view(), config)
-            return self._driver.capture_end()
-        except BaseException:
-            self._driver.capture_abandon()
-            raise
+        with Block(self) as block:
+            orch = block.begin_capture(self._driver, hazards_number(hazards), config, args)
+            self._call(orch, graph, _NO_ARGUMENTS if args is None else args.view(), config)
+            return block.end_capture()
 
     def graph(
         self,
@@ -142,16 +142,18 @@ class Runs:
             raise UsageError(
                 f"graph is {graph!r}; pass the result of Worker.capture", name="graph", value=graph
             )
-        if self.is_running:
-            raise UsageError("replay() inside a run; call it after the run")
         scope.begin_replay(self._driver, graph, args)
         self._prepare()
         self._driver.replay()
 
-    def begin(self, scope: RunScope, hazards: str, config: CallConfig | None) -> None:
-        """Begin a run that belongs to ``scope``. Raises UsageError if a run is open."""
-        scope.begin(self._driver, hazards_number(hazards), config)
+    def begin(self, scope: RunScope, hazards: str, config: CallConfig | None) -> Orchestrator:
+        """Begin a run that belongs to ``scope``; return the object that submits its tasks.
+
+        Raises UsageError if this thread has a run open.
+        """
+        orchestrator = scope.begin(self._driver, hazards_number(hazards), config)
         self._prepare()
+        return orchestrator
 
     def _prepare(self) -> None:
         if self._placement is not None:
@@ -212,10 +214,6 @@ class Runs:
         finally:
             error = None if self._placement is None else self._placement.end()
         return error
-
-    def interrupt(self, error: BaseException) -> None:
-        """Raise ``error`` on the thread that waits for the end of the run."""
-        self._hooks.interrupt(error)
 
     def progress(self, *, is_over: bool = False) -> Progress:
         """Return the progress of the run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -16,7 +17,7 @@ from pto_core._hierarchy import (
     TaskArgs,
     TaskHandle,
 )
-from pto_core.errors import AbortedError, UsageError
+from pto_core.errors import UsageError
 from pto_core.hierarchy.chip_task import ChipTask
 from pto_core.hierarchy.graph_task import GraphTask
 from pto_core.hierarchy.handles import name_of
@@ -73,13 +74,16 @@ class Session(RunScope):
         self._progress = progress
         self._follower: Follower | None = None
         self._runs: Runs | None = None
+        self._orchestrator: Orchestrator | None = None
 
     # ---- the block ----
 
     def __enter__(self) -> Session:
+        if self._runs is not None:
+            raise UsageError("the block of this session is open; create another session")
         runs = self._node.started_runs()
         try:
-            runs.begin(self, self._hazards, self._config)
+            self._orchestrator = runs.begin(self, self._hazards, self._config)
             self._runs = runs
             if self._progress is not False:
                 shown = self._progress
@@ -94,7 +98,7 @@ class Session(RunScope):
 
     def _leave(self, error: BaseException | None) -> None:
         """End the run. If this call is interrupted, ``__exit__`` ends the run directly."""
-        runs, self._runs = self._runs, None
+        runs, self._runs, self._orchestrator = self._runs, None, None
         try:
             if runs is not None:
                 runs.leave(error)
@@ -104,6 +108,19 @@ class Session(RunScope):
                 follower.stop(runs.progress(is_over=True))
 
     async def __aenter__(self) -> Session:
+        driver, thread = self._node.started_runs().driver, threading.get_ident()
+        if not self.take_turn(driver, thread, waits=False):
+            waiting = asyncio.ensure_future(
+                asyncio.to_thread(self.take_turn, driver, thread, waits=True)
+            )
+            try:
+                await asyncio.shield(waiting)
+            except asyncio.CancelledError:
+                self.interrupt()
+                await asyncio.wait([waiting])
+                waiting.exception()  # mark it as retrieved; the cancellation is raised instead
+                self.__exit__(None, None, None)
+                raise
         return self.__enter__()
 
     async def __aexit__(
@@ -112,8 +129,6 @@ class Session(RunScope):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        runs = self._runs
-        assert runs is not None
         end = asyncio.ensure_future(asyncio.to_thread(self.__exit__, kind, error, trace))
         try:
             await asyncio.shield(end)
@@ -121,7 +136,7 @@ class Session(RunScope):
             # Cancelling the coroutine does not stop the waiting thread, which still uses the
             # Worker.
             if not end.done():
-                runs.interrupt(AbortedError("the wait for the end of the run was cancelled"))
+                self.interrupt()
                 await asyncio.wait([end])
                 # mark the exception as retrieved; the cancellation is raised instead
                 end.exception()
@@ -312,11 +327,11 @@ class Session(RunScope):
     @property
     def orchestrator(self) -> Orchestrator:
         """The object that graph functions receive; it accepts submits that have no typed form."""
-        if self._runs is None:
+        if self._orchestrator is None:
             raise UsageError(
                 "a session submits tasks inside its block only: `with worker.session() as s:`"
             )
-        return self._runs.orchestrator
+        return self._orchestrator
 
     def _typed(
         self, task: Submittable | TypedTask[...]

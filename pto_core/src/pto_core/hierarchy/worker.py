@@ -54,9 +54,10 @@ class Worker(MemoryCalls):
     :data:`pto_core.interfaces.Policy`, or the name of a plugin.
 
     Use the Worker as a context manager, or call :meth:`close`. Any thread may call the methods.
-    Only one run, session or capture can be open at a time. While one thread starts the Worker,
-    other calls wait. Workers are independent of each other. Raises UsageError, ConfigError or
-    PluginError.
+    Runs, sessions, replays and captures of several threads take place one after the other, in the
+    order of their calls; one inside another on the same thread is refused. While one thread starts
+    the Worker, other calls wait. Workers are independent of each other. Raises UsageError,
+    ConfigError or PluginError.
     """
 
     def __init__(

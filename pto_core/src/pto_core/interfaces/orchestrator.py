@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 class Orchestrator(Protocol):
     """Accepts the tasks of one run. Valid until the graph function returns or the session ends.
 
-    Any thread may submit while the run is open. Submits have one order, in which those of a thread
-    keep theirs, and dependencies follow it. A scope belongs to the run: it is the innermost scope
-    of all threads, so open and close scopes while no other thread submits. A submit after the run
-    raises a UsageError.
+    Any thread may submit until then; later it refuses all calls, also during another run. Submits
+    have one order, in which those of a thread keep theirs, and dependencies follow it. A scope
+    belongs to the run: it is the innermost scope of all threads, so open and close scopes while no
+    other thread submits.
 
     A submit derives dependencies from the tags in ``args`` and does not wait for the task. It
     blocks only while a heap ring or the table of tasks has no free space. A submit raises
