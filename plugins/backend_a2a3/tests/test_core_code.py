@@ -175,11 +175,13 @@ def check_with_clang(half: str, sources: Sequence[Path]) -> bool:
     return subprocess.run(command, check=False).returncode == 0
 
 
+@pytest.mark.toolchain
 @pytest.mark.parametrize("half", HALVES)
 def test_chip_code_has_no_error_that_clang_finds(half: str) -> None:
     assert check_with_clang(half, HALVES[half])
 
 
+@pytest.mark.toolchain
 def test_clang_refuses_a_pointer_without_its_address_space(tmp_path: Path) -> None:
     source = tmp_path / "wrong.cpp"
     text = (EXAMPLE / "aiv" / "add.cpp").read_text()
