@@ -46,18 +46,19 @@ PTO_EXPORT Analysis* pto_analysis_open(const pto_logged_task* tasks, size_t task
                                        size_t problem_size) {
   try {
     using pto::insight::copied;
-    return new Analysis{
-        {copied(tasks, task_count), copied(accesses, access_count), copied(events, event_count),
-         is_full, blocks},
-        {},
-        {}};
+    return new Analysis{{copied(tasks, task_count), copied(accesses, access_count),
+                         copied(events, event_count), is_full, blocks},
+                        {},
+                        {}};
   } catch (const std::exception& error) {
     std::snprintf(problem, problem_size, "%s", error.what());
     return nullptr;
   }
 }
 
-PTO_EXPORT void pto_analysis_close(Analysis* analysis) { delete analysis; }
+PTO_EXPORT void pto_analysis_close(Analysis* analysis) {
+  delete analysis;
+}
 
 // Each of these returns the size of a table in bytes, and its address in `rows`.
 PTO_EXPORT size_t pto_analysis_reasons(const Analysis* analysis, const void** rows) {
