@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import importlib
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from pto_core import plugins
-from pto_core.errors import PluginError
+from pto_core.errors import PluginUnavailableError
 from pto_core.interfaces import CaseInfo, RunInfo
 
 RUN = RunInfo("a2a3sim", "host_build_graph", 0, "graph", 3, 1)
@@ -111,13 +114,71 @@ def test_an_observer_that_cannot_be_imported_is_reported(site):
     assert "RuntimeError: no" in problem(site, "raise RuntimeError('no')\n")
 
 
-def test_an_observer_that_raises_is_named(site):
+def test_an_observer_that_raises_is_named_and_stops_no_other(site, capfd):
     site.observer("witness", observer_of("pto_run_started", "info"))
     site.observer(
         "angry", START + "@hookimpl\ndef pto_run_started(info):\n    raise OSError('full')\n"
     )
-    with pytest.raises(
-        PluginError, match=r"angry \(fake-angry 1\.0\) failed in pto_run_started"
-    ) as e:
+    plugins.load_observers().notify("pto_run_started", info=RUN)
+    assert sys.modules["fake_witness"].calls == [(RUN,)]
+    (line,) = capfd.readouterr().err.splitlines()
+    for part in ("observer failed", "observer:angry", "pto_run_started", "OSError: full"):
+        assert part in line
+
+
+def test_a_blocked_observer_gets_no_event(site):
+    site.observer("witness", observer_of("pto_run_started", "info"))
+    observers = plugins.load_observers()
+    manager = plugins.manager()
+    calls = sys.modules["fake_witness"].calls
+    assert manager.get_plugin("observer:witness") is sys.modules["fake_witness"]
+    manager.set_blocked("observer:witness")
+    try:
+        assert ("observer:witness", None) in manager.list_name_plugin()
+        observers.notify("pto_run_started", info=RUN)
         plugins.load_observers().notify("pto_run_started", info=RUN)
-    assert isinstance(e.value.__cause__, OSError)
+        assert calls == []
+    finally:
+        manager.unblock("observer:witness")
+    plugins.load_observers().notify("pto_run_started", info=RUN)
+    assert calls == [(RUN,)]
+
+
+def test_an_observer_that_is_not_installed_any_more_gets_no_event(site):
+    site.observer("witness", observer_of("pto_run_started", "info"))
+    plugins.load_observers()
+    calls = sys.modules["fake_witness"].calls
+    shutil.rmtree(site.folder / "fake_witness-1.0.dist-info")
+    importlib.invalidate_caches()
+    plugins.load_observers().notify("pto_run_started", info=RUN)
+    assert calls == []
+
+
+def test_the_manager_has_every_loaded_plugin(site):
+    site.launcher("green")
+    before = plugins.load_launcher("green")
+    manager = plugins.manager()
+    assert manager.get_plugin("launcher:green") is before
+    site.launcher("violet")
+    assert not manager.has_plugin("launcher:violet")
+    assert plugins.load_launcher("violet") is manager.get_plugin("launcher:violet")
+
+
+def test_a_program_may_block_or_replace_a_plugin(site):
+    site.launcher("green")
+    installed = plugins.load_launcher("green")
+    manager = plugins.manager()
+    manager.unregister(name="launcher:green")
+    mine = copy.copy(installed)
+    manager.register(mine, "launcher:green")
+    try:
+        assert plugins.load_launcher("green") is mine
+    finally:
+        manager.unregister(name="launcher:green")
+    assert plugins.load_launcher("green") is installed
+    manager.set_blocked("launcher:green")
+    try:
+        with pytest.raises(PluginUnavailableError, match="launcher 'green' is blocked"):
+            plugins.load_launcher("green")
+    finally:
+        manager.unblock("launcher:green")

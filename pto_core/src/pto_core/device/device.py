@@ -22,6 +22,7 @@ from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
 from pto_core.kernels.call_config import with_access_log
 from pto_core.plugins import Observers, insight
+from pto_core.plugins.manager import registered
 from pto_core.toolchain import Toolchain
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _SIMULATOR = "a2a3sim"
 _MOST_FINDINGS = 20
+_RUN_HOOKS = frozenset({"pto_run_started", "pto_run_finished"})
 
 
 class Device:
@@ -200,7 +202,7 @@ class Device:
         handle = 0 if stream is None else handle_of(stream, self._native, self._sharing)
         self._runs += 1
         info = None
-        if self._observers.is_active:
+        if not _RUN_HOOKS.isdisjoint(registered.hooks):
             info = RunInfo(*self._identity, program.name, len(args), self._runs)
             self._observers.notify("pto_run_started", info=info)
         kept: list[Any] = []

@@ -76,9 +76,7 @@ def _open(config: Config) -> Device:
     _check_one_runtime(config)
     backend = plugins.load_backend(config["backend"])
     runtime = plugins.load_runtime(config["runtime"])
-    observers = plugins.load_observers()
-    for problem in observers.problems:
-        log.get(__name__).warning("observer not used", reason=str(problem))
+    observers = plugins.load_observers().log_problems()
     toolchain = Toolchain(config)
     native = _native.Device(
         backend_library=str(backend.library()),

@@ -50,7 +50,9 @@ from pto_core.hierarchy.restarts import Replacement, Restarts
 from pto_core.hierarchy.settings import WorkerSettings
 from pto_core.hierarchy.tracing import Tracing, flight_file
 from pto_core.interfaces import Policy
+from pto_core.interfaces.observer import WorkerInfo
 from pto_core.interrupts import Interrupts
+from pto_core.plugins import load_observers
 
 if TYPE_CHECKING:
     from pto_core.remote.remote_child import RemoteChild
@@ -86,16 +88,16 @@ class ChildGroup:
         self.path = path
         self.arena = arena
         self.specs: list[ChildSpec] = child_specs(settings, path, workers)
-        self.hosts = ChildHosts(self.specs)
+        self.observers = load_observers().log_problems()
+        self.info = WorkerInfo(path, settings.level, self.process)
+        self.hosts = ChildHosts(self.specs, self.observe)
         self.registry = registry
         queue_bytes = config["child_queue_bytes"]
         self.opener = Opener(settings.transport, queue_bytes // _FRAME_BYTES, queue_bytes)
-        count = len(self.specs)
         self._relays = [child for child, spec in enumerate(self.specs) if spec.has_relay]
         self.memory = worker_memory(self.specs, self.opener, config, arena, path)
-        _hierarchy.create_progress_table(
-            self.memory.progress_table, count, len(os.sched_getaffinity(0))
-        )
+        cpus = len(os.sched_getaffinity(0))
+        _hierarchy.create_progress_table(self.memory.progress_table, len(self.specs), cpus)
         self._bells = self._open_bells()
         self.processes = ChildProcesses(timeout_s=config["child_start_timeout_s"])
         policy = policy or policy_of(settings, has_relays=bool(self._relays))
@@ -136,6 +138,11 @@ class ChildGroup:
             return None
         return BufferTable(self.driver, self.arena, self.settings.config["remote_buffer_bytes"])
 
+    def observe(self, hook: str, child: int, **arguments: Any) -> None:
+        """Notify observers of an event of a child."""
+        path = self.specs[child].path
+        self.observers.notify(hook, worker=self.info, child=path, **arguments)
+
     @property
     def chip_count(self) -> int:
         """The number of chips; chips are the first children."""
@@ -167,6 +174,7 @@ class ChildGroup:
             for child, connection in connections.items():
                 self.attach(child, connection)
                 self.driver.child_ready(child)
+                self.observe("pto_child_started", child)
             undoing.pop_all()
 
     def set_spec(self, child: int, spec: ChildSpec) -> None:

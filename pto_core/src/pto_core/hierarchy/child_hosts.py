@@ -24,8 +24,10 @@ class ChildHosts:
     method does anything.
     """
 
-    def __init__(self, specs: Sequence[ChildSpec]) -> None:
+    def __init__(self, specs: Sequence[ChildSpec], observe: Callable[..., None]) -> None:
         self._specs = specs
+        self._observe = observe
+        self._placed: dict[int, str] = {}  # the addresses of placed hosts, by child
 
     def is_placed(self, child: int) -> bool:
         """Return whether the child has a host; otherwise one is being placed.
@@ -33,7 +35,14 @@ class ChildHosts:
         Does not wait. Raises ChildStartError if no host can be placed.
         """
         remote = self._specs[child].remote
-        return remote is None or remote.is_placed()
+        if remote is None:
+            return True
+        if not remote.is_placed():
+            return False
+        if remote.placements is not None and child not in self._placed:
+            self._placed[child] = remote.address
+            self._observe("pto_host_placed", child, host=remote.address)
+        return True
 
     def await_all(self, is_cancelled: Callable[[], bool]) -> None:
         """Wait until all children have hosts.
@@ -63,7 +72,10 @@ class ChildHosts:
         return type(error)(f"{error.message}; {reason}", **fields)
 
     def release(self, child: int) -> None:
-        """End the agent of the child's host, because its session is over."""
+        """End the agent of the child's host, because the child was lost."""
+        host = self._placed.pop(child, None)
+        if host is not None:
+            self._observe("pto_host_lost", child, host=host)
         remote = self._specs[child].remote
         if remote is not None:
             remote.release()
@@ -73,6 +85,7 @@ class ChildHosts:
 
         If no other child uses its launcher, return the launcher, for the caller to close.
         """
+        self._placed.pop(child, None)
         self.release(child)
         placements = self._placements(child)
         others = (one for one in range(len(self._specs)) if one != child)

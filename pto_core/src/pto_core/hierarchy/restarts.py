@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pto_core import log
 from pto_core._hierarchy import Driver
@@ -53,6 +53,9 @@ class Children(Protocol):
 
     def finish_restart(self, child: int, replacement: Replacement) -> None:
         """Connect the new process, which is ready."""
+
+    def observe(self, hook: str, child: int, **arguments: Any) -> None:
+        """Notify observers of an event of a child."""
 
     def trace_loss(self, child: int) -> None:
         """State in an open trace that a child was lost."""
@@ -208,6 +211,8 @@ class Restarts:
                 child.is_expected = True
                 self._set(number, ChildState.ALIVE)
                 self._counts["restarts"] += not child.is_joining
+                event = "started" if child.is_joining else "restarted"
+                group.observe(f"pto_child_{event}", number)
                 child.is_joining = False
             if start.failure is None:
                 return
@@ -227,6 +232,7 @@ class Restarts:
         child.is_expected = loss.returns
         child.is_deferred = loss.restarts and not loss.returns
         error = group.hosts.explained(number, loss.error)
+        group.observe("pto_child_lost", number, error=error, restarts=loss.restarts)
         group.hosts.release(number)
         try:
             self._report(group, number, error, returns=loss.returns)
@@ -255,6 +261,7 @@ class Restarts:
             self._set(number, ChildState.EMPTY)
             return
         self._set(number, ChildState.GIVEN_UP)
+        group.observe("pto_child_lost", number, error=error, restarts=False)
         if not child.is_expected:  # no task waits for the child, so none will raise the error
             log.get(__name__).warning("child not restarted", reason=str(error))
             return

@@ -22,6 +22,7 @@ from pto_core.hierarchy.progress import Progress
 from pto_core.hierarchy.run_errors import RunErrors
 from pto_core.kernels import CallConfig
 from pto_core.plugins import insight
+from pto_core.plugins.manager import registered
 
 if TYPE_CHECKING:
     from pto_insight.graphs import TaskGraph
@@ -31,6 +32,8 @@ GraphFunction: TypeAlias = Callable[[Orchestrator, TaskArgsView, CallConfig], ob
 
 _NO_ARGUMENTS = TaskArgs().view()
 _DEFAULT = CallConfig()
+_COUNTS = ("submitted", "finished", "failed", "poisoned")
+"""The counters of a run that observers receive."""
 
 
 class Block(RunScope):
@@ -60,6 +63,8 @@ class Runs:
         self._placement = children.placement
         self._hooks = children.hooks
         self._errors = RunErrors(children.driver, children.hooks.paths)
+        self._observers, self._info = children.observers, children.info
+        self._count = 0  # the number of runs so far
         self._hazards = CHECK if children.settings.config["hazards"] == CHECK else "raw"
 
     @property
@@ -156,6 +161,9 @@ class Runs:
         return orchestrator
 
     def _prepare(self) -> None:
+        self._count += 1
+        if "pto_worker_run_started" in registered.hooks:
+            self._observers.notify("pto_worker_run_started", worker=self._info, run=self._count)
         if self._placement is not None:
             self._placement.begin()
         self._hooks.begin_run()
@@ -173,6 +181,18 @@ class Runs:
         finally:
             if error is not None:
                 self._children.tracing.run_failed(error)
+            if "pto_worker_run_finished" in registered.hooks:
+                self._observe_end(error)
+
+    def _observe_end(self, error: BaseException | None) -> None:
+        statistics = self._driver.statistics()
+        self._observers.notify(
+            "pto_worker_run_finished",
+            worker=self._info,
+            run=self._count,
+            counts={name: statistics[name] for name in _COUNTS},
+            error=error,
+        )
 
     def end(self) -> None:
         """Wait for all tasks; raise the first failure, with the others attached.

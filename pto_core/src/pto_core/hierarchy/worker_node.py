@@ -218,6 +218,7 @@ class WorkerNode:
                 self._start_children()
                 if not self.life.end_start(State.RUNNING):
                     raise WorkerClosedError(_CANCELLED)
+                self._observe_start()
             except BaseException as error:
                 if self.life.end_start(State.NEW):
                     raise
@@ -239,6 +240,12 @@ class WorkerNode:
         children.start(lambda: self.life.state is not State.STARTING)
         self.children, self.runs = children, Runs(children)
 
+    def _observe_start(self) -> None:
+        children = self.children
+        if children is not None:
+            paths = tuple(spec.path for spec in children.specs if not spec.is_empty)
+            children.observers.notify("pto_worker_started", worker=children.info, children=paths)
+
     def _end(self) -> None:
         """Release everything; called on the thread that changed the state to CLOSING."""
         children, self.children, self.runs = self.children, None, None
@@ -252,6 +259,8 @@ class WorkerNode:
             if arena is not None:
                 arena.close()
             self.life.end_close()
+        if children is not None:
+            children.observers.notify("pto_worker_closed", worker=children.info)
 
     def _add_before_start(self, node: WorkerNode) -> int:
         self._add_below(node)

@@ -53,7 +53,7 @@ from pto_core.interfaces.link import (
     split_address,
     with_port,
 )
-from pto_core.interfaces.observer import CaseInfo, RunInfo
+from pto_core.interfaces.observer import CaseInfo, RunInfo, WorkerInfo
 from pto_core.interfaces.orchestrator import Orchestrator
 from pto_core.interfaces.plugin import (
     ABI_VERSION,
@@ -131,6 +131,7 @@ __all__ = [
     "TaskPolicy",
     "TensorSharingBackend",
     "Transport",
+    "WorkerInfo",
     "abi_include_dir",
     "check_message",
     "parse",

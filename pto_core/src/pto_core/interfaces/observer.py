@@ -23,6 +23,15 @@ class RunInfo:
 
 
 @dataclass(frozen=True)
+class WorkerInfo:
+    """A Worker: its path in messages (``"L4"``, ``"L4/host0"``), its level and its process."""
+
+    path: str
+    level: int
+    process: int
+
+
+@dataclass(frozen=True)
 class CaseInfo:
     """A case of ``pto run``: its name, the folder of ``golden.py``, the backend and the runtime."""
 

@@ -21,6 +21,7 @@ from pto_core.plugins.loading import (
     load_unopened,
     options_of_all,
 )
+from pto_core.plugins.manager import manager
 from pto_core.plugins.observation import Observers, load_observers
 from pto_core.plugins.records import (
     FAMILIES,
@@ -60,6 +61,7 @@ __all__ = [
     "load_scheduler",
     "load_transport",
     "load_unopened",
+    "manager",
     "observers",
     "options_of_all",
     "runtimes",

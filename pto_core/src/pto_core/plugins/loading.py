@@ -26,6 +26,7 @@ from pto_core.interfaces import (
     Runtime,
 )
 from pto_core.plugins.checks import SCHEDULER_KINDS, check_plugin, health_of
+from pto_core.plugins.manager import add_loaded, replacement
 from pto_core.plugins.native import check_library
 from pto_core.plugins.records import PluginRecord, find, installed
 
@@ -142,10 +143,17 @@ def load_command(name: str) -> Command:
 def load_record(record: PluginRecord) -> Any:
     """Import the object that ``record`` names and check it against the interface of its family.
 
-    Any exception of the import becomes the cause of a :class:`~pto_core.errors.PluginLoadError`.
+    An object that the program registered under that name replaces it. Any exception of the import
+    becomes the cause of a :class:`~pto_core.errors.PluginLoadError`.
     """
+    plugin = replacement(record)
+    if plugin is not None:
+        check_plugin(record, plugin)
+        return plugin
     plugin = _import_object(record)
     check_plugin(record, plugin)
+    if record.family != "observer":  # it is registered after the check of its hooks
+        add_loaded(record, plugin)
     return plugin
 
 

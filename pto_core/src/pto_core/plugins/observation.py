@@ -1,4 +1,4 @@
-"""Observers: plugins that receive the events of runs and cases.
+"""Observers: plugins that receive the events of runs, cases and Workers.
 
 pluggy is imported only if an observer is installed. Without observers, events cost nothing.
 """
@@ -6,60 +6,88 @@ pluggy is imported only if an observer is installed. Without observers, events c
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from pto_core import log
 from pto_core.errors import PluginError
 from pto_core.errors.suggestion import suggestion
 from pto_core.plugins.checks import load_error
 from pto_core.plugins.loading import load_record
+from pto_core.plugins.manager import (
+    add_loaded,
+    is_blocked,
+    manager,
+    new_manager,
+    registered,
+    remove_others,
+    replacement,
+)
 from pto_core.plugins.records import PluginRecord, duplicate_error, installed
 
 
 class Observers:
-    """The observers of one device or one command; notifies all of them of an event.
+    """Notifies the observers of this process of events.
 
     ``problems`` contains one error for each observer that is unusable; the other observers still
-    work. The owner of this object shows the errors. ``is_active``: whether there is an observer.
+    work. The owner of this object shows the errors.
     """
 
-    def __init__(self, plugins: Mapping[PluginRecord, Any], problems: tuple[PluginError, ...] = ()):
+    def __init__(self, problems: tuple[PluginError, ...] = ()) -> None:
         self.problems = problems
-        self.is_active = bool(plugins)
-        self._manager = _manager(plugins) if plugins else None
 
     def notify(self, hook: str, **arguments: Any) -> None:
-        """Call ``hook`` on every observer.
+        """Call ``hook`` of every observer, in the order of their registration.
 
-        Raises a :class:`~pto_core.errors.PluginError` if an observer raises an exception. The error
-        names the observer, and the exception is its cause.
+        An exception of an observer is logged as a warning, which names the observer.
         """
-        if self._manager is None:
+        if hook not in registered.hooks:
             return
-        caller = getattr(self._manager.hook, hook)
-        try:
-            caller(**arguments)
-        except Exception as error:
-            raise _hook_failed(hook, caller, error) from error
+        for implementation in getattr(manager().hook, hook).get_hookimpls():
+            names = implementation.argnames
+            try:
+                implementation.function(*(arguments[name] for name in names))
+            except Exception as error:  # noqa: BLE001 - an observer may raise any exception
+                log.get(__name__).warning(
+                    "observer failed",
+                    observer=implementation.plugin_name,
+                    hook=hook,
+                    reason=f"{type(error).__name__}: {error}",
+                )
+
+    def log_problems(self) -> Observers:
+        """Log each problem as a warning; return this object."""
+        for problem in self.problems:
+            log.get(__name__).warning("observer not used", reason=str(problem))
+        return self
 
 
 def load_observers() -> Observers:
-    """Import every installed observer; add the errors of unusable observers to ``problems``."""
+    """Import and register every installed observer; collect the errors of unusable observers."""
     found = installed("observer")
-    usable: dict[PluginRecord, Any] = {}
+    remove_others("observer", found)
     problems: list[PluginError] = []
     for record in found:
+        if is_blocked(record):
+            continue
         duplicate = duplicate_error(record, found)
         try:
             if duplicate is not None:
                 raise duplicate
-            plugin = load_record(record)
-            check_observer(record, plugin)
-            usable[record] = plugin
+            manager()
+            if replacement(record) is None:
+                load_observer(record)
         except PluginError as error:
             problems.append(error)
-    return Observers(usable, tuple(problems))
+    return Observers(tuple(problems))
+
+
+def load_observer(record: PluginRecord) -> Any:
+    """Import, check and register an observer."""
+    plugin = load_record(record)
+    check_observer(record, plugin)
+    add_loaded(record, plugin)
+    return plugin
 
 
 def check_observer(record: PluginRecord, plugin: Any) -> None:
@@ -79,7 +107,7 @@ def check_observer(record: PluginRecord, plugin: Any) -> None:
             raise load_error(record, f"does not mark its hook {name!r} with @hookimpl")
     if not implemented:
         raise load_error(record, f"implements no hook; hooks: {', '.join(known)}")
-    _manager({record: plugin})
+    _check_signatures(record, plugin)
 
 
 def _is_hook(name: str, value: object) -> bool:
@@ -88,37 +116,11 @@ def _is_hook(name: str, value: object) -> bool:
     return name.startswith("pto_") or hasattr(value, "pto_impl")
 
 
-def _manager(plugins: Mapping[PluginRecord, Any]) -> Any:
+def _check_signatures(record: PluginRecord, plugin: Any) -> None:
     import pluggy
 
-    from pto_core.plugins.hooks import Hooks
-
-    manager = pluggy.PluginManager("pto")
-    manager.add_hookspecs(Hooks)
-    for record, plugin in plugins.items():
-        try:
-            manager.register(plugin, name=f"{record.name} ({record.source})")
-        except pluggy.PluginValidationError as error:
-            what = "has a hook with an invalid signature: " + " ".join(str(error).split())
-            raise load_error(record, what) from error
-    return manager
-
-
-def _hook_failed(hook: str, caller: Any, error: Exception) -> PluginError:
-    """Return the error for an exception in a hook; find its observer in the traceback."""
-    codes = set()
-    trace = error.__traceback__
-    while trace is not None:
-        codes.add(trace.tb_frame.f_code)
-        trace = trace.tb_next
-    names = [
-        impl.plugin_name
-        for impl in caller.get_hookimpls()
-        if getattr(impl.function, "__code__", None) in codes
-    ]
-    who = names[0] if names else "unknown"
-    return PluginError(
-        f"observer {who} failed in {hook}: {type(error).__name__}: {error}",
-        family="observer",
-        plugin=who,
-    )
+    try:
+        new_manager().register(plugin)
+    except pluggy.PluginValidationError as error:
+        what = "has a hook with an invalid signature: " + " ".join(str(error).split())
+        raise load_error(record, what) from error

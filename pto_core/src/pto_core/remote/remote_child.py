@@ -82,6 +82,12 @@ class RemoteChild:
         return True
 
     @property
+    def address(self) -> str:
+        """The address of the agent of its host, which is placed."""
+        assert self._agent is not None
+        return self._agent.address
+
+    @property
     def is_placing(self) -> bool:
         """Whether a launcher is placing its host. Any thread may ask."""
         return self.placements is not None and self._host.is_placing
