@@ -94,8 +94,9 @@ def test_a_window_after_the_run_is_empty(case, tmp_path) -> None:
 def test_the_published_names_are_settings(case, tmp_path) -> None:
     settings = ("enable_l2_swimlane=1", "enable_scope_stats=1", f"output_prefix={tmp_path}/x")
     case.json(*(word for text in settings for word in ("--set", text)))
-    names = ("x.trace.npz", "x.pftrace", "x.html", "x.stats.json")
-    assert {path.name for path in tmp_path.glob("x.*")} == set(names)
+    endings = ("trace.npz", "pftrace", "html", "stats.json")
+    names = {f"x.device0.run1.{ending}" for ending in endings}
+    assert {path.name for path in tmp_path.glob("x.*")} == names
 
 
 @pytest.mark.parametrize("folder", ["/proc/nowhere", "/dev/null/x"])

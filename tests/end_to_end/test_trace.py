@@ -228,8 +228,9 @@ def test_call_config_writes_the_files(tmp_path: Path, opened: Any, variant: str)
     prefix = str(tmp_path / "out" / "step")
     config = CallConfig(enable_l2_swimlane=2, enable_scope_stats=1, output_prefix=prefix)
     with opened() as device:
+        program.run(device, config=config)
         trace = program.run(device, config=config)
-    again = read_trace(tmp_path / "out" / "step.trace.npz")
+    again = read_trace(tmp_path / "out" / "step.device0.run2.trace.npz")
     assert again.records.tolist() == trace.records.tolist()
     assert again.tasks.tolist() == trace.tasks.tolist()
     assert (again.kernels, again.note, again.statistics) == (
@@ -237,7 +238,9 @@ def test_call_config_writes_the_files(tmp_path: Path, opened: Any, variant: str)
         trace.note,
         trace.statistics,
     )
-    assert (tmp_path / "out" / "step.stats.json").exists()
+    endings = ("trace.npz", "pftrace", "html", "stats.json")
+    names = {f"step.device0.run{run}.{ending}" for run in (1, 2) for ending in endings}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
 
 
 def test_several_runs_are_joined_on_one_clock(opened: Any, variant: str) -> None:

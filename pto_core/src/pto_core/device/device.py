@@ -363,9 +363,8 @@ class _Files:
 def _files_of(config: CallConfig, tracing: Tracing, run: int) -> _Files | None:
     if not config.enable_l2_swimlane and not config.enable_scope_stats:
         return None
-    prefix = config.output_prefix
     return _Files(
-        Path(tracing.numbered(prefix, run) if tracing.numbers_files else prefix),
+        Path(tracing.numbered(config.output_prefix, run)),
         trace=bool(config.enable_l2_swimlane),
         statistics=bool(config.enable_scope_stats),
     )

@@ -62,16 +62,14 @@ class Tracing:
     ``PREFIX.trace.npz``, ``.pftrace`` and ``.html``. If the process crashes, they remain in
     ``PREFIX.flight``. ``receiver``: if it is set, it gets the trace of each run, unconverted, and
     the trace is not converted for the report. Only the files of a flight recorder need it.
-    ``numbers_files``: the names of the files of a run contain the numbers of the device and the
-    run, because several devices use one ``output_prefix``. ``window_ns``: the window of the next
-    runs, in nanoseconds after their start, and its length, or 0.
+    ``window_ns``: the window of the next runs, in nanoseconds after their start, and its length,
+    or 0.
     """
 
     def __init__(self, config: Config, *, can_trace: bool) -> None:
         self.can_trace = can_trace
         self.last: Trace | None = None
         self.receiver: Callable[[RunTrace], None] | None = None
-        self.numbers_files = False
         self.flight_recorder: Path | None = None
         if config["flight_recorder"] is not None:
             given = Path(config["flight_recorder"])

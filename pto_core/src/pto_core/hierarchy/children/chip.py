@@ -40,7 +40,6 @@ class ChipBody:
         # The Worker enforces the time limit of a task by killing the child.
         config = self.config.replace({"device": self.device, "task_timeout_s": None})
         with open_device(config=config) as device:
-            device.tracing.numbers_files = True
             chip = _Chip(device, ChipTracing(start.path, device))
             try:
                 serve(start, self.context, chip.run, chip.operations, chip.tracing)
