@@ -1,11 +1,11 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "device.hpp"
 #include "errors.hpp"
+#include "text.hpp"
 
 namespace pto::core {
 namespace {

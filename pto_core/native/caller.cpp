@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "text.hpp"
+
 namespace pto::core {
 
 Place Callers::here() {
@@ -22,9 +24,9 @@ Place Callers::here() {
 
 Place Callers::look_up(PyFrameObject* frame, nb::handle code) {
   const nb::object file = nb::steal(PyObject_GetAttrString(code.ptr(), "co_filename"));
-  const char* text = file.is_valid() ? PyUnicode_AsUTF8(file.ptr()) : nullptr;
-  if (!text) PyErr_Clear();
-  return {files_.insert(text ? text : "").first->c_str(), PyFrame_GetLineNumber(frame)};
+  std::string name;
+  if (!file.is_valid() || !encode(file.ptr(), &name)) PyErr_Clear();
+  return {files_.insert(name).first->c_str(), PyFrame_GetLineNumber(frame)};
 }
 
 }  // namespace pto::core

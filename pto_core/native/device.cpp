@@ -319,14 +319,14 @@ nb::dict kernel_names(const Run& run) {
   nb::dict names;
   int32_t next = 0;
   for (const Child& child : run.program().children) {
-    names[nb::int_(child.func_id)] = nb::str(child.kernel->name.c_str());
+    names[nb::int_(child.func_id)] = nb::cast(child.kernel->name);
     next = std::max(next, child.func_id + 1);
   }
   // The graph assigns the numbers that follow to its other kernels.
   for (; run.graph() != nullptr; ++next) {
     const std::string name = run.graph()->kernel_name(next);
     if (name.empty()) break;
-    names[nb::int_(next)] = nb::str(name.c_str());
+    names[nb::int_(next)] = nb::cast(name);
   }
   return names;
 }
@@ -396,8 +396,8 @@ nb::list Device::activity() const {
   if (!is_open()) return running;
   for (const RunningTask& task : running_tasks(backend_->activity(handle_))) {
     const LoadedKernel* kernel = kernels_.at_address(task.kernel);
-    running.append(nb::make_tuple(nb::str(kernel ? kernel->name.c_str() : ""), task.task, task.core,
-                                  task.func_id));
+    running.append(nb::make_tuple(nb::cast(kernel ? kernel->name : std::string()), task.task,
+                                  task.core, task.func_id));
   }
   return running;
 }

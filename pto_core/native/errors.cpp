@@ -49,7 +49,7 @@ nb::object exception_of(const pto_error& error, const std::string& kernel) {
               nb::arg("task") = error.task, nb::arg("other_task") = error.other_task,
               nb::arg("core") = error.core, nb::arg("line") = error.line,
               nb::arg("value") = error.value, nb::arg("limit") = error.limit,
-              nb::arg("file") = text_of(error.file), nb::arg("kernel") = text_of(kernel),
+              nb::arg("file") = std::string(error.file), nb::arg("kernel") = kernel,
               nb::arg("vendor_function") = text_of(error.vendor_function),
               nb::arg("vendor_code") = error.vendor_code);
 }

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 
 #include <string>
 
 #include "pto/abi/status.h"
+#include "text.hpp"
 
 namespace pto::core {
 

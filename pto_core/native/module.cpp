@@ -1,7 +1,6 @@
 // The Python module pto_core._native: devices, arrays and graphs for pto_core.device.
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 
 #include "data_types.hpp"
 #include "device.hpp"
@@ -10,6 +9,7 @@
 #include "library.hpp"
 #include "program.hpp"
 #include "pto/abi/version.h"
+#include "text.hpp"
 
 namespace nb = nanobind;
 

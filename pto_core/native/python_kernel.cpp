@@ -230,14 +230,13 @@ std::string core_text(const LoadedKernel& kernel, uint32_t core) {
 void describe_failure(const LoadedKernel& kernel, const pto_payload* payload, uint32_t core,
                       const nb::object& exception, pto_error* error) {
   nb::object text = nb::steal(or_park([&] { return PyObject_Str(exception.ptr()); }));
-  const char* message = text.is_valid() ? PyUnicode_AsUTF8(text.ptr()) : nullptr;
-  if (!message) PyErr_Clear();
-  *error =
-      make_error(PTO_ERROR_KERNEL,
-                 "kernel '" + kernel.name + "' raised " + type_text(exception) + ": " +
-                     (message ? message : "") + " (func_id " + std::to_string(payload->func_id) +
-                     ", " + task_name(payload->task, kernel.device->runtime_api()->capabilities) +
-                     ", on " + core_text(kernel, core) + ")");
+  std::string message;
+  if (!text.is_valid() || !encode(text.ptr(), &message)) PyErr_Clear();
+  *error = make_error(PTO_ERROR_KERNEL,
+                      "kernel '" + kernel.name + "' raised " + type_text(exception) + ": " +
+                          message + " (func_id " + std::to_string(payload->func_id) + ", " +
+                          task_name(payload->task, kernel.device->runtime_api()->capabilities) +
+                          ", on " + core_text(kernel, core) + ")");
   error->func_id = payload->func_id;
   error->task = static_cast<int64_t>(payload->task);
   error->core = static_cast<int32_t>(core);

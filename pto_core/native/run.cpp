@@ -206,7 +206,7 @@ void Run::keep_orchestration_failure(nb::object failure) {
     interruption_ = orchestration_failure_;
   } else if (!PyObject_IsInstance(orchestration_failure_.ptr(), PyExc_Exception)) {
     nb::object make = nb::module_::import_("pto_core.errors.native").attr("from_exit");
-    orchestration_failure_ = make(nb::str(program_.name.c_str()), orchestration_failure_);
+    orchestration_failure_ = make(nb::cast(program_.name), orchestration_failure_);
   }
 }
 
@@ -215,7 +215,7 @@ void Run::keep_orchestration_failure(nb::object failure) {
 void Run::judge_result(nb::handle result, bool is_copied) {
   if (result.is_none() && !is_copied) return;
   nb::object judge = nb::module_::import_("pto_core.errors.native").attr("from_result");
-  nb::object failure = judge(nb::str(program_.name.c_str()), result, is_copied);
+  nb::object failure = judge(nb::cast(program_.name), result, is_copied);
   if (!failure.is_none()) orchestration_failure_ = std::move(failure);
 }
 

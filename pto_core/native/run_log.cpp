@@ -13,7 +13,7 @@ class Files {
   const char* number(const char* file) {
     if (file == nullptr) return nullptr;
     auto [found, is_new] = numbers_.try_emplace(file, names_.size() + 1);
-    if (is_new) names_.append(nb::str(file));
+    if (is_new) names_.append(nb::cast(std::string(file)));
     return reinterpret_cast<const char*>(found->second);
   }
   nb::list names() const { return names_; }
@@ -52,7 +52,7 @@ nb::object read_access_log(const Device& device, const RunSettings& settings,
   for (uint64_t task = 0; task < log.num_tasks; ++task) {
     const int32_t func_id = log.tasks[task].func_id;
     if (!kernels.contains(nb::int_(func_id))) {
-      kernels[nb::int_(func_id)] = nb::str(kernel_name(func_id).c_str());
+      kernels[nb::int_(func_id)] = nb::cast(kernel_name(func_id));
     }
   }
   fields["kernels"] = kernels;

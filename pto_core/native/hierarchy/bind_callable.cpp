@@ -1,6 +1,5 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -12,6 +11,7 @@
 #include "callable/callable_handle.hpp"
 #include "callable/live_callables.hpp"
 #include "errors.hpp"
+#include "text.hpp"
 
 namespace pto::hierarchy {
 namespace {

@@ -1,7 +1,6 @@
 // Bindings for the child's side: the loop that a child runs, and the progress table that it writes.
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 
 #include <cstring>
 #include <string>
@@ -11,6 +10,7 @@
 #include "endpoint/python_ends.hpp"
 #include "errors.hpp"
 #include "progress_table.hpp"
+#include "text.hpp"
 
 namespace pto::hierarchy {
 namespace {

@@ -3,12 +3,12 @@
 
 #include <dlfcn.h>
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 
 #include <string>
 
 #include "bindings.hpp"
 #include "endpoint/python_ends.hpp"
+#include "text.hpp"
 
 namespace pto::hierarchy {
 

@@ -5,7 +5,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
@@ -19,6 +18,7 @@
 #include "engine_core.hpp"
 #include "errors.hpp"
 #include "refusal.hpp"
+#include "text.hpp"
 
 namespace pto::hierarchy {
 namespace {

@@ -2,7 +2,6 @@
 // steps of a child.
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 #include <sys/prctl.h>
 
 #include <cerrno>
@@ -16,6 +15,7 @@
 #include "processes/parent_watch.hpp"
 #include "processes/shared_mapping.hpp"
 #include "processes/thread_pools.hpp"
+#include "text.hpp"
 
 namespace pto::hierarchy {
 namespace {

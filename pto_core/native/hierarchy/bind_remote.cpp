@@ -2,7 +2,6 @@
 // doorbell.
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 
 #include <algorithm>
 #include <cstring>
@@ -16,6 +15,7 @@
 #include "remote/bell_watch.hpp"
 #include "remote/child_port.hpp"
 #include "remote/parent_port.hpp"
+#include "text.hpp"
 
 namespace pto::hierarchy {
 namespace {

@@ -3,10 +3,10 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
 
 #include "bindings.hpp"
 #include "driver/worker_driver.hpp"
+#include "text.hpp"
 #include "trace/child_ring.hpp"
 
 namespace pto::hierarchy {
@@ -48,7 +48,7 @@ nb::list callables_of(WorkerDriver& self) {
       names.push_back(catalogue.name(callable));
   }
   nb::list found;
-  for (const std::string& name : names) found.append(nb::str(name.c_str()));
+  for (const std::string& name : names) found.append(nb::cast(name));
   return found;
 }
 

@@ -138,7 +138,8 @@ def _rename(folder: Path, name: str) -> None:
     # Rename the deepest paths first, so that the paths of their folders stay valid.
     for path in sorted(folder.rglob("*"), key=lambda path: len(path.parts), reverse=True):
         if path.is_file():
-            path.write_text(_PLACEHOLDER.sub(spelt, path.read_text()))
+            text = _PLACEHOLDER.sub(spelt, path.read_text("utf-8"))
+            path.write_text(text, "utf-8")
         renamed = path.with_name(_PLACEHOLDER.sub(spelt, path.name))
         if renamed != path:
             path.rename(renamed)

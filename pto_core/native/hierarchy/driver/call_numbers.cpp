@@ -1,8 +1,7 @@
 #include "driver/call_numbers.hpp"
 
-#include <nanobind/stl/string.h>
-
 #include "errors.hpp"
+#include "text.hpp"
 
 namespace pto::hierarchy {
 

@@ -63,7 +63,7 @@ class Writer {
                       static_cast<int32_t>(task.callable), heap,
                       static_cast<uint32_t>(accesses_.size()), -1,
                       task.members > 1 ? task.members : 0u, 0});
-    kernels_[nb::int_(task.callable)] = nb::str(catalogue_.name(task.callable).c_str());
+    kernels_[nb::int_(task.callable)] = nb::cast(catalogue_.name(task.callable));
     for (uint32_t i = task.first_producer; i < task.first_producer + task.producers; ++i) {
       const Known::Producer& producer = graph_.producers[i];
       if ((producer.why & kExplicit) != 0)
@@ -111,7 +111,7 @@ class Writer {
     const nb::object file = found[0];
     const nb::object line = found[1];
     if (file.is_none()) return {0, -1};
-    const std::string name = nb::str(file).c_str();
+    const auto name = nb::cast<std::string>(file);
     const auto [known, is_new] = numbers_.try_emplace(name, numbers_.size() + 1);
     if (is_new) files_.append(file);
     return {known->second, line.is_none() ? -1 : nb::cast<int32_t>(line)};

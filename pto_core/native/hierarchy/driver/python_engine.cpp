@@ -1,7 +1,7 @@
 #include "driver/python_engine.hpp"
+#include "text.hpp"
 
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 
 #include <string>
 #include <utility>

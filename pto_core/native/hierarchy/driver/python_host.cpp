@@ -1,10 +1,9 @@
 #include "driver/python_host.hpp"
 
-#include <nanobind/stl/string.h>
-
 #include <utility>
 
 #include "gil.hpp"
+#include "text.hpp"
 
 namespace pto::hierarchy {
 namespace {

@@ -1,6 +1,5 @@
 #include "driver/source_places.hpp"
-
-#include <nanobind/stl/string.h>
+#include "text.hpp"
 
 namespace pto::hierarchy {
 

@@ -33,9 +33,9 @@ struct Ended {
 Ended ended_by(nb::python_error& error) {
   const nb::object closed = nb::module_::import_("pto_core.errors").attr("EndpointClosedError");
   const int32_t status = error.matches(closed) ? PTO_ENDPOINT_CLOSED : PTO_ENDPOINT_PROTOCOL;
-  std::string message = nb::str(error.type().attr("__name__")).c_str();
+  auto message = nb::cast<std::string>(nb::str(error.type().attr("__name__")));
   message += ": ";
-  message += nb::str(error.value()).c_str();
+  message += nb::cast<std::string>(nb::str(error.value()));
   return {status, message};
 }
 

@@ -14,6 +14,7 @@ from pto_core.config import Config, load_core, load_with_plugins
 from pto_core.config.environment import process_environment
 from pto_core.errors import BackendUnavailableError, UsageError
 from pto_core.interfaces import CardBackend, CardStage
+from pto_core.output_files import write_text
 from pto_core.plugins.advice import install
 
 _NOT_AVAILABLE = 5
@@ -93,7 +94,7 @@ def _described(config: Config, prefixes: Set[str], stages: Sequence[CardStage]) 
 def _write(report: Path, description: dict[str, Any]) -> None:
     text = json.dumps(description, indent=2).replace(str(Path.home()), "~")
     try:
-        report.write_text(text + "\n")
+        write_text(report, text + "\n")
     except OSError as error:
         raise UsageError(
             f"the report cannot be written to {report}: {error.strerror}; choose another file",

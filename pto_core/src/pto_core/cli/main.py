@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import os
 import signal
 import sys
@@ -24,6 +25,9 @@ _LOG_SETTINGS = ("log_level", "log_format")  # commands parse the remaining --se
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; print its errors and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not the stream of a test
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt as interrupt:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pto_core.errors import UsageError
 
 # Published variable names whose settings belong to plugins. No warning is issued for them, even if
 # the plugin is not installed.
@@ -22,6 +25,17 @@ EXAMPLE_VARIABLES = {
     "PA_CASE": "case of 06_batch_paged_attention that runs without --case",
     "PA_SEQ_LEN": "lengths of its sequences, separated by commas, in place of those of the case",
 }
+
+
+def working_folder() -> Path:
+    """Return the working folder of this process; raise UsageError if it was removed."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError(
+            "the working folder of this process was removed; change to a folder that exists",
+            name="cwd",
+        ) from None
 
 
 def process_environment() -> Mapping[str, str]:

@@ -7,7 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pto_core.config.environment import process_environment, unknown_variables
+from pto_core.config.environment import (
+    process_environment,
+    unknown_variables,
+    working_folder,
+)
 from pto_core.config.files import file_entries
 from pto_core.config.options import core_options
 from pto_core.config.record import Config
@@ -104,7 +108,7 @@ class _Sources:
         case_environ: Mapping[str, str] | None,
         case_origin: str,
     ) -> None:
-        self.cwd = Path.cwd() if cwd is None else Path(cwd)
+        self.cwd = working_folder() if cwd is None else Path(cwd)
         self.environ = process_environment() if environ is None else environ
         self._case_environ = case_environ or {}
         self._variables_origin = f"{case_origin.removesuffix(' RUNTIME_CONFIG')} RUNTIME_ENV"

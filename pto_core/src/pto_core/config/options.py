@@ -19,6 +19,7 @@ from pto_core.interfaces.parse import (
 )
 from pto_core.interfaces.plugin import Option
 
+DEVICE_MAX = 2**31 - 1
 HAZARDS = ("raw", "full")
 """The position of a name is its value in the C field ``pto_run.hazards``."""
 CHECK = "check"
@@ -40,8 +41,8 @@ def core_options(environ: Mapping[str, str]) -> tuple[Option, ...]:
     return (
         Option("backend", "a2a3sim", text, "platform that runs the kernels"),
         Option("runtime", "host_build_graph", text, "level-2 runtime variant"),
-        Option("device", 0, integer(minimum=0), "number of the device"),
-        Option("block_dim", 0, integer(minimum=0), "blocks of a run; 0 means all blocks"),
+        Option("device", 0, integer(0, DEVICE_MAX), "number of the device"),
+        Option("block_dim", 0, integer(0, 2**31 - 1), "blocks of a run; 0 means all blocks"),
         Option("aicpu_thread_num", 3, integer(1, 4), "AICPU threads of a run"),
         Option("task_timeout_s", None, optional(number(minimum=0)), "time limit of a task, in s"),
         Option(

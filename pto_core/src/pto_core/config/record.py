@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from pto_core.config.environment import working_folder
 from pto_core.config.setting import Entry, Setting, given, read_setting, unknown_setting
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Config(Mapping[str, Any]):
         for key, raw in given(argument).items():
             if key not in replaced:
                 raise unknown_setting(key, replaced, "argument")
-            entry = Entry(key, raw, "argument", Path.cwd())
+            entry = Entry(key, raw, "argument", working_folder())
             replaced[key] = read_setting(replaced[key].option, entry)
         return Config(replaced.values(), self.warnings)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from pto_core import plugins
 from pto_core.config import Config, check_plugin_names, load_core, load_with_plugins
+from pto_core.config.options import DEVICE_MAX
 from pto_core.errors import UsageError
 from pto_core.hierarchy.hosts import HostRequest, Hosts
 from pto_core.interfaces import EnginePlugin, NativeTransport, PolicyPlugin, PythonTransport
@@ -197,9 +198,10 @@ def _devices(level: int, device_ids: Iterable[int]) -> tuple[int, ...]:
         )
     devices = tuple(device_ids)
     for device in devices:
-        if isinstance(device, bool) or not isinstance(device, int) or device < 0:
+        is_number = isinstance(device, int) and not isinstance(device, bool)
+        if not is_number or not 0 <= device <= DEVICE_MAX:
             raise UsageError(
-                f"device {device!r} is not a device number; pass integers from 0",
+                f"device {device!r} is not a device number; pass integers from 0 to {DEVICE_MAX}",
                 name="device_ids",
                 value=device,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import struct
 from dataclasses import dataclass
 
@@ -92,7 +93,7 @@ class CallConfig:
             self.enable_pmu,
             self.enable_dep_gen,
             self.enable_scope_stats,
-            self.output_prefix.encode(),
+            os.fsencode(self.output_prefix),
         )
 
     @classmethod
@@ -101,7 +102,7 @@ class CallConfig:
         *numbers, prefix = _LAYOUT.unpack(packed)
         names = ("block_dim", "aicpu_thread_num", *_DIAGNOSTICS)
         values = dict(zip(names, numbers, strict=True))
-        return cls(**values, output_prefix=prefix.rstrip(b"\0").decode())
+        return cls(**values, output_prefix=os.fsdecode(prefix.rstrip(b"\0")))
 
     def _switched_on(self) -> list[str]:
         return [name for name in _DIAGNOSTICS if getattr(self, name)]
@@ -111,7 +112,7 @@ class CallConfig:
             raise UsageError(
                 f"output_prefix is {self.output_prefix!r}; pass a str", name="output_prefix"
             )
-        length = len(self.output_prefix.encode())
+        length = len(os.fsencode(self.output_prefix))
         if length > _LONGEST_PREFIX:
             raise UsageError(
                 f"output_prefix has {length} bytes; use at most {_LONGEST_PREFIX}",

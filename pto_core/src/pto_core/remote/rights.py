@@ -195,7 +195,7 @@ def read_rights(file: Path) -> list[Rights]:
     :class:`Rights` that differ from the defaults.
     """
     try:
-        content = tomllib.loads(file.read_text())
+        content = tomllib.loads(file.read_text("utf-8"))
         tables = content.pop("client")
         if content or not isinstance(tables, list) or not tables:
             raise ValueError("it needs tables [[client]] and nothing else")

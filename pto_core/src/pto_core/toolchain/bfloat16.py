@@ -42,7 +42,7 @@ def precision_warning(request: BuildRequest, compiler: Compiler, read: Iterable[
 
 def _names_bfloat16(path: Path) -> bool:
     try:
-        text = path.read_text(errors="replace")
+        text = path.read_text("utf-8", "replace")
     except OSError:
         return False
     return _BFLOAT16.search(_COMMENT.sub(" ", text)) is not None

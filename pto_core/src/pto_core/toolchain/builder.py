@@ -164,8 +164,8 @@ class Builder:
         outcome = self._run(preprocess, request, scratch)
         if outcome.code != 0:
             raise self._failure(request, compiler, outcome)
-        text = expanded.read_text(errors="surrogateescape")
-        expanded.write_text(without_attributes(text), errors="surrogateescape")
+        text = expanded.read_text("utf-8", "surrogateescape")
+        expanded.write_text(without_attributes(text), "utf-8", "surrogateescape")
         compile_ = (*command, "-x", "c++-cpp-output", "-o", str(built), str(expanded))
         outcome = self._run(compile_, request, scratch)
         if outcome.code != 0:
@@ -240,7 +240,7 @@ class Builder:
 
 
 def _uses_attribute(request: BuildRequest) -> bool:
-    return uses_attribute(request.source.read_text(errors="replace"))
+    return uses_attribute(request.source.read_text("utf-8", "replace"))
 
 
 def _replaced(word: str, names: Mapping[str, str]) -> str:

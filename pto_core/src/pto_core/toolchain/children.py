@@ -105,7 +105,7 @@ class ProcessGroup:
         )
         with process:
             output, _ = process.communicate()
-        return Outcome(process.returncode, output.decode(errors="replace"))
+        return Outcome(process.returncode, os.fsdecode(output))
 
     def close(self) -> None:
         """Kill every process of the group; a second call has no effect."""

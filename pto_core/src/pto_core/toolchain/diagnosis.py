@@ -210,7 +210,7 @@ def default_entry_warning(request: BuildRequest) -> str:
 def _similar(request: BuildRequest) -> str:
     """Return a suggestion of a similar function that the source defines."""
     wanted = request.entry or ""
-    functions = set(_FUNCTION.findall(request.source.read_text(errors="replace")))
+    functions = set(_FUNCTION.findall(request.source.read_text("utf-8", "replace")))
     return suggestion(wanted, sorted(functions - {wanted}))
 
 

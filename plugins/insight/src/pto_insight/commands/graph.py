@@ -10,6 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from pto_core.output_files import write_text
 from pto_insight.commands.logged_case import add_logged_case_arguments, graph_of_case
 from pto_insight.graphs.files import FORMATS, format_of, text_of
 
@@ -40,5 +41,5 @@ def run(namespace: argparse.Namespace) -> int:
     if namespace.out is None:
         sys.stdout.write(text)
     else:
-        namespace.out.write_text(text)
+        write_text(namespace.out, text)
     return 0

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pto_core.errors import UsageError
+from pto_core.output_files import printable, write_text
 from pto_insight.graphs.document import document
 from pto_insight.graphs.dot import dot
 from pto_insight.graphs.svg import svg
@@ -21,7 +22,7 @@ def text_of(graph: LoggedGraph, file_format: str, fold: str | None) -> str:
     """Return the graph in one of ``FORMATS``."""
     if file_format == "json":
         return json.dumps(document(graph), indent=1) + "\n"
-    return dot(graph, fold) if file_format == "dot" else svg(graph, fold)
+    return printable(dot(graph, fold) if file_format == "dot" else svg(graph, fold))
 
 
 def format_of(path: Path) -> str:
@@ -39,4 +40,4 @@ def format_of(path: Path) -> str:
 def save(graph: LoggedGraph, path: str | Path, fold: str | None) -> None:
     """Write the graph; the ending of the path selects the format. Raises UsageError."""
     path = Path(path)
-    path.write_text(text_of(graph, format_of(path), fold))
+    write_text(path, text_of(graph, format_of(path), fold))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pto_core.errors import UsageError
+from pto_core.output_files import replacing
 
 Rows = npt.NDArray[Any]
 
@@ -143,7 +144,7 @@ class AccessLog:
             "is_measured": self.is_measured,
             "host_arrays": self.host_arrays,
         }
-        with Path(path).open("wb") as file:
+        with replacing(Path(path)) as file:
             np.savez(
                 file,
                 facts=np.frombuffer(json.dumps(facts).encode(), np.uint8),

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pto_core.errors import UsageError
+from pto_core.output_files import replacing, write_text
 from pto_insight.traces.details import Details
 from pto_insight.traces.flight import read_flight
 from pto_insight.traces.page import page
@@ -42,12 +43,13 @@ def write_trace(trace: Trace, prefix: Path) -> list[Path]:
     description = json.dumps(
         {"version": _VERSION, **members, "statistics": statistics, "details": texts}
     )
-    with path.open("wb") as file:
+    with replacing(path) as file:
         np.savez(file, description=np.frombuffer(description.encode(), "u1"), **arrays)
     timeline = _with_ending(prefix, ".pftrace")
-    timeline.write_bytes(pftrace(trace))
+    with replacing(timeline) as file:
+        file.write(pftrace(trace))
     shown = _with_ending(prefix, ".html")
-    shown.write_text(page(trace))
+    write_text(shown, page(trace))
     return [path, timeline, shown]
 
 
@@ -55,7 +57,7 @@ def write_statistics(statistics: Mapping[str, int], prefix: Path) -> Path:
     """Write the counters of a run as JSON, and return the path. Raises OSError."""
     prefix.parent.mkdir(parents=True, exist_ok=True)
     path = _with_ending(prefix, ".stats.json")
-    path.write_text(json.dumps(dict(statistics), indent=2) + "\n")
+    write_text(path, json.dumps(dict(statistics), indent=2) + "\n")
     return path
 
 

@@ -31,13 +31,13 @@ def page(trace: Trace) -> str:
 def document(title: str, note: str, summary: str, shown: Mapping[str, Any]) -> str:
     """Return a page. ``note``: the meaning of its times. ``shown``: what the script needs."""
     folder = files("pto_insight.traces")
-    text = (folder / "page.html").read_text()
+    text = (folder / "page.html").read_text("utf-8")
     data = json.dumps(shown, separators=(",", ":")).replace("</", "<\\/")
     for place, content in (
         ("@TITLE@", html.escape(title)),
         ("@NOTE@", html.escape("times: " + note)),
         ("@SUMMARY@", html.escape(summary)),
-        ("@SCRIPT@", (folder / "page.js").read_text()),
+        ("@SCRIPT@", (folder / "page.js").read_text("utf-8")),
         ("@DATA@", data),
     ):
         text = text.replace(place, content)

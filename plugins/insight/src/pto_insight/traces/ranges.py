@@ -80,7 +80,7 @@ def _events(ranges: Iterable[Range]) -> Iterable[tuple[int, Event, int, int]]:
         while opened and opened[-1].depth >= one.depth:
             yield opened.pop().end, Event.RANGE_END, 0, 0
         opened.append(one)
-        text = one.name.encode()
+        text = one.name.encode(errors="backslashreplace")
         for at in range(0, max(len(text), 1), 16):
             words = (text[at + half : at + half + 8] for half in (0, 8))
             a, b = (int.from_bytes(word, "little") for word in words)

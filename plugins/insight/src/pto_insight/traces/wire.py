@@ -19,7 +19,7 @@ def field(number: int, content: bytes) -> bytes:
 
 def text(number: int, content: str) -> bytes:
     """Return a field with a text."""
-    return field(number, content.encode())
+    return field(number, content.encode(errors="backslashreplace"))
 
 
 @cache

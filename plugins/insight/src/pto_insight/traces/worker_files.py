@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pto_core.output_files import replacing, write_text
 from pto_insight.traces.files import only_file
 from pto_insight.traces.worker_data import WorkerTraceData
 from pto_insight.traces.worker_flight import read_worker_flight
@@ -26,11 +27,12 @@ def write_worker_data(trace: WorkerTraceData, prefix: Path) -> list[Path]:
     path, timeline, page = (
         prefix.with_name(prefix.name + ending) for ending in (".trace.npz", ".pftrace", ".html")
     )
-    with path.open("wb") as file:
+    with replacing(path) as file:
         arrays: dict[str, Any] = arrays_of(trace)
         np.savez(file, description=np.frombuffer(description, "u1"), **arrays)
-    timeline.write_bytes(worker_pftrace(trace))
-    page.write_text(worker_page(trace))
+    with replacing(timeline) as file:
+        file.write(worker_pftrace(trace))
+    write_text(page, worker_page(trace))
     return [path, timeline, page]
 
 
