@@ -239,3 +239,9 @@ def test_missing_symbol_error_lists_few_names(bench) -> None:
     compiler = next(candidates(bench.config()))
     names = frozenset(f"name{i}" for i in range(100))
     assert len(missing_symbol_error(request, names, compiler).message) < 400
+
+
+def test_a_line_break_in_a_path_is_refused(bench, kernel) -> None:
+    source = bench.write("two\nlines/one.cpp", kernel("1"))
+    with pytest.raises(UsageError, match="has a line break; rename the file or its folder"):
+        bench.build(source)

@@ -158,13 +158,13 @@ class Toolchain:
                 value=function,
                 expected="the name of a C++ function",
             )
-        if set('"\n') & set(str(path)):
+        if '"' in str(path):
             raise UsageError(
                 f"the path {str(path)!r} of the orchestration has a character that #include cannot "
                 "name; rename the file or its folder",
                 name="source",
                 value=str(path),
-                expected='a path without " and line breaks',
+                expected='a path without "',
             )
         request = self._request(
             "orchestration",
@@ -430,5 +430,12 @@ def _existing(source: Path, what: str) -> Path:
             name="source",
             value=str(source),
             expected="a C++ source file",
+        )
+    if "\n" in str(path):  # the compiler's list of the files that it read cannot contain it
+        raise UsageError(
+            f"the path {str(path)!r} of the {what}'s source has a line break; rename the file or "
+            "its folder",
+            name="source",
+            value=str(path),
         )
     return Path(os.path.normpath(path))
