@@ -4,6 +4,8 @@
 // Used with the GIL held. Views live as long as their table.
 #pragma once
 
+#include <nanobind/nanobind.h>
+
 #include <map>
 #include <memory>
 #include <utility>

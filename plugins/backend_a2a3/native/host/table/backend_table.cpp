@@ -22,10 +22,6 @@ pto_status guarded(pto_error* error, Call call) noexcept {
   }
 }
 
-Device& device_of(void* device) noexcept {
-  return *static_cast<Device*>(device);
-}
-
 // Loads CANN, once in a process.
 pto_status find_driver(const cann::DriverOptions& options, const cann::Driver** driver,
                        pto_error* error) {

@@ -42,10 +42,6 @@ const char* path_of(const pto_attachment& attachment, const char* kind) {
   return nullptr;
 }
 
-Device& device_of(void* runtime) {
-  return *static_cast<Device*>(runtime);
-}
-
 // Refuses a device that an earlier run has lost.
 pto_status enter(Session& session, pto_error* error) {
   const auto lock = session.lock();

@@ -88,4 +88,9 @@ class Device {
   pto_activity_page activity_ = {};  // without slots: no thread of this process runs kernels
 };
 
+// Return the device of a handle that the table gave to its caller.
+inline Device& device_of(void* device) noexcept {
+  return *static_cast<Device*>(device);
+}
+
 }  // namespace pto::a2a3
