@@ -29,7 +29,7 @@ _BACK_END = (
     "-cce-aicore-addr-transform",
     "-cce-aicore-dcci-insert-for-scalar=false",
 )
-_LINK = ("-m", "aicorelinux", "-Ttext=0", "-static", "-n")
+_LINK_EXECUTOR = ("-m", "aicorelinux", "-Ttext=0", "-static", "-n")
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,10 @@ def find_toolkit() -> Toolkit:
 def kernel_recipe(core_type: str) -> BuildRecipe:
     """Return the recipe of kernels for ``aic`` or ``aiv``. Raises BackendUnavailableError.
 
-    The result is linked at address 0 and has no library around it. The host uploads its code.
+    The result has no library around it. The host uploads its code.
     """
     toolkit = find_toolkit()
-    link = (str(toolkit.linker), *_LINK, "--entry=kernel_entry", "{input}", "-o", "{output}")
+    link = (str(toolkit.linker), "-e", "kernel_entry", "{input}", "-o", "{output}")
     return BuildRecipe(
         compilers=(shlex.quote(str(toolkit.compiler)),),
         standard=_STANDARD,
@@ -109,7 +109,7 @@ def executor_recipe() -> BuildRecipe:
             (linker, "-r", "{input}", "-o", "{folder}/aiv"),
             compile_cube,
             (linker, "-r", "{folder}/cube", "-o", "{folder}/aic"),
-            (linker, *_LINK, "{folder}/aic", "{folder}/aiv", "-o", "{output}"),
+            (linker, *_LINK_EXECUTOR, "{folder}/aic", "{folder}/aiv", "-o", "{output}"),
         ),
         keeps_attributes=True,
     )

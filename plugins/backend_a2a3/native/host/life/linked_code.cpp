@@ -30,24 +30,25 @@ class File {
   }
   uint16_t type() const { return header_.e_type; }
 
-  // Finds the only section with code. The core reads no other section.
+  // Finds the section with code. The core reads no other section.
   pto_status find_code(Elf64_Shdr* code, uint16_t* index, pto_error* error) const {
     for (uint16_t i = 0; i < header_.e_shnum; ++i) {
       Elf64_Shdr one;
       if (!section(i, &one)) return cut_off(error);
       if ((one.sh_flags & SHF_ALLOC) == 0 || one.sh_size == 0) continue;
       const std::string name = name_of(one);
-      if (starts_with_any(name, {".note", ".eh_frame", ".ascend"})) continue;
+      // Headers of the vendor make sections .bl.uninit.*, which no code reads.
+      if (starts_with_any(name, {".note", ".eh_frame", ".ascend", ".bl.uninit."})) continue;
       if ((one.sh_flags & SHF_EXECINSTR) == 0) {
         return fail(error, PTO_ERROR_LOAD,
                     "kernel %s has %llu bytes of data in section %s, and only code is uploaded to "
                     "a card; use no global, static or constant arrays in the kernel",
                     kernel_, static_cast<unsigned long long>(one.sh_size), name.c_str());
       }
-      if (*index != 0) {
+      if (name != ".text" || *index != 0) {
         return fail(error, PTO_ERROR_LOAD,
-                    "kernel %s has code in two sections, %s and another one; link it with the "
-                    "recipe of the backend",
+                    "kernel %s has code in section %s, and only one section .text is uploaded to a "
+                    "card; link it with the recipe of the backend",
                     kernel_, name.c_str());
       }
       *code = one;

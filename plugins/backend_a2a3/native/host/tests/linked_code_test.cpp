@@ -97,6 +97,9 @@ TEST(the_code_and_its_entry_are_found) {
   Elf elf;
   elf.sections.push_back({".note.gnu.build-id", SHT_NOTE, SHF_ALLOC, "note"});
   elf.sections.push_back({".rela.debug_info", SHT_RELA, 0, std::string(24, 'r'), 2, 5, 24});
+  // Headers of the vendor make these; no code reads them.
+  elf.sections.push_back({".bl.uninit.mask", SHT_PROGBITS, SHF_ALLOC | SHF_WRITE, "mask"});
+  elf.sections.push_back({".bl.uninit.local", SHT_NOBITS, SHF_ALLOC | SHF_WRITE, "local"});
   const std::string file = elf.write();
   LinkedCode code;
   pto_error error = {};
@@ -125,8 +128,10 @@ TEST(data_and_code_that_would_not_be_uploaded_are_refused) {
   Elf elf;
   elf.sections.push_back({".rodata", SHT_PROGBITS, SHF_ALLOC, "12345"});
   CHECK_CONTAINS(refusal(elf.write()), "5 bytes of data in section .rodata");
+  elf.sections.back() = {".bl.init", SHT_PROGBITS, SHF_ALLOC, "1234"};
+  CHECK_CONTAINS(refusal(elf.write()), "4 bytes of data in section .bl.init");
   elf.sections.back() = {".text.cold", SHT_PROGBITS, SHF_ALLOC | SHF_EXECINSTR, "cold"};
-  CHECK_CONTAINS(refusal(elf.write()), "code in two sections, .text.cold");
+  CHECK_CONTAINS(refusal(elf.write()), "code in section .text.cold, and only one section .text");
   elf.sections.pop_back();
   elf.sections[1].bytes.clear();
   CHECK_CONTAINS(refusal(elf.write()), "has no code");
