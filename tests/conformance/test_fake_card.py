@@ -163,6 +163,22 @@ def test_every_output_has_the_label_of_the_fake_device() -> None:
         assert "fake device" in line
 
 
+@pytest.mark.parametrize(
+    ("example", "runtime"),
+    [
+        ("03_tiled_gemm", "aicpu_build_graph"),
+        ("03_tiled_gemm", "host_build_graph"),
+        ("06_batch_paged_attention", "tensormap_and_ringbuffer"),
+        ("09_cube_vector_clusters", "tensormap_and_ringbuffer"),
+    ],
+)
+def test_examples_with_kernels_for_a_card_run_on_the_fake_device(
+    example: str, runtime: str
+) -> None:
+    run = run_case(ROOT / "examples" / example, runtime)
+    assert f": passed (a2a3, {runtime}, fake device 0)" in run.stdout, run.stderr
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_graphs_of_the_kit_run_on_the_fake_device(runtime: str) -> None:
     command = [sys.executable, GRAPHS, "a2a3", runtime]

@@ -13,5 +13,4 @@ ORCHESTRATION = {
 RUNTIME_CONFIG = {
     "runtime": "tensormap_and_ringbuffer",
     "aicpu_thread_num": 4,  # three schedulers and the orchestrator
-    "block_dim": 24,
 }

@@ -2,28 +2,22 @@
 // `pitch` elements apart.
 #pragma once
 
-#include <cstdint>
-
-#include "tensor.h"
-
-#ifndef __aicore__
-#define __aicore__
-#endif
-#ifndef __gm__
-#define __gm__
-#endif
+#include "pto/abi/kernel.h"
+#include "pto/abi/tensor.h"
 
 constexpr uint64_t kTile = 32;
 
-inline const TensorData& tensor(int64_t argument) {
-  return *reinterpret_cast<const TensorData*>(argument);
+using Tensor = const __gm__ pto_tensor_data*;
+
+static inline __aicore__ Tensor tensor(int64_t argument) {
+  return reinterpret_cast<Tensor>(argument);
 }
 
-inline float* first_element(int64_t argument) {
-  const TensorData& view = tensor(argument);
-  return reinterpret_cast<float*>(view.buffer.addr) + view.start_offset;
+static inline __aicore__ __gm__ float* first_element(int64_t argument) {
+  const Tensor view = tensor(argument);
+  return reinterpret_cast<__gm__ float*>(view->buffer.addr) + view->start_offset;
 }
 
-inline uint64_t pitch(const TensorData& matrix) {
-  return matrix.raw_shapes[1];
+static inline __aicore__ uint64_t pitch(Tensor matrix) {
+  return matrix->raw_shapes[1];
 }

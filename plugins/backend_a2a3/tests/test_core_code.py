@@ -23,7 +23,8 @@ from pto_core.toolchain import Toolchain
 
 PACKAGE = Path(__file__).parents[1]
 NATIVE = PACKAGE / "native"
-EXAMPLE = PACKAGE.parents[1] / "examples" / "01_vector" / "kernels"
+EXAMPLES = PACKAGE.parents[1] / "examples"
+EXAMPLE = EXAMPLES / "01_vector" / "kernels"
 EXECUTOR = NATIVE / "device" / "chip_executor.cpp"
 STAND_IN = r"""#!/bin/sh
 # A recording stand-in for a program of CANN, made by a test. It compiles and links nothing.
@@ -158,10 +159,18 @@ def test_without_the_toolkit_the_error_names_the_folders_and_the_variable(
         assert "or set ASCEND_HOME_PATH to it" in str(caught.value)
 
 
-# The files of each half of the chip's code.
+# The files of each half of the chip's code, with the kernels of the examples that a card can run.
+FOR_A_CARD = ("01_vector", "03_tiled_gemm", "06_batch_paged_attention", "09_cube_vector_clusters")
+
+
+def kernels(core_type: str) -> list[Path]:
+    folders = [EXAMPLES / name / "kernels" for name in FOR_A_CARD]
+    return [file for folder in folders for file in sorted(folder.glob(f"{core_type}*/*.cpp"))]
+
+
 HALVES = {
-    "CUBE": [EXECUTOR],
-    "VEC": [EXECUTOR, NATIVE / "device" / "probe_kernel.cpp", *sorted(EXAMPLE.glob("aiv*/*.cpp"))],
+    "CUBE": [EXECUTOR, *kernels("aic")],
+    "VEC": [EXECUTOR, NATIVE / "device" / "probe_kernel.cpp", *kernels("aiv")],
 }
 
 

@@ -17,18 +17,32 @@ INCLUDES = (HOST, PACKAGE / "native", ROOT / "pto_core" / "include")
 # Each mutant: program and test that catch it, file in native/host/life, text, replacement.
 MUTANTS = {
     "the logical number of a device for its registers": (
-        "card_test",
+        "hardware_test",
         "the_hal_receives_the_number_of_the_driver",
         "card.cpp",
-        "{kHalCoreRegisters, driver_device_}",
-        "{kHalCoreRegisters, static_cast<uint32_t>(session_.device())}",
+        "{kHalCoreRegisters, card.driver_device()}",
+        "{kHalCoreRegisters, static_cast<uint32_t>(card.session().device())}",
     ),
     "the logical number of a device for its units": (
-        "card_test",
+        "hardware_test",
         "the_hal_receives_the_number_of_the_driver",
         "card.cpp",
-        "function(driver_device_, module",
-        "function(static_cast<uint32_t>(session_.device()), module",
+        "function(card.driver_device(), kHalModuleAicpu",
+        "function(static_cast<uint32_t>(card.session().device()), kHalModuleAicpu",
+    ),
+    "the logical number of a device for its file": (
+        "hardware_test",
+        "files_on_the_device_have_the_number_of_the_driver",
+        "aicpu.cpp",
+        "block.device = card_.driver_device();",
+        "block.device = static_cast<uint64_t>(card_.session().device());",
+    ),
+    "a forced reset without a synchronisation": (
+        "card_test",
+        "the_first_failure_is_kept_and_a_forced_reset_makes_the_device_usable",
+        "session.cpp",
+        "    synchronise(kSettleMs);\n",
+        "",
     ),
     "the stream of the cores is kept": (
         "card_test",

@@ -18,7 +18,9 @@ TESTS = (
     "card_test",
     "core_test",
     "device_parts_test",
+    "fake_driver_test",
     "fault_matrix_test",
+    "hardware_test",
     "linked_code_test",
     "model_test",
 )
@@ -67,6 +69,16 @@ MUTANTS = {
         "core_link.hpp",
         "idle_ = pto_a2a3_idle(launch)",
         "idle_ = pto_a2a3_idle(0)",
+    ),
+    "a core is closed whose doorbell asks it to leave": (
+        "core_link.hpp",
+        "    Access::store_register(page_ + PTO_A2A3_DATA_MAIN_BASE, idle_);\n    Access",
+        "    Access",
+    ),
+    "the base of the flags is not set": (
+        "executor.hpp",
+        "    Access::set_flag_base(flag_base_);\n",
+        "",
     ),
     "the core reads through its cache": (
         "executor.hpp",

@@ -166,7 +166,19 @@ def test_all_stages_of_the_check_pass_on_the_fake_driver(
     assert stages[0].found.endswith("/libacl_rt.so")
     assert stages[1].found.startswith("Ascend910B3, 24 blocks, ")
     assert stages[1].found.endswith(" of 64 MiB free")
-    assert "AICPU 0xfc" in stages[3].found
+    assert stages[3].found == (
+        "registers at 0x200000000000, flags of cores at 0x210000000000, "
+        "clusters 0x1fffff7, AICPU 0xfc"
+    )
+
+
+def test_the_check_goes_on_without_an_answer_about_clusters(
+    vendor: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PTO_FAKE_DRIVER", "memory_mib=64,clusters=0")
+    stage = check(vendor / "fake", "fake=1")[-1]
+    assert (stage.name, stage.error) == ("registers", None)
+    assert "clusters unknown" in stage.found
 
 
 def test_a_task_runs_in_the_device_process(
@@ -248,6 +260,8 @@ def test_the_doctor_builds_the_code_of_the_device_and_runs_an_example(
         ("streams=1", (), "device", CapacityError, "207008"),
         ("memory_mib=1", (), "copy", CapacityError, "aclrtMalloc failed with code 207001"),
         ("version=unreleased", (), "libraries", LoadError, "Set PTO_A2A3_CANN_VERSION"),
+        ("register_bytes=0", (), "registers", LoadError, "which is impossible"),
+        ("devices=1", ("kernel_timeout_s=50",), "device", UsageError, "a2a3.synchronise_timeout_s"),
         ("devices=1", ("images=/nowhere",), "dispatcher", LoadError, "a2a3.device_folder"),
     ],
 )

@@ -6,11 +6,11 @@
 #include "../views.hpp"
 
 extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
-  const TensorData &rows = tensor(args[0]), &columns = tensor(args[1]);
-  const uint64_t block = static_cast<uint64_t>(args[5]), depth = rows.shapes[1];
-  const float* x = first_element(args[0]) + block * kTile * pitch(rows);
-  const float* w = first_element(args[1]);
-  float* product = first_element(args[2]) + block * kTile * kTile;
+  const Tensor rows = tensor(args[0]), columns = tensor(args[1]);
+  const uint64_t block = static_cast<uint64_t>(args[5]), depth = rows->shapes[1];
+  const __gm__ float* x = first_element(args[0]) + block * kTile * pitch(rows);
+  const __gm__ float* w = first_element(args[1]);
+  __gm__ float* product = first_element(args[2]) + block * kTile * kTile;
 
   for (uint64_t i = 0; i < kTile; ++i, x += pitch(rows), product += kTile) {
     for (uint64_t j = 0; j < kTile; ++j) product[j] = 0.0f;

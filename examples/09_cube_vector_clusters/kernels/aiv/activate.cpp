@@ -6,11 +6,11 @@
 #include "../views.hpp"
 
 extern "C" __aicore__ void kernel_entry(__gm__ int64_t* args) {
-  const TensorData& result = tensor(args[2]);
+  const Tensor result = tensor(args[2]);
   const uint64_t block = static_cast<uint64_t>(args[5]);
-  const float* product = first_element(args[0]) + block * kTile * kTile;
-  const float* bias = first_element(args[1]);
-  float* y = first_element(args[2]) + block * kTile * pitch(result);
+  const __gm__ float* product = first_element(args[0]) + block * kTile * kTile;
+  const __gm__ float* bias = first_element(args[1]);
+  __gm__ float* y = first_element(args[2]) + block * kTile * pitch(result);
 
   for (uint64_t i = 0; i < kTile; ++i, y += pitch(result), product += kTile) {
     for (uint64_t j = 0; j < kTile; ++j) {

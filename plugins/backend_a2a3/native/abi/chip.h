@@ -18,6 +18,7 @@
 #define PTO_A2A3_CLUSTERS 25
 #define PTO_A2A3_PHYSICAL_CORES 75
 #define PTO_A2A3_MAX_AICPU_CPUS 8
+#define PTO_A2A3_AICPU_CLUSTER UINT64_C(0xF0) /* processors 4 to 7 are one cluster */
 
 /* Registers of a core, as offsets from the start of its page. Each register has 32 bits. */
 #define PTO_A2A3_FAST_PATH_ENABLE 0x18u /* AICPU writes: opens or closes the next two */
@@ -45,6 +46,12 @@ static inline uint32_t pto_a2a3_idle(uint64_t launch) {
  * PTO_SEQUENCE_EXIT: the core has left. PTO_A2A3_COND_FAULT: the core did not run the task; its
  * handshake line says why. */
 #define PTO_A2A3_COND_FAULT 0xFFFFFFF1u
+
+/* Convert a value of the system counter, which the chip has at 50 MHz. The product of a whole value
+ * would overflow within minutes. */
+static inline uint64_t pto_a2a3_nanoseconds(uint64_t ticks, uint64_t frequency) {
+  return ticks / frequency * 1000000000u + ticks % frequency * 1000000000u / frequency;
+}
 
 /* Return the offset of the register page of a physical core in the register area. */
 static inline uint64_t pto_a2a3_page_offset(uint32_t physical) {

@@ -20,7 +20,7 @@ typedef struct pto_a2a3_bootstrap_block {
   uint64_t unused[12];
   uint64_t dispatcher; /* device address of the dispatcher's bytes */
   uint64_t dispatcher_bytes;
-  uint64_t device;
+  uint64_t device;  /* the driver's number */
   uint64_t library; /* device address of the device library's bytes */
   uint64_t library_bytes;
   uint64_t unused_end[3];

@@ -26,7 +26,7 @@
 #include "pto/abi/backend.h"
 
 #define PTO_A2A3_MAGIC 0x33324150u /* "PA23", first word of each block that the host writes */
-#define PTO_A2A3_VERSION 1u        /* of this header; a device rejects any other version */
+#define PTO_A2A3_VERSION 2u        /* of this header; a device rejects any other version */
 
 #define PTO_A2A3_AICPU_SYMBOL "pto_a2a3_serve"
 /* The executor: the name under which its image is launched, and the entries of its two halves. */
@@ -68,11 +68,12 @@ PTO_ABI_ASSERT(offsetof(pto_a2a3_launch, handle) == 56, "pto_a2a3_launch.handle"
 
 /* The arguments of an AICore launch. Each core receives a pointer to a copy. */
 typedef struct pto_a2a3_core_launch {
-  uint64_t cores;  /* address of a pto_a2a3_cores */
-  uint64_t launch; /* number of this AICore launch: 1, 2, ... */
+  uint64_t cores;     /* address of a pto_a2a3_cores */
+  uint64_t launch;    /* number of this AICore launch: 1, 2, ... */
+  uint64_t flag_base; /* for the flags between cube and vector cores, which kernels can use */
 } pto_a2a3_core_launch;
 
-PTO_ABI_ASSERT(sizeof(pto_a2a3_core_launch) == 16, "pto_a2a3_core_launch");
+PTO_ABI_ASSERT(sizeof(pto_a2a3_core_launch) == 24, "pto_a2a3_core_launch");
 
 enum {
   /* After a proven deadlock, find the sizes that suffice. The host permits it; the device has it if
@@ -84,7 +85,7 @@ enum {
 typedef struct pto_a2a3_device {
   uint32_t magic;
   uint32_t version;
-  int32_t device_id; /* for messages and file names; unique among devices that share an AICPU */
+  int32_t device_id; /* the driver's number, for file names: devices can share an AICPU */
   uint32_t blocks;   /* of the device; 1 to PTO_MAX_BLOCKS */
   uint32_t flags;    /* PTO_A2A3_PLANNING */
   int32_t log_level; /* the least severe PTO_LOG_* that the device writes to the log */

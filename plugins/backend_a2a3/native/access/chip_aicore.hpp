@@ -56,7 +56,8 @@ struct ChipCore {
   static __aicore__ uint32_t blocks() { return static_cast<uint32_t>(get_block_num()); }
   static __aicore__ uint32_t subblock() { return static_cast<uint32_t>(get_subblockid()); }
   // The upper bits of the register are not part of the number.
-  static __aicore__ uint32_t physical() { return static_cast<uint32_t>(get_coreid()) & 0xFF; }
+  static __aicore__ uint32_t physical() { return static_cast<uint32_t>(get_coreid()) & 0xFFF; }
+  static __aicore__ void set_flag_base(uint64_t address) { set_ffts_base_addr(address); }
   static constexpr __aicore__ bool is_aic() {
 #ifdef __DAV_CUBE__
     return true;

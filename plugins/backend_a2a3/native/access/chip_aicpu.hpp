@@ -2,8 +2,6 @@
 // and with copies of the host. Registers are device memory.
 #pragma once
 
-#include <time.h>
-
 #include <cstdint>
 #include <cstring>
 
@@ -51,10 +49,12 @@ struct ChipAicpu {
   static void store_register(uint64_t address, uint32_t value) {
     *reinterpret_cast<volatile uint32_t*>(address) = value;
   }
+  // Reads the system counter, which needs no call.
   static uint64_t now_ns() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
+    uint64_t ticks, frequency;
+    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+    __asm__ volatile("mrs %0, cntfrq_el0" : "=r"(frequency));
+    return pto_a2a3_nanoseconds(ticks, frequency);
   }
   // An AICPU thread has its processor for itself, so a poll needs no pause.
   static uint32_t changes() { return 0; }

@@ -27,6 +27,7 @@ uint32_t silicon_blocks(void);
 uint32_t silicon_subblock(void);
 uint32_t silicon_physical(void);
 uint64_t silicon_page(void);
+void silicon_set_flag_base(uint64_t address);
 }
 
 namespace pto::a2a3 {
@@ -78,6 +79,7 @@ struct NativeCore : NativeMemory {
   static uint32_t blocks() { return silicon_blocks(); }
   static uint32_t subblock() { return silicon_subblock(); }
   static uint32_t physical() { return silicon_physical(); }
+  static void set_flag_base(uint64_t address) { silicon_set_flag_base(address); }
   static uint32_t load_doorbell() {
     return NativeAicpu::load_register(silicon_page() + PTO_A2A3_DATA_MAIN_BASE);
   }

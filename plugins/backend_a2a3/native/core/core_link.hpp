@@ -82,7 +82,9 @@ class CoreLink {
     Access::store_register(page_ + PTO_A2A3_DATA_MAIN_BASE, PTO_SEQUENCE_EXIT);
   }
   bool has_left() const { return cond() == (PTO_SEQUENCE_EXIT | PTO_COND_FINISHED); }
+  // The core has left. Its doorbell returns to idle, then the AICPU gives up its registers.
   void close() {
+    Access::store_register(page_ + PTO_A2A3_DATA_MAIN_BASE, idle_);
     Access::store_register(page_ + PTO_A2A3_FAST_PATH_ENABLE, PTO_A2A3_FAST_PATH_CLOSE);
     page_ = 0;
   }

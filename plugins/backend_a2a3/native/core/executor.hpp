@@ -16,7 +16,9 @@ template <class Access>
 class Executor {
  public:
   explicit __aicore__ Executor(const pto_a2a3_core_launch& launch)
-      : launch_(launch.launch), cores_(reinterpret_cast<__gm__ pto_a2a3_cores*>(launch.cores)) {
+      : launch_(launch.launch),
+        flag_base_(launch.flag_base),
+        cores_(reinterpret_cast<__gm__ pto_a2a3_cores*>(launch.cores)) {
     const uint32_t block = Access::block();
     const uint32_t core =
         Access::is_aic() ? block : Access::blocks() + 2 * block + Access::subblock();
@@ -26,6 +28,7 @@ class Executor {
 
   // Returns when the AICPU asks the core to leave, or has given the launch up.
   __aicore__ void run() {
+    Access::set_flag_base(flag_base_);
     report();
     uint32_t doorbell = wait_for_aicpu();
     if (doorbell == 0) return;
@@ -93,6 +96,7 @@ class Executor {
   }
 
   const uint64_t launch_;
+  const uint64_t flag_base_;
   __gm__ pto_a2a3_cores* const cores_;
   __gm__ pto_a2a3_handshake* report_;
   __gm__ pto_a2a3_slot* slot_;

@@ -11,6 +11,7 @@
 #define PTO_EXECUTOR_ENTRY pto_a2a3_executor_0_mix_aiv
 #endif
 
-extern "C" __global__ __aicore__ void PTO_EXECUTOR_ENTRY(uint64_t cores, uint64_t launch) {
-  pto::a2a3::Executor<pto::a2a3::ChipCore>({cores, launch}).run();
+extern "C" __global__ __aicore__ void PTO_EXECUTOR_ENTRY(uint64_t cores, uint64_t launch,
+                                                         uint64_t flag_base) {
+  pto::a2a3::Executor<pto::a2a3::ChipCore>({cores, launch, flag_base}).run();
 }

@@ -15,6 +15,8 @@ namespace {
 
 constexpr int32_t kDefaultThreads = 3;
 constexpr uint32_t kMaxOptions = 64;
+// The threads of a launch start within microseconds; one that never starts costs a run this much.
+constexpr uint64_t kPatienceNs = 1'000'000;
 
 pto_topology make_topology(uint32_t blocks, uint32_t schedulers) {
   pto_topology topology{};
@@ -209,7 +211,7 @@ pto_status Device::gather(const pto_a2a3_launch& launch, const RunShape& shape, 
   const uint32_t number = gate_.report(sched_getcpu());
   const uint32_t reported =
       gate_.decide(launch.sequence, shape.threads(), launch.threads, config_.cpus, config_.num_cpus,
-                   uint64_t{config_.gate_timeout_ms} * 1'000'000);
+                   kPatienceNs, uint64_t{config_.gate_timeout_ms} * 1'000'000);
   if (reported < shape.threads()) {
     return fail(error, PTO_ERROR_LOST, "the run needs ", shape.threads(), " AICPU threads, but ",
                 reported, " of ", launch.threads, " have started within ", config_.gate_timeout_ms,

@@ -2,12 +2,14 @@
 //
 // CANN calls the three entries by name. Only the first one has work; the others must exist. A value
 // other than 0 fails the launch.
-#include <fcntl.h>
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "abi/dispatcher.h"
 #include "device/access.hpp"
+#include "device/error.hpp"
 #include "device/files.hpp"
 #include "pto/engine/text.hpp"
 
@@ -29,30 +31,28 @@ const char* folder() {
 
 enum : uint32_t { kOk = 0, kNoBlock = 1, kNoLibrary = 2, kNotWritten = 3 };
 
-// stat() of a new C library needs a version of its symbol that an older device does not have.
-bool is_installed(const char* path, uint64_t bytes) {
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return false;
-  const off_t end = lseek(file, 0, SEEK_END);
-  close(file);
-  return end == static_cast<off_t>(bytes);
-}
-
-// The file gets its name when it is complete. A file with that name has the same bytes and stays,
-// because a process may have loaded it.
+// The file gets its name when it is complete. An older file with that name can be damaged, so it is
+// always replaced; a process that has loaded it keeps what it loaded.
 uint32_t install(const pto_a2a3_bootstrap_block& block) {
   const char* library = from_host<char>(block.library, block.library_bytes);
   char name[PTO_A2A3_LIBRARY_NAME_BYTES];
   pto_a2a3_library_name(name, library, block.library_bytes, block.device);
   char path[512], incomplete[512];
   engine::Text(path, sizeof path).add(folder(), "/", static_cast<const char*>(name));
-  if (is_installed(path, block.library_bytes)) return kOk;
   engine::Text(incomplete, sizeof incomplete)
       .add(static_cast<const char*>(path), ".", static_cast<int32_t>(getpid()), ".",
            Aicpu::now_ns());
-  if (write_file(incomplete, library, block.library_bytes) != 0) return kNotWritten;
-  if (rename(incomplete, path) == 0) return kOk;
-  unlink(incomplete);
+  int reason = write_file(incomplete, library, block.library_bytes);
+  if (reason == 0) {
+    if (rename(incomplete, path) == 0) return kOk;
+    reason = errno;
+    unlink(incomplete);
+  }
+  char message[600];
+  engine::Text(message, sizeof message)
+      .add("the device library cannot be written to ", static_cast<const char*>(path), ": ",
+           static_cast<const char*>(strerror(reason)));
+  note_error(message);
   return kNotWritten;
 }
 

@@ -21,6 +21,7 @@ void send(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
   answer.machine = kMachine;
   answer.process = static_cast<uint32_t>(getpid());
   answer.error.status = answer.status;
+  if (answer.status != PTO_OK) note_error(answer.error.message);
   Aicpu::clean(&answer, sizeof answer);
   Aicpu::order_stores();
   Aicpu::store_flag(&answer.sequence, launch.sequence);
@@ -67,8 +68,11 @@ pto_status execute(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
 extern "C" __attribute__((visibility("default"))) uint32_t
 pto_a2a3_serve(const pto_a2a3_launch* launch) {
   using namespace pto::a2a3;
-  if (launch->magic != PTO_A2A3_MAGIC || launch->version != PTO_A2A3_VERSION) return 1;
-  if (launch->status == 0) return 1;
+  if (launch->magic != PTO_A2A3_MAGIC || launch->version != PTO_A2A3_VERSION ||
+      launch->status == 0) {
+    note_error("the host and the device library have different versions; install one of both");
+    return 1;
+  }
   auto& answer = *reinterpret_cast<pto_a2a3_status*>(launch->status);
   if (launch->command == PTO_A2A3_RUN && launch->device != 0) {
     Device& device = *reinterpret_cast<Device*>(launch->device);

@@ -43,17 +43,21 @@ class Gate {
     return number;
   }
 
-  // Leader: waits until the preferred processors suffice, all launched threads have reported, or
-  // the time is over; then gives `needed` roles. Returns the number of threads that reported.
+  // Leader: waits until the first `needed` of the preferred processors have reported, after
+  // `patience_ns` until any of them suffice, and at most until all launched threads have reported
+  // or the time is over; then gives `needed` roles. Returns the number of threads that reported.
   uint32_t decide(uint64_t sequence, uint32_t needed, uint32_t launched, const uint16_t* preferred,
-                  uint32_t num_preferred, uint64_t timeout_ns) {
-    const uint64_t end = Aicpu::now_ns() + timeout_ns;
+                  uint32_t num_preferred, uint64_t patience_ns, uint64_t timeout_ns) {
+    const uint64_t start = Aicpu::now_ns(), end = start + timeout_ns;
+    const uint32_t num_best = needed < num_preferred ? needed : num_preferred;
     uint32_t reported;
     while (true) {
       const uint32_t seen = Aicpu::changes();
       reported = num_reported();
       if (reported >= launched || Aicpu::now_ns() >= end) break;
-      if (give_roles(needed, reported, preferred, num_preferred, false) == needed) break;
+      const bool is_patient = Aicpu::now_ns() - start < patience_ns;
+      const uint32_t accepted = is_patient ? num_best : num_preferred;
+      if (give_roles(needed, reported, preferred, accepted, false) == needed) break;
       Aicpu::rest(seen);
     }
     const bool suffices = give_roles(needed, reported, preferred, num_preferred, true) == needed;

@@ -6,6 +6,7 @@
 
 #include "abi/launch.h"
 #include "device/access.hpp"
+#include "device/error.hpp"
 #include "pto/engine/text.hpp"
 
 namespace pto::a2a3 {
@@ -25,6 +26,7 @@ class Log {
   void set_read(uint64_t read) { read_.store(read, std::memory_order_release); }
 
   void write(int32_t level, const char* message) {
+    if (level == PTO_LOG_ERROR) note_error(message);
     if (ring_ == nullptr || level < PTO_LOG_ALWAYS || level > level_) return;
     while (locked_.exchange(true, std::memory_order_acquire)) {
     }

@@ -18,6 +18,7 @@ using pto::a2a3::TaskState;
 
 constexpr uint32_t kCore = 2 + 1;  // AIV 1 of two blocks
 constexpr uint64_t kPage = 0x1000000;
+constexpr uint64_t kFlagBase = 0x2000000;
 
 // output = sum of the data that the first argument points to, which is in the slot.
 void add(uint64_t* arguments) {
@@ -71,7 +72,7 @@ class Bench {
     machine_.registers[kPage + PTO_A2A3_DATA_MAIN_BASE] = 0;
     machine_.core.cache.clear();
     core_ = std::thread([this, launch] {
-      Executor<worst::Core>({reinterpret_cast<uint64_t>(cores_.get()), launch}).run();
+      Executor<worst::Core>({reinterpret_cast<uint64_t>(cores_.get()), launch, kFlagBase}).run();
     });
   }
   void open(uint64_t launch) {
@@ -128,8 +129,10 @@ TEST(a_core_reports_its_place_and_becomes_ready) {
   CHECK_EQUAL(bench.link().physical(), 42u);
   CHECK_EQUAL(bench.link().core_type(), uint32_t{PTO_CORE_AIV});
   CHECK_EQUAL(bench.value_of(PTO_A2A3_FAST_PATH_ENABLE), PTO_A2A3_FAST_PATH_OPEN);
+  CHECK_EQUAL(bench.machine().flag_base, kFlagBase);
   bench.leave();
   CHECK_EQUAL(bench.value_of(PTO_A2A3_FAST_PATH_ENABLE), PTO_A2A3_FAST_PATH_CLOSE);
+  CHECK_EQUAL(bench.machine().doorbell_at_close, pto_a2a3_idle(1));
 }
 
 TEST(tasks_read_new_payloads_and_write_outputs) {

@@ -145,7 +145,7 @@ Launch launch(Gate& gate, uint64_t sequence, const std::vector<int32_t>& process
         ++leaders;
         gate.open(sequence);
         const uint32_t number = gate.report(processors[i]);
-        reported = gate.decide(sequence, needed, launched, preferred, 6, timeout_ns);
+        reported = gate.decide(sequence, needed, launched, preferred, 6, 0, timeout_ns);
         result.roles[i] = gate.wait_for_role(sequence, number);
       } else if (gate.wait_until_open(sequence)) {
         result.roles[i] = gate.wait_for_role(sequence, gate.report(processors[i]));
@@ -178,6 +178,37 @@ TEST(threads_on_preferred_processors_get_the_roles) {
     check_roles(outcome, 3);
     CHECK(outcome.roles[0] != Gate::kNoRole && outcome.roles[2] == 0 && outcome.roles[4] == 1);
   }
+}
+
+// The leader has reported; the others report while it decides.
+TEST(the_leader_waits_for_the_first_preferred_processors) {
+  const uint16_t preferred[] = {4, 5, 6, 7, 2, 3};
+  const int32_t late[] = {5, 7, 4};
+  for (const bool is_patient : {true, false}) {
+    Gate gate;
+    CHECK(gate.enter(1));
+    gate.open(1);
+    for (const int32_t processor : {2, 3, 6}) gate.report(processor);
+    std::thread others([&] {
+      for (const int32_t processor : late) {
+        if (is_patient) gate.report(processor);
+      }
+    });
+    CHECK_EQUAL(gate.decide(1, 3, 7, preferred, 6, is_patient ? 60 * kSecond : 0, 60 * kSecond) > 2,
+                true);
+    others.join();
+    for (const uint32_t report : {0u, 1u}) {
+      CHECK_EQUAL(gate.wait_for_role(1, report) == Gate::kNoRole, is_patient);
+    }
+    CHECK(gate.wait_for_role(1, 2) != Gate::kNoRole);
+  }
+}
+
+TEST(the_system_counter_becomes_nanoseconds_without_an_overflow) {
+  const uint64_t year = uint64_t{365} * 24 * 3600;
+  CHECK_EQUAL(pto_a2a3_nanoseconds(7, 50'000'000), 140u);
+  CHECK_EQUAL(pto_a2a3_nanoseconds(year * 50'000'000 + 1, 50'000'000), year * kSecond + 20);
+  CHECK_EQUAL(pto_a2a3_nanoseconds(year * 62'500'000 + 5, 62'500'000), year * kSecond + 80);
 }
 
 TEST(duplicates_and_strangers_fill_missing_roles) {

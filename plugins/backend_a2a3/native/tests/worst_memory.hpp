@@ -30,6 +30,8 @@ struct Machine {
   std::map<uint64_t, uint32_t> registers;  // by address
   uint64_t page = 0;                       // of the core
   uint64_t calls = 0;
+  uint64_t flag_base = 0;          // of the core
+  uint32_t doorbell_at_close = 0;  // when the AICPU gave up the registers
 
   static uint64_t line_of(uint64_t address) { return address / PTO_A2A3_LINE * PTO_A2A3_LINE; }
 
@@ -128,6 +130,9 @@ struct Access {
   static void store_register(uint64_t address, uint32_t value) {
     const std::lock_guard lock(machine->mutex);
     machine->registers[address] = value;
+    if (address == machine->page + PTO_A2A3_FAST_PATH_ENABLE && value == PTO_A2A3_FAST_PATH_CLOSE) {
+      machine->doorbell_at_close = machine->registers[machine->page + PTO_A2A3_DATA_MAIN_BASE];
+    }
   }
   static bool is_shared(const void* address) {
     const auto* first = reinterpret_cast<const char*>(Derived::shared());
@@ -152,6 +157,7 @@ struct Core : Access<Core> {
   static uint32_t blocks() { return 2; }
   static uint32_t subblock() { return 1; }
   static uint32_t physical() { return 42; }
+  static void set_flag_base(uint64_t address) { machine->flag_base = address; }
   static uint32_t load_doorbell() { return load_register(machine->page + PTO_A2A3_DATA_MAIN_BASE); }
   static void store_cond(uint32_t value) { store_register(machine->page + PTO_A2A3_COND, value); }
   static void wait(uint32_t) { sched_yield(); }

@@ -49,6 +49,20 @@ POOL = Option(
     help="device memory in MiB for the runtime and its runs, such as the heap rings",
     native="pool_mib",
 )
+KERNEL_TIMEOUT = Option(
+    key="a2a3.kernel_timeout_s",
+    default=45,
+    parse=parse.integer(minimum=1, maximum=1_000_000),
+    help="seconds after which the device stops a launch on the cores; a run is one launch",
+    native="kernel_timeout_s",
+)
+SYNCHRONISE_TIMEOUT = Option(
+    key="a2a3.synchronise_timeout_s",
+    default=50,
+    parse=parse.integer(minimum=1, maximum=1_000_000),
+    help="seconds that the host waits for a launch; more than a2a3.kernel_timeout_s",
+    native="synchronise_timeout_s",
+)
 LOG_LEVEL = Option(
     key="a2a3.log_level",
     default=None,
@@ -77,6 +91,7 @@ BOOTSTRAP = tuple(
         ("library", "CANN's AICPU library for a2a3.bootstrap_operation"),
     )
 )
-OF_CHECK = (FOLDER, VERSION, FAKE, DEVICE_FOLDER, VISIBLE_DEVICES, *BOOTSTRAP)
+TIMEOUTS = (KERNEL_TIMEOUT, SYNCHRONISE_TIMEOUT)
+OF_CHECK = (FOLDER, VERSION, FAKE, DEVICE_FOLDER, VISIBLE_DEVICES, *TIMEOUTS, *BOOTSTRAP)
 """The settings of the check of a card."""
 OPTIONS = (*OF_CHECK, POOL, LOG_LEVEL, LOG_FORMAT)

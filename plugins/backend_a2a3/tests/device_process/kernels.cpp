@@ -5,6 +5,8 @@
 
 #include "tensor_data.h"
 
+extern "C" void silicon_use_flag();  // of the device process
+
 namespace {
 
 float* floats(int64_t address) {
@@ -65,6 +67,12 @@ namespace kernels {
 [[maybe_unused]] void crash(int64_t*) {
   const volatile uintptr_t address = 64;
   *reinterpret_cast<volatile int*>(address) = 1;
+}
+
+// Arguments: as those of add.
+[[maybe_unused]] void flags(int64_t* args) {
+  silicon_use_flag();
+  add(args);
 }
 
 [[maybe_unused]] void hang(int64_t*) {

@@ -79,6 +79,8 @@ int main(int argc, char** argv) {
     const auto number = static_cast<uint32_t>(value != nullptr ? std::atoi(value + 1) : 0);
     if (key == "folder" && value != nullptr) {
       silicon::folder = value + 1;
+    } else if (key == "log" && value != nullptr) {
+      silicon::log_path = value + 1;
     } else if (key == "blocks" && number >= 1 && number <= PTO_MAX_BLOCKS) {
       settings.blocks = number;
     } else if (key == "plain") {

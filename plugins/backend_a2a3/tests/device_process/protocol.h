@@ -5,7 +5,7 @@
  *
  * Start: the driver makes a socket pair (AF_UNIX, SOCK_SEQPACKET) and starts
  *   device_process FD [blocks=N] [seed=N] [duplicates=1] [dead_core=N] [dead_threads=N]
- *                  [folder=PATH] [plain=1]
+ *                  [folder=PATH] [plain=1] [log=PATH]
  * FD is the number of the inherited socket. blocks: clusters that an AICore launch gets, 1 to 24
  * (default 24). seed: chooses which of the 25 clusters are masked, which cluster each block gets,
  * and the order of the AICPU threads. A chip has 24 clusters, or 20 if `blocks` is at most 20.
@@ -13,7 +13,8 @@
  * of each AICore launch (AIC 0, its two AIV, AIC 1, ...) never starts. dead_threads=N: N threads of
  * each AICPU launch of more than N threads never start. folder: where the dispatcher installs
  * libraries. plain=1: the device library is that of the chip, whose stores to registers are plain
- * and wake no core, so cores sleep briefly. The process ends when the socket is closed.
+ * and wake no core, so cores sleep briefly. log: the file of the vendor's log, to which
+ * DlogRecord() adds lines; default: none. The process ends when the socket is closed.
  *
  * Each message is one packet. The driver sends silicon_request; the device process answers each
  * with one silicon_answer of the same tag, in order. A launch is answered when it has started; its
@@ -48,6 +49,9 @@ enum {
 };
 
 #define SILICON_ARGUMENT_BYTES 2048
+
+/* The address through which the flags between cores work; each core must set it. */
+#define SILICON_FLAG_BASE UINT64_C(0x210000000000)
 
 typedef struct silicon_request {
   uint32_t kind;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <climits>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -19,6 +20,7 @@ namespace silicon {
 
 thread_local Place place;
 const char* folder = "";
+const char* log_path = nullptr;
 bool has_plain_registers = false;
 
 namespace {
@@ -50,6 +52,14 @@ void ring_doorbell(uint64_t page) {
     std::abort();
   }
   if (word(page + kSleeps).load() != 0) unpark(word(page + PTO_A2A3_DATA_MAIN_BASE));
+}
+
+// A core that is given up has no task and waits for none.
+void check_close(uint64_t page) {
+  if (word(page + PTO_A2A3_FAST_PATH_ENABLE).load() != PTO_A2A3_FAST_PATH_CLOSE) return;
+  if (word(page + PTO_A2A3_DATA_MAIN_BASE).load() >= PTO_A2A3_IDLE) return;
+  std::fprintf(stderr, "device process: a core was closed whose doorbell is not idle\n");
+  std::abort();
 }
 
 }  // namespace
@@ -87,6 +97,9 @@ void silicon_changed(uint64_t address) {
   if (address % silicon::kPageBytes == PTO_A2A3_DATA_MAIN_BASE) {
     silicon::ring_doorbell(address - PTO_A2A3_DATA_MAIN_BASE);
     return;
+  }
+  if (address % silicon::kPageBytes == PTO_A2A3_FAST_PATH_ENABLE) {
+    silicon::check_close(address - PTO_A2A3_FAST_PATH_ENABLE);
   }
   silicon::changes.fetch_add(1);
   if (silicon::resting.load() != 0) silicon::unpark(silicon::changes);
@@ -135,6 +148,29 @@ uint32_t silicon_physical() {
 uint64_t silicon_page() {
   return place.page;
 }
+void silicon_set_flag_base(uint64_t address) {
+  place.flag_base = address;
+}
+// What a kernel does with a flag. On a chip a core without the base waits for ever.
+void silicon_use_flag() {
+  if (place.flag_base == SILICON_FLAG_BASE) return;
+  std::fprintf(stderr, "device process: a flag was used on a core without their base\n");
+  std::abort();
+}
+
+// The log of the vendor.
+void DlogRecord(int32_t module, int32_t level, const char* format, ...) {
+  std::FILE* file = silicon::log_path != nullptr ? std::fopen(silicon::log_path, "a") : nullptr;
+  if (file == nullptr) return;
+  std::fprintf(file, "module %d level %d: ", module, level);
+  std::va_list values;
+  va_start(values, format);
+  std::vfprintf(file, format, values);
+  va_end(values);
+  std::fputc('\n', file);
+  std::fclose(file);
+}
+
 const char* silicon_folder() {
   return silicon::folder;
 }

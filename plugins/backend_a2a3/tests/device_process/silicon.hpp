@@ -28,10 +28,12 @@ struct Place {
   int processor = -1;
   uint32_t block = 0, blocks = 0, subblock = 0, physical = 0;
   uint64_t page = 0;
+  uint64_t flag_base = 0;  // as the core has set it
 };
 extern thread_local Place place;
 extern bool has_plain_registers;  // a store to a register wakes no core
 extern const char* folder;        // from which libraries are loaded by their names
+extern const char* log_path;      // of the vendor's log; null: none
 
 // The register pages. An access to the page of a masked core is a fault of the processor.
 class Registers {

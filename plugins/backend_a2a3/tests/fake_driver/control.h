@@ -1,7 +1,8 @@
 /* Control of the fake driver, for tests.
  *
- * The fake driver is one library with the vendor's exported names. Tests put it in a folder under
- * the vendor's file names. It exports pto_fake_driver_marker, so a result of it is never taken for
+ * The fake driver is one library with the vendor's exported names. It refuses each call and each
+ * argument that is not known from the vendor's interface. Tests put it in a folder under the
+ * vendor's file names. It exports pto_fake_driver_marker, so a result of it is never taken for
  * a result of a card. Settings come from the environment variable PTO_FAKE_DRIVER, then from
  * pto_fake_configure(); both are lists like "devices=4,soc=Ascend910B3".
  *
@@ -14,6 +15,8 @@
  *   cubes=24, vectors=48   limits of a stream, if the device has so many cores
  *   streams=1984           largest number of streams of a device
  *   probe=1                0: a forced reset does not repair a poisoned device
+ *   clusters=1             0: the driver does not answer which clusters exist
+ *   register_bytes=        length that halMemCtl returns with the address of the registers
  *   seed=1                 seed of all random choices
  *   process=PATH           the device process, which each device starts when it is selected
  *   silicon=WORDS          its settings, separated by spaces: see ../device_process/protocol.h

@@ -37,6 +37,7 @@ void close_context(Call& call, Device& device, bool is_forced) {
     call.released.push_back(object);
   }
   device.context = nullptr;
+  device.is_synchronised = false;
   device.references = 0;
   device.core_binaries.clear();
   device.registered = 0;
@@ -55,6 +56,10 @@ Code reset_device(Call& call, int32_t number, bool is_forced) {
   if (!is_forced && device->poison != 0) {
     state().error("poison", "aclrtResetDevice of a poisoned device; it needs a forced reset");
   }
+  if (is_forced && !device->is_synchronised) {
+    state().error("settle",
+                  call.function() + " before a bounded aclrtSynchronizeDeviceWithTimeout");
+  }
   if (is_forced) device->is_poison_reported = false;
   if (is_forced && device->poison != 0 && state().settings.probe) {
     device->poison = 0;
@@ -65,6 +70,13 @@ Code reset_device(Call& call, int32_t number, bool is_forced) {
   if (is_forced) device->memory.release_all();
   close_context(call, *device, is_forced);
   return 0;
+}
+
+bool has_work(const Device& device) {
+  return std::any_of(device.objects.begin(), device.objects.end(), [](Handle handle) {
+    const auto* stream = dynamic_cast<const Stream*>(state().objects.at(handle).get());
+    return stream != nullptr && !stream->is_idle();
+  });
 }
 
 // The four kinds of a copy, as pairs of places.
@@ -98,7 +110,7 @@ struct Copy {
 
 Code check_copy(Call& call, void* target, size_t capacity, const void* source, size_t bytes,
                 int32_t kind, Copy* checked) {
-  if (kind < kHostToHost || kind > kDeviceToDevice || bytes > capacity) {
+  if (kind < kHostToHost || kind > kDeviceToDevice || bytes == 0 || bytes > capacity) {
     state().error("copy", "aclrtMemcpy of " + std::to_string(bytes) + " bytes into " +
                               std::to_string(capacity) + ", kind " + std::to_string(kind));
     return kInvalidParameter;
@@ -234,13 +246,11 @@ Code aclrtResetDeviceForce(int32_t number) {
 
 Code aclrtSetOpExecuteTimeOutV2(uint64_t limit_us, uint64_t* actual_us) {
   return enter("aclrtSetOpExecuteTimeOutV2", Needs::kDevice, [&](Call& call) {
-    // 0 asks for the maximum, which is long but not infinite on a card.
-    constexpr uint64_t kMaximumUs = uint64_t{3600} * 1000 * 1000;
-    if (limit_us != 0) {
-      state().warn("timeout", "a run can take longer than the limit; 0 asks for the longest");
-    }
-    *actual_us = limit_us == 0 ? kMaximumUs : limit_us;
-    call.device->operation_timeout_ms = *actual_us / 1000;
+    if (actual_us == nullptr) return kInvalidParameter;
+    // 0 asks for the maximum: a kernel that does not return would hold the card for as long.
+    if (limit_us == 0) state().error("timeout", "the limit of an operation must be finite");
+    *actual_us = limit_us;
+    call.device->operation_timeout_ms = limit_us / 1000;
     return 0;
   });
 }
@@ -284,7 +294,7 @@ Code aclrtMemcpyAsync(void* target, size_t capacity, const void* source, size_t 
 
 Code aclrtMemset(void* target, size_t capacity, int32_t value, size_t bytes) {
   return enter("aclrtMemset", Needs::kHealthyDevice, [&](Call& call) {
-    if (bytes > capacity) return kInvalidParameter;
+    if (bytes == 0 || bytes > capacity) return kInvalidParameter;
     uint8_t* to = place(call, target, capacity, true, "target");
     if (to == nullptr) return kInvalidParameter;
     call.device->memory.find(reinterpret_cast<uint64_t>(target), bytes)->is_written = true;
@@ -336,11 +346,24 @@ Code aclrtSynchronizeStreamWithTimeout(Handle handle, int32_t limit_ms) {
   return enter("aclrtSynchronizeStreamWithTimeout", Needs::kDevice, [&](Call& call) {
     const auto stream = state().get<Stream>(handle, *call.device, call.name);
     if (stream == nullptr) return kInvalidHandle;
+    if (limit_ms < -1) return kInvalidParameter;
     call.released.push_back(stream);
     if (!stream->wait(call.lock, limit_ms)) return kWaitTimeout;
     const Code code = stream->take_failure();
     if (code == 0) call.device->needs_probe = false;
     return code;
+  });
+}
+
+Code aclrtSynchronizeDeviceWithTimeout(int32_t limit_ms) {
+  return enter("aclrtSynchronizeDeviceWithTimeout", Needs::kDevice, [&](Call& call) {
+    if (limit_ms <= 0) return kInvalidParameter;  // -1 waits for ever
+    Device& device = *call.device;
+    device.is_synchronised = true;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(limit_ms);
+    const auto is_done = [&device] { return device.poison != 0 || !has_work(device); };
+    if (!state().changed.wait_until(call.lock, end, is_done)) return kWaitTimeout;
+    return device.poison;
   });
 }
 

@@ -1,6 +1,7 @@
 // The exported functions of the driver's HAL (libascend_hal.so).
 //
-// They take the driver's number of a device, and return codes of another list.
+// They take the driver's number of a device, and return codes of another list. A query that the
+// driver does not have returns 3.
 #include "exports.hpp"
 
 namespace pto::fake {
@@ -9,9 +10,8 @@ using namespace a2a3::cann;
 
 namespace {
 
-constexpr Code kHalInvalid = 8;
 // Of a device without a device process: clusters 0 to 24 without 3, processors 2 to 7.
-constexpr int64_t kClusters = 0x1FFFFFF & ~(1 << 3);
+constexpr uint64_t kClusters = 0x1FFFFFF & ~(1 << 3);
 constexpr int64_t kProcessors = 0xFC;
 constexpr uint64_t kRegisterBytes = uint64_t{25} * (8 << 20);  // 8 MiB for each cluster
 
@@ -24,16 +24,16 @@ Device* find_device(uint32_t number) {
 }
 
 Code map_registers(const HalAddressQuery* query, size_t query_bytes, HalAddressRange* range) {
-  if (query_bytes != sizeof *query || query->address_type != kHalCoreRegisters) return kHalInvalid;
+  if (query_bytes != sizeof *query || query->address_type != kHalCoreRegisters) {
+    return kHalNoSuchQuery;
+  }
   const Device* device = find_device(query->device_id);
   if (device == nullptr) return kHalWrongDevice;
-  if (device->chip != nullptr) {
-    *range = {device->chip->info().register_base, device->chip->info().register_bytes};
-    return 0;
-  }
-  // Each device has its own range, so that a wrong number is noticed.
-  range->address = uint64_t{0x2000'0000'0000} + device->number * kRegisterBytes;
-  range->bytes = kRegisterBytes;
+  // Without a chip, each device has its own range, so that a wrong number is noticed.
+  range->address = device->chip != nullptr
+                       ? device->chip->info().register_base
+                       : uint64_t{0x2000'0000'0000} + device->number * kRegisterBytes;
+  range->bytes = state().settings.register_bytes;
   return 0;
 }
 
@@ -48,7 +48,7 @@ extern "C" {
 
 Code halMemCtl(int32_t type, void* query, size_t query_bytes, void* range, size_t*) {
   return enter("halMemCtl", Needs::kNothing, [&](Call&) {
-    if (type != kHalAddressMap) return kHalInvalid;
+    if (type != kHalAddressMap || query == nullptr || range == nullptr) return kHalNoSuchQuery;
     return map_registers(static_cast<const HalAddressQuery*>(query), query_bytes,
                          static_cast<HalAddressRange*>(range));
   });
@@ -58,12 +58,24 @@ Code halGetDeviceInfo(uint32_t number, int32_t module, int32_t information, int6
   return enter("halGetDeviceInfo", Needs::kNothing, [&](Call&) {
     const Device* device = find_device(number);
     if (device == nullptr) return kHalWrongDevice;
-    if (information != kHalInfoOccupy) return kHalInvalid;
-    if (module != kHalModuleAicpu && module != kHalModuleAicore) return kHalInvalid;
-    *value = module == kHalModuleAicpu ? kProcessors : kClusters;
-    if (device->chip == nullptr) return 0;
-    const silicon_info& info = device->chip->info();
-    *value = module == kHalModuleAicpu ? info.aicpu_mask : info.cluster_mask;
+    const bool is_known = module == kHalModuleAicpu && information == kHalInfoOccupy;
+    if (!is_known || value == nullptr) return kHalNoSuchQuery;
+    *value = device->chip != nullptr ? device->chip->info().aicpu_mask : kProcessors;
+    return 0;
+  });
+}
+
+// Only this function answers which cores exist.
+Code halGetDeviceInfoByBuff(uint32_t number, int32_t module, int32_t information, void* buffer,
+                            int32_t* bytes) {
+  return enter("halGetDeviceInfoByBuff", Needs::kNothing, [&](Call&) {
+    const Device* device = find_device(number);
+    if (device == nullptr) return kHalWrongDevice;
+    const bool is_known = module == kHalModuleAicore && information == kHalInfoOccupy;
+    const bool has_room = buffer != nullptr && bytes != nullptr && *bytes == sizeof(HalUnits);
+    if (!is_known || !has_room || !state().settings.has_clusters) return kHalNoSuchQuery;
+    const uint64_t mask = device->chip != nullptr ? device->chip->info().cluster_mask : kClusters;
+    *static_cast<HalUnits*>(buffer) = {mask, 0};
     return 0;
   });
 }

@@ -1,5 +1,5 @@
 // The exported functions of the lower runtime (libruntime.so).
-#include <cstdio>
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -16,6 +16,13 @@ using namespace a2a3::cann;
 namespace {
 
 constexpr uint32_t kAicpuThreads = 6;
+constexpr const char* kBootstrapOperation = "AST_DYN_AICPU";
+// What the description of each function on the AICPU has.
+constexpr const char* kMembers[] = {
+    "\"opKernelLib\": \"AICPUKernel\"", "\"computeCost\": \"100\"",
+    "\"engine\": \"DNN_VM_AICPU\"",     "\"flagAsync\": \"False\"",
+    "\"flagPartial\": \"False\"",       "\"userDefined\": \"False\"",
+};
 
 Code register_binary(Call& call, const DeviceBinary* binary, Handle* handle) {
   if (binary == nullptr || binary->magic != kMagicAiCore || binary->version != 0 ||
@@ -33,13 +40,37 @@ Code register_binary(Call& call, const DeviceBinary* binary, Handle* handle) {
   return 0;
 }
 
-// Releases before 9.1 have a reserved byte there.
-void check_timeout(bool is_never) {
-  int major = 0, minor = 0;
-  std::sscanf(state().settings.version.c_str(), "%d.%d", &major, &minor);
-  const bool has_member = major > 9 || (major == 9 && minor >= 1);
-  if (is_never && !has_member) state().error("reserved", "never_timeout is set before CANN 9.1");
-  if (!is_never && has_member) state().warn("timeout", "a run can take longer than the limit");
+// Returns whether a launch has only members that this driver knows; the others must be 0.
+bool is_known(const CoreArguments* arguments, const TaskSettings* settings) {
+  if (arguments == nullptr || arguments->args == nullptr || arguments->args_size == 0) return false;
+  CoreArguments rest = *arguments;
+  rest.args = nullptr;
+  rest.args_size = 0;
+  const CoreArguments no_arguments = {};
+  if (std::memcmp(&rest, &no_arguments, sizeof rest) != 0) return false;
+  if (settings == nullptr) return true;
+  TaskSettings others = *settings;
+  others.schedule_mode = 0;
+  const TaskSettings no_settings = {};
+  return settings->schedule_mode <= kBatchSchedule &&
+         std::memcmp(&others, &no_settings, sizeof others) == 0;
+}
+
+bool is_known(const AicpuArguments& arguments) {
+  if (arguments.args == nullptr || arguments.args_size == 0) return false;
+  AicpuArguments rest = arguments;
+  rest.args = nullptr;
+  rest.args_size = rest.so_name_offset = rest.kernel_name_offset = 0;
+  const AicpuArguments none = {};
+  return std::memcmp(&rest, &none, sizeof rest) == 0;
+}
+
+bool is_known(const CpuArguments* arguments) {
+  if (arguments == nullptr || !is_known(arguments->base)) return false;
+  CpuArguments rest = *arguments;
+  rest.base = {};
+  const CpuArguments none = {};
+  return std::memcmp(&rest, &none, sizeof rest) == 0;
 }
 
 // The driver may read the arguments only during the call, so the host must not need them later.
@@ -55,12 +86,11 @@ Code launch_cores(Call& call, Handle binary, uint32_t blocks, const CoreArgument
   const auto code = state().get<CoreBinary>(binary, *call.device, call.name);
   const auto stream = state().get<Stream>(stream_handle, *call.device, call.name);
   if (code == nullptr || stream == nullptr) return kInvalidHandle;
-  if (arguments == nullptr || blocks == 0 || blocks > call.device->blocks())
-    return kInvalidParameter;
+  const bool fits = blocks > 0 && blocks <= call.device->blocks();
+  if (!fits || !is_known(arguments, settings)) return kInvalidParameter;
   if (blocks > 1 && (settings == nullptr || settings->schedule_mode != kBatchSchedule)) {
     state().error("batch", "a launch whose blocks wait for each other needs the batch mode");
   }
-  check_timeout(settings != nullptr && settings->never_timeout != 0);
   if (stream->code == nullptr) stream->code = code;
   if (stream->code != code) {
     state().error("old stream",
@@ -71,8 +101,8 @@ Code launch_cores(Call& call, Handle binary, uint32_t blocks, const CoreArgument
       {stream->code, {}, blocks, take_arguments(arguments->args, arguments->args_size)});
 }
 
-// Reads the description of an AICPU library: {"OPERATION": {"opInfo":
-// {"functionName": "...", "kernelSo": "..."}}}.
+// Reads the description of an AICPU library: {"OPERATION": {"opInfo": {...}}}, with functionName,
+// kernelSo and the members below.
 std::map<std::string, CpuSymbol> read_description(const char* path) {
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -83,8 +113,11 @@ std::map<std::string, CpuSymbol> read_description(const char* path) {
   for (std::sregex_iterator next(text.begin(), text.end(), entry), end; next != end; ++next) {
     std::smatch name, so;
     const std::string body = (*next)[2];
-    if (body.find("AICPUKernel") == std::string::npos) continue;
-    if (std::regex_search(body, name, function) && std::regex_search(body, so, library)) {
+    const bool has_all =
+        std::all_of(std::begin(kMembers), std::end(kMembers),
+                    [&](const char* one) { return body.find(one) != std::string::npos; });
+    if (has_all && std::regex_search(body, name, function) &&
+        std::regex_search(body, so, library)) {
       functions[(*next)[1]] = {name[1], so[1]};
     }
   }
@@ -116,7 +149,7 @@ Code launch_aicpu(Call& call, Handle handle, uint32_t blocks, Handle stream_hand
   const auto function = state().get<CpuFunction>(handle, *call.device, call.name);
   const auto stream = state().get<Stream>(stream_handle, *call.device, call.name);
   if (function == nullptr || stream == nullptr) return kInvalidHandle;
-  if (arguments == nullptr || blocks == 0 || blocks > kAicpuThreads) return kInvalidParameter;
+  if (!is_known(arguments) || blocks == 0 || blocks > kAicpuThreads) return kInvalidParameter;
   if (!call.device->has_aicpu_library) {
     // The AICPU looks for a file that no dispatcher has written.
     stream->add({[](const std::atomic<int>&) { return kAicpuException; }, false});
@@ -136,28 +169,39 @@ using namespace pto::a2a3::cann;
 
 extern "C" {
 
+Code rtGetC2cCtrlAddr(uint64_t* address, uint32_t* bytes) {
+  return enter("rtGetC2cCtrlAddr", Needs::kHealthyDevice, [&](Call&) {
+    if (address == nullptr || bytes == nullptr) return kInvalidParameter;
+    *address = SILICON_FLAG_BASE;
+    *bytes = PTO_A2A3_LINE;
+    return 0;
+  });
+}
+
 Code rtRegisterAllKernel(const DeviceBinary* binary, Handle* handle) {
   return enter("rtRegisterAllKernel", Needs::kHealthyDevice,
                [&](Call& call) { return register_binary(call, binary, handle); });
 }
 
 Code rtKernelLaunchWithHandleV2(Handle binary, uint64_t tiling_key, uint32_t blocks,
-                                CoreArguments* arguments, void*, Handle stream,
+                                CoreArguments* arguments, void* memory, Handle stream,
                                 const TaskSettings* settings) {
   return enter("rtKernelLaunchWithHandleV2", Needs::kHealthyDevice, [&](Call& call) {
-    if (tiling_key != 0) return kInvalidParameter;
+    if (tiling_key != 0 || memory != nullptr) return kInvalidParameter;
     return launch_cores(call, binary, blocks, arguments, stream, settings);
   });
 }
 
 Code rtAicpuKernelLaunchExWithArgs(uint32_t type, const char* operation, uint32_t blocks,
-                                   const AicpuArguments* arguments, void*, Handle handle,
+                                   const AicpuArguments* arguments, void* memory, Handle handle,
                                    uint32_t flags) {
   return enter("rtAicpuKernelLaunchExWithArgs", Needs::kHealthyDevice, [&](Call& call) {
     const auto stream = state().get<Stream>(handle, *call.device, call.name);
     if (stream == nullptr) return kInvalidHandle;
-    const bool is_valid = type == kAicpuKfc && operation != nullptr && blocks == 1 && flags == 0;
-    return is_valid ? add_bootstrap(call, *stream, *arguments) : kInvalidParameter;
+    const bool is_valid = type == kAicpuKfc && operation != nullptr && blocks == 1 && flags == 0 &&
+                          memory == nullptr && arguments != nullptr && is_known(*arguments);
+    if (!is_valid) return kInvalidParameter;
+    return add_bootstrap(call, *stream, *arguments, operation == std::string(kBootstrapOperation));
   });
 }
 
@@ -187,10 +231,12 @@ Code rtsFuncGetByName(Handle handle, const char* operation, Handle* function) {
                [&](Call& call) { return find_function(call, handle, operation, function); });
 }
 
-Code rtsLaunchCpuKernel(Handle function, uint32_t blocks, Handle stream, const void*,
+Code rtsLaunchCpuKernel(Handle function, uint32_t blocks, Handle stream, const void* settings,
                         CpuArguments* arguments) {
-  return enter("rtsLaunchCpuKernel", Needs::kHealthyDevice,
-               [&](Call& call) { return launch_aicpu(call, function, blocks, stream, arguments); });
+  return enter("rtsLaunchCpuKernel", Needs::kHealthyDevice, [&](Call& call) {
+    if (settings != nullptr) return kInvalidParameter;
+    return launch_aicpu(call, function, blocks, stream, arguments);
+  });
 }
 
 }  // extern "C"

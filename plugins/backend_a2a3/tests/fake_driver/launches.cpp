@@ -149,6 +149,12 @@ Code check_bootstrap(Device& device, const pto_a2a3_bootstrap_arguments& argumen
     if (dispatcher.find(entry) == std::string::npos) return kAicpuException;
   }
   if (inner.empty()) return kAicpuException;
+  // Devices that share an AICPU would overwrite each other's file.
+  if (block->device != device.number) {
+    state().error("file name", "the bootstrap has the number " + std::to_string(block->device) +
+                                   ", but the device of the driver is " +
+                                   std::to_string(device.number));
+  }
   // The AICPU process of the host process keeps the first inner library that it received.
   if (state().inner_library.empty()) state().inner_library = inner;
   if (state().inner_library != inner) {
@@ -175,6 +181,7 @@ Code run_bootstrap(Device& device, const Launch& launch, const std::atomic<int>&
 // A run starts the cores and several AICPU threads; commands need one AICPU thread.
 void check_launch(Call& call, const Launch& launch) {
   Device& device = *call.device;
+  device.is_synchronised = false;
   if (device.needs_probe) {
     state().error("probe", call.function() +
                                " before a new stream was synchronised once after a "
@@ -204,12 +211,12 @@ Code add_launch(Call& call, Stream& stream, Launch launch) {
   return 0;
 }
 
-Code add_bootstrap(Call& call, Stream& stream, const AicpuArguments& arguments) {
+Code add_bootstrap(Call& call, Stream& stream, const AicpuArguments& arguments, bool is_known) {
   const Code late = call.take_late();
   const std::string kernel = name_at(arguments, arguments.kernel_name_offset);
   const std::string library = name_at(arguments, arguments.so_name_offset);
-  const bool is_known = kernel == kBootstrapKernel && library == kBootstrapLibrary &&
-                        arguments.args_size >= sizeof(pto_a2a3_bootstrap_arguments);
+  is_known = is_known && kernel == kBootstrapKernel && library == kBootstrapLibrary &&
+             arguments.args_size == sizeof(pto_a2a3_bootstrap_arguments);
   const auto* start = static_cast<const uint8_t*>(arguments.args);
   const Launch launch = {nullptr, {}, 1, {start, start + arguments.args_size}};
   Device& device = *call.device;

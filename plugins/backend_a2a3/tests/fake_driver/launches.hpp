@@ -53,6 +53,8 @@ struct Launch {
 Code add_launch(Call& call, Stream& stream, Launch launch);
 
 // Adds the launch that runs the dispatcher, which installs the inner library.
-Code add_bootstrap(Call& call, Stream& stream, const a2a3::cann::AicpuArguments& arguments);
+// `is_known`: CANN has an operation of that name.
+Code add_bootstrap(Call& call, Stream& stream, const a2a3::cann::AicpuArguments& arguments,
+                   bool is_known);
 
 }  // namespace pto::fake

@@ -30,11 +30,13 @@ bool read_one(Settings& settings, std::string_view key, std::string_view value) 
   if (key == "streams") return read_number(value, &settings.streams);
   if (key == "cubes") return read_number(value, &settings.cubes);
   if (key == "vectors") return read_number(value, &settings.vectors);
+  if (key == "register_bytes") return read_number(value, &settings.register_bytes);
   if (key == "seed") return read_number(value, &settings.seed);
   if (std::string* text = find_text(settings, key)) return *text = value, true;
-  if (key != "probe" || !read_number(value, &flag) || flag > 1) return false;
-  settings.probe = flag == 1;
-  return true;
+  if (!read_number(value, &flag) || flag > 1) return false;
+  if (key == "probe") return settings.probe = flag == 1, true;
+  if (key == "clusters") return settings.has_clusters = flag == 1, true;
+  return false;
 }
 
 }  // namespace

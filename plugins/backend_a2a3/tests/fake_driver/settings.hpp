@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "abi/chip.h"
+
 namespace pto::fake {
 
 struct Settings {
@@ -18,6 +20,8 @@ struct Settings {
   uint32_t vectors = 48;
   uint32_t streams = 1984;
   bool probe = true;
+  bool has_clusters = true;
+  uint64_t register_bytes = PTO_A2A3_REGISTER_BYTES;
   uint64_t seed = 1;
   std::string process;
   std::string silicon;

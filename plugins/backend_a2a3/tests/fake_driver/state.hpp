@@ -58,6 +58,7 @@ struct Device {
   std::set<Handle> objects;         // streams and other handles of the context
   Code poison = 0;                  // first failure that needs a forced reset
   bool is_poison_reported = false;  // a call has returned a failure since then
+  bool is_synchronised = false;     // as a whole, since the newest launch
   bool needs_probe = false;         // since the forced reset, no stream has completed any work
   uint64_t operation_timeout_ms = 0;
   std::set<uint64_t> core_binaries;   // digests of what rtRegisterAllKernel received

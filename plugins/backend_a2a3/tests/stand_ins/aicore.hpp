@@ -20,6 +20,7 @@ int64_t get_block_num();
 int64_t get_subblockid();
 int64_t get_coreid();
 void set_cond(uint32_t value);
+void set_ffts_base_addr(uint64_t address);
 void pipe_barrier(pipe_t pipe);
 void dsb(mem_dsb_t kind);
 void dcci(__gm__ void* line, cache_line_t extent, dcci_dst_t destination);

@@ -32,7 +32,9 @@
   F(acl, required, Code, aclrtDestroyStream, (Handle))                                            \
   F(acl, required, Code, aclrtStreamQuery, (Handle, int32_t*))                                    \
   F(acl, required, Code, aclrtSynchronizeStreamWithTimeout, (Handle, int32_t))                    \
+  F(acl, optional, Code, aclrtSynchronizeDeviceWithTimeout, (int32_t))                            \
   F(acl, optional, Code, aclrtGetStreamResLimit, (Handle, int32_t, uint32_t*))                    \
+  F(runtime, required, Code, rtGetC2cCtrlAddr, (uint64_t*, uint32_t*))                            \
   F(runtime, required, Code, rtRegisterAllKernel, (const DeviceBinary*, Handle*))                 \
   F(runtime, required, Code, rtKernelLaunchWithHandleV2,                                          \
     (Handle, uint64_t, uint32_t, CoreArguments*, void*, Handle, const TaskSettings*))             \
@@ -44,7 +46,8 @@
   F(runtime, optional, Code, rtsLaunchCpuKernel,                                                  \
     (Handle, uint32_t, Handle, const void*, CpuArguments*))                                       \
   F(hal, required, Code, halMemCtl, (int32_t, void*, size_t, void*, size_t*))                     \
-  F(hal, required, Code, halGetDeviceInfo, (uint32_t, int32_t, int32_t, int64_t*))
+  F(hal, required, Code, halGetDeviceInfo, (uint32_t, int32_t, int32_t, int64_t*))                \
+  F(hal, optional, Code, halGetDeviceInfoByBuff, (uint32_t, int32_t, int32_t, void*, int32_t*))
 // clang-format on
 
 namespace pto::a2a3::cann {

@@ -152,6 +152,7 @@ static_assert(offsetof(LoadSettings, num_options) == 8);
 // The HAL of the driver.
 inline constexpr int32_t kHalAddressMap = 0;  // halMemCtl
 inline constexpr uint32_t kHalCoreRegisters = 2;
+inline constexpr Code kHalNoSuchQuery = 3;
 inline constexpr Code kHalTryAgain = 13;
 inline constexpr Code kHalWrongDevice = 42;
 inline constexpr int32_t kHalModuleAicpu = 1;
@@ -169,5 +170,12 @@ struct HalAddressRange {
   uint64_t bytes;
 };
 static_assert(sizeof(HalAddressRange) == 16);
+
+// The answer of halGetDeviceInfoByBuff about the cores. The driver refuses another size.
+struct HalUnits {
+  uint64_t mask;  // a bit for each unit that exists
+  uint64_t reserved;
+};
+static_assert(sizeof(HalUnits) == 16);
 
 }  // namespace pto::a2a3::cann

@@ -1,7 +1,7 @@
 // Checks the libraries of CANN and one card, in stages, and writes one line of JSON for each stage.
 //
 //   card_check [only=libraries] [device=N] [folder=PATH] [version=TEXT] [fake=1]
-//              [visible=NUMBERS] [images=FOLDER]
+//              [visible=NUMBERS] [images=FOLDER] [kernel_timeout_s=N] [synchronise_timeout_s=N]
 //              [bootstrap_operation=NAME] [bootstrap_kernel=NAME] [bootstrap_library=NAME]
 //
 // `visible` is the value of ASCEND_RT_VISIBLE_DEVICES. `images` is the folder of the libraries for
@@ -40,6 +40,13 @@ struct Settings {
   cann::BootstrapNames bootstrap;
 };
 
+template <class Number>
+bool read_number(std::string_view text, Number& number) {
+  const char* end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, number);
+  return read.ec == std::errc() && read.ptr == end;
+}
+
 bool read_setting(std::string_view text, Settings& settings) {
   const size_t equals = std::min(text.find('='), text.size());
   const std::string_view key = text.substr(0, equals);
@@ -49,14 +56,14 @@ bool read_setting(std::string_view text, Settings& settings) {
   if (key == "version") settings.driver.version = value;
   if (key == "visible") settings.card.visible = value;
   if (key == "images") settings.images = value;
+  if (key == "kernel_timeout_s") return read_number(value, settings.card.limits.kernel_s);
+  if (key == "synchronise_timeout_s") return read_number(value, settings.card.limits.synchronise_s);
   if (key == "folder" || key == "version" || key == "visible" || key == "images") return true;
   if (key == "fake") settings.driver.is_fake = value == "1";
   if (key == "only") settings.only_libraries = value == "libraries";
   if (key == "fake") return value == "0" || value == "1";
   if (key == "only") return value == "libraries";
-  const char* end = value.data() + value.size();
-  const auto read = std::from_chars(value.data(), end, settings.card.device);
-  return key == "device" && read.ec == std::errc() && read.ptr == end;
+  return key == "device" && read_number(value, settings.card.device);
 }
 
 std::string quoted(const std::string& text) {
@@ -66,6 +73,12 @@ std::string quoted(const std::string& text) {
     result += static_cast<unsigned char>(letter) < ' ' ? ' ' : letter;
   }
   return result + "\"";
+}
+
+std::string hexadecimal(uint64_t value) {
+  char text[20];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+  return text;
 }
 
 std::string path_of(const std::string& folder, const char* name) {
@@ -125,17 +138,12 @@ class Check {
   }
 
   std::string registers(pto_error* error) {
-    cann::HalAddressRange range = {};
-    uint64_t clusters = 0, processors = 0;
-    pto_status status = card_.core_registers(&range, error);
-    if (status == PTO_OK) status = card_.occupied(cann::kHalModuleAicore, &clusters, error);
-    if (status == PTO_OK) card_.occupied(cann::kHalModuleAicpu, &processors, error);
-    char text[120];
-    std::snprintf(text, sizeof text, "%llu bytes of registers, clusters 0x%llx, AICPU 0x%llx",
-                  static_cast<unsigned long long>(range.bytes),
-                  static_cast<unsigned long long>(clusters),
-                  static_cast<unsigned long long>(processors));
-    return text;
+    Hardware found = {};
+    read_hardware(card_, &found, error);
+    return "registers at " + hexadecimal(found.registers) + ", flags of cores at " +
+           hexadecimal(found.flag_base) + ", clusters " +
+           (found.clusters ? hexadecimal(*found.clusters) : "unknown") + ", AICPU " +
+           hexadecimal(found.processors);
   }
 
   std::string dispatcher(pto_error* error) {

@@ -14,8 +14,6 @@ using namespace cann;
 
 namespace {
 
-constexpr int64_t kInstallNs = int64_t{60} * 1000 * 1000 * 1000;
-
 constexpr size_t kNameBytes = sizeof(pto_a2a3_bootstrap_arguments::kernel);
 
 // The description of one function, in the form that the runtime reads.
@@ -59,7 +57,7 @@ pto_status AicpuLibrary::install(const BootstrapNames& names, const AicpuImages&
   pto_a2a3_bootstrap_block block = {};
   block.dispatcher_bytes = images.dispatcher_bytes;
   block.library_bytes = images.inner_bytes;
-  block.device = static_cast<uint64_t>(card_.session().device());
+  block.device = card_.driver_device();
   uint64_t address = 0;
   pto_status status = upload(images.dispatcher, images.dispatcher_bytes, &block.dispatcher, error);
   if (status == PTO_OK) status = upload(images.inner, images.inner_bytes, &block.library, error);
@@ -119,10 +117,13 @@ pto_status AicpuLibrary::start_dispatcher(const BootstrapNames& names, uint64_t 
 }
 
 pto_status AicpuLibrary::wait_for_dispatcher(pto_error* error) {
-  const pto_status status = card_.wait(kInstallNs, error);
+  const uint32_t limit_s = card_.limits().synchronise_s;
+  const pto_status status = card_.wait(int64_t{limit_s} * 1'000'000'000, error);
   if (status != PTO_PENDING) return status;
   return fail(error, PTO_ERROR_TIMEOUT,
-              "the dispatcher did not end on the AICPU within 60 s; reset the card");
+              "the dispatcher did not end on the AICPU within %u s (a2a3.synchronise_timeout_s); "
+              "reset the card",
+              limit_s);
 }
 
 pto_status AicpuLibrary::find(const std::string& symbol, Handle* function, pto_error* error) {

@@ -17,7 +17,6 @@ using namespace cann;
 namespace {
 
 constexpr int64_t kSecondNs = 1'000'000'000;
-constexpr int64_t kCommandNs = 60 * kSecondNs;
 // A device that has lost a thread or a core answers, but its streams may never end.
 constexpr int64_t kLookNs = kSecondNs / 100;
 
@@ -25,6 +24,10 @@ constexpr size_t kLeastInput = 1 << 16;
 
 int64_t now_ns() {
   return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+int64_t limit_ns(const Card& card) {
+  return card.limits().synchronise_s * kSecondNs;
 }
 
 bool has_bit(uint64_t mask, uint64_t bit) {
@@ -51,6 +54,16 @@ void lose_abandoned_run(Card& card, pto_error* failure) {
        "the device did not end the run within 2 s after the run was abandoned; open the device "
        "again");
   card.lose(lost, failure);
+}
+
+// The device has a shorter limit for kernels, so what goes on is on the AICPU, or nothing answers.
+pto_status lose_late(Card& card, const char* what, uint32_t number, pto_error* failure) {
+  pto_error lost;
+  fail(&lost, PTO_ERROR_LOST,
+       "the device did not end %s %u within %u s (a2a3.synchronise_timeout_s); open the device "
+       "again, and raise this limit and a2a3.kernel_timeout_s for longer runs",
+       what, number, card.limits().synchronise_s);
+  return card.lose(lost, failure);
 }
 
 }  // namespace
@@ -122,7 +135,7 @@ pto_status AicpuDevice::initialise(const DeviceOptions& options, pto_error* erro
   pto_a2a3_device device = {};
   device.magic = PTO_A2A3_MAGIC;
   device.version = PTO_A2A3_VERSION;
-  device.device_id = card_.session().device();
+  device.device_id = static_cast<int32_t>(card_.driver_device());
   device.blocks = card_.blocks();
   device.flags = options.flags;
   device.log_level = options.log.level;
@@ -140,20 +153,21 @@ pto_status AicpuDevice::initialise(const DeviceOptions& options, pto_error* erro
 
 // Finds the AICPU processors, and the register page of each core that exists.
 pto_status AicpuDevice::find_hardware(pto_a2a3_device& device, pto_error* error) {
-  HalAddressRange range = {};
-  uint64_t clusters = 0, processors = 0;
-  pto_status status = card_.core_registers(&range, error);
-  if (status == PTO_OK) status = card_.occupied(kHalModuleAicore, &clusters, error);
-  if (status == PTO_OK) status = card_.occupied(kHalModuleAicpu, &processors, error);
+  Hardware hardware = {};
+  const pto_status status = read_hardware(card_, &hardware, error);
   if (status != PTO_OK) return status;
-  for (uint16_t number = 0; number < 64 && device.num_cpus < PTO_A2A3_MAX_AICPU_CPUS; ++number) {
-    if (has_bit(processors, number)) device.cpus[device.num_cpus++] = number;
+  flag_base_ = hardware.flag_base;
+  const uint64_t clusters = hardware.clusters.value_or(~uint64_t{0});
+  for (const uint64_t part : {PTO_A2A3_AICPU_CLUSTER, ~PTO_A2A3_AICPU_CLUSTER}) {
+    for (uint16_t number = 0; number < 64 && device.num_cpus < PTO_A2A3_MAX_AICPU_CPUS; ++number) {
+      if (has_bit(hardware.processors & part, number)) device.cpus[device.num_cpus++] = number;
+    }
   }
   threads_ = device.num_cpus;
   for (uint32_t physical = 0; physical < PTO_A2A3_PHYSICAL_CORES; ++physical) {
     const uint64_t offset = pto_a2a3_page_offset(physical);
     const bool exists = has_bit(clusters, offset / PTO_A2A3_CLUSTER_STRIDE);
-    if (exists && offset < range.bytes) device.registers[physical] = range.address + offset;
+    if (exists) device.registers[physical] = hardware.registers + offset;
   }
   return PTO_OK;
 }
@@ -244,13 +258,8 @@ pto_status AicpuDevice::command(uint32_t command, const void* input, size_t byte
   if (status != PTO_OK) return status;
   const pto_a2a3_launch launch = describe(command, bytes, handle);
   status = library_->launch(serve_, 1, &launch, sizeof launch, error);
-  if (status == PTO_OK) status = card_.wait(kCommandNs, error);
-  if (status == PTO_PENDING) {
-    pto_error lost;
-    fail(&lost, PTO_ERROR_LOST,
-         "the device library did not end command %u within 60 s; open the device again", command);
-    return card_.lose(lost, error);
-  }
+  if (status == PTO_OK) status = card_.wait(limit_ns(card_), error);
+  if (status == PTO_PENDING) return lose_late(card_, "command", command, error);
   return status == PTO_OK ? read_answer(error) : status;
 }
 
@@ -322,12 +331,13 @@ pto_status AicpuDevice::launch(const pto_run& run, uint64_t orchestration, uint6
   uint32_t blocks = 0;
   pto_status status = find_blocks(card_, run, &blocks, error);
   if (status != PTO_OK) return status;
-  const pto_a2a3_core_launch cores = {cores_, ++core_launch_};
+  const pto_a2a3_core_launch cores = {cores_, ++core_launch_, flag_base_};
   pto_a2a3_launch aicpu = describe(PTO_A2A3_RUN, engine::run_image_bytes(run), orchestration);
   aicpu.graph = graph_;
   aicpu.graph_bytes = graph_bytes;
   status = card_.launch_cores(executor_, blocks, &cores, sizeof cores, error);
   if (status != PTO_OK) return status;
+  latest_end_ns_ = now_ns() + limit_ns(card_);
   mailbox_.begin(sequence_);
   status = library_->launch(serve_, threads_, &aicpu, sizeof aicpu, error);
   if (status == PTO_OK) return status;
@@ -347,6 +357,10 @@ pto_status AicpuDevice::wait(int64_t timeout_ns) {
     mailbox_.set_log_read(log_.read(card_.memory()));
     if (mailbox_.is_overdue()) {
       lose_abandoned_run(card_, &failure_);
+      return PTO_OK;
+    }
+    if (now_ns() >= latest_end_ns_) {
+      lose_late(card_, "run", static_cast<uint32_t>(core_launch_), &failure_);
       return PTO_OK;
     }
     if (now_ns() >= end_ns) return PTO_PENDING;

@@ -108,10 +108,12 @@ class AicpuDevice {
   uint64_t progress_ = 0;                 // address of a pto_a2a3_progress
   uint64_t input_ = 0, input_bytes_ = 0;  // grows
   uint64_t graph_ = 0;                    // of the current run
+  uint64_t flag_base_ = 0;                // for the flags between cores
   uint32_t threads_ = 0;                  // AICPU threads of a run
   bool has_planning_ = false;
   uint64_t device_ = 0;  // handle of the device library; 0: not initialised
   uint64_t sequence_ = 0, core_launch_ = 0;
+  int64_t latest_end_ns_ = 0;  // of the current run
   std::unique_ptr<pto_a2a3_status> answer_;
   pto_error failure_ = {};  // of the current run, from the driver
 };

@@ -6,9 +6,9 @@
 #include <string>
 #include <thread>
 
+#include "abi/chip.h"
 #include "cann/visible_devices.hpp"
 #include "error.hpp"
-#include "pto/abi/topology.h"
 
 namespace pto::a2a3 {
 
@@ -17,9 +17,6 @@ using namespace cann;
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Streams are synchronised when their queries have found them complete.
-constexpr int32_t kSynchroniseMs = 10'000;
 
 constexpr std::chrono::microseconds kFirstPause{20};
 constexpr std::chrono::microseconds kLongestPause{1000};
@@ -52,6 +49,13 @@ pto_status Card::open(const CardOptions& options, pto_error* error) {
   if (session_.is_selected()) {
     return fail(error, PTO_ERROR_USAGE, "device %d is open; close it first", session_.device());
   }
+  limits_ = options.limits;
+  if (limits_.synchronise_s <= limits_.kernel_s) {
+    return fail(error, PTO_ERROR_USAGE,
+                "a2a3.synchronise_timeout_s is %u and a2a3.kernel_timeout_s is %u; the first must "
+                "be longer, so that the device reports a kernel that takes too long",
+                limits_.synchronise_s, limits_.kernel_s);
+  }
   pto_status status = find_driver_device(options.visible, options.device, &driver_device_, error);
   if (status == PTO_OK) status = session_.select(options.device, error);
   if (status != PTO_OK) return status;
@@ -65,10 +69,11 @@ pto_status Card::open(const CardOptions& options, pto_error* error) {
 pto_status Card::set_up(pto_error* error) {
   const Functions& functions = session_.functions();
   pto_status status = session_.driver().check_chip(error);
-  // 0 asks for the longest limit: a launch lasts as long as a run. Old releases lack the function.
+  // Old releases lack the function, and have a limit of their own.
   uint64_t actual_us = 0;
   if (status == PTO_OK && functions.aclrtSetOpExecuteTimeOutV2.address != nullptr) {
-    status = session_.call(error, functions.aclrtSetOpExecuteTimeOutV2, uint64_t{0}, &actual_us);
+    status = session_.call(error, functions.aclrtSetOpExecuteTimeOutV2,
+                           uint64_t{limits_.kernel_s} * 1'000'000, &actual_us);
   }
   for (Handle& stream : streams_) {
     if (status == PTO_OK) status = session_.call(error, functions.aclrtCreateStream, &stream);
@@ -220,7 +225,6 @@ pto_status Card::launch_cores(Handle binary, uint32_t blocks, const void* argume
   described.args_size = bytes;
   TaskSettings settings = {};
   settings.schedule_mode = kBatchSchedule;
-  settings.never_timeout = session_.driver().version() >= Version{9, 1};
   return session_.call(error, session_.functions().rtKernelLaunchWithHandleV2, binary, uint64_t{0},
                        blocks, &described, nullptr, stream(StreamKind::kCore), &settings);
 }
@@ -285,26 +289,70 @@ pto_status Card::query(pto_error* error) {
 
 pto_status Card::synchronise(Handle stream, pto_error* error) {
   return session_.call(error, session_.functions().aclrtSynchronizeStreamWithTimeout, stream,
-                       kSynchroniseMs);
+                       static_cast<int32_t>(1000 * limits_.synchronise_s));
 }
 
-pto_status Card::core_registers(HalAddressRange* range, pto_error* error) const {
-  const auto& function = session_.functions().halMemCtl;
-  HalAddressQuery question = {kHalCoreRegisters, driver_device_};
+namespace {
+
+pto_status read_registers(Card& card, uint64_t* address, pto_error* error) {
+  const Driver& driver = card.session().driver();
+  const auto& function = driver.functions().halMemCtl;
+  HalAddressQuery question = {kHalCoreRegisters, card.driver_device()};
+  HalAddressRange range = {};
   Code code = kHalTryAgain;
   for (int attempt = 0; attempt < kHalAttempts && code == kHalTryAgain; ++attempt) {
     if (attempt > 0) std::this_thread::sleep_for(kHalPause);
-    code = function(kHalAddressMap, &question, sizeof question, range, nullptr);
+    code = function(kHalAddressMap, &question, sizeof question, &range, nullptr);
   }
-  return session_.driver().check_hal(function.name, code, driver_device_, error);
+  const pto_status status = driver.check_hal(function.name, code, card.driver_device(), error);
+  if (status != PTO_OK) return status;
+  *address = range.address;
+  // The length is a sign of a wrong answer only: where pages lie follows from abi/chip.h.
+  if (range.address != 0 && range.bytes > PTO_A2A3_COND) return PTO_OK;
+  return fail(error, PTO_ERROR_LOAD,
+              "%s returned the address 0x%llx and %llu bytes for the registers of the cores of "
+              "device %u of the driver, which is impossible; update the driver",
+              function.name, static_cast<unsigned long long>(range.address),
+              static_cast<unsigned long long>(range.bytes), card.driver_device());
 }
 
-pto_status Card::occupied(int32_t module, uint64_t* mask, pto_error* error) const {
-  const auto& function = session_.functions().halGetDeviceInfo;
+pto_status read_processors(Card& card, uint64_t* mask, pto_error* error) {
+  const Driver& driver = card.session().driver();
+  const auto& function = driver.functions().halGetDeviceInfo;
   int64_t value = 0;
-  const Code code = function(driver_device_, module, kHalInfoOccupy, &value);
+  const Code code = function(card.driver_device(), kHalModuleAicpu, kHalInfoOccupy, &value);
   *mask = static_cast<uint64_t>(value);
-  return session_.driver().check_hal(function.name, code, driver_device_, error);
+  return driver.check_hal(function.name, code, card.driver_device(), error);
+}
+
+// halGetDeviceInfo has no such query. A driver may have neither.
+std::optional<uint64_t> read_clusters(Card& card) {
+  const auto& function = card.session().functions().halGetDeviceInfoByBuff;
+  HalUnits units = {};
+  int32_t bytes = sizeof units;
+  const bool has_answer =
+      function.address != nullptr &&
+      function(card.driver_device(), kHalModuleAicore, kHalInfoOccupy, &units, &bytes) == kSuccess;
+  return has_answer && units.mask != 0 ? std::optional(units.mask) : std::nullopt;
+}
+
+pto_status read_flag_base(Card& card, uint64_t* address, pto_error* error) {
+  Session& session = card.session();
+  const auto lock = session.lock();
+  uint32_t bytes = 0;
+  const pto_status status = session.enter(error);
+  if (status != PTO_OK) return status;
+  return session.call(error, session.functions().rtGetC2cCtrlAddr, address, &bytes);
+}
+
+}  // namespace
+
+pto_status read_hardware(Card& card, Hardware* hardware, pto_error* error) {
+  pto_status status = read_registers(card, &hardware->registers, error);
+  if (status == PTO_OK) status = read_processors(card, &hardware->processors, error);
+  if (status == PTO_OK) status = read_flag_base(card, &hardware->flag_base, error);
+  hardware->clusters = read_clusters(card);
+  return status;
 }
 
 }  // namespace pto::a2a3

@@ -9,6 +9,7 @@
 // then it is empty and usable, or it stays refused.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,9 +18,16 @@
 
 namespace pto::a2a3 {
 
+// A launch on the cores lasts as long as its run, so both limit a run.
+struct Limits {
+  uint32_t kernel_s = 45;       // of one launch on the cores, by the device
+  uint32_t synchronise_s = 50;  // of the wait for a launch, by the host; longer than `kernel_s`
+};
+
 struct CardOptions {
   int32_t device = 0;   // logical number
   std::string visible;  // value of ASCEND_RT_VISIBLE_DEVICES
+  Limits limits;
 };
 
 enum class StreamKind : uint8_t { kAicpu, kCore };
@@ -51,8 +59,8 @@ class Card {
   pto_status launch_cores(cann::Handle binary, uint32_t blocks, const void* arguments,
                           uint32_t bytes, pto_error* error);
 
-  // Waits until both streams are idle; returns PTO_PENDING after `timeout_ns`. Launches have no
-  // limit of their own. The failure of a launch is returned here.
+  // Waits until both streams are idle; returns PTO_PENDING after `timeout_ns`. The failure of a
+  // launch is returned here.
   pto_status wait(int64_t timeout_ns, pto_error* error);
   // Waits until the work on a stream of another program in this process has ended; returns
   // PTO_PENDING after `timeout_ns`. A failure is that program's, and the error says so; if it makes
@@ -65,12 +73,11 @@ class Card {
   pto_status lose(const pto_error& failure, pto_error* error);
   bool is_usable();
 
-  // The address range of the cores' registers, and the mask of the units that exist.
-  pto_status core_registers(cann::HalAddressRange* range, pto_error* error) const;
-  pto_status occupied(int32_t module, uint64_t* mask, pto_error* error) const;
-
   Session& session() noexcept { return session_; }
   uint32_t blocks() const noexcept { return blocks_; }
+  const Limits& limits() const noexcept { return limits_; }
+  // The driver's number of the device; the logical one depends on what the process may see.
+  uint32_t driver_device() const noexcept { return driver_device_; }
   cann::Handle stream(StreamKind kind) const noexcept {
     return streams_[static_cast<size_t>(kind)];
   }
@@ -88,9 +95,20 @@ class Card {
   Session session_;
   CardMemory memory_;
   uint32_t driver_device_ = 0;
+  Limits limits_;
   uint32_t blocks_ = 0;
   cann::Handle streams_[2] = {};
   std::vector<std::pair<std::string, cann::Handle>> binaries_;  // registered code
 };
+
+// What the driver knows of the chip of an open card.
+struct Hardware {
+  uint64_t registers;                // address at which the registers of the cores start
+  uint64_t processors;               // that the AICPU can use: a bit for each
+  std::optional<uint64_t> clusters;  // a bit for each; nothing if the driver does not answer
+  uint64_t flag_base;                // address for the flags between cube and vector cores
+};
+
+pto_status read_hardware(Card& card, Hardware* hardware, pto_error* error);
 
 }  // namespace pto::a2a3

@@ -15,6 +15,7 @@ namespace pto::a2a3 {
 namespace {
 
 constexpr std::chrono::seconds kSalvageTime{2};
+constexpr int32_t kSettleMs = 1000;
 
 // Returns whether a failure is the consequence of an earlier one.
 bool is_cascade(const pto_error& failure) {
@@ -42,8 +43,16 @@ pto_status Session::select(int32_t device, pto_error* error) {
   return status;
 }
 
+// Launches that a failure stops end before the forced reset.
 pto_status Session::reset(pto_error* error) {
   const bool is_forced = is_poisoned();
+  const auto& synchronise = functions().aclrtSynchronizeDeviceWithTimeout;
+  // Without a context, select() has failed, and this thread has the default one.
+  const bool can_settle = is_forced && synchronise.address != nullptr;
+  if (can_settle &&
+      (context_ == nullptr || functions().aclrtSetCurrentContext(context_) == cann::kSuccess)) {
+    synchronise(kSettleMs);
+  }
   context_ = nullptr;
   first_ = {};
   return call(error, is_forced ? functions().aclrtResetDeviceForce : functions().aclrtResetDevice,

@@ -64,7 +64,7 @@ pto_status Device::open(int32_t number, const Options& options, pto_error* error
   settings.log = log_ = options.log;
   settings.bootstrap = options.bootstrap;
   pto_status status = read_images(options, &images, error);
-  if (status == PTO_OK) status = card_.open({number, options.visible}, error);
+  if (status == PTO_OK) status = card_.open({number, options.visible, options.limits}, error);
   if (status == PTO_OK) status = aicpu_.open(images, settings, error);
   if (status != PTO_OK) {
     card_.close();

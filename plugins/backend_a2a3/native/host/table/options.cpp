@@ -13,18 +13,27 @@ namespace {
 constexpr std::string_view kLogLevels[] = {"error", "warn", "info",
                                            "debug"};  // in the order of PTO_LOG_*
 
+constexpr uint64_t kLongestS = 1'000'000;
+
 bool read_switch(std::string_view text, bool& value) {
   value = text == "1" || text == "true";
   return value || text == "0" || text == "false";
 }
 
+// Reads a whole number from 1 on.
+template <class Number>
+bool read_count(std::string_view text, Number& value, uint64_t most) {
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  return read.ec == std::errc() && read.ptr == text.data() + text.size() && value >= 1 &&
+         value <= most;
+}
+
 bool read_mib(std::string_view text, uint64_t& bytes) {
   constexpr uint64_t kMostMib = uint64_t{1} << 20;
   uint64_t mib = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), mib);
+  const bool is_valid = read_count(text, mib, kMostMib);
   bytes = mib << 20;
-  return read.ec == std::errc() && read.ptr == text.data() + text.size() && mib >= 1 &&
-         mib <= kMostMib;
+  return is_valid;
 }
 
 bool read_log_level(std::string_view text, int32_t& level) {
@@ -57,6 +66,10 @@ pto_status parse_option(std::string_view key, std::string_view value, Options& o
     is_valid = read_switch(value, options.driver.is_fake);
   } else if (key == "pool_mib") {
     is_valid = read_mib(value, options.pool_bytes);
+  } else if (key == "kernel_timeout_s") {
+    is_valid = read_count(value, options.limits.kernel_s, kLongestS);
+  } else if (key == "synchronise_timeout_s") {
+    is_valid = read_count(value, options.limits.synchronise_s, kLongestS);
   } else if (key == "log_level") {
     is_valid = read_log_level(value, options.log.level);
   } else if (key == "log_format") {
@@ -65,8 +78,9 @@ pto_status parse_option(std::string_view key, std::string_view value, Options& o
   } else if (!cann::read_bootstrap(key, value, options.bootstrap)) {
     return fail(error, PTO_ERROR_USAGE,
                 "the backend has no option \"%.*s\"; it knows folder, version, images, "
-                "dispatcher, device, executor, visible, fake, pool_mib, log_level, log_format, "
-                "bootstrap_operation, bootstrap_kernel, bootstrap_library",
+                "dispatcher, device, executor, visible, fake, pool_mib, kernel_timeout_s, "
+                "synchronise_timeout_s, log_level, log_format, bootstrap_operation, "
+                "bootstrap_kernel, bootstrap_library",
                 static_cast<int>(key.size()), key.data());
   }
   if (is_valid) return PTO_OK;

@@ -6,6 +6,7 @@
 
 #include "cann/bootstrap.hpp"
 #include "cann/driver.hpp"
+#include "life/card.hpp"
 #include "life/device_log.hpp"
 #include "pto/abi/arguments.h"
 #include "pto/abi/platform.h"
@@ -18,6 +19,7 @@ struct Options {
   std::string dispatcher, device, executor;  // their paths, if there is no folder
   std::string visible;                       // value of ASCEND_RT_VISIBLE_DEVICES
   uint64_t pool_bytes = uint64_t{6} << 30;   // device memory of the variant and its runs
+  Limits limits;
   LogSettings log;
   cann::BootstrapNames bootstrap;  // the names that replace those of the CANN release
 };

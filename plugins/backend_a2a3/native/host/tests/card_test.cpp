@@ -1,7 +1,4 @@
 // The life of a device: contexts, streams, memory, waiting, and what follows a failure.
-#include <sys/wait.h>
-#include <csignal>
-
 #include <thread>
 
 #include "error.hpp"
@@ -32,8 +29,7 @@ TEST(a_run_leaves_nothing_and_breaks_no_rule) {
   }
 }
 
-// A launch has no limit of its own. Releases before 9.1 have another byte in that place.
-TEST(launches_ask_for_no_limit_where_the_release_has_it) {
+TEST(each_release_gets_the_same_calls) {
   vendor::Fake& fake = vendor::fresh();
   for (const char* version : {"8.1.RC1", "9.0.0", "9.1.0"}) {
     CHECK_EQUAL(fake.control.configure((std::string("version=") + version).c_str()), 0);
@@ -69,8 +65,8 @@ TEST(blocks_are_limited_by_both_kinds_of_cores) {
 TEST(other_threads_use_the_context_of_the_card) {
   vendor::Fake& fake = vendor::fresh();
   Card first(fake.driver), second(fake.driver);
-  open(first, {0, ""});
-  open(second, {1, ""});
+  open(first, {0, "", {}});
+  open(second, {1, "", {}});
   std::thread([&] {
     for (Card* card : {&first, &second, &first}) {
       uint64_t block = 0;
@@ -85,31 +81,11 @@ TEST(other_threads_use_the_context_of_the_card) {
   CHECK_EQUAL(fake.control.findings(), std::string());
 }
 
-TEST(the_hal_receives_the_number_of_the_driver) {
-  vendor::Fake& fake = vendor::fresh();
-  setenv("ASCEND_RT_VISIBLE_DEVICES", "2,3", 1);
-  Card card(fake.driver);
-  open(card, {1, "2,3"});
-  HalAddressRange range = {};
-  pto_error error = {};
-  CHECK_EQUAL(card.core_registers(&range, &error), PTO_OK);
-  CHECK_EQUAL(range.address, uint64_t{0x2000'0000'0000} + 3 * range.bytes);
-  uint64_t mask = 0;
-  CHECK_EQUAL(card.occupied(kHalModuleAicpu, &mask, &error), PTO_OK);
-  card.close();
-  Card unaware(fake.driver);
-  open(unaware, {0, ""});
-  CHECK_EQUAL(unaware.core_registers(&range, &error), PTO_ERROR_LOAD);
-  CHECK_EQUAL(unaware.occupied(kHalModuleAicpu, &mask, &error), PTO_ERROR_LOAD);
-  unaware.close();
-  unsetenv("ASCEND_RT_VISIBLE_DEVICES");
-}
-
 TEST(a_device_that_does_not_exist_is_refused) {
   vendor::Fake& fake = vendor::fresh();
   Card card(fake.driver);
   pto_error error = {};
-  CHECK_EQUAL(card.open({4, ""}, &error), PTO_ERROR_USAGE);
+  CHECK_EQUAL(card.open({4, "", {}}, &error), PTO_ERROR_USAGE);
   CHECK_CONTAINS(error.message, "invalid device number");
   CHECK_EQUAL(card.memory().free(64, &error), PTO_ERROR_USAGE);
   CHECK_CONTAINS(error.message, "closed");
@@ -145,61 +121,6 @@ TEST(exhausted_memory_and_streams_are_reported) {
   CHECK_EQUAL(card.open({}, &error), PTO_ERROR_CAPACITY);
   CHECK_CONTAINS(error.message, "207008");
   CHECK_EQUAL(fake.control.findings(), std::string());
-}
-
-TEST(blocks_are_aligned_to_64_only_and_have_undefined_content) {
-  vendor::Fake& fake = vendor::fresh();
-  Card card(fake.driver);
-  open(card);
-  for (const size_t bytes : {size_t{1}, size_t{100}, size_t{1024}, size_t{100000}}) {
-    uint64_t block = 0;
-    uint8_t byte = 0;
-    pto_error error = {};
-    CHECK_EQUAL(card.memory().allocate(bytes, &block, &error), PTO_OK);
-    CHECK_EQUAL(block % 64, 0u);
-    CHECK(block % 1024 != 0);
-    CHECK_EQUAL(card.memory().copy_out(&byte, block + bytes - 1, 1, &error), PTO_OK);
-    CHECK_EQUAL(int{byte}, 0xCD);
-    CHECK_EQUAL(card.memory().free(block, &error), PTO_OK);
-  }
-}
-
-TEST(copies_outside_a_block_and_a_second_free_are_found) {
-  vendor::Fake& fake = vendor::fresh();
-  Card card(fake.driver);
-  open(card);
-  uint64_t block = 0;
-  char bytes[128] = {};
-  CHECK_EQUAL(card.memory().allocate(100, &block, nullptr), PTO_OK);
-  CHECK_EQUAL(card.memory().copy_in(block, bytes, 101, nullptr), PTO_ERROR_INTERNAL);
-  CHECK_CONTAINS(fake.control.findings(), "error: bounds");
-  CHECK_CONTAINS(fake.control.findings(), "leak: block of 100 bytes");
-  auto* view = static_cast<uint8_t*>(fake.control.view(block, 100));
-  view[100] = 1;
-  view[-1] = 1;
-  CHECK_EQUAL(card.memory().free(block, nullptr), PTO_OK);
-  CHECK_CONTAINS(fake.control.findings(), "overrun: bytes before the block of 100");
-  CHECK_CONTAINS(fake.control.findings(), "overrun: bytes after the block of 100");
-  CHECK_EQUAL(card.memory().free(block, nullptr), PTO_ERROR_INTERNAL);
-  CHECK_CONTAINS(fake.control.findings(), "error: double free");
-  CHECK_EQUAL(card.memory().copy_in(block, bytes, 1, nullptr), PTO_ERROR_INTERNAL);
-}
-
-TEST(the_host_cannot_dereference_a_device_address) {
-  vendor::Fake& fake = vendor::fresh();
-  Card card(fake.driver);
-  open(card);
-  uint64_t block = 0;
-  CHECK_EQUAL(card.memory().allocate(100, &block, nullptr), PTO_OK);
-  const pid_t child = fork();
-  if (child == 0) {
-    signal(SIGSEGV, SIG_DFL);  // of a sanitizer
-    _exit(*reinterpret_cast<volatile uint8_t*>(block) == 0xCD ? 0 : 1);
-  }
-  int status = 0;
-  CHECK_EQUAL(waitpid(child, &status, 0), child);
-  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
-  card.memory().free(block, nullptr);
 }
 
 TEST(core_code_is_registered_once) {
@@ -371,17 +292,27 @@ TEST(a_failure_of_a_foreign_stream_is_not_that_of_the_run) {
   }
 }
 
-TEST(the_fake_driver_enforces_the_operation_timeout) {
+TEST(a_launch_on_the_cores_has_the_limit_of_the_settings) {
   vendor::Fake& fake = vendor::fresh();
   Card card(fake.driver);
-  open(card);
-  uint64_t actual_us = 0;
-  CHECK_EQUAL(fake.driver.functions().aclrtSetOpExecuteTimeOutV2(20'000, &actual_us), 0);
+  open(card, {0, "", {1, 2}});
   SlowDevice device;
   start_cores(fake, card, device);
   pto_error error = {};
   CHECK_EQUAL(card.wait(kLongNs, &error), PTO_ERROR_TIMEOUT);
   CHECK_CONTAINS(error.message, "code 507014: an AICore operation timed out");
+  CHECK_EQUAL(card.recover(&error), PTO_OK);
+  card.close();
+  CHECK_EQUAL(fake.control.findings(), std::string());
+}
+
+TEST(the_host_waits_longer_than_the_device) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  pto_error error = {};
+  CHECK_EQUAL(card.open({0, "", {50, 50}}, &error), PTO_ERROR_USAGE);
+  CHECK_CONTAINS(error.message, "a2a3.synchronise_timeout_s is 50 and a2a3.kernel_timeout_s is 50");
+  CHECK_EQUAL(fake.control.calls("aclrtSetDevice"), 0u);
 }
 
 TEST(the_first_failure_is_kept_and_a_forced_reset_makes_the_device_usable) {
@@ -517,52 +448,6 @@ TEST(without_the_dispatcher_the_load_fails) {
     card.close();
   }
   CHECK_EQUAL(fake.control.findings(), std::string());
-}
-
-TEST(calls_in_a_wrong_order_are_recorded) {
-  vendor::Fake& fake = vendor::fresh();
-  const Functions& functions = fake.driver.functions();
-  std::thread([&] {
-    void* block = nullptr;
-    CHECK_EQUAL(functions.aclrtMalloc(&block, 8, kHugeFirst), 107002);
-  }).join();
-  CHECK_CONTAINS(fake.control.findings(), "error: context: aclrtMalloc");
-  CHECK_EQUAL(functions.aclrtResetDevice(0), 107001);
-  CHECK_CONTAINS(fake.control.findings(), "error: pairing: aclrtResetDevice");
-  CHECK_EQUAL(functions.aclrtSetDevice(0), 0);
-  CHECK_EQUAL(functions.aclrtDestroyStream(reinterpret_cast<Handle>(0x1234)), 107017);
-  CHECK_CONTAINS(fake.control.findings(), "error: handle: aclrtDestroyStream");
-  CHECK_CONTAINS(fake.control.findings(), "leak: device 0 was selected 1 times");
-  fake.control.reset();
-  void* block = nullptr;
-  CHECK_EQUAL(functions.aclrtMalloc(&block, 8, kHugeFirst), 100001);
-  CHECK_CONTAINS(fake.control.findings(), "error: init: aclrtMalloc");
-}
-
-TEST(a_launch_after_a_forced_reset_without_a_probe_is_recorded) {
-  vendor::Fake& fake = vendor::fresh();
-  Card card(fake.driver);
-  open(card);
-  SlowDevice device;
-  device.may_end = true;
-  device.code = 507015;
-  start_cores(fake, card, device);
-  CHECK_EQUAL(card.wait(kLongNs, nullptr), PTO_ERROR_KERNEL);
-  const Functions& functions = fake.driver.functions();
-  CHECK_EQUAL(functions.aclrtResetDeviceForce(0), 0);
-  CHECK_EQUAL(functions.aclrtSetDevice(0), 0);
-  Handle stream = nullptr, binary = nullptr;
-  const DeviceBinary code = {kMagicAiCore, 0, "one", 3};
-  CHECK_EQUAL(functions.aclrtCreateStream(&stream), 0);
-  CHECK_EQUAL(functions.rtRegisterAllKernel(&code, &binary), 0);
-  CoreArguments arguments = {};
-  uint64_t word = 0;
-  arguments.args = &word;
-  arguments.args_size = sizeof word;
-  CHECK_EQUAL(
-      functions.rtKernelLaunchWithHandleV2(binary, 0, 2, &arguments, nullptr, stream, nullptr), 0);
-  CHECK_CONTAINS(fake.control.findings(), "error: probe: rtKernelLaunchWithHandleV2");
-  CHECK_CONTAINS(fake.control.findings(), "error: batch");
 }
 
 }  // namespace

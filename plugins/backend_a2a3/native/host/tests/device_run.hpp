@@ -91,11 +91,10 @@ inline void expect(pto_status status, const pto_error& error, int line) {
 }
 
 struct Device {
-  explicit Device(vendor::Fake& fake) : fake(fake), card(fake.driver), aicpu(card) { open(); }
-
-  void open() {
+  explicit Device(vendor::Fake& fake, const Limits& limits = {})
+      : fake(fake), card(fake.driver), aicpu(card) {
     pto_error error = {};
-    expect(card.open({}, &error), error, __LINE__);
+    expect(card.open({0, "", limits}, &error), error, __LINE__);
     prepare();
   }
 

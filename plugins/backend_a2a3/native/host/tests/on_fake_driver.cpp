@@ -64,6 +64,59 @@ TEST(linked_code_runs_where_it_was_uploaded_on_a_new_stream) {
   device.close();
 }
 
+// The flags between cube and vector cores need an address that the host asks for.
+TEST(a_kernel_with_flags_between_cores_ends) {
+  Device device(vendor::fresh(settings("blocks=1").c_str()));
+  pto_error error = {};
+  device.start("flags");
+  expect(device.finish(&error), error, __LINE__);
+  device.close();
+}
+
+TEST(a_driver_that_does_not_know_the_clusters_runs_tasks) {
+  const std::string unknown = ",clusters=0,register_bytes=4096";
+  for (const char* silicon : {"blocks=2 seed=3", "blocks=24"}) {
+    Device device(vendor::fresh((settings(silicon) + unknown).c_str()));
+    device.run_one_task();
+    device.close();
+  }
+}
+
+TEST(errors_are_also_in_the_log_of_the_vendor) {
+  const std::string log = std::string(PTO_INSTALLED) + "/vendor_log_" + std::to_string(getpid());
+  vendor::Fake& fake = vendor::fresh(settings("blocks=1 log=" + log).c_str());
+  Device device(fake);
+  pto_error error = {};
+  uint64_t handle = 0;
+  CHECK_EQUAL(device.aicpu.unload(7, &error), PTO_ERROR_USAGE);
+  CHECK_CONTAINS(read_file(log), std::string("module 36 level 3: pto: ") + error.message);
+  device.load(PTO_A2A3_KERNEL, kernel("add"), &handle);
+  const std::string text = read_file(log);
+  CHECK_EQUAL(std::count(text.begin(), text.end(), '\n'), 1);
+  device.close();
+  std::filesystem::remove(log);
+}
+
+TEST(a_run_has_the_limit_of_a_kernel_and_that_of_the_host) {
+  vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
+  Device device(fake, {1, 2});
+  device.start("hang");
+  pto_error error = {};
+  CHECK_EQUAL(device.finish(&error), PTO_ERROR_TIMEOUT);
+  CHECK_CONTAINS(error.message, "code 507014: an AICore operation timed out");
+  device.recover();
+  // A release without the function that sets the limit of a kernel.
+  uint64_t actual_us = 0;
+  const auto& set_limit = fake.driver.functions().aclrtSetOpExecuteTimeOutV2;
+  CHECK_EQUAL(set_limit(uint64_t{3600} * 1'000'000, &actual_us), 0);
+  device.start("hang");
+  CHECK_EQUAL(device.finish(&error), PTO_ERROR_LOST);
+  CHECK_CONTAINS(error.message, "did not end run 1 within 2 s (a2a3.synchronise_timeout_s)");
+  device.recover();
+  device.run_one_task();
+  device.close();
+}
+
 TEST(the_library_must_be_the_one_that_the_dispatcher_installed) {
   vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
   CHECK_EQUAL(fake.control.configure("libraries=/nowhere"), 0);

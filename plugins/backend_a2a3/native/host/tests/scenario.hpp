@@ -83,11 +83,8 @@ class Scenario {
     if (status == PTO_OK) status = card_.memory().allocate(kBytes, &block_, error);
     if (status == PTO_OK) status = card_.memory().fill(block_, 7, kBytes, error);
     if (status == PTO_OK) status = card_.memory().copy_in(block_, "abc", 3, error);
-    cann::HalAddressRange range;
-    uint64_t mask = 0;
-    if (status == PTO_OK) status = card_.core_registers(&range, error);
-    if (status == PTO_OK) status = card_.occupied(cann::kHalModuleAicpu, &mask, error);
-    if (status == PTO_OK) status = card_.occupied(cann::kHalModuleAicore, &mask, error);
+    Hardware hardware = {};
+    if (status == PTO_OK) status = read_hardware(card_, &hardware, error);
     cann::BootstrapNames names;
     if (status == PTO_OK) status = cann::find_bootstrap({8, 3}, {}, &names, error);
     if (status == PTO_OK) status = aicpu_.install(names, images(), error);

@@ -19,7 +19,7 @@ namespace {
 
 // A code after which the device works, the consequence of another failure, and a lost device.
 const std::vector<int32_t> kCodes = {207001, 507899, 507010};
-const std::vector<int32_t> kHalCodes = {8, 42};  // the codes of the HAL are another list
+const std::vector<int32_t> kHalCodes = {3, 42};  // the codes of the HAL are another list
 const char* const kVariants[] = {"host_build_graph", "aicpu_build_graph"};
 
 // Their failures leave something behind, because they are what releases it.

@@ -80,7 +80,7 @@ inline Fake& fresh(const char* settings = "") {
   CHECK_EQUAL(fake->control.configure(
                   "devices=4,soc=Ascend910B3,version=8.3.RC1,cubes=24,vectors=48,memory_mib=64,"
                   "probe=1,operation_timeout_ms=2000,async_copy_ms=0,streams=1984,process=,"
-                  "silicon=,libraries="),
+                  "silicon=,libraries=,clusters=1,register_bytes=209715200"),
               0);
   CHECK_EQUAL(fake->control.configure(settings), 0);
   CHECK_EQUAL(fake->driver.functions().aclInit(nullptr), 0);

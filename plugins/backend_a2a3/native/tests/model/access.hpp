@@ -153,6 +153,7 @@ struct Core : Memory {
   static uint32_t subblock() { return 0; }
   static uint32_t physical() { return kFirstPhysical + block(); }
   static bool is_aic() { return true; }
+  static void set_flag_base(uint64_t) {}
   static uint64_t page() { return kPages + block() * kPageBytes; }
   static uint32_t load_doorbell() {
     if (replay->scenario->is_closed) return poll_closed();
