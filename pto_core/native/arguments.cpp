@@ -15,6 +15,17 @@ bool overlap(const HostArray& a, const HostArray& b) {
   return a_begin < b_begin + b.bytes && b_begin < a_begin + a.bytes;
 }
 
+// Return whether the object is the address of a tensor of another program in the memory of the
+// device.
+bool is_device_address(nb::handle object) {
+  if (!PyLong_Check(object.ptr()) || PyLong_CheckExact(object.ptr())) return false;
+  static PyObject* const type =
+      nb::object(nb::module_::import_("pto_core.device.foreign_tensors").attr("DeviceAddress"))
+          .release()
+          .ptr();
+  return PyObject_TypeCheck(object.ptr(), reinterpret_cast<PyTypeObject*>(type));
+}
+
 }  // namespace
 
 Arguments::Arguments(Device& device, nb::handle device_object, const Program& program,
@@ -53,15 +64,37 @@ void Arguments::take(size_t position, nb::handle object) {
     const auto* array = nb::inst_ptr<DeviceArray>(object);
     array->require(&device_);
     if (!program_.is_python()) array->require_contiguous(program_.describe_argument(position));
+    direction_of(position);
     ++tensors_seen_;
     values_[position] = array->address();
-    return;
-  }
-  if (auto scalar = scalar_of(object)) {
+  } else if (is_device_address(object)) {
+    direction_of(position);
+    ++tensors_seen_;
+    values_[position] = scalar_of(object)->bits;
+  } else if (listed(position) == Direction::kScalar) {
+    take_scalar(position, object);
+  } else if (listed(position) != Direction::kUnspecified) {
+    take_tensor(position, object);
+  } else if (const auto scalar = scalar_of(object)) {
     values_[position] = scalar->bits;
-    return;
+  } else {
+    take_tensor(position, object);
   }
-  take_tensor(position, object);
+}
+
+void Arguments::take_scalar(size_t position, nb::handle object) {
+  const int code = program_.codes[position];
+  const Scalar scalar =
+      declared_scalar_of(object, code, [&] { return program_.describe_argument(position); });
+  values_[position] = scalar.bits;
+  if (code != kNoType && program_.is_python())
+    numbers_.emplace_back(position, nb::steal(number_of(scalar.bits, scalar.kind)));
+}
+
+// Return the direction of an argument if the signature lists all arguments.
+Direction Arguments::listed(size_t position) const {
+  const bool is_listed = !program_.by_tensor && position < program_.directions.size();
+  return is_listed ? program_.directions[position] : Direction::kUnspecified;
 }
 
 void Arguments::take_tensor(size_t position, nb::handle object) {
@@ -175,6 +208,10 @@ nb::object Arguments::call_tuple(nb::handle graph) const {
   };
   put(0, nb::borrow(graph));
   for (size_t i = 0; i < given_.size(); ++i) put(i + 1, nb::borrow(given_[i]));
+  for (const auto& [position, number] : numbers_) {
+    PyObject** slot = &PyTuple_GET_ITEM(call.ptr(), static_cast<Py_ssize_t>(position + 1));
+    Py_SETREF(*slot, Py_NewRef(number.ptr()));
+  }
   for (const Tensor& tensor : tensors_) {
     const std::shared_ptr<Buffer>& buffer = buffers_[tensor.buffer];
     const View* view = device_.views().intern(tensor.host.code, tensor.host.shape.data(),

@@ -56,8 +56,10 @@ class Arguments {
 
   void check_count() const;
   void take(size_t position, nb::handle object);
+  void take_scalar(size_t position, nb::handle object);
   void take_tensor(size_t position, nb::handle object);
   Direction direction_of(size_t position) const;
+  Direction listed(size_t position) const;
   void check_signature_used_up() const;
   void share_and_refuse_overlap();
   void place();
@@ -68,6 +70,8 @@ class Arguments {
   nb::tuple given_;
   bool on_host_;  // the orchestration receives host pointers and makes the copies itself
   std::vector<Tensor> tensors_;
+  // For a Python orchestration: the arguments whose numbers were converted to a declared type.
+  std::vector<std::pair<size_t, nb::object>> numbers_;
   size_t tensors_seen_ = 0;
   std::vector<uint64_t> values_;
   std::vector<pto_host_range> ranges_;

@@ -12,8 +12,8 @@ namespace pto::core {
 namespace {
 
 [[noreturn]] void refuse_argument(const LoadedKernel& kernel, size_t position, nb::handle object) {
-  raise_usage("argument " + std::to_string(position) + " of a task of kernel '" + kernel.name +
-              "' is " + shown(object) + " of type " + type_text(object) +
+  raise_usage(kernel.describe_argument(position) + " is " + shown(object) + " of type " +
+              type_text(object) +
               "; pass a device array (an argument of the orchestration or rt.empty), an int, a "
               "float or a ctypes scalar");
 }
@@ -32,8 +32,7 @@ namespace {
 // Return the address that a kernel without TensorData receives for a device array.
 uint64_t address_of(const LoadedKernel& kernel, size_t position, const DeviceArray& array) {
   if (!array.is_contiguous() || array.address() == 0) {
-    array.require_contiguous("argument " + std::to_string(position) + " of a task of kernel '" +
-                             kernel.name + "'");
+    array.require_contiguous(kernel.describe_argument(position));
   }
   return array.address();
 }
@@ -81,6 +80,7 @@ int64_t Graph::add_task(nb::handle kernel, nb::handle arguments) {
   const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(arguments.ptr()));
   if (count > device.max_task_arguments())
     refuse_count(*use.kernel, count, device.max_task_arguments());
+  use.kernel->check_count(count, 0);
   uint64_t values[PTO_MAX_KERNEL_ARGS];
   ArgumentSpec specs[PTO_MAX_KERNEL_ARGS];
   PyObject** items = PySequence_Fast_ITEMS(arguments.ptr());
@@ -88,9 +88,10 @@ int64_t Graph::add_task(nb::handle kernel, nb::handle arguments) {
     if (Py_TYPE(items[i]) == DeviceArray::type) {
       const auto* array = nb::inst_ptr<DeviceArray>(items[i]);
       if (!array->belongs_to(&device)) array->require(&device);
+      use.kernel->check_array(i);
       values[i] = address_of(*use.kernel, i, *array);
       specs[i] = spec_of(&array->view(), array->is_read_only());
-    } else if (auto scalar = scalar_of(items[i])) {
+    } else if (auto scalar = use.kernel->scalar(i, items[i])) {
       values[i] = scalar->bits;
       specs[i] = spec_of(scalar->kind);
     } else {
@@ -125,7 +126,7 @@ uint64_t Graph::cookie_of(KernelUse& use, const ArgumentSpec* specs, size_t coun
 }
 
 KernelUse& Graph::use_of(nb::handle kernel) {
-  if (PyLong_Check(kernel.ptr())) return use_of_id(kernel);
+  if (PyIndex_Check(kernel.ptr())) return use_of_id(kernel);
   auto found = uses_.find(kernel.ptr());
   KernelUse& use = found != uses_.end() ? found->second : first_use(kernel);
   last_kernel_ = kernel.ptr();
@@ -146,8 +147,7 @@ KernelUse& Graph::first_use(nb::handle kernel) {
 }
 
 KernelUse& Graph::use_of_id(nb::handle func_id) {
-  const long long id = PyLong_AsLongLong(func_id.ptr());
-  if (id == -1 && PyErr_Occurred()) PyErr_Clear();
+  const int64_t id = integer_of(func_id, 0, INT32_MAX).value_or(-1);
   auto found = uses_by_id_.find(id);
   if (found != uses_by_id_.end()) return found->second;
   const LoadedKernel* loaded = run_->program().child(id);
@@ -175,9 +175,7 @@ std::string Graph::kernel_name(int32_t func_id) const {
 }
 
 int64_t Graph::task_id(nb::handle task, const char* what) const {
-  const long long id = PyLong_Check(task.ptr()) ? PyLong_AsLongLong(task.ptr()) : -1;
-  if (id >= 0) return id;
-  if (PyErr_Occurred()) PyErr_Clear();
+  if (const auto id = integer_of(task, 0, INT64_MAX)) return *id;
   raise_usage(std::string(what) + " is " + shown(task) +
               "; pass a task id that add_task or submit returned");
 }

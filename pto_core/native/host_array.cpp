@@ -4,6 +4,7 @@
 #include "dlpack.hpp"
 #include "errors.hpp"
 #include "pto/abi/dtype.h"
+#include "scalars.hpp"
 #include "views.hpp"
 
 namespace pto::core {
@@ -94,6 +95,10 @@ HostArray::HostArray(nb::handle object, bool must_write, const Describe& describ
                      const std::string& others) {
   if (PyArray_Check(object.ptr())) {
     take_numpy(object, describe, advice);
+  } else if (PyObject_TypeCheck(object.ptr(), &PyGenericArrType_Type) || scalar_of(object)) {
+    // Some of them export their memory, so they would pass as arrays.
+    raise_usage(describe() + " is " + shown(object) + " of type " + type_text(object) +
+                ", which is no array; pass an array, or declare Scalar for a number");
   } else if (!take_buffer(object, describe, advice) && !take_dlpack(object, describe, advice)) {
     raise_usage(describe() + " is " + shown(object) + " of type " + type_text(object) +
                 "; pass a NumPy array, or an object with the buffer protocol or DLPack" + others);

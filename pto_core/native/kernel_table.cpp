@@ -1,6 +1,51 @@
 #include "kernel_table.hpp"
 
+#include "errors.hpp"
+
 namespace pto::core {
+
+std::string LoadedKernel::describe_argument(size_t position) const {
+  std::string text = "argument " + std::to_string(position);
+  if (position < task.parameters.size()) text += " ('" + task.parameters[position].name + "')";
+  return text + " of a task of kernel '" + name + "'";
+}
+
+std::optional<Scalar> LoadedKernel::scalar(size_t position, nb::handle object) const {
+  const Direction declared = direction(position);
+  if (declared == Direction::kScalar) {
+    const int code = position < task.parameters.size() ? task.parameters[position].code : kNoType;
+    return declared_scalar_of(object, code, [&] { return describe_argument(position); });
+  }
+  std::optional<Scalar> scalar = scalar_of(object);
+  if (scalar && declared != Direction::kUnspecified) {
+    raise_usage(describe_argument(position) + " is " + shown(object) + " of type " +
+                type_text(object) +
+                ", but its signature declares an array; pass a device array or change the "
+                "signature");
+  }
+  return scalar;
+}
+
+void LoadedKernel::refuse_array(size_t position) const {
+  raise_usage(describe_argument(position) +
+              " is a device array, but its signature declares scalar; pass a number or change the "
+              "signature");
+}
+
+void LoadedKernel::check_count(size_t count, size_t appended) const {
+  const size_t most = task.parameters.size();
+  const auto fits = [&](size_t passed) {
+    return passed >= task.required && (task.takes_more || passed <= most);
+  };
+  if (fits(count) || fits(count + appended)) return;
+  const std::string more = task.takes_more         ? " or more"
+                           : most != task.required ? " to " + std::to_string(most)
+                                                   : "";
+  raise_usage("a task of kernel '" + name + "' has " + std::to_string(count) + " arguments" +
+              (appended ? " and the two numbers of its block" : "") +
+              ", but its signature accepts " + std::to_string(task.required) + more +
+              "; pass as many arguments as it accepts");
+}
 
 LoadedKernel* KernelTable::find(PyObject* callable) const {
   auto found = kernels_.find(callable);

@@ -43,7 +43,7 @@ inline ArgumentSpec spec_of(ScalarKind kind) {
   return static_cast<ArgumentSpec>(kind);
 }
 inline bool is_scalar(ArgumentSpec spec) {
-  return spec != kTensorSpec && spec <= spec_of(ScalarKind::kFloat64);
+  return spec != kTensorSpec && spec <= spec_of(ScalarKind::kBfloat16);
 }
 
 // The direction of a parameter, with the values of pto_core.kernels.Direction.
@@ -61,7 +61,7 @@ enum class Direction : uint8_t {
 struct TaskParameter {
   std::string name;
   Direction direction;
-  int code;  // data type of a scalar; -1: undeclared
+  int code;  // data type of a scalar, or kNoType
 };
 
 // The signature of a kernel for a runtime that finds dependencies.
@@ -89,6 +89,24 @@ struct LoadedKernel {
   mutable bool was_kept = false;  // whether the user was warned that the kernel kept an array
 
   bool is_python() const { return function.is_valid(); }
+  Direction direction(size_t position) const {
+    return position < task.parameters.size() ? task.parameters[position].direction : task.rest;
+  }
+  // Return the name of an argument for messages.
+  std::string describe_argument(size_t position) const;
+  // Convert a number to the declared type of an argument. Return nothing if `object` is not a
+  // number. Raises UsageError if an array is declared.
+  std::optional<Scalar> scalar(size_t position, nb::handle object) const;
+  // Refuse an array where a scalar is declared.
+  void check_array(size_t position) const {
+    if (direction(position) == Direction::kScalar) refuse_array(position);
+  }
+  // Refuse a number of arguments that the signature does not accept. A submit adds `appended`
+  // numbers, which a signature may list or omit.
+  void check_count(size_t count, size_t appended) const;
+
+ private:
+  [[noreturn]] void refuse_array(size_t position) const;
 };
 
 class KernelTable {

@@ -9,6 +9,7 @@
 #include "library.hpp"
 #include "program.hpp"
 #include "pto/abi/version.h"
+#include "scalars.hpp"
 #include "text.hpp"
 
 namespace nb = nanobind;
@@ -27,6 +28,7 @@ NB_MODULE(_native, module) {
   module.attr("source_digest") = pto::core::source_digest();
   module.def("demangle", &pto::core::demangled, nb::arg("symbol"),
              "Return the demangled C++ name; return other symbols unchanged.");
+  pto::core::bind_scalars(module);
   pto::core::bind_device_array(module);
   pto::core::bind_graph(module);
   pto::core::bind_program(module);

@@ -27,8 +27,9 @@ const LoadedKernel* Program::child(int64_t func_id) const {
 namespace {
 
 void make_program(Program* program, std::string name, std::vector<std::string> parameters,
-                  int64_t required, int64_t maximum, nb::bytes directions, bool by_tensor,
-                  nb::object function, uint64_t library, std::string entry) {
+                  int64_t required, int64_t maximum, nb::bytes directions,
+                  std::vector<int8_t> codes, bool by_tensor, nb::object function, uint64_t library,
+                  std::string entry) {
   new (program) Program();
   program->name = std::move(name);
   program->parameters = std::move(parameters);
@@ -36,6 +37,7 @@ void make_program(Program* program, std::string name, std::vector<std::string> p
   program->maximum = maximum;
   for (size_t i = 0; i < directions.size(); ++i)
     program->directions.push_back(static_cast<Direction>(directions.c_str()[i]));
+  program->codes = std::move(codes);
   program->by_tensor = by_tensor;
   if (!function.is_none()) program->function = std::move(function);
   program->library = library;
@@ -65,10 +67,12 @@ void bind_program(nb::module_& module) {
   nb::class_<Program>(module, "Program", nb::type_slots(program_slots),
                       "A chip callable that is prepared for one device.")
       .def("__init__", &make_program, nb::kw_only(), nb::arg("name"), nb::arg("parameters"),
-           nb::arg("required"), nb::arg("maximum"), nb::arg("directions"), nb::arg("by_tensor"),
-           nb::arg("function") = nb::none(), nb::arg("library") = 0, nb::arg("entry") = "",
-           "`directions`: each byte is a pto_core.kernels.Direction. `maximum`: -1 means no "
-           "limit.")
+           nb::arg("required"), nb::arg("maximum"), nb::arg("directions"), nb::arg("codes"),
+           nb::arg("by_tensor"), nb::arg("function") = nb::none(), nb::arg("library") = 0,
+           nb::arg("entry") = "",
+           "`directions`: each byte is a pto_core.kernels.Direction. `codes`: for each direction "
+           "the "
+           "DataType of a scalar, or -1. `maximum`: -1 means no limit.")
       .def_ro("name", &Program::name, "The name of the orchestration.")
       .def_prop_ro("is_python", &Program::is_python,
                    "Whether the orchestration is a Python function.")

@@ -12,9 +12,7 @@ namespace pto::core {
 namespace {
 
 int32_t cluster_id(nb::handle cluster) {
-  const long long id = PyLong_Check(cluster.ptr()) ? PyLong_AsLongLong(cluster.ptr()) : -1;
-  if (id >= 0 && id <= INT32_MAX) return static_cast<int32_t>(id);
-  PyErr_Clear();
+  if (const auto id = integer_of(cluster, 0, INT32_MAX)) return static_cast<int32_t>(*id);
   raise_usage("cluster is " + shown(cluster) +
               "; pass a cluster that rt.allocate_cluster returned");
 }
@@ -52,12 +50,9 @@ struct Keywords {
 
  private:
   void take_block_dim(PyObject* value) {
-    const long long count = PyLong_Check(value) ? PyLong_AsLongLong(value) : -1;
-    if (count < 1 || count > INT32_MAX) {
-      PyErr_Clear();
-      raise_usage("block_dim is " + shown(value) + "; pass at least 1 block");
-    }
-    block_dim = static_cast<uint32_t>(count);
+    const auto count = integer_of(value, 1, INT32_MAX);
+    if (!count) raise_usage("block_dim is " + shown(value) + "; pass at least 1 block");
+    block_dim = static_cast<uint32_t>(*count);
   }
 
   void take_clusters(PyObject* where, bool is_block) {
@@ -109,7 +104,7 @@ int64_t Graph::submit(PyObject* const* arguments, size_t count, PyObject* names,
   if (id < 0) raise_latched();
   parameters.keep_allocations();
   if (!keywords.after) return id;
-  if (PyLong_Check(keywords.after)) {
+  if (PyIndex_Check(keywords.after)) {
     add_edge(task_id(keywords.after, "after"), id);
     return id;
   }

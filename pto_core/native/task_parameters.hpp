@@ -32,14 +32,11 @@ class TaskParameters {
   const ArgumentSpec* specs() const { return specs_; }
 
  private:
-  bool fits(size_t count) const;
-  void check_count(size_t count, size_t appended) const;
   [[noreturn]] void refuse(size_t count, size_t limit, const char* what) const;
   void take_one(size_t position, PyObject* object);
   void take_directed(size_t position, PyObject* object);
   void take_array(size_t position, DeviceArray& array, Direction direction);
-  void check_unusual(size_t position, DeviceArray& array, Direction direction, uint32_t tag);
-  void take_scalar(size_t position, PyObject* object, Scalar scalar, Direction direction, int code);
+  void check_unusual(size_t position, DeviceArray& array, uint32_t tag);
 
   const Device& device_;
   const LoadedKernel& kernel_;

@@ -54,8 +54,6 @@ def test_arrays_with_different_numbers_of_parts_are_refused(make):
             orch.submit_sub_many(handle, tensors(few, many))
         with pytest.raises(UsageError, match="scalars has 5 parts"):
             orch.submit_sub_many(handle, tensors(few), np.arange(5))
-        with pytest.raises(UsageError, match="8-byte numbers"):
-            orch.submit_sub_many(handle, tensors(few), np.arange(4, dtype=np.int32))
         with pytest.raises(UsageError, match="pass at least one"):
             orch.submit_sub_many(handle, TaskArgs())
 
@@ -113,3 +111,59 @@ def test_a_program_that_would_wait_forever_gets_a_deadlock_error(make):
     with pytest.raises(DeadlockError, match="Set heap_ring_size to at least"):
         w.run(graph)
     w.run(lambda orch, args, cfg: None)
+
+
+def keep_bits(args):
+    args.tensor(0)[:] = args.scalars
+
+
+ROWS = {
+    "list": [[3, 0.5], [np.int8(-2), True], (np.float32(0.5), 2**64 - 1)],
+    "int32": np.array([[1, -2], [3, 4], [-5, 6]], "int32"),
+    "uint64": np.array([[1, 2**64 - 1], [3, 4], [5, 6]], "uint64"),
+    "float32": np.array([[0.5, -0.0], [1e-45, np.inf], [3, 4]], "float32"),
+    "float64": np.array([[0.5, -0.0], [5e-324, np.inf], [3, 4]]),
+    "bool": np.array([[True, False], [False, True], [True, True]]),
+    "memoryview": memoryview(np.array([[1, -2], [3, 4], [-5, 6]], "int16")),
+}
+
+
+@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
+def test_each_number_of_a_row_is_added_as_add_scalar_adds_it(make, rows):
+    w = make(num_sub_workers=1)
+    handle = w.register(keep_bits)
+    found = w.shared_array((3, 2), "uint64")
+    wanted = TaskArgs()
+    for row in np.asarray(rows) if isinstance(rows, memoryview) else rows:
+        for number in row:
+            wanted.add_scalar(number)
+    w.run(lambda orch, args, cfg: orch.submit_sub_many(handle, tensors(found), rows))
+    assert tuple(found.ravel().tolist()) == wanted.scalars
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (np.arange(4, dtype=">i8"), "scalars has data type .* byte order"),
+        (np.array([1, 2, 3, 4], object), "scalars has data type dtype"),
+        (np.zeros(4, "complex64"), "scalars is .*real numbers"),
+        (np.zeros(4, "M8[s]"), "scalars"),
+        (np.zeros((4, 1, 1)), r"scalars is [\s\S]*one row of numbers for each task"),
+        (np.zeros(8)[::2], "scalars is not C-contiguous"),
+        ([[1], [2, 3], [4], [5]], "scalars is .*one row of numbers"),
+        ([1, "2", 3, 4], "scalars is .*real numbers"),
+        ([1, None, 3, 4], "scalars is .*real numbers"),
+        ([1, 2**64, 3, 4], "does not fit into 64 bits"),
+        (7, "scalars is 7"),
+    ],
+)
+def test_scalars_that_are_no_rows_of_numbers_are_refused(make, rows, message):
+    w = make(num_sub_workers=1)
+    handle, data = w.register(touch), w.shared_array((4, 2), "int64")
+
+    def graph(orch, args, cfg):
+        with pytest.raises(UsageError, match=message):
+            orch.submit_sub_many(handle, tensors(data), rows)
+
+    w.run(graph)
+    assert not data.any()

@@ -155,8 +155,9 @@ void bind_orchestrator(nb::module_& module) {
           nb::sig("def submit_sub_many(self, handle: CallableHandle, args: TaskArgs, scalars: "
                   "object | None = None) -> range"),
           "Submit a task for each part of the arguments: task i gets the i-th part of each tensor "
-          "along its first dimension, the scalars of `args`, and row i of `scalars`, an array of "
-          "8-byte numbers. Return the range of task numbers; tasks that another thread submits "
+          "along its first dimension, the scalars of `args`, and row i of `scalars`, an array or "
+          "a list of numbers, each with the bits that add_scalar() gives it. Return the range of "
+          "task numbers; tasks that another thread submits "
           "meanwhile have numbers in it too.")
       .def(
           "submit_next_level_many",

@@ -11,6 +11,9 @@ ABI_VERSION: int = 0
 source_digest: str = ...
 
 def demangle(symbol: str) -> str: ...
+def number(value: object) -> tuple[int, bool | int | float] | None: ...
+def declared_number(value: object, code: int, where: str) -> tuple[int, bool | int | float]: ...
+def integer(value: object, least: int, most: int) -> int | None: ...
 
 class DeviceArray:
     @property
@@ -182,6 +185,7 @@ class Program:
         required: int,
         maximum: int,
         directions: bytes,
+        codes: Sequence[int],
         by_tensor: bool,
         function: object | None = None,
         library: int = 0,

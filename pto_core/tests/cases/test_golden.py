@@ -132,7 +132,10 @@ def test_reference_may_be_missing_when_it_is_skipped(golden) -> None:
             "output; return numpy.ascontiguousarray",
         ),
         ("a = np.ones(4); a.flags.writeable = False; return [('out_a', a)]", "read-only"),
-        ("return [('out_a', np.ones(1)), ('s', ctypes.c_char(b'x'))]", "a ctypes number"),
+        (
+            "return [('out_a', np.ones(1)), ('s', ctypes.c_char(b'x'))]",
+            "expected an array, a tensor or a number",
+        ),
         ("return [('out_a', np.ones(1)), ('s', np.datetime64('2020'))]", "'s' is"),
         ("return [('out_a', np.ones(1)), ('s', 2**70)]", "'s' is the int 1180.*at most 64 bits"),
         ("return [('out_a', np.ones(1), 3)]", r"item 0 is not a pair"),
@@ -318,21 +321,13 @@ def test_non_contiguous_torch_output_is_refused_with_advice_for_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "kind", "plain"),
-    [
-        (ctypes.c_float(1.5), ctypes.c_float, 1.5),
-        (np.float32(1.5), ctypes.c_float, 1.5),
-        (np.int16(-3), ctypes.c_int16, -3),
-        (np.uint64(2**63), ctypes.c_uint64, 2**63),
-        (np.bool_(True), ctypes.c_bool, True),
-        (np.float16(1.0), ctypes.c_uint16, 0x3C00),
-    ],
+    "value",
+    [ctypes.c_float(1.5), 1.5, True, np.uint64(2**63), np.bool_(True), np.float16(1.0)],
 )
-def test_scalars(value, kind, plain) -> None:
+def test_numbers_of_every_kind_are_passed_unchanged(value) -> None:
     argument = as_argument("s", value, "here")
     assert isinstance(argument, Scalar)
-    assert type(argument.value) is kind
-    assert argument.value.value == plain
+    assert argument.value is value
 
 
 @pytest.mark.parametrize(

@@ -317,13 +317,15 @@ class TestView:
     @pytest.mark.parametrize(
         ("given", "dtype", "expected"),
         [
-            (-1, None, -1),
-            (2**64 - 1, None, -1),
+            (-1, None, 2**64 - 1),
+            (-1, int, -1),
+            (2**64 - 1, None, 2**64 - 1),
             (2**64 - 1, DataType.UINT64, 2**64 - 1),
             (-1.5, float, -1.5),
             (np.float32(-1.5), np.float32, -1.5),
             (np.float16(-1.5), DataType.FLOAT16, -1.5),
-            (ctypes.c_int8(-3), None, -3),
+            (ctypes.c_int8(-3), None, 2**64 - 3),
+            (ctypes.c_int8(-3), "int64", -3),
             (ctypes.c_float(0.25), "float32", 0.25),
             (True, bool, True),
             (np.uint16(65535), None, 65535),

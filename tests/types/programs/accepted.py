@@ -1,7 +1,7 @@
 """A program in which a type checker finds no error. Comments state the types that it reveals."""
 
 import ctypes
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,13 @@ def scale(x: In, factor: Scalar, out: Out) -> None:
 @task(retries=2)
 def count(values: InOut, first: int, last: int = 3, *more: int) -> None:
     values[first:last] += len(more)
+
+
+@task
+def typed(x: Out, by: Annotated[float, Scalar("float32")], n: Annotated[int, Scalar(int)]) -> None:
+    x[n] = by
+    reveal_type(by)  # float
+    reveal_type(n)  # int
 
 
 @task

@@ -149,8 +149,9 @@ PyObject* from_pointer(PyObject*, PyObject* arguments, PyObject* names) {
                                    &is_child_memory))
     return nullptr;
   return or_raise([&]() -> PyObject* {
-    const uint64_t value = PyLong_Check(address) ? PyLong_AsUnsignedLongLong(address) : 0;
-    if (!PyLong_Check(address) || PyErr_Occurred()) {
+    const nb::object integer = nb::steal(PyNumber_Index(address));
+    const uint64_t value = integer.is_valid() ? PyLong_AsUnsignedLongLong(integer.ptr()) : 0;
+    if (PyErr_Occurred()) {
       PyErr_Clear();
       raise_usage("address is " + core::shown(address) + "; pass an integer from 0 to 2**64 - 1");
     }

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "errors.hpp"
-#include "scalars.hpp"
 
 namespace pto::hierarchy {
 
@@ -26,13 +25,13 @@ inline size_t index_of(PyObject* index, size_t count, const char* what) {
   throw nb::python_error();
 }
 
-// Return a new reference to a tuple of the scalars as signed integers.
+// Return a new reference to a tuple of the scalars as unsigned integers.
 inline PyObject* scalar_tuple(std::span<const uint64_t> scalars) {
   nb::object tuple = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(scalars.size())));
   if (!tuple.is_valid()) throw nb::python_error();
   for (size_t i = 0; i < scalars.size(); ++i)
     PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i),
-                     core::number_of(scalars[i], core::ScalarKind::kSigned));
+                     PyLong_FromUnsignedLongLong(scalars[i]));
   return tuple.release().ptr();
 }
 

@@ -74,9 +74,8 @@ void make_space(TaskArgs* args, size_t tensors, size_t scalars) {
 }
 
 Tag tag_of(PyObject* tag, uint32_t index) {
-  const long value = PyLong_Check(tag) ? PyLong_AsLong(tag) : -1;
-  if (value >= 0 && value <= static_cast<long>(Tag::kNoDep)) return static_cast<Tag>(value);
-  PyErr_Clear();
+  if (const auto value = core::integer_of(tag, 0, static_cast<int64_t>(Tag::kNoDep)))
+    return static_cast<Tag>(*value);
   raise_usage("the tag of tensor " + std::to_string(index) + " is " + core::shown(tag) +
               "; pass TensorArgType.INPUT, OUTPUT, INOUT, OUTPUT_EXISTING or NO_DEP");
 }
@@ -233,7 +232,7 @@ PyGetSetDef properties[] = {
     {"tensor_count", &get_tensor_count, nullptr, "The number of tensors that were added.", nullptr},
     {"scalar_count", &get_scalar_count, nullptr, "The number of scalars that were added.", nullptr},
     {"tensors", &get_tensors, nullptr, "The ContinuousTensors.", nullptr},
-    {"scalars", &get_scalars, nullptr, "The scalars as signed integers.", nullptr},
+    {"scalars", &get_scalars, nullptr, "The scalars as unsigned integers of 64 bits.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 

@@ -44,8 +44,9 @@ PyObject* scalar(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   return or_raise([&] {
     const Blob& blob = self_of(self)->blob;
     const size_t i = index_of(arguments[0], blob.scalars.size(), "scalar");
-    const auto kind =
-        count == 1 ? core::ScalarKind::kSigned : core::scalar_kind_of(code_of_dtype(arguments[1]));
+    const auto kind = count == 1 || arguments[1] == Py_None
+                          ? core::ScalarKind::kUnsigned
+                          : core::scalar_kind_of(code_of_dtype(arguments[1]));
     return core::number_of(blob.scalars[i], kind);
   });
 }
@@ -96,9 +97,9 @@ PyMethodDef methods[] = {
      "processes see values written to it.\n\nRaises UsageError if this process does not have the "
      "memory of the caller."},
     {"scalar", method_of(&scalar), METH_FASTCALL,
-     "scalar($self, index, dtype=None, /)\n--\n\nReturn a scalar as a signed integer, or convert "
-     "its bits to a number of a data type.\n\n`dtype`: the type of the value that was added, if it "
-     "was not a signed integer: float for a Python float."},
+     "scalar($self, index, dtype=None, /)\n--\n\nReturn the 64 bits of a scalar as an unsigned "
+     "integer, or convert them to a number of a data type.\n\n`dtype`: the type of the value that "
+     "was added: int if it may be negative, float for a Python float."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -107,7 +108,7 @@ PyGetSetDef properties[] = {
     {"scalar_count", &get_scalar_count, nullptr, "The number of scalars of the task.", nullptr},
     {"tensors", &get_tensors, nullptr, "The ContinuousTensors, for a submit by this task.",
      nullptr},
-    {"scalars", &get_scalars, nullptr, "The scalars as signed integers.", nullptr},
+    {"scalars", &get_scalars, nullptr, "The scalars as unsigned integers of 64 bits.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 

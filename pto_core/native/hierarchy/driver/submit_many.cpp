@@ -3,53 +3,94 @@
 #include <cstring>
 
 #include "arguments/visible_memory.hpp"
+#include "data_types.hpp"
 #include "driver/draft_loan.hpp"
 #include "driver/or_error.hpp"
 #include "driver/task_handle.hpp"
 #include "errors.hpp"
+#include "host_array.hpp"
+#include "scalars.hpp"
 
 namespace pto::hierarchy {
 namespace {
 
-// The scalars of the tasks: one row for each task, with eight bytes for each scalar.
+[[noreturn]] void refuse_scalars(PyObject* object) {
+  core::raise_usage("scalars is " + core::shown(object) +
+                    "; pass an array or a list of real numbers, with one number or one row of "
+                    "numbers for each task");
+}
+
+// The scalars of the tasks: one row for each task. Each number has the bits that add_scalar() gives
+// it.
 class ScalarRows {
  public:
   explicit ScalarRows(PyObject* object) {
     if (!object || object == Py_None) return;
     is_given_ = true;
-    if (PyObject_GetBuffer(object, &buffer_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
-      is_given_ = false;
-      PyErr_Clear();
-      refuse(object);
+    if (PyList_Check(object) || PyTuple_Check(object)) {
+      take_list(object);
+    } else {
+      take_array(object);
     }
-    if (buffer_.itemsize != 8 || buffer_.ndim < 1 || buffer_.ndim > 2) refuse(object);
   }
-  ~ScalarRows() {
-    if (is_given_) PyBuffer_Release(&buffer_);
-  }
-  ScalarRows(const ScalarRows&) = delete;
-  ScalarRows& operator=(const ScalarRows&) = delete;
 
   bool is_given() const { return is_given_; }
-  int64_t rows() const { return buffer_.shape[0]; }
-  size_t columns() const {
-    if (!is_given_) return 0;
-    return buffer_.ndim == 1 ? 1 : static_cast<size_t>(buffer_.shape[1]);
-  }
+  int64_t rows() const { return rows_; }
+  size_t columns() const { return columns_; }
   const uint64_t* row(int64_t index) const {
-    return static_cast<const uint64_t*>(buffer_.buf) + static_cast<size_t>(index) * columns();
+    return values_.data() + static_cast<size_t>(index) * columns_;
   }
 
  private:
-  [[noreturn]] void refuse(PyObject* object) {
-    if (is_given_) PyBuffer_Release(&buffer_);
-    is_given_ = false;
-    core::raise_usage("scalars is " + core::shown(object) +
-                      "; pass a contiguous array of 8-byte numbers with a row for each task");
+  void take_array(PyObject* object) {
+    const core::HostArray array(
+        object, false, [] { return std::string("scalars"); }, core::Advice::kPassCopy,
+        ", or a list of numbers");
+    const size_t dimensions = array.shape.size();
+    if (dimensions < 1 || dimensions > 2) refuse_scalars(object);
+    rows_ = array.shape[0];
+    columns_ = dimensions == 1 ? 1 : static_cast<size_t>(array.shape[1]);
+    const size_t bytes = core::element_bytes(array.code);
+    values_.resize(static_cast<size_t>(rows_) * columns_);
+    for (size_t i = 0; i < values_.size(); ++i) {
+      const auto scalar =
+          core::scalar_in_memory(static_cast<const std::byte*>(array.data) + i * bytes, array.code);
+      if (!scalar) refuse_scalars(object);
+      values_[i] = scalar->bits;
+    }
   }
 
-  Py_buffer buffer_{};
+  void take_list(PyObject* list) {
+    rows_ = PySequence_Fast_GET_SIZE(list);
+    for (int64_t i = 0; i < rows_; ++i) {
+      PyObject* item = PySequence_Fast_GET_ITEM(list, i);
+      const size_t before = values_.size();
+      if (const auto scalar = core::scalar_of(item)) {
+        values_.push_back(scalar->bits);
+      } else {
+        take_row(list, item);
+      }
+      const size_t columns = values_.size() - before;
+      if (i == 0) columns_ = columns;
+      if (columns != columns_) refuse_scalars(list);
+    }
+  }
+
+  void take_row(PyObject* list, PyObject* row) {
+    const nb::object items = nb::steal(PySequence_Fast(row, ""));
+    PyErr_Clear();
+    if (!items.is_valid()) refuse_scalars(list);
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.ptr()); ++i) {
+      const auto scalar = core::scalar_of(PySequence_Fast_GET_ITEM(items.ptr(), i));
+      if (!scalar) refuse_scalars(list);
+      values_.push_back(scalar->bits);
+    }
+  }
+
   bool is_given_ = false;
+  int64_t rows_ = 0;
+  size_t columns_ = 0;
+  std::vector<uint64_t> values_;
 };
 
 void check_rows(int64_t* count, int64_t rows, const std::string& what) {

@@ -9,6 +9,7 @@
 #include "driver/task_handle.hpp"
 #include "driver/worker_driver.hpp"
 #include "errors.hpp"
+#include "scalars.hpp"
 
 namespace pto::hierarchy {
 namespace {
@@ -18,9 +19,7 @@ bool is_given(PyObject* object) {
 }
 
 int64_t integer_of(PyObject* object, const char* name, int64_t least, int64_t most) {
-  const long long value = PyLong_Check(object) ? PyLong_AsLongLong(object) : least - 1;
-  if (value >= least && value <= most && !PyErr_Occurred()) return value;
-  PyErr_Clear();
+  if (const auto value = core::integer_of(object, least, most)) return *value;
   core::raise_usage(std::string(name) + " is " + core::shown(object) + "; pass an integer from " +
                     std::to_string(least) + " to " + std::to_string(most));
 }
@@ -114,12 +113,10 @@ Submits::Submits(WorkerDriver& worker, Driver& driver, const WorkerSettings& set
 // from 0.
 int32_t Submits::child_of(PyObject* worker, Kind kind) const {
   const auto places = children_.all(kind);
-  const long long number = PyLong_Check(worker) ? PyLong_AsLongLong(worker) : -1;
-  if (number >= 0 && number < static_cast<long long>(places.size())) {
-    const int32_t child = places[static_cast<size_t>(number)];
+  if (const auto number = core::integer_of(worker, 0, static_cast<int64_t>(places.size()) - 1)) {
+    const int32_t child = places[static_cast<size_t>(*number)];
     if (!children_.has_empty() || children_.is_present(child)) return child;
   }
-  PyErr_Clear();
   core::raise_usage("worker is " + core::shown(worker) + "; " + call_of(kind) + " has " +
                     (children_.present(kind).empty() ? "no children to run it"
                                                      : "workers " + children_.numbers(kind)));
@@ -140,7 +137,7 @@ void Submits::check_present(Kind kind, size_t members) const {
 void Submits::read_workers(const SubmitRequest& request, std::vector<int32_t>& pins) const {
   if (!is_given(request.workers)) return;
   if (!request.is_group) {
-    if (PyLong_Check(request.workers) && PyLong_AsLongLong(request.workers) == -1) return;
+    if (core::integer_of(request.workers, -1, -1)) return;
     pins.push_back(child_of(request.workers, request.kind));
     return;
   }

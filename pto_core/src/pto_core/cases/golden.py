@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -231,7 +232,8 @@ def _cases(path: Path, raw: Any) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _tolerance(path: Path, name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not float(value) >= 0:
         raise _wrong(path, name, value, "a number, at least 0")
     return float(value)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pto_core._native import integer
 from pto_core.cases.user_module import load_module, required, warn_of_misspelt
 from pto_core.errors import UsageError
 from pto_core.errors.suggestion import suggestion
@@ -140,12 +141,11 @@ def _kernel_list(check: _Check, where: str, raw: Any) -> tuple[KernelEntry, ...]
 
 def _kernel(check: _Check, where: str, raw: Any) -> KernelEntry:
     entry = check.mapping(where, raw, _KERNEL_KEYS)
-    func_id = check.needed(where, entry, "func_id", "a number from 0")
-    if isinstance(func_id, bool) or not isinstance(func_id, int):
-        raise check.wrong(f"{where}['func_id']", func_id, f"an int from 0 to {_LARGEST_FUNC_ID}")
-    if not 0 <= func_id <= _LARGEST_FUNC_ID:
+    given = check.needed(where, entry, "func_id", "a number from 0")
+    func_id = integer(given, 0, _LARGEST_FUNC_ID)
+    if func_id is None:
         expected = f"an int from 0 to {_LARGEST_FUNC_ID}, the largest func_id of a runtime"
-        raise check.wrong(f"{where}['func_id']", func_id, expected)
+        raise check.wrong(f"{where}['func_id']", given, expected)
     core_type = check.needed(where, entry, "core_type", "'aic' or 'aiv'")
     if core_type not in _CORE_TYPES:
         raise check.wrong(

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from pto_core._native import number
 from pto_core.errors import UsageError
 from pto_core.kernels import DataType
-
-_NUMERIC_KINDS = "biuf"
-_CTYPES = {"bool": ctypes.c_bool, "float32": ctypes.c_float, "float64": ctypes.c_double}
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A scalar argument: a ctypes scalar or a Python number."""
+    """A scalar argument: a number of Python, ctypes or NumPy."""
 
     name: str
     value: Any
@@ -41,19 +39,16 @@ class Scalar:
 
 def as_argument(name: str, value: Any, where: str) -> Tensor | Scalar:
     """Wrap one value. Raises a UsageError with its name if it is neither tensor nor scalar."""
-    if isinstance(value, ctypes._SimpleCData):
-        if not isinstance(value.value, int | float):
-            raise _wrong(name, type(value).__name__, where, "a ctypes number")
+    try:
+        is_scalar = number(value) is not None
+    except UsageError:
+        raise _wrong(name, f"the int {value}", where, "a number of at most 64 bits") from None
+    if is_scalar:
         return Scalar(name, value)
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
-        raise _wrong(name, f"the int {value}", where, "a number of at most 64 bits")
-    if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
-        return Scalar(name, value)
-    if isinstance(value, np.generic):
-        return Scalar(name, _ctypes_scalar(name, value, where))
-    array = as_array(value)
+    is_other_scalar = isinstance(value, np.generic | ctypes._SimpleCData)
+    array = None if is_other_scalar else as_array(value)
     if array is None:
-        raise _wrong(name, type(value).__name__, where, "an array, a tensor or a ctypes scalar")
+        raise _wrong(name, type(value).__name__, where, "an array, a tensor or a number")
     _check_type(name, array, where)
     return Tensor(name, value, array)
 
@@ -125,15 +120,6 @@ def _dlpack_view(value: Any) -> np.ndarray[Any, Any]:
     memory._owner = value  # type: ignore[attr-defined]  # lives as long as the view
     whole: np.ndarray[Any, Any] = np.ctypeslib.as_array(memory).view(array.dtype)
     return whole.reshape(array.shape)
-
-
-def _ctypes_scalar(name: str, value: np.generic, where: str) -> Any:
-    if value.dtype.kind not in _NUMERIC_KINDS or value.dtype.itemsize > 8:
-        raise _wrong(name, f"a numpy.{value.dtype}", where, "a number of at most 64 bits")
-    if value.dtype == np.float16:
-        return ctypes.c_uint16(int(value.view(np.uint16)))
-    kind = _CTYPES.get(value.dtype.name) or getattr(ctypes, f"c_{value.dtype.name}")
-    return kind(value.item())
 
 
 def _check_type(name: str, array: np.ndarray[Any, Any], where: str) -> None:

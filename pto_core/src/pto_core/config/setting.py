@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,8 +86,10 @@ def _as_text(raw: Any) -> str:
     """Convert a TOML or Python value to the text that parsers accept."""
     if isinstance(raw, bool):
         return "true" if raw else "false"
-    if isinstance(raw, str | int | float | Path):
+    if isinstance(raw, str | Path):
         return str(raw)
+    if isinstance(raw, numbers.Real):  # also a number of NumPy
+        return str(int(raw) if isinstance(raw, numbers.Integral) else float(raw))
     if isinstance(raw, list | tuple):
         return ",".join(map(_as_text, raw))
     raise ValueError("a text, a number, true or false, or a list of such values")

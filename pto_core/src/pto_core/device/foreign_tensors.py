@@ -10,12 +10,17 @@ import ctypes
 from typing import Any
 
 from pto_core import _native
+from pto_core._native import integer
 from pto_core.errors import UnsupportedError, UsageError
 from pto_core.interfaces import TensorSharingBackend
 
 _API = ctypes.pythonapi
 _API.PyCapsule_GetPointer.restype = ctypes.c_void_p
 _API.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
+
+
+class DeviceAddress(int):
+    """The address of a tensor in device memory. A run accepts it where an array is declared."""
 
 
 class _Tensor(ctypes.Structure):
@@ -58,7 +63,7 @@ def addresses_of(
             raise UsageError(
                 f"argument {position} is not C-contiguous; pass a C-contiguous copy on the device"
             )
-        replaced[position] = tensor.data + tensor.byte_offset
+        replaced[position] = DeviceAddress(tensor.data + tensor.byte_offset)
     return tuple(replaced), kept
 
 
@@ -77,8 +82,9 @@ def handle_of(stream: object, device: _native.Device, backend: TensorSharingBack
     attribute = backend.stream_attribute if backend is not None else ""
     handle = getattr(stream, attribute, None) if attribute else None
     handle = stream if handle is None else handle
-    if type(handle) is int and 0 < handle < 1 << 64:
-        return handle
+    number = integer(handle, 1, 2**63 - 1)
+    if number is not None:
+        return number
     objects = f", or an object with the attribute {attribute!r}" if attribute else ""
     raise UsageError(
         f"stream is {stream!r}; pass the handle of a stream as a positive int{objects}",

@@ -14,6 +14,7 @@ from pto_core.interfaces import Backend, Runtime
 from pto_core.kernels import (
     ChipCallable,
     CoreCallable,
+    DataType,
     Direction,
     KernelSource,
     OrchestrationSource,
@@ -94,6 +95,7 @@ class Programs:
             required=required,
             maximum=maximum,
             directions=bytes(directions),
+            codes=described.scalar_codes(),
             by_tensor=by_tensor,
             function=described.function,
             library=library,
@@ -179,15 +181,17 @@ def _declared(kernel: CoreCallable) -> list[tuple[int, tuple[int, ...] | None]] 
     """Return data type and shape of each argument; None if the signature does not state them."""
     if kernel.function is None or kernel.signature is None:
         return None
-    if any(parameter.dtype is None for parameter in kernel.signature):
+    is_scalar = Direction.SCALAR
+    if any(one.dtype is None and one.direction is not is_scalar for one in kernel.signature):
         return None
     return [_native_parameter(parameter) for parameter in kernel.signature]
 
 
 def _native_parameter(parameter: Parameter) -> tuple[int, tuple[int, ...] | None]:
+    if parameter.direction is Direction.SCALAR:
+        return int(DataType.INT64 if parameter.dtype is None else parameter.dtype), None
     assert parameter.dtype is not None
-    is_scalar = parameter.direction is Direction.SCALAR
-    return int(parameter.dtype), None if is_scalar else parameter.shape
+    return int(parameter.dtype), parameter.shape
 
 
 def _check_declared(kernel: CoreCallable) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from pto_core._native import integer
 from pto_core.errors import UsageError
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.run_errors import place_of
@@ -23,23 +24,24 @@ class ChildMemory:
 
     def malloc(self, child: int, nbytes: int) -> int:
         """Allocate memory on a chip. Raises ControlError; its cause is the error of the device."""
-        self._check(child)
-        if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:
+        child = self._chip(child)
+        count = integer(nbytes, 1, 2**63 - 1)
+        if count is None:
             raise UsageError(f"malloc of {nbytes!r} bytes; pass a positive number", name="nbytes")
-        address = int(self._children.ask(child, "malloc", nbytes))
-        self._children.driver.add_child_memory(child, address, nbytes)
+        address = int(self._children.ask(child, "malloc", count))
+        self._children.driver.add_child_memory(child, address, count)
         return address
 
     def free(self, child: int, address: int) -> None:
         """Free memory; raise UsageError while a task that names the memory has not ended."""
-        self._check(child)
+        child, address = self._chip(child), _address(address)
         check_unused(self._children, child, address, f"free of {address:#x} on chip {child}")
         self._children.driver.remove_child_memory(child, address)
         self._children.ask(child, "free", address)
 
     def copy_to(self, child: int, address: int, source: object) -> None:
         """Copy from any object with a buffer to the chip."""
-        self._check(child)
+        child, address = self._chip(child), _address(address)
         content = bytes_of(source, writable=False)
         staging = self._staging(content.nbytes)
         for first in range(0, content.nbytes, _PIECE_BYTES):
@@ -49,7 +51,7 @@ class ChildMemory:
 
     def copy_from(self, child: int, target: object, address: int) -> None:
         """Copy from the chip to any object with a writable buffer."""
-        self._check(child)
+        child, address = self._chip(child), _address(address)
         content = bytes_of(target, writable=True)
         staging = self._staging(content.nbytes)
         for first in range(0, content.nbytes, _PIECE_BYTES):
@@ -62,15 +64,28 @@ class ChildMemory:
     def _staging(self, nbytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
         return self._children.arena.array(max(1, min(nbytes, _PIECE_BYTES)), "uint8")
 
-    def _check(self, child: int) -> None:
+    def _chip(self, worker: object) -> int:
         chips = self._children.chip_count
-        if isinstance(child, bool) or not isinstance(child, int) or not 0 <= child < chips:
+        child = integer(worker, 0, chips - 1)
+        if child is None:
             raise UsageError(
-                f"there is no chip child {child!r}; this Worker has chips 0 to {chips - 1}",
+                f"there is no chip child {worker!r}; this Worker has chips 0 to {chips - 1}",
                 name="worker",
-                value=child,
+                value=worker,
                 expected=f"0 to {chips - 1}",
             )
+        return child
+
+
+def _address(given: object) -> int:
+    address = integer(given, 0, 2**63 - 1)
+    if address is None:
+        raise UsageError(
+            f"address is {given!r}; pass an address that malloc returned",
+            name="address",
+            value=given,
+        )
+    return address
 
 
 def check_unused(children: ChildGroup, child: int, address: int, call: str) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import numbers
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pto_core._hierarchy import TaskArgs, TensorArgType
+from pto_core._native import declared_number, number
 from pto_core.errors import UsageError
-from pto_core.kernels import ChipCallable, DataType
+from pto_core.kernels import ChipCallable
 from pto_core.kernels.direction import Direction
 
-_MASK = 2**64 - 1
-_FLOATS = (DataType.FLOAT32, DataType.FLOAT64)
 _TAGS = {
     Direction.IN: TensorArgType.INPUT,
     Direction.OUT: TensorArgType.OUTPUT,
@@ -35,34 +32,41 @@ class ChipTask:
 
         An array without a declared direction is read and written. A scalar is converted to its
         declared type. Raises UsageError for an array after a scalar, for a wrong number of
-        arguments, and for a float that a Python orchestration would receive as an integer.
+        arguments, for a number where an array is declared and the converse, and for a number that a
+        Python orchestration would receive as another one, because no type is declared.
         """
         args, written, chip = TaskArgs(), [], self.chip
-        declared = [one.dtype for one in chip.signature or () if one.direction is Direction.SCALAR]
-        directions = _directions(chip, values)
-        for index, (value, direction) in enumerate(zip(values, directions, strict=True)):
-            if _is_number(value):
-                is_declared = args.scalar_count < len(declared)
-                dtype = declared[args.scalar_count] if is_declared else None
-                args.add_scalar(_scalar(chip, index, value, dtype))
+        for index, (value, direction, code) in enumerate(_declared(chip, values)):
+            where = f"argument {index} of {chip.name}"
+            is_array = direction in _TAGS and direction is not Direction.UNSPECIFIED
+            if direction is Direction.SCALAR or (not is_array and number(value) is not None):
+                args.add_scalar(_scalar(chip, where, value, code))
                 continue
             if args.scalar_count:
                 raise UsageError(
-                    f"argument {index} of {chip.name} is an array after a scalar; "
-                    "pass the arrays of a chip first",
+                    f"{where} is an array after a scalar; pass the arrays of a chip first",
                     name=chip.name,
                     value=index,
                 )
-            args.add_tensor(value, _TAGS[direction])
+            add_array(args, value, _TAGS[direction], where)
             if direction is not Direction.IN:
                 written.append(value)
         return args, tuple(written)
 
 
-def _directions(chip: ChipCallable, values: Sequence[Any]) -> list[Direction]:
+def add_array(args: TaskArgs, value: Any, tag: TensorArgType, where: str) -> None:
+    """Add an array. Raises UsageError, which names the argument, for any other object."""
+    try:
+        args.add_tensor(value, tag)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}", name=where, value=type(value).__name__) from None
+
+
+def _declared(chip: ChipCallable, values: Sequence[Any]) -> list[tuple[Any, Direction, int]]:
+    """Return each value with its declared direction, and with the DataType of a scalar, or -1."""
     listed, is_by_tensor = chip.directions()
-    arrays = sum(not _is_number(value) for value in values)
-    count = arrays if is_by_tensor else len(values)
+    is_scalar = [is_by_tensor and number(value) is not None for value in values]
+    count = len(values) - sum(is_scalar)
     if listed and len(listed) != count:
         raise UsageError(
             f"{chip.name} takes {len(listed)} {'arrays' if is_by_tensor else 'arguments'}, "
@@ -71,35 +75,27 @@ def _directions(chip: ChipCallable, values: Sequence[Any]) -> list[Direction]:
             value=count,
             expected=len(listed),
         )
-    found = iter(listed)
+    found = iter(zip(listed, chip.scalar_codes(), strict=True))
     return [
-        Direction.SCALAR
-        if is_by_tensor and _is_number(value)
-        else next(found, Direction.UNSPECIFIED)
-        for value in values
+        (value, *((Direction.SCALAR, -1) if scalar else next(found, (Direction.UNSPECIFIED, -1))))
+        for value, scalar in zip(values, is_scalar, strict=True)
     ]
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Number)
+def _scalar(chip: ChipCallable, where: str, value: Any, code: int) -> int:
+    """Return the 64 bits of a scalar.
 
-
-def _scalar(chip: ChipCallable, index: int, value: Any, dtype: DataType | None) -> Any:
-    """Return the scalar to pass: a sign-extended integer, or a float of the declared type.
-
-    A C++ orchestration receives a float without a declared type as float64. A Python orchestration
-    receives scalars without a declared type as integers.
+    A C++ orchestration receives a number without a declared type in the number's own type. A Python
+    orchestration receives scalars without a declared type as signed integers.
     """
-    if dtype is not None and dtype in _FLOATS:
-        return dtype.numpy.type(value)
-    if isinstance(value, numbers.Integral):
-        return int(value) & _MASK
-    if chip.function is not None:
+    bits, converted = declared_number(value, code, where)
+    is_signed = isinstance(converted, int) and converted < 2**63
+    if code < 0 and chip.function is not None and not is_signed:
         raise UsageError(
-            f"argument {index} of {chip.name} is {value!r}, which a Python orchestration would "
-            "receive as an integer; declare its type in the signature of the ChipCallable, such as "
+            f"{where} is {value!r}, which a Python orchestration would receive as another integer; "
+            "declare its type in the signature of the ChipCallable, such as "
             "signature=('in', 'out', Scalar(float))",
             name=chip.name,
             value=value,
         )
-    return int(struct.unpack("=Q", struct.pack("=d", float(value)))[0])
+    return bits

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from pto_core._hierarchy import TaskArgs, TensorArgType
+from pto_core._native import number
 from pto_core.errors import UsageError
+from pto_core.hierarchy.chip_task import add_array
 from pto_core.hierarchy.remote_buffers import RemoteTaskArgs, RemoteTensorRef
-
-_MASK = 2**64 - 1
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,8 @@ class GraphTask:
         """Return the arguments of a submit, or None, and the arrays that the task writes.
 
         The function receives the arrays as ``args.tensor(0)`` and so on, and the integers as
-        ``args.scalar(0)`` and so on. A TaskArgs must be the only value; it states the use of each
+        ``args.scalar(0)`` and so on; one that may be negative is ``args.scalar(0, int)``. A
+        TaskArgs must be the only value; it states the use of each
         array. Raises UsageError for a number that is not an integer.
         """
         if len(values) == 1 and isinstance(values[0], TaskArgs):
@@ -38,16 +36,18 @@ class GraphTask:
         is_remote = any(isinstance(value, RemoteTensorRef) for value in values)
         args, written = RemoteTaskArgs() if is_remote else TaskArgs(), []
         for index, value in enumerate(values):
-            if isinstance(value, np.bool_ | numbers.Integral):
-                args.add_scalar(int(value) & _MASK)
-            elif isinstance(value, numbers.Number):
+            where = f"argument {index} of the graph function {self.name}"
+            scalar = number(value)
+            if scalar is None:
+                add_array(args, value, TensorArgType.INOUT, where)
+                written.append(value)
+            elif isinstance(scalar[1], int):
+                args.add_scalar(scalar[0])
+            else:
                 raise UsageError(
-                    f"argument {index} of the graph function {self.name} is {value!r}; a graph "
-                    "function receives arrays and integers only; pass this value in an array",
+                    f"{where} is {value!r}; a graph function receives arrays and integers only; "
+                    "pass this value in an array",
                     name=self.name,
                     value=value,
                 )
-            else:
-                args.add_tensor(value, TensorArgType.INOUT)
-                written.append(value)
         return (args if values else None), tuple(written)

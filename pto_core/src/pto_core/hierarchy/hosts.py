@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pto_core._native import integer
 from pto_core.config import Config
 from pto_core.config.options import HOSTS_MAX, resource_amounts
 from pto_core.errors import UsageError
@@ -39,15 +41,14 @@ class Hosts:
                 name="launcher",
                 value=launcher,
             )
-        if num is not None and (
-            isinstance(num, bool) or not isinstance(num, int) or not 1 <= num <= HOSTS_MAX
-        ):
+        count = None if num is None else integer(num, 1, HOSTS_MAX)
+        if num is not None and count is None:
             raise UsageError(
                 f"num is {num!r}; pass a number of hosts from 1 to {HOSTS_MAX}",
                 name="num",
                 value=num,
             )
-        return cls(launcher, num, None if resources is None else _amounts(resources))
+        return cls(launcher, count, None if resources is None else _amounts(resources))
 
     def completed(self, config: Config) -> HostRequest:
         """Return the request to the launcher; settings replace the arguments that are None."""
@@ -71,7 +72,7 @@ class HostRequest:
 
 def _amounts(resources: Mapping[str, float]) -> dict[str, float]:
     def is_amount(name: Any, amount: Any) -> bool:
-        is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
+        is_number = isinstance(amount, numbers.Real) and not isinstance(amount, bool)
         return isinstance(name, str) and is_number and 0 <= amount < float("inf")
 
     if isinstance(resources, Mapping) and all(is_amount(*one) for one in resources.items()):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pto_core._native import integer
 from pto_core.errors import UsageError
 from pto_core.hierarchy.engine.policy import least_loaded
 from pto_core.interfaces import Policy
@@ -57,8 +58,9 @@ class Placement:
             )
             return None
         children = [child for child, _ in candidates]
-        if isinstance(picked, int) and picked in children:
-            return picked
+        child = integer(picked, 0, 2**31 - 1)
+        if child in children:
+            return child
         self._fail(
             f"the placement policy picked {picked!r}, which has no free space or is not a child; "
             f"return one of {children}"

@@ -23,6 +23,7 @@ from pto_core._hierarchy import (
     TaskArgs,
     TensorArgType,
 )
+from pto_core._native import integer
 from pto_core.errors import (
     BufferLostError,
     CapacityError,
@@ -94,9 +95,11 @@ class RemoteTensorRef:
     _place: ContinuousTensor = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        buffer, offset = self.buffer, self.offset
-        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-            raise UsageError(f"offset is {offset!r}; pass a number of bytes from 0", name="offset")
+        buffer, offset = self.buffer, integer(self.offset, 0, 2**63 - 1)
+        if offset is None:
+            raise UsageError(
+                f"offset is {self.offset!r}; pass a number of bytes from 0", name="offset"
+            )
         place = ContinuousTensor.from_pointer(
             buffer.address + offset, self.shape, self.dtype, child_memory=True
         )

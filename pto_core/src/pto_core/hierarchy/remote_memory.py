@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from pto_core._native import integer
 from pto_core.errors import BufferLostError, ControlError, PtoError, UsageError
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.child_memory import bytes_of, check_unused
@@ -41,21 +42,24 @@ class RemoteMemory:
         """
         children = self._children
         known = [index for index, spec in enumerate(children.specs) if spec.remote is not None]
-        if isinstance(child, bool) or child not in known:
+        number = integer(child, 0, 2**31 - 1)
+        if number not in known:
             raise UsageError(
                 f"worker {child!r} is not a Worker on another host; pass one of {known}",
                 name="worker",
                 value=child,
             )
-        if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 1:
+        assert number is not None
+        count = integer(nbytes, 1, 2**63 - 1)
+        if count is None:
             raise UsageError(
                 f"remote_malloc was called for {nbytes!r} bytes; pass a positive number",
                 name="nbytes",
             )
         table = self._table()
-        buffer = table.take(child, children.specs[child].path, nbytes)
+        buffer = table.take(number, children.specs[number].path, count)
         try:
-            children.ask(child, "allocate_buffer", buffer.address, nbytes)
+            children.ask(number, "allocate_buffer", buffer.address, count)
         except PtoError:
             table.cancel(buffer)
             raise
@@ -79,7 +83,7 @@ class RemoteMemory:
     def copy_to(self, buffer: RemoteBuffer, source: object, offset: int) -> None:
         """Copy from any object with a buffer to a remote buffer."""
         content = bytes_of(source, writable=False)
-        self._check_part(buffer, content, offset)
+        offset = self._check_part(buffer, content, offset)
         with self._table().staging(buffer.worker) as shared:
             for place, piece in _pieces(content, shared.nbytes, buffer.address + offset):
                 shared[: piece.nbytes] = piece
@@ -88,7 +92,7 @@ class RemoteMemory:
     def copy_from(self, target: object, buffer: RemoteBuffer, offset: int) -> None:
         """Copy from a remote buffer to any object with a writable buffer."""
         content = bytes_of(target, writable=True)
-        self._check_part(buffer, content, offset)
+        offset = self._check_part(buffer, content, offset)
         with self._table().staging(buffer.worker) as shared:
             for place, piece in _pieces(content, shared.nbytes, buffer.address + offset):
                 self._ask(buffer, "read_buffer", place, piece.nbytes, shared.ctypes.data)
@@ -148,17 +152,18 @@ class RemoteMemory:
         assert remote is not None
         return remote.peer()
 
-    def _check_part(self, buffer: RemoteBuffer, content: _Bytes, offset: int) -> None:
-        """Raise UsageError unless the content fits; raise the errors of ``RemoteBuffer.check``."""
+    def _check_part(self, buffer: RemoteBuffer, content: _Bytes, offset: int) -> int:
+        """Return the offset. Raise UsageError if the content does not fit, and as ``check``."""
         self._table().check(buffer)
-        is_number = isinstance(offset, int) and not isinstance(offset, bool)
-        if not is_number or offset < 0 or offset + content.nbytes > buffer.nbytes:
+        place = integer(offset, 0, buffer.nbytes - content.nbytes)
+        if place is None:
             raise UsageError(
                 f"a copy of {content.nbytes} bytes at offset {offset!r} does not fit {buffer!r}; "
                 "pass a part that is inside the buffer",
                 name="offset",
                 value=offset,
             )
+        return place
 
     def _table(self) -> BufferTable:
         """Return the table; raise UsageError for a Worker without children on other hosts."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from pto_core._native import integer
 from pto_core.errors import UsageError
 from pto_core.hierarchy.serialisation import checked_path
 
@@ -62,8 +63,9 @@ def checked_workers(
             )
         return None
     known = tuple(remote)
-    wanted = () if workers is None else tuple(workers)
-    if not wanted or not set(wanted) <= set(known):
+    given = () if workers is None else tuple(workers)
+    wanted = tuple(child for worker in given if (child := integer(worker, 0, 2**31 - 1)) in known)
+    if not wanted or len(wanted) != len(given):
         raise UsageError(
             f"workers is {workers!r} for the remote function {target.path!r}; pass a list with ids "
             f"of Workers on other hosts; this Worker has {list(known)}",

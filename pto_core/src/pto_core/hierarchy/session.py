@@ -317,8 +317,7 @@ class Session(RunScope):
 
         It is freed when its scope has ended and no task needs it.
         """
-        extents = (shape,) if isinstance(shape, int) else tuple(shape)
-        return self.orchestrator.alloc(extents, dtype)
+        return self.orchestrator.alloc(shape, dtype)
 
     def scope(self) -> AbstractContextManager[None]:
         """Open a scope. Its allocations are freed when it has ended and no task needs them."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pto_core import plugins
+from pto_core._native import integer
 from pto_core.config import Config, check_plugin_names, load_core, load_with_plugins
 from pto_core.config.options import DEVICE_MAX
 from pto_core.errors import UsageError
@@ -107,10 +108,10 @@ def worker_settings(
     other_host: OtherHost | None = None,
 ) -> WorkerSettings:
     """Check the arguments of a Worker; raise UsageError, ConfigError or PluginError."""
-    _check_level(level)
+    level = _level(level)
     _check_mode(child_mode)
     devices = _devices(level, device_ids)
-    _check_count("num_sub_workers", num_sub_workers)
+    num_sub_workers = _count("num_sub_workers", num_sub_workers)
     chosen = {"backend": platform, "runtime": runtime}
     given = {key: value for key, value in given.items() if value is not None}
     # The plugins of level 2 are those of the other host.
@@ -165,16 +166,18 @@ def _transport(name: str) -> NativeTransport | PythonTransport:
     return transport
 
 
-def _check_level(level: object) -> None:
-    if isinstance(level, bool) or not isinstance(level, int) or level not in _LEVEL_NAMES:
+def _level(given: object) -> int:
+    level = integer(given, min(_LEVEL_NAMES), max(_LEVEL_NAMES))
+    if level is None:
         names = ", ".join(f"{number} ({name})" for number, name in _LEVEL_NAMES.items())
         raise UsageError(
-            f"level {level!r} is not valid: a Worker has level {names}; "
+            f"level {given!r} is not valid: a Worker has level {names}; "
             "a chip by itself (level 2) is opened with open_device",
             name="level",
-            value=level,
+            value=given,
             expected=names,
         )
+    return level
 
 
 def _check_mode(child_mode: object) -> None:
@@ -189,6 +192,17 @@ def _check_mode(child_mode: object) -> None:
         )
 
 
+def _device(given: object) -> int:
+    device = integer(given, 0, DEVICE_MAX)
+    if device is None:
+        raise UsageError(
+            f"device {given!r} is not a device number; pass integers from 0 to {DEVICE_MAX}",
+            name="device_ids",
+            value=given,
+        )
+    return device
+
+
 def _devices(level: int, device_ids: Iterable[int]) -> tuple[int, ...]:
     if not isinstance(device_ids, Iterable):
         raise UsageError(
@@ -196,15 +210,7 @@ def _devices(level: int, device_ids: Iterable[int]) -> tuple[int, ...]:
             name="device_ids",
             value=device_ids,
         )
-    devices = tuple(device_ids)
-    for device in devices:
-        is_number = isinstance(device, int) and not isinstance(device, bool)
-        if not is_number or not 0 <= device <= DEVICE_MAX:
-            raise UsageError(
-                f"device {device!r} is not a device number; pass integers from 0 to {DEVICE_MAX}",
-                name="device_ids",
-                value=device,
-            )
+    devices = tuple(map(_device, device_ids))
     if len(set(devices)) != len(devices):
         raise UsageError(
             f"device_ids {list(devices)} names a device twice; each chip has one child",
@@ -222,11 +228,13 @@ def _devices(level: int, device_ids: Iterable[int]) -> tuple[int, ...]:
     return devices
 
 
-def _check_count(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _CHILDREN_MAX:
+def _count(name: str, value: object) -> int:
+    count = integer(value, 0, _CHILDREN_MAX)
+    if count is None:
         raise UsageError(
             f"{name} is {value!r}; pass a number of children from 0 to {_CHILDREN_MAX}",
             name=name,
             value=value,
             expected=f"0 to {_CHILDREN_MAX}",
         )
+    return count

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-import numpy as np
-
 from pto_core._hierarchy import TaskArgs, TensorArgType
+from pto_core._native import declared_number, integer, number
 from pto_core.errors import UsageError
 from pto_core.errors.plain_functions import require_plain
+from pto_core.hierarchy.chip_task import add_array
+from pto_core.kernels.data_type import DataType
 from pto_core.kernels.direction import WRITTEN, Direction, TaskSignature, task_signature
 from pto_core.kernels.lost_results import checked, refuse_returned
 from pto_core.kernels.typed import Parameters
@@ -30,9 +30,9 @@ _TAGS = {
 
 # The kind of each argument is encoded in four bits, so one additional scalar of 64 bits holds the
 # kinds of sixteen arguments.
-_TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL = range(5)
+_TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL, _UNSIGNED = range(6)
+_TYPES = {_INT: DataType.INT64, _FLOAT: DataType.FLOAT64, _BOOL: DataType.BOOL}
 _PER_SCALAR = 16
-_MASK = 2**64 - 1
 
 
 class Task(Generic[Parameters]):
@@ -45,14 +45,15 @@ class Task(Generic[Parameters]):
         if not callable(function):
             raise UsageError(f"{function!r} is not a function; put @task before a def", name="task")
         require_plain("task function", function)
-        if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        count = integer(retries, 0, 2**31 - 1)
+        if count is None:
             raise UsageError(
                 f"retries is {retries!r}; set how often the task may run again, from 0",
                 name="retries",
                 value=retries,
             )
         self.function: Callable[..., Any] = function
-        self.retries = retries
+        self.retries = count
         self.signature: TaskSignature = task_signature(function, None)
         self._checked = checked(function, self.signature)
         functools.update_wrapper(self, function)
@@ -69,14 +70,15 @@ class Task(Generic[Parameters]):
         """Return the arguments of a submit, or None, and the arrays that the task writes."""
         directions = self._directions(values)
         args, written, layout, scalars = TaskArgs(), [], [], []
-        for (name, direction), value in zip(directions, values, strict=True):
+        for (name, direction, code), value in zip(directions, values, strict=True):
+            where = f"argument {name} of task function {self.name}"
             if direction in _TAGS:
-                args.add_tensor(value, _TAGS[direction])
+                add_array(args, value, _TAGS[direction], where)
                 layout.append(_READ_ONLY if direction is Direction.IN else _TENSOR)
                 if direction in WRITTEN:
                     written.append(value)
             else:
-                way, bits = self._scalar(name, value)
+                way, bits = _scalar(where, name, value, direction, code)
                 layout.append(way)
                 scalars.append(bits)
         for bits in (*scalars, *_packed(layout)):
@@ -102,7 +104,7 @@ class Task(Generic[Parameters]):
                 values.append(array)
                 tensors += 1
             else:
-                values.append(_value(way, int(args.scalar(scalars))))
+                values.append(args.scalar(scalars, _TYPES.get(way)))
                 scalars += 1
         self._refuse_value(self._checked(*values))
 
@@ -110,7 +112,7 @@ class Task(Generic[Parameters]):
         if returned is not None:
             refuse_returned("task function", self.name, returned)
 
-    def _directions(self, values: Sequence[Any]) -> list[tuple[str, Direction]]:
+    def _directions(self, values: Sequence[Any]) -> list[tuple[str, Direction, int]]:
         listed, required, takes_more, rest = self.signature
         if not required <= len(values) <= (len(values) if takes_more else len(listed)):
             most = "or more" if takes_more else f"to {len(listed)}"
@@ -124,34 +126,8 @@ class Task(Generic[Parameters]):
                 expected=expected,
             )
         extra = len(values) - len(listed)
-        found = [(name, Direction(direction)) for name, direction, _ in listed[: len(values)]]
-        return found + [("number " + str(len(listed) + i), Direction(rest)) for i in range(extra)]
-
-    def _scalar(self, name: str, value: Any) -> tuple[int, int]:
-        if isinstance(value, bool | np.bool_):
-            return _BOOL, int(value)
-        if isinstance(value, int | np.integer):
-            return _INT, self._in_range(name, int(value))
-        if isinstance(value, float | np.floating):
-            return _FLOAT, struct.unpack("=Q", struct.pack("=d", float(value)))[0]
-        raise UsageError(
-            f"argument {name} of task function {self.name} is {type(value).__name__}, and its "
-            "direction is unknown: annotate the parameter In, Out or InOut for an array, "
-            "Scalar for a number",
-            name=name,
-            value=type(value).__name__,
-            expected="In, Out, InOut or Scalar",
-        )
-
-    def _in_range(self, name: str, value: int) -> int:
-        if not -(2**63) <= value < 2**63:
-            raise UsageError(
-                f"argument {name} of task function {self.name} is {value}, which does not fit 64 "
-                "bits",
-                name=name,
-                value=value,
-            )
-        return value & _MASK
+        found = [(name, Direction(way), code) for name, way, code in listed[: len(values)]]
+        return found + [(f"number {len(listed) + i}", Direction(rest), -1) for i in range(extra)]
 
 
 @dataclass(frozen=True)
@@ -195,6 +171,25 @@ def task(
     return Task(function, retries=retries)
 
 
+def _scalar(where: str, name: str, value: Any, direction: Direction, code: int) -> tuple[int, int]:
+    """Return the kind of a scalar and its 64 bits; a float is sent as a double."""
+    is_unclear = direction is Direction.UNSPECIFIED and not isinstance(value, int)
+    if is_unclear and number(value) is None:
+        raise UsageError(
+            f"{where} is {type(value).__name__}, and its direction is unknown: annotate the "
+            "parameter In, Out or InOut for an array, Scalar for a number",
+            name=name,
+            value=type(value).__name__,
+            expected="In, Out, InOut or Scalar",
+        )
+    bits, converted = declared_number(value, code, where)
+    if isinstance(converted, float):
+        return _FLOAT, declared_number(converted, DataType.FLOAT64, where)[0]
+    if isinstance(converted, bool):
+        return _BOOL, bits
+    return (_INT if converted < 2**63 else _UNSIGNED), bits
+
+
 def _packed(layout: Sequence[int]) -> list[int]:
     packed = [0] * -(-len(layout) // _PER_SCALAR)
     for index, way in enumerate(layout):
@@ -218,11 +213,3 @@ def _layout(args: TaskArgsView) -> list[int] | None:
     ]
     tensors = sum(way in (_TENSOR, _READ_ONLY) for way in layout)
     return layout if tensors == args.tensor_count else None
-
-
-def _value(way: int, bits: int) -> int | float | bool:
-    if way == _BOOL:
-        return bool(bits)
-    if way == _INT:
-        return bits
-    return float(struct.unpack("=d", struct.pack("=Q", bits & _MASK))[0])

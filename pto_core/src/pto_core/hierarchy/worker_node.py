@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pto_core import log, standard_streams
 from pto_core._hierarchy import TaskArgsView
+from pto_core._native import integer
 from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.child_specs import child_specs
@@ -107,7 +108,7 @@ class WorkerNode:
         self._nested.update(dict.fromkeys(places, node))
         return places.start
 
-    def remove(self, child: int) -> None:
+    def remove(self, worker: int) -> None:
         """End a child on another host, which can be added again; raise UsageError."""
         with self.changes.entered("remove_worker"):
             if self.life.settled("remove_worker") is State.NEW:
@@ -115,12 +116,13 @@ class WorkerNode:
                     "remove_worker was called before init(); create a Worker without that child"
                 )
             self.check_outside_run("remove_worker")
-            if isinstance(child, bool) or child not in self.remote_ids:
+            child = integer(worker, 0, 2**31 - 1)
+            if child is None or child not in self.remote_ids:
                 raise UsageError(
-                    f"worker {child!r} is not a Worker on another host; pass one of "
+                    f"worker {worker!r} is not a Worker on another host; pass one of "
                     f"{self.remote_ids}",
                     name="worker",
-                    value=child,
+                    value=worker,
                 )
             children = _unless_closed(self.children)
             if children.tracing.is_on:

@@ -7,6 +7,7 @@ import os
 import struct
 from dataclasses import dataclass
 
+from pto_core._native import integer
 from pto_core.errors import UnsupportedError, UsageError
 
 # The layout of pto_call_config in pto/abi/arguments.h.
@@ -137,7 +138,8 @@ def with_access_log(packed: bytes) -> bytes:
 
 
 def _check_range(name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, int) and least <= value <= most:
+    number = int(value) if isinstance(value, bool) else value
+    if integer(number, least, most) is not None:
         return
     raise UsageError(
         f"{name} is {value!r}; use an integer from {least} to {most}",

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pto_core._native import integer
 from pto_core.errors import UsageError
 from pto_core.errors.plain_functions import require_plain
 from pto_core.kernels.core_callable import (
@@ -22,9 +23,10 @@ from pto_core.kernels.direction import (
     Direction,
     Parameter,
     SignatureEntry,
-    directions_of_function,
     parameter_names,
+    parameters_of_function,
     parse_signature,
+    scalar_code,
 )
 
 
@@ -80,14 +82,14 @@ class ChipCallable:
             )
         _check_function(orchestration)
         self.orchestration = orchestration
-        self.children: Mapping[int, CoreCallable] = MappingProxyType(dict(children or {}))
+        self.children: Mapping[int, CoreCallable] = MappingProxyType(
+            {_func_id(key, child): child for key, child in dict(children or {}).items()}
+        )
         self.signature: tuple[Parameter, ...] | None = (
             None if signature is None else parse_signature(signature)
         )
         self.name = name or _name_of(orchestration)
         self.argument_names = None if argument_names is None else tuple(argument_names)
-        for func_id, child in self.children.items():
-            _check_child(func_id, child)
 
     @property
     def function(self) -> Callable[..., Any] | None:
@@ -122,9 +124,22 @@ class ChipCallable:
             given, by_tensor = self.signature, not self._is_by_argument()
             return [_copied(parameter.direction) for parameter in given], by_tensor
         if self.function is not None:
-            found = directions_of_function(self.function, skip=1)
-            return [_copied(direction) for direction in found], False
+            found = parameters_of_function(self.function, skip=1)
+            return [_copied(direction) for direction, _ in found], False
         return [], False
+
+    def scalar_codes(self) -> list[int]:
+        """Return for each of the :meth:`directions` the DataType of a scalar, or -1."""
+        if self.signature is not None:
+            return [scalar_code(parameter) for parameter in self.signature]
+        if self.function is not None:
+            return [code for _, code in parameters_of_function(self.function, skip=1)]
+        return []
+
+    def declared_scalars(self) -> list[int]:
+        """Return the :meth:`scalar_codes` of the parameters that are declared as scalars."""
+        declared = zip(self.directions()[0], self.scalar_codes(), strict=True)
+        return [code for direction, code in declared if direction is Direction.SCALAR]
 
     def __repr__(self) -> str:
         return f"<ChipCallable {self.name!r} with {len(self.children)} kernels>"
@@ -165,12 +180,13 @@ def _check_function(orchestration: object) -> None:
     require_plain("orchestration", orchestration)
 
 
-def _check_child(func_id: object, child: object) -> None:
-    if not isinstance(func_id, int) or not 0 <= func_id < 2**31:
+def _func_id(key: object, child: object) -> int:
+    func_id = integer(key, 0, 2**31 - 1)
+    if func_id is None:
         raise UsageError(
-            f"func_id {func_id!r} of {child!r} is not valid; use an integer from 0 to 2**31 - 1",
+            f"func_id {key!r} of {child!r} is not valid; use an integer from 0 to 2**31 - 1",
             name="func_id",
-            value=func_id,
+            value=key,
         )
     if not isinstance(child, CoreCallable):
         raise UsageError(
@@ -178,6 +194,7 @@ def _check_child(func_id: object, child: object) -> None:
             name="children",
             value=child,
         )
+    return func_id
 
 
 def _name_of(orchestration: Callable[..., Any] | OrchestrationSource | Path) -> str:

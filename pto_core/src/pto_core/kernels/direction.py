@@ -16,6 +16,7 @@ signature=(In("float32", (64,)), Scalar(int), Out("float32", (64,))))``.
 from __future__ import annotations
 
 import inspect
+import operator
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
@@ -72,7 +73,8 @@ class Parameter:
             self.value = dtype
             dtype = None
         self.dtype = None if dtype is None else DataType.of(dtype)
-        self.shape = (shape,) if isinstance(shape, int) else None if shape is None else tuple(shape)
+        given = shape if shape is None or isinstance(shape, Iterable) else (shape,)
+        self.shape = None if given is None else tuple(operator.index(extent) for extent in given)
         if (self.dtype is None) != (self.shape is None):
             raise UsageError(
                 f"{type(self).__name__} has "
@@ -121,13 +123,30 @@ class NoDep(Parameter):
 
 
 class Scalar(Parameter):
-    """A number. ``dtype`` is ``int``, ``float``, ``bool`` or a data type; the default is int64."""
+    """A number. ``dtype`` is ``int``, ``float``, ``bool`` or a data type; the default is int64.
+
+    A number that is passed to the parameter is converted to that type, exactly or with its
+    rounding; a number that the type does not contain is a UsageError. The class ``Scalar`` without
+    parentheses and the text ``"scalar"`` declare no type: each number keeps its own.
+    """
 
     direction = Direction.SCALAR
     __slots__ = ()
 
     def __init__(self, dtype: Any = int) -> None:
-        super().__init__(dtype, ())
+        super().__init__(None)
+        self.dtype = None if dtype is None else DataType.of(dtype)
+        self.shape = ()
+        if self.dtype in (DataType.COMPLEX64, DataType.COMPLEX128):
+            raise UsageError(
+                f"Scalar has the data type {self.dtype.name.lower()}; pass complex numbers in an "
+                "array",
+                name="dtype",
+                value=dtype,
+            )
+
+    def __repr__(self) -> str:
+        return "Scalar" if self.dtype is None else f"Scalar({self.dtype.name.lower()!r})"
 
 
 _BY_WORD: dict[str, type[Parameter]] = {
@@ -139,6 +158,13 @@ _BY_WORD: dict[str, type[Parameter]] = {
     "no_dep": NoDep,
 }
 
+# The names of annotations that a module may import for type checkers only.
+_ANNOTATION_NAMES = {
+    "Annotated": typing.Annotated,
+    "Direction": Direction,
+    **{kind.__name__: kind for kind in _BY_WORD.values()},
+}
+
 SignatureEntry = str | Parameter | type[Parameter] | Direction
 
 
@@ -147,11 +173,14 @@ def parse_signature(entries: Iterable[SignatureEntry]) -> tuple[Parameter, ...]:
     return tuple(_parameter(entry) for entry in entries)
 
 
-def directions_of_function(function: Callable[..., Any], skip: int) -> list[Direction]:
-    """Return the direction of each positional parameter after the first ``skip``."""
+def parameters_of_function(function: Callable[..., Any], skip: int) -> list[tuple[Direction, int]]:
+    """Return direction and code of each positional parameter after the first ``skip``.
+
+    The code is the :class:`DataType` of a scalar, or -1.
+    """
     parameters = _positional(function)[skip:]
     annotations = _annotations(function)
-    return [_direction(annotations.get(parameter.name)) for parameter in parameters]
+    return [_declared(annotations.get(parameter.name)) for parameter in parameters]
 
 
 class TaskSignature(NamedTuple):
@@ -173,7 +202,9 @@ def task_signature(
 ) -> TaskSignature:
     """Return the declared signature of a kernel, or the signature in its annotations."""
     if signature is not None:
-        listed = [(f"number {i}", int(p.direction), _code(p)) for i, p in enumerate(signature)]
+        listed = [
+            _listed(f"number {i}", p.direction, scalar_code(p)) for i, p in enumerate(signature)
+        ]
         return TaskSignature(listed, len(listed), False, int(Direction.UNSPECIFIED))
     if function is None:
         return TaskSignature([], 0, True, int(Direction.UNSPECIFIED))
@@ -181,20 +212,21 @@ def task_signature(
     positional = _positional(function)
     rest = next((p for p in _parameters(function) if p.kind is p.VAR_POSITIONAL), None)
     return TaskSignature(
-        [
-            (p.name, int(_direction(annotations.get(p.name))), _code(annotations.get(p.name)))
-            for p in positional
-        ],
+        [_listed(p.name, *_declared(annotations.get(p.name))) for p in positional],
         sum(p.default is p.empty for p in positional),
         rest is not None,
-        int(_direction(annotations.get(rest.name)) if rest else Direction.UNSPECIFIED),
+        int(_declared(annotations.get(rest.name))[0] if rest else Direction.UNSPECIFIED),
     )
 
 
-def _code(annotation: Any) -> int:
+def scalar_code(parameter: Parameter) -> int:
     """Return the data type of a scalar; -1 if none is declared."""
-    is_declared = isinstance(annotation, Scalar) and annotation.dtype is not None
-    return int(annotation.dtype) if is_declared else -1
+    dtype = parameter.dtype if isinstance(parameter, Scalar) else None
+    return -1 if dtype is None else int(dtype)
+
+
+def _listed(name: str, direction: Direction, code: int) -> tuple[str, int, int]:
+    return name, int(direction), code
 
 
 def parameter_names(function: Callable[..., Any], skip: int) -> tuple[list[str], int, int]:
@@ -232,32 +264,43 @@ def _is_variadic(function: Callable[..., Any]) -> bool:
 
 
 def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations, evaluated; one whose names do not exist at run time stays text."""
+    found = inspect.get_annotations(inspect.unwrap(function))
+    globals_ = {**_ANNOTATION_NAMES, **getattr(inspect.unwrap(function), "__globals__", {})}
+    return {name: _evaluated(annotation, globals_) for name, annotation in found.items()}
+
+
+def _evaluated(annotation: Any, globals_: dict[str, Any]) -> Any:
+    if not isinstance(annotation, str):
+        return annotation
     try:
-        return inspect.get_annotations(inspect.unwrap(function), eval_str=True)
+        return eval(annotation, globals_)
+    except UsageError:
+        raise
     except Exception:  # noqa: BLE001 - some names may exist for type checkers only
-        return inspect.get_annotations(inspect.unwrap(function))
+        return annotation
 
 
-def _direction(annotation: Any) -> Direction:
+def _declared(annotation: Any) -> tuple[Direction, int]:
     if typing.get_origin(annotation) is typing.Annotated:
-        found = [_direction(extra) for extra in typing.get_args(annotation)[1:]]
-        return next((one for one in found if one), Direction.UNSPECIFIED)
+        found = [_declared(extra) for extra in typing.get_args(annotation)[1:]]
+        return next((one for one in found if one[0]), (Direction.UNSPECIFIED, -1))
     if isinstance(annotation, str):
         last = annotation.partition("(")[0].rpartition(".")[2].strip()
         known = {kind.__name__: kind.direction for kind in _BY_WORD.values()}
-        return known.get(last, Direction.UNSPECIFIED)
+        return known.get(last, Direction.UNSPECIFIED), -1
     if isinstance(annotation, Parameter):
-        return annotation.direction
+        return annotation.direction, scalar_code(annotation)
     if isinstance(annotation, type) and issubclass(annotation, Parameter):
-        return annotation.direction
-    return Direction.UNSPECIFIED
+        return annotation.direction, -1
+    return Direction.UNSPECIFIED, -1
 
 
 def _parameter(entry: SignatureEntry) -> Parameter:
     if isinstance(entry, Parameter):
         return entry
     if isinstance(entry, type) and issubclass(entry, Parameter):
-        return entry()
+        return entry(None)
     name = entry.name.lower() if isinstance(entry, Direction) else entry
     kind = _BY_WORD.get(name.lower()) if isinstance(name, str) else None
     if kind is None:
@@ -268,4 +311,4 @@ def _parameter(entry: SignatureEntry) -> Parameter:
             value=entry,
             expected="in, out, inout or scalar",
         )
-    return kind()
+    return kind(None)

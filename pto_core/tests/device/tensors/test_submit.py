@@ -238,7 +238,10 @@ def test_cpp_kernels_get_tensor_data(tensors: Device, tmp_path: Path) -> None:
         ),
         (lambda rt, a, f: rt.submit(add, a, 3, f), "argument 1 ('b') of a task of kernel 'add'"),
         (lambda rt, a, f: rt.submit(scale, a, f), "its signature declares scalar"),
-        (lambda rt, a, f: rt.submit(fill, 1.5, f), "its signature declares an integer"),
+        (
+            lambda rt, a, f: rt.submit(fill, 1.5, f),
+            "is 1.5, but its declared type int64 has integers from",
+        ),
         (lambda rt, a, f: rt.submit(add, a, None, f), "pass a device array"),
         (lambda rt, a, f: rt.submit(add, a, np.zeros(3), f), "pass a device array"),
         (lambda rt, a, f: rt.submit(add, a, In("float32", 3), f), "pass a device array"),

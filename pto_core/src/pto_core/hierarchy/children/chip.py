@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pto_core.errors import UsageError
 from pto_core.hierarchy.children.service import serve
 from pto_core.hierarchy.children.tracing import ChipTracing
-from pto_core.kernels import CallConfig, ChipCallable, Direction
+from pto_core.kernels import CallConfig, ChipCallable, DataType
 
 if TYPE_CHECKING:
     from pto_core._hierarchy import ContinuousTensor, TaskArgsView
@@ -131,20 +131,16 @@ def _scalars(chip: Any, args: TaskArgsView) -> list[Any]:
     """Return the scalars in the types that the orchestration expects.
 
     A scalar with a type in the signature is converted to that type. Other scalars are passed to a
-    Python orchestration as integers, and to a C++ orchestration as raw bits.
+    Python orchestration as signed integers, and to a C++ orchestration as raw bits.
     """
-    declared = _declared_scalars(chip)
     is_python = not isinstance(chip, ChipCallable) or chip.function is not None
+    described = chip if isinstance(chip, ChipCallable) else ChipCallable(chip)
+    declared = described.declared_scalars()
     values: list[Any] = []
     for index, value in enumerate(args.scalars):
-        dtype = declared[index] if index < len(declared) else None
-        if dtype is not None:
-            values.append(args.scalar(index, dtype))
+        code = declared[index] if index < len(declared) else -1
+        if code >= 0:
+            values.append(args.scalar(index, DataType(code)))
         else:
-            values.append(value if is_python else ctypes.c_uint64(value))
+            values.append(args.scalar(index, int) if is_python else ctypes.c_uint64(value))
     return values
-
-
-def _declared_scalars(chip: Any) -> list[Any]:
-    signature = getattr(chip, "signature", None) or ()
-    return [one.dtype for one in signature if one.direction is Direction.SCALAR]

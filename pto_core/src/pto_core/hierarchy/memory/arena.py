@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -164,9 +165,9 @@ def _reserved(capacity: int) -> SharedMapping:
 
 
 def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    given = (shape,) if isinstance(shape, int | np.integer) else shape
+    given = shape if isinstance(shape, Iterable) else (shape,)
     try:
-        extents = tuple(int(extent.__index__()) for extent in given)
+        extents = tuple(operator.index(extent) for extent in given)
     except (TypeError, AttributeError):
         extents = (-1,)
     if any(extent < 0 for extent in extents):

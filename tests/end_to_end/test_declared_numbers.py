@@ -1,0 +1,331 @@
+"""Numbers of every kind reach parameters of every declared type, at levels 2 and 3.
+
+The oracle computes with fractions. It shares nothing with the conversion: a number is an exact
+fraction, inf or nan; a type is a range of integers, or a number of digits with a smallest exponent.
+The random test prints its seed; the environment variable NUMBERS_SEED sets it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import math
+import os
+import random
+import struct
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pto_core
+from pto_core import ChipCallable, Scalar, Worker, kernel, task
+from pto_core._native import declared_number
+from pto_core.errors import UsageError
+from pto_core.kernels import DataType, OrchestrationSource, Out
+
+BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+BITS |= {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "bool": 1}
+REAL = {"float16": (11, -24, 16), "bfloat16": (8, -133, 128)}
+REAL |= {"float32": (24, -149, 128), "float64": (53, -1074, 1024)}
+TYPES = [*BITS, *REAL]
+CPP = """
+#include "runtime.h"
+extern "C" int bits_of(Runtime*, uint64_t* args, int count) {
+  for (int i = 1; i < count; ++i) reinterpret_cast<uint64_t*>(args[0])[i - 1] = args[i];
+  return 0;
+}
+"""
+
+
+class Level(enum.IntEnum):
+    SEVEN = 7
+
+
+class Large(int):
+    pass
+
+
+class Real(float):
+    pass
+
+
+class ZeroDimensional:
+    """A tensor of another library with one element and no dimensions, as those of torch."""
+
+    ndim = 0
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise RuntimeError("it requires a gradient")
+
+    def item(self) -> Any:
+        return self.value
+
+
+def fraction_of(value: Any) -> Fraction | float:
+    """Return the exact value of a number: a fraction, inf or nan."""
+    if isinstance(value, ZeroDimensional):
+        value = value.value
+    if isinstance(value, ctypes._SimpleCData):
+        value = value.value
+    if isinstance(value, np.ndarray | np.generic) and not isinstance(value, np.longdouble):
+        value = value.item() if value.dtype.kind != "V" else float(value)
+    if isinstance(value, np.longdouble):
+        return Fraction(*value.as_integer_ratio()) if np.isfinite(value) else float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return value
+    return Fraction(value)
+
+
+def expected(value: Any, type_name: str) -> Fraction | float | None:
+    """Return the number of the type that is nearest to a value; None if there is none."""
+    exact = fraction_of(value)
+    if type_name in BITS:
+        bits = BITS[type_name]
+        least, most = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        if not type_name.startswith("int"):
+            least, most = 0, 2**bits - 1
+        is_integer = isinstance(exact, Fraction) and exact.denominator == 1
+        return exact if is_integer and least <= exact <= most else None
+    if isinstance(exact, float) or exact == 0:
+        return exact
+    digits, smallest, largest = REAL[type_name]
+    exponent = abs(exact.numerator).bit_length() - exact.denominator.bit_length()
+    exponent -= Fraction(2) ** exponent > abs(exact)
+    step = Fraction(2) ** max(exponent - digits + 1, smallest)
+    nearest = round(exact / step) * step
+    return nearest if abs(nearest) < Fraction(2) ** largest else None
+
+
+def pattern_of(value: Fraction | float, type_name: str) -> int:
+    """Return the 64 bits in which a number of a type is passed."""
+    if type_name in BITS:
+        return int(value) & (2**64 - 1)
+    if type_name == "bfloat16":
+        return int(struct.unpack("=I", struct.pack("=f", value))[0]) >> 16
+    real, whole = {"float16": "eH", "float32": "fI", "float64": "dQ"}[type_name]
+    return int(struct.unpack(f"={whole}", struct.pack(f"={real}", value))[0])
+
+
+def is_same(found: Any, wanted: Fraction | float) -> bool:
+    if isinstance(wanted, float) and math.isnan(wanted):
+        return math.isnan(found)
+    return bool(found == wanted)
+
+
+INTEGER_KINDS: list[Callable[[int], Any]] = [int, Large, ZeroDimensional]
+INTEGER_KINDS += [getattr(np, name) for name in BITS if name != "bool"]
+INTEGER_KINDS += [getattr(ctypes, f"c_{name}") for name in BITS if name != "bool"]
+INTEGER_KINDS += [lambda n: np.array(n, "int64"), lambda n: np.array(n, ">u2")]
+REAL_KINDS: list[Callable[[float], Any]] = [float, Real, ZeroDimensional, np.float16, np.float32]
+REAL_KINDS += [np.float64, np.longdouble, ctypes.c_float, ctypes.c_double, ml_dtypes.bfloat16]
+REAL_KINDS += [
+    ml_dtypes.float8_e5m2,
+    lambda x: np.array(x, "float32"),
+    lambda x: np.array(x, ">f8"),
+]
+REAL_KINDS += [lambda x: np.array(x, ml_dtypes.bfloat16)]
+
+
+def random_integer(chance: random.Random) -> Any:
+    edge = chance.choice([0, 1, 2, 7, 8, 11, 15, 16, 24, 31, 32, 53, 63, 64])
+    number = chance.choice([-1, 1]) * (2**edge + chance.randint(-2, 2))
+    if chance.random() < 0.2:  # near the middle of two floats, with digits far below
+        shift = chance.choice([40, 80, 100])
+        number = (2**24 + 2 * chance.randint(0, 99) + 1) * 2**shift + chance.randint(-1, 1)
+    if chance.random() < 0.05:
+        return chance.choice([True, False, np.True_, np.False_, ctypes.c_bool(True), Level.SEVEN])
+    try:
+        return chance.choice(INTEGER_KINDS)(number)
+    except OverflowError:
+        return number
+
+
+def random_real(chance: random.Random) -> Any:
+    number = chance.choice(
+        [
+            chance.uniform(-4, 4),
+            float(chance.randint(-300, 300)),
+            math.ldexp(chance.uniform(-2, 2), chance.randint(-1080, 1023)),
+            math.ldexp(chance.randint(2**23, 2**24) + 0.5, chance.randint(-160, 103)),
+            math.ldexp(chance.randint(2**7, 2**8) + 0.5, chance.randint(-140, 120)),
+            math.ldexp(chance.randint(2**10, 2**11) + 0.5, chance.randint(-40, 5)),
+            chance.choice([0.0, -0.0, math.inf, -math.inf, math.nan, 65504.0, 65519.99, 65520.0]),
+        ]
+    )
+    with np.errstate(over="ignore"):
+        made = chance.choice(REAL_KINDS)(number)
+    if isinstance(made, np.longdouble) and np.isfinite(made):
+        return made + made * np.longdouble(chance.choice([0, 2.0**-60, -(2.0**-63)]))
+    return made
+
+
+def random_number(chance: random.Random) -> Any:
+    return chance.choice([random_integer, random_real])(chance)
+
+
+@pytest.fixture
+def chance() -> random.Random:
+    seed = int(os.environ.get("NUMBERS_SEED", random.randrange(2**32)))
+    print(f"NUMBERS_SEED={seed}")
+    return random.Random(seed)
+
+
+def test_every_number_is_converted_to_every_type_as_the_oracle_says(chance) -> None:
+    for _ in range(20_000):
+        value, type_name = random_number(chance), chance.choice(TYPES)
+        wanted = expected(value, type_name)
+        shown = f"{value!r} of {type(value).__name__} to {type_name}: {wanted!r}"
+        code = DataType.of(type_name)
+        if wanted is None:
+            with pytest.raises(UsageError, match=f"^x is .*declared type {type_name} has"):
+                pytest.fail(f"{shown}, found {declared_number(value, code, 'x')}")
+            continue
+        bits, number = declared_number(value, code, shown)
+        assert is_same(number, wanted), shown
+        if not math.isnan(wanted):
+            assert bits == pattern_of(wanted, type_name) or wanted == 0, shown
+
+
+OTHERS = [None, "1", b"1", 1j, np.complex64(1), Fraction(1, 2), Ellipsis, int, [1], np.zeros(1)]
+OTHERS += [np.datetime64(1, "s"), np.timedelta64(1), np.array(1, "m8[s]"), np.array("1")]
+OTHERS += [ctypes.c_char(b"1")]
+
+
+@pytest.mark.parametrize("value", OTHERS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("code", [-1, DataType.INT64, DataType.FLOAT32])
+def test_other_objects_are_no_numbers(value, code) -> None:
+    with pytest.raises(UsageError, match=r"^argument x is .* declares a scalar; pass a bool"):
+        declared_number(value, code, "argument x")
+
+
+# ---- through every way in which a declared number travels ----
+
+
+def numbers_that_fit(chance: random.Random, types: list[str]) -> list[Any]:
+    found = []
+    for type_name in types:
+        value = random_number(chance)
+        while expected(value, type_name) is None or math.isnan(expected(value, type_name)):
+            value = random_number(chance)
+        found.append(value)
+    return found
+
+
+def check_all(found: tuple[Any, ...], values: list[Any], types: list[str]) -> None:
+    assert len(found) == len(types)
+    for got, value, type_name in zip(found, values, types, strict=True):
+        assert is_same(got, expected(value, type_name)), (got, value, type(value), type_name)
+
+
+HALVES = {"first": TYPES[:7], "last": TYPES[7:]}
+received: dict[str, tuple[Any, ...]] = {}
+
+
+@kernel(core="aiv", signature=("inout", *map(Scalar, HALVES["first"])))
+def first(out, *numbers):
+    received["first"] = numbers
+
+
+@kernel(core="aiv", signature=("inout", *map(Scalar, HALVES["last"])))
+def last(out, *numbers):
+    received["last"] = numbers
+
+
+@pytest.mark.parametrize("runtime", ["host_build_graph", "tensormap_and_ringbuffer"])
+def test_kernels_under_python_orchestrations(chance, runtime) -> None:
+    numbers: dict[str, list[Any]] = {}
+
+    def graph(rt, out):
+        for one in (first, last):
+            args = (out, *numbers[one.name])
+            rt.add_task(one, args) if runtime == "host_build_graph" else rt.submit(one, *args)
+
+    with pto_core.open_device("a2a3sim", runtime=runtime) as device:
+        for _ in range(20):
+            numbers |= {name: numbers_that_fit(chance, types) for name, types in HALVES.items()}
+            device.run(graph, np.zeros(1))
+            for name, types in HALVES.items():
+                check_all(received[name], numbers[name], types)
+        for name, types in HALVES.items():
+            for wrong in types:
+                numbers[name] = [10**400 if each == wrong else 0 for each in types]
+                with pytest.raises(UsageError, match=f"declared type {wrong} has"):
+                    device.run(graph, np.zeros(1))
+            numbers[name] = [0] * len(types)
+
+
+@pytest.fixture(scope="module")
+def bits_chip(tmp_path_factory: pytest.TempPathFactory) -> ChipCallable:
+    source = tmp_path_factory.mktemp("bits") / "bits.cpp"
+    source.write_text(CPP)
+    return ChipCallable(
+        OrchestrationSource(Path(source), "bits_of"),
+        signature=("inout", *(Scalar(name) for name in TYPES)),
+    )
+
+
+@task
+def typed(
+    out: Out,
+    a: Annotated[int, Scalar("int8")],
+    b: Annotated[int, Scalar("uint64")],
+    c: Annotated[float, Scalar("float32")],
+    d: Annotated[float, Scalar("bfloat16")],
+    e: Annotated[bool, Scalar(bool)],
+):
+    out[:] = [a, b, c, d, e]
+    assert [type(one) for one in (a, b, c, d, e)] == [int, int, float, float, bool]
+
+
+TASK_TYPES = ["int8", "uint64", "float32", "bfloat16", "bool"]
+
+
+def python_graph(rt, out, *numbers):
+    received["graph"] = numbers
+
+
+def test_orchestrations_and_tasks_at_levels_2_and_3(chance, bits_chip) -> None:
+    with pto_core.open_device("a2a3sim", runtime="host_build_graph") as device:
+        for _ in range(20):
+            values, out = numbers_that_fit(chance, TYPES), np.zeros(len(TYPES), "uint64")
+            device.run(bits_chip, out, *values)
+            check_patterns(out, values)
+            device.run(ChipCallable(python_graph, signature=bits_chip.signature), out, *values)
+            check_all(received["graph"], values, TYPES)
+    worker = Worker(level=3, runtime="host_build_graph", device_ids=[0], num_sub_workers=1)
+    worker.register(bits_chip)
+    worker.register(typed)
+    with worker:
+        out = worker.shared_array(len(TYPES), "uint64")
+        seen = worker.shared_array(len(TASK_TYPES), "float64")
+        for _ in range(5):
+            values, few = numbers_that_fit(chance, TYPES), numbers_that_fit(chance, TASK_TYPES)
+            with worker.session() as session:
+                session.submit(bits_chip, out, *values)
+                session.submit(typed, seen, *few)
+            check_patterns(out, values)
+            wanted = [float(expected(*one)) for one in zip(few, TASK_TYPES, strict=True)]
+            assert seen.tolist() == wanted, few
+        with worker.session() as session:
+            zeros = [0] * len(TYPES)
+            for index, type_name in enumerate(TYPES):
+                changed = [10**400 if i == index else 0 for i, _ in enumerate(zeros)]
+                named = f"argument {index + 1} of bits_of .*declared type {type_name}"
+                with pytest.raises(UsageError, match=named):
+                    session.submit(bits_chip, out, *changed)
+            with pytest.raises(UsageError, match="argument a of task function typed is 300"):
+                session.submit(typed, seen, 300, 0, 0, 0, 0)
+
+
+def check_patterns(out: np.ndarray[Any, Any], values: list[Any]) -> None:
+    for got, value, type_name in zip(out.tolist(), values, TYPES, strict=True):
+        wanted = expected(value, type_name)
+        assert wanted == 0 or got == pattern_of(wanted, type_name), (got, value, type_name)
