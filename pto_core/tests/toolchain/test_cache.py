@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import shutil
 import subprocess
@@ -18,7 +17,7 @@ import pytest
 from pto_core.errors import CompileError
 from pto_core.interfaces import BuildRecipe
 from pto_core.toolchain import Toolchain
-from pto_core.toolchain.cache import ArtefactCache
+from pto_core.toolchain.cache import ArtefactCache, read_record, write_record
 from pto_core.toolchain.depfile import read_depfile
 from pto_core.toolchain.locks import FileLock
 
@@ -111,13 +110,45 @@ def test_truncated_artefact_is_built_again(bench, kernel) -> None:
     assert call(bench.build(source)) == 1
 
 
-def test_damaged_manifest_is_built_again(bench, kernel) -> None:
+# Invariant: A damaged artefact of the cache is not loaded but built again.
+def test_an_artefact_with_a_damaged_block_is_built_again(bench, kernel) -> None:
     source = bench.write("one.cpp", kernel("1"))
-    bench.build(source)
-    for manifest in (bench.cache / "manifests").iterdir():
-        manifest.write_bytes(b'{"version": 1, "entr')
+    artefact = bench.build(source)
+    with artefact.open("r+b") as file:
+        file.write(bytes(512))
     assert call(bench.build(source)) == 1
     assert bench.states == ["started", "built"]
+
+
+DAMAGES = {
+    "cut": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "zeroes": lambda content: bytes(len(content)),
+    "a list": lambda content: b"[]",
+    "no entries": lambda content: b'{"version": 4}',
+    "one bit": lambda content: content.replace(b"c++", b"c+/").replace(b".so", b".sn"),
+    "nesting": lambda content: b"[" * 100_000,
+    "not text": lambda content: b"\xff\xfe" + content,
+}
+
+
+@pytest.mark.parametrize("folder", ["manifests", "compilers"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_record_is_written_again(bench, kernel, folder: str, damage: str) -> None:
+    source = bench.write("one.cpp", kernel("1"))
+    bench.build(source)
+    records = list((bench.cache / folder).iterdir())
+    assert records
+    for record in records:
+        intact = record.read_bytes()
+        record.write_bytes(DAMAGES[damage](intact))
+        assert record.read_bytes() != intact
+    assert call(bench.build(source)) == 1
+    assert bench.states == (["started", "built"] if folder == "manifests" else ["cached"])
+    bench.build(source)
+    assert bench.states == ["cached"]
+    # Only one of the compilers is needed, and examined again.
+    assert any(read_record(record) is not None for record in records)
 
 
 def test_read_only_cache_still_serves(bench, kernel, monkeypatch) -> None:
@@ -175,10 +206,10 @@ def test_file_that_changed_within_one_clock_tick_is_seen(tmp_path) -> None:
     source.write_text("y")
     state = source.stat()
     (manifest,) = (tmp_path / "cache" / "manifests").iterdir()
-    document = json.loads(manifest.read_text())
+    document = read_record(manifest)
     (record,) = document["entries"][0]["files"]
     record[2:5] = [state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
-    manifest.write_text(json.dumps(document))
+    write_record(manifest, document)
     assert cache.lookup("key") is None
 
 

@@ -53,6 +53,16 @@ def test_an_existing_folder_is_not_written_again(tmp_path: Path) -> None:
     assert all(path.stat().st_ino == state.st_ino for path, state in states.items())
 
 
+def test_a_damaged_folder_is_written_again(tmp_path: Path) -> None:
+    for damage in (lambda file: file.write_bytes(b"onE"), Path.unlink):
+        with SourceFolders(tmp_path) as folders:
+            made = folders.folder(FILES)
+        damage(made / "k.cpp")
+        with SourceFolders(tmp_path) as folders:
+            assert content_of(folders.folder(FILES)) == FILES
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
 def test_the_least_recently_used_folders_are_removed(tmp_path: Path) -> None:
     with SourceFolders(tmp_path) as folders:
         old, used = folders.folder({"k": bytes(600)}), folders.folder({"k": bytes(601)})

@@ -12,6 +12,7 @@ from typing import Any
 
 from pto_core.config.setting import Entry
 from pto_core.errors import ConfigError
+from pto_core.trust import reason_for_distrust
 
 _TABLE = re.compile(r"\s*\[\s*([^\[\]]+?)\s*\]\s*(?:#.*)?$")
 _KEY = re.compile(r"""\s*([\w.\-"' ]+?)\s*=""")
@@ -30,9 +31,11 @@ def file_entries(cwd: Path) -> list[Entry]:
     for folder in (cwd, *cwd.parents):
         own = _read(folder / "pto.toml", cwd)
         if own is not None:
+            _check_trust(own)
             return _entries(own, _parse(own), prefix="")
         shared = _read(folder / "pyproject.toml", cwd)
         if shared is not None and "tool.pto" in shared.text:
+            _check_trust(shared)
             table = _parse(shared).get("tool", {}).get("pto")
             if table is not None:
                 return _entries(shared, table, prefix="tool.pto.")
@@ -47,6 +50,16 @@ def _read(path: Path, cwd: Path) -> _File | None:
         return _File(path, shown, path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{shown} cannot be read: {error}", origin=shown) from None
+
+
+def _check_trust(file: _File) -> None:
+    reason = reason_for_distrust(file.path)
+    if reason is not None:
+        raise ConfigError(
+            f"the settings file {file.shown} is not used: {reason}",
+            value=str(file.path),
+            origin=file.shown,
+        )
 
 
 def _parse(file: _File) -> dict[str, Any]:

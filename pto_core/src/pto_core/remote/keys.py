@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pto_core.errors import UsageError
 from pto_core.interfaces import KeyPair, LinkPlugin
+from pto_core.trust import make_folder, reason_for_distrust
 
 AGENT, CLIENT = "agent", "client"
 
@@ -26,7 +27,7 @@ def new_keys(folder: Path, plugin: LinkPlugin) -> list[Path]:
                 name="folder",
                 value=str(folder),
             )
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for owner in (AGENT, CLIENT):
         pair = plugin.key_pair()
         _write(folder / f"{owner}.public", f"{plugin.name} {pair.public}\n", 0o644)
@@ -72,7 +73,12 @@ def _read(file: Path, link: str) -> str:
                 name="keys",
                 value=str(file),
             )
-        words = file.read_text().split()
+        reason = reason_for_distrust(file)
+        if reason is not None:
+            raise UsageError(
+                f"the key file {file} is not used: {reason}", name="keys", value=str(file)
+            )
+        words = file.read_bytes().decode("ascii", "replace").split()
     except OSError as error:
         raise UsageError(
             f"the key file {file} cannot be read: {error.strerror}; make a key set with "

@@ -23,6 +23,7 @@ from pto_core.remote.callables import (
 )
 from pto_core.remote.program_modules import top_levels
 from pto_core.remote.requests import Deliver, ReceiveBuffer, Request, SendBuffer
+from pto_core.trust import reason_for_distrust
 
 
 class Needs(NamedTuple):
@@ -195,7 +196,9 @@ def read_rights(file: Path) -> list[Rights]:
     :class:`Rights` that differ from the defaults.
     """
     try:
-        content = tomllib.loads(file.read_text("utf-8"))
+        if (reason := reason_for_distrust(file)) is not None:
+            raise ValueError(reason)
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
         tables = content.pop("client")
         if content or not isinstance(tables, list) or not tables:
             raise ValueError("it needs tables [[client]] and nothing else")

@@ -5,6 +5,7 @@ Layout, below the cache folder::
     manifests/<key>.json    the files that were read to build <key>, and the resulting artefact
     artefacts/<hash>.so     an artefact; its name is the hash of all its inputs
     sources/<hash>/         the files of a source from another host (source_folders.py)
+    compilers/<key>.json    the capabilities of a compiler (compilers.py)
     scratch/<name>/         a build in progress; its builder has locked <name>.lock beside it
     locks/<key>.lock        held by the process that builds <key>
 
@@ -25,14 +26,17 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pto_core.errors import ConfigError
+from pto_core.kernels.digest import file_digest
 from pto_core.toolchain.locks import FileLock
 from pto_core.toolchain.shadows import are_free, free_names
+from pto_core.trust import make_folder, reason_for_distrust
 
-_MANIFEST_VERSION = 3
+_MANIFEST_VERSION = 4
 _ENTRIES_PER_KEY = 8
 # File times have a limited resolution. If a file changed within this time before it was hashed, it
 # may have changed again without a new modification time.
@@ -61,9 +65,9 @@ class ArtefactCache:
             if unchanged and are_free(entry["free"]):
                 artefact: Path = self._artefacts / entry["artefact"]
                 with contextlib.suppress(OSError):
-                    state = artefact.stat()
-                    if state.st_size == entry["size"]:
-                        _note_use(artefact, state.st_mtime)
+                    trusted = reason_for_distrust(artefact) is None
+                    if trusted and file_digest(artefact).hex() == entry["content"]:
+                        _note_use(artefact, artefact.stat().st_mtime)
                         return artefact
         return None
 
@@ -76,9 +80,18 @@ class ArtefactCache:
         return [Path(record[0]) for entry in self._entries(key)[:1] for record in entry["files"]]
 
     def prepare(self) -> None:
-        """Create the folders of the cache."""
+        """Create the folders of the cache. Raises ConfigError if other users can write them."""
         for folder in (self._manifests, self._artefacts, self._scratch, self._locks):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
+            reason = reason_for_distrust(folder)
+            if reason is not None:
+                root = folder.parent
+                raise ConfigError(
+                    f"the cache folder {root} is not used: {reason}, or choose another folder with "
+                    "--set cache_dir=FOLDER or PTO_CACHE_DIR",
+                    name="cache_dir",
+                    value=str(root),
+                )
 
     def sweep(self) -> None:
         """Remove scratch folders and lock files of processes that have ended.
@@ -180,13 +193,14 @@ class ArtefactCache:
         if not settled or free is None:
             digest.update(built.read_bytes())
         artefact = self._artefacts / f"{digest.hexdigest()[:40]}{built.suffix}"
+        built.chmod(0o755)
         sync(built)
-        size = built.stat().st_size
+        content = file_digest(built).hex()
         built.replace(artefact)
         if settled:
             entry = {
                 "artefact": artefact.name,
-                "size": size,
+                "content": content,
                 "hashed_ns": hashed_ns,
                 "files": records,
                 "free": free,
@@ -196,20 +210,36 @@ class ArtefactCache:
         return artefact
 
     def _entries(self, key: str) -> list[dict[str, Any]]:
-        try:
-            manifest = json.loads((self._manifests / f"{key}.json").read_bytes())
-        except (OSError, ValueError):
-            return []
-        if manifest.get("version") != _MANIFEST_VERSION:
-            return []
-        entries: list[dict[str, Any]] = manifest["entries"]
+        manifest = read_record(self._manifests / f"{key}.json") or {}
+        is_current = manifest.get("version") == _MANIFEST_VERSION
+        entries: list[dict[str, Any]] = manifest["entries"] if is_current else []
         return entries
 
     def _write_manifest(self, key: str, entries: list[dict[str, Any]], scratch: Path) -> None:
         partial = scratch / "manifest.json"
-        partial.write_text(json.dumps({"version": _MANIFEST_VERSION, "entries": entries}))
+        write_record(partial, {"version": _MANIFEST_VERSION, "entries": entries})
         sync(partial)
         partial.replace(self._manifests / f"{key}.json")
+
+
+def write_record(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON, and a hash of it in the line before, with which :func:`read_record` checks it."""
+    text = json.dumps(content)
+    path.write_text(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}", encoding="ascii")
+    path.chmod(0o644)
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """Return what :func:`write_record` wrote; None if it is missing, damaged or not trusted."""
+    try:
+        if reason_for_distrust(path) is not None:
+            return None
+        seal, _, text = path.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    is_intact = seal == hashlib.sha256(text).hexdigest().encode()
+    content: dict[str, Any] | None = json.loads(text) if is_intact else None
+    return content
 
 
 def _record(path: Path) -> list[Any]:

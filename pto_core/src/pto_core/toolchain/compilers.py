@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import shlex
@@ -21,6 +20,8 @@ from typing import Any
 
 from pto_core.config import Config, child_environment
 from pto_core.errors import CompileError
+from pto_core.toolchain.cache import read_record, write_record
+from pto_core.trust import make_folder
 
 HOST_COMPILERS = (*(f"g++-{major}" for major in range(19, 10, -1)), "g++", "clang++")
 
@@ -98,8 +99,8 @@ def find_compiler(command: str, cache_dir: Path) -> Compiler | None:
     if program is None:
         return None
     record = cache_dir / "compilers" / f"{_fingerprint(arguments, program)}.json"
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        known = json.loads(record.read_text())
+    known = read_record(record)
+    if known is not None:
         return Compiler(**{**known, "command": tuple(known["command"])})
     compiler = _probe((program, *arguments[1:]))
     if compiler is not None:
@@ -186,10 +187,10 @@ def _ask(command: tuple[str, ...], *flags: str, source: str = "") -> str | None:
 def _remember(record: Path, known: dict[str, Any]) -> None:
     """Store the result. Without a writable cache, the next start examines the compiler again."""
     with contextlib.suppress(OSError):
-        record.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(record.parent)
         partial = record.with_name(f"{record.stem}.{os.getpid()}.part")
         try:
-            partial.write_text(json.dumps(known))
+            write_record(partial, known)
             partial.replace(record)
         finally:
             partial.unlink(missing_ok=True)

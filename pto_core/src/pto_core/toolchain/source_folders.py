@@ -12,6 +12,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
@@ -44,7 +45,10 @@ class SourceFolders:
         parts = (part for name in sorted(files) for part in (name, files[name]))
         path = self._root / digest_of(*parts, "folders", *sorted(folders))[:_HASH_BYTES].hex()
         if path not in self._held:
-            while (descriptor := _hold(path)) is None:
+            self._cache.prepare()
+            while (descriptor := _hold(path)) is None or not _is_intact(path, files):
+                if descriptor is not None:
+                    self._set_aside(path, descriptor)
                 self._write(path, files, folders)
             self._held[path] = descriptor
             self._trim()
@@ -62,7 +66,6 @@ class SourceFolders:
         self.close()
 
     def _write(self, path: Path, files: Mapping[str, bytes], folders: Collection[str]) -> None:
-        self._cache.prepare()
         self._root.mkdir(exist_ok=True)
         with self._cache.scratch() as scratch:
             made = scratch / "files"
@@ -79,6 +82,19 @@ class SourceFolders:
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise  # otherwise another process has written the folder
+
+    def _set_aside(self, path: Path, descriptor: int) -> None:
+        """Remove and close a damaged folder, unless another process has replaced it."""
+        try:
+            with (
+                contextlib.suppress(FileNotFoundError),
+                self._cache.building(path.name, time.sleep),
+                self._cache.scratch() as scratch,
+            ):
+                if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                    path.rename(scratch / "damaged")
+        finally:
+            os.close(descriptor)
 
     def _trim(self) -> None:
         """Remove the least recently used unlocked folders until the total size is small enough."""
@@ -109,6 +125,13 @@ class SourceFolders:
             finally:
                 os.close(descriptor)
             return True
+        return False
+
+
+def _is_intact(path: Path, files: Mapping[str, bytes]) -> bool:
+    try:
+        return all((path / name).read_bytes() == content for name, content in files.items())
+    except OSError:
         return False
 
 

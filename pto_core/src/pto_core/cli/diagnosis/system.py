@@ -13,6 +13,7 @@ from pathlib import Path
 from pto_core.cli.diagnosis.finding import Finding
 from pto_core.config import Config
 from pto_core.toolchain.cache import ArtefactCache
+from pto_core.trust import reason_for_distrust
 
 _MIB = 2**20
 _CACHE_NEEDS_BYTES = 256 * _MIB
@@ -78,6 +79,8 @@ def _cache(folder: Path, origin: str, limit_bytes: int) -> Finding:
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         detail = f"{folder} ({origin}) cannot be written"
         return Finding("cache folder", False, True, detail, fix)
+    if (reason := reason_for_distrust(folder)) is not None:
+        return Finding("cache folder", False, True, f"not used: {reason}", fix)
     free, _ = _free_and_total_bytes(existing)
     count, used = ArtefactCache(folder).size()
     limit = f"at most {limit_bytes // _MIB} MiB (cache_limit_bytes)" if limit_bytes else "no limit"
