@@ -245,11 +245,16 @@ def test_doctor_shows_the_size_of_the_cache(tmp_path):
     assert "3 MiB, no limit; " in finding.detail
 
 
-def test_doctor_names_the_missing_laptop_set(tmp_path, monkeypatch):
+def test_doctor_names_each_missing_distribution(tmp_path, monkeypatch):
     monkeypatch.setattr(installation, "inspect_all", list)
-    finding = examined(installation, tmp_path)["backend a2a3sim"]
-    assert (finding.ok, finding.required) == (False, True)
-    assert "pip install --no-index --find-links DIR 'ptorun-core[sim]'" in finding.fix
+    found = examined(installation, tmp_path)
+    for what, required, distribution in (
+        ("backend a2a3sim", True, "ptorun-backend-sim"),
+        ("runtime host_build_graph", True, "ptorun-runtime-hbg"),
+        ("transport shm", False, "ptorun-transport-shm"),
+    ):
+        assert (found[what].ok, found[what].required) == (False, required)
+        assert f"pip install --no-index --find-links DIR {distribution}" in found[what].fix
 
 
 def test_doctor_tries_the_card_of_the_chosen_backend(site):

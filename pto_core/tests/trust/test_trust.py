@@ -28,8 +28,8 @@ def test_own_files_and_files_that_do_not_exist_are_trusted(file: Path) -> None:
     assert reason_for_distrust(Path("/etc/passwd")) is None
 
 
-# Invariant: Settings, keys, lists of clients and caches that another user could have written are not
-# used.
+# Invariant: Settings, keys, lists of clients and caches that another user could have written are
+# not used.
 def test_a_file_of_another_user(file: Path, give_away: Callable[[Path], int]) -> None:
     owner = give_away(file)
     reason = reason_for_distrust(file)

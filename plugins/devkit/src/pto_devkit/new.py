@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pto_core.errors import UsageError
 from pto_core.plugins import canonical_name
-from pto_core.plugins.records import installed
+from pto_core.plugins.records import default_name, installed
 
 _SKELETONS = Path(__file__).parent / "skeleton"
 # The runtime variant for which the case skeleton is written. For each other variant, a folder in
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--runtime",
         type=partial(canonical_name, "runtime"),  # an alias, such as pto2, selects its variant
         choices=_variants(),
-        default=_CASE_VARIANT,
+        default=_default_variant(),
         help="runtime variant of the case (default: %(default)s)",
     )
     plugin = kinds.add_parser(
@@ -68,6 +68,12 @@ def run(namespace: argparse.Namespace) -> int:
 
 def _variants() -> list[str]:
     return sorted([_CASE_VARIANT, *(path.name for path in (_SKELETONS / "case_for").iterdir())])
+
+
+def _default_variant() -> str:
+    """Return the default of the setting ``runtime`` if there is a skeleton for it."""
+    name = default_name("runtime", _CASE_VARIANT)
+    return name if name in _variants() else _CASE_VARIANT
 
 
 def _families() -> list[str]:

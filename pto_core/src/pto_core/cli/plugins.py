@@ -8,7 +8,7 @@ from typing import Any
 from pto_core.cli.show import show_json, show_table
 from pto_core.interfaces import Health
 from pto_core.plugins import Inspection, inspect_all
-from pto_core.plugins.advice import install
+from pto_core.plugins.records import installation
 
 _COLUMNS = ("family", "name", "aliases", "distribution", "capabilities", "health")
 
@@ -27,7 +27,8 @@ def run(namespace: argparse.Namespace) -> int:
     problems = [_problem(inspection) for inspection in found if not inspection.health.ok]
     show_table("plugins", _COLUMNS, [_row(inspection) for inspection in found], problems)
     if not any(inspection.record.family == "backend" for inspection in found):
-        print(f"no backend is installed; to install the simulator, {install()}")
+        fix = installation("backend", "a2a3sim")
+        print(f"no backend is installed; to install the simulator, {fix}")
     return 0
 
 

@@ -27,6 +27,8 @@ from pto_core.errors.suggestion import suggestion
 from pto_core.interfaces.plugin import Option
 
 _FAMILIES = ("backend", "runtime")
+_WITH_DEFAULT = (*_FAMILIES, "transport", "link")
+"""The families of which only one plugin may be installed; then it is the default."""
 # The settings that name another plugin, and its family.
 _NAMES = {
     **{family: family for family in ("transport", "link", "launcher")},
@@ -131,6 +133,8 @@ class _Sources:
                 settings[entry.key] = read_setting(known[entry.key], entry)
             elif not (tolerant and "." in entry.key):
                 _ignore_or_refuse(entry, known, shared=entry in shared)
+        for family in _WITH_DEFAULT:
+            settings[family] = _installed_default(settings[family])
         return settings
 
     def warnings(self, known: Mapping[str, Option]) -> list[str]:
@@ -225,6 +229,18 @@ def _options_of_all_plugins() -> Mapping[str, Option]:
     from pto_core import plugins
 
     return plugins.options_of_all()
+
+
+def _installed_default(setting: Setting) -> Setting:
+    """Replace a default that is not installed by the only installed plugin of its family."""
+    from pto_core.plugins.records import default_name
+
+    if setting.origin != "default":
+        return setting
+    name = default_name(setting.key, setting.value)
+    if name == setting.value:
+        return setting
+    return replace(setting, value=name, origin=f"default, the only installed {setting.key}")
 
 
 def _resolve_alias(setting: Setting) -> Setting:

@@ -33,7 +33,8 @@ def open_device(
     """Open a device and attach a runtime to it.
 
     ``backend``, ``runtime`` and ``device`` default to the configuration: ``"a2a3sim"``,
-    ``"host_build_graph"`` and 0 if nothing else is set. Pass further settings as a mapping
+    ``"host_build_graph"`` and 0 if nothing else is set. If one of these plugins is not installed
+    and only one other of its family is, that one is the default. Pass further settings as a mapping
     (``settings={"sim.mode": "deterministic"}``) or as keywords with two underscores instead of the
     dot (``sim__mode="deterministic"``). ``config``: a loaded configuration for all settings that
     are not given here. Without ``config``, the environment and the settings file are read;

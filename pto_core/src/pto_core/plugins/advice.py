@@ -7,10 +7,10 @@ there. Therefore every message recommends commands that install from local files
 from __future__ import annotations
 
 OUR_PREFIX = "ptorun-"
-SIMULATOR = "'ptorun-core[sim]'"
+_SIMULATOR = "'ptorun-core[sim]'"
 
 
-def install(requirement: str = SIMULATOR, options: str = "") -> str:
+def install(requirement: str = _SIMULATOR, options: str = "") -> str:
     """Return the commands that build wheels in a checkout and install ``requirement`` from them."""
     return (
         "run `./quickstart wheels DIR` in a checkout of pto, then "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pto_core.errors import (
     UnknownPluginError,
 )
 from pto_core.errors.suggestion import suggestion
-from pto_core.plugins.advice import SIMULATOR, install
+from pto_core.plugins.advice import install
 
 FAMILIES = (
     *("backend", "runtime", "transport", "link", "scheduler", "launcher"),
@@ -23,28 +24,27 @@ FAMILIES = (
 
 INSIGHT = "ptorun-insight"
 INSIGHT_COMMANDS = ("graph", "why", "check", "trace")
-# The plugins of this project, each with the requirement that installs it. Messages about a missing
-# plugin contain the installation commands.
+# The plugins of this project, each with its distribution. Messages about a missing plugin contain
+# the commands that install it.
 _OURS = {
     ("backend", "a2a3"): "ptorun-backend-a2a3",
+    ("backend", "a2a3sim"): "ptorun-backend-sim",
+    ("backend", "sim"): "ptorun-backend-sim",
+    ("runtime", "host_build_graph"): "ptorun-runtime-hbg",
+    ("runtime", "aicpu_build_graph"): "ptorun-runtime-hbg",
+    ("runtime", "tensormap_and_ringbuffer"): "ptorun-runtime-pto2",
+    ("runtime", "pto2"): "ptorun-runtime-pto2",
+    ("transport", "shm"): "ptorun-transport-shm",
+    ("link", "zmq"): "ptorun-transport-zmq",
     ("launcher", "ray"): "ptorun-launcher-ray",
     ("command", "new"): "ptorun-devkit",
     **dict.fromkeys((("command", name) for name in INSIGHT_COMMANDS), INSIGHT),
     ("insight", "insight"): INSIGHT,
-    **dict.fromkeys(
-        (
-            ("backend", "a2a3sim"),
-            ("backend", "sim"),
-            ("runtime", "host_build_graph"),
-            ("runtime", "aicpu_build_graph"),
-            ("runtime", "tensormap_and_ringbuffer"),
-            ("runtime", "pto2"),
-            ("transport", "shm"),
-            ("link", "zmq"),
-        ),
-        SIMULATOR,
-    ),
 }
+# The laptop set, `ptorun-core[sim]`, has plugins of these families. A core without any of them
+# lacks the whole set. _NOT_IN_LAPTOP_SET lists what is not in the set, or is useful alone.
+_LAPTOP_FAMILIES = ("backend", "runtime", "transport", "link")
+_NOT_IN_LAPTOP_SET = ("ptorun-backend-a2a3", "ptorun-launcher-ray", "ptorun-devkit", INSIGHT)
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,33 @@ def installed(family: str) -> list[PluginRecord]:
     return sorted(found, key=lambda record: (record.name, record.source))
 
 
+def default_name(family: str, name: str) -> str:
+    """Return ``name``, the default of ``family``, or the only plugin if ``name`` is not installed.
+
+    The search of all metadata takes milliseconds, so first ask for the distribution of ``name``.
+    """
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.distribution(_OURS[family, name])
+        return name
+    found = installed(family)
+    is_only = len(found) == 1 and name not in found[0].names
+    return found[0].name if is_only else name
+
+
+def installation(family: str, name: str) -> str:
+    """Return the commands that install a plugin of this project that is missing.
+
+    They install its distribution; or the laptop set, if all of it is missing and the plugin is in
+    it. The text is empty for a plugin of others.
+    """
+    distribution = distribution_of(family, name)
+    if distribution is None:
+        return ""
+    if distribution in _NOT_IN_LAPTOP_SET or any(map(installed, _LAPTOP_FAMILIES)):
+        return install(distribution)
+    return install()
+
+
 def find(family: str, name: str) -> PluginRecord:
     """Return the record that ``name`` selects.
 
@@ -173,19 +200,17 @@ def duplicate_error(
 def _unknown(family: str, name: str, candidates: Sequence[PluginRecord]) -> PtoError:
     known = sorted({known for record in candidates for known in record.names})
     listed = f"installed: {', '.join(known) or 'none'}"
-    requirement = distribution_of(family, name)
-    if requirement is not None:
-        fix = install(requirement)
-        if requirement == INSIGHT:
+    fix = installation(family, name)
+    if fix:
+        message = f"the {family} {name!r} is not installed; {listed}; {fix}"
+        if distribution_of(family, name) == INSIGHT:
             message = (
                 f"graphs, race checks and traces are in {INSIGHT}, which is not installed; {fix}"
             )
-        else:
-            message = f"the {family} {name!r} is not installed; {listed}; {fix}"
         if family == "backend":
             return BackendUnavailableError(message, backend=name, reason="not installed", fix=fix)
         return PluginUnavailableError(message, family=family, plugin=name)
     message = f"no {family} called {name!r} is installed{suggestion(name, known)}; {listed}"
-    if not known and family in ("backend", "runtime", "transport", "link"):
+    if not known and family in _LAPTOP_FAMILIES:
         message += f"; to install the plugins of this project, {install()}"
     return UnknownPluginError(message, family=family, plugin=name, known=tuple(known))

@@ -24,6 +24,7 @@ from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.processes import ChildPlan, ChildProcesses
 from pto_core.hierarchy.processes.from_above import keep
 from pto_core.interfaces import KeyPair
+from pto_core.plugins.records import default_name
 from pto_core.remote.address_space import AddressSpace, Range
 from pto_core.remote.blueprint import Blueprint, CallableRecord, check_python
 from pto_core.remote.buffer_gateway import BufferGateway
@@ -151,7 +152,7 @@ class Gateway:
 
     def _start_worker(self, folder: str) -> ParentPort:
         plan = self._plan
-        transport = plugins.load_transport("shm")
+        transport = plugins.load_transport(default_name("transport", "shm"))
         opener = Opener(transport, plan.queue_bytes // _FRAME_BYTES, plan.queue_bytes)
         table_bytes = -(-_hierarchy.progress_table_bytes(1) // 4096) * 4096
         self._memory = SharedMapping(table_bytes + opener.memory_bytes)

@@ -12,11 +12,9 @@ from pathlib import Path
 from pto_core.cli.diagnosis.finding import Finding
 from pto_core.config import Config
 from pto_core.plugins import inspect_all
-from pto_core.plugins.advice import install
+from pto_core.plugins.records import installation
 from pto_core.toolchain.packages import python_headers_advice
 
-LAPTOP_SET = (("backend", "a2a3sim"), ("runtime", "host_build_graph"))
-FOR_WORKERS = (("transport", "shm"),)
 _OPTIONAL = {"torch": "tensors of torch as inputs", "numba": "Python kernels without the GIL"}
 
 
@@ -32,25 +30,25 @@ def examine(config: Config) -> Iterator[Finding]:
         str(header.parent) if header.is_file() else f"{header} does not exist",
         f"{python_headers_advice(version)}; needed only to build from source",
     )
-    yield from _plugins(config["backend"])
+    yield from _plugins(config)
     for module, purpose in _OPTIONAL.items():
         there = importlib.util.find_spec(module) is not None
         detail = "installed" if there else f"not installed; it adds {purpose}"
         yield Finding(module, there, False, detail, f"pip install {module}")
 
 
-def _plugins(backend: str) -> Iterator[Finding]:
-    """Report all plugins. The simulator and the chosen backend are required."""
+def _plugins(config: Config) -> Iterator[Finding]:
+    """Report all plugins. The chosen backend and runtime are required."""
     found = inspect_all()
-    all_required = (*LAPTOP_SET, ("backend", backend))
-    for family, name in (*LAPTOP_SET, *FOR_WORKERS):
+    for family, purpose in (("backend", ""), ("runtime", ""), ("transport", "; a Worker needs it")):
+        name = config[family]
         if not any(f.record.family == family and name in f.record.names for f in found):
-            required = (family, name) in LAPTOP_SET
-            detail = "not installed" if required else "not installed; a Worker needs it"
-            yield Finding(f"{family} {name}", False, required, detail, install())
+            fix = installation(family, name) or f"choose another with --set {family}=NAME"
+            yield Finding(f"{family} {name}", False, not purpose, f"not installed{purpose}", fix)
     for each in found:
         record = each.record
-        required = any((record.family, name) in all_required for name in record.names)
+        is_level_2 = record.family in ("backend", "runtime")
+        required = is_level_2 and config[record.family] in record.names
         detail = each.health.reason
         if each.health.ok:
             detail = f"{record.source}, {each.health.label}".removesuffix(", ")
