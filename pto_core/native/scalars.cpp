@@ -1,7 +1,6 @@
 #include "scalars.hpp"
 
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 
 #include <algorithm>
 #include <bit>
@@ -13,6 +12,7 @@
 #include "errors.hpp"
 #include "numpy_api.hpp"
 #include "pto/abi/dtype.h"
+#include "text.hpp"
 
 namespace pto::core {
 namespace {

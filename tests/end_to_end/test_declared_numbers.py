@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import itertools
 import math
 import os
 import random
@@ -23,7 +24,7 @@ import numpy as np
 import pytest
 
 import pto_core
-from pto_core import ChipCallable, Scalar, Worker, kernel, task
+from pto_core import ChipCallable, InOut, Scalar, TaskArgs, Worker, kernel, task
 from pto_core._native import declared_number
 from pto_core.errors import UsageError
 from pto_core.kernels import DataType, OrchestrationSource, Out
@@ -185,7 +186,7 @@ def test_every_number_is_converted_to_every_type_as_the_oracle_says(chance) -> N
         shown = f"{value!r} of {type(value).__name__} to {type_name}: {wanted!r}"
         code = DataType.of(type_name)
         if wanted is None:
-            with pytest.raises(UsageError, match=f"^x is .*declared type {type_name} has"):
+            with pytest.raises(UsageError, match=rf"^x is .*declared type {type_name} has"):
                 pytest.fail(f"{shown}, found {declared_number(value, code, 'x')}")
             continue
         bits, number = declared_number(value, code, shown)
@@ -329,3 +330,77 @@ def check_patterns(out: np.ndarray[Any, Any], values: list[Any]) -> None:
     for got, value, type_name in zip(out.tolist(), values, TYPES, strict=True):
         wanted = expected(value, type_name)
         assert wanted == 0 or got == pattern_of(wanted, type_name), (got, value, type_name)
+
+
+# ---- numbers and arrays in each other's place ----
+
+NO_ARRAYS = [1, 0.5, True, None, "x", [1.0], np.ones(4).sum(), np.int64(3), ml_dtypes.bfloat16(1)]
+NO_ARRAYS += [ctypes.c_double(1), np.datetime64(1, "s"), 2**63, Level.SEVEN]
+
+
+@kernel(core="aiv")
+def increment(x: InOut, by: Scalar):
+    x += by
+
+
+def names(value: Any) -> str:
+    return type(value).__name__
+
+
+@pytest.mark.parametrize("runtime", ["host_build_graph", "tensormap_and_ringbuffer"])
+@pytest.mark.parametrize("value", NO_ARRAYS, ids=names)
+def test_a_kernel_gets_no_number_as_an_array(value, runtime) -> None:
+    def graph(rt, x):
+        if runtime == "host_build_graph":
+            rt.add_task(increment, (value, 1))
+        rt.submit(increment, value, 1)
+
+    with (
+        pto_core.open_device("a2a3sim", runtime=runtime) as device,
+        pytest.raises(UsageError, match=r"argument 0 .'x'. of a task of kernel 'increment' is "),
+    ):
+        device.run(graph, np.zeros(1))
+
+
+@pytest.mark.parametrize("runtime", ["host_build_graph", "tensormap_and_ringbuffer"])
+def test_a_kernel_gets_no_array_as_a_number(runtime) -> None:
+    def graph(rt, x):
+        if runtime == "host_build_graph":
+            rt.add_task(increment, (x, x))
+        rt.submit(increment, x, x)
+
+    with (
+        pto_core.open_device("a2a3sim", runtime=runtime) as device,
+        pytest.raises(UsageError, match=r"argument 1 .'by'. .* its signature declares scalar"),
+    ):
+        device.run(graph, np.zeros(1))
+
+
+def test_runs_and_submits_get_no_number_as_an_array(bits_chip) -> None:
+    python_chip = ChipCallable(python_graph, signature=bits_chip.signature)
+    zeros = [0] * len(TYPES)
+    with pto_core.open_device("a2a3sim", runtime="host_build_graph") as device:
+        for chip, value in itertools.product((bits_chip, python_chip), NO_ARRAYS):
+            with pytest.raises(UsageError, match=r"argument 0 .*pass an? .*array"):
+                device.run(chip, value, *zeros)
+        for chip in (bits_chip, python_chip):
+            with pytest.raises(UsageError, match=r"argument 1 .*declares a scalar"):
+                device.run(chip, np.zeros(13, "uint64"), np.zeros(2), *zeros[1:])
+    worker = Worker(level=3, runtime="host_build_graph", device_ids=[0], num_sub_workers=1)
+    worker.register(bits_chip)
+    worker.register(typed)
+    with worker, worker.session() as session:
+        array = worker.shared_array(13, "uint64")
+        for value in NO_ARRAYS:
+            with pytest.raises(UsageError, match=r"argument 0 of bits_of.*pass an? .*ar"):
+                session.submit(bits_chip, value, *zeros)
+            with pytest.raises(
+                UsageError, match=r"argument out of task .* typed.*pass an? .*array"
+            ):
+                session.submit(typed, value, *[0] * 5)
+        with pytest.raises(UsageError, match=r"argument 1 of bits_of .*declares a scalar"):
+            session.submit(bits_chip, array, array, *zeros[1:])
+        with pytest.raises(UsageError, match=r"argument a of task .* typed .*declares a scalar"):
+            session.submit(typed, array, array, 0, 0, 0, 0)
+        with pytest.raises(UsageError, match="which is no array"):
+            TaskArgs().add_tensor(np.ones(4).sum())

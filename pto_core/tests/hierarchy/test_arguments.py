@@ -326,6 +326,8 @@ class TestView:
             (np.float16(-1.5), DataType.FLOAT16, -1.5),
             (ctypes.c_int8(-3), None, 2**64 - 3),
             (ctypes.c_int8(-3), "int64", -3),
+            (ctypes.c_int8(-3), "int8", -3),
+            (2**32 - 3, "int32", -3),
             (ctypes.c_float(0.25), "float32", 0.25),
             (True, bool, True),
             (np.uint16(65535), None, 65535),
@@ -336,6 +338,16 @@ class TestView:
         view = self.make(given).view()
         found = view.scalar(0) if dtype is None else view.scalar(0, dtype)
         assert (found, type(found)) == (expected, type(expected))
+
+    @pytest.mark.parametrize(
+        ("given", "dtype"),
+        [(0.5, "float32"), (300, "uint8"), (-129, "int8"), (2, bool), (np.float32(2), "float16")],
+    )
+    def test_refuses_bits_that_no_number_of_the_type_has(self, given, dtype) -> None:
+        with pytest.raises(
+            UsageError, match=r"scalar 0 has the bits 0x.*no number of the data type"
+        ):
+            self.make(given).view().scalar(0, dtype)
 
     def test_refuses_an_invalid_index(self) -> None:
         view = self.make().view()

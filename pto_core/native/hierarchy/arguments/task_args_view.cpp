@@ -1,8 +1,11 @@
+#include <cstdio>
+#include <string>
 #include <utility>
 
 #include "arguments/items.hpp"
 #include "arguments/python_type.hpp"
 #include "arguments/task_args.hpp"
+#include "data_types.hpp"
 #include "errors.hpp"
 #include "scalars.hpp"
 
@@ -36,6 +39,26 @@ PyObject* tensor(PyObject* self, PyObject* index) {
   });
 }
 
+// Read the bits of a scalar as a number of a type. Refuse bits that no number of the type has: a
+// Python float has 64 bits and cannot be read as a float32.
+PyObject* read_scalar(uint64_t bits, uint8_t code, size_t index) {
+  const core::ScalarKind kind = core::scalar_kind_of(code);
+  const auto unused = static_cast<uint32_t>(64 - 8 * core::element_bytes(code));
+  const uint64_t extended =
+      kind == core::ScalarKind::kSigned
+          ? static_cast<uint64_t>(static_cast<int64_t>(bits << unused) >> unused)
+          : bits << unused >> unused;
+  const bool is_bool = kind != core::ScalarKind::kBool || bits <= 1;
+  if ((bits == extended || bits << unused >> unused == bits) && is_bool)
+    return core::number_of(extended, kind);
+  char text[19];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(bits));
+  core::raise_usage("scalar " + std::to_string(index) + " has the bits " + text +
+                    ", which are no number of the data type " +
+                    core::shown(reinterpret_cast<PyObject*>(core::descriptor_of(code))) +
+                    "; add a number of that type, such as ctypes.c_float(0.5) for float32");
+}
+
 PyObject* scalar(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   if (count != 1 && count != 2) {
     PyErr_SetString(PyExc_TypeError, "call scalar(index) or scalar(index, dtype)");
@@ -44,10 +67,8 @@ PyObject* scalar(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   return or_raise([&] {
     const Blob& blob = self_of(self)->blob;
     const size_t i = index_of(arguments[0], blob.scalars.size(), "scalar");
-    const auto kind = count == 1 || arguments[1] == Py_None
-                          ? core::ScalarKind::kUnsigned
-                          : core::scalar_kind_of(code_of_dtype(arguments[1]));
-    return core::number_of(blob.scalars[i], kind);
+    if (count == 1 || arguments[1] == Py_None) return PyLong_FromUnsignedLongLong(blob.scalars[i]);
+    return read_scalar(blob.scalars[i], code_of_dtype(arguments[1]), i);
   });
 }
 
