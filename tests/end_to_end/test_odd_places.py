@@ -13,12 +13,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from pto_core.trace.files import write_trace
 
 import pto_core
 from pto_core import Worker, kernel
 from pto_core.errors import ConfigError, UsageError
 from pto_core.output_files import replacing, write_text
+from pto_insight.traces.files import write_trace
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "01_vector"
 PTO = [sys.executable, "-m", "pto_core.cli"]
@@ -31,7 +31,7 @@ PROGRAM = """
 from pathlib import Path
 import numpy as np
 import pto_core
-from pto_core.trace.files import write_trace
+from pto_insight.traces.files import write_trace
 from pto_core import InOut, TaskArgs, TensorArgType, Worker, kernel, task
 
 @task

@@ -122,6 +122,7 @@ def test_config_as_json(site, chosen):
 
 
 def test_config_as_lines(site, chosen):
+    chosen["env"]["COLUMNS"] = "200"
     lines = site.pto("config", **chosen).stdout.splitlines()
     (line,) = [line for line in lines if line.startswith("red.level ")]
     assert re.split(" {2,}", line) == ["red.level", "5", "environment PTO_RED_LEVEL", "a level"]
@@ -129,6 +130,7 @@ def test_config_as_lines(site, chosen):
 
 def test_config_lists_the_variables_that_examples_read(site, chosen):
     chosen["env"] |= {"PA_SEQ_LEN": "33,17"}
+    chosen["env"]["COLUMNS"] = "200"
     lines = site.pto("config", **chosen).stdout.splitlines()
     shown = [re.split(" {2,}", line)[:2] for line in lines if line.startswith("PA_")]
     assert shown == [["PA_CASE", "none"], ["PA_SEQ_LEN", "33,17"]]

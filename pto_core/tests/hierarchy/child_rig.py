@@ -28,7 +28,7 @@ def blob_of(args: TaskArgs) -> bytes:
     view = args.view()
     head = np.array([view.tensor_count, view.scalar_count], np.int32).tobytes()
     tensors = b"".join(_tensor(tensor) for tensor in view.tensors)
-    return head + tensors + np.array(view.scalars, np.int64).tobytes()
+    return head + tensors + np.array(view.scalars, np.uint64).tobytes()
 
 
 def _tensor(tensor) -> bytes:

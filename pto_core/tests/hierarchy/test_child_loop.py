@@ -45,7 +45,7 @@ class TestTasks:
         child.task(args=arguments(7, -1))
         child.task(args=arguments())
         assert child.run() is False
-        assert calls == [((),), ((7, -1),), ((),)]
+        assert calls == [((),), ((7, 2**64 - 1),), ((),)]
         assert child.outcomes == dict.fromkeys((1, 2, 3), Outcome.SUCCEEDED)
         assert child.end.is_closed
 

@@ -102,7 +102,7 @@ def test_a_task_after_the_window_is_not_traced(opened: Any, tmp_path: Path) -> N
     assert tracing.end().devices == {}
     assert list(tmp_path.iterdir()) == []
     run_task()
-    assert (tmp_path / "task.html").exists()
+    assert (tmp_path / "task.device0.run2.html").exists()
 
 
 def test_a_failing_task_does_not_convert_its_trace(opened: Any) -> None:
