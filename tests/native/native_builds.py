@@ -28,12 +28,6 @@ PLAIN_BUILDS = (
     ),
 )
 """The folders that `./quickstart test` builds in the plain configuration before the tests run."""
-UNITED = (ROOT / "plugins" / "backend_sim", ROOT / "plugins" / "runtime_pto2")
-"""The sources of a target are compiled together here, so that their headers are read once.
-
-These folders are built most often. The packages are built from separate sources.
-"""
-
 # Plain builds are optimised, as for users. Under sanitizers and on the emulated machine, -O1 halves
 # the compile time, and a report still needs line numbers. GCC reports uninitialised values reliably
 # only with -O2.
@@ -79,8 +73,7 @@ def flags(settings: tuple[str, ...]) -> str:
 
 def build_once(source: Path, settings: tuple[str, ...], target: str) -> Path:
     """Configure and build under a lock of this folder; return the build folder."""
-    options = [*settings, "BUILD_TESTING=ON", "CMAKE_BUILD_TYPE=Test"]
-    options += [f"CMAKE_UNITY_BUILD={'ON' if source in UNITED else 'OFF'}"]
+    options = [*settings, "BUILD_TESTING=ON", "CMAKE_BUILD_TYPE=Test", "CMAKE_UNITY_BUILD=ON"]
     options += [f"CMAKE_{language}_FLAGS_TEST={flags(settings)}" for language in ("C", "CXX")]
     digest = hashlib.sha256("\n".join([str(source), *options]).encode()).hexdigest()[:8]
     words = [source.relative_to(ROOT).as_posix(), *settings[:1], digest]

@@ -398,9 +398,12 @@ TEST(a_running_kernel_is_waited_for_until_the_host_abandons_it) {
 TEST(a_finished_task_is_reported_once_and_counted) {
   CoresOfTwoBlocks run;
   CHECK_EQUAL(run.start(1), PTO_OK);
-  const pto_payload payload{};
+  const struct {
+    pto_payload header;
+    uint64_t arguments[PTO_MAX_KERNEL_ARGS];
+  } payload{};
   for (uint64_t round = 1; round <= 3; ++round) {
-    run.cores.dispatch({5, sizeof payload, &payload});
+    run.cores.dispatch({5, sizeof payload, &payload.header});
     pto_core_mask in_flight{};
     pto::engine::insert(in_flight, 5);
     pto_poll_result result{};
