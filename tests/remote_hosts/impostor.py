@@ -17,14 +17,23 @@ from typing import Any
 
 from pto_core.interfaces import Message, split_address
 from pto_core.plugins import load_link
-from pto_core.remote.agent_messages import Ended, Open, Opened, Status, decode_request, pack, unpack
+from pto_core.remote.agent_messages import (
+    Ended,
+    Open,
+    Opened,
+    Status,
+    decode_request,
+    pack,
+    pack_head,
+    unpack,
+)
 from pto_core.remote.clock import now_ns
 from pto_core.remote.handshake import Identity, Side
 from pto_core.remote.keys import AGENT, CLIENT, key_pair, public_key
 from pto_core.remote.messages import MessageKind
 from pto_core.remote.session import RemoteSession
 from pto_core.remote.session_ends import AcceptedSession
-from pto_core.version import VERSION
+from pto_core.version import build
 
 BULK_KINDS = 64
 
@@ -58,12 +67,16 @@ class Impostor:
                 self.serve(self.session)
 
     def answer(self, message: Message) -> None:
-        number, content = unpack(message.parts)
+        number, _, content = unpack(message.parts)
         request = decode_request(content)
         if isinstance(request, Open):
-            parts = [number, self.bomb] if not self.kind else pack(number, self.open(request))
+            parts = (
+                [pack_head(number), self.bomb]
+                if not self.kind
+                else pack(number, self.open(request))
+            )
         elif request.__struct_config__.tag == "status":
-            parts = pack(number, Status(VERSION, self.agent.address, False, []))
+            parts = pack(number, Status(build(), self.agent.address, False, []))
         else:
             parts = pack(number, Ended())
         self.agent.send(message.peer, parts)
@@ -72,7 +85,7 @@ class Impostor:
         if self.session is None:
             listener = self.plugin.listen("tcp://127.0.0.1:0", self.pair, self.allowed)
             self.listeners.append(listener)
-            identity = Identity.of_this_process(VERSION, request.lease_ns)
+            identity = Identity.of_this_process(build(), request.lease_ns)
             name, epoch = request.session, request.epoch
             self.session = RemoteSession(Side.GATEWAY, identity, name, epoch, now_ns())
             self.end = AcceptedSession(self.plugin, listener, self.session)

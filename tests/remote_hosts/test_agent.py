@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from remote_hosts import Agent, allow_list, counted, running_agent, task_args, wait_until
+from remote_hosts import START_S, Agent, allow_list, counted, running_agent, task_args, wait_until
 
 from pto_core import RemoteCallable, Worker
 from pto_core._hierarchy import CallableKind, CallableSpace
@@ -46,7 +46,7 @@ from pto_core.remote.callables import SerialisedFunction
 from pto_core.remote.failures import failure_from_record
 from pto_core.remote.relay import AgentAddress, Contact
 from pto_core.remote.rights import read_rights
-from pto_core.version import VERSION
+from pto_core.version import build
 
 EMPTY = Blueprint(3, [], 1, {}, bytes(16), [], [])
 HERE = (sys.version_info.major, sys.version_info.minor)
@@ -71,7 +71,7 @@ def start(agent: Agent, **changed: Any) -> Reply:
         "session": bytes(16),
         "epoch": 1,
         "path": "L4/host0",
-        "core_version": VERSION,
+        "core_version": build(),
         "python": HERE,
         "lease_ns": 3_000_000_000,
         "blueprint": Blueprint(3, [], 1, {}, bytes(16), [by_code], []),
@@ -103,6 +103,40 @@ def test_another_version_of_the_core_is_refused(agent: Agent) -> None:
     error = refusal(agent, core_version="0.0.1")
     assert isinstance(error, UsageError)
     assert "has ptorun-core 0.0.1, this host" in str(error)
+
+
+def test_a_request_of_another_build_that_cannot_be_read_is_answered(agent: Agent) -> None:
+    contact = Contact.of(AgentAddress(agent.address, str(agent.keys), agent.link, False))
+    link = contact.dial()
+    sent = [b"PTOA12345678" + b"9.9.9+c0ffee", b"another schema"]
+    wait_until(lambda: contact.plugin.wait([link], 0.1) and link.send(sent))
+    message = None
+    while message is None:
+        assert contact.plugin.wait([link], START_S).ends
+        message = link.receive()
+    assert message.parts == [b"PTOA12345678" + build().encode()]
+    link.close()
+
+
+def test_an_agent_logs_sessions_refused_keys_and_its_end(keys: Path, tmp_path: Path) -> None:
+    with running_agent(tmp_path, "zmq", keys) as agent:
+        start(agent, blueprint=EMPTY)
+        ask(agent, End(bytes(16), 1))
+        contact = Contact.of(AgentAddress(agent.address, str(keys), "zmq", False))
+        stranger = contact.plugin.key_pair()
+        link = contact.plugin.dial(agent.address, stranger, contact.server_key)
+        wait_until(lambda: "does not allow the key" in link.problem)
+        link.close()
+        agent.main().terminate()
+        wait_until(lambda: agent.process.poll() == 0)
+        text = agent.log.read_text()
+    for words in (
+        "session started [pto_core.remote.agent] client='own key set' epoch=1 processes=",
+        "session ended [pto_core.remote.agent] client='own key set' epoch=1 seconds=",
+        "refused key [pto_transport_zmq.ends] count=1",
+        "agent is ending [pto_core.remote.agent] reason=SIGTERM sessions=0",
+    ):
+        assert words in text
 
 
 def test_code_of_another_python_version_is_refused(agent: Agent) -> None:

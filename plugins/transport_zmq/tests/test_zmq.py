@@ -171,6 +171,15 @@ def test_the_problem_states_what_to_do() -> None:
             assert words in link.problem
 
 
+def test_a_name_that_does_not_resolve_is_the_problem() -> None:
+    link = plugin.dial("tcp://no-such-host.invalid:7700", insecure=True)
+    assert (
+        "the name no-such-host.invalid in tcp://no-such-host.invalid:7700 is unknown"
+        in link.problem
+    )
+    link.close()
+
+
 def test_the_readme_states_the_required_version() -> None:
     folder = Path(__file__).parents[1]
     assert "pyzmq>=27.3" in (folder / "pyproject.toml").read_text()

@@ -15,8 +15,9 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -78,6 +79,46 @@ def get(name: str) -> Any:
     if structlog.is_configured():
         return structlog.get_logger(name).bind(logger=name)
     return _default(name, _output.least)
+
+
+@dataclass
+class _Repeated:
+    """The occurrences of an event since its last line."""
+
+    count: int = 0
+    values: dict[str, Any] = field(default_factory=dict)
+    next_s: float = 0.0
+
+
+class RareWarnings:
+    """Warnings about what peers do: at most one line for each event in ``period_s`` seconds.
+
+    A line has the values of the last occurrence, and the number of occurrences since the line
+    before it.
+    """
+
+    def __init__(
+        self, name: str, period_s: float = 10.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._name = name
+        self._period_s = period_s
+        self._clock = clock
+        self._events: dict[str, _Repeated] = {}
+
+    def add(self, event: str, **values: Any) -> None:
+        """Count an occurrence of an event; write the line if it is due."""
+        repeated = self._events.setdefault(event, _Repeated())
+        repeated.count += 1
+        repeated.values = values
+        self.write()
+
+    def write(self) -> None:
+        """Write the lines that are due. Call this regularly."""
+        for event, repeated in self._events.items():
+            now = self._clock()
+            if repeated.count and now >= repeated.next_s:
+                get(self._name).warning(event, **repeated.values, count=repeated.count)
+                repeated.count, repeated.next_s = 0, now + self._period_s
 
 
 def _is_record(line: str) -> bool:

@@ -31,6 +31,25 @@ def shown(capsys, level: str, form: str = "text") -> str:
     return err
 
 
+def test_a_repeated_warning_is_one_line_in_ten_seconds_with_a_count(capsys):
+    now = [100.0]
+    rare = log.RareWarnings("here", clock=lambda: now[0])
+    for number in range(5):
+        rare.add("refused key", key=number)
+    rare.add("invalid request", client="ann")
+    now[0] += 9.9
+    rare.write()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if "count=1 key=0" in line or "client=ann" in line] == lines
+    assert len(lines) == 2
+    now[0] += 0.1
+    rare.write()
+    rare.write()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "refused key" in line
+    assert "count=4 key=4" in line
+
+
 EVENTS = ["cache is full", "compiler is slow", "kernel compiled", "cache hit"]
 
 

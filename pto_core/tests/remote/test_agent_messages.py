@@ -7,6 +7,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
+from pto_core.errors import ProtocolError, UsageError
 from pto_core.interfaces import Message, Peer
 from pto_core.remote.agent import EndedSessions
 from pto_core.remote.agent_messages import (
@@ -23,6 +26,8 @@ from pto_core.remote.agent_messages import (
     unpack,
 )
 from pto_core.remote.blueprint import Blueprint
+from pto_core.remote.handshake import check_build
+from pto_core.version import build
 
 OPEN = Open(
     session=bytes(16),
@@ -56,7 +61,7 @@ class Connection:
         self.arrived: deque[Message] = deque()
 
     def send(self, parts: Sequence[Any]) -> bool:
-        number, content = unpack(parts)
+        number, _, content = unpack(parts)
         self.numbers.add(number)
         self.sent.append(decode_request(content))
         return True
@@ -100,6 +105,33 @@ def test_another_request_is_repeated() -> None:
     assert link.sent == [End(bytes(16), 2)] * 2
     link.answer(Ended())
     assert question.reply() == Ended()
+
+
+def test_an_agent_of_another_build_answers_with_its_build_alone() -> None:
+    link: Any = Connection()
+    question = Question(link, OPEN)
+    ask_until(question, link, 1)
+    (number,) = link.numbers
+    link.arrived.append(Message(Peer(b"", None), [b"PTOA" + number + b"9.9.9+c0ffee"]))
+    with pytest.raises(UsageError) as info:
+        question.reply()
+    assert str(info.value).startswith(
+        f"the parent's host has ptorun-core {build()}, this host 9.9.9+c0ffee; install the same"
+    )
+
+
+def test_two_builds_of_one_version_are_told_apart() -> None:
+    check_build(parent="1.0+a", host="1.0+a")
+    with pytest.raises(UsageError, match="the code differs: install both from the same commit"):
+        check_build(parent="1.0+a", host="1.0+b")
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"PTOA", b"PTOA12345678", b"PTOX123456781.0", b"PTOA12345678\n"]
+)
+def test_a_head_that_is_invalid_is_refused(head: bytes) -> None:
+    with pytest.raises(ProtocolError, match="is not PTOA, a number and a build"):
+        unpack([head, b"content"])
 
 
 def test_an_agent_remembers_a_limited_number_of_ended_sessions() -> None:

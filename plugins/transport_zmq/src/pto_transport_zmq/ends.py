@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import math
 import select
+import socket as resolver
 import time
 from collections.abc import Collection, Sequence
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from pto_core import log
 from pto_core.errors import LinkError
 from pto_core.interfaces import (
     PARTS_LIMIT,
@@ -27,6 +29,7 @@ from pto_core.interfaces import (
     Message,
     Peer,
     check_message,
+    split_address,
 )
 from pto_transport_zmq import keys, sockets
 
@@ -198,6 +201,7 @@ class ZmqListener(End):
         super().__init__(address, zmq.ROUTER, limits)
         self._allowed = frozenset(allowed)
         self._has_keys = credentials is not None
+        self._rare = log.RareWarnings(__name__)
         try:
             sockets.configure_listener(self._socket, credentials)
             if self._has_keys:
@@ -248,8 +252,13 @@ class ZmqListener(End):
         while (frames := self._receive()) is not None:
             connection, *parts = frames
             key = str(connection.get(_KEY_OF_SENDER)) if self._has_keys else None
-            if (key is None or key in self._allowed) and self._is_in_limits(parts):
+            if not (key is None or key in self._allowed):
+                self._rare.add("message with a key that is not allowed any more", key=key)
+            elif not self._is_in_limits(parts):
+                self._rare.add("message beyond the limits", key=key, parts=len(parts))
+            else:
                 return Message(Peer(connection.bytes, key), _contents(parts))
+        self._rare.write()
         return None
 
     def serve_side(self) -> None:
@@ -265,6 +274,8 @@ class ZmqListener(End):
         version, number, *_, mechanism, credentials = request
         key = keys.from_bytes(credentials) if mechanism == b"CURVE" else ""
         code = b"200" if key in self._allowed else b"400"
+        if code != b"200":
+            self._rare.add("refused key", key=key or "none", mechanism=mechanism.decode("latin-1"))
         return [version, number, code, b"", key.encode(), b""]
 
 
@@ -282,7 +293,7 @@ class ZmqLink(End):
         self._peer = Peer(b"", server_key)
         self._key = credentials.public if credentials else ""
         self._connections, self._problem = 0, ""
-        self._is_connected = self._is_refused = False
+        self._is_connected = self._is_refused = self._is_name_checked = False
         sockets.configure_link(self._socket, credentials, server_key)
         self._side = self._socket.get_monitor_socket(int(_EVENTS))
         self.side_descriptor = _descriptor(self._side)
@@ -307,6 +318,10 @@ class ZmqLink(End):
         """The reason why there is no connection; empty while there is one."""
         self.require_open()
         self._serve_arrived()
+        # ZeroMQ tries again in silence while it cannot resolve the name.
+        if not (self._is_connected or self._problem or self._is_name_checked):
+            self._is_name_checked = True
+            self._problem = _unknown_name(self._address)
         return self._problem
 
     def send(self, parts: Sequence[Buffer]) -> bool:
@@ -377,6 +392,16 @@ def poller(numbers: Collection[int]) -> select.poll:
     for number in numbers:
         made.register(number, select.POLLIN)
     return made
+
+
+def _unknown_name(address: str) -> str:
+    """Return the problem if the host of an address has a name that does not resolve, or ""."""
+    host, _ = split_address(address)
+    try:
+        resolver.getaddrinfo(host, None)
+    except resolver.gaierror as error:
+        return f"the name {host} in {address} is unknown ({error.strerror}); check its spelling"
+    return ""
 
 
 def _descriptor(socket: sockets.Socket) -> int:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from pto_core import log
 from pto_core.cli.show import show_json, show_table
 from pto_core.config import load_core
 from pto_core.errors import UsageError
@@ -16,7 +17,6 @@ from pto_core.remote.failures import failure_from_record
 from pto_core.remote.keys import AGENT, CLIENT, key_pair, public_key
 from pto_core.remote.relay import AgentAddress, Contact
 from pto_core.remote.rights import Rights, read_rights
-from pto_core.version import VERSION
 
 _ANSWER_S = 10.0
 _COLUMNS = ("session", "client", "epoch", "processes", "age")
@@ -63,6 +63,8 @@ def run(namespace: argparse.Namespace) -> int:
     """Serve until the agent is stopped, or send one request to a running agent."""
     config = load_core({}, namespace.set)
     if namespace.action == "serve":
+        if namespace.client is None and config.origin("log_level") == "default":
+            log.configure(config.replace({"log_level": "info"}))  # sessions are of interest here
         _serve(config["link"], namespace)
         return 0
     contact = Contact.of(
@@ -111,7 +113,6 @@ def _serve(link: str, namespace: argparse.Namespace) -> None:
         namespace.bind,
         credentials,
         clients,
-        VERSION,
         started,
         insecure=namespace.insecure,
     )
@@ -139,7 +140,6 @@ def _serve_one_client(link: str, namespace: argparse.Namespace) -> None:
         namespace.bind,
         credentials,
         [Rights.of_owner("the client of --client", namespace.client)],
-        VERSION,
         started,
         insecure=False,
         ends_with_input=True,

@@ -14,9 +14,10 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pto_core import log, plugins
-from pto_core.errors import PtoError, UsageError
+from pto_core.errors import ProtocolError, PtoError, UsageError
 from pto_core.hierarchy.failures import Failure
 from pto_core.interfaces import KeyPair, LinkPlugin, Listener, Message, Peer, split_address
 from pto_core.remote.agent_messages import (
@@ -36,13 +37,16 @@ from pto_core.remote.agent_messages import (
     Unknown,
     decode_request,
     pack,
+    pack_head,
     unpack,
 )
 from pto_core.remote.blueprint import check_python
 from pto_core.remote.failures import failure_from_bytes, failure_to_record
 from pto_core.remote.gateway import GatewayPlan
+from pto_core.remote.handshake import check_build
 from pto_core.remote.rights import Needs, Rights
 from pto_core.remote.session_host import SessionHost, read_report, send_plan
+from pto_core.version import build
 
 _KILL_S = 1.0  # seconds from the request to end a session to the kill of its processes
 _TURN_S = 0.2
@@ -63,6 +67,14 @@ class _Session:
     ending: float | None = None  # time of the request to end it
     # Requests that are answered when the start is over.
     waiting: set[tuple[Peer, bytes]] = field(default_factory=set)
+
+    def description(self) -> dict[str, Any]:
+        """Return the values that identify the session in the log."""
+        return {
+            "session": self.request.path,
+            "client": self.rights.name,
+            "epoch": self.request.epoch,
+        }
 
 
 class EndedSessions:
@@ -95,7 +107,6 @@ class Agent:
         credentials: KeyPair | None,
         clients: dict[str | None, Rights],
         host: socket.socket,
-        core_version: str,
         *,
         insecure: bool,
         input_descriptor: int | None = None,
@@ -108,10 +119,11 @@ class Agent:
         self._credentials = credentials
         self._clients = clients
         self._host = host
-        self._core_version = core_version
         self._sessions: dict[bytes, _Session] = {}
         self._over = EndedSessions()
         self._is_draining = False
+        self._log = log.get(__name__)
+        self._rare = log.RareWarnings(__name__)
         self.is_stopped = False
 
     def run(self) -> None:
@@ -123,7 +135,8 @@ class Agent:
                 watched.append(self._input)
             ready = self._plugin.wait([self._listener], _TURN_S, watched)
             if self._host.fileno() in ready.descriptors:
-                raise ProcessLookupError("the process that forks gateways has exited")
+                self._log.error("agent is ending", reason="the process that forks gateways exited")
+                raise ProcessLookupError("the process that forks gateways exited")
             while (message := self._listener.receive()) is not None:
                 self._receive(message)
             for descriptor in ready.descriptors:
@@ -132,9 +145,12 @@ class Agent:
                 else:
                     self._read_report(channels[descriptor])
             self._kill_late()
+            self._rare.write()
 
-    def stop(self) -> None:
+    def stop(self, reason: str) -> None:
         """End all sessions, then the agent."""
+        if not self.is_stopped:
+            self._log.info("agent is ending", reason=reason, sessions=len(self._sessions))
         self.is_stopped = True
         for name in list(self._sessions):
             self._end(name)
@@ -143,7 +159,7 @@ class Agent:
         """Ignore the text of the input; stop at its end."""
         if not os.read(descriptor, 4096):
             self._input = None
-            self.stop()
+            self.stop("the end of its standard input")
 
     def _receive(self, message: Message) -> None:
         peer = message.peer
@@ -151,14 +167,21 @@ class Agent:
         if rights is None:
             return
         try:
-            number, content = unpack(message.parts)
+            number, sender, content = unpack(message.parts)
+        except ProtocolError as error:
+            self._log_invalid(rights, error)
+            return
+        try:
             request = decode_request(content)
-        except PtoError as error:
-            log.get(__name__).warning("invalid request", client=rights.name, reason=str(error))
+        except ProtocolError as error:
+            self._log_invalid(rights, error)
+            if sender != build():
+                self._listener.send(peer, [pack_head(number)])
             return
         try:
             reply = self._reply(request, rights, peer, number)
         except Exception as error:  # noqa: BLE001 - the client receives it
+            self._rare.add("refused request", client=rights.name, reason=str(error))
             reply = _refused(error)
         if reply is not None:
             self._listener.send(peer, pack(number, reply))
@@ -178,8 +201,11 @@ class Agent:
         rights.check_admin("stop" if isinstance(request, Stop) else "drain")
         self._is_draining = True
         if isinstance(request, Stop):
-            self.stop()
+            self.stop(f"client {rights.name!r} requested it")
         return Done()
+
+    def _log_invalid(self, rights: Rights, error: ProtocolError) -> None:
+        self._rare.add("invalid request", client=rights.name, reason=str(error))
 
     # ---- sessions ----
 
@@ -199,6 +225,11 @@ class Agent:
                 "another one, or use another host"
             )
         session = self._sessions[request.session] = self._start(request, rights)
+        self._log.info(
+            "session started",
+            **session.description(),
+            processes=request.blueprint.process_count + 1,
+        )
         return _opened(session, peer, number)
 
     def _await_opened(self, request: AwaitOpened, peer: Peer, number: bytes) -> Reply | None:
@@ -215,12 +246,7 @@ class Agent:
 
     def _check_versions(self, request: Open) -> None:
         """Refuse another version of the core, and code of functions from another Python version."""
-        if request.core_version != self._core_version:
-            raise UsageError(
-                f"the parent's host has ptorun-core {request.core_version}, this host "
-                f"{self._core_version}; install the same version on both",
-                name="core_version",
-            )
+        check_build(parent=request.core_version, host=build())
         check_python(request.python, (*request.blueprint.all_callables(), *request.callables))
 
     def _start(self, request: Open, rights: Rights) -> _Session:
@@ -247,7 +273,7 @@ class Agent:
             bind=f"tcp://{host}:0",
             credentials=self._credentials,
             rights=rights,
-            core_version=self._core_version,
+            core_version=request.core_version,
             python=request.python,
             insecure=self._insecure,
             memory=None if rights.memory is None else request.memory,
@@ -283,6 +309,8 @@ class Agent:
         session = self._sessions.pop(name)
         session.channel.close()
         self._over.add(name, session.request.epoch)
+        seconds = round(time.monotonic() - session.begun, 1)
+        self._log.info("session ended", **session.description(), seconds=seconds)
         reason = UsageError("the session was ended during its start, or its gateway was killed")
         self._tell(session, session.failure or _refused(reason))
 
@@ -324,7 +352,7 @@ class Agent:
 
     def _status(self, rights: Rights) -> Status:
         return Status(
-            self._core_version,
+            build(),
             self._listener.address,
             self._is_draining,
             [
@@ -365,7 +393,6 @@ def serve(
     bind: str,
     credentials: KeyPair | None,
     clients: Sequence[Rights],
-    core_version: str,
     started: Callable[[str], None],
     *,
     insecure: bool,
@@ -383,7 +410,7 @@ def serve(
         code = 1
         try:
             _serve_clients(
-                *(link, bind, credentials, clients, core_version, started, ours),
+                *(link, bind, credentials, clients, started, ours),
                 insecure=insecure,
                 input_descriptor=_STANDARD_INPUT if ends_with_input else None,
             )
@@ -407,7 +434,6 @@ def _serve_clients(
     bind: str,
     credentials: KeyPair | None,
     clients: Sequence[Rights],
-    core_version: str,
     started: Callable[[str], None],
     host: socket.socket,
     *,
@@ -421,12 +447,12 @@ def _serve_clients(
     if credentials is None:
         by_key = {None: clients[0]}
     agent = Agent(
-        *(plugin, listener, credentials, by_key, host, core_version),
+        *(plugin, listener, credentials, by_key, host),
         insecure=insecure,
         input_descriptor=input_descriptor,
     )
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: agent.stop())
+        signal.signal(number, lambda received, _: agent.stop(signal.Signals(received).name))
     started(listener.address)
     try:
         agent.run()

@@ -1,13 +1,18 @@
 """The requests to an agent and its replies.
 
-A message has the number of the request, then a record in parts of at most 1 MiB. A client repeats a
-request until the reply arrives, so the agent answers a repeated request in the same way. The client
-repeats ``Open`` as ``AwaitOpened``, which is short.
+A message has a head, then a record in parts of at most 1 MiB. The head is the same in all builds:
+four bytes ``PTOA``, the number of the request (8 bytes), and the build of the sender as text.
+Records can differ between builds. If an agent cannot read a record of another build, it replies the
+head alone, and the client reports both builds.
+
+A client repeats a request until the reply arrives, so the agent answers a repeated request in the
+same way. The client repeats ``Open`` as ``AwaitOpened``, which is short.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated, TypeVar
@@ -18,13 +23,17 @@ from pto_core.errors import LinkError, ProtocolError
 from pto_core.interfaces import Link, LinkPlugin
 from pto_core.remote.blueprint import BLUEPRINT_BYTES_MAX, CALLABLES_MAX, Blueprint, CallableRecord
 from pto_core.remote.failures import FailureRecord
+from pto_core.remote.handshake import check_build
 from pto_core.remote.program_modules import ModuleSources
 from pto_core.remote.used_modules import USED_MAX, UsedModule
 from pto_core.remote.values import Name, Natural, Record, Text, decoder, encoded
 from pto_core.remote.wire import Part
+from pto_core.version import build
 
 RANGES_MAX = 64
+_MAGIC = b"PTOA"
 _NUMBER_BYTES = 8
+_BUILD = re.compile(rb"[0-9A-Za-z.+_!-]{1,32}")
 _PART_BYTES = 1 << 20
 _REPEAT_S = 0.5
 
@@ -145,18 +154,31 @@ decode_request = decoder(Request, "request to an agent", BLUEPRINT_BYTES_MAX)
 decode_reply: Callable[[bytes], Reply] = decoder(Reply, "reply of an agent", BLUEPRINT_BYTES_MAX)
 
 
+def pack_head(number: bytes) -> bytes:
+    """Return the head of a message of this build."""
+    return _MAGIC + number + build().encode()
+
+
 def pack(number: bytes, record: Record) -> list[Part]:
     """Return the parts of a message."""
     content = encoded(record)
     starts = range(0, len(content), _PART_BYTES)
-    return [number, *(content[start : start + _PART_BYTES] for start in starts)]
+    return [pack_head(number), *(content[start : start + _PART_BYTES] for start in starts)]
 
 
-def unpack(parts: Sequence[Part]) -> tuple[bytes, bytes]:
-    """Return the number and content of a message. Raises ProtocolError for an invalid one."""
-    if len(parts[0]) != _NUMBER_BYTES:
-        raise ProtocolError(f"the number of a request to an agent has {len(parts[0])} bytes")
-    return bytes(parts[0]), b"".join(parts[1:])
+def unpack(parts: Sequence[Part]) -> tuple[bytes, str, bytes]:
+    """Return number, build of the sender, and record of a message.
+
+    Raises ProtocolError for an invalid head.
+    """
+    head = bytes(parts[0])
+    start = len(_MAGIC) + _NUMBER_BYTES
+    number, sender = head[len(_MAGIC) : start], head[start:]
+    if not head.startswith(_MAGIC) or not _BUILD.fullmatch(sender):
+        raise ProtocolError(
+            f"the head {head[:48]!r} is not {_MAGIC.decode()}, a number and a build of ptorun-core"
+        )
+    return number, sender.decode(), b"".join(parts[1:])
 
 
 class Question:
@@ -179,9 +201,9 @@ class Question:
     def reply(self) -> Reply | None:
         """Return the reply, or None before it arrives. Raises ProtocolError for an invalid one."""
         while (message := self.link.receive()) is not None:
-            number, content = unpack(message.parts)
+            number, sender, content = unpack(message.parts)
             if number == self._number:
-                reply = decode_reply(content)
+                reply = _read_reply(content, sender)
                 if not isinstance(reply, Unknown):
                     return reply
                 self._connection = 0
@@ -195,6 +217,14 @@ class Question:
             self._request if is_new else self._repeated
         ):
             self._connection, self._repeat = connection, now + _REPEAT_S
+
+
+def _read_reply(content: bytes, sender: str) -> Reply:
+    try:
+        return decode_reply(content)
+    except ProtocolError:
+        check_build(parent=build(), host=sender)
+        raise
 
 
 def ask(plugin: LinkPlugin, link: Link, address: str, request: Request, timeout_s: float) -> Reply:

@@ -94,6 +94,22 @@ class Identity:
         )
 
 
+def check_build(*, parent: str, host: str) -> None:
+    """Raise ``UsageError`` unless both hosts have the same build."""
+    if parent == host:
+        return
+    is_same_version = parent.partition("+")[0] == host.partition("+")[0]
+    raise UsageError(
+        f"the parent's host has ptorun-core {parent}, this host {host}; "
+        + (
+            "the version is the same, but the code differs: install both from the same commit"
+            if is_same_version
+            else "install the same version on both"
+        ),
+        name="core_version",
+    )
+
+
 def mismatches(relay: Identity, gateway: Identity) -> list[str]:
     """Describe each property in which the two sides do not match, with both values."""
     compared = (

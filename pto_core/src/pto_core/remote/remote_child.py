@@ -28,7 +28,7 @@ from pto_core.remote.relay import (
 )
 from pto_core.remote.shared_digests import TABLE_BYTES, DigestTable
 from pto_core.remote.used_modules import UsedModule, used_modules
-from pto_core.version import VERSION
+from pto_core.version import build
 
 _SECOND_NS = 1_000_000_000
 
@@ -137,7 +137,7 @@ class RemoteChild:
             session=self._session,
             epoch=self._epoch,
             path=self._path,
-            core_version=VERSION,
+            core_version=build(),
             python=sys.version_info[:2],
             lease_ns=self._lease_ns,
             blueprint=blueprint_of(self._worker),
