@@ -75,5 +75,6 @@ def test_an_actor_reserves_the_named_resources_and_no_processor() -> None:
 
 def test_texts_leave_out_resources_that_ray_adds() -> None:
     assert str(SMALL) == "10.0.0.1 (node aaaaaaaa): CPU=4"
-    assert str(LARGE) == "10.0.0.2 (node bbbbbbbb): CPU=8, NPU=4, memory=1e+09"
+    assert str(LARGE) == "10.0.0.2 (node bbbbbbbb): CPU=8, NPU=4, memory=0.9313 GiB"
     assert amounts({}) == "no resources"
+    assert amounts({"NPU": 1234567, "memory": 2**40}) == "NPU=1,234,567, memory=1,024 GiB"

@@ -193,6 +193,13 @@ def _connect(address: str) -> None:
         if address != "auto":
             # Ray itself would wait for minutes.
             socket.create_connection(_host_and_port(address), _ANSWER_S).close()
+    except OSError as error:
+        raise LinkError(
+            f"no Ray cluster answers at {address}: {error}; check ray_address (or RAY_ADDRESS), "
+            "and that the cluster runs",
+            address=address,
+        ) from error
+    try:
         ray.init(address, log_to_driver=False, configure_logging=False)
     except OSError as error:
         if address == "auto":
@@ -202,8 +209,9 @@ def _connect(address: str) -> None:
                 name="ray_address",
             ) from error
         raise LinkError(
-            f"no Ray cluster answers at {address}: {error}; check ray_address (or RAY_ADDRESS), "
-            "and that the cluster runs",
+            f"the server at {address} does not accept this program: {error}; check that it is a "
+            "Ray cluster with the same version of Ray, and if it requires a token, that this "
+            "program has RAY_AUTH_MODE=token and the token of the cluster",
             address=address,
         ) from error
 

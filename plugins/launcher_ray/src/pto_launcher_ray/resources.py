@@ -30,9 +30,13 @@ class Node:
 
 
 def amounts(resources: Resources) -> str:
-    """Return resources as text, such as ``CPU=4, NPU=2``."""
-    listed = ", ".join(f"{name}={amount:g}" for name, amount in sorted(resources.items()))
+    """Return resources as text, such as ``CPU=4, NPU=2, memory=64 GiB``."""
+    listed = ", ".join(f"{name}={_amount(name, resources[name])}" for name in sorted(resources))
     return listed or "no resources"
+
+
+def _amount(name: str, amount: float) -> str:
+    return f"{amount / 2**30:,.4g} GiB" if name == "memory" else f"{amount:,.12g}"
 
 
 def actor_options(resources: Resources) -> dict[str, Any]:

@@ -83,6 +83,12 @@ def running_cluster() -> Iterator[RayCluster]:
         shutil.rmtree(folder, ignore_errors=True)  # the cluster has removed it, if it started
 
 
+@pytest.fixture
+def start_cluster() -> Any:
+    """Return the context manager that runs a cluster with the environment of this process."""
+    return running_cluster
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[RayCluster]:
     """Return the cluster of this session, with two nodes beside the head."""
