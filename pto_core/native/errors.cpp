@@ -1,6 +1,8 @@
 #include "errors.hpp"
 
 #include <cstring>
+#include <exception>
+#include <system_error>
 
 namespace pto::core {
 
@@ -77,6 +79,21 @@ std::string shown(nb::handle object) {
 
 std::string type_text(nb::handle object) {
   return Py_TYPE(object.ptr())->tp_name;
+}
+
+void translate_system_errors() {
+  nb::register_exception_translator([](const std::exception_ptr& error, void*) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::system_error& failure) {
+      try {
+        const nb::object known = nb::module_::import_("pto_core.errors.limits");
+        raise_exception(known.attr("system_error")(failure.what(), failure.code().value()));
+      } catch (nb::python_error& raised) {
+        raised.restore();
+      }
+    }
+  });
 }
 
 }  // namespace pto::core

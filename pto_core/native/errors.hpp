@@ -21,6 +21,9 @@ pto_error make_error(pto_status status, const std::string& message);
                               const nb::dict& fields = nb::dict());
 [[noreturn]] void raise_usage(const std::string& message);
 [[noreturn]] void raise_exception(const nb::object& exception);
+// Convert each std::system_error of the module to a CapacityError that names the limit, or to an
+// OSError.
+void translate_system_errors();
 
 // Return external or truncated text as a Python string. Bytes that are not UTF-8 are replaced.
 nb::object text_of(const std::string& text);

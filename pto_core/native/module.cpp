@@ -5,6 +5,7 @@
 #include "data_types.hpp"
 #include "device.hpp"
 #include "device_array.hpp"
+#include "errors.hpp"
 #include "graph.hpp"
 #include "library.hpp"
 #include "program.hpp"
@@ -23,6 +24,7 @@ NB_MODULE(_native, module) {
   // Disable the leak check: a lost device is leaked on purpose, because a thread may still use it.
   nb::set_leak_warnings(false);
   pto::core::import_numpy();
+  pto::core::translate_system_errors();
   module.attr("ABI_VERSION") = PTO_ABI_VERSION;
   // SHA-256 of "<SHA-256 of the content> <path>\n" for each source, sorted by path.
   module.attr("source_digest") = pto::core::source_digest();

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,26 +9,11 @@
 #include <cerrno>
 #include <cstring>
 
+#include "blocked_signals.hpp"
 #include "errors.hpp"
 
 namespace pto::core {
 namespace {
-
-// The signals of the process are handled by other threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 nb::tuple pair_of(const pto_clock_pair& pair) {
   return nb::make_tuple(pair.ticks, pair.ns);
@@ -46,8 +30,12 @@ TraceBuffer::TraceBuffer(TraceSettings settings) : settings_(std::move(settings)
   window_end_ = settings_.for_ns == 0 ? Clock::time_point::max()
                                       : window_begin_ + std::chrono::nanoseconds(settings_.for_ns);
   move_window(now);
-  const SignalsBlocked blocked;
-  drainer_ = std::thread([this] { drain_until_stopped(); });
+  try {
+    drainer_ = start_thread("the thread of a trace", [this] { drain_until_stopped(); });
+  } catch (...) {
+    munmap(mapping_, mapped_bytes_);
+    throw;
+  }
   pthread_setname_np(drainer_.native_handle(), "pto-trace");
 }
 

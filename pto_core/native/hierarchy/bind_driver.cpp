@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "bindings.hpp"
 #include "driver/deciding.hpp"
@@ -106,8 +107,7 @@ void attach(WorkerDriver& self, int32_t child, uint64_t table, uint64_t end,
 int watch_descriptor(WorkerDriver& self) {
   const int descriptor = self.driver().ask()->core.watches.descriptor();
   if (descriptor >= 0) return descriptor;
-  PyErr_SetFromErrno(PyExc_OSError);
-  throw nb::python_error();
+  throw std::system_error(errno, std::generic_category(), "a wait for tasks cannot begin");
 }
 
 nb::object reply(WorkerDriver& self, uint64_t number, nb::handle timeout) {
@@ -367,6 +367,7 @@ void bind_watches(nb::class_<WorkerDriver>& bound) {
 void bind_driver(nb::module_& module) {
   core::interrupts::prepare();
   nb::register_exception_translator(translate_refusal);
+  core::translate_system_errors();
   bind_task_handle(module);
   bind_run_scope(module);
   nb::class_<WorkerDriver> bound(

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "blocked_signals.hpp"
 #include "driver/drive.hpp"
 #include "processes/current_process.hpp"
 
@@ -45,15 +46,12 @@ void Background::start() {
     const std::lock_guard lock(mutex_);
     is_parked_ = false;
   }
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &program_mask_);  // the new thread blocks all signals
-  thread_ = std::thread([this] {
+  pthread_sigmask(SIG_SETMASK, nullptr, &program_mask_);
+  thread_ = core::start_thread("the thread of a Worker", [this] {
     loop();
     if (rest_) std::exchange(rest_, nullptr)();
   });
   id_ = thread_.get_id();
-  pthread_sigmask(SIG_SETMASK, &program_mask_, nullptr);
   process_ = current_process();
 }
 

@@ -28,6 +28,7 @@ class Background {
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
 
+  // Start the thread unless it exists. Throws std::system_error.
   void start();
   // Called on the thread itself, inside a host call. The thread ends after the call; see
   // end_by_itself().

@@ -29,6 +29,8 @@ void Driver::check_open() const {
 // ---- runs ----
 
 std::shared_ptr<RunOutcomes> Driver::run_begin(Hazards hazards) {
+  check_open();
+  own_thread().start();  // it may throw, so it precedes the run
   std::shared_ptr<RunOutcomes> outcomes;
   // an exception that no wait has thrown yet; it must be destroyed without the role
   std::exception_ptr stale;
@@ -47,7 +49,6 @@ std::shared_ptr<RunOutcomes> Driver::run_begin(Hazards hazards) {
     flags_.is_running = true;
     role->exchange.process();
   }
-  own_thread().start();
   return outcomes;
 }
 

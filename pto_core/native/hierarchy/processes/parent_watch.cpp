@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <system_error>
 
+#include "blocked_signals.hpp"
+
 namespace pto::hierarchy {
 namespace {
 
@@ -22,23 +24,6 @@ void* watch(void* argument) {
   return nullptr;
 }
 
-// Blocks all signals of this thread, so that a thread started meanwhile blocks them too and other
-// threads receive them.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &saved_);
-  }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &saved_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
- private:
-  sigset_t saved_;
-};
-
 }  // namespace
 
 void watch_parent(int parent) {
@@ -48,12 +33,14 @@ void watch_parent(int parent) {
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attributes,
                             std::max(kStackBytes, static_cast<size_t>(PTHREAD_STACK_MIN)));
-  const BlockedSignals blocked;
+  const core::BlockedSignals blocked;
   pthread_t thread{};
   void* argument = reinterpret_cast<void*>(static_cast<intptr_t>(parent));
   const int error = pthread_create(&thread, &attributes, &watch, argument);
   pthread_attr_destroy(&attributes);
-  if (error != 0) throw std::system_error(error, std::generic_category(), "pthread_create");
+  if (error != 0)
+    throw std::system_error(error, std::generic_category(),
+                            "the thread that watches the parent cannot be started");
 }
 
 }  // namespace pto::hierarchy

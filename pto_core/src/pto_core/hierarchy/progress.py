@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from pto_core.errors.limits import start_thread
 from pto_core.errors.plain_functions import require_plain
 
 _INTERVAL_S = 0.1
@@ -120,7 +121,7 @@ class Follower:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread.start()
+        start_thread(self._thread)
 
     def stop(self, last: Progress) -> None:
         """End the thread, and call the listener a last time, with ``last``."""

@@ -9,6 +9,7 @@ from pto_core import log, standard_streams
 from pto_core._hierarchy import TaskArgsView
 from pto_core._native import integer
 from pto_core.errors import UsageError, WorkerClosedError
+from pto_core.errors.limits import system_error
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.child_specs import child_specs
 from pto_core.hierarchy.life_cycle import Exclusive, LifeCycle, State
@@ -236,10 +237,14 @@ class WorkerNode:
                     f"child Worker {number} was closed before init(); add Workers that are open"
                 )
         log.configure(self.settings.config)
-        children = ChildGroup(
-            self.settings, self.path, self.registry, self.nested, self.arena(), self.policy
-        )
-        children.start(lambda: self.life.state is not State.STARTING)
+        try:
+            children = ChildGroup(
+                self.settings, self.path, self.registry, self.nested, self.arena(), self.policy
+            )
+            children.start(lambda: self.life.state is not State.STARTING)
+        except OSError as error:
+            text = f"{self.path} cannot start its children: {error.strerror or error}"
+            raise system_error(text, error.errno) from error
         self.children, self.runs = children, Runs(children)
 
     def _observe_start(self) -> None:

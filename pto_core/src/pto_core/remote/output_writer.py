@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 
+from pto_core.errors.limits import start_thread
+
 PENDING_BYTES_MAX = 1 << 22
 _FINISH_S = 1.0
 
@@ -30,7 +32,7 @@ class OutputWriter:
         self._dropped = 0  # dropped lines that were not reported yet
         self._is_over = False
         if descriptor is not None:
-            threading.Thread(target=self._run, name="pto output", daemon=True).start()
+            start_thread(threading.Thread(target=self._run, name="pto output", daemon=True))
 
     def write(self, text: str) -> None:
         """Queue the text, which must be whole lines; drop it if too much text waits."""

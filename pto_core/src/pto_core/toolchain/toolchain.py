@@ -15,6 +15,7 @@ from typing import Any
 from pto_core import log
 from pto_core.config import Config, child_environment
 from pto_core.errors import UnsupportedError, UsageError
+from pto_core.errors.limits import start_thread
 from pto_core.interfaces import BuildRecipe, DeviceBuild, OrchestrationBuild
 from pto_core.toolchain.bfloat16 import precision_warning
 from pto_core.toolchain.builder import Builder, Cancelled
@@ -372,7 +373,7 @@ class _BuildThreads:
             self._waiting.put(index)
         for thread in self._threads:
             self._waiting.put(None)
-            thread.start()
+            start_thread(thread)
         while len(results) < len(self._work):
             index, outcome, seconds = self._news.get()
             source = self._work[index][0].source

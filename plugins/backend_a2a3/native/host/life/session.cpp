@@ -5,6 +5,7 @@
 #include <cstring>
 #include <future>
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -97,16 +98,20 @@ bool Session::salvage(void* host, uint64_t address, size_t bytes) const {
   const auto copy = std::make_shared<Copy>();
   copy->bytes.resize(bytes);
   std::future<bool> is_made = copy->is_made.get_future();
-  std::thread([copy, address, context = context_, &functions = functions()] {
-    // A reset may have destroyed the context since the caller stopped waiting.
-    const bool is_selected =
-        !copy->is_given_up.load() && functions.aclrtSetCurrentContext(context) == cann::kSuccess;
-    const size_t count = copy->bytes.size();
-    copy->is_made.set_value(is_selected &&
-                            functions.aclrtMemcpy(copy->bytes.data(), count,
-                                                  reinterpret_cast<const void*>(address), count,
-                                                  cann::kDeviceToHost) == cann::kSuccess);
-  }).detach();
+  try {
+    std::thread([copy, address, context = context_, &functions = functions()] {
+      // A reset may have destroyed the context since the caller stopped waiting.
+      const bool is_selected =
+          !copy->is_given_up.load() && functions.aclrtSetCurrentContext(context) == cann::kSuccess;
+      const size_t count = copy->bytes.size();
+      copy->is_made.set_value(is_selected &&
+                              functions.aclrtMemcpy(copy->bytes.data(), count,
+                                                    reinterpret_cast<const void*>(address), count,
+                                                    cann::kDeviceToHost) == cann::kSuccess);
+    }).detach();
+  } catch (const std::system_error&) {
+    return false;  // the system refuses a thread
+  }
   if (is_made.wait_for(kSalvageTime) != std::future_status::ready) {
     copy->is_given_up = true;
     return false;

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pto_core.errors import AbortedError, ChildStartError
+from pto_core.errors.limits import reached_limit
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.processes.child_exit import ChildExit
 from pto_core.hierarchy.processes.child_process import ChildProcess
@@ -162,9 +163,11 @@ def _start_failed(process: ChildProcess, failure: Failure) -> ChildStartError:
     cause = failure.exception
     if isinstance(cause, ChildStartError) and f"{cause.path}/".startswith(f"{process.path}/"):
         return cause
+    what = f"could not start: {failure.type_name}: {failure.message}"
+    limit = reached_limit(cause.errno) if isinstance(cause, OSError) else None
     error = start_error(
         process,
-        f"could not start: {failure.type_name}: {failure.message}",
+        what if limit is None else f"{what}; {limit.advice}",
         remote_traceback=failure.traceback,
     )
     error.__cause__ = cause

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import resource
 import signal
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pto_core.errors import CapacityError
+from pto_core.errors.limits import system_error
 from pto_core.hierarchy.processes.awaiting import Starting, await_ready, check_not_cancelled
 from pto_core.hierarchy.processes.child_exit import ChildExit
 from pto_core.hierarchy.processes.child_process import ChildProcess, wait_for_any
@@ -241,10 +239,9 @@ class ChildProcesses:
                 pid, reports = spawn_child(plan, self._family.parent, body)
             process = _followed(index, plan.path, pid, reports)
         except OSError as error:
-            refusal = _refusal(plan.path, sum(child.is_alive for child in self), error)
-            if refusal is None:
-                raise
-            raise refusal from error
+            running = sum(child.is_alive for child in self)
+            text = f"{plan.path} cannot be started after {running} other children"
+            raise system_error(f"{text}: {error.strerror}", error.errno, running + 1) from error
         self._family.processes[index] = process
         return Starting(process, reports)
 
@@ -263,33 +260,3 @@ def _followed(index: int, path: str, pid: int, reports: ReportReader) -> ChildPr
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         raise
-
-
-def _refusal(path: str, running: int, error: OSError) -> CapacityError | None:
-    """Return the error for an exhausted limit of the system; None for another error."""
-    if error.errno in (errno.EAGAIN, errno.ENOMEM):
-        return _too_many_processes(path, running, error)
-    if error.errno not in (errno.EMFILE, errno.ENFILE):
-        return None
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return CapacityError(
-        f"{path} cannot be started after {running} other children: {error.strerror}; this process "
-        f"may have {limit} open files (ulimit -n), and a child takes a few; close files, raise the "
-        "limit, or use fewer children",
-        name="descriptors",
-        value=running + 1,
-        limit=limit,
-    )
-
-
-def _too_many_processes(path: str, running: int, error: OSError) -> CapacityError:
-    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    allowed = "any number of" if limit == resource.RLIM_INFINITY else str(limit)
-    return CapacityError(
-        f"{path} cannot be started after {running} other children: {error.strerror}; this user may "
-        f"have {allowed} processes (ulimit -u), the machine or a control group (pids.max) perhaps "
-        "fewer; end other processes, or use fewer children",
-        name="processes",
-        value=running + 1,
-        limit=None if limit == resource.RLIM_INFINITY else limit,
-    )
