@@ -21,7 +21,7 @@ from pto_core.hierarchy.engine.events import (
     Tag,
 )
 from pto_core.hierarchy.engine.instructions import Instruction, Send, TaskFinished
-from pto_core.interfaces import API_VERSION, Health, Policy
+from pto_core.interfaces import API_VERSION, Candidate, Health, PlacedTask, Policy, TaskPolicy
 from pto_devkit import SchedulerContract, SchedulerSubject
 from pto_devkit.capabilities import withdraw_unclaimed
 
@@ -99,6 +99,13 @@ class IgnoresThePolicy(ReferenceEngine):
         super().__init__(configuration)
 
 
+class ForgetsTheTask(ReferenceEngine):
+    def __init__(self, configuration: Configuration, *, policy: Any) -> None:
+        pick = getattr(policy, "pick", None)
+        call = policy if pick is None else (lambda candidates, preferred: candidates[-1][0])
+        super().__init__(configuration, policy=call)
+
+
 class HasAnotherOrder(ReferenceEngine):
     """A valid engine whose order differs from that of the reference engine."""
 
@@ -140,6 +147,11 @@ class FailsLater:
         return candidates[0 if self.left else len(candidates)][0]
 
 
+class NeedsAKnownTask:
+    def pick(self, candidates: Sequence[Candidate], preferred: int, task: PlacedTask) -> int:
+        return {"task": candidates[0].child}[task.callable]
+
+
 class Engines:
     """A plugin that provides a given engine."""
 
@@ -161,7 +173,7 @@ class Policies:
     api_version = API_VERSION
     capabilities = frozenset({"policy"})
 
-    def __init__(self, make: Callable[[], Policy]) -> None:
+    def __init__(self, make: Callable[[], Policy | TaskPolicy]) -> None:
         self.policy = make
 
     def health(self) -> Health:
@@ -187,10 +199,12 @@ DEFECTS: dict[str, tuple[Engines | Policies, str]] = {
     "changes_before_it_refuses": (Engines(EndsARunThatIsRefused), "test_refusals_change_nothing"),
     "shares_its_state": (Engines(SharesItsState), "test_engines_are_apart"),
     "ignores_the_policy": (Engines(IgnoresThePolicy), "test_policy_is_used"),
+    "forgets_the_task": (Engines(ForgetsTheTask), "test_policy_is_used"),
     "has_another_order": (Engines(HasAnotherOrder), "test_reference_order"),
     "picks_the_preferred": (Policies(lambda: picks_the_preferred), "test_picks_a_candidate"),
     "sorts_in_place": (Policies(lambda: sorts_in_place), "test_arguments_stay"),
     "fails_later": (Policies(FailsLater), "test_runs_with_policy"),
+    "needs_a_known_task": (Policies(NeedsAKnownTask), "test_a_worker_asks_the_policy"),
 }
 
 
@@ -208,6 +222,17 @@ def fails(plugin: Engines | Policies, test: str) -> bool:
     except Exception:  # noqa: BLE001 - what an engine raises makes the test fail, too
         return True
     return False
+
+
+class PicksTheLast:
+    def pick(self, candidates: Sequence[Candidate], preferred: int, task: PlacedTask) -> int:
+        return candidates[-1].child
+
+
+def test_a_policy_that_depends_on_the_task_passes() -> None:
+    plugin: Any = Policies(PicksTheLast)
+    for test in collected(plugin):
+        assert not fails(plugin, test), test
 
 
 @pytest.mark.parametrize("defect", DEFECTS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,22 @@ import pytest
 from remote_hosts import task_args
 
 from pto_core import Hosts, Worker
+from pto_core.interfaces import Candidate, PlacedTask
 
 HOSTS = 4
+
+
+class NearInputs:
+    """The rules of the policy near_inputs, as a policy of a program."""
+
+    def pick(self, candidates: Sequence[Candidate], preferred: int, task: PlacedTask) -> int:
+        def cost(each: Candidate) -> tuple[int, int, int]:
+            missing = task.input_bytes - each.held_bytes
+            return each.in_flight + min(missing >> 24, 2), each.in_flight, missing
+
+        return min(candidates, key=cost).child
+
+
 ROWS = 2 << 20  # bytes of each array
 
 
@@ -82,7 +96,7 @@ def sum_of(log: Path) -> int:
 
 @contextmanager
 def program(
-    policy: str | None, engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    policy: NearInputs | str | None, engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Program]:
     log = folder / "traffic"
     monkeypatch.setenv(counting_link.VARIABLE, str(log))
@@ -95,10 +109,20 @@ def program(
 # inputs, and idle hosts receive tasks.
 @pytest.mark.parametrize(
     ("policy", "engine"),
-    [(None, "native"), ("near_inputs", "reference"), ("least_loaded", "native")],
+    [
+        (None, "native"),
+        ("near_inputs", "reference"),
+        ("least_loaded", "native"),
+        (NearInputs(), "native"),
+        (NearInputs(), "reference"),
+    ],
 )
 def test_tasks_run_where_their_inputs_are(
-    policy: str | None, engine: str, counting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    policy: NearInputs | str | None,
+    engine: str,
+    counting: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     orders = [[3, 0, 2, 1], [1, 2, 3, 0], [2, 3, 0, 1], [0, 1, 2, 3]]
     with program(policy, engine, tmp_path, monkeypatch) as made:

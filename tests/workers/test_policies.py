@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pto_core import In, Out, Worker, task
+from pto_core.interfaces import Candidate, PlacedTask
 
 CHILDREN = 3
 PATIENCE_S = 30
@@ -114,3 +115,28 @@ def test_a_hint_is_followed_if_the_child_has_free_space_and_delays_nothing(make)
         for index in range(3):
             s.submit(report, out[index : index + 1], worker=1)
     assert {known.index(pid) for pid in out} == {1}, "a pin waits"
+
+
+def test_a_policy_receives_the_task_and_the_bytes_that_each_child_has(make) -> None:
+    asked: list[tuple[list[Candidate], int, PlacedTask]] = []
+
+    class Last:
+        def pick(self, candidates: Sequence[Candidate], preferred: int, task: PlacedTask) -> int:
+            asked.append((list(candidates), preferred, task))
+            return candidates[-1].child
+
+    worker = make(num_sub_workers=CHILDREN, policy=Last())
+    known = pids(worker)
+    gate, out = worker.shared_array((1024,), "int64"), worker.shared_array((2,), "int64")
+    gate[:] = 1
+    with worker.session() as s:
+        first = s.submit(report_and_wait, gate, out[:1])
+        second = s.submit(report, out[1:])
+    assert {known.index(pid) for pid in out} == {CHILDREN - 1}
+    tasks = [task for _, _, task in asked]
+    assert [task.number for task in tasks] == [first.task_slot, second.task_slot]
+    assert [task.callable.split(":")[-1] for task in tasks] == ["report_and_wait", "report"]
+    assert [task.input_bytes for task in tasks] == [gate.nbytes, 0]
+    for candidates, _, placed in asked:
+        assert [each.child for each in candidates] == list(range(CHILDREN))
+        assert all(each.held_bytes == placed.input_bytes for each in candidates)

@@ -15,7 +15,13 @@ from types import ModuleType
 import pytest
 
 from pto_core import Out, Worker, task
-from pto_core.errors import InternalError, PtoError, UnknownPluginError, UsageError
+from pto_core.errors import (
+    InternalError,
+    PluginError,
+    PtoError,
+    UnknownPluginError,
+    UsageError,
+)
 from pto_core.interfaces import orchestrator, scheduler
 
 CHILDREN = 3
@@ -265,3 +271,35 @@ def test_the_core_provides_its_schedulers_as_plugins() -> None:
         is_engine = name in ("native", "reference")
         load = plugins.load_engine if is_engine else plugins.load_policy
         assert type(pickle.loads(pickle.dumps(load(name)))) is type(load(name))
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (
+            "def pick(self, candidates, preferred, task):\n        raise ValueError(task.callable)",
+            "the placement policy of the plugin 'turns' raised ValueError: .*write_pid",
+        ),
+        (
+            "def __call__(self, candidates, preferred):\n        return 99",
+            "the placement policy of the plugin 'turns' picked 99",
+        ),
+    ],
+)
+def test_an_error_of_a_policy_names_its_plugin(make, install, method: str, message: str) -> None:
+    install("turns", POLICY.replace("def __call__(", f"{method}\n\n    def replaced("))
+    with pytest.raises(UsageError, match=message):
+        pids_of(make(num_sub_workers=2, policy="turns"))
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ("1 // 0", "policy() of the scheduler plugin 'turns' raised ZeroDivisionError"),
+        ("3", "policy() of the scheduler plugin 'turns' returned 3"),
+    ],
+)
+def test_a_plugin_without_a_usable_policy_is_named(make, install, made: str, message: str) -> None:
+    install("turns", POLICY.replace("return Turns()", f"return {made}"))
+    with pytest.raises(PluginError, match=re.escape(message)):
+        make(num_sub_workers=2, policy="turns").init()

@@ -41,14 +41,20 @@ uint64_t nanoseconds_of(nb::handle seconds) {
   return value > 1e9 ? UINT64_MAX : static_cast<uint64_t>(value * 1e9);
 }
 
-// Wrap a policy of the program for both engines. The calling thread has the driver role, so the
-// policy must return quickly and must not call the driver. The policy near_inputs does neither.
+// A policy of the program, for both engines. The calling thread has the driver role, so the policy
+// must return quickly and must not call the driver. The policy near_inputs does neither.
+struct GuardedPolicy {
+  nb::object pick(nb::handle candidates, nb::handle preferred, nb::handle task) const {
+    const Deciding deciding;
+    return policy.attr("pick")(candidates, preferred, task);
+  }
+
+  nb::object policy;
+};
+
 nb::object guarded(const nb::object& policy) {
   if (policy.is_none() || nb::isinstance<NearInputs>(policy)) return policy;
-  return nb::cpp_function([policy](nb::handle candidates, nb::handle preferred) -> nb::object {
-    const Deciding deciding;
-    return policy(candidates, preferred);
-  });
+  return nb::cast(GuardedPolicy{policy});
 }
 
 TakenEngine make_engine(const nb::object& factory, const nb::object& policy) {
@@ -74,7 +80,7 @@ void set_memory(WorkerSettings& settings, const ChildTuples& children, const Map
 void make(WorkerDriver* self, nb::object hooks, const ChildTuples& children, const Rings& rings,
           uint64_t progress, const std::pair<uint64_t, uint64_t>& trace,
           const WorkerSettings& settings, const nb::object& engine, const nb::object& policy,
-          uint64_t snapshot_limit, double patience_s) {
+          const nb::object& inputs, uint64_t snapshot_limit, double patience_s) {
   DriverConfiguration configuration;
   for (const auto& [kind, window, receives_use, _] : children) {
     if (window < 1 || window > kLargestWindow)
@@ -92,8 +98,10 @@ void make(WorkerDriver* self, nb::object hooks, const ChildTuples& children, con
   or_error([&] {
     TakenEngine made = make_engine(engine, policy);
     configuration.is_engine_python = made.calls_python;
-    if (nb::isinstance<NearInputs>(policy))
-      configuration.near_inputs = nb::cast<std::shared_ptr<NearInputs>>(policy);
+    if (!inputs.is_none()) {
+      configuration.near_inputs = nb::cast<std::shared_ptr<NearInputs>>(inputs);
+      configuration.engine.places_by_inputs = true;
+    }
     new (self) WorkerDriver(configuration, std::move(made.engine), std::move(hooks), settings);
   });
 }
@@ -362,6 +370,18 @@ void bind_watches(nb::class_<WorkerDriver>& bound) {
           "Close the descriptor and drop all watched tasks.");
 }
 
+void bind_guarded_policy(nb::module_& module) {
+  nb::class_<GuardedPolicy>(module, "GuardedPolicy", "A policy of the program, for an engine.")
+      .def("pick", &GuardedPolicy::pick, nb::arg("candidates"), nb::arg("preferred"),
+           nb::arg("task"))
+      .def(
+          "__call__",
+          [](const GuardedPolicy& self, nb::handle candidates, nb::handle preferred) {
+            return self.pick(candidates, preferred, nb::int_(kNone));
+          },
+          nb::arg("candidates"), nb::arg("preferred"));
+}
+
 }  // namespace
 
 void bind_driver(nb::module_& module) {
@@ -370,6 +390,7 @@ void bind_driver(nb::module_& module) {
   core::translate_system_errors();
   bind_task_handle(module);
   bind_run_scope(module);
+  bind_guarded_policy(module);
   nb::class_<WorkerDriver> bound(
       module, "Driver", nb::is_weak_referenceable(),
       "The engine of a Worker, and the driver that connects the engine with the "
@@ -380,7 +401,7 @@ void bind_driver(nb::module_& module) {
           [](WorkerDriver* self, nb::object hooks, const ChildTuples& children, const Rings& rings,
              uint64_t progress, const std::pair<uint64_t, uint64_t>& trace,
              std::shared_ptr<LiveCallables> callables, CallableSpace next_level_space,
-             const Mappings& attached, nb::object engine, nb::object policy,
+             const Mappings& attached, nb::object engine, nb::object policy, nb::object inputs,
              uint64_t snapshot_limit, uint32_t task_timeout_ms, double patience_s) {
             WorkerSettings settings;
             settings.callables = std::move(callables);
@@ -388,13 +409,13 @@ void bind_driver(nb::module_& module) {
             settings.next_level_space = next_level_space;
             settings.task_timeout_ms = task_timeout_ms;
             make(self, std::move(hooks), children, rings, progress, trace, settings, engine, policy,
-                 snapshot_limit, patience_s);
+                 inputs, snapshot_limit, patience_s);
           },
           nb::arg("hooks"), nb::kw_only(), nb::arg("children"), nb::arg("rings"),
           nb::arg("progress"), nb::arg("trace"), nb::arg("callables"), nb::arg("next_level_space"),
           nb::arg("attached"), nb::arg("engine"), nb::arg("policy").none() = nb::none(),
-          nb::arg("snapshot_limit") = uint64_t{1} << 30, nb::arg("task_timeout_ms") = 0,
-          nb::arg("patience_s") = 2.0,
+          nb::arg("inputs").none() = nb::none(), nb::arg("snapshot_limit") = uint64_t{1} << 30,
+          nb::arg("task_timeout_ms") = 0, nb::arg("patience_s") = 2.0,
           "`hooks` has poll(), end_child(child, cause), child_broken(child, words) and "
           "grant(ring, nbytes) -> int, and must not keep the Driver alive. `children`: (kind, "
           "window, receives_use, is_spawned) of each child. `rings`: (address, size) of the four "
@@ -402,7 +423,8 @@ void bind_driver(nb::module_& module) {
           "records of each ring, a power of two. `callables`: the live "
           "registrations, to check handles. `engine`: a "
           "function that accepts the policy and returns an EngineCore or a Scheduler; None selects "
-          "the default. `attached`: (address, size) of the mappings that spawned children attach; "
+          "the default. `inputs`: a NearInputs that follows the inputs of tasks. `attached`: "
+          "(address, size) of the mappings that spawned children attach; "
           "forked children inherit the memory that is shared now.")
       .def_prop_ro(
           "hooks", [](WorkerDriver& self) { return self.hooks(); },

@@ -57,11 +57,13 @@ Policy policy_of(nb::object policy) {
       return near->pick(candidates, preferred, task);
     };
   }
-  return [policy](std::span<const Candidate> candidates, int32_t preferred, int64_t) {
+  const bool picks = nb::hasattr(policy, "pick");
+  return [call = picks ? nb::object(policy.attr("pick")) : policy, picks](
+             std::span<const Candidate> candidates, int32_t preferred, int64_t task) {
     nb::list list;
     for (const Candidate& each : candidates)
       list.append(nb::make_tuple(each.child, each.in_flight));
-    return nb::cast<int32_t>(policy(list, preferred));
+    return nb::cast<int32_t>(picks ? call(list, preferred, task) : call(list, preferred));
   };
 }
 
@@ -344,7 +346,17 @@ void bind_near_inputs(nb::module_& module) {
             return pick(policy, candidates, preferred, kNone);
           },
           nb::arg("candidates"), nb::arg("preferred"))
-      .def("pick", &pick, nb::arg("candidates"), nb::arg("preferred"), nb::arg("task"));
+      .def("pick", &pick, nb::arg("candidates"), nb::arg("preferred"), nb::arg("task"))
+      .def(
+          "facts",
+          [](NearInputs& policy, const std::vector<int32_t>& children, int64_t task) {
+            NearInputs::Facts found = policy.facts(children, task);
+            return std::tuple(std::move(found.callable), found.input_bytes,
+                              std::move(found.held_bytes));
+          },
+          nb::arg("children"), nb::arg("task"),
+          "Return the callable of a task, the bytes of its inputs, and how many of them each child "
+          "has.");
 }
 
 }  // namespace

@@ -127,6 +127,7 @@ class NearInputs:
     def __init__(self) -> None: ...
     def __call__(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int: ...
     def pick(self, candidates: Sequence[tuple[int, int]], preferred: int, task: int) -> int: ...
+    def facts(self, children: Sequence[int], task: int) -> tuple[str, int, list[int]]: ...
 
 class EngineCore:
     def __init__(
@@ -245,6 +246,10 @@ class RunScope:
         trace: types.TracebackType | None,
     ) -> None: ...
 
+class GuardedPolicy:
+    def pick(self, candidates: object, preferred: object, task: object) -> object: ...
+    def __call__(self, candidates: object, preferred: object) -> object: ...
+
 class Driver:
     def __init__(
         self,
@@ -259,6 +264,7 @@ class Driver:
         attached: Sequence[tuple[int, int]],
         engine: object,
         policy: object | None = None,
+        inputs: object | None = None,
         snapshot_limit: int = 1073741824,
         task_timeout_ms: int = 0,
         patience_s: float = 2.0,

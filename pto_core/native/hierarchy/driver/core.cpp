@@ -17,7 +17,7 @@ DriverCore::DriverCore(const DriverConfiguration& configuration, std::unique_ptr
     links.push_back(std::make_unique<ChildLink>(child));
   book.outcomes()->is_over = true;
   if (configuration.near_inputs)
-    configuration.near_inputs->attach(book.records, configuration.engine.children);
+    configuration.near_inputs->attach(book.records, configuration.engine.children, &catalogue);
 }
 
 DriverCore::~DriverCore() {

@@ -32,7 +32,7 @@ struct DriverConfiguration {
   TraceMemory trace;
   uint64_t patience_ns = 2'000'000'000;  // grace period for running tasks when a run is interrupted
   bool is_engine_python = false;         // the engine or its policy is in Python
-  std::shared_ptr<NearInputs> near_inputs;  // null: another policy places the tasks
+  std::shared_ptr<NearInputs> near_inputs;  // null: the policy does not depend on inputs
 };
 
 // A host call that must wait until the role is released: it ends a child, for a cause or because

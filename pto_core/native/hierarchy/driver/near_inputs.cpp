@@ -20,8 +20,10 @@ int32_t nearest(std::span<const Candidate> candidates, std::span<const uint64_t>
   return candidates[best].child;
 }
 
-void NearInputs::attach(Records& records, const std::vector<ChildConfiguration>& children) {
+void NearInputs::attach(Records& records, const std::vector<ChildConfiguration>& children,
+                        const Catalogue* catalogue) {
   records_ = &records;
+  catalogue_ = catalogue;
   is_remote_.clear();
   for (const ChildConfiguration& child : children) is_remote_.push_back(child.receives_use);
   held_.assign(children.size(), 0);
@@ -53,21 +55,38 @@ void NearInputs::sent(const TaskRecord& record, int32_t member, int32_t child) {
   });
 }
 
+uint64_t NearInputs::count(const TaskRecord& record) {
+  std::fill(held_.begin(), held_.end(), 0);
+  uint64_t needed = 0;
+  visit_tensors(record, 0, [&](ByteRange range, uint8_t use) {
+    if ((use & PTO_USE_ALLOCATED) != 0) return;  // has no content before the task
+    needed += range.end - range.begin;
+    copies_.count(range, held_);
+  });
+  for (size_t child = 0; child < held_.size(); ++child)
+    if (!is_remote_[child]) held_[child] = needed;
+  return needed;
+}
+
+NearInputs::Facts NearInputs::facts(std::span<const int32_t> children, int64_t task) {
+  Facts found;
+  const TaskRecord* record = records_ ? records_->find(task) : nullptr;
+  if (record) {
+    found.input_bytes = count(*record);
+    if (catalogue_) found.callable = catalogue_->name(record->callable);
+  }
+  for (const int32_t child : children)
+    found.held_bytes.push_back(record ? held_[static_cast<size_t>(child)] : 0);
+  return found;
+}
+
 int32_t NearInputs::pick(std::span<const Candidate> candidates, int32_t preferred, int64_t task) {
   missing_.assign(candidates.size(), 0);
   const TaskRecord* record = records_ ? records_->find(task) : nullptr;
   if (record) {
-    std::fill(held_.begin(), held_.end(), 0);
-    uint64_t needed = 0;
-    visit_tensors(*record, 0, [&](ByteRange range, uint8_t use) {
-      if ((use & PTO_USE_ALLOCATED) != 0) return;  // has no content before the task
-      needed += range.end - range.begin;
-      copies_.count(range, held_);
-    });
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      const int32_t child = candidates[i].child;
-      if (is_remote(child)) missing_[i] = needed - held_[static_cast<size_t>(child)];
-    }
+    const uint64_t needed = count(*record);
+    for (size_t i = 0; i < candidates.size(); ++i)
+      missing_[i] = needed - held_[static_cast<size_t>(candidates[i].child)];
   }
   return nearest(candidates, missing_, preferred);
 }

@@ -11,8 +11,10 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "driver/catalogue.hpp"
 #include "driver/copies.hpp"
 #include "driver/records.hpp"
 #include "engine/interface.hpp"
@@ -25,8 +27,9 @@ class NearInputs {
   static constexpr uint64_t kTaskBytes = uint64_t{1} << 24;
   static constexpr uint64_t kMostTasks = 2;
 
-  // Use the tasks of a driver from now on. `records` must exist until detach().
-  void attach(Records& records, const std::vector<ChildConfiguration>& children);
+  // Use the tasks of a driver from now on. The arguments must exist until detach().
+  void attach(Records& records, const std::vector<ChildConfiguration>& children,
+              const Catalogue* catalogue = nullptr);
   void detach() { records_ = nullptr; }
 
   // A member of a task was sent to the child.
@@ -34,17 +37,28 @@ class NearInputs {
   void lost(int32_t child) { copies_.forget(child); }
   // Return the child for a task, as a Policy does. A task without a record has no inputs.
   int32_t pick(std::span<const Candidate> candidates, int32_t preferred, int64_t task);
+  // The same facts for a policy of the program: the callable of the task, the bytes of its inputs,
+  // and the number of them that each child has.
+  struct Facts {
+    std::string callable;
+    uint64_t input_bytes = 0;
+    std::vector<uint64_t> held_bytes;  // by child in `children`
+  };
+  Facts facts(std::span<const int32_t> children, int64_t task);
 
  private:
   // Smaller tensors travel with their task, so they are not counted.
   static constexpr uint64_t kSmallest = 4096;
 
+  // Return the bytes of the inputs of a task; set held_.
+  uint64_t count(const TaskRecord& record);
   bool is_remote(int32_t child) const { return is_remote_[static_cast<size_t>(child)]; }
   // Call visit(range, use) for each tensor of a member in memory that hosts share.
   template <class Visit>
   void visit_tensors(const TaskRecord& record, int32_t member, Visit&& visit) const;
 
   Records* records_ = nullptr;
+  const Catalogue* catalogue_ = nullptr;
   std::vector<bool> is_remote_;  // by child
   Copies copies_;
   std::vector<uint64_t> held_;     // of the current task, by child

@@ -178,8 +178,10 @@ struct Configuration {
   std::vector<ChildConfiguration> children;
   RingConfiguration rings[kRings];
   bool repeats_lost = false;
+  bool places_by_inputs = false;  // whether the policy needs the uses of tensors
 
   bool states_use() const {
+    if (places_by_inputs) return true;
     for (const ChildConfiguration& child : children)
       if (child.receives_use) return true;
     return false;

@@ -36,7 +36,7 @@ from pto_core.hierarchy.engine.native import driven
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.fork_check import refuse_fork_with_vendor_libraries
 from pto_core.hierarchy.memory import SharedArena, WorkerMemory
-from pto_core.hierarchy.placement import Placement
+from pto_core.hierarchy.placement import Placement, policy_of
 from pto_core.hierarchy.processes import (
     ChildPlan,
     ChildProcesses,
@@ -49,7 +49,7 @@ from pto_core.hierarchy.remote_buffers import BufferTable
 from pto_core.hierarchy.restarts import Replacement, Restarts
 from pto_core.hierarchy.settings import WorkerSettings
 from pto_core.hierarchy.tracing import Tracing, flight_file
-from pto_core.interfaces import Policy
+from pto_core.interfaces import Policy, PolicyPlugin, TaskPolicy
 from pto_core.interfaces.observer import WorkerInfo
 from pto_core.interrupts import Interrupts
 from pto_core.plugins import load_observers
@@ -79,7 +79,7 @@ class ChildGroup:
         registry: Registry,
         workers: Sequence[NestedWorker],
         arena: SharedArena,
-        policy: Policy | None,
+        policy: Policy | TaskPolicy | None,
     ) -> None:
         config = settings.config
         self.process = os.getpid()
@@ -100,9 +100,7 @@ class ChildGroup:
         _hierarchy.create_progress_table(self.memory.progress_table, len(self.specs), cpus)
         self._bells = self._open_bells()
         self.processes = ChildProcesses(timeout_s=config["child_start_timeout_s"])
-        policy = policy or policy_of(settings, has_relays=bool(self._relays))
-        is_own = policy is least_loaded or isinstance(policy, NearInputs)
-        self.placement = None if is_own else Placement(policy)
+        self.placement, inputs = placement_of(settings, policy, has_relays=bool(self._relays))
         self.restarts = Restarts(self.specs, is_enabled=config["on_worker_death"] != "reroute")
         self.hooks = DriverHooks(self, [spec.path for spec in self.specs], self.restarts)
         self.driver = Driver(
@@ -121,7 +119,8 @@ class ChildGroup:
             engine=partial(make_engine, settings, self.specs, self.memory.rings),
             snapshot_limit=config["snapshot_limit"],
             task_timeout_ms=settings.task_timeout_ms,
-            policy=policy if isinstance(policy, NearInputs) else self.placement,
+            policy=self.placement or inputs,
+            inputs=inputs,
             attached=attached_by_spawned(self.memory.mappings),
         )
         self.control = Control(self.driver, self.hooks.paths)
@@ -388,11 +387,32 @@ def worker_memory(
     )
 
 
-def policy_of(settings: WorkerSettings, *, has_relays: bool) -> Policy:
+def placement_of(
+    settings: WorkerSettings, policy: Policy | TaskPolicy | None, *, has_relays: bool
+) -> tuple[Placement | None, NearInputs | None]:
+    """Return the caller of the policy, None for a policy of the core, and the followed inputs."""
+    source = None if policy else settings.policy
+    chosen = policy or default_policy(settings, has_relays=has_relays)
+    if isinstance(chosen, NearInputs):
+        return None, chosen
+    if chosen is least_loaded:
+        return None, None
+    placement = Placement(chosen, policy_name(source, chosen))
+    return placement, placement.inputs
+
+
+def default_policy(settings: WorkerSettings, *, has_relays: bool) -> Policy | TaskPolicy:
     """Return the policy that a setting names, or the default one."""
     if settings.policy is not None:
-        return settings.policy.policy()
+        return policy_of(settings.policy)
     return NearInputs() if has_relays else least_loaded
+
+
+def policy_name(plugin: PolicyPlugin | None, policy: object) -> str:
+    """Return the name of a policy in messages."""
+    if plugin is not None:
+        return f"placement policy of the plugin {plugin.name!r}"
+    return f"placement policy {getattr(policy, '__qualname__', type(policy).__qualname__)}"
 
 
 def trace_ring_records(config: Config) -> int:

@@ -1,4 +1,4 @@
-"""Call the program's placement policy without passing its exceptions to the engine.
+"""Call the program's placement policy with the facts about a task, and keep its exceptions.
 
 The engine calls the policy during a dispatch, in which it cannot handle an exception.
 """
@@ -7,29 +7,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pto_core._hierarchy import NearInputs
 from pto_core._native import integer
-from pto_core.errors import UsageError
+from pto_core.errors import PluginError, UsageError
 from pto_core.hierarchy.engine.policy import least_loaded
-from pto_core.interfaces import Policy
+from pto_core.interfaces import Candidate, PlacedTask, Policy, PolicyPlugin, TaskPolicy
 
 
 class Placement:
     """Calls ``policy``; after an exception, the default policy is used for the rest of the run.
 
-    The run is cancelled and raises the error. The error is dropped at the end of the run, because
-    the frames of its traceback refer to the Worker.
+    The run is cancelled and raises the error, which contains ``name``. The error is dropped at the
+    end of the run, because the frames of its traceback refer to the Worker. ``inputs`` follows
+    the inputs of tasks for a :class:`TaskPolicy`; other policies do not pay for it.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy | TaskPolicy, name: str) -> None:
         self._policy = policy
+        self._name = name
+        self.inputs = NearInputs() if isinstance(policy, TaskPolicy) else None
         self._has_failed = False  # whether the policy has failed in this run
         self._error: UsageError | None = None  # the error of this run
         self.is_cancel_due = False
 
-    def __call__(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int:
+    def pick(self, candidates: Sequence[tuple[int, int]], preferred: int, task: int) -> int:
         """Return the child that the policy picks; after a failure, that of the default policy."""
         if not self._has_failed:
-            picked = self._pick(candidates, preferred)
+            picked = self._checked(candidates, preferred, task)
             if picked is not None:
                 return picked
         return least_loaded(candidates, preferred)
@@ -47,12 +51,27 @@ class Placement:
         """Drop the reference to the policy, because the Worker was deleted."""
         self._policy = least_loaded
 
-    def _pick(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int | None:
+    def _asked(self, candidates: Sequence[tuple[int, int]], preferred: int, task: int) -> object:
+        policy = self._policy
+        if not isinstance(policy, TaskPolicy):
+            return policy(candidates, preferred)
+        children = [child for child, _ in candidates]
+        assert self.inputs is not None
+        name, input_bytes, held = self.inputs.facts(children, task)
+        offered = [
+            Candidate(child, in_flight, held_bytes)
+            for (child, in_flight), held_bytes in zip(candidates, held, strict=True)
+        ]
+        return policy.pick(offered, preferred, PlacedTask(task, name, input_bytes))
+
+    def _checked(
+        self, candidates: Sequence[tuple[int, int]], preferred: int, task: int
+    ) -> int | None:
         try:
-            picked = self._policy(candidates, preferred)
+            picked = self._asked(candidates, preferred, task)
         except BaseException as error:  # noqa: BLE001 - it becomes the error of the run
             self._fail(
-                f"the placement policy raised {type(error).__name__}: {error}; a policy "
+                f"the {self._name} raised {type(error).__name__}: {error}; a policy "
                 "returns one of the children that it receives",
                 error,
             )
@@ -62,7 +81,7 @@ class Placement:
         if child in children:
             return child
         self._fail(
-            f"the placement policy picked {picked!r}, which has no free space or is not a child; "
+            f"the {self._name} picked {picked!r}, which has no free space or is not a child; "
             f"return one of {children}"
         )
         return None
@@ -71,3 +90,20 @@ class Placement:
         self._has_failed = self.is_cancel_due = True
         self._error = UsageError(message, name="policy")
         self._error.__cause__ = cause
+
+
+def policy_of(plugin: PolicyPlugin) -> Policy | TaskPolicy:
+    """Return a new policy of a plugin. Raises PluginError, which names the plugin."""
+    try:
+        policy = plugin.policy()
+    except Exception as error:
+        raise PluginError(
+            f"policy() of the scheduler plugin {plugin.name!r} raised {type(error).__name__}: "
+            f"{error}; update or uninstall the plugin",
+        ) from error
+    if callable(policy) or isinstance(policy, TaskPolicy):
+        return policy
+    raise PluginError(
+        f"policy() of the scheduler plugin {plugin.name!r} returned {policy!r}, which is neither a "
+        "function nor has the method pick; update or uninstall the plugin",
+    )

@@ -27,7 +27,7 @@ from pto_core.plugins import insight
 if TYPE_CHECKING:
     from pto_core.config import Config
     from pto_core.hierarchy.progress import Listener
-    from pto_core.interfaces import Policy
+    from pto_core.interfaces import Policy, TaskPolicy
     from pto_core.kernels import CallConfig, DataType
     from pto_insight.graphs import Findings, TaskGraph
     from pto_insight.traces.worker_trace import WorkerTrace
@@ -50,8 +50,9 @@ class Worker(MemoryCalls):
     ``keys``; ``ship``: modules and packages of the program that are sent to it. ``hosts``: instead
     of an address, hosts that a launcher places (:meth:`Hosts.on`). Such a Worker is a template:
     ``add_worker`` makes one child for each host, with successive ids, and returns the first id.
-    ``policy`` picks a child for a task without a pin: it is a function, see
-    :data:`pto_core.interfaces.Policy`, or the name of a plugin.
+    ``policy`` picks a child for a task without a pin: it is a function
+    (:data:`pto_core.interfaces.Policy`), an object with the method ``pick``
+    (:class:`pto_core.interfaces.TaskPolicy`), or the name of a plugin.
 
     Use the Worker as a context manager, or call :meth:`close`. Any thread may call the methods.
     Runs, sessions, replays and captures of several threads take place one after the other, in the
@@ -70,7 +71,7 @@ class Worker(MemoryCalls):
         heap_ring_size: int | None = None,
         *,
         child_mode: object = "PROCESS",
-        policy: Policy | str | None = None,
+        policy: Policy | TaskPolicy | str | None = None,
         config: Config | None = None,
         host: str | None = None,
         keys: str | os.PathLike[str] | None = None,

@@ -65,7 +65,10 @@ from pto_core.interfaces.plugin import (
 )
 from pto_core.interfaces.runtime import DeviceBuild, OrchestrationBuild, Runtime
 from pto_core.interfaces.scheduler import (
+    Candidate,
     EnginePlugin,
+    EnginePolicy,
+    PlacedTask,
     Policy,
     PolicyPlugin,
     Scheduler,
@@ -90,6 +93,7 @@ __all__ = [
     "Backend",
     "Buffer",
     "BuildRecipe",
+    "Candidate",
     "CardBackend",
     "CardStage",
     "CaseInfo",
@@ -101,6 +105,7 @@ __all__ = [
     "DeviceLibrary",
     "Endpoint",
     "EnginePlugin",
+    "EnginePolicy",
     "ForkSensitiveBackend",
     "Health",
     "KeyPair",
@@ -118,6 +123,7 @@ __all__ = [
     "Peer",
     "Pending",
     "PlacedAgent",
+    "PlacedTask",
     "Placement",
     "Plugin",
     "Policy",

@@ -32,14 +32,15 @@ A plugin of this family provides an engine (:class:`EnginePlugin`) or a placemen
     plugin = RoundRobinPlugin()
 
 with ``[project.entry-points."pto.schedulers"] round_robin = "pto_scheduler_mine:plugin"``.
-``Worker(3, num_sub_workers=4, policy="round_robin")`` uses this policy. An engine is chosen with
+``Worker(3, num_sub_workers=4, policy="round_robin")`` uses this policy. A policy that depends on
+the task has the method :meth:`TaskPolicy.pick` instead of ``__call__``. An engine is chosen with
 ``engine=``; its plugin has the method ``engine(configuration, policy)`` instead of ``policy()``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from pto_core.interfaces.plugin import Plugin
 
@@ -58,15 +59,57 @@ dispatch: the policy must not block, and must not use the Worker.
 """
 
 
+class Candidate(NamedTuple):
+    """A child that can take a task now.
+
+    ``in_flight``: its number of frames. ``held_bytes``: the bytes of the task's inputs that it has.
+    A child on this host has all of them.
+    """
+
+    child: int
+    in_flight: int
+    held_bytes: int
+
+
+class PlacedTask(NamedTuple):
+    """The task for which a policy picks a child.
+
+    ``number``: as in errors. ``callable``: the name of its callable. ``input_bytes``: the bytes
+    that it reads. Tensors of less than 4 KiB are not counted, because they travel with the task.
+    """
+
+    number: int
+    callable: str
+    input_bytes: int
+
+
 @runtime_checkable
 class TaskPolicy(Protocol):
-    """A policy that also depends on the task. The core's ``near_inputs`` is one."""
+    """A policy that depends on the task.
+
+    A policy like the core's ``near_inputs``::
+
+        class NearInputs:
+            def pick(
+                self, candidates: Sequence[Candidate], preferred: int, task: PlacedTask
+            ) -> int:
+                def cost(each: Candidate) -> tuple[int, int]:
+                    missing = task.input_bytes - each.held_bytes
+                    return each.in_flight + min(missing >> 24, 2), missing
+
+                return min(candidates, key=cost).child
+    """
+
+    def pick(self, candidates: Sequence[Candidate], preferred: int, task: PlacedTask) -> int:
+        """Return the child for the task. The rules are those of a :data:`Policy`."""
+
+
+@runtime_checkable
+class EnginePolicy(Protocol):
+    """A policy as an engine receives it: the Worker adds the facts about candidates and task."""
 
     def pick(self, candidates: Sequence[tuple[int, int]], preferred: int, task: int) -> int:
         """Return the child for the task with this number; otherwise as a :data:`Policy`."""
-
-    def __call__(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int:
-        """Return the child for an unknown task."""
 
 
 Snapshot: TypeAlias = dict[str, Any]
@@ -140,12 +183,12 @@ class SchedulerPlugin(Plugin, Protocol):
 class EnginePlugin(SchedulerPlugin, Protocol):
     """A plugin that provides an engine; users choose it with ``engine=``."""
 
-    def engine(self, configuration: Configuration, policy: Policy) -> Scheduler:
+    def engine(self, configuration: Configuration, policy: Policy | EnginePolicy) -> Scheduler:
         """Return a new engine for one Worker.
 
         Called once when a Worker starts. The engine calls ``policy`` to place each single task that
         has no pin and whose hinted child, if any, has no free space; ``policy`` never raises. If it
-        is a :class:`TaskPolicy`, the engine calls its method ``pick`` with the task instead. The
+        is an :class:`EnginePolicy`, the engine calls its ``pick`` with the task instead. The
         result may be a :class:`~pto_core.hierarchy.engine.NativeEngine`, which the driver calls
         without Python.
         """
@@ -155,5 +198,5 @@ class EnginePlugin(SchedulerPlugin, Protocol):
 class PolicyPlugin(SchedulerPlugin, Protocol):
     """A plugin that provides a placement policy; users choose it with ``policy=``."""
 
-    def policy(self) -> Policy:
+    def policy(self) -> Policy | TaskPolicy:
         """Return a policy for one Worker; called once when the Worker starts."""

@@ -32,3 +32,4 @@ class SchedulerContract:
     test_picks_a_candidate = contract_test(policies.check_picks_a_candidate, "policy")
     test_arguments_stay = contract_test(policies.check_arguments_stay, "policy")
     test_runs_with_policy = contract_test(policies.check_runs_with_policy, "policy")
+    test_a_worker_asks_the_policy = contract_test(policies.check_a_worker_asks_the_policy, "policy")

@@ -29,7 +29,8 @@ from pto_core.hierarchy.engine.events import (
     Tag,
     Tensor,
 )
-from pto_core.interfaces import Scheduler
+from pto_core.hierarchy.engine.instructions import Send
+from pto_core.interfaces import EnginePolicy, Policy, Scheduler
 from pto_devkit.failure import ContractError, expect
 from pto_devkit.random_seed import random_numbers
 from pto_devkit.schedulers.subject import SchedulerSubject
@@ -49,6 +50,7 @@ HARSH = Chances(loss=0.12, join=0.2, deadline=0.02)
 CANCELLED = Chances(loss=0.01, cancel=0.02)
 
 _RUNS = 25
+_WINDOW = 2
 _RING_BYTES = 1 << 12
 _SUB = Submit(Kind.SUB)
 # Events that break a rule. Each is sent in a run whose only child has completed one of two frames.
@@ -152,33 +154,55 @@ def check_engines_are_apart(scheduler: SchedulerSubject, seed: int | None = None
 
 
 def check_policy_is_used(scheduler: SchedulerSubject, seed: int | None = None) -> None:
-    """Require that the engine asks the policy where to run a single task without a pin."""
+    """Require that the engine asks the policy where to run a single task without a pin.
+
+    A policy that has the method ``pick`` receives the number of the task.
+    """
     asked: list[tuple[list[tuple[int, int]], int]] = []
+    tasks: list[int] = []
 
     def last(candidates: Sequence[tuple[int, int]], preferred: int) -> int:
         asked.append((list(candidates), preferred))
         return candidates[-1][0]
 
-    window, count = 2, 3
-    engine = scheduler.engine(_small(count, window), last)
+    class Last:
+        def pick(self, candidates: Sequence[tuple[int, int]], preferred: int, task: int) -> int:
+            tasks.append(task)
+            return last(candidates, preferred)
+
+    for policy in (last, Last()):
+        asked.clear()
+        sent = _sent(scheduler, policy)
+        expect(len(asked) == len(sent), f"{len(asked)} calls of the policy for {len(sent)} tasks")
+        for candidates, _ in asked:
+            numbers = [child for child, _ in candidates]
+            expect(
+                numbers == sorted(set(numbers))
+                and all(0 <= load < _WINDOW for _, load in candidates),
+                f"the policy received {candidates}, with a window of {_WINDOW} frames",
+            )
+    expect(
+        tasks == [each.task for each in sent],
+        f"pick received the tasks {tasks}, but {[each.task for each in sent]} were sent",
+    )
+
+
+def _sent(scheduler: SchedulerSubject, policy: Policy | EnginePolicy) -> list[Send]:
+    """Run tasks with a policy that picks the last candidate; return the instructions to send."""
+    count = 3
+    engine = scheduler.engine(_small(count, _WINDOW), policy)
     for child in range(count):
         engine.handle(ChildReady(child))
     engine.handle(RunBegin())
-    for _ in range(window * count):
+    for _ in range(_WINDOW * count):
         engine.handle(_SUB)
-    sent = [each for each in engine.handle(Dispatch()) if type(each).__name__ == "Send"]
-    children = [getattr(each, "child", None) for each in sent]
+    sent = [each for each in engine.handle(Dispatch()) if isinstance(each, Send)]
+    children = [each.child for each in sent]
     expect(
         children == [2, 2, 1, 1, 0, 0],
         f"the tasks were sent to {children}, not to the last candidate",
     )
-    expect(len(asked) == len(sent), f"{len(asked)} calls of the policy for {len(sent)} tasks")
-    for candidates, _ in asked:
-        numbers = [child for child, _ in candidates]
-        expect(
-            numbers == sorted(set(numbers)) and all(0 <= load < window for _, load in candidates),
-            f"the policy received {candidates}, with a window of {window} frames",
-        )
+    return sent
 
 
 def check_reference_order(scheduler: SchedulerSubject, seed: int | None = None) -> None:

@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pto_core import plugins
+from pto_core._hierarchy import NearInputs
 from pto_core.hierarchy.engine import Configuration, ReferenceEngine, least_loaded
 from pto_core.hierarchy.engine.events import Hazards
-from pto_core.interfaces import EnginePlugin, Policy, PolicyPlugin, Scheduler
+from pto_core.interfaces import (
+    Candidate,
+    EnginePlugin,
+    EnginePolicy,
+    PlacedTask,
+    Policy,
+    PolicyPlugin,
+    Scheduler,
+    TaskPolicy,
+)
 from pto_devkit.failure import ContractError
 from pto_devkit.schedulers.programs import ProgramWriter
 from pto_devkit.schedulers.world import Chances, World, configuration_of
+
+
+class WithoutInputs:
+    """A policy of a plugin as an engine receives it, for tasks without inputs."""
+
+    def __init__(self, policy: Policy | TaskPolicy) -> None:
+        self._policy = policy
+
+    def pick(self, candidates: Sequence[tuple[int, int]], preferred: int, task: int) -> int:
+        """Return the child that the policy picks."""
+        if isinstance(self._policy, NearInputs):
+            return self._policy.pick(candidates, preferred, task)
+        if isinstance(self._policy, TaskPolicy):
+            offered = [Candidate(child, in_flight, 0) for child, in_flight in candidates]
+            return self._policy.pick(offered, preferred, PlacedTask(task, "task", 0))
+        return self._policy(candidates, preferred)
 
 
 @dataclass(frozen=True)
@@ -27,13 +54,15 @@ class SchedulerSubject:
         plugin = plugins.load_scheduler(name)
         return cls(plugin.name, plugin)
 
-    def engine(self, configuration: Configuration, policy: Policy = least_loaded) -> Scheduler:
+    def engine(
+        self, configuration: Configuration, policy: Policy | EnginePolicy = least_loaded
+    ) -> Scheduler:
         """Return a new engine of the plugin; for a policy, a reference engine that uses it."""
         if isinstance(self.plugin, EnginePlugin):
             return self.plugin.engine(configuration, policy)
-        return ReferenceEngine(configuration, policy=self.policy())
+        return ReferenceEngine(configuration, policy=WithoutInputs(self.policy()))
 
-    def policy(self) -> Policy:
+    def policy(self) -> Policy | TaskPolicy:
         """Return a new policy of the plugin."""
         if not isinstance(self.plugin, PolicyPlugin):
             raise ContractError(f"the scheduler {self.name!r} is an engine, not a policy")

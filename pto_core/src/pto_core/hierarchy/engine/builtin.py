@@ -7,7 +7,7 @@ from pto_core.hierarchy.engine.configuration import Configuration
 from pto_core.hierarchy.engine.native import NativeEngine
 from pto_core.hierarchy.engine.policy import least_loaded
 from pto_core.hierarchy.engine.reference import ReferenceEngine
-from pto_core.interfaces import API_VERSION, Health, Policy
+from pto_core.interfaces import API_VERSION, EnginePolicy, Health, Policy
 
 
 class _Builtin:
@@ -26,7 +26,7 @@ class Native(_Builtin):
     name = "native"
     capabilities = frozenset({"engine", "reference_order"})
 
-    def engine(self, configuration: Configuration, policy: Policy) -> NativeEngine:
+    def engine(self, configuration: Configuration, policy: Policy | EnginePolicy) -> NativeEngine:
         """Return a native engine."""
         return NativeEngine(configuration, policy=policy)
 
@@ -37,7 +37,9 @@ class Reference(_Builtin):
     name = "reference"
     capabilities = frozenset({"engine", "reference_order"})
 
-    def engine(self, configuration: Configuration, policy: Policy) -> ReferenceEngine:
+    def engine(
+        self, configuration: Configuration, policy: Policy | EnginePolicy
+    ) -> ReferenceEngine:
         """Return a reference engine."""
         return ReferenceEngine(configuration, policy=policy)
 

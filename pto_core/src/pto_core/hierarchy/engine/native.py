@@ -47,7 +47,7 @@ from pto_core.hierarchy.engine.instructions import (
 )
 from pto_core.hierarchy.engine.policy import least_loaded
 from pto_core.hierarchy.engine.reference.checks import check_submit_sizes
-from pto_core.interfaces.scheduler import Policy, Scheduler, Snapshot
+from pto_core.interfaces.scheduler import EnginePolicy, Policy, Scheduler, Snapshot
 
 _Tuple = tuple[int, ...]
 _Box = tuple[int, int, _Tuple, _Tuple, _Tuple]
@@ -60,7 +60,7 @@ class NativeEngine:
         self,
         configuration: Configuration,
         *,
-        policy: Policy = least_loaded,
+        policy: Policy | EnginePolicy = least_loaded,
     ) -> None:
         self._core = _hierarchy.EngineCore(
             [(child.kind, child.window) for child in configuration.children],

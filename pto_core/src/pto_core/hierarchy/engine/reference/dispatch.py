@@ -19,7 +19,7 @@ from pto_core.hierarchy.engine.reference.core import Core
 from pto_core.hierarchy.engine.reference.endings import Endings
 from pto_core.hierarchy.engine.reference.slots import Task, spec_of
 from pto_core.hierarchy.states import State, StateEvent
-from pto_core.interfaces.scheduler import Policy, TaskPolicy
+from pto_core.interfaces.scheduler import EnginePolicy, Policy
 
 GROUPS_IN_A_ROW = 64
 """After this many consecutive groups, a waiting single task is sent first."""
@@ -28,11 +28,10 @@ GROUPS_IN_A_ROW = 64
 class Dispatcher:
     """Handles the event Dispatch."""
 
-    def __init__(self, core: Core, endings: Endings, policy: Policy) -> None:
+    def __init__(self, core: Core, endings: Endings, policy: Policy | EnginePolicy) -> None:
         self._core = core
         self._endings = endings
         self._policy = policy
-        self._task_policy = policy if isinstance(policy, TaskPolicy) else None
         self._reserved: set[int] = set()
         """The children that are reserved for a waiting group in this pass."""
         self._closed: set[Kind] = set()
@@ -146,8 +145,8 @@ class Dispatcher:
         if not free:
             return None
         candidates = [(child.number, len(child.frames)) for child in free]
-        if self._task_policy is not None:
-            picked = self._task_policy.pick(candidates, task.last_producer, task.number)
+        if isinstance(self._policy, EnginePolicy):
+            picked = self._policy.pick(candidates, task.last_producer, task.number)
         else:
             picked = self._policy(candidates, task.last_producer)
         return self._core.children[picked]

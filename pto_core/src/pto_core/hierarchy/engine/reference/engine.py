@@ -34,7 +34,7 @@ from pto_core.hierarchy.engine.reference.snapshot import snapshot_of
 from pto_core.hierarchy.engine.reference.submission import Submission
 from pto_core.hierarchy.engine.reference.validation import validate
 from pto_core.hierarchy.states import TRANSITIONS, Reference, State, Transitions
-from pto_core.interfaces.scheduler import Policy, Snapshot
+from pto_core.interfaces.scheduler import EnginePolicy, Policy, Snapshot
 
 
 class ReferenceEngine:
@@ -44,7 +44,7 @@ class ReferenceEngine:
         self,
         configuration: Configuration,
         *,
-        policy: Policy = least_loaded,
+        policy: Policy | EnginePolicy = least_loaded,
         transitions: Transitions = TRANSITIONS,
     ) -> None:
         self._core = Core(configuration, transitions)
