@@ -134,7 +134,7 @@ def test_a_hung_child_is_a_timeout() -> None:
     assert isinstance(error, ChildHungError)
     assert isinstance(error, TimeoutError)
     assert error.timeout_s == 0.5
-    assert "ran longer than its time limit of 0.5 s" in error.message
+    assert "did not end within its time limit of 0.5 s" in error.message
 
 
 def test_an_error_keeps_the_path_through_every_level() -> None:

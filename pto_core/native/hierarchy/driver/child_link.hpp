@@ -50,6 +50,13 @@ struct ChildPresence {
   int64_t loss_cause = kNone;  // cause of the last loss; later tasks may fail with this cause
 };
 
+// The time limits of the frames of a child.
+struct Lateness {
+  uint64_t reported = 0;       // the last frame whose deadline was reported
+  uint64_t next_to_start = 0;  // the frame that the idle child can start since can_start_ns
+  uint64_t can_start_ns = 0;
+};
+
 class ChildLink {
  public:
   explicit ChildLink(const ChildConfiguration& configuration);
@@ -101,7 +108,7 @@ class ChildLink {
   const ChildConfiguration configuration;
   uint32_t configs_sent = 0;      // the child knows configurations up to this number
   std::vector<uint64_t> awaited;  // numbers of control frames without a reply
-  uint64_t late = 0;              // the last frame whose deadline was reported
+  Lateness lateness;
   ChildPresence presence;
 
  private:

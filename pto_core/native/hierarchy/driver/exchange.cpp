@@ -10,6 +10,8 @@ namespace pto::hierarchy {
 namespace {
 
 constexpr int32_t kAnswersAPoll = 64;
+// A child may take this long to start a task, whatever the time limit of the task.
+constexpr uint64_t kShortestWaitNs = 2'000'000'000;
 
 void trace_phase(Tracer& tracer, uint16_t event, uint64_t begin, uint64_t end) {
   tracer.lasted_until(end, kSchedulerTrack, event, begin);
@@ -23,6 +25,38 @@ void trace_completions(DriverCore& core, int32_t child, uint64_t count) {
                     frame_word(child, frame.member, each));
   }
   core.tracer.frames_ended(count - link.completed());
+}
+
+// Return the frame of the child that has exceeded its time limit, or 0. It is the frame that runs
+// or, if the child runs none, the next one: a frame that a transport has lost never begins.
+uint64_t late_frame(DriverCore& core, int32_t child, uint64_t now_ns) {
+  ChildLink& link = core.link(child);
+  const ChildRecord& seen = core.progress.child(child);
+  const uint64_t started = seen.started.load(std::memory_order_acquire);
+  const bool is_running =
+      started > link.completed() && seen.completed.load(std::memory_order_acquire) < started;
+  const uint64_t count = is_running ? started : std::max(started, link.completed()) + 1;
+  if (count <= link.lateness.reported || count > link.sent()) return 0;
+  const TaskRecord* record = core.book.records.find(link.frame(count).task);
+  if (!record || record->timeout_ms == 0) return 0;
+  uint64_t limit_ns = uint64_t{record->timeout_ms} * 1'000'000;
+  if (is_running) {
+    const uint64_t began_ns = seen.started_ns.load(std::memory_order_relaxed);
+    return now_ns < began_ns + limit_ns ? 0 : count;
+  }
+  // The time before the start counts from the moment from which the child can start the frame. For
+  // another host it does not count, because the inputs of the task are sent first.
+  if (link.configuration.receives_use) return 0;
+  const Frame& frame = link.frame(count);
+  if (frame.required_child != kNone &&
+      core.link(frame.required_child).completed() < frame.required_count)
+    return 0;
+  if (link.lateness.next_to_start != count) {
+    link.lateness.next_to_start = count;
+    link.lateness.can_start_ns = now_ns;
+  }
+  limit_ns = std::max(limit_ns, kShortestWaitNs);
+  return now_ns < link.lateness.can_start_ns + limit_ns ? 0 : count;
 }
 
 }  // namespace
@@ -272,20 +306,14 @@ void Exchange::check_deadlines() {
   const uint64_t now_ns = engine::monotonic_ns();
   for (size_t i = 0; i < core_.links.size(); ++i) {
     const auto child = static_cast<int32_t>(i);
+    const uint64_t count = late_frame(core_, child, now_ns);
+    if (count == 0) continue;
     ChildLink& link = *core_.links[i];
-    const ChildRecord& seen = core_.progress.child(child);
-    const uint64_t started = seen.started.load(std::memory_order_acquire);
-    if (started <= std::max(link.completed(), link.late) || started > link.sent()) continue;
-    if (seen.completed.load(std::memory_order_acquire) >= started) continue;
-    const TaskRecord* record = core_.book.records.find(link.frame(started).task);
-    if (!record || record->timeout_ms == 0) continue;
-    const uint64_t began_ns = seen.started_ns.load(std::memory_order_relaxed);
-    if (now_ns < began_ns + uint64_t{record->timeout_ms} * 1'000'000) continue;
-    link.late = started;
+    link.lateness.reported = count;
     const int64_t cause = core_.book.next_cause();
     core_.book.outcomes()->causes[cause] = {
-        {}, link.frame(started).task, child, link.frame(started).member};
-    core_.engine->deadline(child, started, cause, core_.out);
+        {}, link.frame(count).task, child, link.frame(count).member};
+    core_.engine->deadline(child, count, cause, core_.out);
     process();
   }
 }

@@ -56,7 +56,7 @@ class ChildExit:
         """Return the error for a child that was killed because a task exceeded its time limit."""
         limit = "its time limit" if timeout_s is None else f"its time limit of {timeout_s:g} s"
         return ChildHungError(
-            f"{self.path}: a task ran longer than {limit}, so process {self.pid} was ended",
+            f"{self.path}: a task did not end within {limit}, so process {self.pid} was ended",
             child=self.index,
             path=self.path,
             pid=self.pid,
