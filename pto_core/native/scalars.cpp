@@ -226,6 +226,19 @@ std::optional<Scalar> converted(Value value, const ScalarType& type) {
                 type.kind};
 }
 
+// Return the number of an array without dimensions in the floating-point type that its dtype names,
+// for example torch.float32. item() of the array returns a Python float for each of these types.
+Scalar in_type_of(nb::handle array, const Scalar& element) {
+  if (element.kind != ScalarKind::kFloat64) return element;
+  const std::string text = nb::str(nb::getattr(array, "dtype", nb::none())).c_str();
+  const std::string name = text.substr(text.rfind('.') + 1);
+  for (const ScalarType& type : kScalarTypes) {
+    if (type.is_real() && name == type.name)
+      return converted(std::bit_cast<double>(element.bits), type).value_or(element);
+  }
+  return element;
+}
+
 std::string text_of_limit(const ScalarType& type) {
   const nb::object largest = nb::float_(static_cast<double>(type.largest()));
   return shown(largest);
@@ -289,7 +302,7 @@ Scalar declared_scalar_of(nb::handle object, int code,
     if (const auto scalar = scalar_of(object)) return *scalar;
     const nb::object element = element_of(object);
     const auto scalar = element.is_valid() ? scalar_of(element) : std::nullopt;
-    if (scalar) return *scalar;
+    if (scalar) return in_type_of(object, *scalar);
   } else {
     const ScalarType& type = scalar_type_of(static_cast<uint8_t>(code));
     if (PyFloat_CheckExact(object.ptr()) && type.kind == ScalarKind::kFloat64)

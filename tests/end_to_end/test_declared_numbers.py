@@ -70,6 +70,14 @@ class ZeroDimensional:
         return self.value
 
 
+class Typed(ZeroDimensional):
+    """The same with a ``dtype``, whose text has the name of its library before the type."""
+
+    def __init__(self, value: Any, dtype: str) -> None:
+        super().__init__(value)
+        self.dtype = dtype
+
+
 def fraction_of(value: Any) -> Fraction | float:
     """Return the exact value of a number: a fraction, inf or nan."""
     if isinstance(value, ZeroDimensional):
@@ -205,6 +213,15 @@ OTHERS += [ctypes.c_char(b"1")]
 def test_other_objects_are_no_numbers(value, code) -> None:
     with pytest.raises(UsageError, match=r"^argument x is .* declares a scalar; pass a bool"):
         declared_number(value, code, "argument x")
+
+
+@pytest.mark.parametrize("name", [*REAL, "float8_e5m2"])
+@pytest.mark.parametrize("number", [0.5, -0.0, math.inf, math.nan])
+def test_an_array_without_dimensions_has_its_own_type_if_none_is_declared(name, number) -> None:
+    bits, found = declared_number(Typed(number, f"library.{name}"), -1, "x")
+    assert is_same(found, number)
+    if not math.isnan(number):
+        assert bits == pattern_of(number, name if name in REAL else "float64")
 
 
 # ---- through every way in which a declared number travels ----
