@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 
 LISTS = Path(__file__).with_name("quick.toml")
+OTHER_PROFILES = ("toolchain", "ray", "torch")
+"""The markers of tests that need more than the machine of the quickstart."""
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 
@@ -64,7 +66,7 @@ class Profiles:
 
     def selects(self, item: pytest.Item, profile: str, load: str) -> bool:
         """Return whether a test belongs to a profile, and to its pytest call for ``load``."""
-        if item.get_closest_marker("toolchain") or item.get_closest_marker("ray"):
+        if any(map(item.get_closest_marker, OTHER_PROFILES)):
             return False
         in_profile = profile == "all" or self.is_slow(item.nodeid) == (profile == "slow")
         return in_profile and self.runs_alone(item.nodeid) == (load == "alone")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from profiles import Profiles, beginnings
+from profiles import OTHER_PROFILES, Profiles, beginnings
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTS = Profiles.read()
@@ -94,7 +94,7 @@ def test_a_test_runs_in_one_call_of_one_profile() -> None:
         selected = [call for call in calls if LISTS.selects(Item(node_id), *call)]
         assert [profile for profile, _ in selected] in (["quick", "all"], ["slow", "all"])
         assert len({load for _, load in selected}) == 1
-        for marker in ("toolchain", "ray"):
+        for marker in OTHER_PROFILES:
             assert not any(LISTS.selects(Item(node_id, marker), *call) for call in calls)
 
 

@@ -1,7 +1,7 @@
 """Tensors of other libraries, which a Worker accepts through DLPack.
 
-Small exporters replace torch here: its wheels are too large for a test, and only DLPack of its
-tensors is used.
+Small exporters replace other libraries, so that these tests need none. test_torch.py has the tests
+with torch, in a stage of CI.
 """
 
 from __future__ import annotations
