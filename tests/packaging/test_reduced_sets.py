@@ -52,7 +52,7 @@ FAMILIES = {
 @pytest.fixture(scope="module")
 def pto2(tmp_path_factory: pytest.TempPathFactory) -> ReducedSet:
     folder = tmp_path_factory.mktemp("pto2") / "environment"
-    return make(folder, "ptorun-backend-sim", "ptorun-runtime-pto2")
+    return make(folder, "ptorun-backend-sim", "ptorun-devkit", "ptorun-runtime-pto2")
 
 
 def installs(distribution: str, text: str) -> bool:
@@ -88,12 +88,12 @@ def test_the_error_for_a_missing_plugin_names_its_distribution(pto2: ReducedSet)
 
 
 def test_without_a_backend_the_messages_name_that_of_the_simulator(tmp_path: Path) -> None:
-    some = make(tmp_path / "environment", "ptorun-runtime-hbg")
+    some = make(tmp_path / "environment", "ptorun-devkit", "ptorun-runtime-hbg")
     listed = some.pto("plugins")
     assert listed.returncode == 0
     for text in (listed.stdout, some.pto("run", CASE).stderr, some.pto("doctor", "--json").stdout):
         assert installs("ptorun-backend-sim", text)
-    done = some.run(some.python, "-c", "from pto_core.testing import RuntimeContract\n"
+    done = some.run(some.python, "-c", "from pto_devkit import RuntimeContract\n"
                     "class TestIt(RuntimeContract): runtime = 'host_build_graph'")  # fmt: skip
     assert installs("ptorun-backend-sim", done.stderr)
 
