@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from xml.etree import ElementTree
 
@@ -11,9 +12,11 @@ from log_oracle import INOUT, INPUT, OUTPUT, Program, View, log_of, random_progr
 
 from pto_core.errors import UsageError
 from pto_insight.graphs import TaskGraph
-from pto_insight.graphs.drawing import STYLES, drawing
+from pto_insight.graphs.drawing import STYLES, kernel_colours
+from pto_insight.graphs.folding import drawing
 from pto_insight.graphs.layout import layout, member_rectangles
 from pto_insight.graphs.log import EVENT
+from pto_insight.graphs.repeats import units
 
 SCOPE_BEGIN, SCOPE_END = 1, 2
 WHOLE = View((64,), (0,), (64,))
@@ -238,14 +241,126 @@ def test_json_has_the_number_of_members_of_a_group():
     assert "member 0" not in texts(with_group(24).to_svg())
 
 
-def test_a_large_graph_is_folded_by_scope_or_kernel():
-    folded = graph(300, ((0, 100), (100, 290))).to_svg()
+def with_kernels(names, explicit=(), scopes=()):
+    """Return the graph of tasks that run these kernels, with explicit edges only."""
+    log = log_of(Program(((),) * len(names), tuple(explicit), True))
+    kernels = list(dict.fromkeys(names))
+    log.tasks["func_id"] = [kernels.index(name) for name in names]
+    log = with_scopes(log, scopes)
+    named = dict(enumerate(kernels))
+    return TaskGraph(type(log)(log.tasks, log.accesses, log.events, log.files, named))
+
+
+def attention(chains, has_scopes):
+    """Return the graph of chains of blocks; ``chains``: the number of blocks of each."""
+    names, edges, scopes = [], [], []
+    for blocks in chains:
+        begin = len(names)
+        for block in range(blocks):
+            first = len(names)
+            names += ["QK", "SF", "PV", "UP"]
+            edges += [(first, first + 1), (first + 1, first + 2), (first + 2, first + 3)]
+            if block:
+                edges.append((first - 1, first + 3))
+        scopes.append((begin, len(names)))
+    return with_kernels(names, sorted(edges, key=lambda edge: edge[1]), scopes * has_scopes)
+
+
+BODY = "{QK -> SF -> PV -> UP}"
+
+
+@pytest.mark.parametrize(
+    ("chains", "has_scopes", "expected"),
+    [
+        ([1] * 256, False, [f"256 x {BODY}"]),
+        ([1] * 256, True, [f"256 x {BODY}"]),
+        ([3] * 64, False, [f"192 x {BODY}, 128 edges between iterations"]),
+        (
+            [3] * 64,
+            True,
+            [f"64 x {{3 x {BODY}}}", f"3 x {BODY}, 128 edges between iterations"],
+        ),
+        (
+            [1, 4, 2] * 20,
+            True,
+            [f"60 x {{1 to 4 x {BODY}}}", f"1 to 4 x {BODY}, 80 edges between iterations"],
+        ),
+    ],
+)
+def test_one_iteration_of_each_loop_is_drawn(chains, has_scopes, expected):
+    made = attention(chains, has_scopes)
+    svg = made.to_svg()
+    assert [text for text in texts(svg) if " x " in text] == expected
+    for kernel in ("QK", "SF", "PV", "UP"):
+        assert texts(svg).count(kernel) == 1
+    assert f"folded: {len(made)} tasks in 4 nodes; --fold none draws each task" in texts(svg)
+    lines = drawing(made, "repeat").lines
+    assert [line.tip for line in lines] == [f"{len(made) // 4} edges: explicit edge"] * 3
+    assert f'label="{expected[0]}"' in made.to_dot()
+
+
+def test_iterations_with_other_edges_or_kernels_are_other_loops():
+    names = ["A", "B"] * 10 + ["C"] + ["A", "B"] * 10
+    edges = [(at, at + 1) for at in range(0, 10, 2)]
+    shown = texts(with_kernels(names, edges).to_svg("repeat"))
+    assert [text for text in shown if " x " in text] == [
+        "5 x {A -> B}",
+        "5 x {A, B}",
+        "10 x {A, B}",
+    ]
+
+
+def test_a_loop_of_one_task_is_a_node():
+    edges = [(task, task + 1) for task in range(149)]
+    shown = texts(with_kernels(["A"] * 150 + ["B"], edges).to_svg())
+    assert "150 x A" in shown
+    assert "149 edges between iterations, 150 tasks" in shown
+    assert "B#150" in shown
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_folding_loses_no_task_and_no_edge(seed):
+    numbers = random.Random(seed)
+    body = [numbers.choice("ABC") for _ in range(numbers.randrange(1, 9))]
+    names = [name for _ in range(40) for name in [*body, numbers.choice("AB")]]
+    edges = [(numbers.randrange(second), second) for second in range(1, len(names))]
+    cuts = sorted(numbers.sample(range(len(names)), 6))
+    made = with_kernels(names, edges, list(zip(cuts[::2], cuts[1::2], strict=True)))
+
+    def tasks_of(unit):
+        inner = [task for each in unit.iterations for one in each for task in tasks_of(one)]
+        assert not unit.iterations or (inner[0], inner[-1] + 1) == (unit.first, unit.end)
+        return inner or [unit.first]
+
+    assert [task for unit in units(made) for task in tasks_of(unit)] == list(range(len(names)))
+    picture = drawing(made, "repeat")
+    drawn = sum(int(re.match(r"\d+", line.tip)[0]) for line in picture.lines)
+    shown = " ".join(texts(made.to_svg("repeat")))
+    between = sum(map(int, re.findall(r"(\d+) edges between", shown)))
+    assert drawn + between == len(made.edge_rows)
+    nodes = {node.number for node in picture.nodes}
+    assert {end for line in picture.lines for end in (line.first, line.second)} <= nodes
+
+
+def test_a_node_has_the_colour_of_its_kernel():
+    made = with_kernels(["A", "B", "A"])
+    colours = kernel_colours(made)
+    assert colours["A"] != colours["B"]
+    fills = re.findall(r"rx='5' stroke='#57606a' fill='([^']*)'", made.to_svg())
+    assert fills == [colours["A"], colours["B"], colours["A"]]
+    assert made.to_dot().count(f'fillcolor="{colours["A"]}"') == 2
+
+
+def test_a_large_graph_without_loops_is_folded_by_scope_or_kernel():
+    names = [f"k{n % 290}" for n in range(300)]
+    folded = with_kernels(names, (), ((0, 100), (100, 290))).to_svg()
     assert "scope 1" in texts(folded)
-    assert "k#295" in texts(folded)
-    assert "k#5" not in texts(folded)
-    assert "300 tasks" in texts(graph(300, ()).to_svg())
-    tangled = graph(300, [(first, first + 2) for first in range(0, 300, 2)]).to_svg()
-    assert "300 tasks" in texts(tangled)
+    assert "k5#295" in texts(folded)
+    assert "k5#5" not in texts(folded)
+    names = [f"k{n * n % 401 % 7}" for n in range(3000)]
+    numbers = random.Random(1)
+    edges = [(numbers.randrange(second), second) for second in range(1, len(names))]
+    assert f"{names.count('k3')} tasks" in texts(with_kernels(names, edges).to_svg())
 
 
 def test_a_folded_edge_has_the_style_of_most_of_its_edges():

@@ -13,8 +13,7 @@ from pathlib import Path
 from pto_core.output_files import write_text
 from pto_insight.commands.logged_case import add_logged_case_arguments, graph_of_case
 from pto_insight.graphs.files import FORMATS, format_of, text_of
-
-_FOLDS = ("auto", "scope", "kernel", "none")
+from pto_insight.graphs.folding import FOLDS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,9 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
     out.add_argument(
         "--fold",
-        choices=_FOLDS,
+        choices=(*FOLDS, "none"),
         default="auto",
-        help="draw the tasks of a scope or of a kernel as one node; auto: above 200 tasks",
+        help="draw one iteration of each loop, or the tasks of a scope or of a kernel as one node; "
+        "auto: above 100 tasks; none: draw each task",
     )
 
 

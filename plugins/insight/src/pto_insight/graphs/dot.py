@@ -6,7 +6,8 @@ import json
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from pto_insight.graphs.drawing import STYLES, Box, Node, drawing
+from pto_insight.graphs.drawing import STYLES, Box, Node
+from pto_insight.graphs.folding import drawing
 
 if TYPE_CHECKING:
     from pto_insight.graphs.logged_graph import LoggedGraph
@@ -17,6 +18,8 @@ def dot(graph: LoggedGraph, fold: str | None) -> str:
     picture = drawing(graph, fold)
     groups = {node.number for node in picture.nodes if node.members}
     lines = ["digraph pto {", "  compound=true;", '  node [shape=box, fontname="sans-serif"];']
+    if picture.note:
+        lines.append(f"  label={_quoted(picture.note)};")
     lines += _box(picture.box, "  ", iter(range(len(graph) * 2 + 1)))
     for line in picture.lines:
         style = STYLES[line.style]
@@ -59,7 +62,8 @@ def _end(number: int, attribute: str, groups: Collection[int]) -> tuple[str, str
 def _node(node: Node) -> str:
     label = _label(node)
     several = ", peripheries=2" if node.is_several else ""
-    return f"t{node.number} [label={label}, tooltip={_quoted(node.tip)}{several}];"
+    fill = f', style="filled", fillcolor="{node.colour}"' if node.colour else ""
+    return f"t{node.number} [label={label}, tooltip={_quoted(node.tip)}{several}{fill}];"
 
 
 def _label(node: Node) -> str:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from colorsys import hls_to_rgb
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pto_core.errors import UsageError
 from pto_insight.graphs.reasons import Why
 
 if TYPE_CHECKING:
     from pto_insight.graphs.logged_graph import LoggedGraph, Task
-
-FOLD_ABOVE = 200
-MOST_LINES = 500
-FOLDS = ("auto", "scope", "kernel")
 
 
 class Style(NamedTuple):
@@ -43,7 +38,8 @@ STYLES = {
 class Node:
     """A node. ``number``: its place in the order of submits. ``members``: those of a group.
 
-    The edges of a group end at its border, because they order all of its members.
+    The edges of a group end at its border, because they order all of its members. ``colour``: that
+    of its kernel; empty if its tasks run several kernels.
     """
 
     number: int
@@ -52,16 +48,21 @@ class Node:
     tip: str
     is_several: bool
     members: int = 0
+    colour: str = ""
 
 
 @dataclass
 class Box:
-    """A box with a title around nodes and other boxes. The picture itself is a box, too."""
+    """A box with a title around nodes and other boxes. The picture itself is a box, too.
+
+    ``kind``: ``"scope"``, ``"cluster"`` or ``"loop"``.
+    """
 
     title: str
     nodes: list[Node] = field(default_factory=list)
     boxes: list[Box] = field(default_factory=list)
     kind: str = "scope"
+    tip: str = ""
 
 
 @dataclass
@@ -76,10 +77,11 @@ class Line:
 
 @dataclass
 class Drawing:
-    """A picture without positions."""
+    """A picture without positions. ``note``: what is folded, and how to see all tasks."""
 
     box: Box
     lines: list[Line]
+    note: str = ""
 
     @property
     def nodes(self) -> Iterator[Node]:
@@ -91,29 +93,13 @@ class Drawing:
             boxes += box.boxes
 
 
-def drawing(graph: LoggedGraph, fold: str | None) -> Drawing:
-    """Return the picture of a graph; see ``TaskGraph.to_svg``. Raises UsageError."""
-    if fold is not None and fold not in FOLDS:
-        raise UsageError(
-            f"fold is {fold!r}; pass 'auto', 'scope', 'kernel' or None",
-            name="fold",
-            value=fold,
-            expected="auto, scope or kernel",
-        )
-    if fold is None or (fold == "auto" and len(graph) <= FOLD_ABOVE):
-        return _whole(graph)
-    if fold == "scope" or (fold == "auto" and graph.structure.scopes):
-        folded = _folded(graph, _outermost_scope(graph), "scope")
-        if fold == "scope" or len(folded.lines) <= MOST_LINES:
-            return folded
-    return _folded(graph, lambda task: ("kernel", graph.task(task).kernel), "kernel")
-
-
-def _whole(graph: LoggedGraph) -> Drawing:
+def whole(graph: LoggedGraph) -> Drawing:
+    """Draw each task as a node, with boxes of scopes and clusters."""
+    colours = kernel_colours(graph)
     root = Box("")
     boxes: list[Box] = []
     for scope in graph.structure.scopes:
-        box = Box(f"scope {scope.index}{_line_text(scope.file, scope.line)}")
+        box = Box(f"scope {scope.index}{source_text(scope.file, scope.line)}")
         boxes.append(box)
         (root if scope.parent is None else boxes[scope.parent]).boxes.append(box)
     clusters: dict[tuple[int | None, int], Box] = {}
@@ -125,25 +111,38 @@ def _whole(graph: LoggedGraph) -> Drawing:
                 clusters[key] = Box(f"cluster {task.clusters[0]}", kind="cluster")
                 box.boxes.append(clusters[key])
             box = clusters[key]
-        box.nodes.append(_task_node(task))
+        box.nodes.append(task_node(task, colours))
     lines = []
-    for edge, style in zip(graph.edges, _styles(graph), strict=True):
+    for edge, style in zip(graph.edges, styles(graph), strict=True):
         ends = f"{graph.task(edge.first).label} → {graph.task(edge.second).label}"
         tip = "\n".join([ends, *map(str, edge.reasons)])
         lines.append(Line(edge.first, edge.second, style, tip))
     return Drawing(root, lines)
 
 
-def _task_node(task: Task) -> Node:
+def kernel_colours(graph: LoggedGraph) -> dict[str, str]:
+    """Return the colour of each kernel, with the hue that it has in the page of a trace."""
+    known = [name for _, name in sorted(graph.log.kernels.items())]
+    return {name: _colour(number) for number, name in enumerate(dict.fromkeys(known))}
+
+
+def _colour(number: int) -> str:
+    red, green, blue = hls_to_rgb(number * 137.508 % 360 / 360, 0.86, 0.6)
+    return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
+
+
+def task_node(task: Task, colours: Mapping[str, str]) -> Node:
+    """Return the node of one task. ``colours``: those of the kernels."""
     count = f"{task.blocks} blocks" if task.blocks else ""
     if task.members:
         count = f"{task.members} members"
-    detail = " ".join(filter(None, (count, _line_text(task.file, task.line).strip())))
+    detail = " ".join(filter(None, (count, source_text(task.file, task.line).strip())))
     tip = "\n".join(filter(None, (task.label, task.name, task.core, count, task.where)))
-    return Node(task.index, task.label, detail, tip, task.blocks > 1, task.members)
+    colour = colours.get(task.kernel, "")
+    return Node(task.index, task.label, detail, tip, task.blocks > 1, task.members, colour)
 
 
-def _styles(graph: LoggedGraph) -> list[str]:
+def styles(graph: LoggedGraph) -> list[str]:
     """Return the style of each edge."""
     if not len(graph.edge_rows):
         return []
@@ -163,51 +162,6 @@ def _styles(graph: LoggedGraph) -> list[str]:
     return found
 
 
-def _folded(graph: LoggedGraph, key_of: Callable[[int], tuple[str, object]], by: str) -> Drawing:
-    """Draw the tasks with the same key as one node, and count the edges between two nodes."""
-    members: dict[tuple[str, object], list[int]] = {}
-    for index in range(len(graph)):
-        members.setdefault(key_of(index), []).append(index)
-    node_of = {task: tasks[0] for tasks in members.values() for task in tasks}
-    root = Box("")
-    for (kind, name), tasks in members.items():
-        if len(tasks) == 1:
-            root.nodes.append(_task_node(graph.task(tasks[0])))
-            continue
-        kernels = Counter(graph.task(task).kernel for task in tasks)
-        parts = ", ".join(f"{count} {kernel}" for kernel, count in kernels.most_common(3))
-        more = ", ..." if len(kernels) > 3 else ""
-        title = str(name) if by == "kernel" else f"{kind} {name}"
-        detail = f"{len(tasks)} tasks" if by == "kernel" else f"{parts}{more}"
-        root.nodes.append(Node(tasks[0], title, detail, f"{title}: {parts}{more}", True))
-    styles: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
-    for edge, style in zip(graph.edge_rows, _styles(graph), strict=True):
-        first, second = node_of[int(edge["first"])], node_of[int(edge["second"])]
-        if first != second:
-            styles[first, second][style] += 1
-    return Drawing(root, [_folded_line(*ends, counts) for ends, counts in styles.items()])
-
-
-def _folded_line(first: int, second: int, counts: Counter[str]) -> Line:
-    """Return one line for several edges, in the style that most of them have."""
-    style = counts.most_common(1)[0][0]
-    tip = [f"{count} edges: {STYLES[name].meaning}" for name, count in counts.most_common()]
-    return Line(first, second, style, "\n".join(tip))
-
-
-def _outermost_scope(graph: LoggedGraph) -> Callable[[int], tuple[str, object]]:
-    scopes = graph.structure.scopes
-
-    def key(task: int) -> tuple[str, object]:
-        scope = graph.structure.scope_of(task)
-        if scope is None:
-            return ("task", task)
-        while (parent := scopes[scope].parent) is not None:
-            scope = parent
-        return ("scope", scope)
-
-    return key
-
-
-def _line_text(file: str | None, line: int | None) -> str:
+def source_text(file: str | None, line: int | None) -> str:
+    """Return the end of a title that names a source line."""
     return f"  {file.rpartition('/')[2]}:{line}" if file else ""

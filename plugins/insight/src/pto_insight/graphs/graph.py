@@ -54,9 +54,9 @@ class TaskGraph(LoggedGraph):
     def to_svg(self, fold: str | None = "auto") -> str:
         """Return the graph as a picture.
 
-        ``fold`` draws several tasks as one node: ``"scope"``, ``"kernel"``, None for each task, or
-        ``"auto"``, which folds a graph of more than 200 tasks by scope. It folds by kernel if there
-        are no scopes, or if scopes leave more than 500 edges.
+        ``fold`` draws several tasks as one node: ``"repeat"``, ``"scope"``, ``"kernel"``, None for
+        each task, or ``"auto"``, which folds a graph of more than 100 tasks by the first of these
+        that leaves at most 200 nodes and 500 edges. ``"repeat"`` draws one iteration of each loop.
         """
         return svg(self, fold)
 

@@ -6,7 +6,8 @@ from html import escape
 from itertools import count, pairwise
 from typing import TYPE_CHECKING
 
-from pto_insight.graphs.drawing import STYLES, Box, Line, Node, drawing
+from pto_insight.graphs.drawing import STYLES, Box, Line, Node
+from pto_insight.graphs.folding import drawing
 from pto_insight.graphs.layout import Layout, Rectangle, layout, member_rectangles
 
 if TYPE_CHECKING:
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
     from pto_insight.graphs.logged_graph import LoggedGraph
 
 _FONT = "font-family='ui-sans-serif, system-ui, sans-serif'"
-_BOXES = {"scope": ("#f6f8fa", "#afb8c1", "6 3"), "cluster": ("#dafbe1", "#4ac26b", "")}
+_BOXES = {
+    "scope": ("#f6f8fa", "#afb8c1", "6 3"),
+    "cluster": ("#dafbe1", "#4ac26b", ""),
+    "loop": ("#ddf4ff", "#54aeff", ""),
+}
 _GROUP = "#fff8c5"
 
 
@@ -25,7 +30,7 @@ def svg(graph: LoggedGraph, fold: str | None) -> str:
     placed = layout(picture)
     used = [name for name in STYLES if any(line.style == name for line in picture.lines)]
     width = max(placed.width, 300)
-    legend_height = 18 * len(used) + 14
+    legend_height = 18 * (len(used) + bool(picture.note)) + 14
     parts = [
         f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width:.0f} "
         f"{placed.height + legend_height:.0f}' width='{width:.0f}' "
@@ -38,7 +43,7 @@ def svg(graph: LoggedGraph, fold: str | None) -> str:
         *(_box(box, at) for box, at in placed.boxes),
         *(_line(line, placed) for line in picture.lines),
         *(_node(node, placed.nodes[node.number]) for node in picture.nodes),
-        *_legend(used, placed.height),
+        *_legend(used, picture.note, placed.height),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -77,7 +82,7 @@ def _node(node: Node, at: Rectangle) -> str:
         if node.detail
         else ""
     )
-    fill = _GROUP if node.members else "#ffffff"
+    fill = _GROUP if node.members else node.colour or "#ffffff"
     members = "".join(map(_member, count(), member_rectangles(at, node.members)))
     return (
         f"<g class='task'><title>{escape(node.tip)}</title>{behind}"
@@ -121,7 +126,7 @@ def _segment(above: Rectangle, below: Rectangle) -> str:
     return f"C{x1:.1f} {y1 + bend:.1f} {x2:.1f} {y2 - bend:.1f} {x2:.1f} {y2:.1f}{through}"
 
 
-def _legend(used: list[str], top: float) -> Iterator[str]:
+def _legend(used: list[str], note: str, top: float) -> Iterator[str]:
     for number, name in enumerate(used):
         y = top + 10 + 18 * number
         style = STYLES[name]
@@ -130,3 +135,6 @@ def _legend(used: list[str], top: float) -> Iterator[str]:
             f"stroke-width='1.3' marker-end='url(#head-{name})'/><text x='62' y='{y + 3.5:.1f}' "
             f"font-size='10' fill='#57606a'>{escape(style.meaning)}</text>"
         )
+    if note:
+        y = top + 13.5 + 18 * len(used)
+        yield f"<text x='14' y='{y:.1f}' font-size='10' fill='#57606a'>{escape(note)}</text>"
