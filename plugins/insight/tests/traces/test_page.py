@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import time
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,19 @@ def test_the_timeline_of_many_tasks_is_written_fast(large: Trace) -> None:
     assert len(content) > 20 * COUNT
 
 
+def test_lanes_are_grouped_by_cluster(large: Trace) -> None:
+    tasks = large.tasks[:4].copy()
+    tasks["core"] = [25, 1, 27, 0]
+    lanes = data_of(page(replace(large, tasks=tasks, details=None)))["lanes"]
+    assert [(lane["name"], lane["group"]) for lane in lanes if lane["kind"] == "core"] == [
+        ("AIC 0", "cluster 0"),
+        ("AIV 1", "cluster 0"),
+        ("AIC 1", "cluster 1"),
+        ("AIV 3", "cluster 1"),
+    ]
+    assert {lane["group"] for lane in lanes if lane["kind"] != "core"} == {""}
+
+
 def test_items_that_contain_others_are_cut(large: Trace) -> None:
     data = data_of(page(large))
     (lane,) = [lane for lane in data["lanes"] if lane["name"] == "orchestrator"]
@@ -146,6 +160,9 @@ const all = data.details;
 data.details = null;
 result.text = page.description(data, items, tasks, item).join("|");
 data.details = all;
+result.totals = page.totals(data, items, {begin: 5000 + 495, end: 5000 + 1990});
+result.keys = ["w", "S", "a", "D", "x"].map((key) =>
+  page.keyed({begin: 40, end: 60}, key, 50, 100));
 result.moved = page.moved({begin: 0, end: 10}, -5, 100);
 data.decoded = {details: page.decode(data.details), args: page.decode(data.arguments)};
 result.arguments = page.description(data, items, tasks, item).slice(-4);
@@ -197,6 +214,24 @@ def test_the_script_draws_a_bounded_number_of_rectangles(large: Trace, tmp_path:
     assert "core AIV 0" in result["text"]
     assert "released by task 230 (load)" in result["text"]
     assert result["moved"] == {"begin": 0, "end": 10}
+    # 2 cores, 990 ns in each 1000 ns: half of the first tasks, and all of the second ones
+    assert result["totals"] == [
+        "selected: 1.495 us from 5.495 us",
+        "                        number      time   longest    share",
+        "mul                          1    990 ns    990 ns    1.4 %",
+        "</script>                    1    990 ns    990 ns    1.4 %",
+        "load                         1    495 ns    495 ns    0.7 %",
+        "add                          1    495 ns    495 ns    0.7 %",
+        "all tasks, on 48 cores       4  2.970 us    990 ns    4.1 %",
+        "build                        1  1.495 us  1.495 us  100.0 %",
+    ]
+    assert result["keys"] == [
+        {"begin": 43, "end": 57},
+        {"begin": 50 - 10 / 0.7, "end": 50 + 10 / 0.7},
+        {"begin": 36, "end": 56},
+        {"begin": 44, "end": 64},
+        None,
+    ]
     assert result["arguments"] == [
         "submitted at graph.cpp:10",
         "  INPUT float32 64 in a from element 15360",
@@ -217,7 +252,7 @@ def test_the_script_draws_a_bounded_number_of_rectangles(large: Trace, tmp_path:
 
 IN_BROWSER = """
 <script>
-const report = { zooms: 0, over: 0, most: 0, arrows: 0, tip: "" };
+const report = { zooms: 0, over: 0, most: 0, arrows: 0, tip: "", totals: "", moved: [] };
 const t = window.timeline, canvas = document.getElementById("chart");
 const all = { ...t.state.view };
 document.getElementById("arrows").checked = true;
@@ -246,6 +281,16 @@ for (let y = 0; y < 1000 && report.tip === ""; y += 9) {
     report.tip = document.getElementById("tip").textContent;
   }
 }
+for (const key of ["", "d", "s"]) {
+  document.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  report.moved.push(t.state.view.begin, t.state.view.end);
+}
+const drag = (kind, x) => canvas.dispatchEvent(new MouseEvent(kind, {
+  bubbles: true, shiftKey: true, clientX: box.left + x, clientY: box.top + 200 }));
+drag("mousedown", 400);
+drag("mousemove", 900);
+drag("mouseup", 900);
+report.totals = document.getElementById("totals").textContent;
 document.body.dataset.report = JSON.stringify(report);
 </script></body>"""
 
@@ -283,6 +328,11 @@ def test_the_page_works_in_a_browser(large: Trace, tmp_path: Path, artefacts: Pa
     assert 0 < report["arrows"] <= 4000
     assert 1000 < report["most"] < 100_000
     assert "submitted at graph.cpp" in report["tip"]
+    begin, end, *moved = report["moved"]
+    length = end - begin
+    assert moved[:2] == pytest.approx([begin + length / 5, end + length / 5])
+    assert moved[3] - moved[2] == pytest.approx(length / 0.7)
+    assert "all tasks, on 48 cores" in report["totals"]
     run(f"--screenshot={picture}")
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert picture.stat().st_size > 10_000

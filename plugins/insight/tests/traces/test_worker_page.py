@@ -45,6 +45,8 @@ def test_each_process_has_its_lanes(pod: WorkerTrace) -> None:
             (data["names"][items["name"][row]], items["start"][row], items["end"][row])
             for row in rows
         ]
+        is_core = lane["name"] == "L4/host0/chip0 AIV 0"
+        assert lane["group"] == ("cluster 0" if is_core else "")
         found.setdefault((lane["name"], lane["kind"]), []).append(slices)
         assert all((items["task"][row] >= 0) == (lane["kind"] == "core") for row in rows)
     assert found == {

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pto_insight.traces.pftrace import event_name
-from pto_insight.traces.records import ORCHESTRATOR, WITH_DURATION, Event, track_name
+from pto_insight.traces.records import (
+    ORCHESTRATOR,
+    WITH_DURATION,
+    Event,
+    by_cluster,
+    cluster_of,
+    track_name,
+)
 from pto_insight.traces.trace import Trace
 from pto_insight.traces.worker_data import WorkerTraceData
 from pto_insight.traces.worker_details import argument_texts, place_text
@@ -50,7 +57,7 @@ class Lane(NamedTuple):
     """The slices of a thread, of a core, or of a child; :func:`apart` separates them.
 
     Slices of a lane may overlap: two threads wait, or two coroutines are in a range.
-    ``kind``: ``"core"`` for tasks, ``"range"`` or ``"thread"``.
+    ``kind``: ``"core"`` for tasks, ``"range"`` or ``"thread"``. ``group``: the cluster of a core.
     """
 
     process: str
@@ -58,18 +65,20 @@ class Lane(NamedTuple):
     kind: str
     slices: list[Slice]
     submits: list[Submit]
+    group: str = ""
 
 
-_Lanes = Callable[[str, str, str], Lane]
-"""Returns the lane of a process, a name and a kind."""
+class _Lanes(Protocol):
+    def __call__(self, process: str, name: str, kind: str, group: str = "") -> Lane:
+        """Return the lane of a process with a name."""
 
 
 def lanes(trace: WorkerTraceData) -> list[Lane]:
     """Return the lanes, in the order of the paths."""
     found: dict[tuple[str, str], Lane] = {}
 
-    def lane(process: str, name: str, kind: str) -> Lane:
-        return found.setdefault((process, name), Lane(process, name, kind, [], []))
+    def lane(process: str, name: str, kind: str, group: str = "") -> Lane:
+        return found.setdefault((process, name), Lane(process, name, kind, [], [], group))
 
     lane(trace.paths[0], "orchestrator", "thread")
     for path in trace.paths[1:]:  # a process without an event has a lane, too
@@ -152,6 +161,8 @@ def _add_records(trace: WorkerTraceData, lane: _Lanes) -> None:
 
 
 def _add_device(part: int, path: str, device: Trace, lane: _Lanes) -> None:
+    for core in by_cluster(set(device.tasks["core"].tolist()) - {-1}, device.blocks):
+        lane(path, device.core_name(core), "core", f"cluster {cluster_of(core, device.blocks)}")
     columns = ["run", "kernel", "task", "released_by", "core", "start", "end"]
     times = ["submit", "ready", "dispatch", "complete"]
     for row in device.tasks[[*columns, *times]].tolist():

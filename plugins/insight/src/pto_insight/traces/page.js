@@ -120,6 +120,61 @@ function moved(view, by, total) {
   return { begin, end: begin + length };
 }
 
+// Return the view after a key, as in Perfetto: w and s zoom at `time`, a and d move. Return null for
+// another key.
+function keyed(view, key, time, total) {
+  const step = (view.end - view.begin) / 5;
+  switch (key.toLowerCase()) {
+    case "w": return zoomed(view, 0.7, time, total);
+    case "s": return zoomed(view, 1 / 0.7, time, total);
+    case "a": return moved(view, -step, total);
+    case "d": return moved(view, step, total);
+    default: return null;
+  }
+}
+
+// Return the lines of a table with what happened in a range of time: for each name the number of
+// items, their time inside of the range, and the longest such time. Tasks come first; their share is
+// that of the time of all cores.
+function totals(data, items, range) {
+  const length = range.end - range.begin, unit = data.unit;
+  const found = { core: new Map(), thread: new Map(), range: new Map() };
+  let cores = 0;
+  for (const lane of data.lanes) {
+    cores += lane.kind === "core";
+    let at = lowerBound(items.end, range.begin, lane.first, lane.end);
+    for (; at < lane.end && items.start[at] < range.end; ++at) {
+      if (lane.kind === "thread" && items.task[at] >= 0) continue;
+      const time = Math.min(items.end[at], range.end) - Math.max(items.start[at], range.begin);
+      const sums = found[lane.kind].get(items.name[at]) ?? { count: 0, time: 0, most: 0 };
+      found[lane.kind].set(items.name[at], sums);
+      ++sums.count;
+      sums.time += time;
+      sums.most = Math.max(sums.most, time);
+    }
+  }
+  const rows = [["", "number", "time", "longest", "share"]];
+  const percent = (part, whole) => `${whole > 0 ? ((100 * part) / whole).toFixed(1) : "0.0"} %`;
+  const add = (name, { count, time, most }, whole) => rows.push(
+    [name, count.toLocaleString("en"), shown(time, unit), shown(most, unit), percent(time, whole)]);
+  const all = { count: 0, time: 0, most: 0 };
+  for (const kind of ["core", "thread", "range"]) {
+    const sorted = [...found[kind]].sort((a, b) => b[1].time - a[1].time);
+    for (const [name, sums] of sorted) {
+      add(data.names[name], sums, kind === "core" ? length * cores : length);
+      if (kind !== "core") continue;
+      all.count += sums.count;
+      all.time += sums.time;
+      all.most = Math.max(all.most, sums.most);
+    }
+    if (kind === "core") add(`all tasks, on ${cores} cores`, all, length * cores);
+  }
+  const widths = rows[0].map((_, column) => Math.max(...rows.map((row) => row[column].length)));
+  const text = (row) => row.map((cell, column) =>
+    column === 0 ? cell.padEnd(widths[0]) : cell.padStart(widths[column])).join("  ");
+  return [`selected: ${shown(length, unit)} from ${shown(range.begin, unit)}`, ...rows.map(text)];
+}
+
 // Return the item at a time in a lane, or -1.
 function itemAt(items, first, end, time, tolerance) {
   const at = lowerBound(items.end, time - tolerance, first, end);
@@ -202,7 +257,8 @@ function argumentLines(data, tasks, row) {
 // Return the width of the column with the names of the lanes.
 function labelWidth(context, named) {
   context.font = FONT;
-  return named.reduce((width, { name }) => Math.max(width, context.measureText(name).width + 16), 150);
+  const length = ({ name, group }) => context.measureText(`${group ?? ""} ${name}`).width + 24;
+  return named.reduce((width, lane) => Math.max(width, length(lane)), 150);
 }
 
 function start(data) {
@@ -228,7 +284,7 @@ function start(data) {
   const LANES = TOP + tracks.length * COUNTER;
   for (const track of tracks) track.most = track.values.reduce((a, b) => Math.max(a, b), 1);
   const state = { view: { begin: 0, end: data.total }, selected: -1, found: [], at: -1, drawn: 0,
-                  arrows: 0, seen: [] };
+                  arrows: 0, seen: [], range: null };
   let highlighted = new Set();
 
   const isRange = (item) => data.lanes[laneOf[item]].kind === "range";
@@ -257,9 +313,11 @@ function start(data) {
     drawAxis(chart, height);
     state.drawn = state.arrows = 0;
     state.seen = [];
+    drawGroups(width);
     data.lanes.forEach((lane, number) => drawLane(lane, LANES + number * LANE, chart));
     tracks.forEach((track, number) => drawCounter(track, TOP + number * COUNTER, chart));
     drawFlows(chart);
+    drawRange(chart, height);
     document.body.dataset.drawn = state.drawn;
     document.body.dataset.arrows = state.arrows;
     document.body.dataset.bound = (2 * data.lanes.length + tracks.length) * Math.ceil(chart);
@@ -295,6 +353,36 @@ function start(data) {
       const digits = Math.max(4, Math.ceil(Math.log10((time + step) / step)) + 1);
       context.fillText(shown(time, data.unit, digits), x + 3, TOP / 2);
     }
+  }
+
+  // The name of each group of lanes, and a line above it; every other group has a background.
+  function drawGroups(width) {
+    let groups = 0;
+    data.lanes.forEach(({ group }, number) => {
+      const y = LANES + number * LANE;
+      const isFirst = number === 0 || data.lanes[number - 1].group !== group;
+      groups += isFirst;
+      if (group && groups % 2 === 0) {
+        context.fillStyle = "#eef3f7";
+        context.fillRect(0, y, width, LANE);
+      }
+      if (!isFirst) return;
+      context.fillStyle = "#c3ced6";
+      context.fillRect(0, y, width, 1);
+      context.fillStyle = "#7a8893";
+      context.textAlign = "left";
+      context.fillText(group, 6, y + LANE / 2);
+    });
+  }
+
+  // The selected range of time.
+  function drawRange(chart, height) {
+    if (!state.range) return;
+    const { begin, end } = state.view;
+    const x = (time) => ((Math.min(Math.max(time, begin), end) - begin) / (end - begin)) * chart;
+    const [left, right] = [x(state.range.begin), x(state.range.end)];
+    context.fillStyle = "#3b82c433";
+    context.fillRect(LABEL + left, 0, Math.max(right - left, 1), height);
   }
 
   function drawLane(lane, y, chart) {
@@ -393,6 +481,14 @@ function start(data) {
     select(row);
   }
 
+  // Select the time between two times, in any order; null selects nothing.
+  function selectRange(range) {
+    state.range = range && { begin: Math.max(Math.min(...range), 0),
+                             end: Math.min(Math.max(...range), data.total) };
+    $("totals").textContent = range ? totals(data, items, state.range).join("\n") : "";
+    draw();
+  }
+
   function search() {
     state.found = matches(data, tasks, $("search").value);
     state.at = -1;
@@ -402,6 +498,7 @@ function start(data) {
   }
 
   let drag = null;
+  let pointed = null;  // the time under the pointer, where w and s zoom
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
     const length = state.view.end - state.view.begin;
@@ -413,7 +510,8 @@ function start(data) {
     draw();
   }, { passive: false });
   canvas.addEventListener("mousedown", (event) => {
-    drag = { x: event.clientX, view: state.view, moved: false };
+    const from = event.shiftKey ? under(event).time : null;
+    drag = { x: event.clientX, view: state.view, moved: false, from };
   });
   window.addEventListener("mouseup", (event) => {
     if (drag && !drag.moved && event.target === canvas) {
@@ -426,12 +524,17 @@ function start(data) {
     if (drag) {
       const by = drag.x - event.clientX;
       drag.moved = drag.moved || Math.abs(by) > 3;
+      if (drag.from !== null) {
+        if (drag.moved) selectRange([drag.from, under(event).time]);
+        return;
+      }
       const length = drag.view.end - drag.view.begin;
       state.view = moved(drag.view, (by / (canvas.clientWidth - LABEL)) * length, data.total);
       draw();
       return;
     }
-    const { item } = event.target === canvas ? under(event) : { item: -1 };
+    const { item, time } = event.target === canvas ? under(event) : { item: -1, time: null };
+    pointed = time;
     const tip = $("tip");
     tip.hidden = item < 0;
     if (item < 0) return;
@@ -441,6 +544,17 @@ function start(data) {
   });
   canvas.addEventListener("dblclick", () => {
     state.view = { begin: 0, end: data.total };
+    draw();
+  });
+  window.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    if (["INPUT", "SELECT"].includes(event.target.tagName) && event.target.type !== "checkbox") return;
+    if (event.key === "Escape") selectRange(null);
+    const { begin, end } = state.view;
+    const isInView = pointed !== null && pointed >= begin && pointed <= end;
+    const view = keyed(state.view, event.key, isInView ? pointed : (begin + end) / 2, data.total);
+    if (!view) return;
+    state.view = view;
     draw();
   });
   $("colours").addEventListener("change", draw);
@@ -457,7 +571,7 @@ function start(data) {
     if (rows.length > 0) show(rows[rows.length - 1]);
   });
   window.addEventListener("resize", draw);
-  window.timeline = { state, draw, show };
+  window.timeline = { state, draw, show, selectRange };
   draw();
 }
 
@@ -465,5 +579,5 @@ if (typeof document !== "undefined") {
   start(JSON.parse(document.getElementById("data").textContent));
 } else {
   module.exports = { decode, lowerBound, rectangles, columns, counterOf, counters, grouped, zoomed,
-                     moved, itemAt, matches, shown, niceStep, description };
+                     moved, keyed, totals, itemAt, matches, shown, niceStep, description };
 }

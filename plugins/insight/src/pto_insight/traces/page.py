@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from pto_insight.traces.analysis import critical_path, edges, ring_counters, rows_of
 from pto_insight.traces.pftrace import event_name
-from pto_insight.traces.records import FIRST_WORKER, HOST, WITH_DURATION, track_name
+from pto_insight.traces.records import (
+    FIRST_WORKER,
+    HOST,
+    WITH_DURATION,
+    by_cluster,
+    cluster_of,
+    track_name,
+)
 from pto_insight.traces.summary import summary_text
 from pto_insight.traces.trace import Trace
 
@@ -50,9 +57,10 @@ def _data(trace: Trace) -> dict[str, Any]:
     lanes: list[dict[str, Any]] = []
     parts: list[NDArray[Any]] = []
 
-    def add(name: str, kind: str, items: NDArray[Any]) -> None:
+    def add(name: str, kind: str, items: NDArray[Any], group: str = "") -> None:
         first = sum(map(len, parts))
-        lanes.append({"name": name, "kind": kind, "first": first, "end": first + len(items)})
+        place = {"first": first, "end": first + len(items)}
+        lanes.append({"name": name, "kind": kind, "group": group, **place})
         parts.append(items[np.argsort(items["start"], kind="stable")])
 
     kernels = [names.setdefault(name, len(names)) for name in trace.kernels]
@@ -61,9 +69,10 @@ def _data(trace: Trace) -> dict[str, Any]:
     for number, items in enumerate(_range_items(trace, names)):
         add(f"ranges {number}" if number else "ranges", "range", items)
     rows = np.flatnonzero((trace.tasks["start"] >= 0) & (trace.tasks["end"] >= 0))
-    for core in np.unique(trace.tasks["core"][rows]):
+    for core in by_cluster(np.unique(trace.tasks["core"][rows]).tolist(), trace.blocks):
         mine = rows[trace.tasks["core"][rows] == core]
-        add(trace.core_name(int(core)), "core", _task_items(trace, mine, name_of_kernel))
+        items = _task_items(trace, mine, name_of_kernel)
+        add(trace.core_name(core), "core", items, f"cluster {cluster_of(core, trace.blocks)}")
     for track in trace.tracks:
         pieces = [_thread_items(trace, track, names)]
         if FIRST_WORKER <= track < HOST:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -198,3 +198,13 @@ def track_name(track: int) -> str:
 def core_name(core: int, blocks: int) -> str:
     """Return the name of a core, such as ``AIV 7``."""
     return f"AIC {core}" if core < blocks else f"AIV {core - blocks}"
+
+
+def cluster_of(core: int, blocks: int) -> int:
+    """Return the cluster of a core: cluster n has AIC n, AIV 2n and AIV 2n + 1."""
+    return core if core < blocks else (core - blocks) // 2
+
+
+def by_cluster(cores: Iterable[int], blocks: int) -> list[int]:
+    """Return cores in the order of their clusters, the AIC of each first."""
+    return sorted(cores, key=lambda core: (cluster_of(core, blocks), core))

@@ -117,7 +117,7 @@ class _Shown:
                     self._add(one)
                 name = f"{lane.process} {lane.name}"
                 place = {"first": first, "end": len(self.items)}
-                self.lanes.append({"name": name, "kind": lane.kind, **place})
+                self.lanes.append({"name": name, "kind": lane.kind, "group": lane.group, **place})
 
     def _add(self, one: Slice) -> None:
         number = self.names.setdefault(one.name, len(self.names))
