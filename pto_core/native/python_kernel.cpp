@@ -82,7 +82,7 @@ class CallArguments {
       if (!PyArray_Check(objects_[i + 1])) continue;
       auto* array = reinterpret_cast<PyArrayObject*>(objects_[i + 1]);
       const auto begin = reinterpret_cast<uint64_t>(PyArray_DATA(array));
-      const uint64_t end = begin + static_cast<uint64_t>(PyArray_NBYTES(array));
+      const uint64_t end = begin + bytes_of(array);
       const Direction direction =
           i < declared.parameters.size() ? declared.parameters[i].direction : declared.rest;
       const bool reads = direction == Direction::kIn || direction == Direction::kNoDep ||
@@ -103,6 +103,15 @@ class CallArguments {
   }
 
  private:
+  // Return the bytes from the first to the last element. The strides of an argument are positive.
+  static uint64_t bytes_of(PyArrayObject* array) {
+    if (PyArray_SIZE(array) == 0) return 0;
+    npy_intp last = PyArray_ITEMSIZE(array);
+    for (int dim = 0; dim < PyArray_NDIM(array); ++dim)
+      last += (PyArray_DIM(array, dim) - 1) * PyArray_STRIDE(array, dim);
+    return static_cast<uint64_t>(last);
+  }
+
   bool is_tensor(size_t position) const { return (payload_->relative_args >> position & 1) != 0; }
 
   static PyObject* array_of_tensor(uint64_t address) {
@@ -200,10 +209,6 @@ nb::object call(const LoadedKernel& kernel, const pto_payload* payload, uint32_t
   if (!find_signature(kernel, payload, &signature)) return take_exception();
   CallArguments arguments(payload);
   if (!arguments.fill(signature)) return take_exception();
-  // If tasks have tensors, the access log has the arrays already.
-  const Run* run = kernel.device->current_run();
-  if (run && run->measurement() && !kernel.device->has(PTO_RUNTIME_TENSORS))
-    arguments.report(kernel.task, *run->measurement(), core);
   nb::object exception;
   UserCall user_call;
   PyObject* result = arguments.call(kernel.function);
@@ -216,6 +221,11 @@ nb::object call(const LoadedKernel& kernel, const pto_payload* payload, uint32_t
     exception = take_exception();
     or_park([&] { release_frames(exception); });
   }
+  // If tasks have tensors, the access log has the arrays already, but not the bytes in them.
+  const Run* run = kernel.device->current_run();
+  if (run && run->measurement() &&
+      (run->keeps_written_bytes() || !kernel.device->has(PTO_RUNTIME_TENSORS)))
+    arguments.report(kernel.task, *run->measurement(), core);
   arguments.pin_kept(kernel);
   return exception;
 }

@@ -329,7 +329,7 @@ nb::tuple Run::report() const {
   const CopyTotals& ours = arguments_.totals();
   nb::object log = nb::none();
   if (is_logged() && device_.runtime_api()->access_log) {
-    log = read_access_log(device_, settings_, arguments_, temporaries_, measured_.ranges(),
+    log = read_access_log(device_, settings_, arguments_, temporaries_, measured_,
                           [this](int32_t func_id) { return kernel_name(func_id); });
   }
   return nb::make_tuple(

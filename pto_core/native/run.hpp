@@ -21,6 +21,9 @@
 
 namespace pto::core {
 
+// The value of pto_call_config.enable_dep_gen of a run whose log keeps the bytes that tasks wrote.
+inline constexpr int32_t kLogWithBytes = 2;
+
 // The user's settings for one run.
 struct RunSettings {
   pto_call_config call;
@@ -54,6 +57,8 @@ class Run {
   bool is_logged() const { return settings_.call.enable_dep_gen != 0; }
   // Return where the kernels of this run report their accesses; NULL if they are not logged.
   const pto_measurement* measurement() const { return run_.measurement; }
+  // Return whether the log keeps the bytes that tasks wrote.
+  bool keeps_written_bytes() const { return measured_.keeps_bytes(); }
   // Return the name of a core, such as "AIC 3" or "AIV 7".
   std::string core_name(int32_t core) const;
   // Raise RunTimeoutError, and end the run, if its limit has passed.
@@ -104,7 +109,7 @@ class Run {
   Arguments arguments_;
   std::vector<std::shared_ptr<Buffer>> temporaries_;
   std::vector<pto_kernel_entry> kernels_;
-  Measured measured_;
+  Measured measured_{settings_.call.enable_dep_gen == kLogWithBytes};
   pto_run run_{};  // the backend reads it, and the data that it references, until finish()
 
   nb::object graph_object_;

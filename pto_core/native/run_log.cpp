@@ -36,7 +36,7 @@ nb::bytes packed(const Row* rows, uint64_t count, Files& files) {
 nb::object read_access_log(const Device& device, const RunSettings& settings,
                            const Arguments& arguments,
                            const std::vector<std::shared_ptr<Buffer>>& temporaries,
-                           const std::vector<pto_measured_range>& measured,
+                           const Measured& measured,
                            const std::function<std::string(int32_t)>& kernel_name) {
   pto_access_log log{};
   device.runtime_api()->access_log(device.runtime(), &log);
@@ -47,7 +47,9 @@ nb::object read_access_log(const Device& device, const RunSettings& settings,
   fields["events"] = packed(log.events, log.num_events, files);
   fields["files"] = files.names();
   fields["is_measured"] = nb::bool_(settings.measures);
-  fields["measured"] = nb::bytes(measured.data(), measured.size() * sizeof(pto_measured_range));
+  const std::vector<pto_measured_range>& ranges = measured.ranges();
+  fields["measured"] = nb::bytes(ranges.data(), ranges.size() * sizeof(pto_measured_range));
+  fields["written"] = nb::bytes(measured.written().data(), measured.written().size());
   nb::dict kernels;
   for (uint64_t task = 0; task < log.num_tasks; ++task) {
     const int32_t func_id = log.tasks[task].func_id;

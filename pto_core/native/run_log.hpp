@@ -19,7 +19,7 @@ namespace pto::core {
 nb::object read_access_log(const Device& device, const RunSettings& settings,
                            const Arguments& arguments,
                            const std::vector<std::shared_ptr<Buffer>>& temporaries,
-                           const std::vector<pto_measured_range>& measured,
+                           const Measured& measured,
                            const std::function<std::string(int32_t)>& kernel_name);
 
 }  // namespace pto::core

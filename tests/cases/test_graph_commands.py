@@ -349,6 +349,97 @@ def test_a_wrong_element_names_its_last_writer(tmp_path: Path) -> None:
     assert "no task declares" not in ran.stdout + ran.stderr
 
 
+INTERMEDIATES = """
+
+def compute_intermediates(tensors, params):
+    a, b = tensors["a"], tensors["b"]
+    c = a + b
+    d, e = c + np.float32(1), c + np.float32(2)
+    return {"add": [c], "add_scalar": [d, e], "multiply": [None]}
+"""
+
+
+TILES = {
+    "kernels/kernel_config.py": """
+KERNELS = [{"func_id": 0, "source": "tasks.py", "function_name": "both", "core_type": "aiv"}]
+ORCHESTRATION = {"source": "tasks.py", "function_name": "graph"}
+RUNTIME_CONFIG = {"runtime": "tensormap_and_ringbuffer"}
+""",
+    "kernels/tasks.py": """
+from pto_core import In, InOut, Out
+
+def both(x: In, total: InOut, tile: Out):
+    total += x.sum()
+    tile[...] = 2
+    if total[0] > 4:
+        tile[1, 2] = 9
+
+def graph(rt, x, total, out):
+    rt.submit(0, In(x), InOut(total), Out(out[:, :4]))
+    rt.submit(0, In(x), InOut(total), Out(out[:, 4:]))
+""",
+    "golden.py": """
+import numpy as np
+
+__outputs__ = ["total", "out"]
+
+def generate_inputs(params):
+    out = np.zeros((2, 8), np.float32)
+    return [("x", np.ones(4, np.float32)), ("total", np.zeros(4)), ("out", out)]
+
+def compute_golden(tensors, params):
+    tensors["total"][:] = 8
+    tensors["out"][:] = 2
+
+def compute_intermediates(tensors, params):
+    tile = np.full((2, 4), 2, np.float32)
+""",
+}
+
+
+@pytest.mark.parametrize("runtime", ["tensormap_and_ringbuffer", "host_build_graph"])
+def test_the_first_wrong_intermediate_is_named(tmp_path: Path, runtime: str) -> None:
+    case = tmp_path / "vector"
+    shutil.copytree(VECTOR, case)
+    golden = case / "golden.py"
+    golden.write_text(golden.read_text() + INTERMEDIATES)
+    source = case / "kernels" / "orchestration" / f"{runtime}.cpp"
+    text = source.read_text()
+    assert "2.0f" in text
+    source.write_text(text.replace("2.0f", "2.5f"))
+    ran = pto("run", case, "-r", runtime)
+    assert ran.returncode == 1
+    assert (
+        "the first wrong intermediate is output 0 of add_scalar#2: wrong in 16384 of 16384 "
+        "elements; first at [0, 0]: got 7.5, expected 7.0  "
+    ) in ran.stderr
+    assert "before it, 2 references agreed" in ran.stderr
+    assert "multiply#3: f [" in ran.stderr
+
+
+def test_intermediates_of_python_kernels_and_tiles(tmp_path: Path) -> None:
+    case = tmp_path / "tiles"
+    for name, text in TILES.items():
+        path = case / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    right = '{"both": [(np.full(4, 4.0), tile), (np.full(4, 8.0), tile)]}'
+    (case / "golden.py").write_text(TILES["golden.py"] + f"    return {right}\n")
+    ran = pto("run", case)
+    assert "first wrong intermediate is output 1 of both#1: wrong in 1 of 8 elements" in ran.stderr
+    assert "first at [1, 2]: got 9.0, expected 2.0" in ran.stderr
+    assert "before it, 3 references agreed" in ran.stderr
+    for wrong, message in (
+        ('{"both": 3}', "compute_intermediates returns int; expected a dict from the names of"),
+        ('{"bth": [None]}', "has references for 1 tasks of 'bth', which runs 0; kernels: both (2"),
+        ('{"both": [(None,) * 3]}', "both#0: the task has 2 outputs, not 3"),
+        ('{"both": [np.zeros(3)]}', "both#0: it has 32 bytes, its reference 24 (float64 (3,))"),
+        ('{"both": [None]}', "no intermediate was compared"),
+    ):
+        (case / "golden.py").write_text(TILES["golden.py"] + f"    return {wrong}\n")
+        assert message in pto("run", case).stderr
+
+
 def test_a_result_that_differs_from_run_to_run_is_not_deterministic(racy: Path) -> None:
     """The kernel is wrong in its first run only, as if another task had raced with it."""
     tasks = racy / "kernels" / "tasks.py"

@@ -20,6 +20,7 @@ from pto_insight.traces.worker_parts import (
     unpacked,
 )
 from pto_insight.traces.worker_trace import WorkerTrace
+from pto_insight.wrong_intermediates import explain_intermediates
 from pto_insight.wrong_writers import explain_unsteady, explain_wrong, not_measured
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Recorded",
     "TaskGraph",
     "WorkerTrace",
+    "explain_intermediates",
     "explain_unsteady",
     "explain_wrong",
     "from_driver",

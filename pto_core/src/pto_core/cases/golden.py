@@ -18,7 +18,10 @@ from pto_core.errors.suggestion import suggestion
 
 DEFAULT_TOLERANCE = 1e-5
 DEFAULT_NAME = "default"
-_OPTIONAL = ("ALL_CASES", "DEFAULT_CASE", "RTOL", "ATOL", "TENSOR_ORDER", "__outputs__")
+_OPTIONAL = (
+    *("ALL_CASES", "DEFAULT_CASE", "RTOL", "ATOL", "TENSOR_ORDER", "__outputs__"),
+    "compute_intermediates",
+)
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Golden:
     _compute: Callable[[dict[str, Any], dict[str, Any]], Any] | None
     _order: tuple[str, ...] | None
     _outputs: tuple[str, ...] | None
+    _intermediates: Callable[[dict[str, Any], dict[str, Any]], Any] | None = None
 
     def names(self, case: str | None, every: bool) -> list[str]:
         """List the names of the cases to run; raises UsageError for an unknown name."""
@@ -122,6 +126,32 @@ class Golden:
                 )
             expected[name] = array
         return expected if inputs.outputs else self._changed(inputs, expected)
+
+    @property
+    def has_intermediates(self) -> bool:
+        """Whether the file has references for what single tasks write."""
+        return self._intermediates is not None
+
+    def intermediates(self, tensors: dict[str, Any], case: str) -> dict[str, list[list[Any]]]:
+        """Call ``compute_intermediates`` with ``tensors``, which are copies made before the run.
+
+        Returns the expected outputs of the tasks of each kernel, in the order of submits. None is
+        an output or a task without a reference.
+        """
+        assert self._intermediates is not None, "the caller has asked has_intermediates"
+        where = f"{self.path}: compute_intermediates"
+        with blaming(self.path, f"failed in compute_intermediates for case {case!r}"):
+            returned = self._intermediates(tensors, self.params(case))
+        require_executed(f"{self.path}: function", self._intermediates, returned)
+        if not isinstance(returned, Mapping):
+            raise _not_intermediates(where, returned)
+        found: dict[str, list[list[Any]]] = {}
+        for kernel, tasks in returned.items():
+            if not isinstance(kernel, str) or not isinstance(tasks, list):
+                raise _not_intermediates(where, tasks)
+            outputs = [list(task) if isinstance(task, tuple) else [task] for task in tasks]
+            found[kernel] = [[_intermediate(where, one) for one in task] for task in outputs]
+        return found
 
     def _changed(self, inputs: Inputs, arrays: dict[str, Any]) -> dict[str, Any]:
         """Return the arrays whose bytes or shape differ from the tensors of ``inputs``."""
@@ -200,7 +230,13 @@ def load_golden(path: Path, *, reference: bool = True) -> Golden:
     compute = None
     if reference:
         compute = required(module, "compute_golden", "def compute_golden(tensors, params)")
-    for name, function in (("generate_inputs", generate), ("compute_golden", compute)):
+    intermediates = getattr(module, "compute_intermediates", None) if reference else None
+    functions = {
+        "generate_inputs": generate,
+        "compute_golden": compute,
+        "compute_intermediates": intermediates,
+    }
+    for name, function in functions.items():
         if function is not None and not callable(function):
             raise _wrong(path, name, function, "a function")
         require_plain(f"{path}: function", function)
@@ -219,6 +255,7 @@ def load_golden(path: Path, *, reference: bool = True) -> Golden:
         _compute=compute,
         _order=_names(path, "TENSOR_ORDER", getattr(module, "TENSOR_ORDER", None)),
         _outputs=_names(path, "__outputs__", getattr(module, "__outputs__", None)),
+        _intermediates=intermediates,
     )
 
 
@@ -269,6 +306,26 @@ def _checked_pairs(given: Any, where: str) -> list[tuple[str, Any]]:
             )
         pairs[item[0]] = item[1]
     return list(pairs.items())
+
+
+def _intermediate(where: str, value: Any) -> Any:
+    array = None if value is None else as_array(value)
+    if value is not None and array is None:
+        raise _not_intermediates(where, value)
+    return array
+
+
+def _not_intermediates(where: str, value: Any) -> UsageError:
+    expected = (
+        "a dict from the names of kernels to lists with an item for each task: an array, a tuple "
+        "of arrays for several outputs, or None"
+    )
+    return UsageError(
+        f"{where} returns {type(value).__name__}; expected {expected}",
+        name="compute_intermediates",
+        value=type(value).__name__,
+        expected=expected,
+    )
 
 
 def _is_same(before: np.ndarray[Any, Any], after: np.ndarray[Any, Any]) -> bool:

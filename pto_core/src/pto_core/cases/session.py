@@ -238,7 +238,9 @@ class _Case:
                     expected = self._reference(inputs, copies)
                 self._compare(inputs, expected)
             if self._report.errors:
-                if expected is not None and self._job.explain:
+                if expected is not None and self._job.explain and insight.is_installed():
+                    if self._golden.has_intermediates:
+                        self._explain_intermediates(inputs, fresh)
                     self._explain(chip, inputs, fresh, expected)
                 return
 
@@ -246,8 +248,6 @@ class _Case:
         self, chip: ChipCallable, inputs: Inputs, fresh: dict[str, Any], expected: dict[str, Any]
     ) -> None:
         """Run once more on the same inputs, and add a note about the wrong output to its error."""
-        if not insight.is_installed():
-            return
         for name, array in fresh.items():
             np.copyto(_output(inputs, name), array)
         self._phase("explain")
@@ -273,6 +273,36 @@ class _Case:
             note = insight.explain_unsteady(log, has_seed=has_seed)
         else:
             note = insight.explain_wrong(log, wrong, _output(inputs, wrong.name).itemsize)
+        self._report.errors[0].add_note(note)
+
+    def _explain_intermediates(self, inputs: Inputs, fresh: dict[str, Any]) -> None:
+        """Run once more with measured kernels, and name the first task whose output is wrong."""
+        for name, array in fresh.items():
+            np.copyto(_output(inputs, name), array)
+        self._phase("intermediates")
+        copies = {tensor.name: tensor.copied() for tensor in inputs.tensors}
+        expected = self._golden.intermediates(copies, self._name)
+        values = [a.array if isinstance(a, Tensor) else a.value for a in inputs.arguments]
+        try:
+            with self._measuring() as (build, device):
+                chip = build.chip(inputs)
+                run = device.run(chip, *values, *inputs.trailing, accesses=True, written=True)
+        except PtoError as error:
+            note = f"the intermediates are not known: their run failed: {error}"
+        else:
+            assert run.accesses is not None, "a runtime that can be measured keeps a log"
+
+            def judge(actual: Any, wanted: Any) -> OutputReport:
+                return compare(
+                    "intermediate",
+                    actual,
+                    wanted,
+                    self._golden.rtol,
+                    self._golden.atol,
+                    exact_integers=self._golden.exact_integers,
+                )
+
+            note = insight.explain_intermediates(run.accesses, expected, judge)
         self._report.errors[0].add_note(note)
 
     def _trace_level(self, repeat: int) -> int | None:

@@ -112,6 +112,7 @@ class Device:
         timeout_s: float | None = None,
         hazards: str | None = None,
         accesses: bool = False,
+        written: bool = False,
         trace: int | None = None,
         stream: object = None,
     ) -> RunReport:
@@ -130,7 +131,8 @@ class Device:
         ``"full"``: a writer also waits for earlier readers and writers. None takes the setting
         ``hazards``; its default is ``"full"`` for a Python orchestration and ``"raw"`` for a C++
         one. ``"check"``: as the default, and after the run a RaceError reports the tasks that race.
-        ``accesses``: keep the access log in the report. ``trace``: 1 to 4 records the run in
+        ``accesses``: keep the access log in the report; ``written``: with the bytes that each task
+        wrote, if the device has the setting ``measure``. ``trace``: 1 to 4 records the run in
         ``report.trace``: 1 the tasks, 2 also scheduling, 3 also waits, 4 also every dependency.
         ``enable_l2_swimlane`` in ``config`` also writes the files of the trace.
 
@@ -152,7 +154,7 @@ class Device:
         report = self._run(
             chip,
             args,
-            _logged(packed) if accesses or is_checked or writes_graph else packed,
+            _logged(packed, written) if accesses or is_checked or writes_graph else packed,
             timeout_s,
             None if hazards == CHECK else hazards,
             files,
@@ -370,10 +372,10 @@ def _files_of(config: CallConfig, tracing: Tracing, run: int) -> _Files | None:
     )
 
 
-def _logged(packed: bytes) -> bytes:
+def _logged(packed: bytes, written: bool = False) -> bytes:
     """Return a configuration whose run keeps its access log, which only a plugin can read."""
     insight.require()
-    return with_access_log(packed)
+    return with_access_log(packed, written=written)
 
 
 def check_blocks(block_dim: int, blocks: int) -> None:

@@ -130,10 +130,13 @@ class CallConfig:
                 )
 
 
-def with_access_log(packed: bytes) -> bytes:
-    """Return a packed configuration that also makes the runtime keep its access log."""
+def with_access_log(packed: bytes, *, written: bool = False) -> bytes:
+    """Return a packed configuration that also makes the runtime keep its access log.
+
+    ``written``: the log of measured kernels has the bytes that they wrote.
+    """
     changed = bytearray(packed)
-    struct.pack_into("=i", changed, _DEP_GEN_OFFSET, 1)
+    struct.pack_into("=i", changed, _DEP_GEN_OFFSET, 2 if written else 1)
     return bytes(changed)
 
 

@@ -100,7 +100,8 @@ class AccessLog:
     accesses, which are the rows of ``measured``: the calls, the bytes that each read before it
     wrote them, the bytes that it wrote, and the device buffers of its arguments; and the buffers
     and copies of the runtime. For a kernel that is a binary, its reads and writes are whole pages.
-    ``host_arrays``: the arguments that the orchestration copies.
+    ``host_arrays``: the arguments that the orchestration copies. ``written``: the bytes of each
+    WRITE row of ``measured``, one after another, if the run kept them; they are not saved.
     """
 
     tasks: Rows
@@ -116,6 +117,7 @@ class AccessLog:
     is_measured: bool = False
     measured: Rows = field(default_factory=lambda: np.zeros(0, MEASURED))
     host_arrays: tuple[HostArray, ...] = ()
+    written: bytes = field(default=b"", repr=False)
 
     @staticmethod
     def from_fields(fields: Mapping[str, Any]) -> AccessLog:

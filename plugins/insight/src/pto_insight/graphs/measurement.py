@@ -209,13 +209,7 @@ class Measurement:
 
     @cached_property
     def _task_of_id(self) -> dict[int, tuple[int, int]]:
-        """The task and the block of each id."""
-        step = 4 if self._log.has_ring_ids else 1
-        return {
-            int(row["id"]) + block * step: (task, block)
-            for task, row in enumerate(self._log.tasks)
-            for block in range(max(int(row["blocks"]), 1))
-        }
+        return task_and_block_of_id(self._log)
 
     def _add_measured(self, task: int, ranges: list[tuple[int, int, int, int]]) -> None:
         if self._log.has_accesses:
@@ -261,6 +255,16 @@ class Measurement:
 
     def _buffer_at(self, begin: int, end: int) -> NamedBuffer:
         return NamedBuffer(self.buffers.name(begin, end), begin, end, -1)
+
+
+def task_and_block_of_id(log: AccessLog) -> dict[int, tuple[int, int]]:
+    """Return the task and the block of each id in the measured rows."""
+    step = 4 if log.has_ring_ids else 1
+    return {
+        int(row["id"]) + block * step: (task, block)
+        for task, row in enumerate(log.tasks)
+        for block in range(max(int(row["blocks"]), 1))
+    }
 
 
 def view_ranges(row: Rows) -> list[Range]:
