@@ -361,3 +361,27 @@ def test_another_file_is_no_flight_recorder(tmp_path: Path) -> None:
         other.write_bytes(content)
         with pytest.raises(UsageError, match="not the file of a flight recorder"):
             read_trace(other)
+
+
+@kernel(core="aiv")
+def sleep(out: Out):
+    time.sleep(0.05)
+    out[...] = 1
+
+
+STEPS = {"sim.mode": "deterministic"}
+
+
+def test_a_kernel_that_waits_has_a_small_processor_time():
+    def graph(rt, out: Out):
+        rt.submit(sleep, out)
+
+    with pto_core.open_device("a2a3sim", runtime="tensormap_and_ringbuffer") as device:
+        (task,) = device.run(graph, np.zeros(4), trace=3).trace.tasks
+        assert task["end"] - task["start"] >= 50_000_000
+        assert 0 < task["processor"] < 25_000_000
+        (task,) = device.run(graph, np.zeros(4), trace=2).trace.tasks
+        assert task["processor"] == -1
+    with pto_core.open_device("a2a3sim", runtime="tensormap_and_ringbuffer", **STEPS) as device:
+        (task,) = device.run(graph, np.zeros(4), trace=3).trace.tasks
+        assert task["processor"] == -1

@@ -106,13 +106,13 @@ bool Cores::calls_back(uint32_t index) const noexcept {
 
 void Cores::call_observed(Core& core, uint32_t index, uint32_t worker) noexcept {
   const uint64_t start = timing_ ? clock_ns() : 0;
-  tracer_.start_kernel(worker, *core.payload, index);
+  const uint64_t began = tracer_.start_kernel(worker, *core.payload, index);
   if (measurement_ != nullptr) {
     call_measured(core, index);
   } else {
     call(core, index);
   }
-  tracer_.end_kernel(worker, *core.payload, index);
+  tracer_.end_kernel(worker, *core.payload, index, began);
   if (timing_) core.busy_ns += clock_ns() - start;
 }
 

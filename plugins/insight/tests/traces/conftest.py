@@ -22,7 +22,7 @@ def pod() -> WorkerTrace:
     """A pod with a host, which has a chip: task 1 of the pod runs after task 0 in another child."""
     device = Trace(
         np.array([(60, 69, 0, 0, 0, Event.BUILD, 0, 0)], RECORD),
-        np.array([(0, 0, 3, -1, 2, 0, 61, 62, 63, 64, 66, 67)], TASK),
+        np.array([(0, 0, 3, -1, 2, 0, 61, 62, 63, 64, 66, 67, -1)], TASK),
         *(("load",), {}, 2, "ns", EPOCH, 1, "a2a3sim", "x"),
     )
     tasks = [

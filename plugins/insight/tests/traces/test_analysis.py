@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,14 @@ from pto_insight.traces.analysis import (
 )
 from pto_insight.traces.details import ARGUMENT, SUBMIT, Details
 from pto_insight.traces.records import RECORD, TASK
-from pto_insight.traces.summary import difference_text, summary_text
+from pto_insight.traces.summary import difference_text, kernel_table, summary_text
 
 KERNELS = ("load", "add")
 
 
 def task(number: int, kernel: int, core: int, times: Any, released_by: int = -1) -> Any:
     """Return a row; ``times`` are submit, ready, dispatch, start, end, complete."""
-    return (0, kernel, number, released_by, core, core % 2, *times)
+    return (0, kernel, number, released_by, core, core % 2, *times, -1)
 
 
 def make(tasks: list[Any], records: list[Any] = [], **changes: Any) -> Trace:  # noqa: B006
@@ -177,6 +178,16 @@ def test_the_summary_names_the_limit_and_the_meaning_of_times(chain: Trace) -> N
     assert chain.table() == text
 
 
+def test_the_table_of_kernels_has_the_processor_time(chain: Trace) -> None:
+    assert "processor" not in summary_text(chain)
+    tasks = chain.tasks.copy()
+    tasks["processor"] = [40 if row["kernel"] == 0 else -1 for row in tasks]
+    head, *rows = kernel_table(replace(chain, tasks=tasks))
+    assert head.split()[:5] == ["kernel", "tasks", "total", "processor", "mean"]
+    found = {row.split()[0]: row.split()[4] for row in rows}
+    assert found == {"load": str(40 * int((tasks["kernel"] == 0).sum())), "add": "-"}
+
+
 def test_copies_without_running_kernels_are_a_limit(chain: Trace) -> None:
     copies = [(0, 8, 0, 64, 0, Event.COPY_IN, 67, 0), (380, 460, 0, 64, 1, Event.COPY_OUT, 67, 0)]
     found = limits(make(chain.tasks.tolist(), [*chain.records.tolist(), *copies]))
@@ -220,7 +231,7 @@ def test_the_summary_states_dropped_records(chain: Trace) -> None:
 
 
 def test_the_difference_of_two_traces(chain: Trace) -> None:
-    slower = [(*row[:10], row[10] + 100, row[11] + 100) for row in chain.tasks.tolist()]
+    slower = [(*row[:10], row[10] + 100, row[11] + 100, -1) for row in chain.tasks.tolist()]
     text = difference_text(chain, make(slower))
     assert "whole run: 400 ns -> 500 ns +25.0 %" in text
     assert next(line for line in text.splitlines() if line.startswith("add")).endswith("+100.0 %")

@@ -16,7 +16,7 @@ from pto_insight.traces.records import RECORD, TASK
 
 @pytest.fixture
 def trace() -> Trace:
-    tasks = np.array([(0, 0, 7, -1, 1, 0, 0, 5, 6, 10, 30, 40)], TASK)
+    tasks = np.array([(0, 0, 7, -1, 1, 0, 0, 5, 6, 10, 30, 40, -1)], TASK)
     return Trace(
         np.zeros(0, RECORD), tasks, ("add",), {"scheduler 0": 2}, 2, "ns", 9, 1, "a2a3sim", "x"
     )

@@ -24,11 +24,11 @@ DrawArrows = Callable[[Iterable[tuple[Any, Any]]], list[tuple[Any, Any]]]
 def trace() -> Trace:
     """Return a trace with two runs, equal task numbers, a blocked submit, and an empty slice."""
     rows = [
-        (0, 0, 0, -1, 0, 0, 0, 10, 20, 30, 130, 140),
-        (0, 1, 4, 0, 2, 1, 5, 140, 150, 160, 160, 170),
-        (0, 0, 8, 4, 0, 0, 6, 170, 180, 180, 200, 210),
-        (1, 1, 0, -1, 2, 1, 300, 310, 320, 330, 400, 410),
-        (1, 0, 4, -1, -1, -1, 301, -1, -1, -1, -1, -1),
+        (0, 0, 0, -1, 0, 0, 0, 10, 20, 30, 130, 140, -1),
+        (0, 1, 4, 0, 2, 1, 5, 140, 150, 160, 160, 170, -1),
+        (0, 0, 8, 4, 0, 0, 6, 170, 180, 180, 200, 210, -1),
+        (1, 1, 0, -1, 2, 1, 300, 310, 320, 330, 400, 410, -1),
+        (1, 0, 4, -1, -1, -1, 301, -1, -1, -1, -1, -1, -1),
     ]
     records = [
         (0, 50, 0, 0, 1, Event.BUILD, 0, 0),
@@ -90,9 +90,9 @@ def test_arrows_lead_from_a_task_to_each_task_that_it_released(
 ) -> None:
     """Task 4 releases three tasks, one of which did not end, and task 12 releases one."""
     rows = [
-        (0, 0, 12, 4, 3, 0, 6, 170, 180, 185, 220, 230),
-        (0, 0, 16, 4, 1, 1, 6, 170, 180, 190, -1, -1),
-        (0, 0, 20, 12, 1, 1, 6, 220, 230, 240, 250, 260),
+        (0, 0, 12, 4, 3, 0, 6, 170, 180, 185, 220, 230, -1),
+        (0, 0, 16, 4, 1, 1, 6, 170, 180, 190, -1, -1, -1),
+        (0, 0, 20, 12, 1, 1, 6, 220, 230, 240, 250, 260, -1),
     ]
     tasks = np.concatenate([trace.tasks, np.array(rows, TASK)])
     parsed = PerfettoMessages(pftrace(replace(trace, tasks=tasks)))

@@ -34,7 +34,7 @@ enum {
   PTO_TRACE_READY = 0x02,         /* a = task, b = 1 + the task that released it, 0: none */
   PTO_TRACE_DISPATCH = 0x03,      /* a = task, b = core */
   PTO_TRACE_START = 0x04,         /* a = task, b = core + (func_id << 32) */
-  PTO_TRACE_END = 0x05,           /* a = task, b = core */
+  PTO_TRACE_END = 0x05,           /* a = task, b = core + (processor time in ns, or 0, << 16) */
   PTO_TRACE_COMPLETE = 0x06,      /* a = task, b = core */
   PTO_TRACE_BUILD = 0x08,         /* duration: the orchestration; b = 0 */
   PTO_TRACE_COPY_IN = 0x09,       /* duration: a copy to the device; b = bytes */

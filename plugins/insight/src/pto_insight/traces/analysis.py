@@ -28,6 +28,8 @@ class KernelRow:
     cores: int
     gb_per_s: float | None
     """The bytes that the arguments declare, divided by the total time; None if not known."""
+    processor: int | None
+    """The time in which a processor ran the kernel; None if not known for all tasks."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +125,15 @@ def kernel_rows(trace: TraceData) -> list[KernelRow]:
                 max=int(times.max()),
                 cores=len(np.unique(mine["core"])),
                 gb_per_s=_rate(trace, mine["task"], int(times.sum())),
+                processor=_processor_time(mine),
             )
         )
     return sorted(rows, key=lambda row: -row.total)
+
+
+def _processor_time(tasks: NDArray[Any]) -> int | None:
+    times = tasks["processor"]
+    return int(times.sum()) if (times >= 0).all() else None
 
 
 def _rate(trace: TraceData, tasks: NDArray[Any], total_ns: int) -> float | None:

@@ -23,7 +23,7 @@ from pto_insight.traces.pftrace import pftrace
 from pto_insight.traces.records import RECORD, TASK
 from pto_insight.traces.trace import Trace
 
-_VERSION = 3
+_VERSION = 4
 _ENDING = ".trace.npz"
 _TEXTS = ("places", "texts", "buffers")
 _MEMBERS = ("kernels", "lost", "blocks", "unit", "epoch_ns", "threads", "backend", "runtime")

@@ -222,6 +222,7 @@ function description(data, items, tasks, item) {
   if (row < 0) return lines;
   lines.push(`task ${tasks.task[row]}, run ${tasks.run[row]}, core ${data.cores[tasks.core[row]]}`);
   const since = (name) => tasks[name][row];
+  if (since("processor") >= 0) lines.push(`a processor ran it for ${shown(since("processor"), unit)}`);
   const parts = [["submitted", "submit"], ["ready", "ready"], ["dispatched", "dispatch"]];
   for (const [what, name] of parts) {
     if (since(name) >= 0) lines.push(`${what} ${shown(since(name), unit)} before its start`);

@@ -162,6 +162,7 @@ def task_columns(trace: Trace) -> dict[str, list[str]]:
     is_complete = (tasks["complete"] >= 0) & (tasks["end"] >= 0)
     after = np.where(is_complete, tasks["complete"] - tasks["end"], -1)
     columns["complete"] = column(after.astype("<f4"))
+    columns["processor"] = column(tasks["processor"].astype("<f4"))
     columns["task"] = column(trace.task_numbers(tasks["task"]).astype("<f8"))
     columns["run"] = column(tasks["run"].astype("<i4"))
     columns["core"] = column(tasks["core"].astype("<i4"))

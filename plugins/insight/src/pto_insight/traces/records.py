@@ -110,9 +110,14 @@ TASK = np.dtype(
         ("start", "<i8"),
         ("end", "<i8"),
         ("complete", "<i8"),
+        ("processor", "<i8"),
     ]
 )
-"""A row of :attr:`Trace.tasks`. An unknown value is -1."""
+"""A row of :attr:`Trace.tasks`. An unknown value is -1.
+
+``processor``: the time in which a processor ran the kernel, from level 3 on. The kernel waited, or
+another program had the processor, in the rest of the time from ``start`` to ``end``.
+"""
 
 RANGE = np.dtype([("name", "<i4"), ("track", "<i4"), ("start", "<i8"), ("end", "<i8")])
 """A range that the program marked. ``name`` is an index into :attr:`Trace.range_names`."""

@@ -23,8 +23,11 @@ Limits = Mapping[str, tuple[str, str]]
 _LIMITS: Limits = {name: (name, meaning) for name, meaning in analysis.LIMITS.items()}
 
 
-def summary_text(trace: TraceData) -> str:
-    """Return the summary of a trace: kernels, waiting, limits, critical path, peaks."""
+def summary_text(trace: TraceData, *, names_bound: bool = True) -> str:
+    """Return the summary of a trace: kernels, waiting, limits, critical path, peaks.
+
+    ``names_bound``: state what the run was bound by. One summary states it once.
+    """
     runs = int(trace.tasks["run"].max(initial=0)) + 1
     parts = [
         [
@@ -39,7 +42,8 @@ def summary_text(trace: TraceData) -> str:
     if len(trace.tasks):
         parts += [
             _wait_table(trace),
-            limit_lines(trace, "the run", _LIMITS),
+            [bound_line(trace, "the run", _LIMITS)] if names_bound else [],
+            limit_lines(trace, _LIMITS),
             busy_lines(trace, "cores", 3 * trace.blocks),
             path_lines(trace, {}),
         ]
@@ -50,13 +54,25 @@ def summary_text(trace: TraceData) -> str:
 def kernel_table(
     trace: TraceData, names: tuple[str, str, str] = ("kernel", "tasks", "cores")
 ) -> list[str]:
-    """Return the table of kernels as lines. ``names``: the words for them, tasks and cores."""
+    """Return the table of kernels as lines. ``names``: the words for them, tasks and cores.
+
+    It has a column with the processor time if the trace has it.
+    """
     kernel, tasks, cores = names
+    found = analysis.kernel_rows(trace)
+    has_processor = any(row.processor is not None for row in found)
+
+    def processor_time(row: analysis.KernelRow) -> list[str]:
+        if not has_processor:
+            return []
+        return ["-" if row.processor is None else time_text(row.processor, trace)]
+
     rows = [
         (
             row.name,
             f"{row.count:,}",
             time_text(row.total, trace),
+            *processor_time(row),
             time_text(row.mean, trace),
             time_text(row.p50, trace),
             time_text(row.p99, trace),
@@ -64,9 +80,10 @@ def kernel_table(
             str(row.cores),
             "-" if row.gb_per_s is None else f"{row.gb_per_s:.3g}",
         )
-        for row in analysis.kernel_rows(trace)
+        for row in found
     ]
-    return aligned((kernel, tasks, "total", "mean", "p50", "p99", "max", cores, "GB/s"), rows)
+    total = ("total", "processor") if has_processor else ("total",)
+    return aligned((kernel, tasks, *total, "mean", "p50", "p99", "max", cores, "GB/s"), rows)
 
 
 def difference_text(before: TraceData, after: TraceData) -> str:
@@ -145,23 +162,39 @@ def _wait_table(trace: TraceData) -> list[str]:
     return aligned(("tasks waited", "tasks", "total", "mean", "p99", "max"), rows)
 
 
-def limit_lines(trace: TraceData, title: str, limits: Limits) -> list[str]:
-    """Return what limited a run, the longest time first; ``title`` names what was limited."""
-    found = {name: time for name, time in analysis.limits(trace).items() if time}
-    found.pop("outside", None)
+def bound(trace: TraceData) -> str | None:
+    """Return the one of ``analysis.LIMITS`` that limited a run most; None if nothing did."""
+    found = _limits_inside(trace)
+    return max(found, key=lambda name: found[name]) if found else None
+
+
+def bound_line(trace: TraceData, title: str, limits: Limits) -> str:
+    """Return the sentence that names the bound of a run; ``title`` names what was limited."""
+    largest = bound(trace)
+    if largest is None:
+        return f"{title} was bound by nothing that the trace shows"
+    found = _limits_inside(trace)
+    name, meaning = limits[largest]
+    part = share(found[largest], sum(found.values()))
+    return f"{title} was bound by {name}: {meaning} in {part} of the time"
+
+
+def _limits_inside(trace: TraceData) -> dict[str, int]:
+    times = analysis.limits(trace).items()
+    return {name: time for name, time in times if time and name != "outside"}
+
+
+def limit_lines(trace: TraceData, limits: Limits) -> list[str]:
+    """Return what limited a run, the longest time first."""
+    found = _limits_inside(trace)
     inside = sum(found.values())
     if not found:
         return []
-    largest = max(found, key=lambda name: found[name])
     rows = [
         (limits[name][0], share(time, inside), time_text(time, trace), limits[name][1])
         for name, time in sorted(found.items(), key=lambda item: -item[1])
     ]
-    return [
-        f"{title} was bound by {limits[largest][0]}: {limits[largest][1]} "
-        f"in {share(found[largest], inside)} of the time",
-        *aligned(("limited by", "share", "time", "meaning"), rows),
-    ]
+    return aligned(("limited by", "share", "time", "meaning"), rows)
 
 
 def busy_lines(trace: TraceData, cores: str, count: int) -> list[str]:

@@ -242,6 +242,9 @@ def _tasks(records: NDArray[Any], func_ids: NDArray[Any]) -> NDArray[Any]:
         values = found["b"][of_event]
         if event is Event.SUBMIT:
             tasks["kernel"][rows[of_event]] = _kernels(values.astype("<i8"), func_ids)
+        elif event is Event.END:
+            processor = (values >> np.uint64(16)).astype("<i8")
+            tasks["processor"][rows[of_event]] = np.where(processor > 0, processor, -1)
         elif event is Event.READY:
             tasks["released_by"][rows[of_event]] = values.astype("<i8") - 1
         elif event is Event.START:

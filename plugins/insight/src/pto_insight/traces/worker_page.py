@@ -132,7 +132,7 @@ class _Shown:
         complete = one.notes.get("completed", -1)
         self.keys.append((task.part, task.task, int(one.notes.get("member", 0))))
         self.tasks.append(
-            (run, number, task.task, after, *place, *times, one.start, one.end, complete)
+            (run, number, task.task, after, *place, *times, one.start, one.end, complete, -1)
         )
         return len(self.tasks) - 1
 

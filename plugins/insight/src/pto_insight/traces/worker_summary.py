@@ -9,6 +9,8 @@ from pto_insight.traces.records import FIRST_WORKER, RECORD, TASK, TIMES, Event
 from pto_insight.traces.summary import (
     Limits,
     aligned,
+    bound,
+    bound_line,
     busy_lines,
     counted,
     difference_parts,
@@ -49,14 +51,51 @@ _LIMITS: Limits = {
 
 def worker_summary(trace: WorkerTraceData) -> str:
     """Return the summary of each Worker and each device, and of the user ranges."""
-    parts = [[f"times: {trace.note}", *_gaps(trace)]]
+    parts = [[f"times: {trace.note}", *_gaps(trace)], _bound_lines(trace)]
     for path in trace.children:
         view = worker_view(trace, path)
         if len(view.tasks):
             parts += _worker_parts(trace, path, view)
     parts.append(_range_lines(trace))
-    parts += [[f"device {path}", summary_text(trace.devices[path])] for path in trace.devices]
+    parts += [
+        [f"device {path}", summary_text(device, names_bound=False)]
+        for path, device in trace.devices.items()
+    ]
     return _joined(parts)
+
+
+def _bound_lines(trace: WorkerTraceData) -> list[str]:
+    """Return the sentence that names what bound the program.
+
+    If all children of a Worker were busy most of the time, the bound of the busiest child counts.
+    """
+    path = next((path for path in trace.children if len(worker_view(trace, path).tasks)), None)
+    if path is None:
+        return []
+    while True:
+        view = worker_view(trace, path)
+        child = _busiest(trace.children[path], view)
+        if bound(view) != "kernels" or child is None:
+            return [bound_line(view, f"Worker {path}", _LIMITS)]
+        device = trace.devices.get(child)
+        if device is not None and len(device.tasks):
+            limits = {name: (name, meaning) for name, meaning in analysis.LIMITS.items()}
+            return [bound_line(device, f"device {child}", limits)]
+        if child not in trace.children or not len(worker_view(trace, child).tasks):
+            return [bound_line(view, f"Worker {path}", _LIMITS)]
+        path = child
+
+
+def _busiest(children: tuple[str, ...], view: Trace) -> str | None:
+    if not children:
+        return None
+    busy = [_busy_time(view, number) for number in range(len(children))]
+    return children[busy.index(max(busy))]
+
+
+def _busy_time(view: Trace, child: int) -> int:
+    mine = view.tasks[(view.tasks["core"] == child) & (view.tasks["end"] >= 0)]
+    return int((mine["end"] - mine["start"])[mine["start"] >= 0].sum())
 
 
 def worker_difference(before: WorkerTraceData, after: WorkerTraceData) -> str:
@@ -150,7 +189,7 @@ def _worker_parts(trace: WorkerTraceData, path: str, view: Trace) -> list[list[s
         _source_lines(trace, path, view),
         _lost_lines(trace, path, view),
         aligned(columns, waits),
-        limit_lines(view, f"Worker {path}", _LIMITS),
+        limit_lines(view, _LIMITS),
         busy_lines(view, "children", len(children)) if length else [],
         _child_lines(children, view, length),
         path_lines(view, _CAUSES),
@@ -208,9 +247,9 @@ def _lost_lines(trace: WorkerTraceData, path: str, view: Trace) -> list[str]:
 def _child_lines(children: tuple[str, ...], view: Trace, length: int) -> list[str]:
     rows = []
     for number, path in enumerate(children):
-        mine = view.tasks[(view.tasks["core"] == number) & (view.tasks["end"] >= 0)]
-        busy = int((mine["end"] - mine["start"])[mine["start"] >= 0].sum())
-        rows.append((path, f"{len(mine):,}", time_text(busy, view), share(busy, length)))
+        calls = np.count_nonzero((view.tasks["core"] == number) & (view.tasks["end"] >= 0))
+        busy = _busy_time(view, number)
+        rows.append((path, f"{calls:,}", time_text(busy, view), share(busy, length)))
     return aligned(("child", "calls", "busy", "share"), rows)
 
 
