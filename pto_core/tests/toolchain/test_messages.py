@@ -36,6 +36,23 @@ def test_error_has_file_line_and_the_message_of_the_compiler(bench) -> None:
     assert error.exit_code == 3
 
 
+@pytest.mark.parametrize(
+    ("line", "name", "when"),
+    [
+        ("void f(const ChipTaskArgs& args);", "ChipTaskArgs", "August 2026"),
+        ("void f(const L2TaskArgs& args);", "L2TaskArgs", "June 2026"),
+        ("int x = rt_submit_aiv_task(0, 1);", "rt_submit_aiv_task", "April to August 2026"),
+        ('#include "intrinsic.h"', "intrinsic.h", "April to August 2026"),
+        ("TensorCreateInfo info;", "TensorCreateInfo", "March 2026 or later"),
+        ("struct MixedKernels {}; int x = nope;", None, None),
+    ],
+)
+def test_a_source_of_a_later_published_interface_is_recognised(bench, line, name, when) -> None:
+    message = refused(bench, f"{line}\n").message
+    expected = f"This source is written for the interface of {when} ({name}); pto has that of March"
+    assert (expected in message) == (name is not None)
+
+
 def test_notes_about_our_own_flags_are_left_out(bench) -> None:
     source = bench.write("broken.cpp", "nope\n")
     flags = ("-Wno-attributes-of-the-future", "-O0")

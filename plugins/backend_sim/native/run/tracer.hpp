@@ -81,8 +81,7 @@ class Tracer {
   // and it is not within the time of the kernel.
   uint64_t start_kernel(uint32_t worker, const pto_payload& payload, uint32_t core) noexcept {
     const bool is_timed = pto_is_traced(&platform_, PTO_TRACE_WAITS) != 0;
-    const uint64_t began =
-        is_timed && platform_.clock != PTO_CLOCK_STEPS ? processor_time_ns() : 0;
+    const uint64_t began = is_timed && platform_.clock != PTO_CLOCK_STEPS ? processor_time_ns() : 0;
     const uint64_t func_id = static_cast<uint32_t>(payload.func_id);
     pto_record(&platform_, PTO_TRACK_WORKER + worker, PTO_TRACE_START, payload.task,
                core | func_id << 32);
@@ -106,8 +105,7 @@ class Tracer {
   static uint64_t processor_time_ns() noexcept {
     timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 +
-           static_cast<uint64_t>(time.tv_nsec);
+    return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
   }
   pto_clock_pair clock_pair() const noexcept { return {clock(), clock_ns()}; }
 

@@ -55,6 +55,11 @@ def blaming(path: Path, what: str) -> Iterator[None]:
         message = f"{type(error).__name__}: {error}"
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
             message += "; install it with `pip install torch`, or use NumPy arrays"
+        if isinstance(error, ModuleNotFoundError) and error.name in ("simpler", "simpler_setup"):
+            message += (
+                "; this file is written for the interface of August 2026, and pto run takes cases "
+                "of March 2026: docs/published-programs.md lists what changed"
+            )
         raise UsageError(f"{place}: {path.name} {what}: {message}", name=path.name) from error
 
 

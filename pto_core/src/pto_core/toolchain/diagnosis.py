@@ -28,6 +28,16 @@ _FUNCTION = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
 # The note of gcc about flags that it does not know. gcc prints it only together with another error.
 _FLAG_NOTE = re.compile(r"^cc1plus: (?:note|warning): unrecognized command-line option .*\n?", re.M)
 _OUTPUT_LINES = 60
+_LATER_INTERFACES = {
+    "ChipTaskArgs|CoreTaskArgs|CoreTaskArgsWithDeps|ChipTensor|CoreTaskPredicate|GraphTaskArgs"
+    "|rt_submit_graph": "August 2026",
+    "L0TaskArgs|L2TaskArgs|L2TaskArgsWithDeps": "June 2026",
+    r"rt_submit_(?:aic_|aiv_|dummy_)?task|rt_scope_begin|alloc_tensors|intrinsic\.h"
+    r"|pto_async_kernel_api\.h": "April to August 2026",
+    "TensorCreateInfo|ChipStorageTaskArgs|PTO2TaskId|TaskOutputTensors": "March 2026 or later",
+    "MixedKernels": "11 March 2026 or later",
+}
+"""Names of published interfaces that are later than the supported one, the latest first."""
 
 
 def ran_out_of_space(outcome: Outcome) -> bool:
@@ -37,7 +47,7 @@ def ran_out_of_space(outcome: Outcome) -> bool:
 
 def compile_error(request: BuildRequest, compiler: Compiler, outcome: Outcome) -> CompileError:
     """Return the error for a failed compilation, with file, line and the compiler's message."""
-    if lacks_entry(request, outcome.output):
+    if lacks_entry(request, outcome.output) and not _later_interface(outcome.output):
         return _missing_entry_error(request, compiler, outcome.output)
     found = _FIRST_ERROR.search(outcome.output)
     line = int(found["line"]) if found else None
@@ -135,7 +145,26 @@ def _other_reason(outcome: Outcome) -> str:
     return lines[0].strip() if lines else f"the compiler ended with code {outcome.code}"
 
 
+def _later_interface(output: str) -> str:
+    """Return a sentence that names the published interface of the source, if it is a later one.
+
+    The names in errors decide: what the source defines itself is not in them.
+    """
+    errors = "\n".join(line for line in output.splitlines() if "error:" in line)
+    for names, when in _LATER_INTERFACES.items():
+        found = re.search(rf"\b(?:{names})\b", errors)
+        if found:
+            return (
+                f"This source is written for the interface of {when} ({found.group()}); pto has "
+                "that of March 2026. docs/published-programs.md lists what changed."
+            )
+    return ""
+
+
 def _advice(request: BuildRequest, compiler: Compiler, output: str) -> str:
+    later = _later_interface(output)
+    if later:
+        return later
     part = missing_part(output)
     if part:
         name, major = part
