@@ -151,7 +151,7 @@ void Cores::fail_crashed(Core& core, uint32_t index, int signal, const Recorder:
   fail(&faults_[index], PTO_ERROR_KERNEL,
        "kernel %s (func_id %d) crashed with SIG%s; its last access %s %" PRIu64
        " bytes at 0x%" PRIx64,
-       kernel.name.c_str(), kernel.func_id, sigabbrev_np(signal),
+       kernel.name.c_str(), core.payload->func_id, sigabbrev_np(signal),
        access.is_write ? "wrote" : "read", access.bytes, access.address);
   const auto [base, bytes] = memory_.whole();
   if (access.bytes != 0 && access.address - base >= bytes) {
@@ -187,7 +187,7 @@ void Cores::call_back(Core& core, uint32_t index) noexcept {
   if (result == 0) return;
   if (error.message[0] == 0) {
     fail(&error, PTO_ERROR_KERNEL, "kernel %s (func_id %d) returned %d", kernel.name.c_str(),
-         kernel.func_id, result);
+         core.payload->func_id, result);
   }
   complete_fault(core, index);
 }
