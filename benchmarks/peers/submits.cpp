@@ -156,7 +156,7 @@ class Measurement {
   // Alternatively, the tasks that wrote the regions retire before the scope of the measured
   // submits.
   void take() {
-    const pto_kernel_entry kernel = {0, -1, 1, "empty"};
+    const pto_kernel_entry kernel = {0, -1, 1, "empty", nullptr};
     pto_call_config config{};
     pto_run run{};
     run.kernels = &kernel;

@@ -4,6 +4,25 @@
 
 namespace pto::core {
 
+uint32_t tag_of(Direction direction) {
+  switch (direction) {
+    case Direction::kIn:
+      return PTO_TAG_INPUT;
+    case Direction::kOut:
+      return PTO_TAG_OUTPUT;
+    case Direction::kInOut:
+      return PTO_TAG_INOUT;
+    case Direction::kOutExisting:
+      return PTO_TAG_OUTPUT_EXISTING;
+    case Direction::kNoDep:
+      return PTO_TAG_NO_DEP;
+    case Direction::kScalar:
+    case Direction::kUnspecified:
+      break;
+  }
+  return PTO_TAG_SCALAR;
+}
+
 std::string LoadedKernel::describe_argument(size_t position) const {
   std::string text = "argument " + std::to_string(position);
   if (position < task.parameters.size()) text += " ('" + task.parameters[position].name + "')";
@@ -12,8 +31,11 @@ std::string LoadedKernel::describe_argument(size_t position) const {
 
 std::optional<Scalar> LoadedKernel::scalar(size_t position, nb::handle object) const {
   const Direction declared = direction(position);
+  const int code = position < task.parameters.size() ? task.parameters[position].code : kNoType;
+  if (declared == Direction::kScalar || declared == Direction::kUnspecified) {
+    if (const auto frequent = frequent_scalar_of(object.ptr(), code)) return frequent;
+  }
   if (declared == Direction::kScalar) {
-    const int code = position < task.parameters.size() ? task.parameters[position].code : kNoType;
     return declared_scalar_of(object, code, [&] { return describe_argument(position); });
   }
   std::optional<Scalar> scalar = scalar_of(object);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "pto/abi/backend.h"
+#include "pto/abi/runtime.h"
 #include "scalars.hpp"
 #include "views.hpp"
 
@@ -57,11 +58,14 @@ enum class Direction : uint8_t {
   kNoDep = 6
 };
 
+// Return the tag with which a task passes an argument; PTO_TAG_SCALAR if that is not an array.
+uint32_t tag_of(Direction direction);
+
 // A parameter of a kernel, as its signature or annotations describe it.
 struct TaskParameter {
   std::string name;
   Direction direction;
-  int code;  // data type of a scalar, or kNoType
+  int code;  // data type, or kNoType
 };
 
 // The signature of a kernel for a runtime that finds dependencies.
@@ -84,6 +88,8 @@ struct LoadedKernel {
                              // passes
   CallSignature declared;
   TaskSignature task;
+  std::vector<pto_declared_argument> arguments;  // those of `signature`
+  pto_signature signature{};                     // `task`, for the runtime variant
   CallSignature scalars;          // the kinds of the scalars in `task`, for a C++ orchestration
                                   // with tensors
   mutable bool was_kept = false;  // whether the user was warned that the kernel kept an array
@@ -92,6 +98,7 @@ struct LoadedKernel {
   Direction direction(size_t position) const {
     return position < task.parameters.size() ? task.parameters[position].direction : task.rest;
   }
+  bool is_checked() const { return !task.parameters.empty() || !task.takes_more; }
   // Return the name of an argument for messages.
   std::string describe_argument(size_t position) const;
   // Convert a number to the declared type of an argument. Return nothing if `object` is not a

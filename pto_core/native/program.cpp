@@ -72,7 +72,7 @@ void bind_program(nb::module_& module) {
            nb::arg("entry") = "",
            "`directions`: each byte is a pto_core.kernels.Direction. `codes`: for each direction "
            "the "
-           "DataType of a scalar, or -1. `maximum`: -1 means no limit.")
+           "DataType, or -1. `maximum`: -1 means no limit.")
       .def_ro("name", &Program::name, "The name of the orchestration.")
       .def_prop_ro("is_python", &Program::is_python,
                    "Whether the orchestration is a Python function.")

@@ -26,7 +26,7 @@ struct Program {
   // one for each argument, or for each tensor if `by_tensor` is set
   std::vector<Direction> directions;
   bool by_tensor = false;
-  std::vector<int8_t> codes;  // for each direction the data type of a scalar, or kNoType
+  std::vector<int8_t> codes;  // for each direction the declared data type, or kNoType
   nb::object function;        // the Python orchestration; invalid for a C++ one
   uint64_t library = 0;       // the C++ orchestration
   std::string entry;          // name of its entry function; empty: the runtime's default

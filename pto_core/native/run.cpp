@@ -157,8 +157,11 @@ void Run::start() {
   }
   kernels_.reserve(program_.children.size());
   for (const Child& child : program_.children) {
-    kernels_.push_back({child.func_id, child.kernel->core_type, child.kernel->address,
-                        child.kernel->name.c_str()});
+    // A Python orchestration checks the arguments itself.
+    const LoadedKernel& kernel = *child.kernel;
+    const bool is_checked = !program_.is_python() && kernel.is_checked();
+    kernels_.push_back({child.func_id, kernel.core_type, kernel.address, kernel.name.c_str(),
+                        is_checked ? &kernel.signature : nullptr});
   }
   run_.kernels = kernels_.data();
   run_.num_kernels = static_cast<uint32_t>(kernels_.size());

@@ -305,8 +305,6 @@ Scalar declared_scalar_of(nb::handle object, int code,
     if (scalar) return in_type_of(object, *scalar);
   } else {
     const ScalarType& type = scalar_type_of(static_cast<uint8_t>(code));
-    if (PyFloat_CheckExact(object.ptr()) && type.kind == ScalarKind::kFloat64)
-      return {std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(object.ptr())), type.kind};
     const auto value = value_of(object);
     const auto scalar = value ? converted(*value, type) : std::nullopt;
     if (scalar) return *scalar;

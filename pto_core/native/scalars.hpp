@@ -10,10 +10,13 @@
 
 #include <nanobind/nanobind.h>
 
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+
+#include "pto/abi/dtype.h"
 
 namespace pto::core {
 
@@ -38,6 +41,21 @@ constexpr int kNoType = -1;
 // Convert a number in its own type. Return nothing if `object` is not a number, for example an
 // array, None or a string. Raises UsageError for an integer outside -2**63 .. 2**64 - 1.
 std::optional<Scalar> scalar_of(nanobind::handle object);
+
+// Convert the most frequent numbers, whose own type is the type `code`, or for which none is
+// declared. Return nothing for other objects.
+inline std::optional<Scalar> frequent_scalar_of(PyObject* object, int code) {
+  if (PyFloat_CheckExact(object) && (code == kNoType || code == PTO_DTYPE_FLOAT64)) {
+    const double value = PyFloat_AS_DOUBLE(object);
+    return Scalar{std::bit_cast<uint64_t>(value), ScalarKind::kFloat64};
+  }
+  if (!PyLong_CheckExact(object) || (code != kNoType && code != PTO_DTYPE_INT64))
+    return std::nullopt;
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
+  if (overflow != 0) return std::nullopt;
+  return Scalar{static_cast<uint64_t>(value), ScalarKind::kSigned};
+}
 
 // Convert the number in memory with a data type in its own type. Return nothing for a complex type.
 std::optional<Scalar> scalar_in_memory(const void* memory, uint8_t code);

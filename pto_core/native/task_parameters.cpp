@@ -6,25 +6,6 @@
 namespace pto::core {
 namespace {
 
-uint32_t tag_of(Direction direction) {
-  switch (direction) {
-    case Direction::kIn:
-      return PTO_TAG_INPUT;
-    case Direction::kOut:
-      return PTO_TAG_OUTPUT;
-    case Direction::kInOut:
-      return PTO_TAG_INOUT;
-    case Direction::kOutExisting:
-      return PTO_TAG_OUTPUT_EXISTING;
-    case Direction::kNoDep:
-      return PTO_TAG_NO_DEP;
-    case Direction::kScalar:
-    case Direction::kUnspecified:
-      break;
-  }
-  return PTO_TAG_SCALAR;
-}
-
 // An argument whose direction the call states, for example In(a).
 struct Directed {
   PyObject* object;

@@ -26,8 +26,8 @@ Bytes copy_of(const std::vector<char>& content) {
 }
 
 struct Example {
-  std::vector<pto_kernel_entry> kernels = {{3, PTO_CORE_AIV, 0x1000, "add"},
-                                           {9, PTO_CORE_AIC, 0x2000, "mul"}};
+  std::vector<pto_kernel_entry> kernels = {{3, PTO_CORE_AIV, 0x1000, "add", nullptr},
+                                           {9, PTO_CORE_AIC, 0x2000, "mul", nullptr}};
   std::vector<uint64_t> args = {1, 2, 3, ~uint64_t{0}};
   pto_host_range range = {0x5000, 64};
   pto_call_config config{};

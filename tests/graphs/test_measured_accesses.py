@@ -314,7 +314,9 @@ def test_a_crash_keeps_what_was_measured_before(
     tasks = [((BYTES, BYTES + 1, 1), NOTHING), ((far, far + 1, 0), NOTHING)]
     program = stated(tasks, [(0, 1)]) if runtime == "build_graph" else derived(tasks, [InOut] * 2)
     device = request.getfixturevalue(runtime)
-    with pytest.raises(TaskFailedError, match=r"touch \(func_id 1\) crashed with SIGSEGV") as caught:
+    with pytest.raises(
+        TaskFailedError, match=r"touch \(func_id 1\) crashed with SIGSEGV"
+    ) as caught:
         device.graph(program, np.zeros(BYTES, np.uint8))
     note = "\n".join(caught.value.__notes__)
     offset = 1 if runtime == "build_graph" else 2

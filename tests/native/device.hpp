@@ -52,7 +52,7 @@ class TestDevice {
     pto_error error;
     const pto_status status = backend_.load_kernel(device_, &source, &address, &error);
     if (status != PTO_OK) check::fail(__FILE__, __LINE__, error.message);
-    kernels_.push_back({source.func_id, source.core_type, address, "kernel"});
+    kernels_.push_back({source.func_id, source.core_type, address, "kernel", nullptr});
   }
 
   // The options for the following runs; the inline backend has one thread and ignores them.

@@ -58,7 +58,8 @@ class ThreadsPlatform {
     stalls_.store(0);
     parked_ = 0;
     for (Lane& lane : lanes_) lane.begin();
-    const pto_kernel_entry kernels[] = {{0, PTO_CORE_AIC, 1, "aic"}, {1, PTO_CORE_AIV, 2, "aiv"}};
+    const pto_kernel_entry kernels[] = {{0, PTO_CORE_AIC, 1, "aic", nullptr},
+                                        {1, PTO_CORE_AIV, 2, "aiv", nullptr}};
     const pto_call_config config{};
     pto_run run{};
     run.kernels = kernels;

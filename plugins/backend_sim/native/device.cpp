@@ -218,7 +218,6 @@ pto_status Device::check_value(uint64_t value, pto_error* error) const {
 }
 
 pto_status Device::check_range(uint64_t address, size_t bytes, pto_error* error) const {
-  if (!memory_.checking()) return PTO_OK;
   return memory_.check_range(address, bytes, graph_.ranges, graph_.num_ranges, error);
 }
 

@@ -148,7 +148,7 @@ void Session::add_kernel(int32_t func_id, int32_t core_type, const std::string& 
 }
 
 void Session::add_kernel_at(int32_t func_id, int32_t core_type, uint64_t address) {
-  kernels_.push_back({func_id, core_type, address, nullptr});
+  kernels_.push_back({func_id, core_type, address, nullptr, nullptr});
 }
 
 pto_run Session::describe(const std::vector<uint64_t>& args) const {

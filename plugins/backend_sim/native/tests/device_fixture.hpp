@@ -64,7 +64,7 @@ struct Fixture {
   int32_t load(const pto_kernel_source& source) {
     uint64_t address = 0;
     CHECK_EQUAL(api->load_kernel(device, &source, &address, &error), PTO_OK);
-    kernels.push_back({source.func_id, PTO_CORE_AIV, address, source.name});
+    kernels.push_back({source.func_id, PTO_CORE_AIV, address, source.name, nullptr});
     return source.func_id;
   }
 

@@ -267,6 +267,7 @@ class KernelEntry(Structure):
         ("core_type", c_int32),
         ("address", c_uint64),
         ("name", c_char_p),
+        ("signature", c_void_p),
     )
 
 

@@ -113,7 +113,8 @@ class Script {
   }
 
   const pto_runtime_api& api_;
-  const pto_kernel_entry kernels_[2] = {{0, PTO_CORE_AIC, 1, "aic"}, {1, PTO_CORE_AIV, 2, "aiv"}};
+  const pto_kernel_entry kernels_[2] = {{0, PTO_CORE_AIC, 1, "aic", nullptr},
+                                        {1, PTO_CORE_AIV, 2, "aiv", nullptr}};
   pto_topology topology_{};
   pto_platform table_{};
   pto_run run_{};

@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "pto/engine/signature.hpp"
 #include "pto/engine/tensor_region.hpp"
 
 namespace pto::ring_buffer {
@@ -61,6 +62,15 @@ inline bool is_view(const pto_tensor_data& tensor) {
     seen |= uint32_t{1} << (tensor.order[dim] & 31);
   }
   return seen == (uint32_t{1} << tensor.ndims) - 1;
+}
+
+bool fits(const pto_param& param, const pto_declared_argument& declared) {
+  if (declared.tag == PTO_ANY) return true;
+  if (param.tag == PTO_TAG_SCALAR || declared.tag == PTO_TAG_SCALAR)
+    return param.tag == declared.tag && engine::is_number(param.value.scalar, declared.dtype);
+  if (!engine::permits(declared.tag, param.tag)) return false;
+  const pto_tensor_data* tensor = param.value.tensor;
+  return tensor == nullptr || declared.dtype == PTO_ANY || tensor->dtype == declared.dtype;
 }
 
 }  // namespace
@@ -152,6 +162,8 @@ bool SubmitChecks::check_parameters(Draft& draft) {
   const pto_param* const params = draft.task.params;
   const uint32_t count = draft.task.num_params;
   if ((params == nullptr && count != 0) || count > kMostParameters) return reject_parameters(draft);
+  const pto_signature* signature = kernels_.signature(draft.task.func_id);
+  if (signature != nullptr && !check_signature(draft, *signature)) return false;
   for (uint32_t index = 0; index < count; ++index) {
     if (params[index].tag == PTO_TAG_SCALAR) {
       if (++draft.scalars > PTO_MAX_TASK_SCALARS) return reject_scalars(draft);
@@ -159,6 +171,26 @@ bool SubmitChecks::check_parameters(Draft& draft) {
     }
     if (++draft.tensors > PTO_MAX_TASK_TENSORS) return reject_tensors(draft);
     if (!check_tensor(draft, index)) return false;
+  }
+  return true;
+}
+
+bool SubmitChecks::check_signature(const Draft& draft, const pto_signature& signature) {
+  const pto_tensor_task& task = draft.task;
+  if (!engine::accepts(signature, task.num_params, draft.is_block_task() ? 2 : 0)) {
+    ErrorFacts facts{PTO_ERROR_USAGE};
+    facts.value = task.num_params;
+    return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", task.func_id,
+                  ") has ", task.num_params, " parameters, but the signature of its kernel lists ",
+                  signature.num_arguments, "; pass as many");
+  }
+  for (uint32_t index = 0; index < task.num_params && index < signature.num_arguments; ++index) {
+    const pto_declared_argument& declared = signature.arguments[index];
+    if (fits(task.params[index], declared)) continue;
+    return reject_parameter(draft, index,
+                            "does not fit the signature of its kernel, which declares it ",
+                            static_cast<const char*>(engine::DeclaredText(declared).text),
+                            "; pass the parameters in the order of the signature");
   }
   return true;
 }

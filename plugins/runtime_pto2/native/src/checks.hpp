@@ -26,6 +26,7 @@ class SubmitChecks {
   bool check_kernel(Draft& draft);
   bool check_clusters(const Draft& draft);
   bool check_parameters(Draft& draft);
+  bool check_signature(const Draft& draft, const pto_signature& signature);
   bool check_tensor(Draft& draft, uint32_t index);
   bool check_new_output(Draft& draft, uint32_t index);
   bool check_address(const Draft& draft, uint32_t index);

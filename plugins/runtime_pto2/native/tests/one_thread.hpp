@@ -60,7 +60,8 @@ class OneThread {
     edges_.clear();
     was_proven_ = false;
     static Kernel nothing = [](const pto_payload&) {};
-    kernel_entry_ = {0, -1, reinterpret_cast<uint64_t>(kernel ? &kernel : &nothing), "kernel"};
+    kernel_entry_ = {0, -1, reinterpret_cast<uint64_t>(kernel ? &kernel : &nothing), "kernel",
+                     nullptr};
     pto_run run{};
     pto_call_config config{};
     run.kernels = &kernel_entry_;

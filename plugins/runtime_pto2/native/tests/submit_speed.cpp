@@ -109,7 +109,7 @@ class Device {
   pto_topology topology_{};
   pto_platform platform_{};
   pto_core_mask busy_{};
-  pto_kernel_entry kernel_{0, -1, 1, "kernel"};
+  pto_kernel_entry kernel_{0, -1, 1, "kernel", nullptr};
   pto_call_config config_{};
   pto_run run_{};
   void* runtime_ = nullptr;

@@ -88,7 +88,8 @@ typedef struct pto_platform {
   /* Checking mode: returns PTO_ERROR_ADDRESS, with a message in `error`, if `value` is certainly a
    * wrong pointer: inside device memory but in no live allocation, or inside a host argument. */
   pto_status (*check_value)(void* self, uint64_t value, pto_error* error);
-  /* Checking mode, for a value that is certainly an address: returns PTO_ERROR_ADDRESS, with a
+  /* For a value that is certainly an address, in checking mode or because a signature declares it:
+   * returns PTO_ERROR_ADDRESS, with a
    * message in `error` that states the available size, if `bytes` at `address` do not all lie in
    * one live buffer. */
   pto_status (*check_range)(void* self, uint64_t address, size_t bytes, pto_error* error);

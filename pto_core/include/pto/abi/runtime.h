@@ -75,17 +75,39 @@ enum {
 
 enum { PTO_STEP_IDLE = 0, PTO_STEP_PROGRESS = 1, PTO_STEP_DONE = 2, PTO_STEP_ERROR = 3 };
 
+/* One argument of a kernel, as its signature declares it. */
+typedef struct pto_declared_argument {
+  uint8_t tag;   /* PTO_TAG_*, or PTO_ANY */
+  uint8_t dtype; /* PTO_DTYPE_*, or PTO_ANY */
+} pto_declared_argument;
+
+#define PTO_ANY 255
+
+/* The signature of a kernel. More arguments than `num_arguments` may follow if takes_more is set.
+ */
+typedef struct pto_signature {
+  const pto_declared_argument* arguments;
+  uint32_t num_arguments;
+  uint32_t required; /* the smallest number of arguments */
+  uint32_t takes_more;
+  uint32_t reserved;
+} pto_signature;
+
+PTO_ABI_ASSERT(sizeof(pto_signature) == 24, "pto_signature");
+
 typedef struct pto_kernel_entry {
   int32_t func_id;
   int32_t core_type;
   uint64_t address;
   const char* name;
+  const pto_signature* signature; /* submits by the library must fit it; NULL: not checked */
 } pto_kernel_entry;
 
-PTO_ABI_ASSERT(sizeof(pto_kernel_entry) == 24, "pto_kernel_entry");
+PTO_ABI_ASSERT(sizeof(pto_kernel_entry) == 32, "pto_kernel_entry");
 
 /* One run. A backend that runs the variant on a device copies the run there, with the handle that
- * the library has on the device. `ranges`, `attend` and the names of kernels stay on the host. */
+ * the library has on the device. `ranges`, `attend`, and the names and signatures of kernels stay
+ * on the host. */
 typedef struct pto_run {
   const pto_kernel_entry* kernels; /* func_ids are unique and not negative, in any order */
   uint32_t num_kernels;

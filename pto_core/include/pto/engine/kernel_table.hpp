@@ -35,8 +35,15 @@ class KernelTable {
     return address(func_id) != 0 ? kernels_->core_type[func_id] : -1;
   }
 
-  void set(int32_t func_id, uint64_t address, int32_t core_type) {
+  // Return the signature that submits must fit, or null.
+  const pto_signature* signature(int32_t func_id) const {
+    return is_id(func_id) ? kernels_->signature[func_id] : nullptr;
+  }
+
+  void set(int32_t func_id, uint64_t address, int32_t core_type,
+           const pto_signature* signature = nullptr) {
     kernels_->address[func_id] = address;
+    kernels_->signature[func_id] = signature;
     kernels_->core_type[func_id] = static_cast<int8_t>(core_type);
     if (func_id >= end_) end_ = func_id + 1;
   }
@@ -57,7 +64,7 @@ class KernelTable {
       latch.latch(facts, "the kernel with function id ", func_id,
                   " has no address; load it before the run");
     } else {
-      set(func_id, kernel.address, kernel.core_type);
+      set(func_id, kernel.address, kernel.core_type, kernel.signature);
     }
     return latch.status();
   }
@@ -69,13 +76,14 @@ class KernelTable {
   int32_t end() const { return end_; }
 
   void clear() {
-    for (int32_t func_id = 0; func_id < end_; ++func_id) kernels_->address[func_id] = 0;
+    for (int32_t func_id = 0; func_id < end_; ++func_id) set(func_id, 0, 0);
     end_ = 0;
   }
 
  private:
   struct Kernels {
     uint64_t address[kMaxFunctions];
+    const pto_signature* signature[kMaxFunctions];
     int8_t core_type[kMaxFunctions];
   };
 

@@ -42,6 +42,7 @@ inline void write_run_image(const pto_run& run, void* out) {
   for (uint32_t i = 0; i < run.num_kernels; ++i) {
     kernels[i] = run.kernels[i];
     kernels[i].name = nullptr;
+    kernels[i].signature = nullptr;
   }
   if (run.num_args > 0) {
     std::memcpy(image + layout.args, run.args, run.num_args * sizeof(uint64_t));

@@ -95,7 +95,7 @@ class Programs:
             required=required,
             maximum=maximum,
             directions=bytes(directions),
-            codes=described.scalar_codes(),
+            codes=described.type_codes(),
             by_tensor=by_tensor,
             function=described.function,
             library=library,

@@ -75,7 +75,7 @@ def _declared(chip: ChipCallable, values: Sequence[Any]) -> list[tuple[Any, Dire
             value=count,
             expected=len(listed),
         )
-    found = iter(zip(listed, chip.scalar_codes(), strict=True))
+    found = iter(zip(listed, chip.type_codes(), strict=True))
     return [
         (value, *((Direction.SCALAR, -1) if scalar else next(found, (Direction.UNSPECIFIED, -1))))
         for value, scalar in zip(values, is_scalar, strict=True)

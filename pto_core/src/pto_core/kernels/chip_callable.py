@@ -26,7 +26,7 @@ from pto_core.kernels.direction import (
     parameter_names,
     parameters_of_function,
     parse_signature,
-    scalar_code,
+    type_code,
 )
 
 
@@ -128,17 +128,17 @@ class ChipCallable:
             return [_copied(direction) for direction, _ in found], False
         return [], False
 
-    def scalar_codes(self) -> list[int]:
-        """Return for each of the :meth:`directions` the DataType of a scalar, or -1."""
+    def type_codes(self) -> list[int]:
+        """Return the declared DataType for each of the :meth:`directions`, or -1."""
         if self.signature is not None:
-            return [scalar_code(parameter) for parameter in self.signature]
+            return [type_code(parameter) for parameter in self.signature]
         if self.function is not None:
             return [code for _, code in parameters_of_function(self.function, skip=1)]
         return []
 
     def declared_scalars(self) -> list[int]:
-        """Return the :meth:`scalar_codes` of the parameters that are declared as scalars."""
-        declared = zip(self.directions()[0], self.scalar_codes(), strict=True)
+        """Return the :meth:`type_codes` of the parameters that are declared as scalars."""
+        declared = zip(self.directions()[0], self.type_codes(), strict=True)
         return [code for direction, code in declared if direction is Direction.SCALAR]
 
     def __repr__(self) -> str:

@@ -176,7 +176,7 @@ def parse_signature(entries: Iterable[SignatureEntry]) -> tuple[Parameter, ...]:
 def parameters_of_function(function: Callable[..., Any], skip: int) -> list[tuple[Direction, int]]:
     """Return direction and code of each positional parameter after the first ``skip``.
 
-    The code is the :class:`DataType` of a scalar, or -1.
+    The code is the :class:`DataType`, or -1.
     """
     parameters = _positional(function)[skip:]
     annotations = _annotations(function)
@@ -186,8 +186,8 @@ def parameters_of_function(function: Callable[..., Any], skip: int) -> list[tupl
 class TaskSignature(NamedTuple):
     """The facts that a submit needs about a kernel, in the form that ``_native`` accepts.
 
-    ``parameters``: for each parameter its name, its :class:`Direction` and, for a scalar with a
-    declared type, its :class:`DataType`, otherwise -1. At least ``required`` arguments must be
+    ``parameters``: for each parameter its name, its :class:`Direction` and its declared
+    :class:`DataType`, otherwise -1. At least ``required`` arguments must be
     passed. If ``takes_more`` is true, more arguments with the direction ``rest`` may follow.
     """
 
@@ -203,7 +203,7 @@ def task_signature(
     """Return the declared signature of a kernel, or the signature in its annotations."""
     if signature is not None:
         listed = [
-            _listed(f"number {i}", p.direction, scalar_code(p)) for i, p in enumerate(signature)
+            _listed(f"number {i}", p.direction, type_code(p)) for i, p in enumerate(signature)
         ]
         return TaskSignature(listed, len(listed), False, int(Direction.UNSPECIFIED))
     if function is None:
@@ -219,10 +219,9 @@ def task_signature(
     )
 
 
-def scalar_code(parameter: Parameter) -> int:
-    """Return the data type of a scalar; -1 if none is declared."""
-    dtype = parameter.dtype if isinstance(parameter, Scalar) else None
-    return -1 if dtype is None else int(dtype)
+def type_code(parameter: Parameter) -> int:
+    """Return the data type of a parameter; -1 if none is declared."""
+    return -1 if parameter.dtype is None else int(parameter.dtype)
 
 
 def _listed(name: str, direction: Direction, code: int) -> tuple[str, int, int]:
@@ -290,7 +289,7 @@ def _declared(annotation: Any) -> tuple[Direction, int]:
         known = {kind.__name__: kind.direction for kind in _BY_WORD.values()}
         return known.get(last, Direction.UNSPECIFIED), -1
     if isinstance(annotation, Parameter):
-        return annotation.direction, scalar_code(annotation)
+        return annotation.direction, type_code(annotation)
     if isinstance(annotation, type) and issubclass(annotation, Parameter):
         return annotation.direction, -1
     return Direction.UNSPECIFIED, -1

@@ -238,7 +238,7 @@ class Check {
   Card card_;
   AicpuDevice aicpu_;
   Kernels kernels_;
-  pto_kernel_entry kernel_ = {0, PTO_CORE_AIV, 0, nullptr};
+  pto_kernel_entry kernel_ = {0, PTO_CORE_AIV, 0, nullptr, nullptr};
 };
 
 bool run_stage(Check& check, const char* name, std::string (Check::*stage)(pto_error*)) {

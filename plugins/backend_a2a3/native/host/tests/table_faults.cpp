@@ -97,7 +97,7 @@ class Use {
     const std::string path = kernel("add"), library = kernel("graph_of_7");
     const pto_kernel_source source = {7,       PTO_CORE_AIV, "add",  path.c_str(),
                                       nullptr, nullptr,      nullptr};
-    pto_kernel_entry entry = {7, PTO_CORE_AIV, 0, "add"};
+    pto_kernel_entry entry = {7, PTO_CORE_AIV, 0, "add", nullptr};
     float values[kCount] = {1, 2, 3}, read[kCount] = {};
     if (!has_passed(api_.allocate(device_, sizeof values, &in_, &error_))) return;
     if (!has_passed(api_.allocate(device_, sizeof values, &out_, &error_))) return;

@@ -74,7 +74,7 @@ void orchestrate_on_device(Opened& opened, int rounds) {
   const std::string path = kernel("add");
   const pto_kernel_source source = {7,       PTO_CORE_AIV, "add",  path.c_str(),
                                     nullptr, nullptr,      nullptr};
-  pto_kernel_entry entry = {7, PTO_CORE_AIV, 0, "add"};
+  pto_kernel_entry entry = {7, PTO_CORE_AIV, 0, "add", nullptr};
   expect(api.load_kernel(opened.device, &source, &entry.address, &error), error, __LINE__);
   const std::string library = kernel("graph_of_7");
   expect(api.load_library(opened.device, library.c_str(), &graph, &error), error, __LINE__);
@@ -118,7 +118,7 @@ void submit_on_host(Opened& opened, int rounds) {
   const std::string path = kernel("add");
   const pto_kernel_source source = {0,       PTO_CORE_AIV, "add",  path.c_str(),
                                     nullptr, nullptr,      nullptr};
-  pto_kernel_entry entry = {0, PTO_CORE_AIV, 0, "add"};
+  pto_kernel_entry entry = {0, PTO_CORE_AIV, 0, "add", nullptr};
   CHECK_EQUAL(api.load_kernel(opened.device, &source, &entry.address, &opened.error), PTO_OK);
   pto_run run = {};
   run.kernels = &entry;
@@ -173,7 +173,7 @@ TEST(the_explanation_of_a_lost_run_is_an_earlier_state) {
   const std::string path = kernel("hang"), library = kernel("graph_of_7");
   const pto_kernel_source source = {7,       PTO_CORE_AIV, "hang", path.c_str(),
                                     nullptr, nullptr,      nullptr};
-  pto_kernel_entry entry = {7, PTO_CORE_AIV, 0, "hang"};
+  pto_kernel_entry entry = {7, PTO_CORE_AIV, 0, "hang", nullptr};
   expect(api.load_kernel(opened.device, &source, &entry.address, &error), error, __LINE__);
   uint64_t graph = 0;
   expect(api.load_library(opened.device, library.c_str(), &graph, &error), error, __LINE__);
