@@ -65,7 +65,7 @@ def _check_trust(file: _File) -> None:
 def _parse(file: _File) -> dict[str, Any]:
     try:
         return tomllib.loads(file.text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         line = re.search(r"line (\d+)", str(error))
         where = f"{file.shown}:{line[1]}" if line else file.shown
         raise ConfigError(f"{where} is not valid TOML: {error}", origin=where) from None

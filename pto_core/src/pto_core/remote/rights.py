@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -49,6 +49,9 @@ _QUOTAS = (
 )
 
 
+Quota = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The rights of one client key.
 
@@ -64,9 +67,9 @@ class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     key: str
-    processes: int | None = 1024
-    memory: int | None = None
-    tasks: int | None = None
+    processes: Quota | None = 1024
+    memory: Quota | None = None
+    tasks: Quota | None = None
     python_code: bool = True
     native_code: bool = True
     imports: tuple[str, ...] | None = None
@@ -207,7 +210,7 @@ def read_rights(file: Path) -> list[Rights]:
         return clients
     except OSError as error:
         reason = error.strerror or str(error)
-    except (ValueError, TypeError, KeyError, msgspec.ValidationError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError, msgspec.ValidationError) as error:
         reason = str(error) if not isinstance(error, KeyError) else f"{error} is missing"
     raise ConfigError(
         f"the list of clients {file} cannot be used: {reason}", name="--allow", value=str(file)

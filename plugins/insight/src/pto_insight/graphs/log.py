@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pto_core.errors import UsageError
-from pto_core.output_files import replacing
+from pto_insight.graphs.archive import Archive, read_archive, refusing_damage, write_archive
 
 Rows = npt.NDArray[Any]
 
@@ -67,7 +66,7 @@ MEASURED = np.dtype(
 )
 CALL, READ, WRITE, BUFFER, PAGES, ALLOCATED, COPIED_IN, COPIED_OUT = range(8)
 _LAYOUTS = {"tasks": TASK, "accesses": ACCESS, "events": EVENT, "measured": MEASURED}
-_FORMAT = 3
+_KIND = "access log 4"
 
 
 class Buffer(NamedTuple):
@@ -132,10 +131,9 @@ class AccessLog:
         given["host_arrays"] = tuple(HostArray(*array) for array in arrays)
         return AccessLog(**given)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the log to a file (NumPy's ``.npz`` format)."""
         facts = {
-            "format": _FORMAT,
             "files": self.files,
             "kernels": list(self.kernels.items()),
             "buffers": self.buffers,
@@ -146,34 +144,19 @@ class AccessLog:
             "is_measured": self.is_measured,
             "host_arrays": self.host_arrays,
         }
-        with replacing(Path(path)) as file:
-            np.savez(
-                file,
-                facts=np.frombuffer(json.dumps(facts).encode(), np.uint8),
-                **{name: getattr(self, name).view(np.uint8) for name in _LAYOUTS},
-            )
+        arrays = {name: getattr(self, name) for name in _LAYOUTS}
+        write_archive(Path(path), Archive(_KIND, facts, arrays))
 
     @staticmethod
-    def load(path: str | Path) -> AccessLog:
+    def load(path: str | os.PathLike[str]) -> AccessLog:
         """Read a log from a file that :meth:`save` wrote. Raises UsageError for another file."""
-        try:
-            with np.load(path, allow_pickle=False) as content:
-                facts = json.loads(content["facts"].tobytes())
-                rows = {name: content[name].tobytes() for name in _LAYOUTS}
-        except (ValueError, KeyError) as error:
-            raise UsageError(
-                f"{path} is not an access log ({error}); write one with AccessLog.save",
-                name="path",
-                value=str(path),
-            ) from None
-        if facts.pop("format") != _FORMAT:
-            raise UsageError(
-                f"{path} was written by another version of pto; run the program again",
-                name="path",
-                value=str(path),
-            )
-        facts["kernels"] = dict(facts["kernels"])
-        return AccessLog.from_fields({**facts, **rows})
+        file, what, advice = Path(path), "an access log", "write one with AccessLog.save"
+        archive = read_archive(file, what, advice)
+        with refusing_damage(file, what, advice):
+            if archive.kind != _KIND:
+                raise ValueError(f"it is of the kind {archive.kind!r}")
+            kernels = dict(archive.content["kernels"])
+            return AccessLog.from_fields({**archive.content, **archive.arrays, "kernels": kernels})
 
     def __repr__(self) -> str:
         return f"<AccessLog: {len(self.tasks)} tasks, {len(self.accesses)} accesses>"

@@ -7,23 +7,22 @@ A prefix such as ``out/step`` stands for the files ``out/step.trace.npz`` (all a
 from __future__ import annotations
 
 import json
-import zipfile
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pto_core.errors import UsageError
 from pto_core.output_files import replacing, write_text
+from pto_insight.graphs.archive import Archive, read_archive, refusing_damage, write_archive
 from pto_insight.traces.details import Details
 from pto_insight.traces.flight import read_flight
 from pto_insight.traces.page import page
 from pto_insight.traces.pftrace import pftrace
-from pto_insight.traces.records import RECORD, TASK
 from pto_insight.traces.trace import Trace
 
-_VERSION = 4
+_KIND = "trace 5"
+_EXPECTED = ("a trace", "pass a .trace.npz file that `pto run --trace --out DIR` wrote")
 _ENDING = ".trace.npz"
 _TEXTS = ("places", "texts", "buffers")
 _MEMBERS = ("kernels", "lost", "blocks", "unit", "epoch_ns", "threads", "backend", "runtime")
@@ -40,11 +39,8 @@ def write_trace(trace: Trace, prefix: Path) -> list[Path]:
     if trace.details is not None:
         arrays |= {"submits": trace.details.submits, "arguments": trace.details.arguments}
         texts = {name: getattr(trace.details, name) for name in _TEXTS}
-    description = json.dumps(
-        {"version": _VERSION, **members, "statistics": statistics, "details": texts}
-    )
-    with replacing(path) as file:
-        np.savez(file, description=np.frombuffer(description.encode(), "u1"), **arrays)
+    content = {**members, "statistics": statistics, "details": texts}
+    write_archive(path, Archive(_KIND, content, arrays))
     timeline = _with_ending(prefix, ".pftrace")
     with replacing(timeline) as file:
         file.write(pftrace(trace))
@@ -61,37 +57,39 @@ def write_statistics(statistics: Mapping[str, int], prefix: Path) -> Path:
     return path
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: str | os.PathLike[str]) -> Trace:
     """Read the ``.trace.npz`` file of a trace, or the only one in a folder, or a ``.flight`` file.
 
     Raises UsageError if there is none or it is not a trace, and OSError.
     """
-    file = only_file(path) if path.is_dir() else path
-    if file.suffix == ".flight":
-        return read_flight(file)
-    try:
-        with np.load(file, allow_pickle=False) as data:
-            records, tasks = data["records"], data["tasks"]
-            description = json.loads(bytes(data["description"]))
-            texts = description.pop("details", None)
-            if texts is not None:
-                named = {name: tuple(texts[name]) for name in _TEXTS}
-                description["details"] = Details(data["submits"], data["arguments"], **named)
-        if description.pop("version") != _VERSION or (records.dtype, tasks.dtype) != (RECORD, TASK):
-            raise ValueError("another version")
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise UsageError(
-            f"{file} is not a trace of this version; pass a .trace.npz file that "
-            "`pto run --trace --out DIR` wrote",
-            name="trace",
-            value=str(file),
-        ) from error
-    description["kernels"] = tuple(description["kernels"])
-    return Trace(records=records, tasks=tasks, **description)
+    file = one_file(path)
+    return read_flight(file) if file.suffix == ".flight" else trace_of(trace_archive(file), file)
 
 
-def only_file(folder: Path) -> Path:
-    """Return the only file of a trace in a folder; raise UsageError."""
+def trace_archive(file: Path) -> Archive:
+    """Read a ``.trace.npz`` file, of a device or of a Worker. Raises UsageError and OSError."""
+    return read_archive(file, *_EXPECTED)
+
+
+def trace_of(archive: Archive, file: Path) -> Trace:
+    """Return the trace of a device; raise UsageError if ``file`` has another one."""
+    with refusing_damage(file, *_EXPECTED):
+        if archive.kind != _KIND:
+            raise ValueError(f"it is of the kind {archive.kind!r}")
+        arrays, members = archive.arrays, dict(archive.content)
+        texts = members.pop("details")
+        if texts is not None:
+            named = {name: tuple(texts[name]) for name in _TEXTS}
+            members["details"] = Details(arrays["submits"], arrays["arguments"], **named)
+        members["kernels"] = tuple(members["kernels"])
+        return Trace(records=arrays["records"], tasks=arrays["tasks"], **members)
+
+
+def one_file(path: str | os.PathLike[str]) -> Path:
+    """Return a path, or the only file of a trace if it is a folder; raise UsageError."""
+    folder = Path(path)
+    if not folder.is_dir():
+        return folder
     files = sorted(folder.glob("*" + _ENDING))
     if len(files) == 1:
         return files[0]

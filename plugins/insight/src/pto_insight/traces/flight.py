@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pto_core.errors import UsageError
+from pto_insight.graphs.archive import refusing_damage
 from pto_insight.traces.records import NATIVE, TRACKS, Event
 from pto_insight.traces.trace import Trace, from_native
 
@@ -32,6 +33,9 @@ _HEADER = np.dtype(
 """``pto::core::TraceFile``."""
 RING = np.dtype([("written", "<u8"), ("attempts", "<u8"), ("rest", "<u8", 14)])
 """``pto_trace_ring``."""
+EXPECTED = ("the file of a flight recorder", "pass a *.flight file that a failed run left")
+_LAST_NS = 2.0**62
+_BLOCKS_MAX = 2**15 // 3  # a task has the number of its core, of three in each block, in 16 bits
 
 
 def read_flight(path: Path, backend: str = "", runtime: str = "") -> Trace:
@@ -44,24 +48,26 @@ def read_flight(path: Path, backend: str = "", runtime: str = "") -> Trace:
         or header["tracks"] != TRACKS
         or len(content) < header["records_at"] + TRACKS * header["ring_records"] * NATIVE.itemsize
     ):
-        raise UsageError(
-            f"{path} is not the file of a flight recorder of this version; pass a *.flight file "
-            "that a failed run left",
-            name="trace",
-            value=str(path),
-        )
+        with refusing_damage(path, *EXPECTED):
+            raise ValueError("it has another header")
     begin = _HEADER.itemsize
     names = {}
-    for line in content[begin : begin + int(header["names_bytes"])].tobytes().decode().splitlines():
-        number, _, name = line.partition(" ")
-        names[int(number)] = name
-    records = _records(content, header)
-    for func_id in _kernels(records) - names.keys():
-        names[func_id] = f"kernel {func_id}"
-    first, last = (tuple(map(int, header[name])) for name in ("first", "last"))
-    clock, workers = int(header["clock"]), int(header["workers"])
-    native = (records.tobytes(), [0] * TRACKS, clock, first, last, workers)
-    return from_native((native, names, int(header["blocks"])), backend, runtime, None)
+    with refusing_damage(path, *EXPECTED):
+        text = content[begin : begin + int(header["names_bytes"])].tobytes().decode()
+        for line in text.splitlines():
+            number, _, name = line.partition(" ")
+            names[int(number)] = name
+        records = _records(content, header)
+        for func_id in _kernels(records) - names.keys():
+            names[func_id] = f"kernel {func_id}"
+        first, last = (tuple(map(int, header[name])) for name in ("first", "last"))
+        clock, workers, blocks = (int(header[name]) for name in ("clock", "workers", "blocks"))
+        if blocks > _BLOCKS_MAX:
+            raise ValueError(f"it has {blocks} blocks")
+        native = (records.tobytes(), [0] * TRACKS, clock, first, last, workers)
+        trace = from_native((native, names, blocks), backend, runtime, None)
+        require_times(trace.records, trace.epoch_ns)
+        return trace
 
 
 def _kernels(records: NDArray[np.void]) -> set[int]:
@@ -92,4 +98,14 @@ def last_records(
         count -= 1
     records = content[records_at : records_at + size * NATIVE.itemsize].view(NATIVE)
     kept: NDArray[np.void] = records[np.arange(end - count, end) % size]
+    if not np.isin(kept["event"], list(Event)).all():
+        raise ValueError("a record has an unknown event")
     return kept
+
+
+def require_times(records: NDArray[Any], epoch_ns: int) -> None:
+    """Raise ValueError if a time of a record is negative or far in the future."""
+    for name in ("start", "end"):
+        times = records[name].astype("f8") + epoch_ns
+        if ((times < 0) | (times > _LAST_NS)).any():
+            raise ValueError("a record has an impossible time")

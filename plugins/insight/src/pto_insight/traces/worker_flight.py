@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pto_insight.traces.flight import PAIR, RING, last_records
+from pto_insight.graphs.archive import refusing_damage
+from pto_insight.traces.flight import EXPECTED, PAIR, RING, last_records, require_times
 from pto_insight.traces.worker_data import WorkerTraceData
 from pto_insight.traces.worker_parts import Recorded, from_driver, merged
 from pto_insight.traces.worker_records import DriverTrace
@@ -40,19 +41,21 @@ def read_worker_flight(path: Path) -> WorkerTraceData | None:
     rings = _DRIVER_TRACKS + int(head["children"])
     if head["magic"] != b"PTOWORKR" or len(content) < _HEAD_BYTES + rings * int(head["stride"]):
         return None
-    text = content[_HEAD.itemsize : _HEAD.itemsize + int(head["text_bytes"])].tobytes().decode()
-    description, *names = text.split("\0")[:-1]
-    callables = [name or f"function {number}" for number, name in enumerate(names)]
-    worker = json.loads(description)
-    records = _records(content, rings, int(head["stride"]), int(head["ring_records"]))
-    first, last, run = (_pair(head[name]) for name in ("first", "last", "run"))
-    native = DriverTrace(
-        records, [0] * rings, int(head["clock"]), first, last, [run], callables, b""
-    )
-    recorded = Recorded(native)
-    found = from_driver(recorded, worker["path"], worker["children"], worker["pid"], _no_place)
-    lacks = f"{worker['path']}: its process crashed; source lines and ranges are not here"
-    return merged(found, (), [lacks])
+    with refusing_damage(path, *EXPECTED):
+        text = content[_HEAD.itemsize : _HEAD.itemsize + int(head["text_bytes"])].tobytes().decode()
+        description, *names = text.split("\0")[:-1]
+        callables = [name or f"function {number}" for number, name in enumerate(names)]
+        worker = json.loads(description)
+        records = _records(content, rings, int(head["stride"]), int(head["ring_records"]))
+        first, last, run = (_pair(head[name]) for name in ("first", "last", "run"))
+        native = DriverTrace(
+            records, [0] * rings, int(head["clock"]), first, last, [run], callables, b""
+        )
+        recorded = Recorded(native)
+        found = from_driver(recorded, worker["path"], worker["children"], worker["pid"], _no_place)
+        lacks = f"{worker['path']}: its process crashed; source lines and ranges are not here"
+        require_times(found.records, found.epoch_ns)
+        return merged(found, (), [lacks])
 
 
 def _records(content: NDArray[np.uint8], rings: int, stride: int, size: int) -> bytes:

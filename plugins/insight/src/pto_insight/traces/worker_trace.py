@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pto_insight.traces.files import read_trace
 from pto_insight.traces.trace import Trace
 from pto_insight.traces.worker_data import WorkerTraceData
-from pto_insight.traces.worker_files import read_worker_data, write_worker_data
+from pto_insight.traces.worker_files import read_any_data, write_worker_data
 from pto_insight.traces.worker_summary import worker_summary
 
 
@@ -46,10 +45,10 @@ class WorkerTrace(WorkerTraceData):
         )
 
 
-def read_any_trace(path: Path) -> Trace | WorkerTrace:
+def read_any_trace(path: str | os.PathLike[str]) -> Trace | WorkerTrace:
     """Read the ``.trace.npz`` file of a device or a Worker, or the only one in a folder.
 
     Raises UsageError if there is none or it is not a trace, and OSError.
     """
-    data = read_worker_data(path)
-    return read_trace(path) if data is None else WorkerTrace.of(data)
+    data = read_any_data(path)
+    return data if isinstance(data, Trace) else WorkerTrace.of(data)
