@@ -80,7 +80,7 @@ def test_cases_and_their_names(golden) -> None:
         ("ALL_CASES = {}", "ALL_CASES is {}; expected a dict"),
         ("ALL_CASES = {'a': 1}", r"ALL_CASES\['a'\] is 1"),
         ("DEFAULT_CASE = 'x'", "DEFAULT_CASE is 'x'; expected one of default"),
-        ("RTOL = 'x'", "RTOL is 'x'; expected a number"),
+        ("RTOL = 'x'", "RTOL is 'x'; expected a finite number"),
         ("ATOL = -1", "ATOL is -1"),
         ("ATOL = float('nan')", "ATOL is nan"),
         ("__outputs__ = []", r"__outputs__ is \[\]"),

@@ -131,7 +131,7 @@ def test_two_kernels_with_one_func_id(config) -> None:
     ("line", "message"),
     [
         ("RUNTIME_CONFIG = 3", "RUNTIME_CONFIG is 3; expected a dict"),
-        ("RUNTIME_ENV = {'A': 1}", r"RUNTIME_ENV\['A'\] is 1; expected a text"),
+        ("RUNTIME_ENV = {'A': 1}", r"RUNTIME_ENV\['A'\] is 1; expected a text for a variable"),
     ],
 )
 def test_mistake_in_optional_names(config, line: str, message: str) -> None:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "arguments/visible_memory.hpp"
 #include "driver/draft_loan.hpp"
@@ -25,7 +26,7 @@ int64_t integer_of(PyObject* object, const char* name, int64_t least, int64_t mo
 }
 
 uint32_t milliseconds_of(PyObject* object) {
-  const double seconds = PyFloat_AsDouble(object);
+  const double seconds = PyBool_Check(object) ? -1 : PyFloat_AsDouble(object);
   const bool is_number = seconds != -1.0 || !PyErr_Occurred();
   PyErr_Clear();
   if (!is_number || !(seconds > 0) || seconds > 4e6) {
@@ -33,6 +34,13 @@ uint32_t milliseconds_of(PyObject* object) {
                       "; pass seconds above 0, at most 4000000, or None");
   }
   return static_cast<uint32_t>(std::ceil(seconds * 1e3));
+}
+
+bool truth_of(PyObject* object, const char* name) {
+  if (PyBool_Check(object)) return object == Py_True;
+  if (std::string_view(Py_TYPE(object)->tp_name).starts_with("numpy.bool"))
+    return PyObject_IsTrue(object) == 1;
+  core::raise_usage(std::string(name) + " is " + core::shown(object) + "; pass True or False");
 }
 
 // Return whether a task with retries must save this tensor before it runs, because it changes the
@@ -94,7 +102,7 @@ void read_options(const SubmitRequest& request, Call* call) {
   if (is_given(request.retries))
     call->retries = static_cast<int32_t>(integer_of(request.retries, "retries", 0, INT32_MAX));
   if (is_given(request.timeout_s)) call->timeout_ms = milliseconds_of(request.timeout_s);
-  if (request.hint) call->is_hint = PyObject_IsTrue(request.hint) == 1;
+  if (request.hint) call->is_hint = truth_of(request.hint, "hint");
 }
 
 }  // namespace

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pto_core._native import integer
 from pto_core.cases.job import Job
 from pto_core.cases.location import locate
 from pto_core.cases.report import CaseReport
 from pto_core.cases.supervisor import Listener, supervise
+from pto_core.config.setting import as_text, given
 from pto_core.errors import UsageError
+from pto_core.errors.values import as_path, check_seconds, shown
 
 
 def run_case(
@@ -37,11 +40,12 @@ def run_case(
     """
     job = Job(
         **_files(path, kernels, golden),
-        case=case,
+        case=_case(case),
         settings=_settings(settings, backend, runtime, device),
-        repeat=_positive("repeat", repeat),
+        repeat=_repeat(repeat),
         skip_golden=skip_golden,
     )
+    check_seconds(timeout_s)
     return supervise(job, _Silence(), timeout_s)[0]
 
 
@@ -63,6 +67,7 @@ def run_all_cases(
         every=True,
         settings=_settings(settings, backend, runtime, device),
     )
+    check_seconds(timeout_s)
     return supervise(job, _Silence(), timeout_s)
 
 
@@ -99,10 +104,10 @@ class _Silence(Listener):
 def _files(
     path: str | Path | None, kernels: str | Path | None, golden: str | Path | None
 ) -> dict[str, Any]:
-    def given(value: str | Path | None) -> Path | None:
-        return None if value is None else Path(value)
+    def path_of(value: str | Path | None) -> Path | None:
+        return None if value is None else as_path("the path of a case", value)
 
-    files = locate(given(path), given(kernels), given(golden))
+    files = locate(path_of(path), path_of(kernels), path_of(golden))
     return {"golden": files.golden, "kernel_config": files.kernel_config}
 
 
@@ -113,13 +118,22 @@ def _settings(
     device: int | None,
 ) -> dict[str, Any]:
     chosen = {"backend": backend, "runtime": runtime, "device": device}
-    return {
-        **(settings or {}),
-        **{key: value for key, value in chosen.items() if value is not None},
-    }
+    named = {**given(settings), **given(chosen)}
+    for key, value in named.items():
+        as_text(key, value, "argument")
+    return named
 
 
-def _positive(name: str, value: int) -> int:
-    if value < 1:
-        raise UsageError(f"{name} is {value}; expected at least 1", name=name, value=value)
-    return value
+def _case(name: str | None) -> str | None:
+    if not isinstance(name, str | None):
+        raise UsageError(f"case is {shown(name)}; pass a text", name="case", value=name)
+    return name
+
+
+def _repeat(value: int) -> int:
+    repeat = integer(value, 1, 2**31 - 1)
+    if repeat is None:
+        raise UsageError(
+            f"repeat is {shown(value)}; expected at least 1", name="repeat", value=value
+        )
+    return repeat

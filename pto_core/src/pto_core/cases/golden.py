@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from pto_core.cases.values import Scalar, Tensor, as_argument, as_array, contigu
 from pto_core.errors import UsageError
 from pto_core.errors.plain_functions import require_executed, require_plain
 from pto_core.errors.suggestion import suggestion
+from pto_core.errors.values import shown
 
 DEFAULT_TOLERANCE = 1e-5
 DEFAULT_NAME = "default"
@@ -69,7 +71,7 @@ class Golden:
             return [self.default_case]
         if case not in self.cases:
             raise UsageError(
-                f"{self.path} has no case {case!r}; its cases are {', '.join(self.cases)}"
+                f"{self.path} has no case {shown(case)}; its cases are {', '.join(self.cases)}"
                 f"{suggestion(case, self.cases)}",
                 name="case",
                 value=case,
@@ -84,7 +86,7 @@ class Golden:
     def generate(self, case: str) -> Inputs:
         """Call ``generate_inputs`` and check the values that it returns."""
         where = f"{self.path}: generate_inputs"
-        with blaming(self.path, f"failed in generate_inputs for case {case!r}"):
+        with blaming(self.path, f"failed in generate_inputs for case {shown(case)}"):
             given = self._generate(self.params(case))
         require_executed(f"{self.path}: function", self._generate, given)
         by_name = isinstance(given, Mapping)
@@ -111,7 +113,7 @@ class Golden:
         of ``inputs`` must still have the values from before the run.
         """
         assert self._compute is not None, "the caller must not compute a missing reference"
-        with blaming(self.path, f"failed in compute_golden for case {case!r}"):
+        with blaming(self.path, f"failed in compute_golden for case {shown(case)}"):
             returned = self._compute(tensors, self.params(case))
         require_executed(f"{self.path}: function", self._compute, returned)
         expected: dict[str, Any] = {}
@@ -227,22 +229,21 @@ def load_golden(path: Path, *, reference: bool = True) -> Golden:
     module = load_module(path)
     warn_of_misspelt(module, _OPTIONAL, path)
     generate = required(module, "generate_inputs", "def generate_inputs(params)")
+    functions = {"generate_inputs": generate}
     compute = None
     if reference:
         compute = required(module, "compute_golden", "def compute_golden(tensors, params)")
+        functions["compute_golden"] = compute
     intermediates = getattr(module, "compute_intermediates", None) if reference else None
-    functions = {
-        "generate_inputs": generate,
-        "compute_golden": compute,
-        "compute_intermediates": intermediates,
-    }
+    if intermediates is not None:
+        functions["compute_intermediates"] = intermediates
     for name, function in functions.items():
-        if function is not None and not callable(function):
+        if not callable(function):
             raise _wrong(path, name, function, "a function")
         require_plain(f"{path}: function", function)
     cases = _cases(path, getattr(module, "ALL_CASES", {DEFAULT_NAME: {}}))
     default = getattr(module, "DEFAULT_CASE", next(iter(cases)))
-    if default not in cases:
+    if not isinstance(default, str) or default not in cases:
         raise _wrong(path, "DEFAULT_CASE", default, f"one of {', '.join(cases)}")
     return Golden(
         path=path,
@@ -264,15 +265,19 @@ def _cases(path: Path, raw: Any) -> Mapping[str, Mapping[str, Any]]:
         raise _wrong(path, "ALL_CASES", raw, "a dict of parameters for each case name, not empty")
     for name, params in raw.items():
         if not isinstance(name, str) or not isinstance(params, Mapping):
-            raise _wrong(path, f"ALL_CASES[{name!r}]", params, "a dict of parameters")
+            raise _wrong(path, f"ALL_CASES[{shown(name)}]", params, "a dict of parameters")
     return raw
 
 
 def _tolerance(path: Path, name: str, value: Any) -> float:
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not float(value) >= 0:
-        raise _wrong(path, name, value, "a number, at least 0")
-    return float(value)
+    try:
+        tolerance = float(value) if is_number else math.nan
+    except (OverflowError, ValueError):
+        tolerance = math.nan
+    if not 0 <= tolerance < math.inf:
+        raise _wrong(path, name, value, "a finite number, at least 0")
+    return tolerance
 
 
 def _names(path: Path, name: str, value: Any) -> tuple[str, ...] | None:
@@ -341,11 +346,9 @@ def _sizes(arguments: tuple[Tensor | Scalar, ...]) -> tuple[int, ...]:
 
 
 def _wrong(path: Path, name: str, value: Any, expected: str) -> UsageError:
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
     return UsageError(
-        f"{path}: {name} is {shown}; expected {expected}",
+        f"{path}: {name} is {shown(value)}; expected {expected}",
         name=name,
-        value=shown,
+        value=shown(value),
         expected=expected,
     )

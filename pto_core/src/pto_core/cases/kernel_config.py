@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from pto_core._native import integer
 from pto_core.cases.user_module import load_module, required, warn_of_misspelt
 from pto_core.errors import UsageError
 from pto_core.errors.suggestion import suggestion
+from pto_core.errors.values import shown
+from pto_core.kernels.direction import Parameter, parse_signature
 
 _KERNEL_KEYS = ("func_id", "source", "core_type", "name", "function_name", "signature")
 _ORCHESTRATION_KEYS = ("source", "function_name", "signature")
@@ -36,7 +39,7 @@ class KernelEntry:
     core_type: str
     name: str
     function: str | None
-    signature: Any
+    signature: tuple[Parameter, ...] | None
 
     @property
     def is_python(self) -> bool:
@@ -50,7 +53,7 @@ class OrchestrationEntry:
 
     source: Path
     function: str | None
-    signature: Any
+    signature: tuple[Parameter, ...] | None
 
     @property
     def is_python(self) -> bool:
@@ -106,8 +109,8 @@ def load_kernel_config(path: Path) -> KernelConfig:
     settings = check.mapping("RUNTIME_CONFIG", getattr(module, "RUNTIME_CONFIG", {}))
     environment = check.mapping("RUNTIME_ENV", getattr(module, "RUNTIME_ENV", {}))
     for name, value in environment.items():
-        if not isinstance(value, str):
-            raise check.wrong(f"RUNTIME_ENV[{name!r}]", value, "a text")
+        if not (_is_variable(name) and _is_variable(value)) or not name or "=" in name:
+            raise check.wrong(f"RUNTIME_ENV[{shown(name)}]", value, "a text for a variable")
     return KernelConfig(
         path=path,
         kernel_lists=_kernel_lists(check, kernels),
@@ -115,11 +118,19 @@ def load_kernel_config(path: Path) -> KernelConfig:
         settings={key: settings[key] for key in settings if key not in _LATER_SETTINGS},
         environment=environment,
         warnings=tuple(
-            f"{path}: RUNTIME_CONFIG[{key!r}] = {settings[key]!r} has no effect; {advice}"
+            f"{path}: RUNTIME_CONFIG[{key!r}] = {shown(settings[key])} has no effect; {advice}"
             for key, advice in _LATER_SETTINGS.items()
             if key in settings
         ),
     )
+
+
+def _is_variable(text: object) -> bool:
+    """Return whether the environment of a process can contain a text."""
+    try:
+        return isinstance(text, str) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _kernel_lists(check: _Check, raw: Any) -> dict[str, tuple[KernelEntry, ...]]:
@@ -147,19 +158,19 @@ def _kernel(check: _Check, where: str, raw: Any) -> KernelEntry:
         expected = f"an int from 0 to {_LARGEST_FUNC_ID}, the largest func_id of a runtime"
         raise check.wrong(f"{where}['func_id']", given, expected)
     core_type = check.needed(where, entry, "core_type", "'aic' or 'aiv'")
-    if core_type not in _CORE_TYPES:
+    if not isinstance(core_type, str) or core_type not in _CORE_TYPES:
         raise check.wrong(
             f"{where}['core_type']",
             core_type,
             "'aic' or 'aiv'",
-            suggestion(str(core_type), _CORE_TYPES),
+            suggestion(core_type, _CORE_TYPES) if isinstance(core_type, str) else "",
         )
     source = check.source(where, entry)
     function = check.function(where, entry, source)
     name = entry.get("name", function or source.stem)
     if not isinstance(name, str) or not name:
         raise check.wrong(f"{where}['name']", name, "a text")
-    return KernelEntry(func_id, source, core_type, name, function, entry.get("signature"))
+    return KernelEntry(func_id, source, core_type, name, function, check.signature(where, entry))
 
 
 def _refuse_duplicates(check: _Check, where: str, kernels: tuple[KernelEntry, ...]) -> None:
@@ -189,7 +200,9 @@ def _orchestrations(check: _Check, raw: Any) -> dict[str, OrchestrationEntry]:
 def _orchestration(check: _Check, where: str, raw: Any) -> OrchestrationEntry:
     entry = check.mapping(where, raw, _ORCHESTRATION_KEYS)
     source = check.source(where, entry)
-    return OrchestrationEntry(source, check.function(where, entry, source), entry.get("signature"))
+    return OrchestrationEntry(
+        source, check.function(where, entry, source), check.signature(where, entry)
+    )
 
 
 class _Check:
@@ -199,12 +212,10 @@ class _Check:
         self._path = path
 
     def wrong(self, key: str, value: Any, expected: str, hint: str = "") -> UsageError:
-        shown = repr(value)
-        shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
         return UsageError(
-            f"{self._path}: {key} is {shown}; expected {expected}{hint}",
+            f"{self._path}: {key} is {shown(value)}; expected {expected}{hint}",
             name=key,
-            value=value if isinstance(value, str | int | float | None) else shown,
+            value=value if isinstance(value, str | int | float | None) else shown(value),
             expected=expected,
         )
 
@@ -246,6 +257,17 @@ class _Check:
             hint = suggestion(path.name, names)
             raise self.wrong(f"{where}['source']", str(source), "a file that exists", hint)
         return path
+
+    def signature(self, where: str, entry: Mapping[str, Any]) -> tuple[Parameter, ...] | None:
+        given = entry.get("signature")
+        try:
+            return None if given is None else parse_signature(given)
+        except UsageError as error:
+            raise UsageError(
+                f"{self._path}: {where}['signature']: {error}",
+                name=f"{where}['signature']",
+                value=shown(given),
+            ) from None
 
     def function(self, where: str, entry: Mapping[str, Any], source: Path) -> str | None:
         function = entry.get("function_name")

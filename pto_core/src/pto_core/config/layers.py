@@ -24,6 +24,7 @@ from pto_core.config.setting import (
 )
 from pto_core.errors import ConfigError
 from pto_core.errors.suggestion import suggestion
+from pto_core.errors.values import shown
 from pto_core.interfaces.plugin import Option
 
 _FAMILIES = ("backend", "runtime")
@@ -156,10 +157,10 @@ class _Sources:
         return [Entry(key, raw, origin, self.cwd) for key, raw in given(values).items()]
 
     def _from_text(self, text: str) -> Entry:
-        key, equals, raw = text.partition("=")
+        key, equals, raw = text.partition("=") if isinstance(text, str) else ("", "", "")
         if not equals or not key.strip():
             raise ConfigError(
-                f"--set {text!r}: expected key=value, such as --set device=1",
+                f"--set {shown(text)}: expected key=value, such as --set device=1",
                 name="--set",
                 value=text,
                 expected="key=value",

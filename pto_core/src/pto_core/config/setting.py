@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 from pto_core.errors import ConfigError
 from pto_core.errors.suggestion import suggestion
+from pto_core.errors.values import shown
 from pto_core.interfaces.plugin import Option
 
 
@@ -51,16 +53,11 @@ class Entry:
 
 def read_setting(option: Option, entry: Entry) -> Setting:
     """Parse ``entry``. Raises :class:`ConfigError` if the option does not accept the value."""
+    text = as_text(entry.key, entry.raw, entry.origin)
     try:
-        value = option.parse(_as_text(entry.raw))
+        value = option.parse(text)
     except ValueError as error:
-        raise ConfigError(
-            f"{entry.key} = {entry.raw!r} ({entry.origin}): expected {error}",
-            name=entry.key,
-            value=entry.raw,
-            expected=str(error),
-            origin=entry.origin,
-        ) from None
+        raise _wrong(entry.key, entry.raw, entry.origin, str(error)) from None
     if isinstance(value, Path) and not value.is_absolute():
         value = entry.folder / value
     return Setting(option, value, entry.origin)
@@ -74,22 +71,49 @@ def unknown_setting(key: str, known: Iterable[str], origin: str, why: str = "") 
         else "; `pto config` lists all settings"
     )
     hint = why or suggestion(key, known) or otherwise
-    return ConfigError(f"unknown setting {key!r} ({origin}){hint}", name=key, origin=origin)
+    return ConfigError(f"unknown setting {shown(key)} ({origin}){hint}", name=key, origin=origin)
 
 
 def given(values: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the values without keys whose value is None, because None means "not set"."""
-    return {key: value for key, value in (values or {}).items() if value is not None}
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        raise ConfigError(
+            f"the settings are {shown(values)}; pass a dict whose keys are texts",
+            name="settings",
+            value=values,
+        )
+    return {key: value for key, value in values.items() if value is not None}
 
 
-def _as_text(raw: Any) -> str:
+def as_text(key: str, raw: Any, origin: str) -> str:
+    """Return the text of a TOML or Python value. Raises ConfigError for a value without one."""
+    try:
+        return _text(raw)
+    except ValueError as error:
+        raise _wrong(key, raw, origin, str(error)) from None
+
+
+def _wrong(key: str, raw: Any, origin: str, expected: str) -> ConfigError:
+    return ConfigError(
+        f"{key} = {shown(raw)} ({origin}): expected {expected}",
+        name=key,
+        value=raw,
+        expected=expected,
+        origin=origin,
+    )
+
+
+def _text(raw: Any) -> str:
     """Convert a TOML or Python value to the text that parsers accept."""
     if isinstance(raw, bool):
         return "true" if raw else "false"
     if isinstance(raw, str | Path):
         return str(raw)
     if isinstance(raw, numbers.Real):  # also a number of NumPy
-        return str(int(raw) if isinstance(raw, numbers.Integral) else float(raw))
-    if isinstance(raw, list | tuple):
-        return ",".join(map(_as_text, raw))
+        with contextlib.suppress(ArithmeticError, ValueError):  # beyond float, or of many digits
+            return str(int(raw) if isinstance(raw, numbers.Integral) else float(raw))
+    if isinstance(raw, list | tuple) and not any(isinstance(one, list | tuple) for one in raw):
+        return ",".join(map(_text, raw))
     raise ValueError("a text, a number, true or false, or a list of such values")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pto_core.device.programs import Chip, Programs
 from pto_core.device.report import Activity, DeviceProcess, RunReport
 from pto_core.device.tracing import Tracing
 from pto_core.errors import DeadlockError, UnsupportedError, UsageError
+from pto_core.errors.values import check_seconds, shown
 from pto_core.interfaces import Backend, Runtime, TensorSharingBackend
 from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
@@ -146,7 +146,14 @@ class Device:
         wrote them.
         """
         self.tracing.last = None
-        is_checked = (self._hazards if hazards is None else hazards) == CHECK
+        if not isinstance(accesses, bool):
+            raise UsageError(
+                f"accesses is {shown(accesses)}; pass True or False",
+                name="accesses",
+                value=accesses,
+            )
+        wanted = self._hazards if hazards is None else hazards
+        is_checked = isinstance(wanted, str) and wanted == CHECK
         packed = self._packed(config, trace)
         writes_graph = config is not None and config.enable_dep_gen != 0
         files = None if config is None else _files_of(config, self.tracing, self._runs + 1)
@@ -156,7 +163,7 @@ class Device:
             args,
             _logged(packed, written) if accesses or is_checked or writes_graph else packed,
             timeout_s,
-            None if hazards == CHECK else hazards,
+            None if is_checked and hazards is not None else hazards,
             files,
             is_traced,
             stream,
@@ -198,7 +205,7 @@ class Device:
         stream: object = None,
     ) -> RunReport:
         if timeout_s is not None:
-            _check_limit(timeout_s)
+            check_seconds(timeout_s)
         program = self._programs.get(chip)
         chosen = self._native_hazards(hazards, program)
         handle = 0 if stream is None else handle_of(stream, self._native, self._sharing)
@@ -270,7 +277,7 @@ class Device:
         chosen = self._default if config is None else config
         if not isinstance(chosen, CallConfig):
             raise UsageError(
-                f"config is {chosen!r}; pass a CallConfig", name="config", value=chosen
+                f"config is {shown(chosen)}; pass a CallConfig", name="config", value=chosen
             )
         check_blocks(chosen.block_dim, self._native.blocks)
         return chosen.pack(trace)
@@ -392,30 +399,21 @@ def check_blocks(block_dim: int, blocks: int) -> None:
 
 def check_hazards(hazards: object, runtime: str, has_tensors: bool) -> None:
     """Raise UsageError if ``hazards`` is not in ``HAZARDS`` or does not apply to ``runtime``."""
-    if hazards not in HAZARDS:
+    if not isinstance(hazards, str | None) or hazards not in HAZARDS:
         raise UsageError(
-            f"hazards is {hazards!r}; pass 'raw', 'full', 'check' or None",
+            f"hazards is {shown(hazards)}; pass 'raw', 'full', 'check' or None",
             name="hazards",
             value=hazards,
             expected="raw, full or check",
         )
     if not has_tensors:
         raise UnsupportedError(
-            f"hazards is {hazards!r}, but the runtime {runtime!r} orders tasks by the edges that "
+            f"hazards is {shown(hazards)}, but the runtime {runtime!r} orders tasks by the edges "
+            "that "
             "the orchestration adds; omit hazards, or choose a runtime that finds dependencies "
             "by itself",
             name="hazards",
             value=hazards,
-        )
-
-
-def _check_limit(timeout_s: object) -> None:
-    is_number = isinstance(timeout_s, numbers.Real) and not isinstance(timeout_s, bool)
-    if not is_number or not timeout_s > 0:  # type: ignore[operator]
-        raise UsageError(
-            f"timeout_s is {timeout_s!r}; pass a positive number of seconds, or None",
-            name="timeout_s",
-            value=timeout_s,
         )
 
 

@@ -10,6 +10,7 @@ from weakref import WeakSet
 from pto_core import _native, log, plugins, standard_streams
 from pto_core.config import Config, load_with_plugins
 from pto_core.config.options import CHECK
+from pto_core.config.setting import given
 from pto_core.device.device import Device, check_blocks, check_hazards
 from pto_core.errors import ConfigError, UnsupportedError, UsageError
 from pto_core.kernels import CallConfig
@@ -44,13 +45,12 @@ def open_device(
     cannot run on this machine, and UsageError if this process has the same device open with another
     runtime.
     """
-    arguments = {"backend": backend, "runtime": runtime, "device": device, **(settings or {})}
+    arguments = {"backend": backend, "runtime": runtime, "device": device, **given(settings)}
     for key, value in keywords.items():
         arguments[key.replace("__", ".")] = value
-    given = {key: value for key, value in arguments.items() if value is not None}
     if config is not None:
-        return _open(_adapted(config, given))
-    loaded = load_with_plugins(given)
+        return _open(_adapted(config, given(arguments)))
+    loaded = load_with_plugins(given(arguments))
     _warn(loaded)
     return _open(loaded)
 

@@ -10,6 +10,7 @@ from pto_core import _native
 from pto_core.device.load_errors import kernel_load_error, orchestration_load_error
 from pto_core.device.source_requests import SourceRequests
 from pto_core.errors import LoadError, UsageError
+from pto_core.errors.values import shown
 from pto_core.interfaces import Backend, Runtime
 from pto_core.kernels import (
     ChipCallable,
@@ -65,7 +66,8 @@ class Programs:
         if not isinstance(kernel, CoreCallable):
             hint = "decorate it with @kernel(core='aiv')" if callable(kernel) else "pass a @kernel"
             raise UsageError(
-                f"{kernel!r} is not a kernel; {hint}, or pass the func_id of a kernel in the chip",
+                f"{shown(kernel)} is not a kernel; {hint}, or pass the func_id of a kernel in "
+                "the chip",
                 name="kernel",
                 value=kernel,
             )
@@ -81,7 +83,8 @@ class Programs:
             )
         if not isinstance(chip, ChipCallable) and (isinstance(chip, type) or not callable(chip)):
             raise UsageError(
-                f"{chip!r} cannot be run; pass a ChipCallable or a function def graph(rt, *args)",
+                f"{shown(chip)} cannot be run; pass a ChipCallable or a function "
+                "def graph(rt, *args)",
                 name="chip",
                 value=chip,
             )

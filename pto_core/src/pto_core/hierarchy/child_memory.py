@@ -9,6 +9,7 @@ import numpy as np
 
 from pto_core._native import integer
 from pto_core.errors import UsageError
+from pto_core.errors.values import shown
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.run_errors import place_of
 
@@ -27,7 +28,9 @@ class ChildMemory:
         child = self._chip(child)
         count = integer(nbytes, 1, 2**63 - 1)
         if count is None:
-            raise UsageError(f"malloc of {nbytes!r} bytes; pass a positive number", name="nbytes")
+            raise UsageError(
+                f"malloc of {shown(nbytes)} bytes; pass a positive number", name="nbytes"
+            )
         address = int(self._children.ask(child, "malloc", count))
         self._children.driver.add_child_memory(child, address, count)
         return address
@@ -69,7 +72,7 @@ class ChildMemory:
         child = integer(worker, 0, chips - 1)
         if child is None:
             raise UsageError(
-                f"there is no chip child {worker!r}; this Worker has chips 0 to {chips - 1}",
+                f"there is no chip child {shown(worker)}; this Worker has chips 0 to {chips - 1}",
                 name="worker",
                 value=worker,
                 expected=f"0 to {chips - 1}",
@@ -81,7 +84,7 @@ def _address(given: object) -> int:
     address = integer(given, 0, 2**63 - 1)
     if address is None:
         raise UsageError(
-            f"address is {given!r}; pass an address that malloc returned",
+            f"address is {shown(given)}; pass an address that malloc returned",
             name="address",
             value=given,
         )

@@ -9,6 +9,7 @@ from typing import Any
 from pto_core._hierarchy import TaskArgs, TensorArgType
 from pto_core._native import declared_number, number
 from pto_core.errors import UsageError
+from pto_core.errors.values import shown
 from pto_core.kernels import ChipCallable
 from pto_core.kernels.direction import Direction
 
@@ -92,8 +93,8 @@ def _scalar(chip: ChipCallable, where: str, value: Any, code: int) -> int:
     is_signed = isinstance(converted, int) and converted < 2**63
     if code < 0 and chip.function is not None and not is_signed:
         raise UsageError(
-            f"{where} is {value!r}, which a Python orchestration would receive as another integer; "
-            "declare its type in the signature of the ChipCallable, such as "
+            f"{where} is {shown(value)}, which a Python orchestration would receive as another "
+            "integer; declare its type in the signature of the ChipCallable, such as "
             "signature=('in', 'out', Scalar(float))",
             name=chip.name,
             value=value,

@@ -9,6 +9,7 @@ from typing import Any
 from pto_core._hierarchy import TaskArgs, TensorArgType
 from pto_core._native import number
 from pto_core.errors import UsageError
+from pto_core.errors.values import shown
 from pto_core.hierarchy.chip_task import add_array
 from pto_core.hierarchy.remote_buffers import RemoteTaskArgs, RemoteTensorRef
 
@@ -45,8 +46,8 @@ class GraphTask:
                 args.add_scalar(scalar[0])
             else:
                 raise UsageError(
-                    f"{where} is {value!r}; a graph function receives arrays and integers only; "
-                    "pass this value in an array",
+                    f"{where} is {shown(value)}; a graph function receives arrays and integers "
+                    "only; pass this value in an array",
                     name=self.name,
                     value=value,
                 )

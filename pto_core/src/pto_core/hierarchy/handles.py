@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pto_core._hierarchy import CallableKind, CallableSpace
 from pto_core.errors import RightsError, UsageError
 from pto_core.errors.plain_functions import require_plain
+from pto_core.errors.values import shown
 from pto_core.hierarchy.chip_delivery import chip_from_bytes, chip_to_bytes
 from pto_core.hierarchy.remote_workers import RemoteCallable
 from pto_core.hierarchy.serialisation import (
@@ -103,7 +104,7 @@ def identity(target: object, *, serialise: bool, inherits: bool) -> Identity:
         return _imported(target, object_at(target))
     if isinstance(target, CoreCallable) or not callable(target):
         raise UsageError(
-            f"{target!r} cannot be registered; pass a function, its import path "
+            f"{shown(target)} cannot be registered; pass a function, its import path "
             "'module:qualname', or a ChipCallable",
             name="target",
             value=target,

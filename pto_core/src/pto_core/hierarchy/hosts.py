@@ -11,6 +11,7 @@ from pto_core._native import integer
 from pto_core.config import Config
 from pto_core.config.options import HOSTS_MAX, resource_amounts
 from pto_core.errors import UsageError
+from pto_core.errors.values import shown
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,15 @@ class Hosts:
         """
         if launcher is not None and not isinstance(launcher, str):
             raise UsageError(
-                f"launcher is {launcher!r}; pass the name of a launcher, such as 'local', and the "
-                "number of hosts as num",
+                f"launcher is {shown(launcher)}; pass the name of a launcher, such as 'local', "
+                "and the number of hosts as num",
                 name="launcher",
                 value=launcher,
             )
         count = None if num is None else integer(num, 1, HOSTS_MAX)
         if num is not None and count is None:
             raise UsageError(
-                f"num is {num!r}; pass a number of hosts from 1 to {HOSTS_MAX}",
+                f"num is {shown(num)}; pass a number of hosts from 1 to {HOSTS_MAX}",
                 name="num",
                 value=num,
             )
@@ -78,7 +79,7 @@ def _amounts(resources: Mapping[str, float]) -> dict[str, float]:
     if isinstance(resources, Mapping) and all(is_amount(*one) for one in resources.items()):
         return {name: float(amount) for name, amount in resources.items()}
     raise UsageError(
-        f"resources is {resources!r}; pass a dict with amounts, such as {{'CPU': 2}}",
+        f"resources is {shown(resources)}; pass a dict with amounts, such as {{'CPU': 2}}",
         name="resources",
         value=resources,
     )

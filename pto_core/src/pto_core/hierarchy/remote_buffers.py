@@ -31,6 +31,7 @@ from pto_core.errors import (
     UsageError,
     WorkerClosedError,
 )
+from pto_core.errors.values import shown
 from pto_core.hierarchy.memory.free_list import FreeList
 from pto_core.kernels.data_type import DataType
 
@@ -98,7 +99,7 @@ class RemoteTensorRef:
         buffer, offset = self.buffer, integer(self.offset, 0, 2**63 - 1)
         if offset is None:
             raise UsageError(
-                f"offset is {self.offset!r}; pass a number of bytes from 0", name="offset"
+                f"offset is {shown(self.offset)}; pass a number of bytes from 0", name="offset"
             )
         place = ContinuousTensor.from_pointer(
             buffer.address + offset, self.shape, self.dtype, child_memory=True
@@ -255,7 +256,8 @@ class BufferTable:
         """Raise the errors of :meth:`RemoteBuffer.check`."""
         if not isinstance(buffer, RemoteBuffer) or buffer._table is not self:
             raise UsageError(
-                f"{buffer!r} is not a buffer of this Worker; pass a result of its remote_malloc",
+                f"{shown(buffer)} is not a buffer of this Worker; pass a result of its "
+                "remote_malloc",
                 name="buffer",
                 value=buffer,
             )
@@ -265,7 +267,7 @@ class BufferTable:
             raise lost_error(buffer)
         if buffer not in self._live:
             raise UsageError(
-                f"{buffer!r} was freed; allocate another one with remote_malloc", name="buffer"
+                f"{shown(buffer)} was freed; allocate another one with remote_malloc", name="buffer"
             )
 
     def close(self) -> None:

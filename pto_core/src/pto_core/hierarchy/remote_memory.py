@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from pto_core._native import integer
 from pto_core.errors import BufferLostError, ControlError, PtoError, UsageError
+from pto_core.errors.values import shown
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.child_memory import bytes_of, check_unused
 from pto_core.hierarchy.remote_buffers import BufferTable, RemoteBuffer, RemoteTensorRef, lost_error
@@ -45,7 +46,7 @@ class RemoteMemory:
         number = integer(child, 0, 2**31 - 1)
         if number not in known:
             raise UsageError(
-                f"worker {child!r} is not a Worker on another host; pass one of {known}",
+                f"worker {shown(child)} is not a Worker on another host; pass one of {known}",
                 name="worker",
                 value=child,
             )
@@ -53,7 +54,7 @@ class RemoteMemory:
         count = integer(nbytes, 1, 2**63 - 1)
         if count is None:
             raise UsageError(
-                f"remote_malloc was called for {nbytes!r} bytes; pass a positive number",
+                f"remote_malloc was called for {shown(nbytes)} bytes; pass a positive number",
                 name="nbytes",
             )
         table = self._table()
@@ -73,7 +74,9 @@ class RemoteMemory:
             table.check(buffer)
         except BufferLostError:
             return  # nothing to free on the host; the table frees the addresses
-        check_unused(self._children, buffer.worker, buffer.address, f"remote_free of {buffer!r}")
+        check_unused(
+            self._children, buffer.worker, buffer.address, f"remote_free of {shown(buffer)}"
+        )
         table.remove(buffer)
         # The child is lost: its host freed the buffer when the session ended.
         with contextlib.suppress(BufferLostError):
@@ -103,8 +106,8 @@ class RemoteMemory:
         for one in (target, source):
             if not isinstance(one, RemoteTensorRef):
                 raise UsageError(
-                    f"{one!r} is not a RemoteTensorRef; use remote_copy_to and remote_copy_from "
-                    "for arrays of this process",
+                    f"{shown(one)} is not a RemoteTensorRef; use remote_copy_to and "
+                    "remote_copy_from for arrays of this process",
                     name="target" if one is target else "source",
                 )
             self._table().check(one.buffer)
@@ -158,8 +161,8 @@ class RemoteMemory:
         place = integer(offset, 0, buffer.nbytes - content.nbytes)
         if place is None:
             raise UsageError(
-                f"a copy of {content.nbytes} bytes at offset {offset!r} does not fit {buffer!r}; "
-                "pass a part that is inside the buffer",
+                f"a copy of {content.nbytes} bytes at offset {shown(offset)} does not fit "
+                f"{shown(buffer)}; pass a part that is inside the buffer",
                 name="offset",
                 value=offset,
             )

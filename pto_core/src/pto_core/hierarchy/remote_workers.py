@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from pto_core._native import integer
 from pto_core.errors import UsageError
+from pto_core.errors.values import shown
 from pto_core.hierarchy.serialisation import checked_path
 
 
@@ -56,8 +57,8 @@ def checked_workers(
     if not isinstance(target, RemoteCallable):
         if workers is not None:
             raise UsageError(
-                f"workers was passed, but {target!r} is not a RemoteCallable; register it without "
-                "workers, for all children",
+                f"workers was passed, but {shown(target)} is not a RemoteCallable; register it "
+                "without workers, for all children",
                 name="workers",
                 value=workers,
             )
@@ -67,8 +68,8 @@ def checked_workers(
     wanted = tuple(child for worker in given if (child := integer(worker, 0, 2**31 - 1)) in known)
     if not wanted or len(wanted) != len(given):
         raise UsageError(
-            f"workers is {workers!r} for the remote function {target.path!r}; pass a list with ids "
-            f"of Workers on other hosts; this Worker has {list(known)}",
+            f"workers is {shown(workers)} for the remote function {target.path!r}; pass a list "
+            f"with ids of Workers on other hosts; this Worker has {list(known)}",
             name="workers",
             value=workers,
         )

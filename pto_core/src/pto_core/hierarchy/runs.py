@@ -16,6 +16,7 @@ from pto_core._hierarchy import (
 from pto_core.config.options import CHECK, HAZARDS
 from pto_core.errors import AbortedError, UsageError, WorkerClosedError
 from pto_core.errors.plain_functions import require_executed
+from pto_core.errors.values import shown
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.progress import Progress
@@ -87,7 +88,7 @@ class Runs:
         """Run a graph function; see ``Worker.run``."""
         if hazards is None:
             hazards = self._hazards
-        if hazards == CHECK:
+        if isinstance(hazards, str) and hazards == CHECK:
             if isinstance(args, TaskArgsView):
                 raise UsageError(
                     'hazards is "check", but args is a view; pass a TaskArgs, or check the graph '
@@ -97,6 +98,8 @@ class Runs:
                 )
             self.graph(graph, args, config, "raw").check().raise_for_races()
             hazards = "raw"
+        if not isinstance(args, TaskArgs | TaskArgsView | None):
+            raise UsageError(f"args is {shown(args)}; pass a TaskArgs", name="args", value=args)
         view = args.view() if isinstance(args, TaskArgs) else args or _NO_ARGUMENTS
         with Block(self) as block:
             self._call(self.begin(block, hazards, config), graph, view, config)
@@ -108,6 +111,8 @@ class Runs:
         args: TaskArgsView,
         config: CallConfig | None,
     ) -> None:
+        if not callable(graph):
+            raise UsageError(f"graph is {shown(graph)}; pass a function", name="graph", value=graph)
         returned = graph(orch, args, config or _DEFAULT)
         if returned is not None:
             require_executed("graph function", graph, returned)
@@ -145,7 +150,9 @@ class Runs:
         """Begin a run that belongs to ``scope``, and make all submits of a captured graph."""
         if not isinstance(graph, CapturedGraph):
             raise UsageError(
-                f"graph is {graph!r}; pass the result of Worker.capture", name="graph", value=graph
+                f"graph is {shown(graph)}; pass the result of Worker.capture",
+                name="graph",
+                value=graph,
             )
         scope.begin_replay(self._driver, graph, args)
         self._prepare()
@@ -243,9 +250,8 @@ class Runs:
 
 def hazards_number(hazards: str) -> int:
     """Return the engine's number for a hazard mode. Raises UsageError."""
-    try:
-        return HAZARDS.index(hazards)
-    except ValueError:
+    if not isinstance(hazards, str) or hazards not in HAZARDS:
         raise UsageError(
-            f"hazards is {hazards!r}; pass 'raw' or 'full'", name="hazards", value=hazards
-        ) from None
+            f"hazards is {shown(hazards)}; pass 'raw' or 'full'", name="hazards", value=hazards
+        )
+    return HAZARDS.index(hazards)

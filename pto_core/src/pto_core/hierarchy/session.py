@@ -18,6 +18,7 @@ from pto_core._hierarchy import (
     TaskHandle,
 )
 from pto_core.errors import UsageError
+from pto_core.errors.values import listed, shown
 from pto_core.hierarchy.chip_task import ChipTask
 from pto_core.hierarchy.graph_task import GraphTask
 from pto_core.hierarchy.handles import name_of
@@ -292,15 +293,17 @@ class Session(RunScope):
         children.
         """
         orch = self.orchestrator
-        if not members:
+        advice = "pass a list with the arguments of each member"
+        given = [listed("a member", one, advice) for one in listed("members", members, advice)]
+        if not given:
             raise UsageError("a group without members; pass the arguments of at least one member")
         handle, target = self._typed(task)
         is_sub = isinstance(target, Task)
         submit = orch.submit_sub_group if is_sub else orch.submit_next_level_group
-        blobs, written = zip(*[target.arguments(args) for args in members], strict=True)
-        listed = [blob or TaskArgs() for blob in blobs]
+        blobs, written = zip(*map(target.arguments, given), strict=True)
+        all_arguments = [blob or TaskArgs() for blob in blobs]
         submitted: TaskHandle = submit(
-            *((handle, listed) if is_sub else (handle, listed, config)),
+            *((handle, all_arguments) if is_sub else (handle, all_arguments, config)),
             workers=workers,
             hint=hint,
             retries=target.retries if retries is None else retries,
@@ -344,7 +347,8 @@ class Session(RunScope):
         if self._node.nested:
             return handle, GraphTask(name_of(target))
         raise UsageError(
-            f"{task!r} is not typed, so a session does not know the directions of its arguments; "
+            f"{shown(task)} is not typed, so a session does not know the directions of its "
+            "arguments; "
             "put @task before its function, or use submit_sub of s.orchestrator with a TaskArgs",
             name="task",
             value=task,

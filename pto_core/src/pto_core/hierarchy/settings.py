@@ -12,6 +12,7 @@ from pto_core._native import integer
 from pto_core.config import Config, check_plugin_names, load_core, load_with_plugins
 from pto_core.config.options import DEVICE_MAX
 from pto_core.errors import UsageError
+from pto_core.errors.values import listed, shown
 from pto_core.hierarchy.hosts import HostRequest, Hosts
 from pto_core.interfaces import EnginePlugin, NativeTransport, PolicyPlugin, PythonTransport
 
@@ -141,6 +142,10 @@ def _record(
 ) -> Config:
     """Read the settings. Load plugins of level 2 only if there are chips."""
     if config is not None:
+        if not isinstance(config, Config):
+            raise UsageError(
+                f"config is {shown(config)}; pass a Config", name="config", value=config
+            )
         return config.replace({**given, **(chosen if has_chips else {})})
     if not has_chips:
         return load_core(given)
@@ -171,7 +176,7 @@ def _level(given: object) -> int:
     if level is None:
         names = ", ".join(f"{number} ({name})" for number, name in _LEVEL_NAMES.items())
         raise UsageError(
-            f"level {given!r} is not valid: a Worker has level {names}; "
+            f"level {shown(given)} is not valid: a Worker has level {names}; "
             "a chip by itself (level 2) is opened with open_device",
             name="level",
             value=given,
@@ -184,7 +189,7 @@ def _check_mode(child_mode: object) -> None:
     word = getattr(child_mode, "name", child_mode)
     if not isinstance(word, str) or word.lower() not in _MODES:
         raise UsageError(
-            f"child_mode {child_mode!r}: children run in processes of their own; a crash of "
+            f"child_mode {shown(child_mode)}: children run in processes of their own; a crash of "
             "a thread would end the whole program; omit child_mode, or pass 'PROCESS'",
             name="child_mode",
             value=child_mode,
@@ -196,7 +201,7 @@ def _device(given: object) -> int:
     device = integer(given, 0, DEVICE_MAX)
     if device is None:
         raise UsageError(
-            f"device {given!r} is not a device number; pass integers from 0 to {DEVICE_MAX}",
+            f"device {shown(given)} is not a device number; pass integers from 0 to {DEVICE_MAX}",
             name="device_ids",
             value=given,
         )
@@ -204,13 +209,8 @@ def _device(given: object) -> int:
 
 
 def _devices(level: int, device_ids: Iterable[int]) -> tuple[int, ...]:
-    if not isinstance(device_ids, Iterable):
-        raise UsageError(
-            f"device_ids is {device_ids!r}; pass a list of device numbers, such as [0]",
-            name="device_ids",
-            value=device_ids,
-        )
-    devices = tuple(map(_device, device_ids))
+    advice = "pass a list of device numbers, such as [0]"
+    devices = tuple(map(_device, listed("device_ids", device_ids, advice)))
     if len(set(devices)) != len(devices):
         raise UsageError(
             f"device_ids {list(devices)} names a device twice; each chip has one child",
@@ -232,7 +232,7 @@ def _count(name: str, value: object) -> int:
     count = integer(value, 0, _CHILDREN_MAX)
     if count is None:
         raise UsageError(
-            f"{name} is {value!r}; pass a number of children from 0 to {_CHILDREN_MAX}",
+            f"{name} is {shown(value)}; pass a number of children from 0 to {_CHILDREN_MAX}",
             name=name,
             value=value,
             expected=f"0 to {_CHILDREN_MAX}",

@@ -11,6 +11,7 @@ from pto_core._hierarchy import TaskArgs, TensorArgType
 from pto_core._native import declared_number, integer, number
 from pto_core.errors import UsageError
 from pto_core.errors.plain_functions import require_plain
+from pto_core.errors.values import shown
 from pto_core.hierarchy.chip_task import add_array
 from pto_core.kernels.data_type import DataType
 from pto_core.kernels.direction import WRITTEN, Direction, TaskSignature, task_signature
@@ -43,12 +44,14 @@ class Task(Generic[Parameters]):
 
     def __init__(self, function: Callable[Parameters, None], *, retries: int = 0) -> None:
         if not callable(function):
-            raise UsageError(f"{function!r} is not a function; put @task before a def", name="task")
+            raise UsageError(
+                f"{shown(function)} is not a function; put @task before a def", name="task"
+            )
         require_plain("task function", function)
         count = integer(retries, 0, 2**31 - 1)
         if count is None:
             raise UsageError(
-                f"retries is {retries!r}; set how often the task may run again, from 0",
+                f"retries is {shown(retries)}; set how often the task may run again, from 0",
                 name="retries",
                 value=retries,
             )

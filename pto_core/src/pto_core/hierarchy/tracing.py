@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pto_core._native import integer
 from pto_core.errors import (
     AbortedError,
     ControlError,
@@ -21,6 +22,7 @@ from pto_core.errors import (
     UsageError,
     WorkerClosedError,
 )
+from pto_core.errors.values import shown
 from pto_core.hierarchy.control import Lost
 from pto_core.plugins import insight
 from pto_core.user_ranges import ALWAYS, FOREVER, Range, RangeRecorder, Window
@@ -327,9 +329,9 @@ def window_from_now(after_s: float, for_s: float | None) -> Window:
 
 def check_level(level: object) -> None:
     """Raise UsageError unless ``level`` is the level of a trace."""
-    if isinstance(level, bool) or level not in LEVELS:
+    if integer(level, min(LEVELS), max(LEVELS)) is None:
         raise UsageError(
-            f"the level of the trace is {level!r}; pass 1, 2, 3 or 4",
+            f"the level of the trace is {shown(level)}; pass 1, 2, 3 or 4",
             name="level",
             value=level,
             expected="1 to 4",

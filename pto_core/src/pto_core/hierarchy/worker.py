@@ -13,6 +13,7 @@ import pto_core.hierarchy.task_handle  # noqa: F401 - adds methods to TaskHandle
 from pto_core._hierarchy import CallableHandle, CapturedGraph, TaskArgs, TaskArgsView
 from pto_core.config.options import CHECK
 from pto_core.errors import UsageError
+from pto_core.errors.values import as_path, listed, shown
 from pto_core.hierarchy.callables import Callables
 from pto_core.hierarchy.hosts import Hosts
 from pto_core.hierarchy.memory_calls import MemoryCalls
@@ -142,7 +143,7 @@ class Worker(MemoryCalls):
         ChildStartError if the child does not become ready.
         """
         if not isinstance(worker, Worker):
-            raise UsageError(f"{worker!r} is not a Worker", name="worker", value=worker)
+            raise UsageError(f"{shown(worker)} is not a Worker", name="worker", value=worker)
         return self._node.add(worker._node)
 
     def remove_worker(self, worker: int) -> None:
@@ -161,7 +162,7 @@ class Worker(MemoryCalls):
         Worker. Raises UsageError.
         """
         if not isinstance(spec, RemoteWorkerSpec):
-            raise UsageError(f"{spec!r} is not a RemoteWorkerSpec", name="spec", value=spec)
+            raise UsageError(f"{shown(spec)} is not a RemoteWorkerSpec", name="spec", value=spec)
         return self.add_worker(
             Worker(
                 3,
@@ -287,7 +288,7 @@ class Worker(MemoryCalls):
         terminal and lines elsewhere; a function is called with a Progress.
         """
         self._node.life.check_open()
-        if hazards == CHECK:
+        if isinstance(hazards, str) and hazards == CHECK:
             raise UsageError(
                 'hazards is "check", but the tasks of a session run while its block submits them, '
                 'so they cannot be checked before; pass "full", which orders all conflicts, or '
@@ -370,14 +371,15 @@ def _other_host(
                 name=name,
                 value=value,
             )
-    return OtherHost(host, None if keys is None else os.path.abspath(keys), modules, hosts)
+    folder = None if keys is None else os.path.abspath(as_path("keys", keys))
+    return OtherHost(host, folder, modules, hosts)
 
 
 def _check_hosts(hosts: object, host: object, keys: object) -> None:
     if not isinstance(hosts, Hosts):
         raise UsageError(
-            f'hosts is {hosts!r}; pass Hosts.on("local", num=2), or Hosts.on("command", num=2) '
-            'with host_list="host1,host2"',
+            f'hosts is {shown(hosts)}; pass Hosts.on("local", num=2), or Hosts.on("command", '
+            'num=2) with host_list="host1,host2"',
             name="hosts",
             value=hosts,
         )
@@ -392,11 +394,8 @@ def _check_hosts(hosts: object, host: object, keys: object) -> None:
 
 
 def _module_names(ship: Iterable[str]) -> tuple[str, ...]:
-    names = () if isinstance(ship, str) else tuple(ship)
-    if isinstance(ship, str) or not all(isinstance(name, str) for name in names):
-        raise UsageError(
-            f"ship is {ship!r}; pass a list of the names of modules, such as ['my_pkg']",
-            name="ship",
-            value=ship,
-        )
+    advice = "pass a list of the names of modules, such as ['my_pkg']"
+    names = listed("ship", ship, advice)
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(f"ship is {shown(ship)}; {advice}", name="ship", value=ship)
     return names

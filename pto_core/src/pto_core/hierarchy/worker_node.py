@@ -10,6 +10,7 @@ from pto_core._hierarchy import TaskArgsView
 from pto_core._native import integer
 from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.errors.limits import system_error
+from pto_core.errors.values import shown
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.child_specs import child_specs
 from pto_core.hierarchy.life_cycle import Exclusive, LifeCycle, State
@@ -120,7 +121,7 @@ class WorkerNode:
             child = integer(worker, 0, 2**31 - 1)
             if child is None or child not in self.remote_ids:
                 raise UsageError(
-                    f"worker {worker!r} is not a Worker on another host; pass one of "
+                    f"worker {shown(worker)} is not a Worker on another host; pass one of "
                     f"{self.remote_ids}",
                     name="worker",
                     value=worker,

@@ -40,7 +40,11 @@ def boolean(value: str) -> bool:
 
 def path(value: str) -> Path:
     """Parse a path; ``~`` is the home folder. A relative path is relative to the settings file."""
-    return Path(text(value)).expanduser()
+    try:
+        return Path(text(value)).expanduser()
+    except RuntimeError:
+        user = value.partition("/")[0]
+        raise ValueError(f"a path; there is no home folder of {user}") from None
 
 
 def size_bytes(value: str) -> int:

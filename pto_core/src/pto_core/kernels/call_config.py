@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pto_core._native import integer
 from pto_core.errors import UnsupportedError, UsageError
+from pto_core.errors.values import shown
 
 # The layout of pto_call_config in pto/abi/arguments.h.
 _LAYOUT = struct.Struct("=7i1024s")
@@ -109,11 +110,20 @@ class CallConfig:
         return [name for name in _DIAGNOSTICS if getattr(self, name)]
 
     def _check_prefix(self) -> None:
-        if not isinstance(self.output_prefix, str):
+        try:
+            length = len(os.fsencode(self.output_prefix))
+        except (TypeError, UnicodeEncodeError):
+            length = 0
+        if (
+            not isinstance(self.output_prefix, str)
+            or "\0" in self.output_prefix
+            or (self.output_prefix and not length)
+        ):
             raise UsageError(
-                f"output_prefix is {self.output_prefix!r}; pass a str", name="output_prefix"
+                f"output_prefix is {shown(self.output_prefix)}; pass a text that can be a path",
+                name="output_prefix",
+                value=self.output_prefix,
             )
-        length = len(os.fsencode(self.output_prefix))
         if length > _LONGEST_PREFIX:
             raise UsageError(
                 f"output_prefix has {length} bytes; use at most {_LONGEST_PREFIX}",
@@ -145,7 +155,7 @@ def _check_range(name: str, value: object, least: int, most: int) -> None:
     if integer(number, least, most) is not None:
         return
     raise UsageError(
-        f"{name} is {value!r}; use an integer from {least} to {most}",
+        f"{name} is {shown(value)}; use an integer from {least} to {most}",
         name=name,
         value=value,
         expected=f"{least} to {most}",

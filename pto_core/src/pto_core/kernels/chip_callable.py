@@ -12,6 +12,7 @@ from typing import Any
 from pto_core._native import integer
 from pto_core.errors import UsageError
 from pto_core.errors.plain_functions import require_plain
+from pto_core.errors.values import as_path, check_name, listed, shown
 from pto_core.kernels.core_callable import (
     CoreCallable,
     KernelSource,
@@ -44,7 +45,7 @@ class OrchestrationSource:
     def __init__(
         self, path: str | Path, function_name: str | None = None, options: Iterable[str] = ()
     ) -> None:
-        object.__setattr__(self, "path", Path(path))
+        object.__setattr__(self, "path", as_path("path", path))
         object.__setattr__(self, "function_name", function_name)
         object.__setattr__(self, "options", compiler_options(options))
 
@@ -75,21 +76,32 @@ class ChipCallable:
             orchestration
         ):
             raise UsageError(
-                f"{orchestration!r} is not an orchestration; pass a function, an "
+                f"{shown(orchestration)} is not an orchestration; pass a function, an "
                 "OrchestrationSource or the path of a library",
                 name="orchestration",
                 value=orchestration,
             )
         _check_function(orchestration)
         self.orchestration = orchestration
+        if not isinstance(children, Mapping | None):
+            raise UsageError(
+                f"children is {shown(children)}; pass a dict with a kernel for each func_id",
+                name="children",
+                value=children,
+            )
         self.children: Mapping[int, CoreCallable] = MappingProxyType(
-            {_func_id(key, child): child for key, child in dict(children or {}).items()}
+            {_func_id(key, child): child for key, child in (children or {}).items()}
         )
         self.signature: tuple[Parameter, ...] | None = (
             None if signature is None else parse_signature(signature)
         )
+        check_name(name)
         self.name = name or _name_of(orchestration)
-        self.argument_names = None if argument_names is None else tuple(argument_names)
+        self.argument_names = (
+            None
+            if argument_names is None
+            else listed("argument_names", argument_names, "pass a list of texts")
+        )
 
     @property
     def function(self) -> Callable[..., Any] | None:
@@ -184,13 +196,15 @@ def _func_id(key: object, child: object) -> int:
     func_id = integer(key, 0, 2**31 - 1)
     if func_id is None:
         raise UsageError(
-            f"func_id {key!r} of {child!r} is not valid; use an integer from 0 to 2**31 - 1",
+            f"func_id {shown(key)} of {shown(child)} is not valid; use an integer from 0 to "
+            "2**31 - 1",
             name="func_id",
             value=key,
         )
     if not isinstance(child, CoreCallable):
         raise UsageError(
-            f"the kernel with func_id {func_id} is {child!r}; pass a CoreCallable or a @kernel",
+            f"the kernel with func_id {func_id} is {shown(child)}; pass a CoreCallable or a "
+            "@kernel",
             name="children",
             value=child,
         )

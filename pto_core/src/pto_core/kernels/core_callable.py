@@ -11,6 +11,7 @@ from typing import Any, Generic, overload
 
 from pto_core.errors import UsageError
 from pto_core.errors.plain_functions import require_plain
+from pto_core.errors.values import as_path, check_name, listed, shown
 from pto_core.kernels.core_type import CoreType
 from pto_core.kernels.digest import digest_of, file_digest, function_digest
 from pto_core.kernels.direction import (
@@ -28,12 +29,13 @@ _OPTION = re.compile("-[DUI].+")
 
 def compiler_options(options: Iterable[str]) -> tuple[str, ...]:
     """Check the compiler options of a source; raises UsageError."""
-    given = (options,) if isinstance(options, str) else tuple(options)
+    single = (options,) if isinstance(options, str) else options
+    given = listed("options", single, "pass a list such as ['-DNAME']")
     for option in given:
         if not isinstance(option, str) or not _OPTION.fullmatch(option):
             raise UsageError(
-                f"{option!r} is not an option of a source; use -DNAME, -DNAME=VALUE, -UNAME or "
-                "-IFOLDER, each as one str",
+                f"{shown(option)} is not an option of a source; use -DNAME, -DNAME=VALUE, -UNAME "
+                "or -IFOLDER, each as one str",
                 name="options",
                 value=option,
                 expected="-D, -U or -I with a value",
@@ -53,7 +55,7 @@ class KernelSource:
     options: tuple[str, ...] = ()
 
     def __init__(self, path: str | Path, options: Iterable[str] = ()) -> None:
-        object.__setattr__(self, "path", Path(path))
+        object.__setattr__(self, "path", as_path("path", path))
         object.__setattr__(self, "options", compiler_options(options))
 
 
@@ -101,7 +103,7 @@ class CoreCallable(Generic[Parameters]):
         self.binary = Path(binary) if isinstance(binary, str) else binary
         if not isinstance(self.binary, KernelSource | Path) and not callable(self.binary):
             raise UsageError(
-                f"{binary!r} is not a kernel; pass a KernelSource, the path of a binary or a "
+                f"{shown(binary)} is not a kernel; pass a KernelSource, the path of a binary or a "
                 "function",
                 name="binary",
                 value=binary,
@@ -111,6 +113,7 @@ class CoreCallable(Generic[Parameters]):
         self.signature: tuple[Parameter, ...] | None = (
             None if signature is None else parse_signature(signature)
         )
+        check_name(name)
         self.name = name or _name_of(self.binary)
         if self.function is not None:
             functools.update_wrapper(self, self.function)

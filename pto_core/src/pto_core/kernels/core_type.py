@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from pto_core.errors import UsageError
+from pto_core.errors.values import shown
 
 
 class CoreType(IntEnum):
@@ -21,7 +22,7 @@ class CoreType(IntEnum):
         if isinstance(core, str) and core.upper() in cls.__members__:
             return cls[core.upper()]
         raise UsageError(
-            f"core {core!r} is not a core type; use 'aic' or 'aiv'",
+            f"core {shown(core)} is not a core type; use 'aic' or 'aiv'",
             name="core",
             value=core,
             expected="aic or aiv",

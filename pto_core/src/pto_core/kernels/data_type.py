@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Set
 from enum import IntEnum
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from pto_core._native import integer
 from pto_core.errors import UsageError
+from pto_core.errors.values import listed, shown
+
+_SHAPE = "pass integers that are not negative"
+
+
+def shape_of(shape: Any) -> tuple[int, ...]:
+    """Return the extents of a shape, which is an integer or a sequence. Raises UsageError."""
+    is_sequence = isinstance(shape, Iterable) and not isinstance(shape, Mapping | Set)
+    given = listed("the shape", shape if is_sequence else (shape,), _SHAPE)
+    extents = tuple(integer(extent, 0, 2**63 - 1) for extent in given)
+    if None in extents:
+        raise wrong_shape(shape, _SHAPE)
+    return cast(tuple[int, ...], extents)
+
+
+def wrong_shape(shape: object, advice: str) -> UsageError:
+    """Return the error for a shape that no array can have."""
+    return UsageError(f"the shape {shown(shape)} is not valid; {advice}", name="shape", value=shape)
 
 
 class DataType(IntEnum):
@@ -49,11 +69,12 @@ class DataType(IntEnum):
         """Return the data type for any type that NumPy accepts. Raises UsageError."""
         if isinstance(dtype, DataType):
             return dtype
-        name = "bfloat16" if dtype == "bfloat16" else _native_name(dtype)
+        is_text = isinstance(dtype, str)
+        name = "bfloat16" if is_text and dtype == "bfloat16" else _native_name(dtype)
         if name is None or name.upper() not in cls.__members__:
             swapped = "its byte order is not that of this machine; " if _is_swapped(dtype) else ""
             raise UsageError(
-                f"{dtype!r} is not a data type of a device; {swapped}"
+                f"{shown(dtype)} is not a data type of a device; {swapped}"
                 f"use one of {', '.join(member.name.lower() for member in cls)}",
                 name="dtype",
                 value=dtype,
@@ -64,13 +85,13 @@ class DataType(IntEnum):
 def _is_swapped(dtype: Any) -> bool:
     try:
         return not np.dtype(dtype).isnative
-    except TypeError:
+    except Exception:  # noqa: BLE001 - as in _native_name
         return False
 
 
 def _native_name(dtype: Any) -> str | None:
     try:
         found = np.dtype(dtype)
-    except TypeError:
+    except Exception:  # noqa: BLE001 - NumPy calls the repr of the value, which can raise anything
         return None
     return found.name if found.isnative else None

@@ -16,7 +16,6 @@ signature=(In("float32", (64,)), Scalar(int), Out("float32", (64,))))``.
 from __future__ import annotations
 
 import inspect
-import operator
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
@@ -24,7 +23,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pto_core._native import DeviceArray
 from pto_core.errors import UsageError
-from pto_core.kernels.data_type import DataType
+from pto_core.errors.values import listed, shown
+from pto_core.kernels.data_type import DataType, shape_of
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -73,8 +73,7 @@ class Parameter:
             self.value = dtype
             dtype = None
         self.dtype = None if dtype is None else DataType.of(dtype)
-        given = shape if shape is None or isinstance(shape, Iterable) else (shape,)
-        self.shape = None if given is None else tuple(operator.index(extent) for extent in given)
+        self.shape = None if shape is None else shape_of(shape)
         if (self.dtype is None) != (self.shape is None):
             raise UsageError(
                 f"{type(self).__name__} has "
@@ -170,7 +169,8 @@ SignatureEntry = str | Parameter | type[Parameter] | Direction
 
 def parse_signature(entries: Iterable[SignatureEntry]) -> tuple[Parameter, ...]:
     """Return the parameters of a signature; entries may be texts, classes or instances."""
-    return tuple(_parameter(entry) for entry in entries)
+    advice = "pass a list such as ['in', 'out', 'scalar']"
+    return tuple(map(_parameter, listed("signature", entries, advice)))
 
 
 def parameters_of_function(function: Callable[..., Any], skip: int) -> list[tuple[Direction, int]]:
@@ -250,7 +250,14 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    return list(inspect.signature(function).parameters.values())
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"the parameters of {shown(function)} are not known; pass a Python function",
+            name="function",
+            value=function,
+        ) from None
 
 
 def _positional(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -304,8 +311,8 @@ def _parameter(entry: SignatureEntry) -> Parameter:
     kind = _BY_WORD.get(name.lower()) if isinstance(name, str) else None
     if kind is None:
         raise UsageError(
-            f"{entry!r} in a signature is not a direction; use 'in', 'out', 'inout' or 'scalar'"
-            " (of a kernel also 'out_existing' or 'no_dep')",
+            f"{shown(entry)} in a signature is not a direction; use 'in', 'out', 'inout' or "
+            "'scalar' (of a kernel also 'out_existing' or 'no_dep')",
             name="signature",
             value=entry,
             expected="in, out, inout or scalar",

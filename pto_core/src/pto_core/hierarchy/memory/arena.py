@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import operator
 import os
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -19,7 +18,7 @@ from pto_core.errors import CapacityError, UsageError
 from pto_core.hierarchy.memory.budget import LIMIT_SETTING, Budget
 from pto_core.hierarchy.memory.free_list import FreeList
 from pto_core.hierarchy.processes.descriptors import parent_only_mapping
-from pto_core.kernels.data_type import DataType
+from pto_core.kernels.data_type import DataType, shape_of, wrong_shape
 
 _ALIGNMENT = 64
 _LEAST_CAPACITY = 1 << 26
@@ -76,7 +75,7 @@ class SharedArena:
         Raises UsageError for an invalid shape or type, after :meth:`close`, and in a child. Raises
         CapacityError if memory or addresses are exhausted. After an error, nothing has changed.
         """
-        extents = _shape(shape)
+        extents = shape_of(shape)
         kind = DataType.of(dtype)
         nbytes = math.prod(extents) * kind.nbytes
         self._check_usable()
@@ -84,7 +83,10 @@ class SharedArena:
         what = f"an array of {_text(extents)} {kind.name.lower()}"
         offset = self._take(taken, what)
         block = SharedBlock(self._mapping, offset, taken, self._gone.append)
-        return np.asarray(block)[:nbytes].view(kind.numpy).reshape(extents)
+        try:
+            return np.asarray(block)[:nbytes].view(kind.numpy).reshape(extents)
+        except ValueError as error:  # too many dimensions, or too large ones beside a zero
+            raise wrong_shape(shape, str(error)) from None
 
     def statistics(self) -> ArenaStatistics:
         """Return the counters of live arrays and free space."""
@@ -162,21 +164,6 @@ def _reserved(capacity: int) -> SharedMapping:
                     value=capacity,
                 ) from error
             capacity //= 2
-
-
-def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
-    given = shape if isinstance(shape, Iterable) else (shape,)
-    try:
-        extents = tuple(operator.index(extent) for extent in given)
-    except (TypeError, AttributeError):
-        extents = (-1,)
-    if any(extent < 0 for extent in extents):
-        raise UsageError(
-            f"the shape {shape!r} is not valid; pass integers that are not negative",
-            name="shape",
-            value=shape,
-        )
-    return extents
 
 
 def _text(shape: tuple[int, ...]) -> str:

@@ -1,0 +1,67 @@
+"""Values of users: their texts in messages, and checks of their kind."""
+
+from __future__ import annotations
+
+import numbers
+import os
+import reprlib
+from pathlib import Path
+from typing import Any
+
+from pto_core.errors.tree import UsageError
+
+_INT_BITS = 256
+_LONGEST_S = 4_000_000
+
+
+class _Shown(reprlib.Repr):
+    """A repr of limited length and depth. If the repr of an object raises, its type is shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = 80
+        self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxfrozenset = 8
+        self.maxlevel = 4
+
+    def repr_int(self, value: int, level: int) -> str:
+        if value.bit_length() > _INT_BITS:  # Python refuses to convert some of these to a text
+            return f"an integer of {value.bit_length()} bits"
+        return repr(value)
+
+
+shown = _Shown().repr
+"""Return a short text that stands for ``value`` in a message. Raises nothing."""
+
+
+def listed(name: str, value: Any, advice: str) -> tuple[Any, ...]:
+    """Return the items of an iterable that is not a text; raise UsageError for another value."""
+    try:
+        if not isinstance(value, str | bytes):
+            return tuple(value)
+    except TypeError:  # not iterable; also NumPy arrays without dimensions
+        pass
+    raise UsageError(f"{name} is {shown(value)}; {advice}", name=name, value=value)
+
+
+def as_path(name: str, value: Any) -> Path:
+    """Return the Path of a text or path-like object; raise UsageError for another value."""
+    if isinstance(value, str | os.PathLike):
+        return Path(value)
+    raise UsageError(f"{name} is {shown(value)}; pass a text or a Path", name=name, value=value)
+
+
+def check_seconds(timeout_s: Any) -> None:
+    """Raise UsageError for a time limit that is neither None nor a positive number."""
+    is_number = isinstance(timeout_s, numbers.Real) and not isinstance(timeout_s, bool)
+    if timeout_s is not None and not (is_number and 0 < timeout_s <= _LONGEST_S):
+        raise UsageError(
+            f"timeout_s is {shown(timeout_s)}; pass seconds above 0, at most {_LONGEST_S}, or None",
+            name="timeout_s",
+            value=timeout_s,
+        )
+
+
+def check_name(value: Any) -> None:
+    """Raise UsageError for a name that is neither a text nor None."""
+    if not isinstance(value, str | None):
+        raise UsageError(f"name is {shown(value)}; pass a text", name="name", value=value)
