@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from pto_core.errors import (
     RightsError,
     UsageError,
 )
+from pto_core.plugins import load_link
 from pto_core.remote import remote_child
 from pto_core.remote.agent_messages import (
     AwaitEnd,
@@ -44,6 +46,7 @@ from pto_core.remote.agent_messages import (
 from pto_core.remote.blueprint import Blueprint, CallableRecord
 from pto_core.remote.callables import SerialisedFunction
 from pto_core.remote.failures import failure_from_record
+from pto_core.remote.keys import public_key, write_client_keys
 from pto_core.remote.relay import AgentAddress, Contact
 from pto_core.remote.rights import read_rights
 from pto_core.version import build
@@ -253,6 +256,32 @@ def test_only_a_client_with_rights_administrates_and_chooses_programs(
             worker.add_worker(agent.worker(cxx="/tmp/evil"))
             with pytest.raises(ChildStartError, match=r"cxx chooses a program .* host_settings"):
                 worker.init()
+
+
+def test_a_client_sees_the_sessions_of_others_only_as_administrator(
+    keys: Path, tmp_path: Path
+) -> None:
+    link = load_link("zmq")
+    folders = {name: tmp_path / name for name in ("bob", "eve")}
+    file = allow_list(tmp_path, keys)
+    for name, folder in folders.items():
+        pair = link.key_pair()
+        write_client_keys(folder, "zmq", pair, public_key(keys, "agent", "zmq"))
+        admin = "true" if name == "eve" else "false"
+        with file.open("a") as clients:
+            clients.write(f'[[client]]\nname = "{name}"\nkey = "{pair.public}"\nadmin = {admin}\n')
+    with (
+        running_agent(tmp_path, "zmq", keys, "--allow", str(file)) as agent,
+        Worker(level=4) as worker,
+    ):
+        worker.add_worker(agent.worker(num_sub_workers=0))
+        worker.init()
+        seen = {
+            name: json.loads(pto_agent(replace(agent, keys=folder), "status", "--json"))
+            for name, folder in {"ann": keys, **folders}.items()
+        }
+    clients = {name: [one["client"] for one in state["sessions"]] for name, state in seen.items()}
+    assert clients == {"ann": ["ann"], "bob": [], "eve": ["ann"]}
 
 
 def test_memory_above_the_quota_ends_the_session(keys: Path, tmp_path: Path) -> None:

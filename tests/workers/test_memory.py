@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +146,19 @@ def test_equal_configurations_are_one_object(make) -> None:
     assert [len(one) for one in numbers] == [1, 1, 1]
     assert len(set.union(*numbers)) == 3
     assert 0 not in set.union(*numbers)
+
+
+def test_arguments_are_released_when_their_run_ends(make) -> None:
+    worker = make(num_sub_workers=1)
+    handle = worker.register(touch_the_first)
+    arrays = []
+
+    def graph(orch: Any, _args: Any, _config: Any) -> None:
+        array = worker.shared_array((4,))
+        given = TaskArgs()
+        given.add_tensor(array, TensorArgType.INOUT)
+        orch.submit_sub(handle, given)
+        arrays.append(weakref.ref(array))
+
+    worker.run(graph)
+    assert [alive() for alive in arrays] == [None]

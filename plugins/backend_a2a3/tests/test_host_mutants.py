@@ -51,6 +51,13 @@ MUTANTS = {
         "std::exchange(cores, renewed)",
         "renewed",
     ),
+    "a stream of the cores is destroyed while it works": (
+        "card_test",
+        "a_core_stream_is_renewed_after_its_last_operation",
+        "card.cpp",
+        "  if (status == PTO_OK) status = synchronise(cores, error);\n",
+        "",
+    ),
     "new code of a kernel is not noticed": (
         "on_fake_driver",
         "linked_code_runs_where_it_was_uploaded_on_a_new_stream",

@@ -104,6 +104,7 @@ MODULES = {
         "from company.other import helper\n"
         "from company.steps import inner\n"
         "from company.steps.inner import deep\n"
+        "from company.steps_of_others import other as alike\n"
         "from pto_core import kernel, task\n"
         "class Outer:\n"
         "    class Inner:\n"
@@ -118,6 +119,7 @@ MODULES = {
     ),
     "company/steps/inner.py": "def deep(): return 3\n",
     "company/other.py": "def helper(): return 4\n",
+    "company/steps_of_others.py": "def other(): return 5\n",
 }
 
 
@@ -158,6 +160,7 @@ def test_objects_that_a_permitted_module_defines_can_be_imported(name: str) -> N
         "other.helper",
         "getpid",
         "helper",
+        "alike",
         "remover",
         "Outer.getpid",
         "Outer.__subclasses__",

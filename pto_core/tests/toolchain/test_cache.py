@@ -11,6 +11,7 @@ import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -221,6 +222,25 @@ def test_lock_is_exclusive_and_leaves_no_file(tmp_path) -> None:
     assert not path.exists()
     with FileLock(path) as second:
         assert second.try_acquire()
+
+
+def test_a_lock_of_a_removed_file_is_not_valid(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "a.lock"
+    first, second = FileLock(path), FileLock(path)
+    assert first.try_acquire()
+    opened = os.open
+
+    def open_and_release(*arguments: Any) -> int:
+        descriptor = opened(*arguments)
+        first.release()
+        return descriptor
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", open_and_release)
+        assert not second.try_acquire(), "the lock of a file that others cannot find"
+    with second:
+        assert second.try_acquire()
+        assert not FileLock(path).try_acquire()
 
 
 def test_depfile_with_odd_names(tmp_path) -> None:

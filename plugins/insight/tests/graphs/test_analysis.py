@@ -233,6 +233,22 @@ def test_excepted_pairs_are_listed_apart():
     assert [(r.first.index, r.second.index) for r in findings.declared] == [(0, 1), (0, 2), (1, 2)]
 
 
+def test_a_task_does_not_race_because_the_earlier_one_declared_an_existing_output():
+    findings = graph_of([(OUTPUT_EXISTING, LOW)], [(OUTPUT, LOW)], is_full=False).check()
+    (race,) = findings.races
+    assert (race.first_tag, race.second_tag) == ("OUTPUT_EXISTING", "OUTPUT")
+    assert not findings.declared
+
+
+def test_a_read_just_past_an_array_that_was_copied_in_is_uninitialised():
+    half = View((32,), (0,), (32,))
+    log = log_of(Program((((INPUT, half),), ((INPUT, half),)), (), True))
+    log.accesses["size"], log.accesses["address"][1] = 32, BASE + 32
+    buffers = (Buffer("x", BASE, 32, True, True), Buffer("y", BASE + 32, 32, False, True))
+    findings = TaskGraph(dataclasses.replace(log, buffers=buffers)).check()
+    assert [access.place for access in findings.uninitialised_reads] == ["y"]
+
+
 def test_a_limit_ends_the_search_and_is_reported():
     program = [[(OUTPUT_EXISTING, WHOLE)]] * 30
     findings = graph_of(*program).check(limit=10)

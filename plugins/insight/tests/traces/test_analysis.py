@@ -92,6 +92,16 @@ def test_the_critical_path(chain: Trace) -> None:
     assert path.total == 400
 
 
+def test_the_critical_path_contains_a_task_that_starts_when_its_producer_ends() -> None:
+    trace = make(
+        [
+            task(0, 0, 2, (5, 10, 20, 40, 240, 240)),
+            task(1, 1, 3, (6, 240, 240, 240, 450, 460), released_by=0),
+        ]
+    )
+    assert critical_path(trace).rows == (0, 1)
+
+
 def test_a_task_on_the_critical_path_waits_for_a_core_that_runs_another_task() -> None:
     trace = make(
         [

@@ -172,6 +172,23 @@ Handle start_cores(vendor::Fake& fake, Card& card, SlowDevice& device) {
   return binary;
 }
 
+TEST(a_core_stream_is_renewed_after_its_last_operation) {
+  vendor::Fake& fake = vendor::fresh();
+  Card card(fake.driver);
+  open(card);
+  SlowDevice device;
+  start_cores(fake, card, device);
+  std::thread end([&device] {
+    while (!device.has_started) usleep(100);
+    usleep(20'000);
+    device.may_end = true;
+  });
+  CHECK_EQUAL(card.renew_core_stream(nullptr), PTO_OK);
+  CHECK(device.may_end);
+  end.join();
+  CHECK_EQUAL(fake.control.findings(), std::string());
+}
+
 // Records the code that each launch on the cores runs.
 struct CodeRecorder {
   static int32_t run(void* context, const pto_fake_launch* launch) {
