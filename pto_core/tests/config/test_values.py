@@ -21,6 +21,8 @@ from pto_core.interfaces import parse
         (parse.size_bytes, "4096", 4096),
         (parse.size_bytes, "64K", 65536),
         (parse.size_bytes, "2 GiB", 2**31),
+        (parse.size_bytes, "3m", 3 * 2**20),
+        (parse.size_bytes, "1 TB", 2**40),
         (parse.choice("a", "b"), "b", "b"),
         (parse.integer(), "-3", -3),
         (parse.integer(0, 255), "0xff", 255),

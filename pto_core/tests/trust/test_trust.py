@@ -100,8 +100,24 @@ def test_only_a_private_group_may_write(file: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(grp, "getgrgid", group(name, members))
         assert f"group {name} can change it" in str(reason_for_distrust(file))
     monkeypatch.setattr(grp, "getgrgid", group(owner.pw_name, []))
+    other = pwd.struct_passwd((*owner[:3], owner.pw_gid + 1, *owner[4:]))
+    with monkeypatch.context() as patch:  # the primary group of the owner is another one
+        patch.setattr(pwd, "getpwuid", lambda _: other)
+        assert reason_for_distrust(file) is not None
     monkeypatch.setattr(os, "listxattr", lambda _: ["system.posix_acl_access"])
     assert reason_for_distrust(file) is not None
+
+
+def test_a_path_has_as_many_links_as_the_system_follows(file: Path) -> None:
+    link = file
+    for number in range(40):
+        following = file.with_name(f"link{number}")
+        following.symlink_to(link.name)
+        link = following
+    assert reason_for_distrust(link) is None
+    (file.parent / "one-more").symlink_to(link.name)
+    with pytest.raises(OSError, match="one-more"):
+        reason_for_distrust(file.parent / "one-more")
 
 
 def test_made_folders_are_private_whatever_the_umask(tmp_path: Path) -> None:

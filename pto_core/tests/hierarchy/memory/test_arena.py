@@ -127,6 +127,20 @@ def test_pages_without_an_allocation_do_not_raise_the_limit() -> None:
     budget.take(1000, "an array")
 
 
+def test_the_written_pages_of_every_mapping_are_counted() -> None:
+    class Pages:
+        resident_bytes = 300
+
+    both = [Pages(), Pages()]
+    budget = Budget(measure=lambda: Availability(1000, "the box"))
+    for pages in both:
+        budget.add_backing(pages)
+    budget.take(1000, "arrays of both")
+    with pytest.raises(CapacityError, match="of which 400 belong to arrays that were not written"):
+        budget.take(601, "an array")
+    budget.take(600, "an array")
+
+
 def test_an_invalid_shape_is_refused(arena) -> None:
     for shape in (-1, (2, -3), (1.5,), "ab"):
         with pytest.raises(UsageError, match="shape"):
