@@ -151,6 +151,7 @@ def test_each_number_of_a_row_is_added_as_add_scalar_adds_it(make, rows):
         (np.zeros((4, 1, 1)), r"scalars is [\s\S]*one row of numbers for each task"),
         (np.zeros(8)[::2], "scalars is not C-contiguous"),
         ([[1], [2, 3], [4], [5]], "scalars is .*one row of numbers"),
+        ([[1, 2], [3], [4, 5], [6, 7]], "scalars is .*one row of numbers"),
         ([1, "2", 3, 4], "scalars is .*real numbers"),
         ([1, None, 3, 4], "scalars is .*real numbers"),
         ([1, 2**64, 3, 4], "does not fit into 64 bits"),

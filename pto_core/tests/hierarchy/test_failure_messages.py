@@ -71,6 +71,22 @@ def test_an_exception_that_cannot_be_sent_still_has_a_message(
     assert message is None or arrived.message == message
 
 
+def test_causes_are_sent_without_contexts_up_to_a_limit() -> None:
+    error = ValueError("0")
+    error.__context__ = KeyError("handled before")
+    received = Failure.unpack(Failure.of(error).pack()).exception
+    assert received is not None
+    assert received.__cause__ is None
+    for number in range(1, 30):
+        cause, error = error, ValueError(str(number))
+        error.__cause__ = cause
+    received, texts = Failure.unpack(Failure.of(error).pack()).exception, []
+    while received is not None:
+        texts.append(str(received))
+        received = received.__cause__
+    assert texts == [str(number) for number in range(29, 9, -1)]
+
+
 def test_a_message_that_cannot_be_computed_is_replaced() -> None:
     assert Failure.unpack(raised(NoWords()).pack()).message == "(its __str__ raised an exception)"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -30,6 +31,28 @@ def test_an_object_that_is_entered_again_marks_both_parts() -> None:
     inner, outer, later = recorder.end("L3")
     assert [one.depth for one in (inner, outer, later)] == [1, 0, 0]
     assert outer.start <= inner.start <= inner.end <= outer.end
+
+
+def test_ranges_outside_of_the_window_and_beyond_the_limit_are_dropped() -> None:
+    thread = threading.current_thread()
+    recorder = RangeRecorder(ranges_max=2)
+    first = time.monotonic_ns() + 10**10
+    last = first + 10**10
+    recorder.begin((first, last))
+    for start, end in ((first - 2, first - 1), (first - 1, first), (last - 1, last + 1)):
+        recorder.add("near", thread, 0, start, end)
+    for start in (last, last + 1):
+        recorder.add("after", thread, 0, start, start + 1)
+    assert recorder.lost == 0
+    recorder.add("one more", thread, 0, first, first + 1)
+    assert recorder.lost == 1
+    assert [(one.start, one.end) for one in recorder.end("L3")] == [
+        (first - 1, first),
+        (last - 1, last + 1),
+    ]
+    recorder.begin()
+    assert recorder.lost == 0
+    assert recorder.end("L3") == ()
 
 
 def test_threads_of_one_name_have_lanes_of_their_own() -> None:

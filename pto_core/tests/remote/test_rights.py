@@ -12,6 +12,7 @@ from pto_core.cli.main import main
 from pto_core.config import load_core
 from pto_core.errors import CapacityError, RightsError, UsageError
 from pto_core.remote import agent
+from pto_core.remote.blueprint import Blueprint, CallableRecord
 from pto_core.remote.callables import ImportedFunction, PortableChip, SerialisedFunction
 from pto_core.remote.frame_gateway import FrameGateway
 from pto_core.remote.gateway import GatewayPlan
@@ -53,6 +54,7 @@ def test_a_list_of_clients_has_defaults_and_sizes(tmp_path: Path) -> None:
     ann, bob = read_rights(file)
     assert (ann.memory, ann.admin, ann.host_settings) == (2**31, True, False)
     assert (bob.memory, bob.tasks, bob.processes, bob.admin) == (4096, None, 1024, False)
+    assert (bob.python_code, bob.native_code, bob.host_copies, bob.imports) == (*[True] * 3, None)
     assert Rights.of_owner("own", "k").admin
     assert Rights.of_owner("own", "k").host_settings
 
@@ -72,6 +74,15 @@ def test_a_list_of_clients_needs_keys(
     monkeypatch.setattr(agent, "serve", lambda *_, **__: None)
     assert main(["agent", "serve", "--allow", str(file)]) == 2
     assert "--allow needs --keys" in capsys.readouterr().err
+
+
+def test_callables_of_all_levels_need_a_right() -> None:
+    record = CallableRecord(bytes(16), bytes(32), 0, 0, "add", [SerialisedFunction(b"code")])
+    inner = Blueprint(3, [], 1, {}, bytes(16), [record], [])
+    outer = Blueprint(4, [], 0, {}, bytes(16), [], [inner])
+    assert Rights("ann", "k").permitted(outer) == outer
+    with pytest.raises(RightsError, match="add has Python code"):
+        Rights("ann", "k", python_code=False).permitted(outer)
 
 
 @pytest.mark.parametrize("is_of_chip", [False, True])
