@@ -48,7 +48,9 @@ def count(values: InOut, first: int, last: int = 3, *more: int) -> None:
 
 
 @task
-def typed(x: Out, by: Annotated[float, Scalar("float32")], n: Annotated[int, Scalar("int64")]) -> None:
+def typed(
+    x: Out, by: Annotated[float, Scalar("float32")], n: Annotated[int, Scalar("int64")]
+) -> None:
     x[n] = by
     reveal_type(by)  # float
     reveal_type(n)  # int
