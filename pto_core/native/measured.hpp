@@ -28,7 +28,9 @@ class Measured {
   // Call it when the run has ended.
   const std::vector<pto_measured_range>& ranges() const { return ranges_; }
   const std::vector<char>& written() const { return written_; }
-  bool keeps_bytes() const { return keeps_bytes_; }
+  static bool keeps_bytes(const pto_measurement& measurement) {
+    return static_cast<const Measured*>(measurement.context)->keeps_bytes_;
+  }
 
  private:
   static void add(void* context, const pto_measured_range* ranges, uint64_t count) {

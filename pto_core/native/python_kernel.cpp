@@ -224,7 +224,7 @@ nb::object call(const LoadedKernel& kernel, const pto_payload* payload, uint32_t
   // If tasks have tensors, the access log has the arrays already, but not the bytes in them.
   const Run* run = kernel.device->current_run();
   if (run && run->measurement() &&
-      (run->keeps_written_bytes() || !kernel.device->has(PTO_RUNTIME_TENSORS)))
+      (Measured::keeps_bytes(*run->measurement()) || !kernel.device->has(PTO_RUNTIME_TENSORS)))
     arguments.report(kernel.task, *run->measurement(), core);
   arguments.pin_kept(kernel);
   return exception;

@@ -57,8 +57,6 @@ class Run {
   bool is_logged() const { return settings_.call.enable_dep_gen != 0; }
   // Return where the kernels of this run report their accesses; NULL if they are not logged.
   const pto_measurement* measurement() const { return run_.measurement; }
-  // Return whether the log keeps the bytes that tasks wrote.
-  bool keeps_written_bytes() const { return measured_.keeps_bytes(); }
   // Return the name of a core, such as "AIC 3" or "AIV 7".
   std::string core_name(int32_t core) const;
   // Raise RunTimeoutError, and end the run, if its limit has passed.

@@ -46,7 +46,7 @@ def test_a_new_case_is_complete(site, tmp_path):
 
 
 def test_every_file_that_the_new_case_names_is_there(site, tmp_path):
-    site.pto("new", "case", "x", cwd=tmp_path)
+    site.pto("new", "case", "x", "-r", "host_build_graph", cwd=tmp_path)
     kernels = tmp_path / "x" / "kernels"
     config = module(kernels / "kernel_config.py")
     for entry in (*config.KERNELS, config.ORCHESTRATION):

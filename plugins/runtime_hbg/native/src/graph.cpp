@@ -11,6 +11,41 @@ namespace {
   return log.add_task({id, task.file, line, task.func_id, 0, 0, core_type, 0, 0});
 }
 
+// Whether the arguments of task `id` fit the signature of its kernel; if not, report the first that
+// does not.
+bool fits(const pto_task& task, const pto_signature& signature, int64_t id, Context& context) {
+  ErrorFacts facts{PTO_ERROR_USAGE, id, -1, task.func_id, task.num_args};
+  if (!engine::accepts(signature, task.num_args, 0)) {
+    context.fail_at(task.file, task.line, facts, "task ", id, " (function ", task.func_id, ") has ",
+                    task.num_args, " arguments, but the signature of its kernel lists ",
+                    signature.num_arguments, "; pass as many");
+    return false;
+  }
+  const pto_platform* platform = context.platform;
+  for (uint32_t index = 0; index < task.num_args && index < signature.num_arguments; ++index) {
+    const pto_declared_argument& declared = signature.arguments[index];
+    const uint64_t value = task.args[index];
+    pto_error found;
+    std::memset(&found, 0, sizeof found);
+    if (declared.tag == PTO_TAG_SCALAR
+            ? engine::is_number(value, declared.dtype)
+            : declared.tag == PTO_ANY ||
+                  platform->check_range(platform->self, value, 0, &found) == PTO_OK) {
+      continue;
+    }
+    facts.value = value;
+    context.fail_at(task.file, task.line, facts, "argument ", index, " of task ", id, " (function ",
+                    task.func_id, ") is ", Address{value},
+                    ", but the signature of its kernel declares it ",
+                    static_cast<const char*>(engine::DeclaredText(declared).text), ": ",
+                    declared.tag == PTO_TAG_SCALAR ? "the type has no such number"
+                                                   : static_cast<const char*>(found.message),
+                    "; pass the arguments in the order of the signature");
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool Graph::create() {
@@ -49,7 +84,7 @@ int64_t Graph::add_task(const pto_task& task) {
   if (!is_valid(task, kernel, core_type)) return reject_task(task, kernel, core_type), -1;
   if (context_.platform->checking && !are_values_plausible(task)) return -1;
   const pto_signature* signature = kernels_.signature(task.func_id);
-  if (signature != nullptr && !fits(task, *signature)) return -1;
+  if (signature != nullptr && !fits(task, *signature, id, context_)) return -1;
 
   const uint32_t length = static_cast<uint32_t>(sizeof(pto_payload) + 8 * task.num_args);
   auto* payload = static_cast<pto_payload*>(payloads_.allocate(length));
@@ -251,40 +286,6 @@ bool Graph::are_values_plausible(const pto_task& task) {
     context_.fail({status, task_count(), -1, task.func_id, task.args[index]}, "task ", task_count(),
                   " (function ", task.func_id, "), argument ", index, ": ",
                   static_cast<const char*>(found.message));
-    return false;
-  }
-  return true;
-}
-
-bool Graph::fits(const pto_task& task, const pto_signature& signature) {
-  const int64_t id = task_count();
-  ErrorFacts facts{PTO_ERROR_USAGE, id, -1, task.func_id, task.num_args};
-  if (!engine::accepts(signature, task.num_args, 0)) {
-    context_.fail_at(task.file, task.line, facts, "task ", id, " (function ", task.func_id,
-                     ") has ", task.num_args, " arguments, but the signature of its kernel lists ",
-                     signature.num_arguments, "; pass as many");
-    return false;
-  }
-  const pto_platform* platform = context_.platform;
-  for (uint32_t index = 0; index < task.num_args && index < signature.num_arguments; ++index) {
-    const pto_declared_argument& declared = signature.arguments[index];
-    const uint64_t value = task.args[index];
-    pto_error found;
-    std::memset(&found, 0, sizeof found);
-    if (declared.tag == PTO_TAG_SCALAR
-            ? engine::is_number(value, declared.dtype)
-            : declared.tag == PTO_ANY ||
-                  platform->check_range(platform->self, value, 0, &found) == PTO_OK) {
-      continue;
-    }
-    facts.value = value;
-    context_.fail_at(task.file, task.line, facts, "argument ", index, " of task ", id,
-                     " (function ", task.func_id, ") is ", Address{value},
-                     ", but the signature of its kernel declares it ",
-                     static_cast<const char*>(engine::DeclaredText(declared).text), ": ",
-                     declared.tag == PTO_TAG_SCALAR ? "the type has no such number"
-                                                    : static_cast<const char*>(found.message),
-                     "; pass the arguments in the order of the signature");
     return false;
   }
   return true;

@@ -88,8 +88,6 @@ class Graph {
   void reject_function(int32_t func_id);
   pto_status reject_edge(int64_t from, int64_t to);
   bool are_values_plausible(const pto_task& task);
-  // Whether the arguments fit the signature of the kernel; if not, report the first that does not.
-  bool fits(const pto_task& task, const pto_signature& signature);
   void write_payload(pto_payload* payload, const pto_task& task, uint64_t kernel);
   bool begin_seeds(uint64_t word);
   int32_t* successor_slot(TaskRecord& record, uint32_t index);

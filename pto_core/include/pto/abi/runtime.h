@@ -81,6 +81,8 @@ typedef struct pto_declared_argument {
   uint8_t dtype; /* PTO_DTYPE_*, or PTO_ANY */
 } pto_declared_argument;
 
+PTO_ABI_ASSERT(sizeof(pto_declared_argument) == 2, "pto_declared_argument");
+
 #define PTO_ANY 255
 
 /* The signature of a kernel. More arguments than `num_arguments` may follow if takes_more is set.

@@ -131,10 +131,8 @@ class Device:
         ``"full"``: a writer also waits for earlier readers and writers. None takes the setting
         ``hazards``; its default is ``"full"`` for a Python orchestration and ``"raw"`` for a C++
         one. ``"check"``: as the default, and after the run a RaceError reports the tasks that race.
-        ``accesses``: keep the access log in the report; ``written``: with the bytes that each task
-        wrote, if the device has the setting ``measure``. ``trace``: 1 to 4 records the run in
-        ``report.trace``: 1 the tasks, 2 also scheduling, 3 also waits, 4 also every dependency.
-        ``enable_l2_swimlane`` in ``config`` also writes the files of the trace.
+        ``accesses``: keep the access log in the report; ``written``: with the bytes that measured
+        tasks wrote. ``trace``: 1 to 4 records the run in ``report.trace`` (docs/traces.md).
 
         Raises UsageError for invalid arguments before the run starts; CompileError and LoadError;
         otherwise the first error of the run. The exception of a kernel is the ``__cause__`` of a
