@@ -222,3 +222,11 @@ def test_each_event_follows_the_table_or_changes_nothing(event: str, state: Stat
     assert life.state is moves.get(state, state)
     # A close() during the start only cancels it; the starting thread then ends the children.
     assert is_done == (state in moves and (event, state) != ("begin_close", State.STARTING))
+
+
+def test_a_worker_is_added_to_one_worker() -> None:
+    child, first, second = LifeCycle(), LifeCycle(), LifeCycle()
+    assert child.add_to(first)
+    assert not child.add_to(second)
+    child.remove_from_above()
+    assert child.add_to(second)
