@@ -93,6 +93,9 @@ def test_digests_have_32_bytes_and_cover_everything(tmp_path: Path) -> None:
     assert {len(digest) for digest in digests} == {32}
     assert len(set(digests)) == len(digests)
     assert ChipCallable(graph, {0: kernels[0]}).digest == chips[0].digest
+    both = {0: kernels[0], 1: kernels[1]}
+    reversed_order = ChipCallable(graph, dict(reversed(both.items())))
+    assert ChipCallable(graph, both).digest == reversed_order.digest
     source.write_text("changed")
     assert CoreCallable(KernelSource(source), "aiv").digest != kernels[0].digest
 

@@ -25,6 +25,11 @@ def test_an_identity_returns_as_it_was_packed():
         assert Identity.unpack([packed[:5], packed[5:]]) == identity
 
 
+def test_the_largest_page_size_is_accepted():
+    largest = replace(IDENTITY, page_bytes=1 << 30)
+    assert Identity.unpack([largest.pack()]) == largest
+
+
 def test_the_identity_of_this_process():
     identity = Identity.of_this_process("1.0", 3_000_000_000)
     assert identity.page_bytes == resource.getpagesize()
