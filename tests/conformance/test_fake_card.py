@@ -158,7 +158,8 @@ def test_every_output_has_the_label_of_the_fake_device() -> None:
     assert re.search(r"process +\d+ of ELF machine (62|183)\n", run.stdout)
     for command in ("doctor", "plugins"):
         words = [PTO, command]
-        listed = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        wide = {**os.environ, "COLUMNS": "200"}
+        listed = subprocess.run(words, capture_output=True, text=True, check=False, env=wide).stdout
         (line,) = [line for line in listed.splitlines() if re.search(r"backend +a2a3 ", line)]
         assert "fake device" in line
 

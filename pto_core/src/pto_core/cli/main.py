@@ -33,17 +33,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         _show_error(f"pto: {str(interrupt) or 'interrupted'}")
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader closed the pipe. Redirect the output; otherwise the interpreter prints an error
-        # when it flushes the output at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader closed the pipe
         return BROKEN_PIPE
     except SystemExit as exit_:  # argparse raises SystemExit after --help or a usage error
         return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 2
     finally:
         if argv is None:  # the process exits now; a later signal must not change the exit code
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            _drop_refused_output()
     return code
+
+
+def _drop_refused_output() -> None:
+    """Drop output that a full disk or a closed pipe has refused.
+
+    The interpreter flushes it again at exit, and would print an error and change the exit code.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _run(argv: list[str]) -> int:
