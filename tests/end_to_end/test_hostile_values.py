@@ -120,8 +120,8 @@ class World:
 
 def points(world: World) -> dict[str, Callable[[Any], object]]:
     """Return the entry points by name; each receives one value in the place of an argument."""
-    w, d = world.worker, world.device
-    return {
+    w = world.worker
+    return points_of_level_2(world) | {
         "Worker.level": lambda v: Worker(v),
         "Worker.platform": lambda v: Worker(3, v),
         "Worker.runtime": lambda v: Worker(3, "a2a3sim", v, [0]),
@@ -177,6 +177,12 @@ def points(world: World) -> dict[str, Callable[[Any], object]]:
         "submit_group": lambda v: world.group(v),
         "submit_group.member": lambda v: world.group([v]),
         "submit.worker": lambda v: world.session(change, world.array, 1, worker=v),
+    }
+
+
+def points_of_level_2(world: World) -> dict[str, Callable[[Any], object]]:
+    d = world.device
+    return {
         "TaskArgs.add_tensor": lambda v: TaskArgs().add_tensor(v),
         "TaskArgs.tag": lambda v: TaskArgs().add_tensor(world.array, v),
         "TaskArgs.add_scalar": lambda v: TaskArgs().add_scalar(v),

@@ -144,14 +144,7 @@ class Device:
         wrote them.
         """
         self.tracing.last = None
-        if not isinstance(accesses, bool):
-            raise UsageError(
-                f"accesses is {shown(accesses)}; pass True or False",
-                name="accesses",
-                value=accesses,
-            )
-        wanted = self._hazards if hazards is None else hazards
-        is_checked = isinstance(wanted, str) and wanted == CHECK
+        is_checked = _is_checked(self._hazards if hazards is None else hazards, accesses)
         packed = self._packed(config, trace)
         writes_graph = config is not None and config.enable_dep_gen != 0
         files = None if config is None else _files_of(config, self.tracing, self._runs + 1)
@@ -413,6 +406,14 @@ def check_hazards(hazards: object, runtime: str, has_tensors: bool) -> None:
             name="hazards",
             value=hazards,
         )
+
+
+def _is_checked(hazards: object, accesses: object) -> bool:
+    if not isinstance(accesses, bool):
+        raise UsageError(
+            f"accesses is {shown(accesses)}; pass True or False", name="accesses", value=accesses
+        )
+    return isinstance(hazards, str) and hazards == CHECK
 
 
 def _add_findings(error: BaseException) -> None:
