@@ -11,9 +11,14 @@ from typing import Any
 def report(args: Any) -> None:
     """Write the process id, whether the process was spawned, and its open mappings."""
     words = " ".join(sys.orig_argv)
-    links = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.exists()]
     args.tensor(0)[:] = (
         os.getpid(),
         "hierarchy.processes.spawning" in words,
-        sum("memfd" in link for link in links),
+        open_mappings(),
     )
+
+
+def open_mappings() -> int:
+    """Return how many descriptors of shared memory this process has."""
+    links = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.exists()]
+    return sum("memfd" in link for link in links)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from lost_children import await_count, kill
+from start_tasks import open_mappings
 from task_arguments import given
 
 from pto_core import ContinuousTensor, TensorArgType, Worker
@@ -51,6 +52,7 @@ def reports(worker: Worker, handle: Any) -> np.ndarray:
 # Invariant: Each child is started by its own method, even when it is restarted, and no child
 # inherits the descriptors of the mappings.
 def test_each_child_starts_and_restarts_by_its_own_method(mixed: MakeMixed) -> None:
+    others = open_mappings()  # of earlier tests; forked children inherit them
     worker = mixed(on_worker_death="restart")
     handle = worker.register("start_tasks:report")
     seen = [reports(worker, handle)]
@@ -62,7 +64,8 @@ def test_each_child_starts_and_restarts_by_its_own_method(mixed: MakeMixed) -> N
         assert np.flatnonzero(changed).tolist() == [child]
     for each in seen:
         assert each[:, IS_SPAWNED].tolist() == [method == "spawn" for method in METHODS]
-        assert each[:, MAPPINGS].tolist() == [0] * len(METHODS)
+        limits = [0 if method == "spawn" else others for method in METHODS]
+        assert (each[:, MAPPINGS] <= limits).all(), each
 
 
 def test_callables_that_only_forked_children_have_run_there(mixed: MakeMixed) -> None:

@@ -17,7 +17,8 @@ from lost_children import await_sent, kill
 import pto_core
 from pto_core import InOut, Out, Worker, task
 from pto_core.errors import PtoError, UsageError
-from pto_insight.traces import Event, worker_parts
+from pto_insight import provider
+from pto_insight.traces import Event
 from pto_insight.traces.worker_data import WorkerTraceData
 from pto_insight.traces.worker_trace import WorkerTrace
 
@@ -202,13 +203,13 @@ class Deadly(bytes):
 def test_a_child_that_dies_while_its_trace_is_read(
     make: MakeWorker, on_worker_death: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    packed = worker_parts.packed
+    packed = provider.packed
 
     def deadly_in_one(trace: WorkerTraceData) -> bytes:
         content = packed(trace)
         return Deadly(content) if trace.paths == ("L3/sub0",) else content
 
-    monkeypatch.setattr(worker_parts, "packed", deadly_in_one)
+    monkeypatch.setattr(provider, "packed", deadly_in_one)
     worker = make(num_sub_workers=2, on_worker_death=on_worker_death)
     rows = worker.shared_array((2, 2), "int64")
     with worker.trace() as trace, worker.session() as s:

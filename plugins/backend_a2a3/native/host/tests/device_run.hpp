@@ -130,7 +130,7 @@ struct Device {
   }
 
   void start_at(uint64_t address, int32_t core_type = PTO_CORE_AIV) {
-    const KernelRun task({7, core_type, address, nullptr}, in, out);
+    const KernelRun task({7, core_type, address, nullptr, nullptr}, in, out);
     const uint64_t graph = load(PTO_A2A3_ORCHESTRATION, kernel("graph_of_7"));
     pto_error error = {};
     expect(aicpu.start(task.run, graph, {}, &error), error, __LINE__);
