@@ -1,12 +1,10 @@
-"""A link over plain TCP: the example of the interface's docstring, as installed."""
+"""A link over plain TCP: what `pto new plugin link tcp` writes, as installed."""
 
 from __future__ import annotations
 
-import re
-import textwrap
 from pathlib import Path
 
-from pto_core.interfaces import link
+from pto_devkit.new import plugin_source
 
 NAME = "tcp"
 # A message of two parts, each of almost 4 GiB.
@@ -14,10 +12,8 @@ GIANT = b"TCPL" + (2).to_bytes(4, "little") + (2**32 - 1).to_bytes(4, "little") 
 
 
 def source() -> str:
-    """Return the code of the docstring's example."""
-    example = re.search(r"::\n\n((?: {4}.*\n|\n)+)with", link.__doc__ or "")
-    assert example is not None
-    return textwrap.dedent(example[1])
+    """Return the code of the link."""
+    return plugin_source("link", NAME)
 
 
 def install(folder: Path, name: str = NAME, module: str | None = None) -> None:

@@ -1,21 +1,17 @@
-"""A second transport, in plain Python: the example of the interface's docstring, installed."""
+"""A second transport, in plain Python: what `pto new plugin transport packets` writes."""
 
 from __future__ import annotations
 
-import re
-import textwrap
 from pathlib import Path
 
-from pto_core.interfaces import transport
+from pto_devkit.new import plugin_source
 
 NAME = "packets"
 
 
 def source() -> str:
-    """Return the code of the docstring's example."""
-    example = re.search(r"::\n\n((?: {4}.*\n|\n)+)with", transport.__doc__ or "")
-    assert example is not None
-    return textwrap.dedent(example[1])
+    """Return the code of the transport."""
+    return plugin_source("transport", NAME)
 
 
 def install(folder: Path) -> None:

@@ -20,7 +20,7 @@ LOSSES = """
 from pto_core.interfaces.frame import Frame, FrameKind
 
 
-class LossyParent(PacketParent):
+class LossyParent(PacketsEndpoint):
     seen = 0
 
     def submit(self, frames):
@@ -34,7 +34,7 @@ class LossyParent(PacketParent):
         return len(frames) - len(kept) + super().submit(kept)
 
 
-class LossyTransport(PacketTransport):
+class LossyTransport(PacketsTransport):
     def connect(self, connection):
         parent, child = super().connect(connection)
         return LossyParent(parent.packets), child

@@ -72,7 +72,7 @@ def arm(monkeypatch: pytest.MonkeyPatch, armed: list[str], name: str) -> None:
 
     A call on the driver's own thread, which does not handle signals, does not raise it.
     """
-    parent = importlib.import_module("pto_transport_packets").PacketParent
+    parent = importlib.import_module("pto_transport_packets").PacketsEndpoint
     call = getattr(parent, name)
 
     def interrupted(*args: Any) -> Any:

@@ -1,24 +1,19 @@
 """The parts of the design conform to their interfaces, and the check rejects other objects.
 
-Other tests check two kinds of objects. The example in the docstring of the transport interface has
-the ends of connections. The skeletons of ``pto new plugin`` are plugins of third parties.
+Other tests check the skeletons of ``pto new plugin``, which are plugins of third parties, and the
+ends of connections of a transport and a link.
 """
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import tcp_links
 from packets import source
 from test_users_programs import errors, mypy
-
-from pto_core.interfaces import launcher, scheduler
 
 pytestmark = pytest.mark.toolchain
 
@@ -36,13 +31,6 @@ ANNOTATIONS = {
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("mypy")
-
-
-def example_of(interface: ModuleType) -> str:
-    """Return the code of the example in the docstring of an interface."""
-    example = re.search(r"::\n\n((?: {4}.*\n|\n)+)with", interface.__doc__ or "")
-    assert example is not None
-    return textwrap.dedent(example[1])
 
 
 def test_every_part_conforms(cache: Path) -> None:
@@ -66,13 +54,13 @@ def test_a_part_that_does_not_conform_is_found(cache, tmp_path, old, new) -> Non
     assert errors(mypy(path, cache))
 
 
-def test_the_example_of_an_endpoint_conforms(cache: Path, tmp_path: Path) -> None:
-    path = tmp_path / "packets_example.py"
+def test_the_ends_of_a_transport_conform(cache: Path, tmp_path: Path) -> None:
+    path = tmp_path / "packets_ends.py"
     path.write_text(
         source()
         + "\nfrom pto_core.interfaces import ChildEnd, Endpoint, PythonTransport\n\n"
         + "checked: PythonTransport = plugin\n"
-        + "def ends(one: PacketParent, other: PacketChild) -> tuple[Endpoint, ChildEnd]:\n"
+        + "def ends(one: PacketsEndpoint, other: PacketsChildEnd) -> tuple[Endpoint, ChildEnd]:\n"
         + "    return one, other\n"
     )
     assert errors(mypy(path, cache)) == []
@@ -85,27 +73,13 @@ def test_the_example_of_an_endpoint_conforms(cache: Path, tmp_path: Path) -> Non
     assert errors(mypy(path, cache))
 
 
-def test_the_example_of_a_policy_conforms(cache: Path, tmp_path: Path) -> None:
-    path = tmp_path / "policy_example.py"
-    check = "\nfrom pto_core.interfaces import PolicyPlugin\n\nchecked: PolicyPlugin = plugin\n"
-    path.write_text(example_of(scheduler) + check)
-    assert errors(mypy(path, cache)) == []
-
-
-def test_the_example_of_a_launcher_conforms(cache: Path, tmp_path: Path) -> None:
-    path = tmp_path / "launcher_example.py"
-    check = "\nfrom pto_core.interfaces import LauncherPlugin\n\nchecked: LauncherPlugin = plugin\n"
-    path.write_text(example_of(launcher) + check)
-    assert errors(mypy(path, cache)) == []
-
-
-def test_the_example_of_a_link_conforms(cache: Path, tmp_path: Path) -> None:
-    path = tmp_path / "tcp_example.py"
+def test_the_ends_of_a_link_conform(cache: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tcp_ends.py"
     path.write_text(
         tcp_links.source()
         + "\nfrom pto_core.interfaces import Link, LinkPlugin, Listener\n\n"
         + "checked: LinkPlugin = plugin\n"
-        + "def ends(one: TcpListener, other: TcpLink) -> tuple[Listener, Link]:\n"
+        + "def ends(one: ListeningEnd, other: DiallingEnd) -> tuple[Listener, Link]:\n"
         + "    return one, other\n"
     )
     assert errors(mypy(path, cache)) == []

@@ -22,7 +22,7 @@ recorded: dict[str, list[Frame]] = {}
 """The task frames that were sent to each child, by the path of the child."""
 
 
-class RecordingParent(example["PacketParent"]):  # type: ignore[misc]
+class RecordingParent(example["PacketsEndpoint"]):  # type: ignore[misc]
     """The parent's end of the example transport, which also records the frames that it sends."""
 
     child = ""
@@ -36,7 +36,7 @@ class RecordingParent(example["PacketParent"]):  # type: ignore[misc]
         return taken
 
 
-class RecordingTransport(example["PacketTransport"]):  # type: ignore[misc]
+class RecordingTransport(example["PacketsTransport"]):  # type: ignore[misc]
     """The transport of the interface's example, with recording ends in the parent."""
 
     name = NAME

@@ -10,7 +10,6 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -22,7 +21,8 @@ from pto_core.errors import (
     UnknownPluginError,
     UsageError,
 )
-from pto_core.interfaces import orchestrator, scheduler
+from pto_core.interfaces import orchestrator
+from pto_devkit.new import plugin_source
 
 CHILDREN = 3
 
@@ -106,13 +106,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return install
 
 
-def example_of(module: ModuleType, end: str) -> str:
-    """Return the code of the example in the docstring of a module, up to ``end``."""
-    found = re.search(rf"::\n\n((?: {{4}}.*\n|\n)+){end}", module.__doc__ or "")
-    assert found is not None
-    return textwrap.dedent(found[1])
-
-
 @task
 def write_pid(out: Out) -> None:
     out[:] = os.getpid()
@@ -135,15 +128,16 @@ def test_a_policy_is_chosen_by_name(make, install) -> None:
     assert policy.calls == 30
 
 
-def test_the_example_of_the_interface_is_a_policy(make, install) -> None:
-    install("round_robin", example_of(scheduler, "with"))
+def test_a_new_policy_selects_the_children_in_turn(make, install) -> None:
+    install("round_robin", plugin_source("scheduler", "round_robin"))
     pids = pids_of(make(num_sub_workers=CHILDREN, policy="round_robin"))
     assert len(set(pids)) == CHILDREN
     assert pids == pids[:CHILDREN] * (len(pids) // CHILDREN)
 
 
 def test_the_example_of_an_orchestrator_runs() -> None:
-    exec(example_of(orchestrator, r"\Z"), {})
+    _, _, example = (orchestrator.__doc__ or "").partition("::\n\n")
+    exec(textwrap.dedent(example), {})
 
 
 def test_each_worker_gets_a_policy_of_its_own(make, install) -> None:

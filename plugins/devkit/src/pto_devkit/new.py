@@ -135,18 +135,28 @@ def _write(skeletons: list[Path], folder: Path, name: str | None) -> Path:
     return folder
 
 
-def _rename(folder: Path, name: str) -> None:
+def plugin_source(family: str, name: str) -> str:
+    """Return the Python module of the plugin that ``pto new plugin FAMILY NAME`` writes."""
+    package = _SKELETONS / "plugin" / family / "src" / f"pto_{family}_template"
+    return _named((package / "__init__.py").read_text("utf-8"), name)
+
+
+def _named(text: str, name: str) -> str:
     """Replace the placeholder by ``name``, and in class names by ``name`` in CamelCase."""
 
     def spelt(match: re.Match[str]) -> str:
         return name if match[0].islower() else name.title().replace("_", "")
 
+    return _PLACEHOLDER.sub(spelt, text)
+
+
+def _rename(folder: Path, name: str) -> None:
+    """Replace the placeholder in the texts and names of all files."""
     # Rename the deepest paths first, so that the paths of their folders stay valid.
     for path in sorted(folder.rglob("*"), key=lambda path: len(path.parts), reverse=True):
         if path.is_file():
-            text = _PLACEHOLDER.sub(spelt, path.read_text("utf-8"))
-            path.write_text(text, "utf-8")
-        renamed = path.with_name(_PLACEHOLDER.sub(spelt, path.name))
+            path.write_text(_named(path.read_text("utf-8"), name), "utf-8")
+        renamed = path.with_name(_named(path.name, name))
         if renamed != path:
             path.rename(renamed)
 

@@ -1,30 +1,6 @@
 """The backend interface: a platform that runs kernels.
 
-A complete backend::
-
-    from pathlib import Path
-    from pto_core.interfaces import API_VERSION, BuildRecipe, Health, Option
-
-    class MyChip:
-        name = "mychip"
-        api_version = API_VERSION
-        capabilities = frozenset({"threads"})
-
-        def health(self) -> Health:
-            return Health(ok=True)
-
-        def library(self) -> Path:
-            return Path(__file__).with_name("libpto_backend_mychip.so")
-
-        def build_recipe(self, kind: str) -> BuildRecipe | None:
-            return None if kind == "runtime" else BuildRecipe()
-
-        def options(self) -> tuple[Option, ...]:
-            return ()
-
-    plugin = MyChip()
-
-with ``[project.entry-points."pto.backends"] mychip = "pto_backend_mychip:plugin"``.
+``pto new plugin backend NAME`` writes a small one.
 """
 
 from __future__ import annotations

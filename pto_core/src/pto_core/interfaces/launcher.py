@@ -1,38 +1,9 @@
 """The launcher interface: it starts agents on hosts, and ends them.
 
 An agent serves Workers of other hosts, as ``pto agent serve`` does. A launcher decides where agents
-run; it has nothing to do with Workers and tasks. A complete launcher, whose agents run on this
-machine::
+run; it has nothing to do with Workers and tasks. ``pto new plugin launcher NAME``
+writes one whose agents run on this machine.
 
-    import sys
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-    from pto_core.interfaces import API_VERSION, AgentCommand, Health
-    from pto_core.launchers import AgentProcess, ProcessLauncher
-
-    class HereLauncher(ProcessLauncher):
-        def __init__(self, agent: AgentCommand) -> None:
-            super().__init__()
-            self.command = [sys.executable, "-P", "-m", "pto_core.cli"]
-            self.command += agent.arguments("tcp://127.0.0.1:0")
-
-        def place(self, count: int, resources: Mapping[str, float]) -> Sequence[AgentProcess]:
-            return [self.start(self.command, "this machine") for _ in range(count)]
-
-    class HerePlugin:
-        name = "here"
-        api_version = API_VERSION
-        capabilities: frozenset[str] = frozenset()
-
-        def health(self) -> Health:
-            return Health(ok=True)
-
-        def open(self, agent: AgentCommand, config: Mapping[str, Any]) -> HereLauncher:
-            return HereLauncher(agent)
-
-    plugin = HerePlugin()
-
-with ``[project.entry-points."pto.launchers"] here = "pto_launcher_here:plugin"``.
 :class:`~pto_core.launchers.AgentProcess` is an agent that a command of this machine starts. A
 launcher for a cluster engine implements the methods of :class:`Launcher` with calls of that engine,
 and may use an ``AgentProcess`` on each host.

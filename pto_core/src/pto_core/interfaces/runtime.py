@@ -1,40 +1,6 @@
 """The runtime interface: a runtime variant of level 2, which schedules tasks on a device's cores.
 
-A complete runtime::
-
-    from pathlib import Path
-    from pto_core.interfaces import API_VERSION, DeviceBuild, Health, Option, OrchestrationBuild
-
-    HERE = Path(__file__).parent
-
-    class MyVariant:
-        name = "my_variant"
-        api_version = API_VERSION
-        capabilities = frozenset({"explicit_edges"})
-
-        def health(self) -> Health:
-            return Health(ok=True)
-
-        def library(self) -> Path:
-            return HERE / "libpto_my_variant.so"
-
-        def device_build(self) -> DeviceBuild:
-            return DeviceBuild(sources=(HERE / "native" / "my_variant.cpp",))
-
-        def orchestration_build(self) -> OrchestrationBuild:
-            return OrchestrationBuild(
-                include_dirs=(HERE / "include",), wrapper=HERE / "include" / "entry_wrapper.hpp"
-            )
-
-        def kernel_include_dirs(self) -> tuple[Path, ...]:
-            return (HERE / "include",)
-
-        def options(self) -> tuple[Option, ...]:
-            return ()
-
-    plugin = MyVariant()
-
-with ``[project.entry-points."pto.runtimes"] my_variant = "pto_runtime_mine:plugin"``.
+``pto new plugin runtime NAME`` writes a small one.
 """
 
 from __future__ import annotations

@@ -1,38 +1,8 @@
 """The scheduler interface: the engine of a Worker's runs, and the policy that places its tasks.
 
 A plugin of this family provides an engine (:class:`EnginePlugin`) or a placement policy
-(:class:`PolicyPlugin`). A complete policy::
-
-    from collections.abc import Sequence
-    from pto_core.interfaces import API_VERSION, Health
-
-    class RoundRobin:
-        '''Selects the children in turn, and skips those without free space.'''
-
-        def __init__(self) -> None:
-            self.last = -1
-
-        def __call__(self, candidates: Sequence[tuple[int, int]], preferred: int) -> int:
-            children = [child for child, _ in candidates]
-            later = [child for child in children if child > self.last]
-            self.last = later[0] if later else children[0]
-            return self.last
-
-    class RoundRobinPlugin:
-        name = "round_robin"
-        api_version = API_VERSION
-        capabilities = frozenset({"policy"})
-
-        def health(self) -> Health:
-            return Health(ok=True)
-
-        def policy(self) -> RoundRobin:
-            return RoundRobin()
-
-    plugin = RoundRobinPlugin()
-
-with ``[project.entry-points."pto.schedulers"] round_robin = "pto_scheduler_mine:plugin"``.
-``Worker(3, num_sub_workers=4, policy="round_robin")`` uses this policy. A policy that depends on
+(:class:`PolicyPlugin`). ``pto new plugin scheduler NAME`` writes a policy.
+``Worker(3, num_sub_workers=4, policy="turns")`` uses the policy ``turns``. A policy that depends on
 the task has the method :meth:`TaskPolicy.pick` instead of ``__call__``. An engine is chosen with
 ``engine=``; its plugin has the method ``engine(configuration, policy)`` instead of ``policy()``.
 """

@@ -1,81 +1,8 @@
 """The transport interface: it carries frames to one child of a Worker, and answers back.
 
 A transport is native (:class:`NativeTransport`: a library with the table of ``pto/abi/endpoint.h``)
-or plain Python (:class:`PythonTransport`). A complete one in Python::
-
-    import socket
-    from collections.abc import Sequence
-    from pto_core.errors import EndpointClosedError
-    from pto_core.interfaces import API_VERSION, Connection, Health
-
-    LIMIT = 1 << 16
-
-    class Packets:
-        '''One end of a pair of sockets; a packet arrives whole or not at all.'''
-
-        def __init__(self, packets: socket.socket) -> None:
-            packets.setblocking(False)
-            packets.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-            self.packets = packets
-
-        def put(self, messages: Sequence[bytes]) -> int:
-            for sent, message in enumerate(messages):
-                try:
-                    self.packets.send(message)
-                except BlockingIOError:
-                    return sent
-                except OSError as error:
-                    if sent:
-                        return sent
-                    raise EndpointClosedError("the other end is closed") from error
-            return len(messages)
-
-        def get(self, limit: int) -> list[bytes]:
-            got: list[bytes] = []
-            while len(got) < limit:
-                try:
-                    message = self.packets.recv(LIMIT)
-                except BlockingIOError:
-                    break
-                except ConnectionResetError:
-                    continue  # the other end closed with unread packets; its own still arrive
-                if not message:  # the other end closed
-                    if not got:
-                        raise EndpointClosedError("the other end is closed")
-                    break
-                got.append(message)
-            return got
-
-        def close(self) -> None:
-            self.packets.close()
-
-        abandon = close
-
-    class PacketParent(Packets):
-        submit, poll = Packets.put, Packets.get
-
-    class PacketChild(Packets):
-        receive = Packets.get
-
-        def answer(self, answer: bytes) -> bool:
-            return self.put([answer]) == 1
-
-    class PacketTransport:
-        name = "packets"
-        api_version = API_VERSION
-        capabilities = frozenset({"in_order", "same_addresses"})
-        frame_limit = LIMIT
-
-        def health(self) -> Health:
-            return Health(ok=True)
-
-        def connect(self, connection: Connection) -> tuple[PacketParent, PacketChild]:
-            parent, child = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            return PacketParent(parent), PacketChild(child)
-
-    plugin = PacketTransport()
-
-with ``[project.entry-points."pto.transports"] packets = "pto_transport_packets:plugin"``.
+or plain Python (:class:`PythonTransport`). ``pto new plugin transport NAME``
+writes a complete one in Python.
 
 The core forks the child, owns the memory that both sides share, waits and reads the clock. A
 transport only moves bytes: it starts no thread, holds no lock during a fork, and none of its calls
