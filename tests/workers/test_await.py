@@ -271,7 +271,7 @@ def test_a_policy_that_fails_ends_the_await(make) -> None:
         with worker.session() as s:
             await s.submit(write, 1, row)
 
-    with pytest.raises(UsageError, match="policy raised ZeroDivisionError"):
+    with pytest.raises(UsageError, match="raised ZeroDivisionError"):
         run(main())
 
 

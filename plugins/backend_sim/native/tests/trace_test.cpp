@@ -111,7 +111,7 @@ void check_truth(const Traced& run) {
     const auto end = ends.find(task);
     if (end == ends.end()) continue;
     CHECK(logged.end <= end->second.clock);
-    CHECK_EQUAL(end->second.b, uint64_t{logged.core});
+    CHECK_EQUAL(end->second.b & 0xFFFF, uint64_t{logged.core});
     CHECK_EQUAL(end->second.track, start.track);
   }
 }

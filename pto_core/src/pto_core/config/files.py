@@ -43,7 +43,10 @@ def file_entries(cwd: Path) -> list[Entry]:
 
 
 def _read(path: Path, cwd: Path) -> _File | None:
-    if not path.is_file():
+    try:
+        if not path.is_file():
+            return None
+    except PermissionError:  # this user may not read the folder, so it has no settings for them
         return None
     shown = os.path.relpath(path, cwd)
     try:

@@ -65,7 +65,7 @@ class ChipCallable:
     def __init__(
         self,
         orchestration: Callable[..., Any] | OrchestrationSource | Path | str,
-        children: Mapping[int, CoreCallable] | None = None,
+        children: Mapping[int, CoreCallable] | Iterable[tuple[int, CoreCallable]] | None = None,
         signature: Iterable[SignatureEntry] | None = None,
         name: str | None = None,
         argument_names: Iterable[str] | None = None,
@@ -83,14 +83,16 @@ class ChipCallable:
             )
         _check_function(orchestration)
         self.orchestration = orchestration
-        if not isinstance(children, Mapping | None):
+        try:
+            pairs = dict(children or {})
+        except (TypeError, ValueError):
             raise UsageError(
                 f"children is {shown(children)}; pass a dict with a kernel for each func_id",
                 name="children",
                 value=children,
-            )
+            ) from None
         self.children: Mapping[int, CoreCallable] = MappingProxyType(
-            {_func_id(key, child): child for key, child in (children or {}).items()}
+            {_func_id(key, child): child for key, child in pairs.items()}
         )
         self.signature: tuple[Parameter, ...] | None = (
             None if signature is None else parse_signature(signature)
