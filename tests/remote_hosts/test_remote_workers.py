@@ -327,7 +327,7 @@ def test_tasks_of_a_lost_host_run_on_another_one(agent: Agent) -> None:
         y[:] = 0
 
         def graph(orch: Any, args: Any, config: Any) -> None:
-            orch.submit_next_level(step, task_args(y, out=INOUT), retries=5, hint=0)
+            orch.submit_next_level(step, task_args(y, out=INOUT), retries=5)
 
         with pytest.raises(ChildDiedError):
             worker.run(graph)  # the task kills every child that runs it
