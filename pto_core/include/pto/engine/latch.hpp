@@ -69,7 +69,8 @@ class ErrorLatch {
     error.func_id = error.core = error.line = -1;
     error.task = error.other_task = -1;
     error.value = error.limit = 0;
-    error.file[0] = error.message[0] = '\0';
+    error.file[0] = error.message[0] = error.vendor_function[0] = '\0';
+    error.vendor_code = error.reserved = 0;
   }
 
   std::atomic<uint32_t> state_{kClear};
