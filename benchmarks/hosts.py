@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -125,7 +125,8 @@ def _back_s() -> float:
         killed = [one for agent in _agents() for one in (agent, *agent.children(recursive=True))]
         begin = time.perf_counter()
         for process in killed:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # it ended with those before it
+                process.kill()
         worker.run(graph)
         taken = time.perf_counter() - begin
         assert worker.statistics()["restarts"] == 1
