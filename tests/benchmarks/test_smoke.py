@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(900)  # it measures everything once, beside other tests
+
 ROOT = Path(__file__).resolve().parents[2]
 
 BUDGETS = {

@@ -73,7 +73,7 @@ def flags(settings: tuple[str, ...]) -> str:
 
 def build_once(source: Path, settings: tuple[str, ...], target: str) -> Path:
     """Configure and build under a lock of this folder; return the build folder."""
-    options = [*settings, "BUILD_TESTING=ON", "CMAKE_BUILD_TYPE=Test", "CMAKE_UNITY_BUILD=ON"]
+    options = ["BUILD_TESTING=ON", "CMAKE_BUILD_TYPE=Test", "CMAKE_UNITY_BUILD=ON", *settings]
     options += [f"CMAKE_{language}_FLAGS_TEST={flags(settings)}" for language in ("C", "CXX")]
     digest = hashlib.sha256("\n".join([str(source), *options]).encode()).hexdigest()[:8]
     words = [source.relative_to(ROOT).as_posix(), *settings[:1], digest]

@@ -90,7 +90,7 @@ MUTANTS = {
 
 
 def build_with(build: Path, program: str, source: Path, folder: Path) -> Path:
-    """Link a test program of the plain build with another object for one source of the host."""
+    """Link a test program with another object for one source of the host."""
     compiler = tool("g++")
     planted = folder / "planted.o"
     includes = [f"-I{path}" for path in INCLUDES]
@@ -119,7 +119,8 @@ def test_a_test_on_the_fake_driver_catches_a_mutant(
     assert code.count(text) == 1
     source = tmp_path / file
     source.write_text(code.replace(text, replacement) if mutant else code)
-    linked = build_with(native_build(PACKAGE), program, source, tmp_path)
+    build = native_build(PACKAGE, "CMAKE_UNITY_BUILD=OFF", target=program)
+    linked = build_with(build, program, source, tmp_path)
     command = [linked, test]
     if program == "on_fake_driver":
         command.insert(1, native_build(PACKAGE.parent / "runtime_hbg"))
