@@ -31,6 +31,18 @@ def limited(kind, limit, call):
     finally:
         resource.setrlimit(kind, before)
 
+def raise_limit(kind, used, step, **settings):  # prints each refusal, until a Worker starts
+    global handle
+    for extra in range(0, 60, step):
+        worker = Worker(3, num_sub_workers=2, **settings)
+        handle = worker.register("builtins:id")
+        message = limited(kind, len(os.listdir(used)) + extra, lambda: worker.run(graph))
+        worker.run(graph)
+        worker.close()
+        print(message)
+        if message is None:
+            break
+
 def as_user():  # root has no limit of processes; the files of this checkout may be root's
     if os.getuid() == 0:
         os.setresuid(54321, 54321, 0)
@@ -68,44 +80,27 @@ def test_a_run_whose_thread_cannot_start_leaves_the_worker_usable() -> None:
     assert len(found.splitlines()) == 2
 
 
-@pytest.mark.parametrize("start_method", ["fork", "spawn"])
-def test_a_start_with_too_few_open_files_names_the_limit(start_method: str) -> None:
-    found = output(f"""
-        for extra in range(0, 60, 3):
-            worker = Worker(3, num_sub_workers=2, start_method={start_method!r})
-            handle = worker.register("builtins:id")
-            limit = len(os.listdir("/proc/self/fd")) + extra
-            message = limited(resource.RLIMIT_NOFILE, limit, lambda: worker.run(graph))
-            worker.run(graph)
-            worker.close()
-            print(message)
-            if message is None:
-                break
-        """)
-    *refused, last = found.splitlines()
+def refusals(program: str) -> list[str]:
+    """Return the messages of a program that ends with ``raise_limit``."""
+    *refused, last = output(program).splitlines()
     assert last == "None"
     assert len(refused) > 1
-    assert all("open files (ulimit -n)" in line for line in refused)
+    return refused
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_a_start_with_too_few_open_files_names_the_limit(start_method: str) -> None:
+    settings = f"start_method={start_method!r}"
+    found = refusals(f"raise_limit(resource.RLIMIT_NOFILE, '/proc/self/fd', 3, {settings})")
+    assert all("open files (ulimit -n)" in line for line in found)
 
 
 def test_a_start_with_too_few_processes_names_the_limit() -> None:
-    found = output("""
+    found = refusals("""
         as_user()
-        for extra in range(0, 20, 2):
-            worker = Worker(3, num_sub_workers=2)
-            handle = worker.register(nothing)
-            limit = len(os.listdir("/proc/self/task")) + extra
-            message = limited(resource.RLIMIT_NPROC, limit, lambda: worker.run(graph))
-            worker.run(graph)
-            worker.close()
-            print(message)
-            if message is None:
-                break
+        raise_limit(resource.RLIMIT_NPROC, "/proc/self/task", 2)
         """)
-    *refused, last = found.splitlines()
-    assert last == "None"
-    assert len(refused) > 1
-    assert all("processes and threads (ulimit -u)" in line for line in refused)
+    assert all("processes and threads (ulimit -u)" in line for line in found)
 
 
 def test_a_device_whose_threads_cannot_start_names_the_limit() -> None:
