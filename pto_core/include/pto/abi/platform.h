@@ -89,9 +89,8 @@ typedef struct pto_platform {
    * wrong pointer: inside device memory but in no live allocation, or inside a host argument. */
   pto_status (*check_value)(void* self, uint64_t value, pto_error* error);
   /* For a value that is certainly an address, in checking mode or because a signature declares it:
-   * returns PTO_ERROR_ADDRESS, with a
-   * message in `error` that states the available size, if `bytes` at `address` do not all lie in
-   * one live buffer. */
+   * returns PTO_ERROR_ADDRESS, with a message in `error` that states the available size, if `bytes`
+   * at `address` do not all lie in one live buffer. */
   pto_status (*check_range)(void* self, uint64_t address, size_t bytes, pto_error* error);
   /* Checking mode, orchestrator only: marks `bytes` bytes of a ring as one buffer, until the run
    * ends or lend() marks an overlapping buffer. `address` is a multiple of 1024. Buffers are at

@@ -85,8 +85,7 @@ PTO_ABI_ASSERT(sizeof(pto_declared_argument) == 2, "pto_declared_argument");
 
 #define PTO_ANY 255
 
-/* The signature of a kernel. More arguments than `num_arguments` may follow if takes_more is set.
- */
+/* The signature of a kernel. If `takes_more` is set, more than `num_arguments` may be passed. */
 typedef struct pto_signature {
   const pto_declared_argument* arguments;
   uint32_t num_arguments;

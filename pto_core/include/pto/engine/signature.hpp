@@ -68,9 +68,11 @@ struct DeclaredText {
     static const char* const types[] = {"float32", "float16",  "int32",  "int16",     "int8",
                                         "uint8",   "bfloat16", "int64",  "uint64",    "float64",
                                         "bool",    "uint16",   "uint32", "complex64", "complex128"};
+    static_assert(PTO_DTYPE_COMPLEX128 + 1 == sizeof types / sizeof *types, "a name for each type");
+    static_assert(PTO_TAG_SCALAR + 1 == sizeof tags / sizeof *tags, "a name for each tag");
     Text line(text, sizeof text);
-    line.add(declared.tag < 6 ? tags[declared.tag] : "any");
-    if (declared.dtype < 15) line.add(", ", types[declared.dtype]);
+    line.add(declared.tag <= PTO_TAG_SCALAR ? tags[declared.tag] : "any");
+    if (declared.dtype <= PTO_DTYPE_COMPLEX128) line.add(", ", types[declared.dtype]);
   }
 };
 

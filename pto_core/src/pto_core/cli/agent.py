@@ -64,7 +64,7 @@ def run(namespace: argparse.Namespace) -> int:
     config = load_core({}, namespace.set)
     if namespace.action == "serve":
         if namespace.client is None and config.origin("log_level") == "default":
-            log.configure(config.replace({"log_level": "info"}))  # sessions are of interest here
+            log.configure(config.replace({"log_level": "info"}))  # shows each session
         _serve(config["link"], namespace)
         return 0
     contact = Contact.of(

@@ -46,7 +46,7 @@ def _read(path: Path, cwd: Path) -> _File | None:
     try:
         if not path.is_file():
             return None
-    except PermissionError:  # this user may not read the folder, so it has no settings for them
+    except PermissionError:  # a folder that this user cannot search has no settings for this user
         return None
     shown = os.path.relpath(path, cwd)
     try:

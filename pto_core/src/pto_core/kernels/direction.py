@@ -176,7 +176,7 @@ def parse_signature(entries: Iterable[SignatureEntry]) -> tuple[Parameter, ...]:
 def parameters_of_function(function: Callable[..., Any], skip: int) -> list[tuple[Direction, int]]:
     """Return direction and code of each positional parameter after the first ``skip``.
 
-    The code is the :class:`DataType`, or -1.
+    The code is the declared :class:`DataType`, or -1.
     """
     parameters = _positional(function)[skip:]
     annotations = _annotations(function)
@@ -187,8 +187,8 @@ class TaskSignature(NamedTuple):
     """The facts that a submit needs about a kernel, in the form that ``_native`` accepts.
 
     ``parameters``: for each parameter its name, its :class:`Direction` and its declared
-    :class:`DataType`, otherwise -1. At least ``required`` arguments must be
-    passed. If ``takes_more`` is true, more arguments with the direction ``rest`` may follow.
+    :class:`DataType`, or -1. At least ``required`` arguments must be passed. If ``takes_more`` is
+    true, more arguments with the direction ``rest`` may follow.
     """
 
     parameters: list[tuple[str, int, int]]
