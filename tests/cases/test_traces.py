@@ -74,7 +74,7 @@ def test_a_case_that_crashes_leaves_its_last_records(case, tmp_path, option) -> 
 
 def test_a_case_that_takes_too_long_leaves_its_last_records(case, tmp_path) -> None:
     case.kernel(ENDLESS)
-    done = case.run("--flight-recorder", "--timeout", "4", "--out", str(tmp_path))
+    done = case.run("--flight-recorder", "--timeout", "15", "--out", str(tmp_path))
     assert done.returncode == 4
     assert Event.START in read_trace(tmp_path).records["event"]
 

@@ -92,3 +92,20 @@ def test_few_programs_of_destroyed_functions_are_kept() -> None:
 def weak_references() -> int:
     gc.collect()
     return sum(type(each) is weakref.ref for each in gc.get_objects())
+
+
+def test_a_closed_worker_returns_its_memory_without_the_garbage_collector(engine) -> None:
+    """A program that creates many Workers would otherwise have the heaps of several at a time."""
+    gc.collect()
+    before = memory_of_workers()
+    gc.disable()
+    try:
+        whole_life(engine)
+        assert memory_of_workers() <= before
+    finally:
+        gc.enable()
+
+
+def memory_of_workers() -> int:
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return sum("pto-worker" in line for line in maps)

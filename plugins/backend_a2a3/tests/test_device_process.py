@@ -78,6 +78,7 @@ def test_runs_through_the_fake_driver(
     )
 
 
+@pytest.mark.timeout(900)  # its threads take turns, which takes long beside other tests
 def test_each_call_of_a_device_fails_once(native_build: NativeBuild) -> None:
     """The calls of CANN from open() to close() of the backend table, and the device process."""
     program = native_build(PACKAGE) / RUNS / "table_faults"

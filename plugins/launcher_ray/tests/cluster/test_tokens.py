@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.ray
+
+# A new interpreter, because Ray reads the token once in a process and its forked children.
+CONNECT = """
+import sys
 from pto_core.config import load_core
 from pto_core.errors import LinkError
 from pto_core.interfaces import AgentCommand
-from pto_devkit.transports.processes import apart
 from pto_launcher_ray import plugin
 
-pytestmark = pytest.mark.ray
-AGENT = AgentCommand("key", "zmq")
+try:
+    plugin.open(AgentCommand("key", "zmq"), load_core({"ray_address": sys.argv[1]})).close()
+except LinkError as error:
+    print(error.message)
+"""
 
 
 def test_a_program_needs_the_token_of_the_cluster(
@@ -23,15 +32,12 @@ def test_a_program_needs_the_token_of_the_cluster(
     monkeypatch.setenv("RAY_AUTH_TOKEN", "token-of-the-cluster-in-this-test")
     with start_cluster() as cluster:
 
-        def connect() -> None:
-            plugin.open(AGENT, load_core({"ray_address": cluster.address})).close()
+        def refusal() -> str:
+            command = [sys.executable, "-c", CONNECT, cluster.address]
+            return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
-        def is_refused() -> None:
-            with pytest.raises(LinkError, match="does not accept this program"):
-                connect()
-
-        apart(connect)
+        assert refusal() == ""
         monkeypatch.setenv("RAY_AUTH_TOKEN", "another-token-which-is-not-the-one")
-        apart(is_refused)
+        assert "does not accept this program" in refusal()
         monkeypatch.delenv("RAY_AUTH_MODE")
-        apart(is_refused)
+        assert "does not accept this program" in refusal()

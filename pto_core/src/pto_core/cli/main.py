@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _show_error(f"pto: {str(interrupt) or 'interrupted'}")
         return INTERRUPTED
     except BrokenPipeError:  # the reader closed the pipe
+        _drop_refused_output()
         return BROKEN_PIPE
     except SystemExit as exit_:  # argparse raises SystemExit after --help or a usage error
         return exit_.code if isinstance(exit_.code, int) else 0 if exit_.code is None else 2

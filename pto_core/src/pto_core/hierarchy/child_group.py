@@ -90,7 +90,7 @@ class ChildGroup:
         self.specs: list[ChildSpec] = child_specs(settings, path, workers)
         self.observers = load_observers().log_problems()
         self.info = WorkerInfo(path, settings.level, self.process)
-        self.hosts = ChildHosts(self.specs, self.observe)
+        self.hosts = ChildHosts(self.specs, partial(ChildGroup.observe, weakref.proxy(self)))
         self.registry = registry
         queue_bytes = config["child_queue_bytes"]
         self.opener = Opener(settings.transport, queue_bytes // _FRAME_BYTES, queue_bytes)

@@ -84,7 +84,7 @@ class ChipCallable:
         _check_function(orchestration)
         self.orchestration = orchestration
         try:
-            pairs = dict(children or {})
+            pairs = {} if children is None else dict(children)
         except (TypeError, ValueError):
             raise UsageError(
                 f"children is {shown(children)}; pass a dict with a kernel for each func_id",
