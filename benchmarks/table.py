@@ -91,9 +91,9 @@ the beginnings of their names:
   us. The call reads its arguments and their types.
 
 The sources of a package are compiled in units, which read their headers once. These are processor
-seconds of a release build by GCC 12 without ccache, first with each source by itself, then in units.
-Each was measured once, on 2 cores with a load of about 12, so only large differences mean something.
-The figures of plugins include CMake; that of the core is compile time only.
+seconds of a release build by GCC 12 without ccache, first with each source by itself, then in
+units. Each was measured once, on 2 cores with a load of about 12, so only large differences mean
+something. The figures of plugins include CMake; that of the core is compile time only.
 
 - core 491, 184
 - backend_a2a3 46, 25
@@ -105,8 +105,8 @@ The figures of plugins include CMake; that of the core is compile time only.
 `./quickstart run` in a fresh clone took 228 s on 2 cores (environment, packages, compile of the
 kernels, run), and 164 s since it builds packages side by side, calls the build backend without pip,
 installs all packages at once, and leaves the compile of bytecode to the first use. The aim is 75 s.
-The compile of the core alone takes 165 processor seconds, so it is the limit; `-O2` instead of `-O3`
-would save 15 % of it.
+The compile of the core alone takes 165 processor seconds, so it is the limit; `-O2` instead of
+`-O3` would save 15 % of it.
 
 """
 HEADER = ("figure", "median", "min", "spread", "budget", "met", "floor or peer", "ratio")
