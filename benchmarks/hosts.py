@@ -21,7 +21,7 @@ from benchmarks.figure import Figure, interleaved
 from pto_core import Hosts, TaskArgs, TensorArgType, Worker
 from pto_core.errors import PtoError
 from pto_core.interfaces import AgentCommand
-from pto_core.plugins import load_link
+from pto_transport_zmq.link.loading import load_links
 
 COUNTS = (1, 4)
 PTO = Path(sys.executable).with_name("pto")
@@ -90,7 +90,7 @@ def _start_s(launcher: str, count: int) -> float:
 
 def _bare_s(count: int) -> float:
     """Return the seconds until so many agents, which start at once, have printed their address."""
-    command = AgentCommand(load_link("zmq").key_pair().public, "zmq")
+    command = AgentCommand(load_links("zmq").key_pair().public, "zmq")
     arguments = [str(PTO), *command.arguments("tcp://127.0.0.1:0")]
     with ExitStack() as ending:
         begin = time.perf_counter()

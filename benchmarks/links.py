@@ -17,15 +17,21 @@ import zmq
 
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure, interleaved, percentile
-from pto_core import plugins
-from pto_core.interfaces import KeyPair, Link, LinkLimits, Listener, Message
+from pto_transport_zmq.link.interface import (
+    KeyPair,
+    Link,
+    LinkLimits,
+    Listener,
+    Message,
+)
+from pto_transport_zmq.link.loading import load_links
 
 CHUNK = 1 << 20
 CHUNKS = 256
 TRIPS = 1000
 LIMITS = LinkLimits(queue_messages=16, part_bytes=CHUNK)
 LOCAL = "tcp://127.0.0.1:0"
-plugin = plugins.load_link("zmq")
+plugin = load_links("zmq")
 
 
 def figures(effort: Effort) -> Iterator[Figure]:

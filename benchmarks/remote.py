@@ -23,8 +23,9 @@ import numpy as np
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure, interleaved, percentile
 from benchmarks.links import bare
-from pto_core import TaskArgs, TensorArgType, Worker, plugins
-from pto_core.remote.keys import new_keys
+from pto_core import TaskArgs, TensorArgType, Worker
+from pto_transport_zmq.link.loading import load_links
+from pto_transport_zmq.remote.keys import new_keys
 
 TRIPS = 500
 PARKED_TRIPS = 100
@@ -45,7 +46,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
     """Measure start times, round trips, task rates and copies, with and without CURVE keys."""
     with tempfile.TemporaryDirectory() as folder:
         keys = Path(folder) / "keys"
-        new_keys(keys, plugins.load_link("zmq"))
+        new_keys(keys, load_links("zmq"))
         for given, suffix in ((None, "without keys"), (keys, "with CURVE")):
             with _agent(given) as address:
                 yield _start(effort, address, given, suffix)

@@ -25,7 +25,6 @@ TESTS = {
     "backend": 70,
     "runtime": 30,
     "transport": 20,
-    "link": 20,
     "scheduler": 3,
     "launcher": 7,
 }

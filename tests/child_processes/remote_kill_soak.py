@@ -41,8 +41,8 @@ from remote_kill_workers import LEASE_S, Place, live_remotely, warm_up_remotely
 from sight import shared_mappings
 from subject import Fault, Subject
 
-from pto_core.plugins import load_link
-from pto_core.remote.keys import new_keys
+from pto_transport_zmq.link.loading import load_links
+from pto_transport_zmq.remote.keys import new_keys
 
 WORKERS_OF_A_PROCESS = 12
 ACTS = {"parent's side": 4, "host's side": 6, "cut": 3, "stop": 1, "agent": 0.3}
@@ -54,7 +54,7 @@ class Host:
     def __init__(self, folder: Path, network: Network) -> None:
         self.folder, self.network = folder, network
         self.keys = folder / "keys"
-        new_keys(self.keys, load_link("zmq"))
+        new_keys(self.keys, load_links("zmq"))
         self.temporary = folder / "tmp"  # TMPDIR of all processes of the host
         self._stack = contextlib.ExitStack()
         self.agent = self._started("tcp://127.0.0.1:0")

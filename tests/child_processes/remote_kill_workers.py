@@ -153,7 +153,7 @@ def worker_of(shape: RemoteShape, place: Place, log: Path) -> tuple[Worker, tupl
     work = counted_work(str(log))
     leaves = []
     for is_remote in shape.are_remote:
-        there = {"host": place.address, "keys": place.keys, "link": place.link}
+        there = {"host": place.address, "keys": place.keys, "remote_transport": place.link}
         more = {**there, "remote_lease_s": LEASE_S} if is_remote else {}
         host = Worker(3, num_sub_workers=1, **shape.settings, **more)
         leaves.append(host.register(work))

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pto_devkit import LauncherContract
+from pto_devkit.launchers import LauncherContract
 
 MODULE = """
 import time
 from dataclasses import replace
-from pto_core.launchers import builtin
-from pto_core.plugins import load_link
+from pto_transport_zmq.launchers import builtin
+from pto_transport_zmq.link.loading import load_links
 
 class Launcher(builtin.LocalLauncher):
 {}
@@ -41,7 +41,7 @@ DEFECTS = {
     ),
     "permits_another_client": (
         "def __init__(self, agent):\n"
-        "    super().__init__(replace(agent, client=load_link('zmq').key_pair().public))",
+        "    super().__init__(replace(agent, client=load_links('zmq').key_pair().public))",
         "agents_answer",
     ),
     "waits_for_its_agents": (

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import ClassVar
 
-from pto_devkit import LauncherContract
+from pto_devkit.launchers import LauncherContract
 
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 

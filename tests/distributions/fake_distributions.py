@@ -93,7 +93,7 @@ LAUNCHER = """
     plugin = Fake()
 """
 
-LINK = """
+REMOTE_TRANSPORT = """
     from pto_core.interfaces import API_VERSION, Health
 
     class Fake:
@@ -104,14 +104,9 @@ LINK = """
         def health(self):
             return Health(ok=True)
 
-        def key_pair(self): ...
+        reason_bytes = digest_bytes = 4096
 
-        def listen(self, address, credentials=None, allowed=(), *, limits=None, insecure=False): ...
-
-        def dial(self, address, credentials=None, server_key=None, *, limits=None, insecure=False):
-            ...
-
-        def wait(self, ends, timeout_s=None, descriptors=()): ...
+        def child(self, worker, path, sibling=None): ...
 
     plugin = Fake()
 """
@@ -162,9 +157,9 @@ class Site:
         """Install ``fake-NAME`` with one launcher; ``changes`` edit its source."""
         self._install_plugin("launcher", LAUNCHER, name, changes, None)
 
-    def link(self, name: str, *changes: tuple[str, str]) -> None:
-        """Install ``fake-NAME`` with one link; ``changes`` edit its source."""
-        self._install_plugin("link", LINK, name, changes, None)
+    def remote_transport(self, name: str, *changes: tuple[str, str]) -> None:
+        """Install ``fake-NAME`` with one transport to other hosts; ``changes`` edit its source."""
+        self._install_plugin("transport", REMOTE_TRANSPORT, name, changes, None)
 
     def observer(self, name: str, source: str) -> None:
         """Install the distribution ``fake-NAME`` with one observer, a module."""

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 from pto_core.errors import PtoError, UsageError
-from pto_core.interfaces import KeyPair
-from pto_core.plugins import load_link
-from pto_core.remote.keys import key_pair, write_client_keys
-from pto_core.remote.rights import read_rights
 from pto_insight.graphs import AccessLog, TaskGraph
 from pto_insight.traces import Trace
 from pto_insight.traces.files import read_trace, write_trace
 from pto_insight.traces.worker_trace import WorkerTrace, read_any_trace
+from pto_transport_zmq.link.interface import KeyPair
+from pto_transport_zmq.link.loading import load_links
+from pto_transport_zmq.remote.keys import key_pair, write_client_keys
+from pto_transport_zmq.remote.rights import read_rights
 
 MUTATIONS = 60
 TRACES = ["dev.trace.npz", "work.trace.npz", "last.device0.flight", "last.L3.flight"]
@@ -84,7 +84,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
             [sys.executable, "-c", PROGRAM, what], cwd=folder, env=environment, check=False
         )
         assert done.returncode == -signal.SIGKILL
-    link = load_link("zmq")
+    link = load_links("zmq")
     write_client_keys(folder / "keys", "zmq", link.key_pair(), link.key_pair().public)
     (folder / "clients.toml").write_text(
         '[[client]]\nname = "ann"\nkey = "k"\nmemory = "2G"\nimports = ["a.b"]\nadmin = true\n'

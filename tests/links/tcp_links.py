@@ -1,10 +1,8 @@
-"""A link over plain TCP: what `pto new plugin link tcp` writes, as installed."""
+"""Install a transport over plain TCP, or another one with a link."""
 
 from __future__ import annotations
 
 from pathlib import Path
-
-from pto_devkit.new import plugin_source
 
 NAME = "tcp"
 # A message of two parts, each of almost 4 GiB.
@@ -12,8 +10,8 @@ GIANT = b"TCPL" + (2).to_bytes(4, "little") + (2**32 - 1).to_bytes(4, "little") 
 
 
 def source() -> str:
-    """Return the code of the link."""
-    return plugin_source("link", NAME)
+    """Return the code of the transport over TCP."""
+    return Path(__file__).with_name("tcp_link.py").read_text()
 
 
 def install(folder: Path, name: str = NAME, module: str | None = None) -> None:
@@ -24,4 +22,6 @@ def install(folder: Path, name: str = NAME, module: str | None = None) -> None:
     (metadata / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: pto-link-{name}\nVersion: 1.0\n"
     )
-    (metadata / "entry_points.txt").write_text(f"[pto.links]\n{name} = pto_link_{name}:plugin\n")
+    (metadata / "entry_points.txt").write_text(
+        f"[pto.transports]\n{name} = pto_link_{name}:plugin\n"
+    )

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 import tcp_links
+from link_contract import Faults, FaultyLinks, Proxy
 
-from pto_core.interfaces import LinkPlugin
-from pto_devkit.links import Faults, FaultyLinks, Proxy
+from pto_transport_zmq.link.interface import Links
 
 MESSAGES = 200
 
 
 @pytest.fixture
-def inner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LinkPlugin:
+def inner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Links:
     tcp_links.install(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    return importlib.import_module("pto_link_tcp").plugin
+    return importlib.import_module("pto_link_tcp").plugin.links
 
 
 class Line:
@@ -59,11 +59,11 @@ def arrived(inner: Any, faults: Faults) -> tuple[list[int], int]:
         return line.run(), line.refusals
 
 
-def test_without_faults_everything_arrives(inner: LinkPlugin) -> None:
+def test_without_faults_everything_arrives(inner: Links) -> None:
     assert arrived(inner, Faults())[0] == list(range(MESSAGES))
 
 
-def test_lost_messages_are_the_same_for_the_same_seed(inner: LinkPlugin) -> None:
+def test_lost_messages_are_the_same_for_the_same_seed(inner: Links) -> None:
     first, _ = arrived(inner, Faults(seed=1, lose=0.2))
     assert first == sorted(first)
     assert 0.65 * MESSAGES < len(first) < 0.95 * MESSAGES
@@ -71,20 +71,20 @@ def test_lost_messages_are_the_same_for_the_same_seed(inner: LinkPlugin) -> None
     assert arrived(inner, Faults(seed=2, lose=0.2))[0] != first
 
 
-def test_a_clogged_link_refuses_and_loses_nothing(inner: LinkPlugin) -> None:
+def test_a_clogged_link_refuses_and_loses_nothing(inner: Links) -> None:
     numbers, refusals = arrived(inner, Faults(seed=3, clog=0.5))
     assert numbers == list(range(MESSAGES))
     assert refusals > MESSAGES / 2
 
 
-def test_doubled_messages_arrive_twice(inner: LinkPlugin) -> None:
+def test_doubled_messages_arrive_twice(inner: Links) -> None:
     numbers, _ = arrived(inner, Faults(seed=4, duplicate=0.3))
     assert set(numbers) == set(range(MESSAGES))
     assert numbers == sorted(numbers)
     assert 1.1 * MESSAGES < len(numbers) < 1.5 * MESSAGES
 
 
-def test_reordered_messages_all_arrive(inner: LinkPlugin) -> None:
+def test_reordered_messages_all_arrive(inner: Links) -> None:
     with ExitStack() as stack:
         line = Line(FaultyLinks(inner, Faults(seed=5, reorder=0.3)), stack)
         while not line.link.send([MESSAGES.to_bytes(4, "little")]):
@@ -101,7 +101,7 @@ def test_reordered_messages_all_arrive(inner: LinkPlugin) -> None:
     assert line.arrived[1:] != sorted(line.arrived[1:])
 
 
-def test_a_cut_after_a_message_makes_a_new_connection(inner: LinkPlugin) -> None:
+def test_a_cut_after_a_message_makes_a_new_connection(inner: Links) -> None:
     with ExitStack() as stack:
         line = Line(FaultyLinks(inner, Faults(cut_after=(10, 50))), stack)
         numbers = line.run()
@@ -110,7 +110,7 @@ def test_a_cut_after_a_message_makes_a_new_connection(inner: LinkPlugin) -> None
     assert set(range(MESSAGES)) - set(numbers) <= {*range(8, 11), *range(48, 51)}
 
 
-def test_a_listener_has_faults_of_its_own_for_each_peer(inner: LinkPlugin) -> None:
+def test_a_listener_has_faults_of_its_own_for_each_peer(inner: Links) -> None:
     with ExitStack() as stack:
         line = Line(FaultyLinks(inner, Faults(seed=6, clog=0.5)), stack)
         line.run()
@@ -130,7 +130,7 @@ def test_a_listener_has_faults_of_its_own_for_each_peer(inner: LinkPlugin) -> No
             assert answer.parts == [bytes([number])]
 
 
-def test_a_proxy_that_stalls_and_returns_loses_nothing(inner: LinkPlugin) -> None:
+def test_a_proxy_that_stalls_and_returns_loses_nothing(inner: Links) -> None:
     with ExitStack() as stack:
         line = Line(FaultyLinks(inner, Faults()), stack)
         proxy = stack.enter_context(Proxy(line.listener.address, record_bytes=1 << 16))

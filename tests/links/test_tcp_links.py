@@ -1,4 +1,4 @@
-"""The link of the interface's docstring, in plain Python, passes the contract of links."""
+"""A second link, over TCP in plain Python, passes the contract of links."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import tcp_links
 
 TEST = f"""
-from pto_devkit import LinkContract
+from link_contract.contract import LinkContract
 
 
 class TestTcp(LinkContract):
@@ -23,7 +23,7 @@ def test_the_example_passes_its_contract(tmp_path: Path) -> None:
     tcp_links.install(tmp_path)
     test = tmp_path / "test_tcp.py"
     test.write_text(TEST)
-    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    paths = [str(tmp_path), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(tmp_path))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(test)],

@@ -14,7 +14,7 @@ PLUGINS = {
     "ptorun-runtime-hbg": ("load_runtime", "host_build_graph", "pto_backend_sim"),
     "ptorun-runtime-pto2": ("load_runtime", "tensormap_and_ringbuffer", "pto_runtime_hbg"),
     "ptorun-transport-shm": ("load_transport", "shm", "pto_backend_sim"),
-    "ptorun-transport-zmq": ("load_link", "zmq", "pto_transport_shm"),
+    "ptorun-transport-zmq": ("load_remote_transport", "zmq", "pto_transport_shm"),
 }
 INSIGHT = "ptorun-insight"
 

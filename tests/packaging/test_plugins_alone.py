@@ -22,7 +22,7 @@ TRANSPORTS = "tests/conformance/test_installed_transports.py"
 # The core's tests that need no plugin, without those that mostly wait for a compiler.
 OF_CORE = [
     f"pto_core/tests/{folder}"
-    for folder in ("cases", "config", "errors", "launchers", "log", "plugins", "trust")
+    for folder in ("cases", "config", "errors", "log", "plugins", "trust")
 ]
 # What runs in the environment of a plugin beside its own tests. The environment of backend_sim has
 # the same pairs as that of runtime_hbg.

@@ -45,7 +45,6 @@ FAMILIES = {
     "backend": ("a2a3sim", "ptorun-backend-sim"),
     "runtime": ("host_build_graph", "ptorun-runtime-hbg"),
     "transport": ("shm", "ptorun-transport-shm"),
-    "link": ("zmq", "ptorun-transport-zmq"),
 }
 
 

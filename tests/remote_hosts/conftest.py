@@ -15,8 +15,8 @@ import tcp_links
 from network import MODULE, NAME, VARIABLE, Network, running_network
 from remote_hosts import Agent, running_agent, wait_until
 
-from pto_core.plugins import load_link
-from pto_core.remote.keys import new_keys
+from pto_transport_zmq.link.loading import load_links
+from pto_transport_zmq.remote.keys import new_keys
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a key set for the link zmq."""
     folder = tmp_path_factory.mktemp("keys")
-    new_keys(folder, load_link("zmq"))
+    new_keys(folder, load_links("zmq"))
     return folder
 
 

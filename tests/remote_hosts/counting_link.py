@@ -10,10 +10,15 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from pto_core.plugins import load_link
+from pto_transport_zmq.link.loading import load_links
 
 NAME = "counting"
-MODULE = "from counting_link import CountingZmq\n\nplugin = CountingZmq()\n"
+MODULE = """
+from counting_link import CountingZmq
+from pto_transport_zmq import LinkTransport
+
+plugin = LinkTransport(CountingZmq())
+"""
 VARIABLE = "PTO_TEST_TRAFFIC"
 
 
@@ -48,7 +53,7 @@ class CountingZmq:
     """A plugin around the link zmq, with a name of its own."""
 
     def __init__(self) -> None:
-        self.inner = load_link("zmq")
+        self.inner = load_links("zmq")
         self.name = NAME
 
     def __getattr__(self, name: str) -> Any:

@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import os
 
-from pto_core.plugins import load_link
-from pto_devkit.links.faults import Faults, FaultyLinks
+from link_contract.faults import Faults, FaultyLinks
+
+from pto_transport_zmq.link.loading import load_links
 
 NAME = "faulty"
-MODULE = "from faulty_link import FaultyZmq\n\nplugin = FaultyZmq()\n"
+MODULE = """
+from faulty_link import FaultyZmq
+from pto_transport_zmq import LinkTransport
+
+plugin = LinkTransport(FaultyZmq())
+"""
 VARIABLE = "PTO_TEST_FAULTS"
 
 
@@ -17,5 +23,5 @@ class FaultyZmq(FaultyLinks):
     """A plugin around the link zmq, with a name of its own."""
 
     def __init__(self) -> None:
-        super().__init__(load_link("zmq"), Faults(**json.loads(os.environ.get(VARIABLE, "{}"))))
+        super().__init__(load_links("zmq"), Faults(**json.loads(os.environ.get(VARIABLE, "{}"))))
         self.name = NAME

@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pto_core.interfaces import Message, split_address
-from pto_core.plugins import load_link
-from pto_core.remote.agent_messages import (
+from pto_transport_zmq.link.interface import Message, split_address
+from pto_transport_zmq.link.loading import load_links
+from pto_transport_zmq.remote.agent_messages import (
     Ended,
     Open,
     Opened,
@@ -27,13 +27,13 @@ from pto_core.remote.agent_messages import (
     pack_head,
     unpack,
 )
-from pto_core.remote.clock import now_ns
-from pto_core.remote.handshake import Identity, Side
-from pto_core.remote.keys import AGENT, CLIENT, key_pair, public_key
-from pto_core.remote.messages import MessageKind
-from pto_core.remote.session import RemoteSession
-from pto_core.remote.session_ends import AcceptedSession
-from pto_core.version import build
+from pto_transport_zmq.remote.build import build
+from pto_transport_zmq.remote.clock import now_ns
+from pto_transport_zmq.remote.handshake import Identity, Side
+from pto_transport_zmq.remote.keys import AGENT, CLIENT, key_pair, public_key
+from pto_transport_zmq.remote.messages import MessageKind
+from pto_transport_zmq.remote.session import RemoteSession
+from pto_transport_zmq.remote.session_ends import AcceptedSession
 
 BULK_KINDS = 64
 
@@ -49,7 +49,7 @@ class Bomb:
 class Impostor:
     def __init__(self, keys: Path, kind: int, bomb: bytes) -> None:
         self.kind, self.bomb = kind, bomb
-        self.plugin = load_link("zmq")
+        self.plugin = load_links("zmq")
         self.pair, self.allowed = key_pair(keys, AGENT, "zmq"), [public_key(keys, CLIENT, "zmq")]
         self.agent = self.plugin.listen("tcp://127.0.0.1:0", self.pair, self.allowed)
         self.listeners = [self.agent]

@@ -21,8 +21,8 @@ import psutil
 from remote_hosts import Agent, running_agent, task_args
 
 from pto_core import TensorArgType, Worker
-from pto_core.plugins import load_link
-from pto_core.remote.keys import new_keys
+from pto_transport_zmq.link.loading import load_links
+from pto_transport_zmq.remote.keys import new_keys
 
 WINDOW = 1000
 """The number of tasks that are submitted before the program waits for them."""
@@ -73,7 +73,7 @@ def main() -> None:
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 5
     with tempfile.TemporaryDirectory() as name:
         keys = Path(name) / "keys"
-        new_keys(keys, load_link("zmq"))
+        new_keys(keys, load_links("zmq"))
         begin = time.monotonic()
         with running_agent(Path(name), "zmq", keys) as agent:
             for done, used in memory_after_steps(agent, tasks, steps):

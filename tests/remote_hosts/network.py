@@ -23,13 +23,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pto_core.interfaces import split_address
-from pto_transport_zmq import ZmqLinks
-from pto_transport_zmq.ends import ZmqLink
+from pto_transport_zmq.link import ZmqLinks
+from pto_transport_zmq.link.ends import ZmqLink
+from pto_transport_zmq.link.interface import split_address
 
 NAME = "networked"
 VARIABLE = "PTO_TEST_NETWORK"
-MODULE = "from network import NetworkedLinks\n\nplugin = NetworkedLinks()\n"
+MODULE = """
+from network import NetworkedLinks
+from pto_transport_zmq import LinkTransport
+
+plugin = LinkTransport(NetworkedLinks())
+"""
 GREETING_BYTES = 64  # the greeting of ZMTP 3; https://rfc.zeromq.org/spec/23/
 MORE, LONG, COMMAND = 1, 2, 4  # flags of a ZMTP frame
 CHUNK_BYTES = 1 << 18

@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 
 from pto_core import TaskArgs, TensorArgType, Worker
-from pto_core.remote.keys import public_key
+from pto_transport_zmq.remote.keys import public_key
 
 START_S = 60.0
 
@@ -41,7 +41,7 @@ class Agent:
         chosen = {
             "level": 3,
             "num_sub_workers": 2,
-            "link": self.link,
+            "remote_transport": self.link,
             "keys": self.keys,
             **settings,
         }
@@ -79,7 +79,7 @@ def running_agent(
     if keys is not None:
         options = (*options, "--keys", str(keys))
     python = [*within, sys.executable]
-    command = [*python, "-m", "pto_core.cli", "agent", "--set", f"link={link}", "serve"]
+    command = [*python, "-m", "pto_core.cli", "agent", "--set", f"remote_transport={link}", "serve"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
     with log.open("w") as opened:
         process = subprocess.Popen(

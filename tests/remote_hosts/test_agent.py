@@ -29,9 +29,9 @@ from pto_core.errors import (
     RightsError,
     UsageError,
 )
-from pto_core.plugins import load_link
-from pto_core.remote import remote_child
-from pto_core.remote.agent_messages import (
+from pto_transport_zmq.link.loading import load_links
+from pto_transport_zmq.remote import remote_child
+from pto_transport_zmq.remote.agent_messages import (
     AwaitEnd,
     Drain,
     End,
@@ -43,13 +43,13 @@ from pto_core.remote.agent_messages import (
     Request,
     Stop,
 )
-from pto_core.remote.blueprint import Blueprint, CallableRecord
-from pto_core.remote.callables import SerialisedFunction
-from pto_core.remote.failures import failure_from_record
-from pto_core.remote.keys import public_key, write_client_keys
-from pto_core.remote.relay import AgentAddress, Contact
-from pto_core.remote.rights import read_rights
-from pto_core.version import build
+from pto_transport_zmq.remote.blueprint import Blueprint, CallableRecord
+from pto_transport_zmq.remote.build import build
+from pto_transport_zmq.remote.callables import SerialisedFunction
+from pto_transport_zmq.remote.failures import failure_from_record
+from pto_transport_zmq.remote.keys import public_key, write_client_keys
+from pto_transport_zmq.remote.relay import AgentAddress, Contact
+from pto_transport_zmq.remote.rights import read_rights
 
 EMPTY = Blueprint(3, [], 1, {}, bytes(16), [], [])
 HERE = (sys.version_info.major, sys.version_info.minor)
@@ -134,10 +134,10 @@ def test_an_agent_logs_sessions_refused_keys_and_its_end(keys: Path, tmp_path: P
         wait_until(lambda: agent.process.poll() == 0)
         text = agent.log.read_text()
     for words in (
-        "session started [pto_core.remote.agent] client='own key set' epoch=1 processes=",
-        "session ended [pto_core.remote.agent] client='own key set' epoch=1 seconds=",
-        "refused key [pto_transport_zmq.ends] count=1",
-        "agent is ending [pto_core.remote.agent] reason=SIGTERM sessions=0",
+        "session started [pto_transport_zmq.remote.agent] client='own key set' epoch=1 processes=",
+        "session ended [pto_transport_zmq.remote.agent] client='own key set' epoch=1 seconds=",
+        "refused key [pto_transport_zmq.link.ends] count=1",
+        "agent is ending [pto_transport_zmq.remote.agent] reason=SIGTERM sessions=0",
     ):
         assert words in text
 
@@ -261,7 +261,7 @@ def test_only_a_client_with_rights_administrates_and_chooses_programs(
 def test_a_client_sees_the_sessions_of_others_only_as_administrator(
     keys: Path, tmp_path: Path
 ) -> None:
-    link = load_link("zmq")
+    link = load_links("zmq")
     folders = {name: tmp_path / name for name in ("bob", "eve")}
     file = allow_list(tmp_path, keys)
     for name, folder in folders.items():

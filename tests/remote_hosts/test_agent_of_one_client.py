@@ -18,13 +18,13 @@ from remote_hosts import START_S, is_running, task_args, wait_until
 
 from pto_core import Worker
 from pto_core.errors import LinkError
-from pto_core.interfaces import KeyPair
-from pto_core.plugins import load_link
-from pto_core.remote.agent_messages import GetStatus, Reply, Status
-from pto_core.remote.keys import write_client_keys
-from pto_core.remote.relay import Contact
+from pto_transport_zmq.link.interface import KeyPair
+from pto_transport_zmq.link.loading import load_links
+from pto_transport_zmq.remote.agent_messages import GetStatus, Reply, Status
+from pto_transport_zmq.remote.keys import write_client_keys
+from pto_transport_zmq.remote.relay import Contact
 
-COMMAND = (sys.executable, "-m", "pto_core.cli", "agent", "--set", "link=zmq", "serve")
+COMMAND = (sys.executable, "-m", "pto_core.cli", "agent", "--set", "remote_transport=zmq", "serve")
 LINE = re.compile(r"pto agent: serving at (\S+) with the key (\S+)\n")
 
 
@@ -38,14 +38,14 @@ class OwnAgent:
     keys: KeyPair
 
     def ask(self, keys: KeyPair, timeout_s: float) -> Reply:
-        contact = Contact(load_link("zmq"), self.address, keys, self.key, is_insecure=False)
+        contact = Contact(load_links("zmq"), self.address, keys, self.key, is_insecure=False)
         return contact.ask(GetStatus(), timeout_s)
 
 
 @contextmanager
 def own_agent() -> Iterator[OwnAgent]:
     """Start an agent for a new client; at the end, end its input and wait for its exit."""
-    keys = load_link("zmq").key_pair()
+    keys = load_links("zmq").key_pair()
     with subprocess.Popen(
         [*COMMAND, "--bind=tcp://127.0.0.1:0", f"--client={keys.public}"],
         stdin=subprocess.PIPE,
@@ -68,7 +68,7 @@ def test_only_the_client_gets_an_answer() -> None:
     with own_agent() as agent:
         assert isinstance(agent.ask(agent.keys, 30), Status)
         with pytest.raises(LinkError):
-            agent.ask(load_link("zmq").key_pair(), 1)
+            agent.ask(load_links("zmq").key_pair(), 1)
 
 
 def test_text_in_the_input_is_ignored() -> None:

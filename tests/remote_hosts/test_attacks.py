@@ -22,9 +22,9 @@ from remote_hosts import Agent, counted, running_agent, task_args, wait_until
 
 from pto_core import Worker
 from pto_core.errors import ChildStartError, PtoError, TaskFailedError
-from pto_core.interfaces import split_address
-from pto_core.remote.messages import MessageKind
 from pto_devkit.random_seed import random_numbers
+from pto_transport_zmq.link.interface import split_address
+from pto_transport_zmq.remote.messages import MessageKind
 
 SOURCES = 4  # source addresses, because one address has too few ports
 MANY, FEW = 12_000, 500  # descriptors
@@ -164,7 +164,7 @@ def test_the_traffic_of_a_session_has_no_plain_content(
 ) -> None:
     """Without keys, as a control, the recorded traffic contains the text: the recording works."""
     with running_agent(tmp_path, "zmq", keys if has_keys else None) as agent:
-        whisper(agent, link=NAME, keys=networked_keys if has_keys else None)
+        whisper(agent, remote_transport=NAME, keys=networked_keys if has_keys else None)
     for direction in ("to_host", "to_parent"):
         seen = b"".join(network.recorded(direction))
         assert len(seen) > len(TEXT) * 1000
@@ -207,7 +207,7 @@ def test_a_replayed_connection_starts_nothing(
         for name in ("first", "second"):
             (tmp_path / name).mkdir()
             agents.append(stack.enter_context(running_agent(tmp_path / name, "zmq", given)))
-        with session(agents[0], link=NAME, keys=networked_keys if has_keys else None):
+        with session(agents[0], remote_transport=NAME, keys=networked_keys if has_keys else None):
             streams = network.recorded("to_host")  # recorded before the request to end the session
         for number, stream in enumerate(streams):
             for agent in agents:
@@ -239,9 +239,9 @@ def test_a_network_cannot_remove_the_keys(
     agent: Agent, networked_keys: Path, network: Network
 ) -> None:
     network.weaken()
-    refused_start(agent, link=NAME, keys=networked_keys)
+    refused_start(agent, remote_transport=NAME, keys=networked_keys)
     network.weaken(False)
-    with session(agent, link=NAME, keys=networked_keys) as run:
+    with session(agent, remote_transport=NAME, keys=networked_keys) as run:
         run()
 
 

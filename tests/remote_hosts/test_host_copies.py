@@ -27,13 +27,13 @@ from pto_core.errors import (
     UsageError,
     WorkerClosedError,
 )
-from pto_core.interfaces import KeyPair, with_port
-from pto_core.plugins import load_link
-from pto_core.remote.address_space import AddressSpace, Range
-from pto_core.remote.clock import now_ns
-from pto_core.remote.handshake import Identity
-from pto_core.remote.peer_copies import COPIES_MAX, PeerCopies, PeerCopy, PeerLinks
-from pto_core.remote.requests import AnyReply, result_of
+from pto_transport_zmq.link.interface import KeyPair, with_port
+from pto_transport_zmq.link.loading import load_links
+from pto_transport_zmq.remote.address_space import AddressSpace, Range
+from pto_transport_zmq.remote.clock import now_ns
+from pto_transport_zmq.remote.handshake import Identity
+from pto_transport_zmq.remote.peer_copies import COPIES_MAX, PeerCopies, PeerCopy, PeerLinks
+from pto_transport_zmq.remote.requests import AnyReply, result_of
 
 MIB = 1 << 20
 
@@ -240,7 +240,7 @@ class Ends:
     """The :class:`PeerCopies` of two gateways in this process."""
 
     def __init__(self, nbytes: int = 3 * MIB) -> None:
-        plugin = load_link("zmq")
+        plugin = load_links("zmq")
         self.pairs = [plugin.key_pair() for _ in range(3)]
         self.memory = [np.zeros(nbytes, np.uint8) for _ in range(2)]
         self.memory[0][:] = random_bytes(nbytes)

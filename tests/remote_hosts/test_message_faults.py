@@ -69,7 +69,7 @@ class Program:
 @contextmanager
 def program(agent: Agent, log: Path) -> Iterator[Program]:
     with Worker(level=4) as worker:
-        remote = agent.worker(num_sub_workers=0, link=NAME, remote_lease_s=LEASE_S)
+        remote = agent.worker(num_sub_workers=0, remote_transport=NAME, remote_lease_s=LEASE_S)
         made = Program(worker, remote, log)
         worker.init()
         yield made

@@ -58,7 +58,7 @@ class Program:
             Worker(
                 level=3,
                 hosts=Hosts.on("local", num=HOSTS),
-                link=counting_link.NAME,
+                remote_transport=counting_link.NAME,
             )
         )
         self.worker = worker

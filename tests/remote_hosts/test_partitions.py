@@ -46,7 +46,7 @@ def line(request: pytest.FixtureRequest, keys: Path, tmp_path: Path) -> Iterator
     if request.param == "proxies":
         network: Network = request.getfixturevalue("network")
         agent: Agent = request.getfixturevalue("agent")
-        settings = {"link": NAME, "keys": request.getfixturevalue("networked_keys")}
+        settings = {"remote_transport": NAME, "keys": request.getfixturevalue("networked_keys")}
         yield Line(agent, settings, network.stall)
         return
     require_namespaces()

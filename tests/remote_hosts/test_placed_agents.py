@@ -10,15 +10,17 @@ from remote_hosts import counted, double, on_sub, task_args, wait_until
 
 from pto_core import Worker
 from pto_core.config import load_core
-from pto_core.interfaces import AgentCommand, KeyPair, Launcher, PlacedAgent
-from pto_core.launchers import AgentProcess
-from pto_core.plugins import load_launcher, load_link
-from pto_core.remote.keys import write_client_keys
+from pto_core.interfaces import AgentCommand, Launcher, PlacedAgent
+from pto_core.plugins import load_launcher
+from pto_transport_zmq.launchers import AgentProcess
+from pto_transport_zmq.link.interface import KeyPair
+from pto_transport_zmq.link.loading import load_links
+from pto_transport_zmq.remote.keys import write_client_keys
 
 
 @pytest.fixture
 def client() -> KeyPair:
-    return load_link("zmq").key_pair()
+    return load_links("zmq").key_pair()
 
 
 @pytest.fixture
@@ -39,7 +41,9 @@ def test_workers_run_on_placed_agents(launcher: Launcher, client: KeyPair, tmp_p
             assert isinstance(agent, PlacedAgent)
             keys = tmp_path / str(number)
             write_client_keys(keys, "zmq", client, agent.key)
-            child = Worker(level=3, num_sub_workers=1, host=agent.address, keys=keys, link="zmq")
+            child = Worker(
+                level=3, num_sub_workers=1, host=agent.address, keys=keys, remote_transport="zmq"
+            )
             steps.append(worker.register(on_sub(child.register(double))))
             children.append(worker.add_worker(child))
         given = counted(worker)

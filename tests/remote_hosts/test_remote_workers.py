@@ -34,8 +34,8 @@ from pto_core.errors import (
     TaskFailedError,
     UsageError,
 )
-from pto_core.plugins import load_link
-from pto_core.remote.keys import new_keys
+from pto_transport_zmq.link.loading import load_links
+from pto_transport_zmq.remote.keys import new_keys
 
 INPUT, OUTPUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
 
@@ -363,7 +363,7 @@ def test_another_link_without_keys_works_in_the_same_way(open_agent: Agent) -> N
 
 
 def test_a_client_with_other_keys_is_refused(agent: Agent, tmp_path: Path) -> None:
-    new_keys(tmp_path / "other", load_link("zmq"))
+    new_keys(tmp_path / "other", load_links("zmq"))
     remote = Worker(level=3, num_sub_workers=1, host=agent.address, keys=tmp_path / "other")
     with Worker(level=4) as worker:
         worker.add_worker(remote)

@@ -45,7 +45,7 @@ def test_an_unchanged_input_travels_once_and_a_changed_byte_as_one_piece(
 ) -> None:
     with Worker(level=4) as worker:
         step = worker.register(sum_of)
-        remote = agent.worker(num_sub_workers=0, link=NAME, keys=networked_keys)
+        remote = agent.worker(num_sub_workers=0, remote_transport=NAME, keys=networked_keys)
         there = worker.add_worker(remote)
         x = worker.shared_array((8 * MIB,), "uint8")
         y = worker.shared_array((1,), "int64")

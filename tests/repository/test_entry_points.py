@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib import import_module, metadata
 from pathlib import Path
 
+from pto_core.hierarchy.remote_transport import RemoteTransport
 from pto_core.interfaces import (
     API_VERSION,
     Backend,
     LauncherPlugin,
-    LinkPlugin,
     NativeTransport,
     Runtime,
     SchedulerPlugin,
@@ -18,13 +18,12 @@ from pto_core.interfaces import (
 INTERFACES = {
     "pto.backends": Backend,
     "pto.runtimes": Runtime,
-    "pto.transports": NativeTransport,
-    "pto.links": LinkPlugin,
+    "pto.transports": NativeTransport | RemoteTransport,
     "pto.schedulers": SchedulerPlugin,
     "pto.launchers": LauncherPlugin,
 }
 # Groups whose plugins have no library.
-WITHOUT_LIBRARY = {"pto.links", "pto.schedulers", "pto.launchers"}
+WITHOUT_LIBRARY = {"pto.schedulers", "pto.launchers"}
 
 
 def loaded(reference: str):
@@ -46,7 +45,7 @@ def test_every_declared_entry_point_is_implemented(checkout):
         if group in INTERFACES:
             assert isinstance(plugin, INTERFACES[group]), f"{reference} is not a {group[4:-1]}"
             assert plugin.api_version == API_VERSION
-            if group not in WITHOUT_LIBRARY:
+            if group not in WITHOUT_LIBRARY and not isinstance(plugin, RemoteTransport):
                 assert Path(plugin.library()).is_file()
 
 
@@ -81,7 +80,7 @@ def test_the_design_names_are_there(checkout):
         ("pto.runtimes", "tensormap_and_ringbuffer"),
         ("pto.runtimes", "pto2"),
         ("pto.transports", "shm"),
-        ("pto.links", "zmq"),
+        ("pto.transports", "zmq"),
         ("pto.schedulers", "native"),
         ("pto.schedulers", "reference"),
         ("pto.schedulers", "least_loaded"),

@@ -9,9 +9,41 @@ from collections.abc import Collection
 from pathlib import Path
 
 FAMILIES = re.compile(r"pto_((backend|runtime|transport|scheduler|launcher)_|(devkit|insight)$)")
-DISTRIBUTION_OF = {"ml_dtypes": "ml_dtypes", "zmq": "pyzmq"}
+DISTRIBUTION_OF = {
+    "ml_dtypes": "ml_dtypes",
+    "zmq": "pyzmq",
+    "pto_transport_zmq": "ptorun-transport-zmq",
+}
 BINDING = re.compile(r"#\s*include\s*[<\"](Python\.h|nanobind/)")
 ENVIRONMENT_CALL = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
+
+
+# The floors of the core, from the lowest; a module imports none of a higher floor.
+FLOORS = (
+    (  # the base
+        *("errors", "config", "plugins", "interfaces", "interrupts", "_interrupts", "log", "trust"),
+        *("output_files", "standard_streams", "user_ranges"),
+    ),
+    ("kernels", "toolchain", "device", "_native"),  # one chip
+    ("hierarchy", "_hierarchy"),  # Workers
+    ("cases",),
+    ("cli",),
+)
+# The interfaces of engines and orchestrators name types of Workers, and a kernel accepts both kinds
+# of arguments.
+UPWARD = {
+    ("interfaces.orchestrator", "_hierarchy"),
+    ("interfaces.scheduler", "hierarchy"),
+    ("kernels.typed", "_hierarchy"),
+}
+# What any plugin may import from the core, and what only those plugins may that are a part of it in
+# a distribution of their own.
+PUBLIC = {"config", "errors", "interfaces", "kernels", "log", "plugins", "toolchain"}
+INNER = {
+    "pto_devkit": {"hierarchy", "_hierarchy"},
+    "pto_insight": {"cases", "cli", "output_files", "user_ranges"},
+    "pto_transport_zmq": {"cli", "device", "hierarchy", "trust", "_hierarchy", "_native"},
+}
 
 
 def for_type_checkers(tree: ast.Module) -> set[ast.AST]:
@@ -59,10 +91,14 @@ def test_the_core_does_not_name_a_plugins_library(checkout):
 
 
 def test_plugins_import_only_the_core(checkout):
+    """Only launchers import another plugin: the one with the agents that they start."""
     for plugin in checkout.plugins:
         for path in plugin.source.rglob("*.py"):
             found = {name for name in imported(path) if FAMILIES.match(name)}
-            assert found <= {plugin.import_name}, f"{checkout.name(path)} imports {found}"
+            allowed = {plugin.import_name}
+            if plugin.import_name == "pto_launcher_ray" or "launcher" in str(path.parent):
+                allowed.add("pto_transport_zmq")
+            assert found <= allowed, f"{checkout.name(path)} imports {found}"
 
 
 def test_packages_import_only_what_they_declare(checkout):
@@ -109,6 +145,30 @@ def imports(path: Path, known: Collection[str]) -> set[str]:
             names = (f"{node.module}.{alias.name}" for alias in node.names)
             found |= {name if name in known else str(node.module) for name in names}
     return found & set(known)
+
+
+def test_the_floors_of_the_core(checkout):
+    floor_of = {name: number for number, floor in enumerate(FLOORS) for name in floor}
+    known = modules(checkout.core)
+    upward = set()
+    for module, path in known.items():
+        name = module.removeprefix("pto_core.")
+        if module == "pto_core" or path.suffix == ".pyi":
+            continue
+        for used in imports(path, known) - {"pto_core"}:
+            part = used.split(".")[1]
+            if floor_of[part] > floor_of[name.partition(".")[0]]:
+                upward.add((name, part))
+    assert upward == UPWARD
+
+
+def test_plugins_import_only_public_modules_of_the_core(checkout):
+    known = modules(checkout.core)
+    for plugin in checkout.plugins:
+        allowed = PUBLIC | INNER.get(plugin.import_name, set())
+        for path in plugin.source.rglob("*.py"):
+            used = {name.split(".")[1] for name in imports(path, known) - {"pto_core"}}
+            assert used <= allowed, f"{checkout.name(path)} imports {used - allowed}"
 
 
 def import_cycle(graph: dict[str, set[str]]) -> list[str]:

@@ -41,11 +41,11 @@ def test_one_version_and_one_licence(checkout):
         assert (package.folder / "LICENSE").read_bytes() == licence, package.folder
 
 
-def test_the_laptop_set_is_every_plugin_that_needs_no_hardware(checkout):
+def test_the_laptop_set_is_every_plugin_that_one_machine_needs(checkout):
     laptop = set(checkout.core.pyproject["project"]["optional-dependencies"]["sim"])
     assert laptop == {
         *("ptorun-backend-sim", "ptorun-runtime-hbg", "ptorun-runtime-pto2"),
-        *("ptorun-transport-shm", "ptorun-transport-zmq", "ptorun-insight"),
+        *("ptorun-transport-shm", "ptorun-insight"),
     }
 
 

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 from pto_core.interfaces.frame import Outcome
-from pto_core.remote import (
+from pto_transport_zmq.remote import (
     address_space,
     handshake,
     home_memory,

@@ -15,13 +15,11 @@ import pto_transport_shm
 import pto_transport_zmq
 from pto_core.hierarchy import runs
 from pto_core.hierarchy.engine import Configuration, NativeEngine, ReferenceEngine, builtin
+from pto_core.hierarchy.remote_transport import RemoteTransport
 from pto_core.interfaces import (
     Backend,
     EnginePlugin,
     LauncherPlugin,
-    Link,
-    LinkPlugin,
-    Listener,
     NativeTransport,
     Orchestrator,
     Policy,
@@ -29,7 +27,8 @@ from pto_core.interfaces import (
     Runtime,
     Scheduler,
 )
-from pto_core.launchers import builtin as builtin_launchers
+from pto_transport_zmq.launchers import builtin as builtin_launchers
+from pto_transport_zmq.link.interface import Link, Links, Listener
 
 
 def orchestrator(native: pto_core.Orchestrator) -> Orchestrator:
@@ -50,7 +49,7 @@ def schedulers(configuration: Configuration, policy: Policy) -> list[Scheduler]:
 
 
 def ends(
-    listener: pto_transport_zmq.ends.ZmqListener, link: pto_transport_zmq.ends.ZmqLink
+    listener: pto_transport_zmq.link.ends.ZmqListener, link: pto_transport_zmq.link.ends.ZmqLink
 ) -> tuple[Listener, Link]:
     """Require that both ends of a link conform."""
     return listener, link
@@ -64,7 +63,8 @@ runtimes: list[Runtime] = [
     pto_runtime_pto2.plugin,
 ]
 transports: list[NativeTransport] = [pto_transport_shm.plugin]
-links: list[LinkPlugin] = [pto_transport_zmq.plugin]
+links: list[Links] = [pto_transport_zmq.plugin.links]
+remote_transports: list[RemoteTransport] = [pto_transport_zmq.plugin]
 engines: list[EnginePlugin] = [builtin.native, builtin.reference]
 policies: list[PolicyPlugin] = [builtin.least_loaded_plugin, builtin.near_inputs]
 launchers: list[LauncherPlugin] = [

@@ -22,7 +22,6 @@ ANNOTATIONS = {
     "backend": "Backend",
     "runtime": "Runtime",
     "transport": "PythonTransport",
-    "link": "LinkPlugin",
     "scheduler": "PolicyPlugin",
     "launcher": "LauncherPlugin",
 }
@@ -77,8 +76,8 @@ def test_the_ends_of_a_link_conform(cache: Path, tmp_path: Path) -> None:
     path = tmp_path / "tcp_ends.py"
     path.write_text(
         tcp_links.source()
-        + "\nfrom pto_core.interfaces import Link, LinkPlugin, Listener\n\n"
-        + "checked: LinkPlugin = plugin\n"
+        + "\nfrom pto_transport_zmq.link.interface import Link, Links, Listener\n\n"
+        + "checked: Links = plugin.links\n"
         + "def ends(one: ListeningEnd, other: DiallingEnd) -> tuple[Listener, Link]:\n"
         + "    return one, other\n"
     )

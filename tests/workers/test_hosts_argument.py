@@ -13,7 +13,7 @@ from pto_core.errors import ConfigError, PluginError, UsageError
 from pto_core.hierarchy.hosts import HostRequest
 from pto_core.hierarchy.settings import OtherHost, worker_settings
 from pto_core.hierarchy.worker_node import WorkerNode
-from pto_core.remote.blueprint import blueprint_of
+from pto_transport_zmq.remote.blueprint import blueprint_of
 
 
 def test_arguments_of_hosts_win_over_settings(monkeypatch: pytest.MonkeyPatch) -> None:

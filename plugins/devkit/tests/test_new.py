@@ -149,13 +149,6 @@ PLUGIN_FILES = {
         "src/pto_transport_my_wire/py.typed",
         "tests/test_my_wire_transport.py",
     ],
-    "link": [
-        "README.md",
-        "pyproject.toml",
-        "src/pto_link_my_wire/__init__.py",
-        "src/pto_link_my_wire/py.typed",
-        "tests/test_my_wire_link.py",
-    ],
     "launcher": [
         "README.md",
         "pyproject.toml",
@@ -201,7 +194,7 @@ def test_new_plugins_have_no_test_module_of_the_same_name(site, tmp_path):
         for name in ("red", "blue"):
             assert site.pto("new", "plugin", family, name, cwd=tmp_path).returncode == 0
     modules = [path.name for path in tmp_path.glob("pto-*/tests/*.py")]
-    assert len(modules) == 14
+    assert len(modules) == 12
     assert len(set(modules)) == len(modules)
 
 

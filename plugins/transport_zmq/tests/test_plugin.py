@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pto_devkit import LinkContract
+from link_contract.contract import LinkContract
 
 
 def giant() -> bytes:

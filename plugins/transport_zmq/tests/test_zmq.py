@@ -11,15 +11,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from link_contract import LinkSubject, World
 
-from pto_core import plugins
 from pto_core.errors import LinkError, UsageError
-from pto_core.interfaces import KeyPair, LinkLimits
-from pto_devkit.links import LinkSubject, World
-from pto_transport_zmq import plugin
+from pto_transport_zmq import plugin as transport
+from pto_transport_zmq.link.interface import KeyPair, LinkLimits
+from pto_transport_zmq.link.loading import load_links
 
 WAIT_S = 30.0
-SUBJECT = LinkSubject(plugin, "tcp://127.0.0.1:0", "tcp://0.0.0.0:0", b"")
+links = transport.links
+SUBJECT = LinkSubject(links, "tcp://127.0.0.1:0", "tcp://0.0.0.0:0", b"")
 
 
 @contextmanager
@@ -53,8 +54,8 @@ def failure(call: Callable[[], object]) -> str:
 
 
 def test_the_link_is_found_by_its_name() -> None:
-    assert plugins.load_link("zmq") is plugin
-    assert plugin.health().ok
+    assert load_links("zmq") is links
+    assert links.health().ok
 
 
 # Invariant: No socket of ZeroMQ is used in a process other than the one that opened it.
@@ -66,8 +67,8 @@ def test_a_fork_uses_and_opens_no_link() -> None:
             calls: list[Callable[[], object]] = [
                 link.receive,
                 lambda: made.listener.send(peer, [b"x"]),
-                lambda: plugin.wait([link], 0),
-                lambda: plugin.listen("tcp://127.0.0.1:0"),
+                lambda: links.wait([link], 0),
+                lambda: links.listen("tcp://127.0.0.1:0"),
             ]
             texts = [failure(call) for call in calls]
             link.close()
@@ -132,7 +133,7 @@ def test_a_large_part_is_not_copied_twice() -> None:
 def test_an_address_in_use_is_named_in_the_error() -> None:
     with world() as made:
         with pytest.raises(LinkError, match="choose a free port") as caught:
-            plugin.listen(made.listener.address, made.server_keys)
+            links.listen(made.listener.address, made.server_keys)
         assert caught.value.address == made.listener.address
         assert made.listener.address in str(caught.value)
 
@@ -146,16 +147,16 @@ def test_an_address_in_use_is_named_in_the_error() -> None:
     ],
 )
 def test_wrong_keys_are_named(change: dict[str, object], words: str) -> None:
-    keys, server = plugin.key_pair(), plugin.key_pair()
+    keys, server = links.key_pair(), links.key_pair()
     arguments = {"credentials": keys, "server_key": server.public, **change}
     with pytest.raises(UsageError, match=words):
-        plugin.dial("tcp://127.0.0.1:9", **arguments)
+        links.dial("tcp://127.0.0.1:9", **arguments)
 
 
 def test_the_problem_states_what_to_do() -> None:
     with ExitStack() as stack:
         made = stack.enter_context(world())
-        stranger = plugin.key_pair()
+        stranger = links.key_pair()
         for words, changes in (
             (f"does not allow the key {stranger.public}; add it", {"credentials": stranger}),
             ("the server key may be wrong", {"server_key": stranger.public}),
@@ -172,7 +173,7 @@ def test_the_problem_states_what_to_do() -> None:
 
 
 def test_a_name_that_does_not_resolve_is_the_problem() -> None:
-    link = plugin.dial("tcp://no-such-host.invalid:7700", insecure=True)
+    link = links.dial("tcp://no-such-host.invalid:7700", insecure=True)
     assert (
         "the name no-such-host.invalid in tcp://no-such-host.invalid:7700 is unknown"
         in link.problem

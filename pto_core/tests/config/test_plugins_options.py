@@ -40,7 +40,7 @@ def test_the_chosen_plugins_options_are_part_of_the_record(plugins, tmp_path):
     ("setting", "install"),
     [
         ("transport", "transport"),
-        ("link", "link"),
+        ("remote_transport", "transport"),
         ("launcher", "launcher"),
         ("engine", "scheduler"),
         ("policy", "scheduler"),

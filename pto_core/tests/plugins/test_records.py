@@ -119,7 +119,6 @@ def test_messages_about_our_backends_name_the_installation(monkeypatch, name, ad
         ("runtime", "tensormap_and_ringbuffer"),
         ("runtime", "pto2"),
         ("transport", "shm"),
-        ("link", "zmq"),
     ],
 )
 def test_messages_about_our_plugins_name_the_installation(monkeypatch, family, name):

@@ -10,21 +10,18 @@ A plugin's whole test file::
 A contract tests the capabilities that a plugin claims. A test whose capabilities the plugin does
 not claim is not collected; a plugin that claims a capability without having it fails the test.
 Every test is a plain function ``check_*`` of one subject (:class:`BackendSubject`,
-:class:`RuntimeSubject`, :class:`TransportSubject`, :class:`LinkSubject`, :class:`SchedulerSubject`
-or :class:`LauncherSubject`), in the modules ``memory``, ``topology``, ``dispatch``, ``claims``,
-``device_code``, ``ordering``, ``graph_errors``, ``public_api``, and those of ``transports``,
-``links``, ``schedulers`` and ``launchers``. It raises :class:`ContractError`, and its docstring
-states the contract. Only the test classes need pytest.
+:class:`RuntimeSubject`, :class:`TransportSubject` or :class:`SchedulerSubject`), in the modules
+``memory``, ``topology``, ``dispatch``, ``claims``, ``device_code``, ``ordering``, ``graph_errors``,
+``public_api``, and those of ``transports`` and ``schedulers``. It raises :class:`ContractError`,
+and its docstring states the contract. Only the test classes need pytest.
+
+The contract of launchers is in :mod:`pto_devkit.launchers`, which needs ``ptorun-transport-zmq``.
 """
 
 from pto_devkit.capabilities import contract_test
 from pto_devkit.contracts import BackendContract, RuntimeContract
 from pto_devkit.failure import ContractError, expect
 from pto_devkit.graphs import Graph
-from pto_devkit.launchers import LauncherSubject
-from pto_devkit.launchers.contract import LauncherContract
-from pto_devkit.links import LinkSubject
-from pto_devkit.links.contract import LinkContract
 from pto_devkit.native import NativeBackend, NativeDevice, NativeRuntime, StatusError
 from pto_devkit.probe import Probe, Work
 from pto_devkit.schedulers import SchedulerSubject
@@ -39,10 +36,6 @@ __all__ = [
     "BackendSubject",
     "ContractError",
     "Graph",
-    "LauncherContract",
-    "LauncherSubject",
-    "LinkContract",
-    "LinkSubject",
     "NativeBackend",
     "NativeDevice",
     "NativeRuntime",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import ray
 
 from pto_core.interfaces import AgentCommand, PlacedAgent
-from pto_core.launchers import AgentProcess
+from pto_transport_zmq.launchers import AgentProcess
 
 _STEP_S = 0.05
 

@@ -18,9 +18,10 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayError
 
 from pto_core.errors import LinkError, UsageError
-from pto_core.interfaces import AgentCommand, PlacedAgent, split_address
+from pto_core.interfaces import AgentCommand, PlacedAgent
 from pto_launcher_ray.actor import AgentActor, Listening
 from pto_launcher_ray.resources import Node, Resources, actor_options, amounts
+from pto_transport_zmq.link.interface import split_address
 
 _STEP_S = 0.05
 _NODES_S = 1.0  # how often the nodes are asked for

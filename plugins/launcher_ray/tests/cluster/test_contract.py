@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pto_devkit import LauncherContract
+from pto_devkit.launchers import LauncherContract
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("address")]
 

@@ -35,7 +35,7 @@ def run(namespace: argparse.Namespace) -> int:
 def _row(found: Inspection) -> tuple[str, ...]:
     record = found.record
     return (
-        record.family,
+        record.family + (f" ({found.reach})" if found.reach else ""),
         record.name,
         ", ".join(record.aliases),
         record.source,
@@ -59,6 +59,7 @@ def _as_json(found: Inspection) -> dict[str, Any]:
     record = found.record
     return {
         "family": record.family,
+        "reach": found.reach,
         "name": record.name,
         "aliases": list(record.aliases),
         "distribution": record.distribution,

@@ -28,11 +28,12 @@ from pto_core.errors.values import shown
 from pto_core.interfaces.plugin import Option
 
 _FAMILIES = ("backend", "runtime")
-_WITH_DEFAULT = (*_FAMILIES, "transport", "link")
+_WITH_DEFAULT = (*_FAMILIES, "transport")
 """The families of which only one plugin may be installed; then it is the default."""
 # The settings that name another plugin, and its family.
 _NAMES = {
-    **{family: family for family in ("transport", "link", "launcher")},
+    **{family: family for family in ("transport", "launcher")},
+    "remote_transport": "transport",
     "engine": "scheduler",
     "policy": "scheduler",
 }

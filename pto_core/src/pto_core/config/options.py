@@ -160,7 +160,7 @@ def _resources(value: str) -> str:
 def _remote_options() -> tuple[Option, ...]:
     """List the settings of Workers on other hosts."""
     return (
-        Option("link", "zmq", text, "how a Worker reaches other hosts"),
+        Option("remote_transport", "zmq", text, "how a Worker reaches other hosts"),
         Option("launcher", "local", text, "what places the hosts of Hosts.on()"),
         Option("hosts", 1, integer(1, HOSTS_MAX), "number of the hosts of Hosts.on()"),
         Option(

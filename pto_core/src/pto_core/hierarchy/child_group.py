@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pto_core import _hierarchy
 from pto_core._hierarchy import CallableSpace, Driver, NearInputs
@@ -46,6 +46,7 @@ from pto_core.hierarchy.processes import (
 )
 from pto_core.hierarchy.registry import Registration, Registry
 from pto_core.hierarchy.remote_buffers import BufferTable
+from pto_core.hierarchy.remote_transport import RemoteChild
 from pto_core.hierarchy.restarts import Replacement, Restarts
 from pto_core.hierarchy.settings import WorkerSettings
 from pto_core.hierarchy.tracing import Tracing, flight_file
@@ -53,9 +54,6 @@ from pto_core.interfaces import Policy, PolicyPlugin, TaskPolicy
 from pto_core.interfaces.observer import WorkerInfo
 from pto_core.interrupts import Interrupts
 from pto_core.plugins import load_observers
-
-if TYPE_CHECKING:
-    from pto_core.remote.remote_child import RemoteChild
 
 _FRAME_BYTES = 128
 _GRACE_S = 2.0

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from pto_core.errors import AbortedError, PtoError
 from pto_core.hierarchy.child_specs import ChildSpec
+from pto_core.hierarchy.remote_transport import Placements
 from pto_core.interrupts import Interrupts
-
-if TYPE_CHECKING:
-    from pto_core.remote.placements import Placements
 
 _STEP_S = 0.02
 

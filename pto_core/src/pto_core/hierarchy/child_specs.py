@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from pto_core._hierarchy import CallableSpace
 from pto_core.hierarchy.children import NestedWorker
 from pto_core.hierarchy.engine.events import Kind
 from pto_core.hierarchy.fence import Fence
 from pto_core.hierarchy.processes.plan import StartMethod
+from pto_core.hierarchy.remote_transport import RemoteChild, RemoteTransport
 from pto_core.hierarchy.settings import WorkerSettings, level_name
-
-if TYPE_CHECKING:
-    from pto_core.remote.remote_child import RemoteChild
+from pto_core.plugins import load_remote_transport
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ def child_specs(
         is_next = bool(nested) and nested[-1].worker is worker
         nested.append(spec_of_worker(worker, name, method, nested[-1] if is_next else None))
     spare = settings.spare_places(has_remote=any(spec.remote is not None for spec in nested))
-    places = [empty_place(path, len(nested) + index) for index in range(spare)]
+    places = [empty_place(settings, path, len(nested) + index) for index in range(spare)]
     subs = [
         ChildSpec(f"{path}/sub{index}", Kind.SUB, CallableSpace.LOCAL_PYTHON, start_method=method)
         for index in range(settings.sub_workers)
@@ -101,34 +100,28 @@ def spec_of_worker(
     if worker.settings.other_host is None:
         kind, space = Kind.NEXT_LEVEL, CallableSpace.LOCAL_PYTHON
         return ChildSpec(path, kind, space, worker=worker, start_method=method)
-    # imported only if needed, so that local Workers start faster
-    from pto_core.remote.placements import Placements
-    from pto_core.remote.remote_child import RemoteChild
-
-    placements = None
-    if last is not None and last.remote is not None:
-        placements = last.remote.placements
-    elif worker.settings.host_request is not None:
-        placements = Placements(worker.settings)
-    remote = RemoteChild(worker, path, placements)
-    return _behind_relay(path, worker=worker, fence=remote.fence, remote=remote)
+    transport = _transport(worker.settings)
+    remote = transport.child(worker, path, None if last is None else last.remote)
+    return _behind_relay(transport, path, worker=worker, fence=remote.fence, remote=remote)
 
 
-def empty_place(path: str, number: int) -> ChildSpec:
+def empty_place(settings: WorkerSettings, path: str, number: int) -> ChildSpec:
     """Return the spec of a place of the Worker at ``path`` that has no child."""
-    return _behind_relay(f"{path}/place{number}", is_empty=True)
+    return _behind_relay(_transport(settings), f"{path}/place{number}", is_empty=True)
 
 
-def _behind_relay(path: str, **fields: Any) -> ChildSpec:
-    from pto_core.remote.remote_child import RemoteChild
+def _transport(settings: WorkerSettings) -> RemoteTransport:
+    return cast(RemoteTransport, load_remote_transport(settings.config["remote_transport"]))
 
+
+def _behind_relay(transport: RemoteTransport, path: str, **fields: Any) -> ChildSpec:
     return ChildSpec(
         path,
         Kind.NEXT_LEVEL,
         CallableSpace.LOCAL_PYTHON,
         start_method="spawn",
         receives_use=True,
-        reason_bytes=RemoteChild.reason_bytes,
-        digest_bytes=RemoteChild.digest_bytes,
+        reason_bytes=transport.reason_bytes,
+        digest_bytes=transport.digest_bytes,
         **fields,
     )

@@ -103,7 +103,7 @@ class Membership:
         group = self._group
         with fork_lock():
             launcher = group.hosts.leave(place)
-            group.set_spec(place, empty_place(group.path, place))
+            group.set_spec(place, empty_place(group.settings, group.path, place))
         if launcher is not None:
             launcher.close()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,7 @@ from pto_core.errors.values import shown
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.child_memory import bytes_of, check_unused
 from pto_core.hierarchy.remote_buffers import BufferTable, RemoteBuffer, RemoteTensorRef, lost_error
-from pto_core.interfaces import with_port
-
-if TYPE_CHECKING:
-    from pto_core.remote.remote_child import HostPeer
+from pto_core.hierarchy.remote_transport import HostPeer
 
 _TOKEN_BYTES = 16
 
@@ -126,11 +123,11 @@ class RemoteMemory:
 
     def _copy_between_hosts(self, target: RemoteTensorRef, source: RemoteTensorRef) -> None:
         to, by = self._peer(target), self._peer(source)
-        if to.link != by.link or (to.key is None) != (by.key is None):
+        if to.transport != by.transport or (to.key is None) != (by.key is None):
             raise UsageError(
-                f"{source.buffer.path} uses the link {by.link}, and {target.buffer.path} the link "
-                f"{to.link}, or only one of them has keys; use the same link for both, with keys "
-                "or without",
+                f"{source.buffer.path} uses the transport {by.transport}, and "
+                f"{target.buffer.path} the transport {to.transport}, or only one of them has keys; "
+                "use the same transport for both, with keys or without",
                 name="target",
             )
         token = os.urandom(_TOKEN_BYTES)
@@ -138,7 +135,7 @@ class RemoteMemory:
         try:
             common = nbytes, token, max(to.lease_ns, by.lease_ns)
             port = self._ask(target.buffer, "receive_buffer", target.address, *common, by.key)
-            place = with_port(to.address, port)
+            place = to.at(port)
             self._ask(source.buffer, "send_buffer", source.address, *common, to.key, place)
         except BaseException as error:
             # Otherwise the source could continue to write to the target. The request can fail:

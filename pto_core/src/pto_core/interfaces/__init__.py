@@ -2,16 +2,15 @@
 
 A plugin is an object (usually an instance of a small class, at module level) that an entry point
 names. The groups of entry points are ``pto.backends``, ``pto.runtimes``, ``pto.transports``,
-``pto.links``, ``pto.schedulers``, ``pto.launchers``, ``pto.commands`` and ``pto.observers``. Users
+``pto.schedulers``, ``pto.launchers``, ``pto.commands`` and ``pto.observers``. Users
 select a plugin by the name of its entry point. A second entry point for the same object is an
 alias.
 
-Six interfaces name the parts of the design:
+Five interfaces name the parts of the design:
 
 - :class:`Orchestrator`: graph functions submit tasks to it.
 - :class:`Scheduler`: the engine of a Worker, which selects the child and the time of each task.
 - :class:`Endpoint`: the Worker's end of the connection to one child.
-- :class:`Link`: a connection to another host, over which messages travel.
 - :class:`Launcher`: starts agents on hosts, on which Workers can run, and ends them.
 - :class:`Runtime`: a runtime variant, which runs the tasks of one chip.
 """
@@ -36,22 +35,6 @@ from pto_core.interfaces.launcher import (
     Pending,
     PlacedAgent,
     Placement,
-)
-from pto_core.interfaces.link import (
-    PARTS_LIMIT,
-    Buffer,
-    KeyPair,
-    Link,
-    LinkLimits,
-    LinkPlugin,
-    Listener,
-    Message,
-    Peer,
-    Ready,
-    check_message,
-    require_loopback,
-    split_address,
-    with_port,
 )
 from pto_core.interfaces.observer import CaseInfo, RunInfo, WorkerInfo
 from pto_core.interfaces.orchestrator import Orchestrator
@@ -88,10 +71,8 @@ __all__ = [
     "ABI_VERSION",
     "API_VERSION",
     "KINDS",
-    "PARTS_LIMIT",
     "AgentCommand",
     "Backend",
-    "Buffer",
     "BuildRecipe",
     "Candidate",
     "CardBackend",
@@ -108,19 +89,12 @@ __all__ = [
     "EnginePolicy",
     "ForkSensitiveBackend",
     "Health",
-    "KeyPair",
     "Launcher",
     "LauncherPlugin",
-    "Link",
-    "LinkLimits",
-    "LinkPlugin",
-    "Listener",
-    "Message",
     "NativeTransport",
     "Option",
     "OrchestrationBuild",
     "Orchestrator",
-    "Peer",
     "Pending",
     "PlacedAgent",
     "PlacedTask",
@@ -129,7 +103,6 @@ __all__ = [
     "Policy",
     "PolicyPlugin",
     "PythonTransport",
-    "Ready",
     "RunInfo",
     "Runtime",
     "Scheduler",
@@ -139,9 +112,5 @@ __all__ = [
     "Transport",
     "WorkerInfo",
     "abi_include_dir",
-    "check_message",
     "parse",
-    "require_loopback",
-    "split_address",
-    "with_port",
 ]

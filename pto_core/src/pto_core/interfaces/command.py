@@ -26,8 +26,6 @@ RESERVED_COMMANDS = (
     "plugins",
     "doctor",
     "config",
-    "keys",
-    "agent",
 )
 """The names of the core's own commands, which a plugin cannot use."""
 

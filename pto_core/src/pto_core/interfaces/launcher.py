@@ -4,7 +4,7 @@ An agent serves Workers of other hosts, as ``pto agent serve`` does. A launcher 
 run; it has nothing to do with Workers and tasks. ``pto new plugin launcher NAME``
 writes one whose agents run on this machine.
 
-:class:`~pto_core.launchers.AgentProcess` is an agent that a command of this machine starts. A
+``pto_transport_zmq.launchers.AgentProcess`` is an agent that a command of this machine starts. A
 launcher for a cluster engine implements the methods of :class:`Launcher` with calls of that engine,
 and may use an ``AgentProcess`` on each host.
 """
@@ -25,20 +25,20 @@ Placement: TypeAlias = Any
 class AgentCommand:
     """The command that starts an agent. ``client``: the public key of the only permitted client.
 
-    ``link``: the name of the link. The agent makes its own key pair, prints its address and public
-    key, and ends at the end of its standard input.
+    ``transport``: the name of the remote transport. The agent makes its own key pair, prints its
+    address and public key, and ends at the end of its standard input.
     """
 
     client: str
-    link: str
+    transport: str
 
     def arguments(self, bind: str) -> tuple[str, ...]:
         """Return the arguments of ``pto``. ``bind``: the agent's address, such as tcp://0.0.0.0:0.
 
         A key may contain characters that are special in a shell.
         """
-        link = ("--set", f"link={self.link}")
-        return ("agent", *link, "serve", f"--bind={bind}", f"--client={self.client}")
+        transport = ("--set", f"remote_transport={self.transport}")
+        return ("agent", *transport, "serve", f"--bind={bind}", f"--client={self.client}")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""The transport interface: it carries frames to one child of a Worker, and answers back.
+"""The interface of local transports: they carry frames to a child of a Worker, and answers back.
 
 A transport is native (:class:`NativeTransport`: a library with the table of ``pto/abi/endpoint.h``)
 or plain Python (:class:`PythonTransport`). ``pto new plugin transport NAME``
-writes a complete one in Python.
+writes a complete one in Python. A transport to other hosts is a plugin of the same family with
+other members: :class:`pto_core.hierarchy.remote_transport.RemoteTransport`.
 
 The core forks the child, owns the memory that both sides share, waits and reads the clock. A
 transport only moves bytes: it starts no thread, holds no lock during a fork, and none of its calls
@@ -104,7 +105,7 @@ class ChildEnd(Protocol):
 
 @runtime_checkable
 class Transport(Plugin, Protocol):
-    """The members of both kinds of transports. Connections are independent of each other.
+    """The members of both kinds of local transports. Connections are independent of each other.
 
     Capabilities: ``in_order``: frames of one child arrive in order; required. ``same_addresses``:
     both sides see the Worker's memory at the same addresses, so addresses in frames are valid. A

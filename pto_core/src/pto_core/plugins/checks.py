@@ -15,8 +15,7 @@ _NAMED = ("name", "api_version", "capabilities")
 _ATTRIBUTES = {
     "backend": _NAMED,
     "runtime": _NAMED,
-    "transport": (*_NAMED, "frame_limit"),
-    "link": _NAMED,
+    "transport": _NAMED,
     "scheduler": _NAMED,
     "launcher": _NAMED,
     "command": (),
@@ -30,7 +29,6 @@ _METHODS = {
         "options",
     ),
     "transport": ("health",),
-    "link": ("health", "key_pair", "listen", "dial", "wait"),
     "scheduler": ("health",),
     "launcher": ("health", "open"),
     "command": ("add_arguments", "run"),
@@ -38,9 +36,9 @@ _METHODS = {
     "insight": ("from_native", "write_trace", "TaskGraph", "AccessLog", "WorkerTrace"),
 }
 
-_TRANSPORT_KINDS = ("library", "connect")
-_TRANSPORT_CAPABILITIES = frozenset({"in_order", "same_addresses"})
-_LINK_CAPABILITIES = frozenset({"encrypted", "peer_keys"})
+_TRANSPORT_KINDS = ("library", "connect", "child")
+_LOCAL_CAPABILITIES = frozenset({"in_order", "same_addresses"})
+_REMOTE_CAPABILITIES = frozenset({"encrypted", "peer_keys"})
 SCHEDULER_KINDS = ("engine", "policy")
 _SCHEDULER_CAPABILITIES = frozenset({*SCHEDULER_KINDS, "reference_order"})
 _LAUNCHER_CAPABILITIES: frozenset[str] = frozenset()
@@ -73,12 +71,15 @@ def check_plugin(record: PluginRecord, plugin: Any) -> None:
         _check_options(record, plugin)
     if record.family == "transport":
         _check_transport(record, plugin)
-    if record.family == "link":
-        _check_capabilities(record, plugin, _LINK_CAPABILITIES)
     if record.family == "launcher":
         _check_capabilities(record, plugin, _LAUNCHER_CAPABILITIES)
     if record.family == "scheduler":
         _check_scheduler(record, plugin)
+
+
+def reach_of(transport: Any) -> str:
+    """Return whether a transport reaches children on this host or on others."""
+    return "remote" if hasattr(transport, "child") else "local"
 
 
 def health_of(plugin: Any) -> Health:
@@ -130,14 +131,21 @@ def _check_transport(record: PluginRecord, plugin: Any) -> None:
     kinds = [name for name in _TRANSPORT_KINDS if hasattr(plugin, name)]
     if not kinds:
         near = "".join(suggestion(name, dir(plugin)) for name in _TRANSPORT_KINDS)
-        raise load_error(record, f"has neither 'library' (native) nor 'connect' (Python){near}")
+        what = "has none of 'library' (native), 'connect' (Python) and 'child' (to other hosts)"
+        raise load_error(record, what + near)
     if len(kinds) > 1:
         raise load_error(
-            record, "has both 'library' and 'connect'; a transport must have one of them"
+            record,
+            f"has both {kinds[0]!r} and {kinds[1]!r}; a transport must have one of them",
         )
     if not callable(getattr(plugin, kinds[0])):
         raise load_error(record, f"has a {kinds[0]!r} that cannot be called")
-    _check_capabilities(record, plugin, _TRANSPORT_CAPABILITIES)
+    if reach_of(plugin) == "remote":
+        _check_capabilities(record, plugin, _REMOTE_CAPABILITIES)
+        return
+    _check_capabilities(record, plugin, _LOCAL_CAPABILITIES)
+    if not hasattr(plugin, "frame_limit"):
+        raise load_error(record, f"has no 'frame_limit'{suggestion('frame_limit', dir(plugin))}")
     if "in_order" not in plugin.capabilities:
         raise load_error(record, "does not claim 'in_order'; children need frames in order")
     limit = plugin.frame_limit

@@ -9,7 +9,7 @@ from typing import Any
 from pto_core.errors import PluginError
 from pto_core.interfaces import Health
 from pto_core.plugins.advice import reinstall
-from pto_core.plugins.checks import health_of
+from pto_core.plugins.checks import health_of, reach_of
 from pto_core.plugins.loading import load_record
 from pto_core.plugins.native import library_error
 from pto_core.plugins.observation import check_observer
@@ -18,11 +18,16 @@ from pto_core.plugins.records import FAMILIES, PluginRecord, duplicate_error, in
 
 @dataclass(frozen=True)
 class Inspection:
-    """A plugin, its capabilities, and whether it is usable on this machine."""
+    """A plugin, its capabilities, and whether it is usable on this machine.
+
+    ``reach``: of a transport, whether it reaches children on this host ("local") or on others
+    ("remote"); otherwise empty.
+    """
 
     record: PluginRecord
     capabilities: frozenset[str]
     health: Health
+    reach: str = ""
 
 
 def inspect_all() -> list[Inspection]:
@@ -50,7 +55,8 @@ def inspect(record: PluginRecord, others: Sequence[PluginRecord] = ()) -> Inspec
         health = Health(False, error.message, reinstall(record.distribution))
         return Inspection(record, nothing, health)
     capabilities = frozenset(getattr(plugin, "capabilities", ()))
-    return Inspection(record, capabilities, _health(record, plugin))
+    reach = reach_of(plugin) if record.family == "transport" else ""
+    return Inspection(record, capabilities, _health(record, plugin), reach)
 
 
 def _health(record: PluginRecord, plugin: Any) -> Health:

@@ -18,14 +18,13 @@ from pto_core.interfaces import (
     Command,
     EnginePlugin,
     LauncherPlugin,
-    LinkPlugin,
     NativeTransport,
     Option,
     PolicyPlugin,
     PythonTransport,
     Runtime,
 )
-from pto_core.plugins.checks import SCHEDULER_KINDS, check_plugin, health_of
+from pto_core.plugins.checks import SCHEDULER_KINDS, check_plugin, health_of, reach_of
 from pto_core.plugins.manager import add_loaded, replacement
 from pto_core.plugins.native import check_library
 from pto_core.plugins.records import PluginRecord, find, installed
@@ -69,25 +68,23 @@ def load_transport(name: str) -> NativeTransport | PythonTransport:
     """Return the transport called ``name``; imports only that plugin.
 
     ``isinstance(transport, NativeTransport)`` is true for native transports only. Raises
-    :class:`~pto_core.errors.PluginError`.
+    :class:`~pto_core.errors.PluginError`. Raises :class:`~pto_core.errors.UsageError` if the
+    transport reaches other hosts.
     """
-    record = find("transport", name)
-    transport = cast("NativeTransport | PythonTransport", load_record(record))
-    _require_health(record, transport)
+    transport = cast("NativeTransport | PythonTransport", _transport_of_reach("local", name))
     if isinstance(transport, NativeTransport):
-        check_library(record, transport.library())
+        check_library(find("transport", name), transport.library())
     return transport
 
 
-def load_link(name: str) -> LinkPlugin:
-    """Return the link called ``name``; imports only that plugin.
+def load_remote_transport(name: str) -> Any:
+    """Return the transport to other hosts called ``name``; imports only that plugin.
 
-    Raises :class:`~pto_core.errors.PluginError`.
+    It is a :class:`~pto_core.hierarchy.remote_transport.RemoteTransport`. Raises
+    :class:`~pto_core.errors.PluginError`. Raises :class:`~pto_core.errors.UsageError` if the
+    transport reaches only children on this host.
     """
-    record = find("link", name)
-    link = cast(LinkPlugin, load_record(record))
-    _require_health(record, link)
-    return link
+    return _transport_of_reach("remote", name)
 
 
 def load_engine(name: str) -> EnginePlugin:
@@ -193,6 +190,21 @@ def _import_object(record: PluginRecord) -> Any:
             **_identity(record),
         ) from error
     return found
+
+
+def _transport_of_reach(reach: str, name: str) -> Any:
+    record = find("transport", name)
+    transport = load_record(record)
+    _require_health(record, transport)
+    if reach_of(transport) != reach:
+        wanted, other = ("transport", "remote_transport")[:: 1 if reach == "local" else -1]
+        raise UsageError(
+            f"{wanted} is {name!r}, but the reach of that transport ({record.source}) is "
+            f"{reach_of(transport)}; pass it as {other}={name!r}",
+            name=wanted,
+            value=name,
+        )
+    return transport
 
 
 def _scheduler_of_kind(kind: str, name: str) -> EnginePlugin | PolicyPlugin:

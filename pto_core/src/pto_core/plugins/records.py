@@ -18,11 +18,12 @@ from pto_core.errors.suggestion import suggestion
 from pto_core.plugins.advice import install
 
 FAMILIES = (
-    *("backend", "runtime", "transport", "link", "scheduler", "launcher"),
+    *("backend", "runtime", "transport", "scheduler", "launcher"),
     *("command", "observer"),
 )
 
 INSIGHT = "ptorun-insight"
+REMOTE = "ptorun-transport-zmq"
 INSIGHT_COMMANDS = ("graph", "why", "check", "trace")
 # The plugins of this project, each with its distribution. Messages about a missing plugin contain
 # the commands that install it.
@@ -35,16 +36,21 @@ _OURS = {
     ("runtime", "tensormap_and_ringbuffer"): "ptorun-runtime-pto2",
     ("runtime", "pto2"): "ptorun-runtime-pto2",
     ("transport", "shm"): "ptorun-transport-shm",
-    ("link", "zmq"): "ptorun-transport-zmq",
+    ("transport", "zmq"): REMOTE,
     ("launcher", "ray"): "ptorun-launcher-ray",
+    **dict.fromkeys((("launcher", name) for name in ("local", "command")), REMOTE),
+    **dict.fromkeys((("command", name) for name in ("agent", "keys")), REMOTE),
     ("command", "new"): "ptorun-devkit",
     **dict.fromkeys((("command", name) for name in INSIGHT_COMMANDS), INSIGHT),
     ("insight", "insight"): INSIGHT,
 }
 # The laptop set, `ptorun-core[sim]`, has plugins of these families. A core without any of them
 # lacks the whole set. _NOT_IN_LAPTOP_SET lists what is not in the set, or is useful alone.
-_LAPTOP_FAMILIES = ("backend", "runtime", "transport", "link")
-_NOT_IN_LAPTOP_SET = ("ptorun-backend-a2a3", "ptorun-launcher-ray", "ptorun-devkit", INSIGHT)
+_LAPTOP_FAMILIES = ("backend", "runtime", "transport")
+_NOT_IN_LAPTOP_SET = (
+    *("ptorun-backend-a2a3", REMOTE, "ptorun-launcher-ray", "ptorun-devkit"),
+    INSIGHT,
+)
 
 
 @dataclass(frozen=True)
@@ -86,11 +92,6 @@ def runtimes() -> list[PluginRecord]:
 def transports() -> list[PluginRecord]:
     """List the installed transports."""
     return installed("transport")
-
-
-def links() -> list[PluginRecord]:
-    """List the installed links."""
-    return installed("link")
 
 
 def schedulers() -> list[PluginRecord]:
@@ -141,7 +142,7 @@ def default_name(family: str, name: str) -> str:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         importlib.metadata.distribution(_OURS[family, name])
         return name
-    found = installed(family)
+    found = [record for record in installed(family) if record.distribution != REMOTE]
     is_only = len(found) == 1 and name not in found[0].names
     return found[0].name if is_only else name
 

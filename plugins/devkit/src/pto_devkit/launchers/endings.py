@@ -8,11 +8,12 @@ import os
 import time
 
 from pto_core.errors import LinkError
-from pto_core.interfaces import KeyPair, PlacedAgent
-from pto_core.remote.agent_messages import Stop
+from pto_core.interfaces import PlacedAgent
 from pto_devkit.failure import expect
 from pto_devkit.launchers.subject import Client, LauncherSubject, until
 from pto_devkit.transports.processes import Child, apart
+from pto_transport_zmq.link.interface import KeyPair
+from pto_transport_zmq.remote.agent_messages import Stop
 
 
 def check_release(subject: LauncherSubject) -> None:

@@ -12,17 +12,17 @@ from pto_core.config import Config, load_core
 from pto_core.errors import LinkError
 from pto_core.interfaces import (
     AgentCommand,
-    KeyPair,
     LauncherPlugin,
-    LinkPlugin,
     Pending,
     PlacedAgent,
     Placement,
 )
-from pto_core.remote.agent_messages import GetStatus, Reply, Request, Status
-from pto_core.remote.relay import Contact
 from pto_devkit.failure import expect
 from pto_devkit.transports import processes
+from pto_transport_zmq.link.interface import KeyPair, Links
+from pto_transport_zmq.link.loading import load_links
+from pto_transport_zmq.remote.agent_messages import GetStatus, Reply, Request, Status
+from pto_transport_zmq.remote.relay import Contact
 
 _Result = TypeVar("_Result")
 _CALL_S = 1.0
@@ -47,9 +47,9 @@ class LauncherSubject:
         """Return the settings of the core, with those of the subject."""
         return load_core(dict(self.settings))
 
-    def link(self) -> LinkPlugin:
+    def link(self) -> Links:
         """Return the link of the configuration, which agents use."""
-        return plugins.load_link(self.config()["link"])
+        return load_links(self.config()["remote_transport"])
 
     def world(self, link: str | None = None) -> World:
         """Open the launcher. ``link``: another name of a link for the command of the agents."""
@@ -60,7 +60,7 @@ class LauncherSubject:
 class Client:
     """The client of agents. It makes a new connection for each request."""
 
-    link: LinkPlugin
+    link: Links
     keys: KeyPair
 
     def ask(self, agent: PlacedAgent, request: Request, timeout_s: float = _ANSWER_S) -> Reply:

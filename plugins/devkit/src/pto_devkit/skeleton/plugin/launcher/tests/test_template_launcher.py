@@ -1,6 +1,6 @@
 """The contract tests of a launcher; the docstring of each test states a rule."""
 
-from pto_devkit import LauncherContract
+from pto_devkit.launchers import LauncherContract
 
 
 class TestTemplate(LauncherContract):

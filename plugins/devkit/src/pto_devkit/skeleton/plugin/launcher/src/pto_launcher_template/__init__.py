@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pto_core.interfaces import API_VERSION, AgentCommand, Health
-from pto_core.launchers import AgentProcess, ProcessLauncher
+from pto_transport_zmq.launchers import AgentProcess, ProcessLauncher
 
 
 class OpenLauncher(ProcessLauncher):

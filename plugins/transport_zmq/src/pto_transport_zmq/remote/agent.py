@@ -1,0 +1,468 @@
+"""The agent of a host: it starts sessions for the clients that it permits.
+
+An agent has two processes: this one serves clients over a link; the other one forks gateways
+(:mod:`pto_transport_zmq.remote.session_host`). Each session has a socket pair. All processes of
+the session inherit its far end, so the end of file at the near end proves that the session is over.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pto_core import log
+from pto_core.errors import ProtocolError, PtoError, UsageError
+from pto_core.hierarchy.failures import Failure
+from pto_transport_zmq.link.interface import (
+    KeyPair,
+    Links,
+    Listener,
+    Message,
+    Peer,
+    split_address,
+)
+from pto_transport_zmq.link.loading import load_links
+from pto_transport_zmq.remote.agent_messages import (
+    AwaitEnd,
+    AwaitOpened,
+    Done,
+    End,
+    Ended,
+    GetStatus,
+    Open,
+    Opened,
+    Refused,
+    Reply,
+    SessionStatus,
+    Status,
+    Stop,
+    Unknown,
+    decode_request,
+    pack,
+    pack_head,
+    unpack,
+)
+from pto_transport_zmq.remote.blueprint import check_python
+from pto_transport_zmq.remote.build import build
+from pto_transport_zmq.remote.failures import failure_from_bytes, failure_to_record
+from pto_transport_zmq.remote.gateway import GatewayPlan
+from pto_transport_zmq.remote.handshake import check_build
+from pto_transport_zmq.remote.rights import Needs, Rights
+from pto_transport_zmq.remote.session_host import SessionHost, read_report, send_plan
+
+_KILL_S = 1.0  # seconds from the request to end a session to the kill of its processes
+_TURN_S = 0.2
+_ENDS_MAX = 4096
+_STANDARD_INPUT = 0
+
+
+@dataclass
+class _Session:
+    """A session from its start until all of its processes have exited."""
+
+    request: Open
+    rights: Rights
+    channel: socket.socket
+    begun: float = field(default_factory=time.monotonic)
+    port: int = 0
+    failure: Refused | None = None
+    ending: float | None = None  # time of the request to end it
+    # Requests that are answered when the start is over.
+    waiting: set[tuple[Peer, bytes]] = field(default_factory=set)
+
+    def description(self) -> dict[str, Any]:
+        """Return the values that identify the session in the log."""
+        return {
+            "session": self.request.path,
+            "client": self.rights.name,
+            "epoch": self.request.epoch,
+        }
+
+
+class EndedSessions:
+    """The newest epoch that is over, for each of the ``most`` sessions that ended last."""
+
+    def __init__(self, most: int = _ENDS_MAX) -> None:
+        self._most = most
+        # By session. The session that ended last is the last entry.
+        self._epochs: dict[bytes, int] = {}
+
+    def add(self, name: bytes, epoch: int) -> None:
+        """Record the end of an epoch; beyond ``most`` sessions, forget the one that ended first."""
+        self._epochs.pop(name, None)
+        self._epochs[name] = epoch
+        if len(self._epochs) > self._most:
+            del self._epochs[next(iter(self._epochs))]
+
+    def newest(self, name: bytes) -> int:
+        """Return the newest epoch of a session that is over; 0 if none is known."""
+        return self._epochs.get(name, 0)
+
+
+class Agent:
+    """Serves clients, on one thread. ``clients``: the rights of each, by public key."""
+
+    def __init__(
+        self,
+        plugin: Links,
+        listener: Listener,
+        credentials: KeyPair | None,
+        clients: dict[str | None, Rights],
+        host: socket.socket,
+        *,
+        insecure: bool,
+        input_descriptor: int | None = None,
+    ) -> None:
+        self._plugin = plugin
+        # The descriptor whose end of file stops the agent; None if there is none, or after it.
+        self._input = input_descriptor
+        self._insecure = insecure
+        self._listener = listener
+        self._credentials = credentials
+        self._clients = clients
+        self._host = host
+        self._sessions: dict[bytes, _Session] = {}
+        self._over = EndedSessions()
+        self._is_draining = False
+        self._log = log.get(__name__)
+        self._rare = log.RareWarnings(__name__)
+        self.is_stopped = False
+
+    def run(self) -> None:
+        """Serve until :meth:`stop`, and until all sessions are over."""
+        while not (self.is_stopped and not self._sessions):
+            channels = {one.channel.fileno(): name for name, one in self._sessions.items()}
+            watched = [*channels, self._host.fileno()]
+            if self._input is not None:
+                watched.append(self._input)
+            ready = self._plugin.wait([self._listener], _TURN_S, watched)
+            if self._host.fileno() in ready.descriptors:
+                self._log.error("agent is ending", reason="the process that forks gateways exited")
+                raise ProcessLookupError("the process that forks gateways exited")
+            while (message := self._listener.receive()) is not None:
+                self._receive(message)
+            for descriptor in ready.descriptors:
+                if descriptor == self._input:
+                    self._read_input(descriptor)
+                else:
+                    self._read_report(channels[descriptor])
+            self._kill_late()
+            self._rare.write()
+
+    def stop(self, reason: str) -> None:
+        """End all sessions, then the agent."""
+        if not self.is_stopped:
+            self._log.info("agent is ending", reason=reason, sessions=len(self._sessions))
+        self.is_stopped = True
+        for name in list(self._sessions):
+            self._end(name)
+
+    def _read_input(self, descriptor: int) -> None:
+        """Ignore the text of the input; stop at its end."""
+        if not os.read(descriptor, 4096):
+            self._input = None
+            self.stop("the end of its standard input")
+
+    def _receive(self, message: Message) -> None:
+        peer = message.peer
+        rights = self._clients.get(peer.key)
+        if rights is None:
+            return
+        try:
+            number, sender, content = unpack(message.parts)
+        except ProtocolError as error:
+            self._log_invalid(rights, error)
+            return
+        try:
+            request = decode_request(content)
+        except ProtocolError as error:
+            self._log_invalid(rights, error)
+            if sender != build():
+                self._listener.send(peer, [pack_head(number)])
+            return
+        try:
+            reply = self._reply(request, rights, peer, number)
+        except Exception as error:  # noqa: BLE001 - the client receives it
+            self._rare.add("refused request", client=rights.name, reason=str(error))
+            reply = _refused(error)
+        if reply is not None:
+            self._listener.send(peer, pack(number, reply))
+
+    def _reply(self, request: object, rights: Rights, peer: Peer, number: bytes) -> Reply | None:
+        if isinstance(request, Open):
+            return self._open(request, rights, peer, number)
+        if isinstance(request, End):
+            return self._end_epoch(request)
+        if isinstance(request, AwaitEnd):
+            # The client repeats the request until the session is over.
+            return Ended() if self._is_over(request) else None
+        if isinstance(request, AwaitOpened):
+            return self._await_opened(request, peer, number)
+        if isinstance(request, GetStatus):
+            return self._status(rights)
+        rights.check_admin("stop" if isinstance(request, Stop) else "drain")
+        self._is_draining = True
+        if isinstance(request, Stop):
+            self.stop(f"client {rights.name!r} requested it")
+        return Done()
+
+    def _log_invalid(self, rights: Rights, error: ProtocolError) -> None:
+        self._rare.add("invalid request", client=rights.name, reason=str(error))
+
+    # ---- sessions ----
+
+    def _open(self, request: Open, rights: Rights, peer: Peer, number: bytes) -> Reply | None:
+        known = self._sessions.get(request.session)
+        if known is not None and known.request.epoch == request.epoch:
+            return _opened(known, peer, number)
+        if self._newest(request.session) >= request.epoch:
+            raise UsageError(f"epoch {request.epoch} of the session is over")
+        # End the earlier epoch. The client repeats the request until that epoch is over.
+        if known is not None:
+            self._end(request.session)
+            return None
+        if self._is_draining:
+            raise UsageError(
+                "this agent accepts no sessions any more, because it was asked to drain; start "
+                "another one, or use another host"
+            )
+        session = self._sessions[request.session] = self._start(request, rights)
+        self._log.info(
+            "session started",
+            **session.description(),
+            processes=request.blueprint.process_count + 1,
+        )
+        return _opened(session, peer, number)
+
+    def _await_opened(self, request: AwaitOpened, peer: Peer, number: bytes) -> Reply | None:
+        known = self._sessions.get(request.session)
+        if known is None:
+            return Unknown()
+        is_same = known.request.epoch == request.epoch
+        return _opened(known, peer, number) if is_same else None
+
+    def _newest(self, name: bytes) -> int:
+        """Return the newest epoch of a session that this agent has started; 0 if there is none."""
+        known = self._sessions.get(name)
+        return self._over.newest(name) if known is None else known.request.epoch
+
+    def _check_versions(self, request: Open) -> None:
+        """Refuse another version of the core, and code of functions from another Python version."""
+        check_build(parent=request.core_version, host=build())
+        check_python(request.python, (*request.blueprint.all_callables(), *request.callables))
+
+    def _start(self, request: Open, rights: Rights) -> _Session:
+        self._check_versions(request)
+        others = [_needs(one.request) for one in self._sessions.values() if one.rights is rights]
+        used = Needs(*map(sum, zip(Needs(), *others, strict=True)))
+        rights.check_quotas(_needs(request), used)
+        blueprint = rights.permitted(request.blueprint)
+        callables = rights.permitted_callables(request.callables)
+        host, _ = split_address(self._listener.address)
+        host = f"[{host}]" if ":" in host else host
+        plan = GatewayPlan(
+            session=request.session,
+            epoch=request.epoch,
+            path=request.path,
+            lease_ns=request.lease_ns,
+            blueprint=blueprint,
+            callables=tuple(callables),
+            ranges=tuple(request.ranges),
+            buffers=request.buffers,
+            queue_bytes=request.queue_bytes,
+            start_timeout_s=request.start_timeout_s,
+            transport=self._plugin.name,
+            bind=f"tcp://{host}:0",
+            credentials=self._credentials,
+            rights=rights,
+            core_version=request.core_version,
+            python=request.python,
+            insecure=self._insecure,
+            memory=None if rights.memory is None else request.memory,
+            buffer_memory=None if rights.memory is None else request.buffer_memory,
+            tasks=None if rights.tasks is None else request.tasks,
+            modules=rights.permitted_modules(request.modules),
+            uses=tuple(request.uses),
+        )
+        return _Session(request, rights, send_plan(self._host, request.session, plan))
+
+    def _read_report(self, name: bytes) -> None:
+        session = self._sessions[name]
+        try:
+            report = read_report(session.channel)
+        except (EOFError, OSError):
+            self._finish(name)
+            return
+        if report is None:
+            return
+        kind, value = report
+        reply: Reply
+        if kind == "ready":
+            assert isinstance(value, str)
+            session.port = split_address(value)[1]
+            reply = Opened(session.port)
+        else:
+            assert isinstance(value, bytes)
+            reply = session.failure = Refused(failure_to_record(failure_from_bytes(value)))
+        self._tell(session, reply)
+
+    def _finish(self, name: bytes) -> None:
+        """Forget a session whose processes have all exited."""
+        session = self._sessions.pop(name)
+        session.channel.close()
+        self._over.add(name, session.request.epoch)
+        seconds = round(time.monotonic() - session.begun, 1)
+        self._log.info("session ended", **session.description(), seconds=seconds)
+        reason = UsageError("the session was ended during its start, or its gateway was killed")
+        self._tell(session, session.failure or _refused(reason))
+
+    def _tell(self, session: _Session, reply: Reply) -> None:
+        for peer, number in session.waiting:
+            self._listener.send(peer, pack(number, reply))
+        session.waiting.clear()
+
+    def _end_epoch(self, request: End) -> Reply | None:
+        if self._is_over(request):
+            return Ended()
+        known = self._sessions.get(request.session)
+        if known is not None and known.request.epoch <= request.epoch:
+            self._end(request.session)
+        return None  # the client repeats the request until the session is over
+
+    def _is_over(self, request: End | AwaitEnd) -> bool:
+        """Return whether this agent has started the session, and none of its processes exists.
+
+        An agent confirms only ends of sessions that it has started. For other sessions, the gateway
+        of an earlier agent may still run, and the client waits for the lease.
+        """
+        known = self._sessions.get(request.session)
+        if known is not None and known.request.epoch <= request.epoch:
+            return False
+        return self._newest(request.session) >= request.epoch
+
+    def _end(self, name: bytes) -> None:
+        session = self._sessions[name]
+        if session.ending is None:
+            session.ending = time.monotonic()
+            session.channel.shutdown(socket.SHUT_WR)
+
+    def _kill_late(self) -> None:
+        for name, session in self._sessions.items():
+            if session.ending is not None and time.monotonic() - session.ending > _KILL_S:
+                session.ending = time.monotonic()
+                self._host.sendall(pickle.dumps(("kill", name, "")))
+
+    def _status(self, rights: Rights) -> Status:
+        return Status(
+            build(),
+            self._listener.address,
+            self._is_draining,
+            [
+                SessionStatus(
+                    one.request.path,
+                    one.rights.name,
+                    one.request.epoch,
+                    one.request.blueprint.process_count + 1,
+                    time.monotonic() - one.begun,
+                )
+                for one in self._sessions.values()
+                if rights.admin or one.rights is rights
+            ],
+        )
+
+
+def _needs(request: Open) -> Needs:
+    memory = request.memory + request.buffer_memory
+    return Needs(request.blueprint.process_count + 1, memory, request.tasks)
+
+
+def _opened(session: _Session, peer: Peer, number: bytes) -> Reply | None:
+    """Return the reply to the client of a session; None if it follows later."""
+    if session.ending is not None:
+        return _refused(UsageError("the session was ended during its start"))
+    if session.port or session.failure:
+        return session.failure or Opened(session.port)
+    session.waiting.add((peer, number))
+    return None
+
+
+def _refused(error: BaseException) -> Refused:
+    return Refused(failure_to_record(Failure.of(error)))
+
+
+def serve(
+    transport: str,
+    bind: str,
+    credentials: KeyPair | None,
+    clients: Sequence[Rights],
+    started: Callable[[str], None],
+    *,
+    insecure: bool,
+    ends_with_input: bool = False,
+) -> None:
+    """Run an agent until SIGTERM, SIGINT or a request to stop. ``started`` receives the address.
+
+    ``ends_with_input``: the agent also stops at the end of its standard input, and its sessions
+    have an empty standard input.
+    """
+    theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server = os.fork()
+    if server == 0:
+        theirs.close()
+        code = 1
+        try:
+            _serve_clients(
+                *(transport, bind, credentials, clients, started, ours),
+                insecure=insecure,
+                input_descriptor=_STANDARD_INPUT if ends_with_input else None,
+            )
+            code = 0
+        except PtoError as error:
+            log.show(f"pto: error: {error}", "error")
+        finally:
+            os._exit(code)
+    ours.close()
+    if ends_with_input:
+        with open(os.devnull) as empty:
+            os.dup2(empty.fileno(), _STANDARD_INPUT)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: os.kill(server, signal.SIGTERM))
+    SessionHost(theirs).run()
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(server, 0)[1]))
+
+
+def _serve_clients(
+    transport: str,
+    bind: str,
+    credentials: KeyPair | None,
+    clients: Sequence[Rights],
+    started: Callable[[str], None],
+    host: socket.socket,
+    *,
+    insecure: bool,
+    input_descriptor: int | None,
+) -> None:
+    plugin = load_links(transport)
+    keys = [] if credentials is None else [one.key for one in clients]
+    listener = plugin.listen(bind, credentials, keys, insecure=insecure)
+    by_key: dict[str | None, Rights] = {one.key: one for one in clients}
+    if credentials is None:
+        by_key = {None: clients[0]}
+    agent = Agent(
+        *(plugin, listener, credentials, by_key, host),
+        insecure=insecure,
+        input_descriptor=input_descriptor,
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda received, _: agent.stop(signal.Signals(received).name))
+    started(listener.address)
+    try:
+        agent.run()
+    finally:
+        listener.close(linger_s=0.2)

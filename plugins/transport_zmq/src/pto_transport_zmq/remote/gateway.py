@@ -1,0 +1,320 @@
+"""The gateway: the process on the remote host between the session and the Worker.
+
+It maps the shadow memory, forks the Worker's process, and only then opens sockets, because it is
+unsafe to fork when a link has started threads. It owns the sockets and sends the heartbeats, so
+user code that holds the interpreter lock cannot stop them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pto_core import _hierarchy, plugins
+from pto_core._hierarchy import BellWatch, ParentPort, SharedMapping
+from pto_core.config import load_core
+from pto_core.errors import CapacityError, PtoError
+from pto_core.hierarchy.children import ChildContext
+from pto_core.hierarchy.endpoints import Opener
+from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.processes import ChildPlan, ChildProcesses
+from pto_core.hierarchy.processes.from_above import keep
+from pto_core.plugins.records import default_name
+from pto_core.toolchain.source_folders import SourceFolders
+from pto_transport_zmq.link.interface import KeyPair
+from pto_transport_zmq.link.loading import load_links
+from pto_transport_zmq.remote.address_space import AddressSpace, Range
+from pto_transport_zmq.remote.blueprint import Blueprint, CallableRecord, check_python
+from pto_transport_zmq.remote.buffer_gateway import BufferGateway
+from pto_transport_zmq.remote.chunk_memory import keep_freed_chunks
+from pto_transport_zmq.remote.clock import now_ns
+from pto_transport_zmq.remote.failures import failure_to_bytes
+from pto_transport_zmq.remote.frame_gateway import FrameGateway
+from pto_transport_zmq.remote.handshake import Identity, Side
+from pto_transport_zmq.remote.messages import MessageKind
+from pto_transport_zmq.remote.output_lines import OutputLines
+from pto_transport_zmq.remote.peer_copies import PeerCopies, PeerLinks
+from pto_transport_zmq.remote.rebuilt_worker import ProgramModules, RemoteWorkerBody
+from pto_transport_zmq.remote.requests import Deliver, Request
+from pto_transport_zmq.remote.rights import Rights
+from pto_transport_zmq.remote.session import RemoteSession, State
+from pto_transport_zmq.remote.session_ends import AcceptedSession
+from pto_transport_zmq.remote.shadow_memory import ShadowMemory
+from pto_transport_zmq.remote.used_modules import UsedModule
+
+_FRAME_BYTES = 128
+_WAIT_S = 0.05  # the longest wait while frames are in the Worker
+_GRACE_S = 0.2  # time for a Worker to exit after it was asked to close; must be below ENDING_NS
+_MADV_REMOVE = 9
+_MEMORY_CHECK_NS = 100_000_000
+_BLOCK_BYTES = 512  # the unit of st_blocks
+
+
+class AddressInUseError(FileExistsError):
+    """An address of the parent's Worker is in use in this process."""
+
+
+@dataclass(frozen=True)
+class GatewayPlan:
+    """A session to serve, as the agent has checked it.
+
+    ``ranges``: address and size of each memory that the parent's Worker shares. ``buffers``: the
+    first address and the size of the range for buffers. ``bind``: the address to listen on, with
+    port 0. ``memory``: the most bytes of shadow memory. ``buffer_memory``: the most bytes of
+    buffers. ``tasks``: the most tasks in flight. For these three, None means no limit. ``modules``:
+    sources by file name. ``uses``: modules that the Worker compares with those of this host.
+    ``python``: the version on the parent's host.
+    """
+
+    session: bytes
+    epoch: int
+    path: str
+    lease_ns: int
+    blueprint: Blueprint
+    callables: tuple[CallableRecord, ...]
+    ranges: tuple[tuple[int, int], ...]
+    buffers: tuple[int, int]
+    queue_bytes: int
+    start_timeout_s: float
+    transport: str
+    bind: str
+    credentials: KeyPair | None
+    rights: Rights
+    core_version: str
+    python: tuple[int, int]
+    insecure: bool
+    memory: int | None
+    buffer_memory: int | None
+    tasks: int | None
+    modules: Mapping[str, bytes]
+    uses: tuple[UsedModule, ...]
+
+    def permitted_request(self, request: Request) -> Request:
+        """Return the permitted part of a request; raise RightsError if there is none.
+
+        Raises UsageError if the function's code is from another Python version.
+        """
+        if isinstance(request, Deliver):
+            check_python(self.python, [request])
+        return self.rights.permitted_request(request)
+
+
+class Gateway:
+    """One session on the remote host, from the fork of its process to its end.
+
+    ``agent``: a socket to the agent. Its other end is closed when the agent has ended the session
+    or has exited. It is inherited by all processes of the session, so the agent knows when the last
+    one has exited. ``outputs``: pipes with the text that the processes print, one for each stream.
+    ``folder``: the path of the folder for modules, which the caller removes.
+    """
+
+    def __init__(
+        self, plan: GatewayPlan, agent: socket.socket, outputs: Sequence[int], folder: str
+    ) -> None:
+        self._plan = plan
+        self._agent = agent
+        self._outputs = {descriptor: OutputLines(descriptor) for descriptor in outputs}
+        self._memory_check = 0  # the time of the next check of the memory
+        self._shadow_files = [_mapped_file(*one) for one in plan.ranges]
+        self._buffer_file = _mapped_file(*plan.buffers)
+        space = AddressSpace.mapped(plan.ranges)
+        self._processes = ChildProcesses(timeout_s=plan.start_timeout_s)
+        self._port = self._start_worker(folder)
+        keep_freed_chunks()
+        self._watch = BellWatch(self._port.bell)
+        plugin = load_links(plan.transport)
+        allowed = [] if plan.credentials is None else [plan.rights.key]
+        listener = plugin.listen(plan.bind, plan.credentials, allowed, insecure=plan.insecure)
+        self.address = listener.address
+        identity = Identity.of_this_process(plan.core_version, plan.lease_ns)
+        self._session = RemoteSession(Side.GATEWAY, identity, plan.session, plan.epoch, now_ns())
+        self._end = AcceptedSession(plugin, listener, self._session)
+        shadow = ShadowMemory(space, _release)
+        buffers = AddressSpace.mapped([plan.buffers])
+        links = PeerLinks(plugin, plan.bind, plan.credentials, identity, plan.insecure)
+        self._peers = PeerCopies(links, buffers)
+        buffer_gateway = BufferGateway(
+            buffers, _release, self._session, self._peers, plan.buffer_memory
+        )
+        self._frames = FrameGateway(
+            self._port,
+            shadow,
+            self._session,
+            buffer_gateway,
+            plan.permitted_request,
+            SourceFolders(load_core()["cache_dir"]),
+            tasks=plan.tasks,
+            imports=plan.rights.imports,
+        )
+
+    def _start_worker(self, folder: str) -> ParentPort:
+        plan = self._plan
+        transport = plugins.load_transport(default_name("transport", "shm"))
+        opener = Opener(transport, plan.queue_bytes // _FRAME_BYTES, plan.queue_bytes)
+        table_bytes = -(-_hierarchy.progress_table_bytes(1) // 4096) * 4096
+        self._memory = SharedMapping(table_bytes + opener.memory_bytes)
+        table = self._memory.address
+        _hierarchy.create_progress_table(table, 1, len(os.sched_getaffinity(0)))
+        _hierarchy.open_bell_descriptor(_hierarchy.progress_table_parent_bell(table))
+        connection = opener.connect(
+            plan.path,
+            memory=(table + table_bytes, opener.memory_bytes),
+            parent_bell=_hierarchy.progress_table_parent_bell(table),
+            child_bell=_hierarchy.progress_table_child_bell(table, 0),
+        )
+        context = ChildContext(0, table, connection)
+        modules = ProgramModules.written(folder, plan.modules, plan.uses)
+        body = RemoteWorkerBody(context, plan.blueprint, plan.callables, modules, plan.rights)
+        keep(
+            (file, nbytes, address)
+            for file, (address, nbytes) in zip(
+                (*self._shadow_files, self._buffer_file),
+                (*plan.ranges, plan.buffers),
+                strict=True,
+            )
+        )
+        self._processes.start([ChildPlan(plan.path, body, passes_on=True)])
+        opened = connection.open_parent()
+        return ParentPort(opened.table, opened.end, table)
+
+    def serve(self) -> None:
+        """Serve the session until it is over and all of its other processes have exited."""
+        session = self._session
+        is_ready = False
+        reason = "the session is over"
+        try:
+            while session.advance(now := now_ns()) < State.ENDING:
+                self._handle(now)
+                if session.state is State.OPEN and not is_ready:
+                    is_ready = session.send(MessageKind.READY, [b""]) is not None
+                self._watch.arm()  # from here on, a completion ends the wait
+                self._frames.step(now)
+                self._end.flush(now)
+                self._pause()
+        except Exception as error:  # noqa: BLE001 - the relay receives it
+            reason = f"the gateway failed: {type(error).__name__}: {error}"
+        self._finish(reason)
+
+    def _handle(self, now: int) -> None:
+        try:
+            for message in self._end.receive(now):
+                self._frames.handle(message)
+            self._check_memory(now)
+        except PtoError as error:
+            self._session.close(str(error), now)
+
+    def _check_memory(self, now: int) -> None:
+        """Raise CapacityError if the shadow has more memory than the session declared."""
+        limit = self._plan.memory
+        if limit is None or now < self._memory_check:
+            return
+        self._memory_check = now + _MEMORY_CHECK_NS
+        held = sum(os.fstat(file).st_blocks for file in self._shadow_files) * _BLOCK_BYTES
+        if held > limit:
+            raise CapacityError(
+                f"the session has {held} bytes of shadow memory; it declared at most {limit}; use "
+                "tasks with less memory, or a larger remote_memory_limit",
+                name="memory",
+                value=held,
+                limit=limit,
+            )
+
+    def _pause(self) -> None:
+        """Wait until there is something to do."""
+        timeout_s = _WAIT_S
+        if not self._frames.is_busy:
+            deadline_ns = self._session.deadline_ns
+            timeout_s = 1.0 if deadline_ns is None else max(deadline_ns - now_ns(), 0) / 1e9
+        ends = self._peers.ends
+        if self._frames.has_work:
+            timeout_s = 0.0
+        elif ends:
+            timeout_s = min(timeout_s, _WAIT_S)
+        process = self._processes[0]
+        watched = [self._watch.descriptor, self._agent.fileno(), *self._outputs]
+        pidfd = process.pidfd if process.is_alive else -1
+        if pidfd >= 0:
+            watched.append(pidfd)
+        readable = self._end.wait(timeout_s, watched, ends)
+        for descriptor in self._outputs.keys() & set(readable):
+            self._forward(self._outputs[descriptor].read())
+        if self._agent.fileno() in readable:
+            self._session.close("the agent ended the session", now_ns())
+        if pidfd in readable:
+            for ended in self._processes.poll():
+                self._lose(ended.died_error())
+
+    def _lose(self, error: PtoError) -> None:
+        """Report the exit of the Worker, after the answers that it has sent."""
+        self._step_after_exit()
+        for output in self._outputs.values():
+            for text in output.read_all():
+                self._forward(text)
+        self._processes.kill_all()
+        lost = failure_to_bytes(Failure.of(error))
+        is_reported = False
+        # The relay ends the session when it has read the report.
+        while self._session.advance(now_ns()) < State.ENDING:
+            self._handle(now_ns())
+            if not is_reported and self._step_after_exit():
+                is_reported = self._session.send(MessageKind.LOST, [lost]) is not None
+            self._end.flush(now_ns())
+            self._end.wait(_WAIT_S, [])
+
+    def _step_after_exit(self) -> bool:
+        """Send answers of the Worker that has exited; return whether none is left."""
+        with contextlib.suppress(PtoError):  # the exit can leave an invalid answer
+            self._frames.step(now_ns())
+            return not self._frames.has_answers
+        return True
+
+    def _forward(self, text: bytes) -> None:
+        if text:
+            self._session.send(MessageKind.OUTPUT, [text])  # the text is lost if there is no space
+
+    def _finish(self, reason: str) -> None:
+        """End the Worker, then confirm the end to the relay."""
+        self._port.close()
+        for process in self._processes:
+            process.await_exit(_GRACE_S)
+        self._processes.kill_all()
+        now = now_ns()
+        with contextlib.suppress(PtoError):
+            self._session.close(reason, now)
+            self._session.confirm_end(now)
+            self._end.flush(now)
+            self._peers.close(now)
+        self._end.close()
+
+
+def _mapped_file(address: int, nbytes: int) -> int:
+    """Map an unnamed file at an address that the parent's Worker uses; return its descriptor.
+
+    Raises AddressInUseError.
+    """
+    file = os.memfd_create("pto-shadow", os.MFD_CLOEXEC)
+    os.ftruncate(file, nbytes)
+    try:
+        _mappings.append(SharedMapping.attach(file, nbytes, address))
+    except FileExistsError as error:
+        raise AddressInUseError(
+            error.errno, f"{nbytes} bytes at {address:#x} are in use in the gateway"
+        ) from error
+    return file
+
+
+_mappings: list[SharedMapping] = []  # kept until the process exits
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _release(place: Range) -> None:
+    page = os.sysconf("SC_PAGE_SIZE")
+    for mapping in _mappings:
+        start = -(-max(place.start, mapping.address) // page) * page
+        end = min(place.end, mapping.address + mapping.nbytes) // page * page
+        if start < end:
+            _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_REMOVE)

@@ -1,0 +1,208 @@
+"""A remote Worker for the process of its parent: sessions, the relay's body, and its exit."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pto_core.errors import ChildDiedError, PtoError
+from pto_core.hierarchy.children import ChildContext, NestedWorker
+from pto_core.hierarchy.processes import ChildExit
+from pto_core.hierarchy.registry import Registration
+from pto_transport_zmq.link.interface import with_port
+from pto_transport_zmq.remote.agent_messages import Open
+from pto_transport_zmq.remote.blueprint import blueprint_of, shipped
+from pto_transport_zmq.remote.build import build
+from pto_transport_zmq.remote.fence import RemoteSessionName, SessionFence
+from pto_transport_zmq.remote.keys import AGENT, public_key
+from pto_transport_zmq.remote.placements import PlacedHost, Placements
+from pto_transport_zmq.remote.program_modules import module_sources, top_levels
+from pto_transport_zmq.remote.relay import (
+    SESSION_OVER,
+    AgentAddress,
+    RelayBody,
+    read_reason,
+)
+from pto_transport_zmq.remote.shared_digests import DigestTable
+from pto_transport_zmq.remote.used_modules import UsedModule, used_modules
+
+_SECOND_NS = 1_000_000_000
+
+
+class HostPeer(NamedTuple):
+    """A host as others reach it: the address, transport, public key and lease of its agent."""
+
+    address: str
+    transport: str
+    key: str | None
+    lease_ns: int
+
+    def at(self, port: int) -> str:
+        """Return the address of a port of the host."""
+        return with_port(self.address, port)
+
+
+class RemoteChild:
+    """A child on another host. Each start of its relay is an epoch of the same session."""
+
+    def __init__(
+        self, worker: NestedWorker, path: str, placements: Placements | None = None
+    ) -> None:
+        """Make a child. ``placements`` places its host if its Worker has no address."""
+        self._worker = worker
+        self._path = path
+        self._reason = 0
+        self.fence = SessionFence()
+        self.placements = placements
+        self._agent: AgentAddress | None = None
+        host, config = worker.settings.other_host, worker.settings.config
+        assert host is not None
+        if placements is not None:
+            self._host = PlacedHost(placements, path)
+        elif host.address is not None:
+            is_insecure = config["remote_insecure"]
+            self._use(
+                AgentAddress(host.address, host.keys, config["remote_transport"], is_insecure)
+            )
+
+    def is_placed(self) -> bool:
+        """Return whether the child has a host. Otherwise one is being placed.
+
+        Does not wait. Raises ChildStartError if no host can be placed.
+        """
+        if self.placements is not None:
+            agent = self._host.agent()
+            if agent is None:
+                return False
+            if agent != self._agent:
+                self._use(agent)
+        return True
+
+    @property
+    def address(self) -> str:
+        """The address of the agent of its host, which is placed."""
+        assert self._agent is not None
+        return self._agent.address
+
+    @property
+    def is_placing(self) -> bool:
+        """Whether a launcher is placing its host. Any thread may ask."""
+        return self.placements is not None and self._host.is_placing
+
+    def agent_loss(self) -> str | None:
+        """Return why the agent has ended, if its launcher has noticed that; otherwise None."""
+        return None if self.placements is None else self._host.loss()
+
+    def release(self) -> None:
+        """End the agent of a placed host; a second call, or one for another host, does nothing."""
+        if self.placements is not None:
+            self._host.release()
+
+    def _use(self, agent: AgentAddress) -> None:
+        """Begin a new session with an agent."""
+        self._agent = agent
+        self._session = os.urandom(16)
+        self._epoch = 0
+
+    def body(
+        self,
+        context: ChildContext,
+        registrations: Sequence[Registration],
+        ranges: Sequence[tuple[int, int]],
+        buffers: tuple[int, int],
+        reason: int,
+        digests: tuple[int, int, int],
+        queue_bytes: int,
+        window: int,
+    ) -> RelayBody:
+        """Return the body of the next relay.
+
+        ``registrations``: the callables of the child. ``ranges``: address and bytes of each shared
+        memory. ``buffers``: the first address and the bytes of the addresses for buffers.
+        ``reason``: the address of ``reason_bytes`` of shared memory. ``digests``: the address of
+        the table of digests, the number of this relay, and the number of relays. ``window``: the
+        most tasks in flight. Raises UsageError for a Worker that cannot be sent.
+        """
+        settings = self._worker.settings
+        config = settings.config
+        assert settings.other_host is not None
+        assert self._agent is not None
+        self._epoch += 1
+        self._reason = reason
+        modules = module_sources(settings.other_host.ship)
+        request = Open(
+            session=self._session,
+            epoch=self._epoch,
+            path=self._path,
+            core_version=build(),
+            python=sys.version_info[:2],
+            lease_ns=self._lease_ns,
+            blueprint=blueprint_of(self._worker),
+            callables=shipped(registrations),
+            ranges=list(ranges),
+            buffers=buffers,
+            queue_bytes=queue_bytes,
+            start_timeout_s=config["child_start_timeout_s"],
+            memory=config["remote_memory_limit"],
+            buffer_memory=config["remote_buffer_limit"],
+            tasks=window,
+            modules=modules,
+            uses=used_modules(self._targets(registrations), top_levels(modules)),
+        )
+        agent, lease_ns = self._agent, request.lease_ns
+        self.fence.name = RemoteSessionName(agent, self._session, self._epoch, lease_ns)
+        quota = config["remote_memory_limit"]
+        return RelayBody(context, agent, request, quota, reason, DigestTable(*digests))
+
+    def used_by(self, registration: Registration) -> list[UsedModule]:
+        """Return the modules that a callable uses, to compare them with those of the other host."""
+        assert self._worker.settings.other_host is not None
+        if registration.workers is not None:
+            return []  # its code is on the other host only
+        return used_modules([registration.target], self._worker.settings.other_host.ship)
+
+    def _targets(self, from_above: Iterable[Registration]) -> list[object]:
+        """Return the callables of the Worker and those that its parent registered for it.
+
+        Callables that exist only on the other host are left out.
+        """
+        below = (one.registry.registrations() for one in _all_below(self._worker))
+        found = itertools.chain(from_above, *below)
+        return [one.target for one in found if one.workers is None]
+
+    def peer(self) -> HostPeer:
+        """Return how other hosts reach this one; raise UsageError if its key cannot be read."""
+        agent = self._agent
+        assert agent is not None
+        keys = None if agent.keys is None else public_key(Path(agent.keys), AGENT, agent.transport)
+        return HostPeer(agent.address, agent.transport, keys, self._lease_ns)
+
+    @property
+    def _lease_ns(self) -> int:
+        lease_s: float = self._worker.settings.config["remote_lease_s"]
+        return round(lease_s * _SECOND_NS)
+
+    def exit_error(self, ended: ChildExit) -> PtoError:
+        """Return the error that explains the exit of a relay."""
+        reason = read_reason(self._reason) if ended.exit_code == SESSION_OVER else ""
+        if not reason:
+            return ended.died_error()
+        return ChildDiedError(
+            f"{ended.path}: {reason.removeprefix(f'{ended.path}: ')}",
+            child=ended.index,
+            path=ended.path,
+            pid=ended.pid,
+            signal=ended.signal,
+            exit_code=ended.exit_code,
+        )
+
+
+def _all_below(worker: NestedWorker) -> Iterator[NestedWorker]:
+    """Yield a Worker and all Workers below it."""
+    yield worker
+    for one in worker.nested:
+        yield from _all_below(one)

@@ -1,0 +1,68 @@
+"""The plugin: a transport whose messages travel over links.
+
+Another fabric needs links of its own, and an entry point in the group ``pto.transports`` that names
+``LinkTransport(FabricLinks())``; see :class:`pto_transport_zmq.link.interface.Links`. Agents,
+sessions, keys and memory are those of this package.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pto_core.interfaces import API_VERSION, Health
+from pto_transport_zmq.link import ZmqLinks
+from pto_transport_zmq.link.interface import Links
+
+if TYPE_CHECKING:
+    from pto_core.hierarchy import remote_transport
+    from pto_core.hierarchy.children import NestedWorker
+    from pto_transport_zmq.remote.remote_child import RemoteChild
+
+
+class LinkTransport:
+    """The transport with the name and the capabilities of its links."""
+
+    api_version = API_VERSION
+
+    def __init__(self, links: Links) -> None:
+        self.name = links.name
+        self.capabilities = links.capabilities
+        self.links = links
+
+    @property
+    def reason_bytes(self) -> int:
+        """The size of the shared memory in which a relay explains its exit."""
+        from pto_transport_zmq.remote.relay import REASON_BYTES
+
+        return REASON_BYTES
+
+    @property
+    def digest_bytes(self) -> int:
+        """The size of the table of digests that all relays of a Worker share."""
+        from pto_transport_zmq.remote.shared_digests import TABLE_BYTES
+
+        return TABLE_BYTES
+
+    def health(self) -> Health:
+        """Return the health of the links."""
+        return self.links.health()
+
+    def child(
+        self,
+        worker: NestedWorker,
+        path: str,
+        sibling: remote_transport.RemoteChild | None = None,
+    ) -> RemoteChild:
+        """Return the child at ``path``; ``sibling`` has the launcher that this child uses."""
+        from pto_transport_zmq.remote.placements import Placements
+        from pto_transport_zmq.remote.remote_child import RemoteChild
+
+        placements = None
+        if isinstance(sibling, RemoteChild):
+            placements = sibling.placements
+        elif worker.settings.host_request is not None:
+            placements = Placements(worker.settings)
+        return RemoteChild(worker, path, placements)
+
+
+plugin = LinkTransport(ZmqLinks())
