@@ -85,7 +85,8 @@ DEFECTS = {
 LIMIT_S = 8.0
 ONE_TEST = """
 import sys
-from pto_devkit import ContractError, LauncherContract
+from pto_devkit import ContractError
+from pto_devkit.launchers import LauncherContract
 from pto_devkit.transports import processes
 
 class Subject(LauncherContract):

@@ -11,7 +11,7 @@ import pytest
 import tcp_links
 from link_contract.contract import LinkContract
 
-# Edits of the correct example in the interface's docstring, each with the test that must find it;
+# Edits of the correct link over TCP, each with the test that must find it;
 # other tests may find it too.
 DEFECTS = {
     "cuts_a_part": ("bytes(self.received[a:b])", "bytes(self.received[a:b][:80_000])", "whole"),

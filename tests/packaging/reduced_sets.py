@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -65,7 +66,14 @@ def make(folder: Path, *distributions: str) -> ReducedSet:
     """Make an environment with the core and ``distributions``."""
     venv.create(folder, symlinks=True)
     made = ReducedSet(folder)
-    present = {CORE, *distributions}
+    present = {CORE}
+    wanted = [*distributions]
+    while wanted:  # and what they require
+        name = wanted.pop()
+        present.add(name)
+        required = (one for one in metadata.requires(name) or () if "extra ==" not in one)
+        names = {re.match(r"[\w.-]+", one)[0] for one in required}
+        wanted += [one for one in names if one.startswith(OURS) and one not in present]
     left_out = {
         file.parts[0]
         for distribution in metadata.distributions()

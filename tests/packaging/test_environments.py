@@ -74,6 +74,7 @@ def test_the_core_alone_has_a_command_and_no_plugins(environment_with):
     usage = environment.run(environment.folder / "bin" / "pto", "--help")
     assert "(needs ptorun-devkit)" in usage
     assert usage.count("(needs ptorun-insight)") == 4
+    assert usage.count("(needs ptorun-transport-zmq)") == 2
     program = (
         "from pto_core.cli.commands import load\n"
         "from pto_core.errors import PluginUnavailableError\n"
@@ -166,5 +167,5 @@ def test_without_the_package_for_traces_programs_run_and_traces_name_it(environm
 def test_the_laptop_set_runs_a_program(environment_with):
     environment = environment_with(f"{CORE}[sim]")
     ours = {name for name in environment.installed() if name.startswith("ptorun-")}
-    assert ours == {CORE, INSIGHT, *PLUGINS}
+    assert ours == {CORE, INSIGHT, *PLUGINS} - {"ptorun-transport-zmq"}
     assert environment.run(environment.python, "-c", DIAMOND).strip() == "4.0 4.0"

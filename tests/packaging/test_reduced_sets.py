@@ -86,6 +86,29 @@ def test_the_error_for_a_missing_plugin_names_its_distribution(pto2: ReducedSet)
     assert "runtime host_build_graph" not in findings
 
 
+REMOTE = """
+from pto_core import Hosts, Worker
+from pto_core.errors import PluginUnavailableError
+
+for place in ({"host": "tcp://127.0.0.1:1"}, {"hosts": Hosts.on("local", 1)}):
+    try:
+        with Worker(level=4) as worker:
+            worker.add_worker(Worker(level=3, num_sub_workers=1, **place))
+            worker.init()
+    except PluginUnavailableError as error:
+        print(error)
+"""
+
+
+def test_without_the_remote_transport_the_messages_name_it(tmp_path: Path) -> None:
+    some = make(tmp_path / "environment", "ptorun-transport-shm")
+    done = some.run(some.python, "-c", REMOTE)
+    lines = done.stdout.splitlines()
+    assert (len(lines), done.stderr) == (2, "")
+    lines += [some.pto(*words).stderr for words in (("agent", "serve"), ("keys", "new", "x"))]
+    assert all(installs("ptorun-transport-zmq", line) for line in lines)
+
+
 def test_without_a_backend_the_messages_name_that_of_the_simulator(tmp_path: Path) -> None:
     some = make(tmp_path / "environment", "ptorun-devkit", "ptorun-runtime-hbg")
     listed = some.pto("plugins")

@@ -31,7 +31,7 @@ def installed(factory: pytest.TempPathFactory, name: str, module: str | None) ->
 
 @pytest.fixture(scope="session")
 def tcp_link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Install the link of the interface's example; return its name."""
+    """Install the link over TCP; return its name."""
     with installed(tmp_path_factory, tcp_links.NAME, None):
         yield tcp_links.NAME
 

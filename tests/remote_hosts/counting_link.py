@@ -50,7 +50,7 @@ class _Counted:
 
 
 class CountingZmq:
-    """A plugin around the link zmq, with a name of its own."""
+    """The links of zmq, with a name of its own."""
 
     def __init__(self) -> None:
         self.inner = load_links("zmq")

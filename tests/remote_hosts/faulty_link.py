@@ -20,7 +20,7 @@ VARIABLE = "PTO_TEST_FAULTS"
 
 
 class FaultyZmq(FaultyLinks):
-    """A plugin around the link zmq, with a name of its own."""
+    """The links of zmq, with a name of its own."""
 
     def __init__(self) -> None:
         super().__init__(load_links("zmq"), Faults(**json.loads(os.environ.get(VARIABLE, "{}"))))

@@ -183,6 +183,7 @@ def test_a_remote_transport(site):
     ("change", "words"),
     [
         (("def child", "def chid"), "has none of 'library'.*did you mean 'chid'"),
+        (("= digest_bytes", "= digestbytes"), "no 'digest_bytes'; did you mean 'digestbytes'"),
         (
             ("def child(self, worker, path, sibling=None): ...", "child = 3"),
             "'child' that cannot be called",
@@ -210,9 +211,9 @@ def test_an_unhealthy_remote_transport_is_refused(site):
 def test_a_transport_of_the_other_reach_is_refused(site):
     site.remote_transport("wire")
     site.transport("bus")
-    with pytest.raises(UsageError, match="is remote; pass it as remote_transport='wire'"):
+    with pytest.raises(UsageError, match="on other hosts only; use remote_transport='wire'"):
         plugins.load_transport("wire")
-    with pytest.raises(UsageError, match="is local; pass it as transport='bus'"):
+    with pytest.raises(UsageError, match="on this host only; use transport='bus'"):
         plugins.load_remote_transport("bus")
 
 

@@ -16,7 +16,7 @@ from pto_transport_zmq.link.interface import Links
 if TYPE_CHECKING:
     from pto_core.hierarchy import remote_transport
     from pto_core.hierarchy.children import NestedWorker
-    from pto_transport_zmq.remote.remote_child import RemoteChild
+    from pto_transport_zmq.remote.remote_child import RelayedChild
 
 
 class LinkTransport:
@@ -52,17 +52,17 @@ class LinkTransport:
         worker: NestedWorker,
         path: str,
         sibling: remote_transport.RemoteChild | None = None,
-    ) -> RemoteChild:
+    ) -> RelayedChild:
         """Return the child at ``path``; ``sibling`` has the launcher that this child uses."""
-        from pto_transport_zmq.remote.placements import Placements
-        from pto_transport_zmq.remote.remote_child import RemoteChild
+        from pto_transport_zmq.remote.placements import LauncherClient
+        from pto_transport_zmq.remote.remote_child import RelayedChild
 
         placements = None
-        if isinstance(sibling, RemoteChild):
+        if isinstance(sibling, RelayedChild):
             placements = sibling.placements
         elif worker.settings.host_request is not None:
-            placements = Placements(worker.settings)
-        return RemoteChild(worker, path, placements)
+            placements = LauncherClient(worker.settings)
+        return RelayedChild(worker, path, placements)
 
 
 plugin = LinkTransport(ZmqLinks())

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from pto_core.errors import ChildStartError
-from pto_transport_zmq.remote.placements import PlacedHost, Placements
+from pto_transport_zmq.remote.placements import LauncherClient, PlacedHost
 from pto_transport_zmq.remote.relay import AgentAddress
 
 AGENT = AgentAddress("tcp://127.0.0.1:1", None, "zmq", False)
@@ -41,7 +41,7 @@ class Launcher:
 # Invariant: A placement that waits longer than 5 s is logged once, with the reason of the launcher.
 def test_a_placement_that_waits_is_logged_once_and_ends(capsys: pytest.CaptureFixture[str]) -> None:
     launcher, now = Launcher(), [100.0]
-    host = PlacedHost(cast(Placements, launcher), "L4/host0", lambda: now[0])
+    host = PlacedHost(cast(LauncherClient, launcher), "L4/host0", lambda: now[0])
     assert not host.is_placing
     for waited_s in (0, 4.9, 5.1, 20, 59.9):
         now[0] = 100 + waited_s

@@ -88,7 +88,7 @@ class PluginLoadError(PluginError):
 
 
 class PluginUnavailableError(PluginLoadError):
-    """A runtime, transport or link plugin is not installed, or is unusable on this machine."""
+    """A plugin is not installed, or is unusable on this machine."""
 
     exit_code = 5
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 from pto_core._hierarchy import CallableSpace
@@ -100,18 +101,21 @@ def spec_of_worker(
     if worker.settings.other_host is None:
         kind, space = Kind.NEXT_LEVEL, CallableSpace.LOCAL_PYTHON
         return ChildSpec(path, kind, space, worker=worker, start_method=method)
-    transport = _transport(worker.settings)
+    transport = _transport(worker.settings.config["remote_transport"])
     remote = transport.child(worker, path, None if last is None else last.remote)
     return _behind_relay(transport, path, worker=worker, fence=remote.fence, remote=remote)
 
 
 def empty_place(settings: WorkerSettings, path: str, number: int) -> ChildSpec:
     """Return the spec of a place of the Worker at ``path`` that has no child."""
-    return _behind_relay(_transport(settings), f"{path}/place{number}", is_empty=True)
+    transport = _transport(settings.config["remote_transport"])
+    return _behind_relay(transport, f"{path}/place{number}", is_empty=True)
 
 
-def _transport(settings: WorkerSettings) -> RemoteTransport:
-    return cast(RemoteTransport, load_remote_transport(settings.config["remote_transport"]))
+@cache
+def _transport(name: str) -> RemoteTransport:
+    """Return a transport; the search for it takes milliseconds, and each child and place asks."""
+    return cast(RemoteTransport, load_remote_transport(name))
 
 
 def _behind_relay(transport: RemoteTransport, path: str, **fields: Any) -> ChildSpec:

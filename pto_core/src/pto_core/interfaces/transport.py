@@ -2,8 +2,8 @@
 
 A transport is native (:class:`NativeTransport`: a library with the table of ``pto/abi/endpoint.h``)
 or plain Python (:class:`PythonTransport`). ``pto new plugin transport NAME``
-writes a complete one in Python. A transport to other hosts is a plugin of the same family with
-other members: :class:`pto_core.hierarchy.remote_transport.RemoteTransport`.
+writes a complete one in Python. A transport to other hosts is a plugin of the same family
+with other members: a ``pto_transport_zmq.LinkTransport``, which takes links of any fabric.
 
 The core forks the child, owns the memory that both sides share, waits and reads the clock. A
 transport only moves bytes: it starts no thread, holds no lock during a fork, and none of its calls

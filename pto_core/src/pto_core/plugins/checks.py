@@ -140,12 +140,14 @@ def _check_transport(record: PluginRecord, plugin: Any) -> None:
         )
     if not callable(getattr(plugin, kinds[0])):
         raise load_error(record, f"has a {kinds[0]!r} that cannot be called")
-    if reach_of(plugin) == "remote":
+    is_remote = reach_of(plugin) == "remote"
+    for name in ("reason_bytes", "digest_bytes") if is_remote else ("frame_limit",):
+        if not hasattr(plugin, name):
+            raise load_error(record, f"has no {name!r}{suggestion(name, dir(plugin))}")
+    if is_remote:
         _check_capabilities(record, plugin, _REMOTE_CAPABILITIES)
         return
     _check_capabilities(record, plugin, _LOCAL_CAPABILITIES)
-    if not hasattr(plugin, "frame_limit"):
-        raise load_error(record, f"has no 'frame_limit'{suggestion('frame_limit', dir(plugin))}")
     if "in_order" not in plugin.capabilities:
         raise load_error(record, "does not claim 'in_order'; children need frames in order")
     limit = plugin.frame_limit

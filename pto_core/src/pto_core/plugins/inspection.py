@@ -21,13 +21,13 @@ class Inspection:
     """A plugin, its capabilities, and whether it is usable on this machine.
 
     ``reach``: of a transport, whether it reaches children on this host ("local") or on others
-    ("remote"); otherwise empty.
+    ("remote"); otherwise None.
     """
 
     record: PluginRecord
     capabilities: frozenset[str]
     health: Health
-    reach: str = ""
+    reach: str | None = None
 
 
 def inspect_all() -> list[Inspection]:
@@ -55,7 +55,7 @@ def inspect(record: PluginRecord, others: Sequence[PluginRecord] = ()) -> Inspec
         health = Health(False, error.message, reinstall(record.distribution))
         return Inspection(record, nothing, health)
     capabilities = frozenset(getattr(plugin, "capabilities", ()))
-    reach = reach_of(plugin) if record.family == "transport" else ""
+    reach = reach_of(plugin) if record.family == "transport" else None
     return Inspection(record, capabilities, _health(record, plugin), reach)
 
 

@@ -71,9 +71,10 @@ def load_transport(name: str) -> NativeTransport | PythonTransport:
     :class:`~pto_core.errors.PluginError`. Raises :class:`~pto_core.errors.UsageError` if the
     transport reaches other hosts.
     """
-    transport = cast("NativeTransport | PythonTransport", _transport_of_reach("local", name))
+    record = find("transport", name)
+    transport = cast("NativeTransport | PythonTransport", _transport_of_reach("local", record))
     if isinstance(transport, NativeTransport):
-        check_library(find("transport", name), transport.library())
+        check_library(record, transport.library())
     return transport
 
 
@@ -84,7 +85,7 @@ def load_remote_transport(name: str) -> Any:
     :class:`~pto_core.errors.PluginError`. Raises :class:`~pto_core.errors.UsageError` if the
     transport reaches only children on this host.
     """
-    return _transport_of_reach("remote", name)
+    return _transport_of_reach("remote", find("transport", name))
 
 
 def load_engine(name: str) -> EnginePlugin:
@@ -192,17 +193,18 @@ def _import_object(record: PluginRecord) -> Any:
     return found
 
 
-def _transport_of_reach(reach: str, name: str) -> Any:
-    record = find("transport", name)
+def _transport_of_reach(reach: str, record: PluginRecord) -> Any:
     transport = load_record(record)
     _require_health(record, transport)
     if reach_of(transport) != reach:
-        wanted, other = ("transport", "remote_transport")[:: 1 if reach == "local" else -1]
+        settings = {"local": "transport", "remote": "remote_transport"}
+        hosts = {"local": "this host", "remote": "other hosts"}
+        found = reach_of(transport)
         raise UsageError(
-            f"{wanted} is {name!r}, but the reach of that transport ({record.source}) is "
-            f"{reach_of(transport)}; pass it as {other}={name!r}",
-            name=wanted,
-            value=name,
+            f"{settings[reach]} is {record.name!r}, but {record.name!r} ({record.source}) reaches "
+            f"children on {hosts[found]} only; use {settings[found]}={record.name!r}",
+            name=settings[reach],
+            value=record.name,
         )
     return transport
 

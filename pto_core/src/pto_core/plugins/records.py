@@ -156,9 +156,10 @@ def installation(family: str, name: str) -> str:
     distribution = distribution_of(family, name)
     if distribution is None:
         return ""
-    if distribution in _NOT_IN_LAPTOP_SET or any(map(installed, _LAPTOP_FAMILIES)):
-        return install(distribution)
-    return install()
+    has_some = any(
+        record.distribution != REMOTE for each in _LAPTOP_FAMILIES for record in installed(each)
+    )
+    return install(distribution) if distribution in _NOT_IN_LAPTOP_SET or has_some else install()
 
 
 def find(family: str, name: str) -> PluginRecord:

@@ -12,11 +12,11 @@ def load_links(transport: str) -> Links:
 
     Raises :class:`~pto_core.errors.PluginError`, and UsageError for a transport without links.
     """
-    links = getattr(load_remote_transport(transport), "links", None)
-    if not isinstance(links, Links):
+    links: Links | None = getattr(load_remote_transport(transport), "links", None)
+    if links is None:
         raise UsageError(
-            f"remote_transport is {transport!r}, which has no links; agents and keys need a "
-            "transport that has, such as 'zmq'",
+            f"remote_transport is {transport!r}, which has no links, as agents and keys need; "
+            "choose a transport with links, such as 'zmq'",
             name="remote_transport",
             value=transport,
         )

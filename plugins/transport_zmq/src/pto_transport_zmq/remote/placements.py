@@ -45,7 +45,7 @@ _END_S = 10.0
 _WARNING_S = 5.0
 
 
-class Placements:
+class LauncherClient:
     """The hosts of one template, and the process of their launcher.
 
     The process starts with the first request, and again with the next request after its exit. All
@@ -148,7 +148,7 @@ class PlacedHost:
     """
 
     def __init__(
-        self, placements: Placements, path: str, clock: Callable[[], float] = time.monotonic
+        self, placements: LauncherClient, path: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._placements = placements
         self._path = path

@@ -19,7 +19,7 @@ from pto_transport_zmq.remote.blueprint import blueprint_of, shipped
 from pto_transport_zmq.remote.build import build
 from pto_transport_zmq.remote.fence import RemoteSessionName, SessionFence
 from pto_transport_zmq.remote.keys import AGENT, public_key
-from pto_transport_zmq.remote.placements import PlacedHost, Placements
+from pto_transport_zmq.remote.placements import LauncherClient, PlacedHost
 from pto_transport_zmq.remote.program_modules import module_sources, top_levels
 from pto_transport_zmq.remote.relay import (
     SESSION_OVER,
@@ -33,7 +33,7 @@ from pto_transport_zmq.remote.used_modules import UsedModule, used_modules
 _SECOND_NS = 1_000_000_000
 
 
-class HostPeer(NamedTuple):
+class AgentPeer(NamedTuple):
     """A host as others reach it: the address, transport, public key and lease of its agent."""
 
     address: str
@@ -46,11 +46,11 @@ class HostPeer(NamedTuple):
         return with_port(self.address, port)
 
 
-class RemoteChild:
+class RelayedChild:
     """A child on another host. Each start of its relay is an epoch of the same session."""
 
     def __init__(
-        self, worker: NestedWorker, path: str, placements: Placements | None = None
+        self, worker: NestedWorker, path: str, placements: LauncherClient | None = None
     ) -> None:
         """Make a child. ``placements`` places its host if its Worker has no address."""
         self._worker = worker
@@ -174,12 +174,12 @@ class RemoteChild:
         found = itertools.chain(from_above, *below)
         return [one.target for one in found if one.workers is None]
 
-    def peer(self) -> HostPeer:
+    def peer(self) -> AgentPeer:
         """Return how other hosts reach this one; raise UsageError if its key cannot be read."""
         agent = self._agent
         assert agent is not None
         keys = None if agent.keys is None else public_key(Path(agent.keys), AGENT, agent.transport)
-        return HostPeer(agent.address, agent.transport, keys, self._lease_ns)
+        return AgentPeer(agent.address, agent.transport, keys, self._lease_ns)
 
     @property
     def _lease_ns(self) -> int:

@@ -1,0 +1,1 @@
+"""The commands of this package: `pto agent` and `pto keys`."""
