@@ -21,14 +21,7 @@ from pto_core.hierarchy.engine.events import (
     Tag,
 )
 from pto_core.hierarchy.engine.instructions import Instruction, Send, TaskFinished
-from pto_core.interfaces import (
-    API_VERSION,
-    Candidate,
-    Health,
-    PlacedTask,
-    Policy,
-    TaskPolicy,
-)
+from pto_core.interfaces import API_VERSION, Candidate, Health, PlacedTask, Policy, TaskPolicy
 from pto_devkit import SchedulerContract, SchedulerSubject
 from pto_devkit.capabilities import withdraw_unclaimed
 

@@ -127,7 +127,8 @@ class Stranded:
 
 def native_transport() -> NativeTransport:
     """Return the first installed native transport; its contract tests show that it works."""
-    loaded = [plugins.load_transport(record.name) for record in plugins.transports()]
+    found = map(plugins.inspect, plugins.transports())
+    loaded = [plugins.load_transport(each.record.name) for each in found if each.reach == "local"]
     return next(one for one in loaded if isinstance(one, NativeTransport))
 
 

@@ -1,4 +1,4 @@
-"""The kit, run for every installed transport."""
+"""The kit, run for every installed transport between processes of one host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 from pto_core import plugins
 from pto_devkit import TransportContract
 
-TRANSPORTS = [record.name for record in plugins.transports() if plugins.inspect(record).health.ok]
+INSPECTED = map(plugins.inspect, plugins.transports())
+TRANSPORTS = [each.record.name for each in INSPECTED if each.health.ok and each.reach == "local"]
 
 for transport in TRANSPORTS:
     name = "Test" + "".join(word.title() for word in re.findall(r"[a-z0-9]+", transport))

@@ -26,13 +26,7 @@ from pto_core.errors import (
     UnsupportedError,
     UsageError,
 )
-from pto_core.interfaces import (
-    API_VERSION,
-    KINDS,
-    Backend,
-    CardBackend,
-    CardStage,
-)
+from pto_core.interfaces import API_VERSION, KINDS, Backend, CardBackend, CardStage
 from pto_core.plugins import load_backend
 
 PACKAGE = Path(__file__).parents[1]

@@ -12,14 +12,7 @@ from pto_backend_a2a3.options import DEVICE_FOLDER, FAKE, FOLDER, OF_CHECK, OPTI
 from pto_backend_a2a3.recipes import find_libraries, find_recipe, uses_fake_driver
 from pto_core.config.environment import process_environment
 from pto_core.errors import PtoError
-from pto_core.interfaces import (
-    API_VERSION,
-    BuildRecipe,
-    CardStage,
-    DeviceLibrary,
-    Health,
-    Option,
-)
+from pto_core.interfaces import API_VERSION, BuildRecipe, CardStage, DeviceLibrary, Health, Option
 
 _LIBRARY = Path(__file__).with_name("libpto_backend_a2a3.so")
 _SEARCH_S = 20.0

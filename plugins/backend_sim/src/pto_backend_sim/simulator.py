@@ -5,13 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pto_backend_sim.options import OPTIONS
-from pto_core.interfaces import (
-    API_VERSION,
-    KINDS,
-    BuildRecipe,
-    Health,
-    Option,
-)
+from pto_core.interfaces import API_VERSION, KINDS, BuildRecipe, Health, Option
 
 _LIBRARY = Path(__file__).with_name("libpto_backend_sim.so")
 _MEASURED_KERNEL = Path(__file__).with_name("include") / "measured_kernel.hpp"

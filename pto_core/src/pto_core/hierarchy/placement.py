@@ -11,13 +11,7 @@ from pto_core._hierarchy import NearInputs
 from pto_core._native import integer
 from pto_core.errors import PluginError, UsageError
 from pto_core.hierarchy.engine.policy import least_loaded
-from pto_core.interfaces import (
-    Candidate,
-    PlacedTask,
-    Policy,
-    PolicyPlugin,
-    TaskPolicy,
-)
+from pto_core.interfaces import Candidate, PlacedTask, Policy, PolicyPlugin, TaskPolicy
 
 
 class Placement:

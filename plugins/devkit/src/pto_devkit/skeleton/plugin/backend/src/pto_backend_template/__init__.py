@@ -2,13 +2,7 @@
 
 from pathlib import Path
 
-from pto_core.interfaces import (
-    API_VERSION,
-    BuildRecipe,
-    Health,
-    Option,
-    parse,
-)
+from pto_core.interfaces import API_VERSION, BuildRecipe, Health, Option, parse
 
 LIBRARY = Path(__file__).with_name("libpto_backend_template.so")
 
