@@ -20,6 +20,7 @@ CARD = """def check_card(self, device, options):
     def health"""
 UNHEALTHY = ("Health(ok=True)", "Health(False, 'this machine has no card', 'install a card')")
 FIELDS = {
+    "reach",
     "family",
     "name",
     "aliases",
@@ -48,8 +49,10 @@ def test_plugins_as_json(site, native_library):
     assert (result.returncode, result.stderr) == (0, "")
     listed = by_name(json.loads(result.stdout))
     assert all(set(entry) == FIELDS for entry in listed.values())
+    assert listed["shm"]["reach"] == "local"
     assert listed["red"] == {
         "family": "backend",
+        "reach": None,
         "name": "red",
         "aliases": [],
         "distribution": "fake-red",

@@ -240,8 +240,8 @@ def test_launchers_are_found_by_name(site):
     site.launcher("blue", UNHEALTHY)
     with pytest.raises(PluginUnavailableError, match="this machine has no card; install a card"):
         plugins.load_launcher("blue")
-    with pytest.raises(PluginError, match=r"no launcher called 'locla' .*; did you mean 'local'"):
-        plugins.load_launcher("locla")
+    with pytest.raises(PluginError, match=r"no launcher called 'bleu' .*; did you mean 'blue'"):
+        plugins.load_launcher("bleu")
 
 
 def test_a_policy_and_an_engine(site):
