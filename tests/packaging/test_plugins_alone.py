@@ -1,7 +1,8 @@
 """The tests of each package, in an environment that has only it and what its README names.
 
 The environments are links, so what costs time is the tests. They run as in the quick profile,
-without those that run alone: these are native programs, which use no installed package.
+without those that run alone and those on the device process: these are native programs, which use
+no installed package.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ ALSO = {
     "plugins/runtime_pto2": PAIRS,
     "plugins/transport_shm": TRANSPORTS,
 }
+NATIVE = "plugins/backend_a2a3/tests/test_device_process.py"
 NEEDS = re.compile(r"\bThe tests also need (`ptorun-[^.]*`)\.")
 
 
@@ -54,7 +56,14 @@ def paths(folder: str) -> list[str]:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_package_passes_its_tests_without_others(folder: str, tmp_path: Path) -> None:
     alone = make(tmp_path / "environment", distribution(folder), *needed(folder))
-    options = ("-q", "--profile=quick", "--no-skips", "-p", "no:cacheprovider")
+    options = (
+        "-q",
+        "--profile=quick",
+        "--no-skips",
+        f"--ignore={NATIVE}",
+        "-p",
+        "no:cacheprovider",
+    )
     done = alone.run(alone.python, "-m", "pytest", *options, *paths(folder), cwd=ROOT)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
