@@ -103,7 +103,7 @@ def check_killed_owner(subject: LauncherSubject) -> None:
             if not report:
                 owner.join()
             keys, *found = json.loads(report)
-            client = Client(subject.link(), KeyPair(*keys))
+            client = Client(subject.links(), KeyPair(*keys))
             agents = [PlacedAgent(*each) for each in found]
             for agent in agents:
                 client.expect_answer(agent)

@@ -6,7 +6,7 @@ from pto_devkit.failure import expect
 from pto_devkit.launchers.subject import LauncherSubject
 from pto_devkit.transports.processes import apart
 
-_UNKNOWN = "no_such_link"
+_UNKNOWN = "no_such_transport"
 
 
 def check_agents_answer(subject: LauncherSubject) -> None:
@@ -45,7 +45,7 @@ def check_failed_start(subject: LauncherSubject) -> None:
     """Require that an agent that cannot start is lost, and that the reason has its error."""
 
     def body() -> None:
-        with subject.world(link=_UNKNOWN) as world:
+        with subject.world(transport=_UNKNOWN) as world:
             (placement,) = world.place(1)
             reason = world.reason_of_loss(placement)
             expect(_UNKNOWN in reason, f"the reason lacks the error of the agent: {reason}")

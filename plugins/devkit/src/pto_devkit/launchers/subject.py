@@ -47,25 +47,25 @@ class LauncherSubject:
         """Return the settings of the core, with those of the subject."""
         return load_core(dict(self.settings))
 
-    def link(self) -> Links:
-        """Return the link of the configuration, which agents use."""
+    def links(self) -> Links:
+        """Return the links of the remote transport in the configuration, which agents use."""
         return load_links(self.config()["remote_transport"])
 
-    def world(self, link: str | None = None) -> World:
-        """Open the launcher. ``link``: another name of a link for the command of the agents."""
-        return World(self, link)
+    def world(self, transport: str | None = None) -> World:
+        """Open the launcher. ``transport``: another transport for the command of the agents."""
+        return World(self, transport)
 
 
 @dataclass(frozen=True)
 class Client:
     """The client of agents. It makes a new connection for each request."""
 
-    link: Links
+    links: Links
     keys: KeyPair
 
     def ask(self, agent: PlacedAgent, request: Request, timeout_s: float = _ANSWER_S) -> Reply:
         """Return the answer of an agent to its client; raise LinkError."""
-        contact = Contact(self.link, agent.address, self.keys, agent.key, is_insecure=False)
+        contact = Contact(self.links, agent.address, self.keys, agent.key, is_insecure=False)
         return contact.ask(request, timeout_s)
 
     def expect_answer(self, agent: PlacedAgent) -> None:
@@ -91,10 +91,10 @@ class Client:
 class World:
     """An open launcher, and the client of its agents."""
 
-    def __init__(self, subject: LauncherSubject, link: str | None = None) -> None:
-        plugin = subject.link()
-        self.client = Client(plugin, plugin.key_pair())
-        command = AgentCommand(self.client.keys.public, link or plugin.name)
+    def __init__(self, subject: LauncherSubject, transport: str | None = None) -> None:
+        links = subject.links()
+        self.client = Client(links, links.key_pair())
+        command = AgentCommand(self.client.keys.public, transport or links.name)
         self.launcher = subject.plugin.open(command, subject.config())
         self.slowest_s = 0.0
 

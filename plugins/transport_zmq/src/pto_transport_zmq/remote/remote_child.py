@@ -119,14 +119,7 @@ class RelayedChild:
         queue_bytes: int,
         window: int,
     ) -> RelayBody:
-        """Return the body of the next relay.
-
-        ``registrations``: the callables of the child. ``ranges``: address and bytes of each shared
-        memory. ``buffers``: the first address and the bytes of the addresses for buffers.
-        ``reason``: the address of ``reason_bytes`` of shared memory. ``digests``: the address of
-        the table of digests, the number of this relay, and the number of relays. ``window``: the
-        most tasks in flight. Raises UsageError for a Worker that cannot be sent.
-        """
+        """Return the body of the next relay; see the core's ``RemoteChild``."""
         settings = self._worker.settings
         config = settings.config
         assert settings.other_host is not None
