@@ -116,19 +116,28 @@ def interrupt_again(dropped: Any) -> None:
 
 def again_until_interrupted(once: Callable[[], None]) -> None:
     """Repeat the action; after an interrupt, check that it left no resource in this process."""
-    before = set(os.listdir("/proc/self/fd")), mappings(os.getpid())
+    before = descriptors(), mappings(os.getpid())
     try:
         while True:
             once()
     except KeyboardInterrupt as interruption:
         clear_frames(interruption)
         gc.collect()
-        found = set(os.listdir("/proc/self/fd")), mappings(os.getpid())
+        found = descriptors(), mappings(os.getpid())
         if children(os.getpid()) or found != before:
             message = f"left: {children(os.getpid())} {found} instead of {before}\n"
             os.write(2, message.encode())
             os._exit(OWN_FAULT)
         raise
+
+
+def descriptors() -> dict[int, str]:
+    """Return what each open descriptor of this process refers to."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the descriptor that lists the folder
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return found
 
 
 def clear_frames(error: BaseException | None) -> None:

@@ -97,9 +97,9 @@ class ChildProcesses:
         wanted = {child: (plan, _body(plan)) for child, plan in by_child.items()}
         if not self._finalizer.alive:
             self._finalizer = self._when_gone()
-        self._family.open()
         try:
             with Interrupts() as interrupts:
+                self._family.open()
                 values = self._start_ready(wanted, interrupts, is_cancelled)
         except BaseException:
             with Interrupts():
@@ -114,8 +114,8 @@ class ChildProcesses:
         no process; the others continue.
         """
         body = _body(plan)
-        self.kill(index)
         with Interrupts():
+            self.kill(index)
             self._family.starting[index] = self._start_one(index, plan, body)
 
     def check_start(self, index: int) -> Starting:
