@@ -209,16 +209,14 @@ def test_python_tasks_run_as_a_program() -> None:
     assert done.stdout == "16 tasks, every element is 42.0\n"
 
 
-@pytest.mark.parametrize("engine", ["native", "reference"])
 @pytest.mark.parametrize("example", PROGRAMS)
-def test_program_prints_the_output_in_its_readme(example: str, engine: str) -> None:
+def test_program_prints_the_output_in_its_readme(example: str) -> None:
     assert f"```\n{PROGRAMS[example]}```" in (EXAMPLES / example / "README.md").read_text()
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / example / "main.py")],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PTO_ENGINE": engine},
     )
     assert done.returncode == 0, done.stderr
     assert without_names(done.stdout) == without_names(PROGRAMS[example])

@@ -10,19 +10,19 @@ namespace {
 constexpr uint64_t kRingBytes = 4096;
 
 // Counts the failed requests for memory since the end of the last task.
-class WatchedEngine : public NativeEngine {
+class WatchedEngine : public Engine {
  public:
   WatchedEngine(const Configuration& configuration, std::atomic<int>* in_vain)
-      : NativeEngine(configuration), in_vain_(*in_vain) {}
+      : Engine(configuration), in_vain_(*in_vain) {}
 
   Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out) override {
-    const Submitted answer = NativeEngine::allocate(bytes, address, out);
+    const Submitted answer = Engine::allocate(bytes, address, out);
     if (answer.task == kNone) in_vain_ += 1;
     return answer;
   }
   void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                   Instructions& out) override {
-    NativeEngine::completion(child, count, outcome, cause, out);
+    Engine::completion(child, count, outcome, cause, out);
     in_vain_ = 0;
   }
 

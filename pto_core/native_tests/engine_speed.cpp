@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/native_engine.hpp"
+#include "engine/engine.hpp"
 
 namespace {
 
@@ -50,7 +50,7 @@ double nanoseconds() {
 // Submits all tasks, then dispatches and completes them window by window.
 class Round {
  public:
-  Round(NativeEngine& engine, uint32_t children) : engine_(engine), done_(children) {}
+  Round(Engine& engine, uint32_t children) : engine_(engine), done_(children) {}
 
   Times run(int tasks, Hazards hazards, const std::function<void(int)>& submit) {
     Times times;
@@ -98,7 +98,7 @@ class Round {
     engine_.completion(static_cast<int32_t>(child), done_[child], Outcome::kSucceeded, kNone, out_);
   }
 
-  NativeEngine& engine_;
+  Engine& engine_;
   Instructions out_;
   std::vector<uint64_t> done_;
   std::vector<uint64_t> told_;
@@ -118,12 +118,12 @@ bool is_wanted(const std::string& name) {
          });
 }
 
-using Submitter = std::function<std::function<void(int)>(NativeEngine&, Instructions&)>;
+using Submitter = std::function<std::function<void(int)>(Engine&, Instructions&)>;
 
 void measure(const char* name, uint32_t children, Hazards hazards, int tasks, int rounds,
              const Submitter& submitter) {
   if (!is_wanted(name)) return;
-  NativeEngine engine(configuration(children));
+  Engine engine(configuration(children));
   Round round(engine, children);
   for (uint32_t child = 0; child < children; ++child) {
     engine.child_ready(static_cast<int32_t>(child), round.out());
@@ -144,7 +144,7 @@ void measure(const char* name, uint32_t children, Hazards hazards, int tasks, in
 // Return a function that submits tasks with these tensors. `move` sets the addresses of the tensors
 // for each task.
 Submitter with_tensors(std::vector<Tensor> tensors, std::function<void(Tensor*, int)> move) {
-  return [=](NativeEngine& engine, Instructions& out) {
+  return [=](Engine& engine, Instructions& out) {
     return [&engine, &out, tensors, move](int task) mutable {
       if (!tensors.empty()) move(tensors.data(), task);
       const Member member{tensors};
@@ -167,7 +167,7 @@ size_t resident_bytes() {
 void measure_memory(const char* name, const Submitter& submitter) {
   constexpr int kTasks = 1'000'000;
   if (!is_wanted(name)) return;
-  NativeEngine engine(configuration(1));
+  Engine engine(configuration(1));
   Instructions out;
   engine.run_begin(Hazards::kRaw, out);
   const size_t before = resident_bytes();

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "engine/native_engine.hpp"
+#include "engine/engine.hpp"
 #include "engine/slots.hpp"
 
 namespace {
@@ -267,7 +267,7 @@ class World {
   }
 
   std::mt19937_64 random_;
-  NativeEngine engine_;
+  Engine engine_;
   std::vector<Child> children_;
   std::vector<std::vector<Buffer>> buffers_;  // buffers of the open scopes
   std::deque<Box> boxes_;
@@ -301,7 +301,7 @@ TEST(many_short_runs_reuse_the_memory_of_earlier_runs) {
 }
 
 TEST(a_million_tasks_may_wait) {
-  NativeEngine engine(configuration(1, 8, 1024));
+  Engine engine(configuration(1, 8, 1024));
   Instructions out;
   engine.run_begin(Hazards::kRaw, out);
   const Member nothing;
@@ -321,7 +321,7 @@ TEST(a_million_tasks_may_wait) {
 // An engine with two children that complete every frame at once.
 class Prompt {
  public:
-  explicit Prompt(NativeEngine& engine) : engine_(engine) {
+  explicit Prompt(Engine& engine) : engine_(engine) {
     out_.reserve(1 << 16);
     for (int32_t child = 0; child < 2; ++child) engine_.child_ready(child, out_);
   }
@@ -362,14 +362,14 @@ class Prompt {
     }
   }
 
-  NativeEngine& engine_;
+  Engine& engine_;
   Instructions out_;
   uint64_t completed_[2] = {};
 };
 
 // Invariant: A native engine that has reached its working size allocates no memory.
 TEST(a_warm_engine_allocates_nothing) {
-  NativeEngine engine(configuration(2, 64, uint64_t{1} << 24));
+  Engine engine(configuration(2, 64, uint64_t{1} << 24));
   Prompt driver(engine);
   for (int run = 0; run < 3; ++run) driver.run();
   const uint64_t before = allocations;

@@ -87,14 +87,14 @@ TEST(an_unreported_failure_is_dropped_with_its_run) {
 TEST(a_failure_of_the_drivers_thread_is_kept_without_the_host) {
   static std::atomic<bool> is_in_event, has_asked;
   is_in_event = has_asked = false;
-  struct SlowEngine : NativeEngine {
-    using NativeEngine::NativeEngine;
+  struct SlowEngine : Engine {
+    using Engine::Engine;
     void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                     Instructions& out) override {
       const bool is_first = !is_in_event.exchange(true);
       for (int i = 0; is_first && !has_asked && i < kSoonMs; ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      NativeEngine::completion(child, count, outcome, cause, out);
+      Engine::completion(child, count, outcome, cause, out);
     }
   };
   std::atomic<bool> is_submitted = false;

@@ -42,7 +42,6 @@ class Shape:
             "heap_ring_size": chosen.choice(HEAP_RINGS),
             "on_worker_death": chosen.choice(["fail", "restart", "reroute"]),
             "child_window": chosen.choice([1, 2, 8, 64]),
-            "engine": chosen.choice(["native", "native", "native", "reference"]),
         }
         runs = chosen.randint(1, 4)
         if kind == "subs":

@@ -136,7 +136,6 @@ class RemoteShape:
             "heap_ring_size": chosen.choice(HEAP_RINGS),
             "on_worker_death": chosen.choice(["fail", "restart", "reroute"]),
             "child_window": chosen.choice([1, 2, 8, 64]),
-            "engine": chosen.choice(["native", "native", "native", "reference"]),
         }
         return cls(are_remote, chosen.choice([0, 0, 1]), settings, chosen.randint(1, 4))
 

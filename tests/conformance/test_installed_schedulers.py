@@ -13,4 +13,4 @@ for scheduler in SCHEDULERS:
 
 
 def test_the_schedulers_of_the_core_are_installed() -> None:
-    assert {"native", "reference", "least_loaded", "near_inputs"} <= set(SCHEDULERS)
+    assert {"least_loaded", "near_inputs"} <= set(SCHEDULERS)

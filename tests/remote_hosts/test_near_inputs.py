@@ -96,36 +96,26 @@ def sum_of(log: Path) -> int:
 
 @contextmanager
 def program(
-    policy: NearInputs | str | None, engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+    policy: NearInputs | str | None, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Program]:
     log = folder / "traffic"
     monkeypatch.setenv(counting_link.VARIABLE, str(log))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    with Worker(level=4, policy=policy, engine=engine) as worker:
+    with Worker(level=4, policy=policy) as worker:
         yield Program(worker, folder, log)
 
 
 # Invariant: With the policy near_inputs, tasks without a pin run again on the hosts that have their
 # inputs, and idle hosts receive tasks.
-@pytest.mark.parametrize(
-    ("policy", "engine"),
-    [
-        (None, "native"),
-        ("near_inputs", "reference"),
-        ("least_loaded", "native"),
-        (NearInputs(), "native"),
-        (NearInputs(), "reference"),
-    ],
-)
+@pytest.mark.parametrize("policy", [None, "near_inputs", "least_loaded", NearInputs()])
 def test_tasks_run_where_their_inputs_are(
     policy: NearInputs | str | None,
-    engine: str,
     counting: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     orders = [[3, 0, 2, 1], [1, 2, 3, 0], [2, 3, 0, 1], [0, 1, 2, 3]]
-    with program(policy, engine, tmp_path, monkeypatch) as made:
+    with program(policy, tmp_path, monkeypatch) as made:
         found = [made.run(order) for order in orders]
         (first, _), *later = found
         assert len(set(first)) == HOSTS

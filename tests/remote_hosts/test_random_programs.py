@@ -31,16 +31,14 @@ class Quiet(Talk):
         return contextlib.nullcontext(Counter())
 
 
-@pytest.mark.parametrize("engine", ["native", "reference"])
 @pytest.mark.parametrize("are_remote", [[True, False], [True, True, False]], ids=["two", "three"])
 def test_random_programs_have_the_sequential_result(
-    agent: Agent, tmp_path: Path, engine: str, are_remote: list[bool]
+    agent: Agent, tmp_path: Path, are_remote: list[bool]
 ) -> None:
     seed = secrets.randbits(31)
     print("seed", seed)
     chosen = random.Random(seed)
     settings = {
-        "engine": engine,
         "heap_ring_size": chosen.choice(HEAP_RINGS),
         "child_window": chosen.choice([1, 2, 8, 64]),
     }

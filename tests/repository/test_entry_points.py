@@ -81,8 +81,6 @@ def test_the_design_names_are_there(checkout):
         ("pto.runtimes", "pto2"),
         ("pto.transports", "shm"),
         ("pto.transports", "zmq"),
-        ("pto.schedulers", "native"),
-        ("pto.schedulers", "reference"),
         ("pto.schedulers", "least_loaded"),
         ("pto.schedulers", "near_inputs"),
         ("pto.launchers", "local"),

@@ -33,7 +33,6 @@ FLOORS = (
 # of arguments.
 UPWARD = {
     ("interfaces.orchestrator", "_hierarchy"),
-    ("interfaces.scheduler", "hierarchy"),
     ("kernels.typed", "_hierarchy"),
 }
 # What any plugin may import from the core, and what only those plugins may that are a part of it in

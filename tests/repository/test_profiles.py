@@ -45,13 +45,13 @@ def test_no_entry_is_in_two_lists() -> None:
             if whole in beginnings(entry) or entry in beginnings(whole)
         ]
         assert not left_out, f"the quick profile must run all of {whole}"
-        assert not LISTS.is_slow(f"{whole}::test_it[reference]")
+        assert not LISTS.is_slow(f"{whole}::test_it[init_at_start_of_child]")
 
 
 def test_a_slow_parameter_is_a_whole_part_of_a_test_id() -> None:
-    assert LISTS.is_slow("tests/workers/test_new.py::test_it[raw-reference]")
-    assert not LISTS.is_slow("tests/workers/test_new.py::test_it[by reference]")
-    assert not LISTS.is_slow("tests/workers/test_new.py::test_reference")
+    assert LISTS.is_slow("tests/workers/test_new.py::test_it[raw-init_at_start_of_child]")
+    assert not LISTS.is_slow("tests/workers/test_new.py::test_it[by init_at_start_of_child]")
+    assert not LISTS.is_slow("tests/workers/test_new.py::test_init_at_start_of_child")
 
 
 def test_the_quick_profile_runs_each_example_and_each_native_unit_test(checkout) -> None:

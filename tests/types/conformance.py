@@ -13,20 +13,18 @@ import pto_runtime_hbg
 import pto_runtime_pto2
 import pto_transport_shm
 import pto_transport_zmq
-from pto_core.hierarchy import runs
-from pto_core.hierarchy.engine import Configuration, NativeEngine, ReferenceEngine, builtin
+from pto_core.hierarchy import policies, runs
 from pto_core.hierarchy.remote_transport import RemoteTransport
 from pto_core.interfaces import (
     Backend,
-    EnginePlugin,
     LauncherPlugin,
     NativeTransport,
     Orchestrator,
     Policy,
-    PolicyPlugin,
     Runtime,
-    Scheduler,
+    SchedulerPlugin,
 )
+from pto_devkit.engine import Configuration, Engine, NativeEngine, ReferenceEngine
 from pto_transport_zmq.launchers import builtin as builtin_launchers
 from pto_transport_zmq.link.interface import Link, Links, Listener
 
@@ -40,7 +38,7 @@ def graph(orch: Orchestrator, args: object, config: object) -> None:
     """A graph function that is written against the interface."""
 
 
-def schedulers(configuration: Configuration, policy: Policy) -> list[Scheduler]:
+def engines(configuration: Configuration, policy: Policy) -> list[Engine]:
     """Require that both engines conform."""
     return [
         ReferenceEngine(configuration, policy=policy),
@@ -65,8 +63,7 @@ runtimes: list[Runtime] = [
 transports: list[NativeTransport] = [pto_transport_shm.plugin]
 links: list[Links] = [pto_transport_zmq.plugin.links]
 remote_transports: list[RemoteTransport] = [pto_transport_zmq.plugin]
-engines: list[EnginePlugin] = [builtin.native, builtin.reference]
-policies: list[PolicyPlugin] = [builtin.least_loaded_plugin, builtin.near_inputs]
+schedulers: list[SchedulerPlugin] = [policies.least_loaded_plugin, policies.near_inputs]
 launchers: list[LauncherPlugin] = [
     builtin_launchers.local,
     builtin_launchers.command,

@@ -22,7 +22,7 @@ ANNOTATIONS = {
     "backend": "Backend",
     "runtime": "Runtime",
     "transport": "PythonTransport",
-    "scheduler": "PolicyPlugin",
+    "scheduler": "SchedulerPlugin",
     "launcher": "LauncherPlugin",
 }
 
@@ -41,7 +41,7 @@ def test_every_part_conforms(cache: Path) -> None:
     [
         ("ReferenceEngine(configuration, policy=policy),", "configuration,"),
         ("(native: pto_core.Orchestrator)", "(native: pto_core.TaskArgs)"),
-        ("[builtin.native, builtin.reference]", "[builtin.near_inputs]"),
+        ("[policies.least_loaded_plugin, policies.near_inputs]", "[policies.least_loaded]"),
         ("pto_runtime_pto2.plugin,", "pto_backend_sim.plugin,"),
     ],
 )

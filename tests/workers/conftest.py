@@ -1,4 +1,4 @@
-"""Workers over the transport `shm`, with each engine; a test fails if a Worker leaks anything."""
+"""Workers over the transport `shm`; a test fails if a Worker leaks anything."""
 
 from __future__ import annotations
 
@@ -19,19 +19,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 MakeWorker = Callable[..., Worker]
 
 
-@pytest.fixture(params=["native", "reference"])
-def engine(request: pytest.FixtureRequest) -> str:
-    """Return the name of an engine; each test runs with both engines."""
-    return str(request.param)
-
-
 @pytest.fixture
-def make(engine: str) -> Iterator[MakeWorker]:
+def make() -> Iterator[MakeWorker]:
     """Create Workers that are closed at the end of the test."""
     made: list[Worker] = []
 
     def worker(level: int = 3, **settings: Any) -> Worker:
-        made.append(Worker(level, engine=engine, **{"heap_ring_size": 1 << 24, **settings}))
+        made.append(Worker(level, **{"heap_ring_size": 1 << 24, **settings}))
         return made[-1]
 
     yield worker

@@ -7,8 +7,6 @@ import sys
 import textwrap
 from pathlib import Path
 
-import pytest
-
 LIMIT_S = 60
 
 # A program in which the driver's own thread is inside poll(), in Python, and waits for the driver
@@ -52,7 +50,7 @@ def poll_and_ask(hooks):
 
 DriverHooks.poll = poll_and_ask
 
-with Worker(3, num_sub_workers=2, engine="{engine}", policy=policy) as worker:
+with Worker(3, num_sub_workers=2, policy=policy) as worker:
     is_open = worker.shared_array(1, "int64")
     first, second = worker.shared_array(4), worker.shared_array(4)
     with worker.session() as s:
@@ -67,9 +65,8 @@ print("whole")
 
 # Invariant: The Python thread state of the driver's own thread lives as long as the thread, so a
 # hook on it may wait for the driver.
-@pytest.mark.parametrize("engine", ["native", "reference"])
-def test_a_hook_on_the_drivers_thread_may_wait_for_the_driver(engine: str) -> None:
-    program = textwrap.dedent(CONTENDED.replace("{engine}", engine))
+def test_a_hook_on_the_drivers_thread_may_wait_for_the_driver() -> None:
+    program = textwrap.dedent(CONTENDED)
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", program],
         capture_output=True,

@@ -379,8 +379,8 @@ def test_a_check_of_the_children_does_not_wait_for_a_fork(make) -> None:
     still_works(worker)
 
 
-def test_a_handle_reports_the_error_after_its_worker_was_deleted(engine) -> None:
-    worker = Worker(3, num_sub_workers=1, engine=engine)
+def test_a_handle_reports_the_error_after_its_worker_was_deleted() -> None:
+    worker = Worker(3, num_sub_workers=1)
     out = worker.shared_array(8)
     with pytest.raises(TaskFailedError), worker.session() as s:
         handle = s.submit(fail, out)

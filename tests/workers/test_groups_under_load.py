@@ -36,11 +36,6 @@ REMEMBERED = 1 << 16
 
 
 @pytest.fixture
-def engine() -> str:
-    return "native"
-
-
-@pytest.fixture
 def groups(request: pytest.FixtureRequest) -> int:
     return 10_000 if request.config.getoption("--full") else 300
 

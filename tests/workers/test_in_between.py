@@ -40,7 +40,6 @@ def block_dim(orch: Any, args: Any, config: CallConfig) -> None:
     args.tensor(0)[0] = config.block_dim
 
 
-@pytest.mark.parametrize("engine", ["native"])  # the other thread needs the GIL for a submit
 def test_a_run_that_ends_in_a_submit_has_its_task(make: Any) -> None:
     """The run ends while the submitting thread waits for the GIL."""
     worker = make(num_sub_workers=1, snapshot_limit=1 << 13, on_worker_death="restart")
@@ -89,9 +88,9 @@ def spin_until(is_met: Any, limit_s: float = 0.3) -> None:
 
 
 @pytest.fixture
-def hosts(make: Any, engine: str) -> Worker:
+def hosts(make: Any) -> Worker:
     pod: Worker = make(level=4)
-    pod.add_worker(Worker(3, num_sub_workers=1, engine=engine, heap_ring_size=1 << 24))
+    pod.add_worker(Worker(3, num_sub_workers=1, heap_ring_size=1 << 24))
     return pod
 
 

@@ -1,6 +1,6 @@
-"""Ctrl-C while Python code of an engine, policy or run is executed; runs whose owner is gone."""
+"""Ctrl-C while Python code of a policy or run is executed; runs whose owner is gone."""
 
-# Invariant of this file: No handler of SIGINT, SIGTERM or SIGHUP runs inside an event of an engine
+# Invariant of this file: No handler of SIGINT, SIGTERM or SIGHUP runs inside an event of the engine
 # or inside a policy. It runs after the event or policy has returned.
 
 from __future__ import annotations
@@ -12,14 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pto_core import In, Out, hierarchy, task
+from pto_core import Out, task
 from pto_core.errors import UsageError
-from pto_core.hierarchy.engine import events
-
-KINDS = (
-    *("RunBegin", "ScopeBegin", "Allocate", "Submit", "Dispatch"),
-    *("Completion", "ScopeEnd", "RunEnd"),
-)
 
 
 @task
@@ -27,81 +21,11 @@ def write(value: int, out: Out) -> None:
     out[:] = value
 
 
-@task
-def copy(x: In, out: Out) -> None:
-    out[:] = x
-
-
 def one_run(worker: Any, rows: Any) -> None:
     with worker.session() as s, s.scope():
         first = s.submit(write, 3, s.empty((8,), np.float64))
         for row in rows:
             s.submit(write, 3, row, after=[first])
-
-
-def interrupt_once(monkeypatch: pytest.MonkeyPatch, kind: str) -> list[bool]:
-    """Raise SIGINT at the first event of a kind; the result shows whether its handling ended."""
-    engine = hierarchy.engine.ReferenceEngine
-    handle = engine.handle
-    met: list[bool] = []
-
-    def interrupted(self: Any, event: Any) -> Any:
-        is_main = threading.current_thread() is threading.main_thread()
-        if type(event) is not getattr(events, kind) or met or not is_main:
-            return handle(self, event)
-        met.append(False)
-        instructions = handle(self, event)
-        signal.raise_signal(signal.SIGINT)
-        met[0] = True
-        return instructions
-
-    monkeypatch.setattr(engine, "handle", interrupted)
-    return met
-
-
-@pytest.mark.parametrize("engine", ["reference"])
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "RunBegin",
-        "ScopeBegin",
-        "Allocate",
-        "Submit",
-        "Dispatch",
-        "Completion",
-        "ScopeEnd",
-        "RunEnd",
-    ],
-)
-def test_an_interrupt_inside_an_event_is_raised_after_the_event(make, monkeypatch, kind) -> None:
-    worker = make(num_sub_workers=1)
-    worker.init()
-    rows = worker.shared_array((20, 8))
-    met = interrupt_once(monkeypatch, kind)
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012
-        while not met:
-            one_run(worker, rows)
-    assert met == [True]
-    rows[:] = 0
-    one_run(worker, rows)
-    assert (rows == 3).all()
-
-
-@pytest.mark.parametrize("engine", ["reference"])
-def test_an_array_of_a_task_lives_on_after_its_submit_was_interrupted(make, monkeypatch) -> None:
-    """The submit has the only reference to the array. Without a reference, its memory is zeroed."""
-    worker = make(num_sub_workers=1)
-    worker.register(copy)
-    worker.init()
-    x, out = worker.shared_array(8), worker.shared_array(8)
-    x[:] = 5
-    met = interrupt_once(monkeypatch, "Submit")
-    with worker.session() as s:
-        with pytest.raises(KeyboardInterrupt):
-            s.submit(copy, x, out)
-        del x
-    assert met == [True]
-    assert (out == 5).all()
 
 
 def test_an_interrupt_in_a_policy_cancels_the_run(make) -> None:

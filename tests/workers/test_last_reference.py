@@ -17,7 +17,7 @@ from pathlib import Path
 from pto_core import Worker
 from pto_core.hierarchy.driver_hooks import DriverHooks
 
-engine, is_ended, is_held = sys.argv[1], sys.argv[2] == "ended", sys.argv[3] == "held"
+is_ended, is_held = sys.argv[1] == "ended", sys.argv[2] == "held"
 poll = DriverHooks.poll
 polling, dropped = threading.Event(), threading.Event()
 
@@ -33,7 +33,7 @@ def poll_and_hold(self):
 
 
 def begin():
-    worker = Worker(3, num_sub_workers=1, engine=engine, heap_ring_size=1 << 20)
+    worker = Worker(3, num_sub_workers=1, heap_ring_size=1 << 20)
     handle = worker.register(lambda: time.sleep(0.2 if is_ended else 100))
     session = worker.session()
     session.__enter__()
@@ -65,10 +65,10 @@ print(is_mapped(), threads())
 # reference, on any thread.
 @pytest.mark.parametrize("run", ["ended", "open"])
 @pytest.mark.parametrize("reference", ["held", "free"])
-def test_a_worker_that_is_not_closed_ends_with_its_last_reference(engine, run, reference) -> None:
+def test_a_worker_that_is_not_closed_ends_with_its_last_reference(run, reference) -> None:
     """The reference is ``held`` if the driver's own thread owns the last one, during a poll."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, engine, run, reference],
+        [sys.executable, "-c", PROGRAM, run, reference],
         capture_output=True,
         text=True,
         timeout=60,

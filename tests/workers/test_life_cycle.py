@@ -21,11 +21,6 @@ from pto_core.hierarchy.life_cycle import LifeCycle, State
 SOON_S = 30.0
 
 
-@pytest.fixture
-def engine() -> str:
-    return "native"
-
-
 def wait_long(args: Any) -> None:
     args.tensor(0)[:] = 1
     time.sleep(100)

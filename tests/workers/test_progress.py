@@ -125,11 +125,6 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     made.close()
 
 
-@pytest.fixture
-def engine() -> str:
-    return "native"
-
-
 def check_is_cleared(terminal: Terminal) -> None:
     """Check that later output begins on an empty line, and that the cursor is visible again."""
     text = terminal.end_with("what follows")

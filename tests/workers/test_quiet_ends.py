@@ -56,17 +56,17 @@ def is_callback(code: CodeType, caller: CodeType) -> bool:
     return code.co_name in ("remove", "_remove")
 
 
-def whole_life(engine: str) -> None:
-    with Worker(3, num_sub_workers=1, engine=engine, heap_ring_size=1 << 24) as worker:
+def whole_life() -> None:
+    with Worker(3, num_sub_workers=1, heap_ring_size=1 << 24) as worker:
         out = worker.shared_array(8)
         with worker.session() as s:
             s.submit(write, 3, out)
         assert (out == 3).all()
 
 
-def test_no_python_runs_while_a_worker_is_closed_and_destroyed(engine) -> None:
-    whole_life(engine)  # import all modules before the calls are recorded
-    calls = calls_of(lambda: whole_life(engine))
+def test_no_python_runs_while_a_worker_is_closed_and_destroyed() -> None:
+    whole_life()  # import all modules before the calls are recorded
+    calls = calls_of(whole_life)
     assert [code for code, caller in calls if is_callback(code, caller)] == []
 
 
@@ -94,13 +94,13 @@ def weak_references() -> int:
     return sum(type(each) is weakref.ref for each in gc.get_objects())
 
 
-def test_a_closed_worker_returns_its_memory_without_the_garbage_collector(engine) -> None:
+def test_a_closed_worker_returns_its_memory_without_the_garbage_collector() -> None:
     """A program that creates many Workers would otherwise have the heaps of several at a time."""
     gc.collect()
     before = memory_of_workers()
     gc.disable()
     try:
-        whole_life(engine)
+        whole_life()
         assert memory_of_workers() <= before
     finally:
         gc.enable()

@@ -30,12 +30,6 @@ DELAYED = ("hierarchy/runs.py", "hierarchy/session.py")
 
 
 @pytest.fixture
-def engine() -> str:
-    """Return one engine: the life of a run is the same for both."""
-    return "native"
-
-
-@pytest.fixture
 def runs(request: pytest.FixtureRequest) -> int:
     return 20_000 if request.config.getoption("--full") else 300
 

@@ -88,9 +88,9 @@ def mapped() -> int:
     return sum("pto-worker" in line for line in Path("/proc/self/maps").open())
 
 
-def test_after_a_worker_only_the_memory_of_its_arrays_remains(engine) -> None:
+def test_after_a_worker_only_the_memory_of_its_arrays_remains() -> None:
     before = mapped()
-    worker = Worker(3, num_sub_workers=1, engine=engine, heap_ring_size=1 << 24)
+    worker = Worker(3, num_sub_workers=1, heap_ring_size=1 << 24)
     array = worker.shared_array(8)
     still_works(worker, array)
     assert mapped() == before + 2
@@ -98,7 +98,7 @@ def test_after_a_worker_only_the_memory_of_its_arrays_remains(engine) -> None:
     assert (array == 5).all()
     del array
     assert mapped() == before
-    array = Worker(3, engine=engine).shared_array(8)
+    array = Worker(3).shared_array(8)
     del worker
     assert mapped() == before + 1
     del array

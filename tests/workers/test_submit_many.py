@@ -66,9 +66,9 @@ def block_dim(orch, args, config):
     args.tensor(0)[0] = config.block_dim
 
 
-def test_a_configuration_that_changed_is_sent_again(make, engine):
+def test_a_configuration_that_changed_is_sent_again(make):
     pod = make(level=4)
-    pod.add_worker(Worker(3, num_sub_workers=1, engine=engine, heap_ring_size=1 << 24))
+    pod.add_worker(Worker(3, num_sub_workers=1, heap_ring_size=1 << 24))
     handle = pod.register(block_dim)
     rows = pod.shared_array((2, 1), "int64")
     config = CallConfig(block_dim=5)

@@ -112,7 +112,7 @@ def hovered(page: str) -> list[tuple[str, list[str]]]:
 
 
 def test_the_rings_of_a_worker_have_peaks_and_advice(
-    make: Callable[..., Worker], engine: str, tmp_path: Path
+    make: Callable[..., Worker], tmp_path: Path
 ) -> None:
     worker = make(num_sub_workers=1, heap_ring_size=1 << 13)
     array = worker.shared_array(8, "int64")
@@ -125,11 +125,10 @@ def test_the_rings_of_a_worker_have_peaks_and_advice(
         last.result()
     _, timeline, page = trace.write(tmp_path / "run")
     table = trace.table()
-    if engine == "native":
-        peaks = dict(re.findall(r"^(ring \d, heap bytes) +([\d,]+)$", table, re.MULTILINE))
-        assert peaks == {"ring 1, heap bytes": "8,192"}
-        assert b"ring 1, heap bytes" in timeline.read_bytes()
-        assert "L3 ring 1, heap bytes" in page.read_text()
+    peaks = dict(re.findall(r"^(ring \d, heap bytes) +([\d,]+)$", table, re.MULTILINE))
+    assert peaks == {"ring 1, heap bytes": "8,192"}
+    assert b"ring 1, heap bytes" in timeline.read_bytes()
+    assert "L3 ring 1, heap bytes" in page.read_text()
     assert "for space: use a larger heap_ring_size" in table
     with worker.trace(3) as calm, worker.session() as s:
         s.submit(add, array, array).result()

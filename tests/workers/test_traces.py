@@ -87,7 +87,7 @@ def run_chain(worker: Worker, rows: Any) -> None:
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_the_trace_equals_the_log_of_the_functions(
-    make: Callable[..., Worker], engine: str, start_method: str
+    make: Callable[..., Worker], start_method: str
 ) -> None:
     worker = make(num_sub_workers=2, start_method=start_method)
     rows = worker.shared_array((TASKS, 3), "int64")
@@ -108,8 +108,7 @@ def test_the_trace_equals_the_log_of_the_functions(
         mine = np.sort(found[found["child"] == child], order="start")
         assert (mine["end"][:-1] <= mine["start"][1:]).all()
         assert trace.path(child) in ("L3/sub0", "L3/sub1")
-    if engine == "native":
-        check_edges(trace, found)
+    check_edges(trace, found)
 
 
 def check_edges(trace: WorkerTrace, found: Any) -> None:
@@ -122,7 +121,7 @@ def check_edges(trace: WorkerTrace, found: Any) -> None:
         assert complete[row["released_by"]] <= row["ready"]
 
 
-def test_edges_are_exact(make: Callable[..., Worker], engine: str) -> None:
+def test_edges_are_exact(make: Callable[..., Worker]) -> None:
     worker = make(num_sub_workers=2)
     rows = worker.shared_array((5, 3), "int64")
     worker.register(logs)  # register it now: a child that waits receives no callable
@@ -132,15 +131,14 @@ def test_edges_are_exact(make: Callable[..., Worker], engine: str) -> None:
         s.submit(logs, rows[1], rows[3])
         s.submit(logs, rows[3], rows[4])
         rows[0] = 1  # all tasks are submitted, so each dependency is an edge
-    expected = {(0, 1), (0, 2), (2, 3)} if engine == "native" else set()
+    expected = {(0, 1), (0, 2), (2, 3)}
     found = rows_of(trace)
     first = found["task"][0]
     for event in (Event.EDGE, Event.RELEASE):
         mine = trace.records[trace.records["event"] == event]
         edges = [(int(one["a"]) - first, int(one["b"]) - first) for one in mine]
         assert sorted(edges) == sorted(expected)
-    after = [-1, 0, 0, 2] if engine == "native" else [-1] * 4
-    assert [by - first if by >= 0 else by for by in found["released_by"]] == after
+    assert [by - first if by >= 0 else by for by in found["released_by"]] == [-1, 0, 0, 2]
 
 
 def test_each_level_contains_the_levels_below_it(make: Callable[..., Worker]) -> None:

@@ -417,12 +417,6 @@ MEANWHILE = [
 ]
 
 
-@pytest.fixture
-def engine() -> str:
-    """Return one engine: the life cycle is the same for both."""
-    return "native"
-
-
 def walk(world: World, stopped: str, meanwhile: str) -> None:
     first = Call(world, stopped)
     await_path(world.gate.reached)

@@ -12,11 +12,10 @@
 
 #include "bindings.hpp"
 #include "driver/deciding.hpp"
-#include "driver/python_engine.hpp"
 #include "driver/run_scope.hpp"
 #include "driver/task_handle.hpp"
 #include "driver/worker_driver.hpp"
-#include "engine_core.hpp"
+#include "engine_policy.hpp"
 #include "errors.hpp"
 #include "refusal.hpp"
 #include "text.hpp"
@@ -41,7 +40,7 @@ uint64_t nanoseconds_of(nb::handle seconds) {
   return value > 1e9 ? UINT64_MAX : static_cast<uint64_t>(value * 1e9);
 }
 
-// A policy of the program, for both engines. The calling thread has the driver role, so the policy
+// A policy of the program. The calling thread has the driver role, so the policy
 // must return quickly and must not call the driver. The policy near_inputs does neither.
 struct GuardedPolicy {
   nb::object pick(nb::handle candidates, nb::handle preferred, nb::handle task) const {
@@ -52,16 +51,8 @@ struct GuardedPolicy {
   nb::object policy;
 };
 
-nb::object guarded(const nb::object& policy) {
-  if (policy.is_none() || nb::isinstance<NearInputs>(policy)) return policy;
-  return nb::cast(GuardedPolicy{policy});
-}
-
-TakenEngine make_engine(const nb::object& factory, const nb::object& policy) {
-  nb::object made = factory(guarded(policy));
-  TakenEngine taken = take_engine(made);
-  if (!taken.engine) taken = {make_python_engine(std::move(made)), true};
-  return taken;
+bool is_in_python(const nb::object& policy) {
+  return !policy.is_none() && !nb::isinstance<NearInputs>(policy);
 }
 
 void set_memory(WorkerSettings& settings, const ChildTuples& children, const Mappings& attached) {
@@ -79,7 +70,7 @@ void set_memory(WorkerSettings& settings, const ChildTuples& children, const Map
 
 void make(WorkerDriver* self, nb::object hooks, const ChildTuples& children, const Rings& rings,
           uint64_t progress, const std::pair<uint64_t, uint64_t>& trace,
-          const WorkerSettings& settings, const nb::object& engine, const nb::object& policy,
+          const WorkerSettings& settings, bool repeats_lost, const nb::object& policy,
           const nb::object& inputs, uint64_t snapshot_limit, double patience_s) {
   DriverConfiguration configuration;
   for (const auto& [kind, window, receives_use, _] : children) {
@@ -96,13 +87,16 @@ void make(WorkerDriver* self, nb::object hooks, const ChildTuples& children, con
   configuration.snapshot_limit_bytes = snapshot_limit;
   configuration.patience_ns = static_cast<uint64_t>(patience_s * 1e9);
   or_error([&] {
-    TakenEngine made = make_engine(engine, policy);
-    configuration.is_engine_python = made.calls_python;
+    configuration.calls_python = is_in_python(policy);
+    configuration.engine.repeats_lost = repeats_lost;
     if (!inputs.is_none()) {
       configuration.near_inputs = nb::cast<std::shared_ptr<NearInputs>>(inputs);
       configuration.engine.places_by_inputs = true;
     }
-    new (self) WorkerDriver(configuration, std::move(made.engine), std::move(hooks), settings);
+    auto engine = std::make_unique<Engine>(
+        configuration.engine,
+        policy_of(configuration.calls_python ? nb::cast(GuardedPolicy{policy}) : policy));
+    new (self) WorkerDriver(configuration, std::move(engine), std::move(hooks), settings);
   });
 }
 
@@ -401,19 +395,19 @@ void bind_driver(nb::module_& module) {
           [](WorkerDriver* self, nb::object hooks, const ChildTuples& children, const Rings& rings,
              uint64_t progress, const std::pair<uint64_t, uint64_t>& trace,
              std::shared_ptr<LiveCallables> callables, CallableSpace next_level_space,
-             const Mappings& attached, nb::object engine, nb::object policy, nb::object inputs,
+             const Mappings& attached, bool repeats_lost, nb::object policy, nb::object inputs,
              uint64_t snapshot_limit, uint32_t task_timeout_ms, double patience_s) {
             WorkerSettings settings;
             settings.callables = std::move(callables);
             set_memory(settings, children, attached);
             settings.next_level_space = next_level_space;
             settings.task_timeout_ms = task_timeout_ms;
-            make(self, std::move(hooks), children, rings, progress, trace, settings, engine, policy,
-                 inputs, snapshot_limit, patience_s);
+            make(self, std::move(hooks), children, rings, progress, trace, settings, repeats_lost,
+                 policy, inputs, snapshot_limit, patience_s);
           },
           nb::arg("hooks"), nb::kw_only(), nb::arg("children"), nb::arg("rings"),
           nb::arg("progress"), nb::arg("trace"), nb::arg("callables"), nb::arg("next_level_space"),
-          nb::arg("attached"), nb::arg("engine"), nb::arg("policy").none() = nb::none(),
+          nb::arg("attached"), nb::arg("repeats_lost"), nb::arg("policy").none() = nb::none(),
           nb::arg("inputs").none() = nb::none(), nb::arg("snapshot_limit") = uint64_t{1} << 30,
           nb::arg("task_timeout_ms") = 0, nb::arg("patience_s") = 2.0,
           "`hooks` has poll(), end_child(child, cause), child_broken(child, words) and "
@@ -421,9 +415,10 @@ void bind_driver(nb::module_& module) {
           "window, receives_use, is_spawned) of each child. `rings`: (address, size) of the four "
           "heap rings. `trace`: the address of trace_bytes() bytes, and the number of "
           "records of each ring, a power of two. `callables`: the live "
-          "registrations, to check handles. `engine`: a "
-          "function that accepts the policy and returns an EngineCore or a Scheduler; None selects "
-          "the default. `inputs`: a NearInputs that follows the inputs of tasks. `attached`: "
+          "registrations, to check handles. `repeats_lost`: whether tasks of a lost child run "
+          "again: one that had started only if it has retries left. `policy`: has pick() as for an "
+          "engine, or is a NearInputs; None selects least_loaded. `inputs`: a NearInputs that "
+          "follows the inputs of tasks. `attached`: "
           "(address, size) of the mappings that spawned children attach; "
           "forked children inherit the memory that is shared now.")
       .def_prop_ro(

@@ -1,5 +1,5 @@
-// The native engine for Python: it accepts numbers and returns tuples.
-// pto_core.hierarchy.engine.native converts events and instructions.
+// The engine for tests in Python: it accepts numbers and returns tuples. pto_devkit.engine.native
+// converts events and instructions.
 
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
@@ -14,8 +14,8 @@
 
 #include "bindings.hpp"
 #include "driver/near_inputs.hpp"
-#include "engine/native_engine.hpp"
-#include "engine_core.hpp"
+#include "engine/engine.hpp"
+#include "engine_policy.hpp"
 #include "errors.hpp"
 #include "refusal.hpp"
 #include "text.hpp"
@@ -48,7 +48,8 @@ int32_t pick(NearInputs& policy, const CandidateList& candidates, int32_t prefer
   return policy.pick(children, preferred, task);
 }
 
-// The policy object near_inputs is called without Python.
+}  // namespace
+
 Policy policy_of(nb::object policy) {
   if (policy.is_none()) return {};
   if (nb::isinstance<NearInputs>(policy)) {
@@ -66,6 +67,8 @@ Policy policy_of(nb::object policy) {
     return nb::cast<int32_t>(picks ? call(list, preferred, task) : call(list, preferred));
   };
 }
+
+namespace {
 
 // An instruction as a tuple: what, task, member, child, count, required child, required count,
 // result, cause, root, ring.
@@ -152,21 +155,12 @@ class EngineCore {
   EngineCore(const std::vector<std::pair<int, uint32_t>>& children,
              const std::array<std::pair<uint64_t, uint64_t>, kRings>& rings, bool repeats_lost,
              nb::object policy)
-      : calls_python_(!policy.is_none() && !nb::isinstance<NearInputs>(policy)),
-        engine_(guarded([&] {
-          return std::make_unique<NativeEngine>(configuration_of(children, rings, repeats_lost),
-                                                policy_of(policy));
+      : engine_(guarded([&] {
+          return std::make_unique<Engine>(configuration_of(children, rings, repeats_lost),
+                                          policy_of(policy));
         })) {}
 
-  NativeEngine& engine() {
-    if (!engine_) core::raise_usage("this engine belongs to a Worker; create another one");
-    return *engine_;
-  }
-
-  TakenEngine take() {
-    engine();
-    return {std::move(engine_), calls_python_};
-  }
+  Engine& engine() { return *engine_; }
 
   // Call event(engine, instructions) and return the instructions.
   template <class Event>
@@ -179,8 +173,7 @@ class EngineCore {
   }
 
  private:
-  bool calls_python_;
-  std::unique_ptr<NativeEngine> engine_;
+  std::unique_ptr<Engine> engine_;
   Instructions instructions_;
 };
 
@@ -338,7 +331,7 @@ void bind_reports(nb::class_<EngineCore>& core) {
 void bind_near_inputs(nb::module_& module) {
   nb::class_<NearInputs>(module, "NearInputs",
                          "The placement policy near_inputs of one Worker, whose driver reports the "
-                         "tasks that it sends. An engine calls pick().")
+                         "tasks that it sends. The engine calls pick().")
       .def(nb::init<>())
       .def(
           "__call__",
@@ -360,11 +353,6 @@ void bind_near_inputs(nb::module_& module) {
 }
 
 }  // namespace
-
-TakenEngine take_engine(nb::handle core) {
-  if (!nb::isinstance<EngineCore>(core)) return {};
-  return nb::cast<EngineCore&>(core).take();
-}
 
 void bind_engine(nb::module_& module) {
   bind_near_inputs(module);

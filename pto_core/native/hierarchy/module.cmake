@@ -20,7 +20,7 @@ pto_core_unit(engine
   native/hierarchy/engine/core.cpp
   native/hierarchy/engine/dispatch.cpp
   native/hierarchy/engine/endings.cpp
-  native/hierarchy/engine/native_engine.cpp
+  native/hierarchy/engine/engine.cpp
   native/hierarchy/engine/regions.cpp
   native/hierarchy/engine/reports.cpp
   native/hierarchy/engine/snapshot.cpp
@@ -53,7 +53,6 @@ pto_core_unit(worker
   native/hierarchy/driver/captured_log.cpp
   native/hierarchy/driver/captures.cpp
   native/hierarchy/driver/child_memory.cpp
-  native/hierarchy/driver/python_engine.cpp
   native/hierarchy/driver/python_host.cpp
   native/hierarchy/driver/run_scope.cpp
   native/hierarchy/driver/source_places.cpp

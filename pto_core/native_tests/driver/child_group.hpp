@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "driver/driver.hpp"
-#include "engine/native_engine.hpp"
+#include "engine/engine.hpp"
 #include "pto/engine/bell.hpp"
 #include "queue_transport.hpp"
 
@@ -164,7 +164,7 @@ class ChildGroup : public Host {
   }
 
   static std::unique_ptr<Engine> make_native(const Configuration& configuration) {
-    return std::make_unique<NativeEngine>(configuration);
+    return std::make_unique<Engine>(configuration);
   }
 
   ProgressTable progress() const { return *progress_; }

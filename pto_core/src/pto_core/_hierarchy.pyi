@@ -262,7 +262,7 @@ class Driver:
         callables: LiveCallables,
         next_level_space: CallableSpace,
         attached: Sequence[tuple[int, int]],
-        engine: object,
+        repeats_lost: bool,
         policy: object | None = None,
         inputs: object | None = None,
         snapshot_limit: int = 1073741824,

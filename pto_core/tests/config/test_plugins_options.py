@@ -42,7 +42,6 @@ def test_the_chosen_plugins_options_are_part_of_the_record(plugins, tmp_path):
         ("transport", "transport"),
         ("remote_transport", "transport"),
         ("launcher", "launcher"),
-        ("engine", "scheduler"),
         ("policy", "scheduler"),
     ],
 )

@@ -15,6 +15,6 @@ def each_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Run the test once with the reference engine and once with the native engine."""
     from hierarchy_rig import Rig
 
-    from pto_core.hierarchy import engine
+    from pto_devkit import engine
 
     monkeypatch.setattr(Rig, "engine_type", getattr(engine, request.param))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pto_core.errors import PtoError
-from pto_core.hierarchy.engine import Configuration, Deadlock, NativeEngine, ReferenceEngine
-from pto_core.hierarchy.engine.events import Dispatch, Event
-from pto_core.hierarchy.engine.instructions import Instruction
-from pto_core.interfaces.scheduler import Snapshot
+from pto_devkit.engine import Configuration, Deadlock, NativeEngine, ReferenceEngine, Snapshot
+from pto_devkit.engine.events import Dispatch, Event
+from pto_devkit.engine.instructions import Instruction
 
 
 class Difference(AssertionError):

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
-from pto_core.hierarchy.engine import ChildConfiguration, Configuration, RingConfiguration
-from pto_core.hierarchy.engine.events import (
+from pto_devkit.engine import ChildConfiguration, Configuration, RingConfiguration
+from pto_devkit.engine.events import (
     Allocate,
     Box,
     ChildReady,
@@ -31,7 +31,7 @@ from pto_core.hierarchy.engine.events import (
     Tag,
     Tensor,
 )
-from pto_core.hierarchy.engine.instructions import Instruction, Send, Submitted
+from pto_devkit.engine.instructions import Instruction, Send, Submitted
 
 USER = 1 << 33
 USER_BYTES = 2048

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pto_core.hierarchy.engine import (
+from pto_devkit.engine import (
     ChildConfiguration,
     Configuration,
+    Engine,
     NativeEngine,
     ReferenceEngine,
     RingConfiguration,
 )
-from pto_core.hierarchy.engine.events import (
+from pto_devkit.engine.events import (
     Allocate,
     ChildReady,
     Completion,
@@ -27,8 +28,7 @@ from pto_core.hierarchy.engine.events import (
     Tag,
     Tensor,
 )
-from pto_core.hierarchy.engine.instructions import Instruction, Send, Submitted
-from pto_core.interfaces import Scheduler
+from pto_devkit.engine.instructions import Instruction, Send, Submitted
 
 HEAP = 1 << 40
 APART = 1 << 30
@@ -84,7 +84,7 @@ class Rig:
         **options: Any,
     ) -> None:
         kinds = kinds or (SUB,) * children
-        self.engine: Scheduler = self.engine_type(
+        self.engine: Engine = self.engine_type(
             rig_configuration(kinds, window, ring_size, repeats_lost), **options
         )
         for child in range(len(kinds)):

@@ -9,7 +9,7 @@ import pytest
 from hierarchy_rig import HEAP, Rig, overwrites, reads, updates, writes
 
 from pto_core.errors import UsageError
-from pto_core.hierarchy.engine.events import NONE, Box, Hazards, Tag, Tensor
+from pto_devkit.engine.events import NONE, Box, Hazards, Tag, Tensor
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 

@@ -6,8 +6,8 @@ import pytest
 from hierarchy_rig import FAILED, SKIPPED, Rig, reads, updates, writes
 
 from pto_core.errors import ProtocolError
-from pto_core.hierarchy.engine.events import Hazards, Kind, Member
-from pto_core.hierarchy.engine.instructions import Requirement, Send
+from pto_devkit.engine.events import Hazards, Kind, Member
+from pto_devkit.engine.instructions import Requirement, Send
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 

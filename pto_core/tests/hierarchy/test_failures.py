@@ -6,7 +6,7 @@ import pytest
 from hierarchy_rig import FAILED, SKIPPED, SUB, Rig, ignores, reads, updates, writes
 
 from pto_core.errors import ProtocolError
-from pto_core.hierarchy.engine.events import (
+from pto_devkit.engine.events import (
     Cancel,
     ChildLost,
     ChildReady,
@@ -20,7 +20,7 @@ from pto_core.hierarchy.engine.events import (
     ScopeEnd,
     Submit,
 )
-from pto_core.hierarchy.engine.instructions import (
+from pto_devkit.engine.instructions import (
     DropRegions,
     EndChild,
     RestoreRegions,

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from pto_core.hierarchy.engine import (
+from pto_devkit.engine import (
     ChildConfiguration,
     Configuration,
     ReferenceEngine,
     RingConfiguration,
 )
-from pto_core.hierarchy.engine.events import (
+from pto_devkit.engine.events import (
     ChildLost,
     ChildReady,
     Completion,
@@ -24,7 +24,7 @@ from pto_core.hierarchy.engine.events import (
     RunEnd,
     Submit,
 )
-from pto_core.hierarchy.engine.instructions import (
+from pto_devkit.engine.instructions import (
     Instruction,
     Result,
     RunFinished,

@@ -7,28 +7,28 @@ import textwrap
 import pytest
 
 from pto_core.errors import UsageError
-from pto_core.hierarchy.engine import (
+from pto_devkit.engine import (
     ChildConfiguration,
     Configuration,
+    Engine,
     ReferenceEngine,
     RingConfiguration,
     events,
     instructions,
 )
-from pto_core.interfaces import Scheduler
 
 RINGS = tuple(RingConfiguration(1 << 20 | ring << 12, 1 << 12) for ring in range(4))
 
 
 def test_the_example_of_the_interface_runs():
-    assert Scheduler.__doc__ is not None
-    _, _, rest = Scheduler.__doc__.partition("::\n\n")
+    assert Engine.__doc__ is not None
+    _, _, rest = Engine.__doc__.partition("::\n\n")
     example, _, _ = rest.partition("\n\n    Only one thread")
     configuration = Configuration((ChildConfiguration(events.Kind.SUB),), RINGS)
     names = {**vars(events), **vars(instructions)}
     names |= {"ReferenceEngine": ReferenceEngine, "configuration": configuration}
     exec(textwrap.dedent(example), names)
-    engine: Scheduler = names["engine"]
+    engine: Engine = names["engine"]
     snapshot = engine.snapshot()
     assert snapshot["children"][0]["completed"] == 1
     assert snapshot["run"]["is_running"] is False

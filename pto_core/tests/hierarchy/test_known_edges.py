@@ -10,7 +10,7 @@ from hierarchy_compared import ComparedEngine, Difference
 from hierarchy_rig import SUB, Rig, reads, rig_configuration, updates, writes
 
 from pto_core.errors import PtoError, UsageError
-from pto_core.hierarchy.engine.events import (
+from pto_devkit.engine.events import (
     Allocate,
     Cancel,
     ChildLost,
@@ -30,8 +30,8 @@ from pto_core.hierarchy.engine.events import (
     Tag,
     Tensor,
 )
-from pto_core.hierarchy.engine.instructions import Instruction, RunFinished, Send, Submitted
-from pto_core.hierarchy.engine.reference.slots import Edge
+from pto_devkit.engine.instructions import Instruction, RunFinished, Send, Submitted
+from pto_devkit.engine.reference.slots import Edge
 
 WHY = (Edge.ORDERS, Edge.DATA, Edge.EXPLICIT, Edge.DATA | Edge.CERTAIN, Edge.CERTAIN)
 

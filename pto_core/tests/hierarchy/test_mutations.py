@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from pto_core.errors import PtoError
-from pto_core.hierarchy.engine import Configuration, NativeEngine, ReferenceEngine
-from pto_core.hierarchy.engine.events import (
+from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent, Transitions
+from pto_devkit.engine import Configuration, NativeEngine, ReferenceEngine
+from pto_devkit.engine.events import (
     Cancel,
     ChildLost,
     ChildReady,
@@ -23,7 +24,6 @@ from pto_core.hierarchy.engine.events import (
     RunEnd,
     Submit,
 )
-from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent, Transitions
 from pto_devkit.schedulers.programs import ProgramWriter
 from pto_devkit.schedulers.world import Chances, World, configuration_of
 

@@ -10,7 +10,8 @@ from hierarchy_compared import ComparedEngine, Difference
 from hierarchy_regions import RegionStream, configuration
 
 from pto_core.errors import CapacityError, PtoError
-from pto_core.hierarchy.engine.events import (
+from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent
+from pto_devkit.engine.events import (
     Box,
     ChildLost,
     ChildReady,
@@ -28,9 +29,8 @@ from pto_core.hierarchy.engine.events import (
     Tag,
     Tensor,
 )
-from pto_core.hierarchy.engine.instructions import Instruction, Send
-from pto_core.hierarchy.engine.native import NativeEngine
-from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent
+from pto_devkit.engine.instructions import Instruction, Send
+from pto_devkit.engine.native import NativeEngine
 from pto_devkit.schedulers.programs import ProgramWriter
 from pto_devkit.schedulers.world import Chances, World, configuration_of
 

@@ -9,14 +9,14 @@ import pytest
 from test_random_programs import world_of
 
 from pto_core.errors import InternalError
-from pto_core.hierarchy.engine.events import Hazards
-from pto_core.hierarchy.engine.reference.dispatch import Dispatcher
-from pto_core.hierarchy.engine.reference.endings import Endings
-from pto_core.hierarchy.engine.reference.slots import Edge
-from pto_core.hierarchy.engine.reference.submission import Submission
 from pto_core.hierarchy.states import State
-from pto_devkit.schedulers.engines import CALM, ROUGH
+from pto_devkit.engine.events import Hazards
+from pto_devkit.engine.reference.dispatch import Dispatcher
+from pto_devkit.engine.reference.endings import Endings
+from pto_devkit.engine.reference.slots import Edge
+from pto_devkit.engine.reference.submission import Submission
 from pto_devkit.schedulers.verdicts import expect_end, expect_poison, expect_values
+from pto_devkit.schedulers.world import CALM, ROUGH
 
 SEEDS = 60
 Function = Callable[..., Any]

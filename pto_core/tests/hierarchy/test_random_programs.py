@@ -8,10 +8,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from pto_core.hierarchy.engine import ReferenceEngine
-from pto_core.hierarchy.engine.events import Hazards
 from pto_devkit import SchedulerSubject
-from pto_devkit.schedulers.engines import CALM, CANCELLED, ROUGH
+from pto_devkit.engine import ReferenceEngine
+from pto_devkit.engine.events import Hazards
 from pto_devkit.schedulers.verdicts import (
     expect_end,
     expect_failures,
@@ -19,10 +18,10 @@ from pto_devkit.schedulers.verdicts import (
     expect_retries,
     expect_values,
 )
-from pto_devkit.schedulers.world import Chances, World
+from pto_devkit.schedulers.world import CALM, CANCELLED, ROUGH, Chances, World
 
 SEEDS = st.integers(0, 2**32 - 1)
-REFERENCE = SchedulerSubject.load("reference")
+REFERENCE = SchedulerSubject.load("least_loaded")
 
 
 @pytest.fixture

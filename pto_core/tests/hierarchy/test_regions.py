@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 
-from pto_core.hierarchy.engine.events import Box, Tag, Tensor
-from pto_core.hierarchy.engine.reference.regions import Region, region_of
+from pto_devkit.engine.events import Box, Tag, Tensor
+from pto_devkit.engine.reference.regions import Region, region_of
 
 BASE = 4096
 SHAPES = [(6, 4), (4, 6), (8, 3), (2, 3, 4), (24,), (6, 1, 4)]

@@ -9,7 +9,6 @@ import pytest
 
 from pto_core.errors import InternalError
 from pto_core.hierarchy import states_header, states_page
-from pto_core.hierarchy.engine.reference.slots import Slots
 from pto_core.hierarchy.states import (
     EVENT_MEANINGS,
     REFERENCE_MEANINGS,
@@ -19,6 +18,7 @@ from pto_core.hierarchy.states import (
     State,
     StateEvent,
 )
+from pto_devkit.engine.reference.slots import Slots
 
 PAGE = Path(__file__).parents[3] / "docs" / "states.md"
 HEADER = Path(__file__).parents[2] / "native" / "hierarchy" / "engine" / "states.hpp"

@@ -16,7 +16,7 @@ from hierarchy_rig import (
 )
 
 from pto_core.errors import CapacityError, UsageError
-from pto_core.hierarchy.engine.events import (
+from pto_devkit.engine.events import (
     Allocate,
     Box,
     Event,
@@ -31,7 +31,7 @@ from pto_core.hierarchy.engine.events import (
     Tag,
     Tensor,
 )
-from pto_core.hierarchy.engine.instructions import Blocked, RunFinished, SpaceFreed
+from pto_devkit.engine.instructions import Blocked, RunFinished, SpaceFreed
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 

@@ -244,29 +244,16 @@ def test_launchers_are_found_by_name(site):
         plugins.load_launcher("bleu")
 
 
-def test_a_policy_and_an_engine(site):
+def test_a_scheduler(site):
     site.scheduler("red")
-    site.scheduler("blue", ("def policy(self)", "def engine(self, *_)"), ('"policy"', '"engine"'))
-    assert isinstance(plugins.load_policy("red"), interfaces.PolicyPlugin)
-    assert isinstance(plugins.load_engine("blue"), interfaces.EnginePlugin)
-    message = r"engine is 'red', .*fake-red 1.0.* no engine; pass it as policy='red'"
-    with pytest.raises(UsageError, match=message):
-        plugins.load_engine("red")
-    with pytest.raises(UsageError, match="pass it as engine='blue'"):
-        plugins.load_policy("blue")
+    assert isinstance(plugins.load_scheduler("red"), interfaces.SchedulerPlugin)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("def policy(self)", "def polly(self)"), "has neither of 'engine' and 'policy'"),
-        (("plugin = Fake()", "plugin = Fake()\nplugin.engine = len"), "has both of 'engine' and"),
+        (("def policy(self)", "def polly(self)"), "has no 'policy'; did you mean 'polly'"),
         (("def policy(self)", "policy = 3\n    def other(self)"), "'policy' that cannot be called"),
-        (
-            ('{"policy"}', '{"engine"}'),
-            "has the method 'policy'; of .* it must claim only this one",
-        ),
-        (('{"policy"}', "()"), "has the method 'policy'; of .* it must claim only this one"),
         (
             ('{"policy"}', '{"polcy"}'),
             "'polcy', which is not defined for a scheduler; did you mean 'policy'",
@@ -278,7 +265,7 @@ def test_a_policy_and_an_engine(site):
 def test_invalid_schedulers_are_refused(site, change, message):
     site.scheduler("red", change)
     with pytest.raises(PluginLoadError, match=message):
-        plugins.load_policy("red")
+        plugins.load_scheduler("red")
     (listed,) = [i for i in plugins.inspect_all() if i.record.name == "red"]
     assert not listed.health.ok
 
@@ -286,7 +273,7 @@ def test_invalid_schedulers_are_refused(site, change, message):
 def test_an_unhealthy_scheduler_is_refused(site):
     site.scheduler("red", UNHEALTHY)
     with pytest.raises(PluginUnavailableError, match="this machine has no card; install a card"):
-        plugins.load_policy("red")
+        plugins.load_scheduler("red")
 
 
 @pytest.mark.parametrize("family", ["backend", "runtime", "transport"])
@@ -378,16 +365,10 @@ def test_the_interface_is_checked_by_the_names_that_it_declares():
         assert set(checks._ATTRIBUTES[family]) == attributes
 
 
-@pytest.mark.parametrize(
-    ("kinds", "methods"),
-    [
-        ((interfaces.NativeTransport, interfaces.PythonTransport), checks._TRANSPORT_KINDS[:2]),
-        ((interfaces.EnginePlugin, interfaces.PolicyPlugin), checks.SCHEDULER_KINDS),
-    ],
-)
-def test_the_two_kinds_of_a_family_differ_by_one_method_each(kinds, methods):
+def test_the_kinds_of_transports_differ_by_one_method_each():
+    kinds = (interfaces.NativeTransport, interfaces.PythonTransport)
     own = [{name for name in vars(kind) if not name.startswith("_")} for kind in kinds]
-    assert own == [{name} for name in methods]
+    assert own == [{name} for name in checks._TRANSPORT_KINDS[:2]]
 
 
 def test_the_abi_version_is_that_of_the_header():

@@ -35,7 +35,7 @@ AddressRange range_of(const pto_tensor& tensor) {
 Capture::Capture(const Configuration& configuration, Hazards hazards, uint64_t number,
                  std::span<const pto_tensor> arguments, std::span<const uint64_t> scalars)
     : configuration_(configuration),
-      engine_(std::make_unique<NativeEngine>(endless(configuration, number))),
+      engine_(std::make_unique<Engine>(endless(configuration, number))),
       graph_(std::make_shared<CapturedGraph>()) {
   graph_->hazards = hazards;
   graph_->states_use = configuration.states_use();

@@ -14,7 +14,7 @@
 
 #include "driver/captured_graph.hpp"
 #include "driver/driver.hpp"
-#include "engine/native_engine.hpp"
+#include "engine/engine.hpp"
 
 namespace pto::hierarchy {
 
@@ -59,7 +59,7 @@ class Capture {
   void merge_constants();
 
   const Configuration configuration_;
-  std::unique_ptr<NativeEngine> engine_;
+  std::unique_ptr<Engine> engine_;
   Instructions out_;
   std::shared_ptr<CapturedGraph> graph_;
   std::map<uint64_t, Base> bases_;                                  // key: the address

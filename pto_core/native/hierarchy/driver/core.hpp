@@ -19,7 +19,7 @@
 #include "driver/run_book.hpp"
 #include "driver/shared_flags.hpp"
 #include "driver/watches.hpp"
-#include "engine/interface.hpp"
+#include "engine/engine.hpp"
 #include "progress_table.hpp"
 #include "trace/tracer.hpp"
 
@@ -31,7 +31,7 @@ struct DriverConfiguration {
   uint64_t snapshot_limit_bytes = uint64_t{1} << 30;
   TraceMemory trace;
   uint64_t patience_ns = 2'000'000'000;  // grace period for running tasks when a run is interrupted
-  bool is_engine_python = false;         // the engine or its policy is in Python
+  bool calls_python = false;             // whether the policy is in Python
   std::shared_ptr<NearInputs> near_inputs;  // null: the policy does not depend on inputs
 };
 

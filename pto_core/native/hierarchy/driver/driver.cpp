@@ -18,7 +18,7 @@ Driver::Driver(const DriverConfiguration& configuration, std::unique_ptr<Engine>
       state_(configuration_, std::move(engine), host, flags_),
       drive_(state_, host, flags_, ProgressTable(configuration.progress)),
       children_(drive_) {
-  flags_.calls_python = configuration.is_engine_python;
+  flags_.calls_python = configuration.calls_python;
 }
 
 void Driver::check_open() const {

@@ -2,7 +2,7 @@
 // current event.
 //
 // Each part has a .cpp file and a header. Its specification is the part with the same name of the
-// reference engine in pto_core/hierarchy/engine/reference.
+// reference engine in pto_devkit.engine.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,8 @@
 #include "pto/engine/scope_stack.hpp"
 
 namespace pto::hierarchy {
+
+class Tracer;
 
 // The record of one member of a group.
 struct GroupMember {

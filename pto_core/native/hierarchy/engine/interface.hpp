@@ -1,12 +1,8 @@
-// The interface of an engine for its driver. The driver passes events, and the engine returns
-// results and instructions.
+// The events that the driver passes to the engine, and the results and instructions that it
+// returns.
 //
-// This is the C++ counterpart of pto_core.hierarchy.engine (interface.py, events.py,
-// instructions.py), which is the specification: the rules, texts and numbers are the same. An
-// engine has no clock and no thread, and never accesses the memory that it allocates. Only one
-// thread at a time may call it.
-//
-// A call that breaks a rule throws Refusal and changes nothing.
+// The reference engine of the conformance kit, pto_devkit.engine, is the specification: the rules,
+// texts and numbers are the same.
 #pragma once
 
 #include <cstdint>
@@ -207,47 +203,5 @@ inline std::string hex(uint64_t address) {
   std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
   return text;
 }
-
-class Tracer;
-
-// The calls below append instructions to `out`. The caller clears `out`.
-class Engine {
- public:
-  virtual ~Engine() = default;
-
-  virtual void run_begin(Hazards hazards, Instructions& out) = 0;
-  virtual void run_end(Instructions& out) = 0;
-  virtual Submitted submit(const Submission& submission, Instructions& out) = 0;
-  virtual Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out) = 0;
-  virtual void scope_begin() = 0;
-  virtual void scope_end(Instructions& out) = 0;
-  // Send all tasks that can be sent. No other call sends tasks.
-  virtual void dispatch(Instructions& out) = 0;
-  virtual void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
-                          Instructions& out) = 0;
-  virtual void child_ready(int32_t child, Instructions& out) = 0;
-  // `started`: the last frame that had begun in the child. Only the tasks of frames up to `started`
-  // use up a retry.
-  virtual void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
-                          Instructions& out) = 0;
-  virtual void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) = 0;
-  virtual void cancel(int64_t cause, Instructions& out) = 0;
-
-  // Return whether no frame is in flight and no task is ready, so that only another call of the
-  // submitter can change the state.
-  virtual bool is_quiescent() const = 0;
-  // Return whether the last event was a submit that is blocked and can never succeed. If so, fill
-  // in `proof`.
-  virtual bool deadlock(Deadlock* proof) const = 0;
-
-  // Return the failures of the finished run as (task, cause), first failure first, and its poisoned
-  // tasks as (task, root).
-  virtual std::vector<std::pair<int64_t, int64_t>> failures() const = 0;
-  virtual std::vector<std::pair<int64_t, int64_t>> poisonings() const = 0;
-
-  // Report dependencies to `tracer` from now on; to none if it is null. An engine that does not
-  // support traces ignores this.
-  virtual void set_tracer(Tracer* tracer) { static_cast<void>(tracer); }
-};
 
 }  // namespace pto::hierarchy

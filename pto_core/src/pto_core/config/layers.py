@@ -34,7 +34,6 @@ _WITH_DEFAULT = (*_FAMILIES, "transport")
 _NAMES = {
     **{family: family for family in ("transport", "launcher")},
     "remote_transport": "transport",
-    "engine": "scheduler",
     "policy": "scheduler",
 }
 

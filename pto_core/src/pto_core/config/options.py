@@ -222,7 +222,6 @@ def _worker_options() -> tuple[Option, ...]:
     """List the settings of Workers, level 3 and up."""
     return (
         Option("transport", "shm", text, "how a Worker reaches its children"),
-        Option("engine", "native", text, "engine that runs the graphs of a Worker"),
         Option(
             "policy",
             None,

@@ -26,17 +26,11 @@ from pto_core.hierarchy.children import (
 from pto_core.hierarchy.control import Control
 from pto_core.hierarchy.driver_hooks import DriverHooks
 from pto_core.hierarchy.endpoints import ChildConnection, Opener
-from pto_core.hierarchy.engine import (
-    ChildConfiguration,
-    Configuration,
-    RingConfiguration,
-    least_loaded,
-)
-from pto_core.hierarchy.engine.native import driven
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.fork_check import refuse_fork_with_vendor_libraries
 from pto_core.hierarchy.memory import SharedArena, WorkerMemory
 from pto_core.hierarchy.placement import Placement, policy_of
+from pto_core.hierarchy.policies import least_loaded
 from pto_core.hierarchy.processes import (
     ChildPlan,
     ChildProcesses,
@@ -50,7 +44,7 @@ from pto_core.hierarchy.remote_transport import RemoteChild
 from pto_core.hierarchy.restarts import Replacement, Restarts
 from pto_core.hierarchy.settings import WorkerSettings
 from pto_core.hierarchy.tracing import Tracing, flight_file
-from pto_core.interfaces import Policy, PolicyPlugin, TaskPolicy
+from pto_core.interfaces import Policy, Scheduler, SchedulerPlugin
 from pto_core.interfaces.observer import WorkerInfo
 from pto_core.interrupts import Interrupts
 from pto_core.plugins import load_observers
@@ -77,7 +71,7 @@ class ChildGroup:
         registry: Registry,
         workers: Sequence[NestedWorker],
         arena: SharedArena,
-        policy: Policy | TaskPolicy | None,
+        policy: Policy | Scheduler | None,
     ) -> None:
         config = settings.config
         self.process = os.getpid()
@@ -114,7 +108,7 @@ class ChildGroup:
             next_level_space=(
                 CallableSpace.LOCAL_PYTHON if workers or self._relays else CallableSpace.LOCAL_CHIP
             ),
-            engine=partial(make_engine, settings, self.specs, self.memory.rings),
+            repeats_lost=config["on_worker_death"] != "fail",
             snapshot_limit=config["snapshot_limit"],
             task_timeout_ms=settings.task_timeout_ms,
             policy=self.placement or inputs,
@@ -386,7 +380,7 @@ def worker_memory(
 
 
 def placement_of(
-    settings: WorkerSettings, policy: Policy | TaskPolicy | None, *, has_relays: bool
+    settings: WorkerSettings, policy: Policy | Scheduler | None, *, has_relays: bool
 ) -> tuple[Placement | None, NearInputs | None]:
     """Return the caller of the policy, None for a policy of the core, and the followed inputs."""
     source = None if policy else settings.policy
@@ -399,14 +393,14 @@ def placement_of(
     return placement, placement.inputs
 
 
-def default_policy(settings: WorkerSettings, *, has_relays: bool) -> Policy | TaskPolicy:
+def default_policy(settings: WorkerSettings, *, has_relays: bool) -> Policy | Scheduler:
     """Return the policy that a setting names, or the default one."""
     if settings.policy is not None:
         return policy_of(settings.policy)
     return NearInputs() if has_relays else least_loaded
 
 
-def policy_name(plugin: PolicyPlugin | None, policy: object) -> str:
+def policy_name(plugin: SchedulerPlugin | None, policy: object) -> str:
     """Return the name of a policy in messages."""
     if plugin is not None:
         return f"placement policy of the plugin {plugin.name!r}"
@@ -417,22 +411,6 @@ def trace_ring_records(config: Config) -> int:
     """Return the number of records in each trace ring: a power of two."""
     records: int = config["trace_ring_records"]
     return 1 << (records - 1).bit_length()
-
-
-def make_engine(
-    settings: WorkerSettings,
-    specs: Sequence[ChildSpec],
-    rings: Sequence[tuple[int, int]],
-    policy: Policy | None,
-) -> object:
-    """Return the engine of a Worker. Its driver calls this once."""
-    config = settings.config
-    configuration = Configuration(
-        tuple(ChildConfiguration(spec.kind, config["child_window"]) for spec in specs),
-        tuple(RingConfiguration(*ring) for ring in rings),
-        config["on_worker_death"] != "fail",
-    )
-    return driven(settings.engine.engine(configuration, policy or least_loaded))
 
 
 def close_driver(driver: Driver) -> None:

@@ -7,17 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
 from typing import Any, cast
 
 from pto_core._hierarchy import CallableSpace
 from pto_core.hierarchy.children import NestedWorker
-from pto_core.hierarchy.engine.events import Kind
 from pto_core.hierarchy.fence import Fence
 from pto_core.hierarchy.processes.plan import StartMethod
 from pto_core.hierarchy.remote_transport import RemoteChild, RemoteTransport
 from pto_core.hierarchy.settings import WorkerSettings, level_name
 from pto_core.plugins import load_remote_transport
+
+
+class Kind(IntEnum):
+    """The kind of child that can run a task."""
+
+    NEXT_LEVEL = 0
+    SUB = 1
 
 
 @dataclass(frozen=True)

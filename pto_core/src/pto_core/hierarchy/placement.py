@@ -10,8 +10,14 @@ from collections.abc import Sequence
 from pto_core._hierarchy import NearInputs
 from pto_core._native import integer
 from pto_core.errors import PluginError, UsageError
-from pto_core.hierarchy.engine.policy import least_loaded
-from pto_core.interfaces import Candidate, PlacedTask, Policy, PolicyPlugin, TaskPolicy
+from pto_core.hierarchy.policies import least_loaded
+from pto_core.interfaces import (
+    Candidate,
+    PlacedTask,
+    Policy,
+    Scheduler,
+    SchedulerPlugin,
+)
 
 
 class Placement:
@@ -19,13 +25,13 @@ class Placement:
 
     The run is cancelled and raises the error, which contains ``name``. The error is dropped at the
     end of the run, because the frames of its traceback refer to the Worker. ``inputs`` follows
-    the inputs of tasks for a :class:`TaskPolicy`; other policies do not pay for it.
+    the inputs of tasks for a :class:`Scheduler`; other policies do not pay for it.
     """
 
-    def __init__(self, policy: Policy | TaskPolicy, name: str) -> None:
+    def __init__(self, policy: Policy | Scheduler, name: str) -> None:
         self._policy = policy
         self._name = name
-        self.inputs = NearInputs() if isinstance(policy, TaskPolicy) else None
+        self.inputs = NearInputs() if isinstance(policy, Scheduler) else None
         self._has_failed = False  # whether the policy has failed in this run
         self._error: UsageError | None = None  # the error of this run
         self.is_cancel_due = False
@@ -53,7 +59,7 @@ class Placement:
 
     def _asked(self, candidates: Sequence[tuple[int, int]], preferred: int, task: int) -> object:
         policy = self._policy
-        if not isinstance(policy, TaskPolicy):
+        if not isinstance(policy, Scheduler):
             return policy(candidates, preferred)
         children = [child for child, _ in candidates]
         assert self.inputs is not None
@@ -92,7 +98,7 @@ class Placement:
         self._error.__cause__ = cause
 
 
-def policy_of(plugin: PolicyPlugin) -> Policy | TaskPolicy:
+def policy_of(plugin: SchedulerPlugin) -> Policy | Scheduler:
     """Return a new policy of a plugin. Raises PluginError, which names the plugin."""
     try:
         policy = plugin.policy()
@@ -101,7 +107,7 @@ def policy_of(plugin: PolicyPlugin) -> Policy | TaskPolicy:
             f"policy() of the scheduler plugin {plugin.name!r} raised {type(error).__name__}: "
             f"{error}; update or uninstall the plugin",
         ) from error
-    if callable(policy) or isinstance(policy, TaskPolicy):
+    if callable(policy) or isinstance(policy, Scheduler):
         return policy
     raise PluginError(
         f"policy() of the scheduler plugin {plugin.name!r} returned {policy!r}, which is neither a "

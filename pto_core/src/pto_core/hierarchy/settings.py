@@ -14,7 +14,7 @@ from pto_core.config.options import DEVICE_MAX
 from pto_core.errors import UsageError
 from pto_core.errors.values import listed, shown
 from pto_core.hierarchy.hosts import HostRequest, Hosts
-from pto_core.interfaces import EnginePlugin, NativeTransport, PolicyPlugin, PythonTransport
+from pto_core.interfaces import NativeTransport, PythonTransport, SchedulerPlugin
 
 LEAST_LEVEL = 3
 _CHIP_LEVEL = 3
@@ -53,8 +53,7 @@ class WorkerSettings:
     sub_workers: int
     config: Config
     transport: NativeTransport | PythonTransport
-    engine: EnginePlugin
-    policy: PolicyPlugin | None
+    policy: SchedulerPlugin | None
     """The placement policy that the program or a setting names."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """The settings that the program passed, unchecked; a remote Worker is built from them."""
@@ -128,8 +127,7 @@ def worker_settings(
         num_sub_workers,
         record,
         _transport(record["transport"]),
-        plugins.load_engine(record["engine"]),
-        None if record["policy"] is None else plugins.load_policy(record["policy"]),
+        None if record["policy"] is None else plugins.load_scheduler(record["policy"]),
         {**given, **{key: value for key, value in chosen.items() if value is not None}},
         other_host,
         config is not None,

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from enum import IntEnum
 from typing import Any
 
 from pto_core._hierarchy import ContinuousTensor, TaskHandle
 from pto_core.errors import PtoError
-from pto_core.hierarchy.engine.instructions import Result
 from pto_core.hierarchy.run_errors import RunErrors
+
+
+class Result(IntEnum):
+    """The result of a task."""
+
+    COMPLETED = 0
+    FAILED = 1
+    POISONED = 2
 
 
 def exception(self: TaskHandle, timeout: float | None = None) -> PtoError | None:

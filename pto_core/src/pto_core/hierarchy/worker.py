@@ -28,7 +28,7 @@ from pto_core.plugins import insight
 if TYPE_CHECKING:
     from pto_core.config import Config
     from pto_core.hierarchy.progress import Listener
-    from pto_core.interfaces import Policy, TaskPolicy
+    from pto_core.interfaces import Policy, Scheduler
     from pto_core.kernels import CallConfig, DataType
     from pto_insight.graphs import Findings, TaskGraph
     from pto_insight.traces.worker_trace import WorkerTrace
@@ -44,16 +44,16 @@ class Worker(MemoryCalls):
     ids, which also count from 0.
 
     The defaults of settings come from the configuration (``pto config``): ``heap_ring_size`` bytes
-    for each of four heap rings, ``transport``, ``engine`` (``"native"``, ``"reference"``, or the
-    name of another plugin), ``on_worker_death`` (``"fail"``, ``"restart"``, ``"reroute"``),
-    ``start_method`` (``"fork"``, ``"spawn"``), ``task_timeout_s``, and any other as a keyword.
+    for each of four heap rings, ``transport``, ``on_worker_death`` (``"fail"``, ``"restart"``,
+    ``"reroute"``), ``start_method`` (``"fork"``, ``"spawn"``), ``task_timeout_s``, and any other as
+    a keyword.
     ``host``: the address of an agent whose host runs this Worker, with the key set in the folder
     ``keys``; ``ship``: modules and packages of the program that are sent to it. ``hosts``: instead
     of an address, hosts that a launcher places (:meth:`Hosts.on`). Such a Worker is a template:
     ``add_worker`` makes one child for each host, with successive ids, and returns the first id.
     ``policy`` picks a child for a task without a pin: it is a function
     (:data:`pto_core.interfaces.Policy`), an object with the method ``pick``
-    (:class:`pto_core.interfaces.TaskPolicy`), or the name of a plugin.
+    (:class:`pto_core.interfaces.Scheduler`), or the name of a plugin.
 
     Use the Worker as a context manager, or call :meth:`close`. Any thread may call the methods.
     Runs, sessions, replays and captures of several threads take place one after the other, in the
@@ -72,7 +72,7 @@ class Worker(MemoryCalls):
         heap_ring_size: int | None = None,
         *,
         child_mode: object = "PROCESS",
-        policy: Policy | TaskPolicy | str | None = None,
+        policy: Policy | Scheduler | str | None = None,
         config: Config | None = None,
         host: str | None = None,
         keys: str | os.PathLike[str] | None = None,

@@ -24,7 +24,7 @@ from pto_core.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from pto_core.hierarchy.tracing import Tracing
-    from pto_core.interfaces import Policy, TaskPolicy
+    from pto_core.interfaces import Policy, Scheduler
     from pto_core.kernels import CallConfig
 
 _Found = TypeVar("_Found")
@@ -46,7 +46,7 @@ class WorkerNode:
     def __init__(
         self,
         settings: WorkerSettings,
-        policy: Policy | TaskPolicy | None,
+        policy: Policy | Scheduler | None,
     ) -> None:
         self.settings = settings
         self.path = settings.label

@@ -9,7 +9,7 @@ alias.
 Five interfaces name the parts of the design:
 
 - :class:`Orchestrator`: graph functions submit tasks to it.
-- :class:`Scheduler`: the engine of a Worker, which selects the child and the time of each task.
+- :class:`Scheduler`: selects the child for each task of a Worker.
 - :class:`Endpoint`: the Worker's end of the connection to one child.
 - :class:`Launcher`: starts agents on hosts, on which Workers can run, and ends them.
 - :class:`Runtime`: a runtime variant, which runs the tasks of one chip.
@@ -49,14 +49,10 @@ from pto_core.interfaces.plugin import (
 from pto_core.interfaces.runtime import DeviceBuild, OrchestrationBuild, Runtime
 from pto_core.interfaces.scheduler import (
     Candidate,
-    EnginePlugin,
-    EnginePolicy,
     PlacedTask,
     Policy,
-    PolicyPlugin,
     Scheduler,
     SchedulerPlugin,
-    TaskPolicy,
 )
 from pto_core.interfaces.transport import (
     ChildEnd,
@@ -85,8 +81,6 @@ __all__ = [
     "DeviceBuild",
     "DeviceLibrary",
     "Endpoint",
-    "EnginePlugin",
-    "EnginePolicy",
     "ForkSensitiveBackend",
     "Health",
     "Launcher",
@@ -101,13 +95,11 @@ __all__ = [
     "Placement",
     "Plugin",
     "Policy",
-    "PolicyPlugin",
     "PythonTransport",
     "RunInfo",
     "Runtime",
     "Scheduler",
     "SchedulerPlugin",
-    "TaskPolicy",
     "TensorSharingBackend",
     "Transport",
     "WorkerInfo",

@@ -29,7 +29,7 @@ _METHODS = {
         "options",
     ),
     "transport": ("health",),
-    "scheduler": ("health",),
+    "scheduler": ("health", "policy"),
     "launcher": ("health", "open"),
     "command": ("add_arguments", "run"),
     "observer": (),
@@ -39,9 +39,6 @@ _METHODS = {
 _TRANSPORT_KINDS = ("library", "connect", "child")
 _LOCAL_CAPABILITIES = frozenset({"in_order", "same_addresses"})
 _REMOTE_CAPABILITIES = frozenset({"encrypted", "peer_keys"})
-SCHEDULER_KINDS = ("engine", "policy")
-_SCHEDULER_CAPABILITIES = frozenset({*SCHEDULER_KINDS, "reference_order"})
-_LAUNCHER_CAPABILITIES: frozenset[str] = frozenset()
 # Enough bytes for a frame header and the arguments of a task with a few tensors.
 _SMALLEST_FRAME_LIMIT = 4096
 
@@ -72,9 +69,9 @@ def check_plugin(record: PluginRecord, plugin: Any) -> None:
     if record.family == "transport":
         _check_transport(record, plugin)
     if record.family == "launcher":
-        _check_capabilities(record, plugin, _LAUNCHER_CAPABILITIES)
+        _check_capabilities(record, plugin, frozenset())
     if record.family == "scheduler":
-        _check_scheduler(record, plugin)
+        _check_capabilities(record, plugin, frozenset({"policy"}))
 
 
 def reach_of(transport: Any) -> str:
@@ -154,23 +151,6 @@ def _check_transport(record: PluginRecord, plugin: Any) -> None:
     if not isinstance(limit, int) or limit < _SMALLEST_FRAME_LIMIT:
         what = f"has a frame_limit of {limit!r}; expected at least {_SMALLEST_FRAME_LIMIT} bytes"
         raise load_error(record, what)
-
-
-def _check_scheduler(record: PluginRecord, plugin: Any) -> None:
-    kinds = [name for name in SCHEDULER_KINDS if hasattr(plugin, name)]
-    if len(kinds) != 1:
-        found = "both" if kinds else "neither"
-        raise load_error(
-            record, f"has {found} of 'engine' and 'policy'; a scheduler needs exactly one"
-        )
-    if not callable(getattr(plugin, kinds[0])):
-        raise load_error(record, f"has a {kinds[0]!r} that cannot be called")
-    _check_capabilities(record, plugin, _SCHEDULER_CAPABILITIES)
-    if set(plugin.capabilities) & set(SCHEDULER_KINDS) != set(kinds):
-        raise load_error(
-            record,
-            f"has the method {kinds[0]!r}; of {SCHEDULER_KINDS}, it must claim only this one",
-        )
 
 
 def _check_capabilities(record: PluginRecord, plugin: Any, known: frozenset[str]) -> None:

@@ -16,15 +16,14 @@ from pto_core.errors import (
 from pto_core.interfaces import (
     Backend,
     Command,
-    EnginePlugin,
     LauncherPlugin,
     NativeTransport,
     Option,
-    PolicyPlugin,
     PythonTransport,
     Runtime,
+    SchedulerPlugin,
 )
-from pto_core.plugins.checks import SCHEDULER_KINDS, check_plugin, health_of, reach_of
+from pto_core.plugins.checks import check_plugin, health_of, reach_of
 from pto_core.plugins.manager import add_loaded, replacement
 from pto_core.plugins.native import check_library
 from pto_core.plugins.records import PluginRecord, find, installed
@@ -88,31 +87,13 @@ def load_remote_transport(name: str) -> Any:
     return _transport_of_reach("remote", find("transport", name))
 
 
-def load_engine(name: str) -> EnginePlugin:
-    """Return the engine called ``name``; imports only that plugin.
-
-    Raises :class:`~pto_core.errors.PluginError`. Raises :class:`~pto_core.errors.UsageError` if
-    ``name`` is a placement policy.
-    """
-    return cast(EnginePlugin, _scheduler_of_kind("engine", name))
-
-
-def load_policy(name: str) -> PolicyPlugin:
+def load_scheduler(name: str) -> SchedulerPlugin:
     """Return the placement policy called ``name``; imports only that plugin.
-
-    Raises :class:`~pto_core.errors.PluginError`. Raises :class:`~pto_core.errors.UsageError` if
-    ``name`` is an engine.
-    """
-    return cast(PolicyPlugin, _scheduler_of_kind("policy", name))
-
-
-def load_scheduler(name: str) -> EnginePlugin | PolicyPlugin:
-    """Return the engine or placement policy called ``name``; imports only that plugin.
 
     Raises :class:`~pto_core.errors.PluginError`.
     """
     record = find("scheduler", name)
-    plugin = cast("EnginePlugin | PolicyPlugin", load_record(record))
+    plugin = cast(SchedulerPlugin, load_record(record))
     _require_health(record, plugin)
     return plugin
 
@@ -207,19 +188,6 @@ def _transport_of_reach(reach: str, record: PluginRecord) -> Any:
             value=record.name,
         )
     return transport
-
-
-def _scheduler_of_kind(kind: str, name: str) -> EnginePlugin | PolicyPlugin:
-    plugin = load_scheduler(name)
-    if not hasattr(plugin, kind):
-        (other,) = set(SCHEDULER_KINDS) - {kind}
-        raise UsageError(
-            f"{kind} is {name!r}, but that scheduler ({find('scheduler', name).source}) provides "
-            f"no {kind}; pass it as {other}={name!r}",
-            name=kind,
-            value=name,
-        )
-    return plugin
 
 
 def _require_health(record: PluginRecord, plugin: Any) -> None:

@@ -95,7 +95,7 @@ def transports() -> list[PluginRecord]:
 
 
 def schedulers() -> list[PluginRecord]:
-    """List the installed engines and placement policies."""
+    """List the installed placement policies."""
     return installed("scheduler")
 
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from pto_core._hierarchy import NearInputs
-from pto_core.hierarchy.engine.events import NONE, Hazards
-from pto_core.interfaces import Candidate, PlacedTask, Policy, TaskPolicy
+from pto_core.interfaces import Candidate, PlacedTask, Policy, Scheduler
+from pto_devkit.engine.events import NONE, Hazards
 from pto_devkit.failure import expect
 from pto_devkit.random_seed import random_numbers
-from pto_devkit.schedulers.engines import CALM, ROUGH
 from pto_devkit.schedulers.subject import SchedulerSubject
 from pto_devkit.schedulers.verdicts import expect_end, expect_failures, expect_values
+from pto_devkit.schedulers.world import CALM, ROUGH
 
 _DECISIONS = 2000
 _CHILDREN = 16
@@ -66,7 +66,7 @@ def check_a_worker_asks_the_policy(scheduler: SchedulerSubject, seed: int | None
     policy = scheduler.policy()
     if isinstance(policy, NearInputs):
         return  # the driver knows this policy, and asks it without Python
-    recorder = _TaskRecorder(policy) if isinstance(policy, TaskPolicy) else _Recorder(policy)
+    recorder = _TaskRecorder(policy) if isinstance(policy, Scheduler) else _Recorder(policy)
     with Worker(3, num_sub_workers=2, policy=recorder) as worker:
         handle = worker.register(_read)
         array = worker.shared_array(_INPUT_BYTES, "uint8")
@@ -110,7 +110,7 @@ class _Recorder:
 class _TaskRecorder:
     """Records the calls of a policy that depends on the task."""
 
-    def __init__(self, policy: TaskPolicy) -> None:
+    def __init__(self, policy: Scheduler) -> None:
         self.asked: list[Any] = []
         self._policy = policy
 
@@ -124,11 +124,11 @@ def _read(args: Any) -> None:
 
 
 def _asked(
-    policy: Policy | TaskPolicy, candidates: list[Any], preferred: int, number: int
+    policy: Policy | Scheduler, candidates: list[Any], preferred: int, number: int
 ) -> object:
     if isinstance(policy, NearInputs):
         return policy.pick(candidates, preferred, number)
-    if isinstance(policy, TaskPolicy):
+    if isinstance(policy, Scheduler):
         return policy.pick(candidates, preferred, PlacedTask(number, "task", 1 << 30))
     return policy(candidates, preferred)
 
@@ -137,7 +137,7 @@ def _question(numbers: random.Random, policy: object) -> tuple[list[Any], int]:
     """Return candidates in the form that the policy receives, and the preferred child."""
     children = sorted(numbers.sample(range(_CHILDREN), numbers.randint(1, _CHILDREN)))
     candidates: list[Any] = [(child, numbers.choice([0, 0, 1, 5, 63])) for child in children]
-    if isinstance(policy, TaskPolicy) and not isinstance(policy, NearInputs):
+    if isinstance(policy, Scheduler) and not isinstance(policy, NearInputs):
         candidates = [
             Candidate(child, in_flight, numbers.choice([0, 4096, 1 << 30]))
             for child, in_flight in candidates

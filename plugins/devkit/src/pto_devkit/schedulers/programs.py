@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from pto_core.hierarchy.engine.events import Hazards, Kind, Tag
+from pto_devkit.engine.events import Hazards, Kind, Tag
 
 TILE = 256
 READS = (Tag.INPUT, Tag.INOUT)

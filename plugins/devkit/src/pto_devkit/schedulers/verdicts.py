@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pto_core.hierarchy.engine.events import Cancel, Dispatch
-from pto_core.hierarchy.engine.instructions import Result, RunFinished, Send, TaskFinished
+from pto_devkit.engine.events import Cancel, Dispatch
+from pto_devkit.engine.instructions import Result, RunFinished, Send, TaskFinished
 from pto_devkit.failure import ContractError, expect
 from pto_devkit.schedulers.programs import Plan, sequential
 from pto_devkit.schedulers.world import World

@@ -11,13 +11,14 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-from pto_core.hierarchy.engine import (
+from pto_devkit.engine import (
     ChildConfiguration,
     Configuration,
     Deadlock,
+    Engine,
     RingConfiguration,
 )
-from pto_core.hierarchy.engine.events import (
+from pto_devkit.engine.events import (
     Allocate,
     Cancel,
     ChildLost,
@@ -36,7 +37,7 @@ from pto_core.hierarchy.engine.events import (
     Tag,
     Tensor,
 )
-from pto_core.hierarchy.engine.instructions import (
+from pto_devkit.engine.instructions import (
     Blocked,
     DropRegions,
     EndChild,
@@ -49,7 +50,6 @@ from pto_core.hierarchy.engine.instructions import (
     Submitted,
     TaskFinished,
 )
-from pto_core.interfaces import Scheduler
 from pto_devkit.failure import ContractError, expect
 from pto_devkit.schedulers.programs import (
     TILE,
@@ -96,6 +96,11 @@ class Chances:
     cancel: float = 0.0
 
 
+CALM = Chances()
+ROUGH = Chances(loss=0.02, deadline=0.01)
+CANCELLED = Chances(loss=0.01, cancel=0.02)
+
+
 class World:
     """Runs a program on an engine. ``events`` and ``answers`` record the exchange."""
 
@@ -103,7 +108,7 @@ class World:
         self,
         program: Program,
         configuration: Configuration,
-        engine: Scheduler,
+        engine: Engine,
         numbers: random.Random,
         chances: Chances,
         *,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pto_core.hierarchy.processes import ChildStart
     from pto_core.hierarchy.registry import Registry
     from pto_core.hierarchy.settings import WorkerSettings
-    from pto_core.interfaces import Policy, TaskPolicy
+    from pto_core.interfaces import Policy, Scheduler
     from pto_core.kernels import CallConfig
 
 
@@ -34,7 +34,7 @@ class NestedWorker(Protocol):
         """The callables of the Worker."""
 
     @property
-    def policy(self) -> Policy | TaskPolicy | None:
+    def policy(self) -> Policy | Scheduler | None:
         """The placement policy that the program passed as a function."""
 
     @property

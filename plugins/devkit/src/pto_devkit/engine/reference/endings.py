@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 
-from pto_core.hierarchy.engine.events import NONE, Outcome
-from pto_core.hierarchy.engine.instructions import DropRegions, Result, TaskFinished
-from pto_core.hierarchy.engine.reference.core import Core
-from pto_core.hierarchy.engine.reference.slots import Task, spec_of
 from pto_core.hierarchy.states import Reference, State, StateEvent
+from pto_devkit.engine.events import NONE, Outcome
+from pto_devkit.engine.instructions import DropRegions, Result, TaskFinished
+from pto_devkit.engine.reference.core import Core
+from pto_devkit.engine.reference.slots import Task, spec_of
 
 
 class Endings:

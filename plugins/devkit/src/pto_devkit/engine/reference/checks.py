@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import prod
 
 from pto_core.errors import UsageError
-from pto_core.hierarchy.engine.events import CHILD_MEMORY_END, NONE, Kind, Submit, Tag, Tensor
-from pto_core.hierarchy.engine.reference.core import Core
-from pto_core.hierarchy.engine.reference.regions import fits
+from pto_devkit.engine.events import CHILD_MEMORY_END, NONE, Kind, Submit, Tag, Tensor
+from pto_devkit.engine.reference.core import Core
+from pto_devkit.engine.reference.regions import fits
 
 _MORE = {
     Kind.NEXT_LEVEL: "make the Worker with device_ids, or add some with add_worker",

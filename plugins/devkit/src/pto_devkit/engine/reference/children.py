@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from pto_core.errors import ProtocolError
-from pto_core.hierarchy.engine.configuration import ChildConfiguration
-from pto_core.hierarchy.engine.events import NONE
-from pto_core.hierarchy.engine.instructions import Requirement
+from pto_devkit.engine.configuration import ChildConfiguration
+from pto_devkit.engine.events import NONE
+from pto_devkit.engine.instructions import Requirement
 
 
 class ChildState(IntEnum):

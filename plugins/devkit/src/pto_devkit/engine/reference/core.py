@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pto_core.hierarchy.engine.configuration import Configuration
-from pto_core.hierarchy.engine.events import Hazards
-from pto_core.hierarchy.engine.instructions import Instruction
-from pto_core.hierarchy.engine.reference.children import Children
-from pto_core.hierarchy.engine.reference.heap import HeapRing
-from pto_core.hierarchy.engine.reference.queues import Queues
-from pto_core.hierarchy.engine.reference.regions import RegionIndex
-from pto_core.hierarchy.engine.reference.scopes import Scopes
-from pto_core.hierarchy.engine.reference.slots import Slots
 from pto_core.hierarchy.states import Transitions
+from pto_devkit.engine.configuration import Configuration
+from pto_devkit.engine.events import Hazards
+from pto_devkit.engine.instructions import Instruction
+from pto_devkit.engine.reference.children import Children
+from pto_devkit.engine.reference.heap import HeapRing
+from pto_devkit.engine.reference.queues import Queues
+from pto_devkit.engine.reference.regions import RegionIndex
+from pto_devkit.engine.reference.scopes import Scopes
+from pto_devkit.engine.reference.slots import Slots
 
 
 class Core:

@@ -1,5 +1,5 @@
 """The reference engine, with one file for each concept. Use :class:`ReferenceEngine`."""
 
-from pto_core.hierarchy.engine.reference.engine import ReferenceEngine
+from pto_devkit.engine.reference.engine import ReferenceEngine
 
 __all__ = ["ReferenceEngine"]

@@ -1,8 +1,4 @@
-"""The native engine. It handles the same events as the reference engine, in the same way.
-
-The driver of a Worker is native too. The driver receives the native part of this object and calls
-it without Python. Tests and drivers in Python use the methods of this object.
-"""
+"""The engine of Workers, in C++: it handles the same events as the reference engine."""
 
 from __future__ import annotations
 
@@ -10,9 +6,11 @@ from collections.abc import Sequence
 
 from pto_core import _hierarchy
 from pto_core.errors import UsageError
-from pto_core.hierarchy.engine.configuration import Configuration
-from pto_core.hierarchy.engine.deadlock import Deadlock
-from pto_core.hierarchy.engine.events import (
+from pto_core.hierarchy.policies import least_loaded
+from pto_core.interfaces import Policy
+from pto_devkit.engine.configuration import Configuration
+from pto_devkit.engine.deadlock import Deadlock
+from pto_devkit.engine.events import (
     NONE,
     Allocate,
     Cancel,
@@ -30,7 +28,7 @@ from pto_core.hierarchy.engine.events import (
     Tag,
     Tensor,
 )
-from pto_core.hierarchy.engine.instructions import (
+from pto_devkit.engine.instructions import (
     Blocked,
     DropRegions,
     EndChild,
@@ -45,16 +43,15 @@ from pto_core.hierarchy.engine.instructions import (
     Submitted,
     TaskFinished,
 )
-from pto_core.hierarchy.engine.policy import least_loaded
-from pto_core.hierarchy.engine.reference.checks import check_submit_sizes
-from pto_core.interfaces.scheduler import EnginePolicy, Policy, Scheduler, Snapshot
+from pto_devkit.engine.interface import EnginePolicy, Snapshot
+from pto_devkit.engine.reference.checks import check_submit_sizes
 
 _Tuple = tuple[int, ...]
 _Box = tuple[int, int, _Tuple, _Tuple, _Tuple]
 
 
 class NativeEngine:
-    """The engine in C++; see :class:`pto_core.interfaces.Scheduler`."""
+    """The engine in C++; see :class:`pto_devkit.engine.Engine`."""
 
     def __init__(
         self,
@@ -196,8 +193,3 @@ def _tensor(tensor: Tensor) -> tuple[int, int, int, _Box | None, int]:
     box = tensor.box
     plain = None if box is None else (box.base, box.element_bytes, box.raw, box.low, box.extent)
     return tensor.address, tensor.nbytes, tensor.tag, plain, tensor.child
-
-
-def driven(engine: Scheduler) -> Scheduler | _hierarchy.EngineCore:
-    """Return the object that the driver uses: the native part of a native engine."""
-    return engine._core if isinstance(engine, NativeEngine) else engine

@@ -1,4 +1,4 @@
-#include "engine/native_engine.hpp"
+#include "engine/engine.hpp"
 
 #include <algorithm>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace pto::hierarchy {
 
-struct NativeEngine::Parts {
+struct Engine::Parts {
   Parts(const Configuration& configuration, Policy policy)
       : core(configuration),
         endings(core),
@@ -28,12 +28,12 @@ struct NativeEngine::Parts {
   Submitted blocked;
 };
 
-NativeEngine::NativeEngine(const Configuration& configuration, Policy policy)
+Engine::Engine(const Configuration& configuration, Policy policy)
     : parts_(std::make_unique<Parts>(configuration, std::move(policy))) {}
 
-NativeEngine::~NativeEngine() = default;
+Engine::~Engine() = default;
 
-void NativeEngine::run_begin(Hazards hazards, Instructions& out) {
+void Engine::run_begin(Hazards hazards, Instructions& out) {
   begin_event(out);
   Core& core = parts_->core;
   if (core.is_running) {
@@ -45,7 +45,7 @@ void NativeEngine::run_begin(Hazards hazards, Instructions& out) {
   core.is_running = true;
 }
 
-void NativeEngine::run_end(Instructions& out) {
+void Engine::run_end(Instructions& out) {
   begin_event(out);
   Core& core = parts_->core;
   check_open("the end of a run");
@@ -58,7 +58,7 @@ void NativeEngine::run_end(Instructions& out) {
   end_event();
 }
 
-Submitted NativeEngine::submit(const Submission& submission, Instructions& out) {
+Submitted Engine::submit(const Submission& submission, Instructions& out) {
   begin_event(out);
   check_open("submit");
   const Submitted submitted = parts_->submission.submit(submission);
@@ -67,7 +67,7 @@ Submitted NativeEngine::submit(const Submission& submission, Instructions& out) 
   return submitted;
 }
 
-Submitted NativeEngine::allocate(uint64_t bytes, uint64_t* address, Instructions& out) {
+Submitted Engine::allocate(uint64_t bytes, uint64_t* address, Instructions& out) {
   begin_event(out);
   check_open("alloc");
   const Submitted submitted = parts_->submission.allocate(bytes, address);
@@ -75,13 +75,13 @@ Submitted NativeEngine::allocate(uint64_t bytes, uint64_t* address, Instructions
   return submitted;
 }
 
-void NativeEngine::scope_begin() {
+void Engine::scope_begin() {
   parts_->blocked.requested = 0;
   check_open("scope");
   parts_->core.begin_scope();
 }
 
-void NativeEngine::scope_end(Instructions& out) {
+void Engine::scope_end(Instructions& out) {
   begin_event(out);
   check_open("scope");
   if (parts_->core.depth() == 0) {
@@ -91,39 +91,39 @@ void NativeEngine::scope_end(Instructions& out) {
   end_event();
 }
 
-void NativeEngine::dispatch(Instructions& out) {
+void Engine::dispatch(Instructions& out) {
   begin_event(out);
   parts_->dispatcher.dispatch();
   end_event();
 }
 
-void NativeEngine::completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
+void Engine::completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                               Instructions& out) {
   begin_event(out);
   parts_->reports.completed(child, count, outcome, cause);
   end_event();
 }
 
-void NativeEngine::child_ready(int32_t child, Instructions& out) {
+void Engine::child_ready(int32_t child, Instructions& out) {
   begin_event(out);
   parts_->reports.ready(child);
 }
 
-void NativeEngine::child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
+void Engine::child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
                               Instructions& out) {
   begin_event(out);
   parts_->reports.lost(child, cause, started, returns);
   end_event();
 }
 
-void NativeEngine::deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) {
+void Engine::deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out) {
   begin_event(out);
   parts_->reports.deadline(child, count, cause);
 }
 
 // End the READY tasks now, which may end and consume other tasks. PENDING tasks end when their
 // producers have ended.
-void NativeEngine::cancel(int64_t cause, Instructions& out) {
+void Engine::cancel(int64_t cause, Instructions& out) {
   begin_event(out);
   Core& core = parts_->core;
   if (!core.is_running || core.cancelled) return;
@@ -141,7 +141,7 @@ void NativeEngine::cancel(int64_t cause, Instructions& out) {
   end_event();
 }
 
-bool NativeEngine::is_quiescent() const {
+bool Engine::is_quiescent() const {
   const Core& core = parts_->core;
   const auto& children = core.children.all();
   const bool in_flight = std::any_of(children.begin(), children.end(),
@@ -149,7 +149,7 @@ bool NativeEngine::is_quiescent() const {
   return !in_flight && core.queues.singles() == 0 && core.queues.groups() == 0;
 }
 
-bool NativeEngine::deadlock(Deadlock* proof) const {
+bool Engine::deadlock(Deadlock* proof) const {
   const Submitted& blocked = parts_->blocked;
   if (blocked.requested == 0 || !is_quiescent()) return false;
   const Core& core = parts_->core;
@@ -165,38 +165,38 @@ bool NativeEngine::deadlock(Deadlock* proof) const {
   return true;
 }
 
-std::vector<std::pair<int64_t, int64_t>> NativeEngine::failures() const {
+std::vector<std::pair<int64_t, int64_t>> Engine::failures() const {
   return parts_->core.failed;
 }
 
-std::vector<std::pair<int64_t, int64_t>> NativeEngine::poisonings() const {
+std::vector<std::pair<int64_t, int64_t>> Engine::poisonings() const {
   return parts_->core.poisoned;
 }
 
-void NativeEngine::report_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
+void Engine::report_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
                                 std::vector<int64_t>* owners) const {
   parts_->submission.report_found(producers, owners);
 }
 
-Snapshot NativeEngine::snapshot() const {
+Snapshot Engine::snapshot() const {
   return snapshot_of(parts_->core);
 }
 
-void NativeEngine::validate() const {
+void Engine::validate() const {
   hierarchy::validate(parts_->core);
 }
 
-void NativeEngine::set_tracer(Tracer* tracer) {
+void Engine::set_tracer(Tracer* tracer) {
   parts_->core.tracer = tracer;
 }
 
-void NativeEngine::begin_event(Instructions& out) {
+void Engine::begin_event(Instructions& out) {
   parts_->core.out = &out;
   parts_->core.freed_rings = 0;
   parts_->blocked.requested = 0;
 }
 
-void NativeEngine::end_event() {
+void Engine::end_event() {
   Core& core = parts_->core;
   for (uint32_t rings = core.freed_rings; rings != 0; rings &= rings - 1) {
     Instruction freed = instruction(Instruction::What::kRoomFreed, kNone);
@@ -210,13 +210,13 @@ void NativeEngine::end_event() {
   core.out->push_back(instruction(Instruction::What::kRunFinished, tasks));
 }
 
-void NativeEngine::check_open(const char* what) const {
+void Engine::check_open(const char* what) const {
   if (parts_->core.is_running && !parts_->core.is_ending) return;
   throw Refusal(Refusal::Kind::kUsage,
                 std::string(what) + " outside of a run; do it in the function or block of the run");
 }
 
-void NativeEngine::end_scope() {
+void Engine::end_scope() {
   Core& core = parts_->core;
   uint32_t index = core.scope_tasks.back().first;
   core.scope_tasks.pop_back();

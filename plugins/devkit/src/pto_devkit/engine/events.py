@@ -1,9 +1,8 @@
-"""The events of an engine.
+"""The events of an engine; C++ has the same in ``engine/interface.hpp``.
 
-Every field is a number or a tuple of numbers, so that a native engine can receive the same events
-as plain structures. The driver stores all other data of tasks: callables, scalars, configurations
-and source lines. It also stores texts and exceptions under ascending numbers; ``cause`` is such a
-number.
+Every field is a number or a tuple of numbers. The driver stores all other data of tasks: callables,
+scalars, configurations and source lines. It also stores texts and exceptions under ascending
+numbers; ``cause`` is such a number.
 """
 
 from __future__ import annotations
@@ -11,17 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from pto_core.hierarchy.child_specs import Kind as Kind
+
 NONE = -1
 """Means "no task", "no child" or "no cause". Valid numbers start at 0."""
 CHILD_MEMORY_END = 1 << 48
 """The upper limit for addresses in the memory of a child."""
-
-
-class Kind(IntEnum):
-    """The kind of child that can run a task."""
-
-    NEXT_LEVEL = 0
-    SUB = 1
 
 
 class Tag(IntEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pto_core.hierarchy.engine.configuration import RINGS
+from pto_devkit.engine.configuration import RINGS
 
 
 class Scopes:

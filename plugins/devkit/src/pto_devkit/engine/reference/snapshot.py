@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pto_core.hierarchy.engine.reference.children import Child
-from pto_core.hierarchy.engine.reference.core import Core
-from pto_core.hierarchy.engine.reference.heap import HeapRing
-from pto_core.hierarchy.engine.reference.slots import Task
 from pto_core.hierarchy.states import Reference
-from pto_core.interfaces.scheduler import Snapshot
+from pto_devkit.engine.interface import Snapshot
+from pto_devkit.engine.reference.children import Child
+from pto_devkit.engine.reference.core import Core
+from pto_devkit.engine.reference.heap import HeapRing
+from pto_devkit.engine.reference.slots import Task
 
 
 def snapshot_of(core: Core) -> Snapshot:

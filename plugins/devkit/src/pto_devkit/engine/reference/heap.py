@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from pto_core.errors import CapacityError
-from pto_core.hierarchy.engine.configuration import SLAB_BYTES, RingConfiguration
+from pto_devkit.engine.configuration import SLAB_BYTES, RingConfiguration
 
 
 def rounded(nbytes: int) -> int:

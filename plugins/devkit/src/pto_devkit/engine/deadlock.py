@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pto_core.errors import DeadlockError
-from pto_core.hierarchy.engine.configuration import SLAB_BYTES
+from pto_devkit.engine.configuration import SLAB_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from enum import IntFlag
 
 from pto_core.errors import InternalError
-from pto_core.hierarchy.engine.events import NONE, Submit
-from pto_core.hierarchy.engine.reference.heap import Slab
-from pto_core.hierarchy.engine.reference.regions import Entry
 from pto_core.hierarchy.states import Reference, State, StateEvent, Transitions, follow
+from pto_devkit.engine.events import NONE, Submit
+from pto_devkit.engine.reference.heap import Slab
+from pto_devkit.engine.reference.regions import Entry
 
 
 class Edge(IntFlag):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from pto_core.errors import InternalError
-from pto_core.hierarchy.engine.reference.core import Core
-from pto_core.hierarchy.engine.reference.slots import Task
 from pto_core.hierarchy.states import Reference, State
+from pto_devkit.engine.reference.core import Core
+from pto_devkit.engine.reference.slots import Task
 
 
 def validate(core: Core) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pto_core.errors import ProtocolError
-from pto_core.hierarchy.engine.events import ChildLost, Completion, Deadline, Outcome
-from pto_core.hierarchy.engine.instructions import EndChild
-from pto_core.hierarchy.engine.reference.children import Child, ChildState, InFlight
-from pto_core.hierarchy.engine.reference.core import Core
-from pto_core.hierarchy.engine.reference.endings import Endings
-from pto_core.hierarchy.engine.reference.slots import Task
+from pto_devkit.engine.events import ChildLost, Completion, Deadline, Outcome
+from pto_devkit.engine.instructions import EndChild
+from pto_devkit.engine.reference.children import Child, ChildState, InFlight
+from pto_devkit.engine.reference.core import Core
+from pto_devkit.engine.reference.endings import Endings
+from pto_devkit.engine.reference.slots import Task
 
 
 class Reports:

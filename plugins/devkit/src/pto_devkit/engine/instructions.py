@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
-from pto_core.hierarchy.engine.events import NONE
-
-
-class Result(IntEnum):
-    """The result of a task."""
-
-    COMPLETED = 0
-    FAILED = 1
-    POISONED = 2
+from pto_core.hierarchy.task_handle import Result as Result
+from pto_devkit.engine.events import NONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pto_core.errors import UsageError
-from pto_core.hierarchy.engine.events import Kind
+from pto_devkit.engine.events import Kind
 
 RINGS = 4
 SLAB_BYTES = 1024

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pto_core.errors import UsageError
-from pto_core.hierarchy.engine.events import (
+from pto_core.hierarchy.states import Reference, StateEvent
+from pto_devkit.engine.events import (
     NONE,
     Allocate,
     Hazards,
@@ -18,14 +19,13 @@ from pto_core.hierarchy.engine.events import (
     Tag,
     Tensor,
 )
-from pto_core.hierarchy.engine.instructions import Blocked, Submitted
-from pto_core.hierarchy.engine.reference.checks import check_submit
-from pto_core.hierarchy.engine.reference.core import Core
-from pto_core.hierarchy.engine.reference.endings import Endings
-from pto_core.hierarchy.engine.reference.heap import Slab, rounded
-from pto_core.hierarchy.engine.reference.regions import Region, region_of
-from pto_core.hierarchy.engine.reference.slots import Edge, Task, spec_of
-from pto_core.hierarchy.states import Reference, StateEvent
+from pto_devkit.engine.instructions import Blocked, Submitted
+from pto_devkit.engine.reference.checks import check_submit
+from pto_devkit.engine.reference.core import Core
+from pto_devkit.engine.reference.endings import Endings
+from pto_devkit.engine.reference.heap import Slab, rounded
+from pto_devkit.engine.reference.regions import Region, region_of
+from pto_devkit.engine.reference.slots import Edge, Task, spec_of
 
 KEY_BIT = 1 << 63
 """The first address for OUTPUT tensors of size 0. No memory has such an address."""

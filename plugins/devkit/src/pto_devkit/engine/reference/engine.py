@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import assert_never
 
 from pto_core.errors import UsageError
-from pto_core.hierarchy.engine.configuration import Configuration
-from pto_core.hierarchy.engine.deadlock import Deadlock
-from pto_core.hierarchy.engine.events import (
+from pto_core.hierarchy.policies import least_loaded
+from pto_core.hierarchy.states import TRANSITIONS, Reference, State, Transitions
+from pto_core.interfaces import Policy
+from pto_devkit.engine.configuration import Configuration
+from pto_devkit.engine.deadlock import Deadlock
+from pto_devkit.engine.events import (
     NONE,
     Allocate,
     Cancel,
@@ -23,18 +26,16 @@ from pto_core.hierarchy.engine.events import (
     ScopeEnd,
     Submit,
 )
-from pto_core.hierarchy.engine.instructions import Blocked, Instruction, RunFinished, SpaceFreed
-from pto_core.hierarchy.engine.policy import least_loaded
-from pto_core.hierarchy.engine.reference.checks import check_open
-from pto_core.hierarchy.engine.reference.core import Core
-from pto_core.hierarchy.engine.reference.dispatch import Dispatcher
-from pto_core.hierarchy.engine.reference.endings import Endings
-from pto_core.hierarchy.engine.reference.reports import Reports
-from pto_core.hierarchy.engine.reference.snapshot import snapshot_of
-from pto_core.hierarchy.engine.reference.submission import Submission
-from pto_core.hierarchy.engine.reference.validation import validate
-from pto_core.hierarchy.states import TRANSITIONS, Reference, State, Transitions
-from pto_core.interfaces.scheduler import EnginePolicy, Policy, Snapshot
+from pto_devkit.engine.instructions import Blocked, Instruction, RunFinished, SpaceFreed
+from pto_devkit.engine.interface import EnginePolicy, Snapshot
+from pto_devkit.engine.reference.checks import check_open
+from pto_devkit.engine.reference.core import Core
+from pto_devkit.engine.reference.dispatch import Dispatcher
+from pto_devkit.engine.reference.endings import Endings
+from pto_devkit.engine.reference.reports import Reports
+from pto_devkit.engine.reference.snapshot import snapshot_of
+from pto_devkit.engine.reference.submission import Submission
+from pto_devkit.engine.reference.validation import validate
 
 
 class ReferenceEngine:

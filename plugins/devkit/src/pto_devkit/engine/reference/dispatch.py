@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pto_core.hierarchy.engine.events import NONE, Kind, Submit, Tag
-from pto_core.hierarchy.engine.instructions import Requirement, RestoreRegions, SaveRegions, Send
-from pto_core.hierarchy.engine.reference.children import Child, ChildState
-from pto_core.hierarchy.engine.reference.core import Core
-from pto_core.hierarchy.engine.reference.endings import Endings
-from pto_core.hierarchy.engine.reference.slots import Task, spec_of
 from pto_core.hierarchy.states import State, StateEvent
-from pto_core.interfaces.scheduler import EnginePolicy, Policy
+from pto_core.interfaces import Policy
+from pto_devkit.engine.events import NONE, Kind, Submit, Tag
+from pto_devkit.engine.instructions import Requirement, RestoreRegions, SaveRegions, Send
+from pto_devkit.engine.interface import EnginePolicy
+from pto_devkit.engine.reference.children import Child, ChildState
+from pto_devkit.engine.reference.core import Core
+from pto_devkit.engine.reference.endings import Endings
+from pto_devkit.engine.reference.slots import Task, spec_of
 
 GROUPS_IN_A_ROW = 64
 """After this many consecutive groups, a waiting single task is sent first."""
