@@ -464,9 +464,7 @@ void Device::load_kernel(nb::object callable, const std::string& name, int32_t c
     const auto code = static_cast<uint8_t>(is_typed ? parameter.code : PTO_ANY);
     const bool is_scalar = parameter.direction == Direction::kScalar;
     kernel->scalars.push_back(is_typed && is_scalar ? spec_of(scalar_kind_of(code)) : kTensorSpec);
-    const bool is_any = parameter.direction == Direction::kUnspecified;
-    kernel->arguments.push_back(
-        {static_cast<uint8_t>(is_any ? PTO_ANY : tag_of(parameter.direction)), code});
+    kernel->arguments.push_back({static_cast<uint8_t>(parameter.direction), code});
   }
   kernel->signature = {kernel->arguments.data(), static_cast<uint32_t>(kernel->arguments.size()),
                        static_cast<uint32_t>(kernel->task.required),

@@ -4,25 +4,6 @@
 
 namespace pto::core {
 
-uint32_t tag_of(Direction direction) {
-  switch (direction) {
-    case Direction::kIn:
-      return PTO_TAG_INPUT;
-    case Direction::kOut:
-      return PTO_TAG_OUTPUT;
-    case Direction::kInOut:
-      return PTO_TAG_INOUT;
-    case Direction::kOutExisting:
-      return PTO_TAG_OUTPUT_EXISTING;
-    case Direction::kNoDep:
-      return PTO_TAG_NO_DEP;
-    case Direction::kScalar:
-    case Direction::kUnspecified:
-      break;
-  }
-  return PTO_TAG_SCALAR;
-}
-
 std::string LoadedKernel::describe_argument(size_t position) const {
   std::string text = "argument " + std::to_string(position);
   if (position < task.parameters.size()) text += " ('" + task.parameters[position].name + "')";

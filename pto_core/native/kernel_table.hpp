@@ -47,19 +47,16 @@ inline bool is_scalar(ArgumentSpec spec) {
   return spec != kTensorSpec && spec <= spec_of(ScalarKind::kBfloat16);
 }
 
-// The direction of a parameter, with the values of pto_core.kernels.Direction.
+// The direction of a parameter, as the ABI and pto_core.kernels.Direction number it.
 enum class Direction : uint8_t {
-  kUnspecified = 0,
-  kIn = 1,
-  kOut = 2,
-  kInOut = 3,
-  kScalar = 4,
-  kOutExisting = 5,
-  kNoDep = 6
+  kIn = PTO_TAG_INPUT,
+  kOut = PTO_TAG_OUTPUT,
+  kInOut = PTO_TAG_INOUT,
+  kOutExisting = PTO_TAG_OUTPUT_EXISTING,
+  kNoDep = PTO_TAG_NO_DEP,
+  kScalar = PTO_TAG_SCALAR,
+  kUnspecified = PTO_ANY
 };
-
-// Return the tag with which a task passes an argument; PTO_TAG_SCALAR if that is not an array.
-uint32_t tag_of(Direction direction);
 
 // A parameter of a kernel, as its signature or annotations describe it.
 struct TaskParameter {

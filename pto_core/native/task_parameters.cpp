@@ -75,9 +75,9 @@ void TaskParameters::take_directed(size_t position, PyObject* object) {
 
 void TaskParameters::take_array(size_t position, DeviceArray& array, Direction direction) {
   if (!array.belongs_to(&device_)) array.require(&device_);
-  const uint32_t tag = tag_of(direction);
+  const auto tag = static_cast<uint32_t>(direction);
   pto_tensor_data& tensor = array.tensor();
-  const bool is_odd = tag == PTO_TAG_SCALAR || array.is_read_only() || tensor.buffer.addr == 0;
+  const bool is_odd = tag >= PTO_TAG_SCALAR || array.is_read_only() || tensor.buffer.addr == 0;
   if (is_odd) check_unusual(position, array, tag);
   params_[position].tag = tag;
   params_[position].value.tensor = &tensor;
@@ -89,7 +89,7 @@ void TaskParameters::take_array(size_t position, DeviceArray& array, Direction d
 // submit allocates.
 void TaskParameters::check_unusual(size_t position, DeviceArray& array, uint32_t tag) {
   kernel_.check_array(position);
-  if (tag == PTO_TAG_SCALAR) {
+  if (tag >= PTO_TAG_SCALAR) {
     raise_usage(kernel_.describe_argument(position) +
                 " is a device array, and its direction is unknown; annotate "
                 "the parameter In, Out or InOut (a C++ kernel: signature=...), or pass In(array)");

@@ -1,4 +1,4 @@
-// Tests of the driver with the native engine. The children are threads of this process.
+// Tests of the driver with its engine. The children are threads of this process.
 #include "driver/driver.hpp"
 
 #include <chrono>

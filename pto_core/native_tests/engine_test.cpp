@@ -1,5 +1,5 @@
-// Tests the hierarchy engine in runs of 100,000 tasks: no task is lost, the invariants hold, and no
-// slot stays alive. Other tests compare its decisions with the reference engine. This test also
+// Tests the engine of Workers in runs of 100,000 tasks: no task is lost, the invariants hold, and
+// no slot stays alive. Other tests compare its decisions with the reference engine. This test also
 // runs with sanitizers.
 #include <cstdlib>
 #include <deque>
@@ -367,7 +367,7 @@ class Prompt {
   uint64_t completed_[2] = {};
 };
 
-// Invariant: A native engine that has reached its working size allocates no memory.
+// Invariant: An engine that has reached its working size allocates no memory.
 TEST(a_warm_engine_allocates_nothing) {
   Engine engine(configuration(2, 64, uint64_t{1} << 24));
   Prompt driver(engine);

@@ -3,7 +3,7 @@
 usage: kill_soak.py SECONDS [SEED]
 
 A forked process creates random Workers (levels, chips, SUB children, hosts, reaction to a death,
-windows, heap rings of a few KiB, both engines), which run random graphs. This process kills
+windows, heap rings of a few KiB), which run random graphs. This process kills
 processes of the Worker at random instants: children of any level in init(), in runs and in close(),
 and sometimes the top process itself. The forked process checks the results of the runs. This
 process compares the visible processes, mappings, descriptors and /dev/shm before and after each

@@ -49,7 +49,7 @@ class Policies:
 
     name = "broken"
     api_version = API_VERSION
-    capabilities = frozenset({"policy"})
+    capabilities: frozenset[str] = frozenset()
 
     def __init__(self, make: Callable[[], Policy | Scheduler]) -> None:
         self.policy = make

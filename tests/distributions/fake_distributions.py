@@ -66,7 +66,7 @@ SCHEDULER = """
     class Fake:
         name = "{name}"
         api_version = API_VERSION
-        capabilities = frozenset({{"policy"}})
+        capabilities = frozenset()
 
         def health(self):
             return Health(ok=True)

@@ -15,6 +15,7 @@ DISTRIBUTION_OF = {
     "pto_transport_zmq": "ptorun-transport-zmq",
 }
 BINDING = re.compile(r"#\s*include\s*[<\"](Python\.h|nanobind/)")
+EXTENSION_MODULE = re.compile(r"^nanobind_add_module\((\w+)", re.M)
 ENVIRONMENT_CALL = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
 
 
@@ -29,8 +30,8 @@ FLOORS = (
     ("cases",),
     ("cli",),
 )
-# The interfaces of engines and orchestrators name types of Workers, and a kernel accepts both kinds
-# of arguments.
+# The interface of orchestrators names types of Workers, and a kernel accepts both kinds of
+# arguments.
 UPWARD = {
     ("interfaces.orchestrator", "_hierarchy"),
     ("kernels.typed", "_hierarchy"),
@@ -126,12 +127,15 @@ def test_packages_import_only_what_they_declare(checkout):
 
 
 def modules(package) -> dict[str, Path]:
-    """Return the files of a package's modules by name; for an extension module, its type stub."""
+    """Return the files of a package's modules by name; for an extension module, its build file."""
     found = {}
-    for path in package.source.rglob("*.py*"):
+    for path in package.source.rglob("*.py"):
         parts = path.relative_to(package.source.parent).with_suffix("").parts
-        if path.suffix in {".py", ".pyi"} and "skeleton" not in parts:
+        if "skeleton" not in parts:
             found[".".join(parts).removesuffix(".__init__")] = path
+    for path in (package.folder / "CMakeLists.txt", *package.folder.glob("native/**/*.cmake")):
+        for name in EXTENSION_MODULE.findall(path.read_text()) if path.exists() else ():
+            found[f"{package.import_name}.{name}"] = path
     return found
 
 
@@ -153,7 +157,7 @@ def test_the_floors_of_the_core(checkout):
     upward = set()
     for module, path in known.items():
         name = module.removeprefix("pto_core.")
-        if module == "pto_core" or path.suffix == ".pyi":
+        if module == "pto_core" or path.suffix != ".py":
             continue
         for used in imports(path, known) - {"pto_core"}:
             part = used.split(".")[1]
@@ -187,7 +191,7 @@ def test_no_import_cycle(checkout):
     for package in checkout.packages:
         known = modules(package)
         graph = {
-            name: set() if path.suffix == ".pyi" else imports(path, known.keys()) - {name}
+            name: imports(path, known.keys()) - {name} if path.suffix == ".py" else set()
             for name, path in known.items()
         }
         cycle = import_cycle(graph)
@@ -198,6 +202,13 @@ def test_the_search_for_import_cycles_finds_one():
     graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}
     assert import_cycle(graph) == ["b", "c"]
     assert import_cycle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_the_bindings_import_modules_that_exist(checkout):
+    known = modules(checkout.core)
+    for path in checkout.core.folder.joinpath("native").rglob("*.[ch]pp"):
+        for name in re.findall(r'import_\("(pto_core[\w.]*)"\)', path.read_text()):
+            assert name in known, f"{checkout.name(path)} imports {name}"
 
 
 def test_only_the_bindings_include_python(checkout):

@@ -8,7 +8,7 @@ from pathlib import Path
 GLOSSARY = Path(__file__).resolve().parents[2] / "docs" / "glossary.md"
 HEADING = "## Words that are not used"
 SKIPPED = {GLOSSARY, Path(__file__).resolve(), GLOSSARY.parents[1] / "LICENSE"}
-TEXT = {".py", ".pyi", ".h", ".hpp", ".cpp", ".md", ".toml", ".sh", ".cmake", ".txt", ""}
+TEXT = {".py", ".h", ".hpp", ".cpp", ".md", ".toml", ".sh", ".cmake", ".txt", ""}
 
 
 def test_old_names_and_unclear_words_are_not_used(checkout):

@@ -15,8 +15,8 @@ def write(value: int, out: Out) -> None:
     out[:] = value
 
 
-# Invariant: An exception or invalid choice of a policy never reaches an engine; it ends its run
-# with one error.
+# Invariant: An exception or invalid choice of a policy never reaches the engine; it ends its
+# run with one error.
 @pytest.mark.parametrize(
     ("policy", "message"),
     [

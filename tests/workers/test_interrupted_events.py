@@ -1,10 +1,11 @@
 """Ctrl-C while Python code of a policy or run is executed; runs whose owner is gone."""
 
-# Invariant of this file: No handler of SIGINT, SIGTERM or SIGHUP runs inside an event of the engine
-# or inside a policy. It runs after the event or policy has returned.
+# Invariant of this file: No handler of SIGINT, SIGTERM or SIGHUP runs inside a policy. It runs
+# after the policy has returned.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from typing import Any
@@ -12,13 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pto_core import Out, task
+from pto_core import In, Out, task
 from pto_core.errors import UsageError
 
 
 @task
 def write(value: int, out: Out) -> None:
     out[:] = value
+
+
+@task
+def copy(x: In, out: Out) -> None:
+    out[:] = x
 
 
 def one_run(worker: Any, rows: Any) -> None:
@@ -47,6 +53,31 @@ def test_an_interrupt_in_a_policy_cancels_the_run(make) -> None:
     rows[:] = 0
     one_run(worker, rows)
     assert (rows == 3).all()
+
+
+def test_an_array_of_a_task_lives_on_after_its_submit_was_interrupted(make) -> None:
+    """The submit has the only reference to the array. Without a reference, its memory is zeroed."""
+    met: list[bool] = []
+
+    def policy(candidates: Any, preferred: int) -> int:
+        if threading.current_thread() is threading.main_thread():
+            signal.raise_signal(signal.SIGINT)
+            met.append(True)
+        return int(candidates[0][0])
+
+    worker = make(num_sub_workers=2, policy=policy)
+    worker.register(copy)
+    worker.init()
+    out = worker.shared_array(8)
+    while not met:  # repeat: the driver's own thread may call the policy first
+        x = worker.shared_array(8)
+        x[:] = 5
+        out[:] = 0
+        with worker.session() as s:
+            with contextlib.suppress(KeyboardInterrupt):
+                s.submit(copy, x, out)
+            del x
+    assert (out == 5).all()
 
 
 def test_a_run_without_an_owner_is_ended_by_the_next_one(make) -> None:

@@ -41,7 +41,7 @@ class Turns:
 class Plugin:
     name = "turns"
     api_version = API_VERSION
-    capabilities = frozenset({"policy"})
+    capabilities: frozenset[str] = frozenset()
 
     def health(self):
         return Health(ok=True)

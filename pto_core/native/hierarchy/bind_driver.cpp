@@ -11,11 +11,9 @@
 #include <system_error>
 
 #include "bindings.hpp"
-#include "driver/deciding.hpp"
 #include "driver/run_scope.hpp"
 #include "driver/task_handle.hpp"
 #include "driver/worker_driver.hpp"
-#include "engine_policy.hpp"
 #include "errors.hpp"
 #include "refusal.hpp"
 #include "text.hpp"
@@ -39,17 +37,6 @@ uint64_t nanoseconds_of(nb::handle seconds) {
     core::raise_usage("the timeout is negative or not a number; pass 0 or more seconds, or None");
   return value > 1e9 ? UINT64_MAX : static_cast<uint64_t>(value * 1e9);
 }
-
-// A policy of the program. The calling thread has the driver role, so the policy
-// must return quickly and must not call the driver. The policy near_inputs does neither.
-struct GuardedPolicy {
-  nb::object pick(nb::handle candidates, nb::handle preferred, nb::handle task) const {
-    const Deciding deciding;
-    return policy.attr("pick")(candidates, preferred, task);
-  }
-
-  nb::object policy;
-};
 
 bool is_in_python(const nb::object& policy) {
   return !policy.is_none() && !nb::isinstance<NearInputs>(policy);
@@ -93,9 +80,7 @@ void make(WorkerDriver* self, nb::object hooks, const ChildTuples& children, con
       configuration.near_inputs = nb::cast<std::shared_ptr<NearInputs>>(inputs);
       configuration.engine.places_by_inputs = true;
     }
-    auto engine = std::make_unique<Engine>(
-        configuration.engine,
-        policy_of(configuration.calls_python ? nb::cast(GuardedPolicy{policy}) : policy));
+    auto engine = std::make_unique<Engine>(configuration.engine, policy_of(policy));
     new (self) WorkerDriver(configuration, std::move(engine), std::move(hooks), settings);
   });
 }
@@ -364,18 +349,6 @@ void bind_watches(nb::class_<WorkerDriver>& bound) {
           "Close the descriptor and drop all watched tasks.");
 }
 
-void bind_guarded_policy(nb::module_& module) {
-  nb::class_<GuardedPolicy>(module, "GuardedPolicy", "A policy of the program, for an engine.")
-      .def("pick", &GuardedPolicy::pick, nb::arg("candidates"), nb::arg("preferred"),
-           nb::arg("task"))
-      .def(
-          "__call__",
-          [](const GuardedPolicy& self, nb::handle candidates, nb::handle preferred) {
-            return self.pick(candidates, preferred, nb::int_(kNone));
-          },
-          nb::arg("candidates"), nb::arg("preferred"));
-}
-
 }  // namespace
 
 void bind_driver(nb::module_& module) {
@@ -384,7 +357,6 @@ void bind_driver(nb::module_& module) {
   core::translate_system_errors();
   bind_task_handle(module);
   bind_run_scope(module);
-  bind_guarded_policy(module);
   nb::class_<WorkerDriver> bound(
       module, "Driver", nb::is_weak_referenceable(),
       "The engine of a Worker, and the driver that connects the engine with the "
@@ -416,9 +388,9 @@ void bind_driver(nb::module_& module) {
           "heap rings. `trace`: the address of trace_bytes() bytes, and the number of "
           "records of each ring, a power of two. `callables`: the live "
           "registrations, to check handles. `repeats_lost`: whether tasks of a lost child run "
-          "again: one that had started only if it has retries left. `policy`: has pick() as for an "
-          "engine, or is a NearInputs; None selects least_loaded. `inputs`: a NearInputs that "
-          "follows the inputs of tasks. `attached`: "
+          "again: one that had started only if it has retries left. `policy`: has pick(candidates, "
+          "preferred, task), which returns a child, or is a NearInputs; None selects least_loaded. "
+          "`inputs`: a NearInputs that follows the inputs of tasks. `attached`: "
           "(address, size) of the mappings that spawned children attach; "
           "forked children inherit the memory that is shared now.")
       .def_prop_ro(

@@ -13,9 +13,9 @@
 #include <tuple>
 
 #include "bindings.hpp"
+#include "driver/deciding.hpp"
 #include "driver/near_inputs.hpp"
 #include "engine/engine.hpp"
-#include "engine_policy.hpp"
 #include "errors.hpp"
 #include "refusal.hpp"
 #include "text.hpp"
@@ -61,6 +61,7 @@ Policy policy_of(nb::object policy) {
   const bool picks = nb::hasattr(policy, "pick");
   return [call = picks ? nb::object(policy.attr("pick")) : policy, picks](
              std::span<const Candidate> candidates, int32_t preferred, int64_t task) {
+    const Deciding deciding;
     nb::list list;
     for (const Candidate& each : candidates)
       list.append(nb::make_tuple(each.child, each.in_flight));
@@ -149,7 +150,7 @@ class Arguments {
   std::vector<Member> members_;
 };
 
-// A native engine, and its instructions for the current event.
+// The engine, and its instructions for the current event.
 class EngineCore {
  public:
   EngineCore(const std::vector<std::pair<int, uint32_t>>& children,

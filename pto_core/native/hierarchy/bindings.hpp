@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "engine/policy.hpp"
+
 namespace pto::hierarchy {
 
 namespace nb = nanobind;
@@ -17,6 +19,11 @@ inline Type* at(uintptr_t address) {
 void bind_arguments(nb::module_& module);
 void bind_callable(nb::module_& module);
 void bind_engine(nb::module_& module);
+// Return the function with which the engine asks a policy. `policy`: None, which selects the
+// default; the policy near_inputs, which is called without Python; or a Python object, which has
+// the method pick or is called itself. A Python policy runs with the driver role, so it must return
+// quickly, and cannot call the driver.
+Policy policy_of(nb::object policy);
 class WorkerDriver;
 
 void bind_child(nb::module_& module);

@@ -1,4 +1,4 @@
-// A driver with the native engine for tests. The children are threads of the test process.
+// A driver with its engine for tests. The children are threads of the test process.
 #pragma once
 
 #include <atomic>

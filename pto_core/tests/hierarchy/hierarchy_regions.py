@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
+from pto_devkit.abi import Tag
 from pto_devkit.engine import ChildConfiguration, Configuration, RingConfiguration
 from pto_devkit.engine.events import (
     Allocate,
@@ -28,7 +29,6 @@ from pto_devkit.engine.events import (
     ScopeBegin,
     ScopeEnd,
     Submit,
-    Tag,
     Tensor,
 )
 from pto_devkit.engine.instructions import Instruction, Send, Submitted
@@ -118,7 +118,7 @@ class RegionStream:
 
     def _tensor(self) -> Tensor:
         numbers = self.numbers
-        tag = numbers.choice(list(Tag))
+        tag = numbers.choice([tag for tag in Tag if tag is not Tag.SCALAR])
         choice = numbers.random()
         if choice < 0.1:
             return Tensor(0, numbers.choice([0, 1, 1500, 2048]), Tag.OUTPUT)

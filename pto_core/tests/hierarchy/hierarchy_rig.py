@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from pto_devkit.abi import Tag
 from pto_devkit.engine import (
     ChildConfiguration,
     Configuration,
@@ -25,7 +26,6 @@ from pto_devkit.engine.events import (
     Outcome,
     RunBegin,
     Submit,
-    Tag,
     Tensor,
 )
 from pto_devkit.engine.instructions import Instruction, Send, Submitted

@@ -9,7 +9,8 @@ import pytest
 from hierarchy_rig import HEAP, Rig, overwrites, reads, updates, writes
 
 from pto_core.errors import UsageError
-from pto_devkit.engine.events import NONE, Box, Hazards, Tag, Tensor
+from pto_devkit.abi import Tag
+from pto_devkit.engine.events import NONE, Box, Hazards, Tensor
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 

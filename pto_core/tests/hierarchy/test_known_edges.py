@@ -10,6 +10,7 @@ from hierarchy_compared import ComparedEngine, Difference
 from hierarchy_rig import SUB, Rig, reads, rig_configuration, updates, writes
 
 from pto_core.errors import PtoError, UsageError
+from pto_devkit.abi import Tag
 from pto_devkit.engine.events import (
     Allocate,
     Cancel,
@@ -27,7 +28,6 @@ from pto_devkit.engine.events import (
     ScopeBegin,
     ScopeEnd,
     Submit,
-    Tag,
     Tensor,
 )
 from pto_devkit.engine.instructions import Instruction, RunFinished, Send, Submitted
@@ -143,8 +143,8 @@ class Stream:
             self.complete()
 
 
-# Invariant: Both engines link explicit edges like edges from a lookup, and refuse edges to another
-# run.
+# Invariant: The engine and the reference engine link explicit edges like edges from a lookup,
+# and refuse edges to another run.
 def test_random_edges_with_failures_losses_groups_and_scopes(pytestconfig: pytest.Config) -> None:
     seen: Counter[str] = Counter()
     for seed in range(400 if pytestconfig.getoption("full") else 25):

@@ -11,6 +11,7 @@ from hierarchy_regions import RegionStream, configuration
 
 from pto_core.errors import CapacityError, PtoError
 from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent
+from pto_devkit.abi import Tag
 from pto_devkit.engine.events import (
     Box,
     ChildLost,
@@ -26,7 +27,6 @@ from pto_devkit.engine.events import (
     RunBegin,
     ScopeEnd,
     Submit,
-    Tag,
     Tensor,
 )
 from pto_devkit.engine.instructions import Instruction, Send
@@ -120,7 +120,7 @@ def _features(event: Event, answer: list[Instruction]) -> list[str]:
     return names
 
 
-# Invariant: For every event, the native engine returns the answer, refusal and snapshot of the
+# Invariant: For every event, the engine returns the answer, refusal and snapshot of the
 # reference engine.
 def test_random_programs_with_failures_groups_retries_and_early_tasks(events: int) -> None:
     seen: Counter[str] = Counter()
@@ -176,18 +176,30 @@ def test_random_regions(events: int) -> None:
     assert conservative > 0
 
 
-def test_both_engines_call_a_policy_in_python() -> None:
-    asked = []
+class PicksTheLast:
+    def __init__(self) -> None:
+        self.asked: list[tuple[object, ...]] = []
 
-    def policy(candidates: list[tuple[int, int]], preferred: int) -> int:
-        asked.append((list(candidates), preferred))
+    def __call__(self, candidates: list[tuple[int, int]], *more: int) -> int:
+        self.asked.append((list(candidates), *more))
         return candidates[-1][0]
 
+
+class SeesTheTask(PicksTheLast):
+    pick = PicksTheLast.__call__
+
+
+@pytest.mark.parametrize(
+    ("policy", "asked"),
+    [(PicksTheLast(), ([(0, 0), (1, 0)], -1)), (SeesTheTask(), ([(0, 0), (1, 0)], -1, 0))],
+    ids=["call", "pick"],
+)
+def test_both_engines_ask_a_policy_in_python(policy: PicksTheLast, asked: object) -> None:
     engine = ComparedEngine(configuration(), policy=policy)
     for event in (ChildReady(0), ChildReady(1), RunBegin(), Submit(Kind.SUB), Dispatch()):
         answer = engine.handle(event)
     assert answer == [Send(1, 1, 0, 0)]
-    assert asked == [([(0, 0), (1, 0)], -1)] * 2
+    assert policy.asked == [asked] * 2
 
 
 def test_outputs_of_more_bytes_than_an_address_can_name_are_refused() -> None:

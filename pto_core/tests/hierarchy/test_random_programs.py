@@ -12,6 +12,7 @@ from pto_devkit import SchedulerSubject
 from pto_devkit.engine import ReferenceEngine
 from pto_devkit.engine.events import Hazards
 from pto_devkit.schedulers.verdicts import (
+    expect_cancel,
     expect_end,
     expect_failures,
     expect_poison,
@@ -95,7 +96,9 @@ def test_a_cancelled_run_ends_and_leaves_nothing(examples):
     @each_seed(examples)
     @given(SEEDS, st.sampled_from(list(Hazards)))
     def check(seed: int, hazards: Hazards) -> None:
-        expect_end(world_of(seed, hazards, CANCELLED))
+        world = world_of(seed, hazards, CANCELLED)
+        expect_end(world)
+        expect_cancel(world)
 
     check()
 

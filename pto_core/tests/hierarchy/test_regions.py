@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 
-from pto_devkit.engine.events import Box, Tag, Tensor
+from pto_devkit.abi import Tag
+from pto_devkit.engine.events import Box, Tensor
 from pto_devkit.engine.reference.regions import Region, region_of
 
 BASE = 4096

@@ -16,6 +16,7 @@ from hierarchy_rig import (
 )
 
 from pto_core.errors import CapacityError, UsageError
+from pto_devkit.abi import Tag
 from pto_devkit.engine.events import (
     Allocate,
     Box,
@@ -28,7 +29,6 @@ from pto_devkit.engine.events import (
     ScopeBegin,
     ScopeEnd,
     Submit,
-    Tag,
     Tensor,
 )
 from pto_devkit.engine.instructions import Blocked, RunFinished, SpaceFreed

@@ -108,7 +108,7 @@ UINT8 = 5  # PTO_DTYPE_UINT8
 
 
 class Tag(IntEnum):
-    """``PTO_TAG_*``."""
+    """``PTO_TAG_*``: the access of a task to a tensor. Only the submit uses it."""
 
     INPUT = 0
     OUTPUT = 1

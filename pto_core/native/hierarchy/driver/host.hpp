@@ -20,10 +20,10 @@ class Host {
   // Called at the end of the driver's own thread, after give_up().
   virtual void leave() = 0;
 
-  // Called before a thread takes the role, and after it releases the role, if the engine, a
-  // transport or the policy is in Python. Between the two calls no handler of SIGINT, SIGTERM or
-  // SIGHUP runs. hold_interrupts() returns whether release_interrupts() must follow. It may throw
-  // the exception of the handler of an earlier signal.
+  // Called before a thread takes the role, and after it releases the role, if a transport
+  // or the policy is in Python. Between the two calls no handler of SIGINT, SIGTERM or SIGHUP runs.
+  // hold_interrupts() returns whether release_interrupts() must follow. It may throw the exception
+  // of the handler of an earlier signal.
   virtual bool hold_interrupts() { return false; }
   virtual void release_interrupts() noexcept {}
 

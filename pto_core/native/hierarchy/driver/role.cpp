@@ -4,7 +4,7 @@
 
 namespace pto::hierarchy {
 
-// This happens if a Python transport, engine or policy, which is called with the role held, or a
+// This happens if a Python transport or policy, which is called with the role held, or a
 // signal handler inside it, calls the driver again.
 void GuardedState::refuse_inside() const {
   if (holder_.load(std::memory_order_relaxed) != std::this_thread::get_id()) return;

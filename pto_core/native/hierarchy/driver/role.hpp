@@ -1,7 +1,7 @@
 // The driver role: only one thread at a time may use the state of a driver, through a Role object.
 //
 // Lock order: a thread that holds the resources of Host::give_up() must not wait for the role or a
-// doorbell. If the engine or an end is in Python, a thread takes the resources of Host::take()
+// doorbell. If the policy or an end is in Python, a thread takes the resources of Host::take()
 // before the role.
 #pragma once
 
@@ -55,8 +55,8 @@ class GuardedState {
 
 // Holds the role while the object lives. Its operator-> is the only access to the state.
 class Role {
-  // Defers signal handlers while the role is held, if the engine, an end or a policy is in Python,
-  // so that no handler interrupts it.
+  // Defers signal handlers while the role is held, if the policy or an end is in Python, so that
+  // no handler interrupts it.
   class HeldInterrupts {
    public:
     explicit HeldInterrupts(GuardedState& guarded)

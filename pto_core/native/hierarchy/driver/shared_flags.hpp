@@ -10,7 +10,7 @@ namespace pto::hierarchy {
 struct SharedFlags {
   std::atomic<bool> is_running{false};  // from the start of a run until its last task has ended
   std::atomic<bool> is_closed{false};
-  // whether the engine, a policy or a transport is in Python
+  // whether the policy or a transport is in Python
   std::atomic<bool> calls_python{false};
   std::atomic<bool> has_work{false};
   std::atomic<uint32_t> timeouts{0};   // number of live tasks that have a deadline

@@ -13,7 +13,7 @@
 namespace pto::hierarchy {
 
 void raise_deadlock(const Deadlock& proof) {
-  const nb::object type = nb::module_::import_("pto_core.hierarchy.engine").attr("Deadlock");
+  const nb::object type = nb::module_::import_("pto_core.hierarchy.deadlock").attr("Deadlock");
   core::raise_exception(
       type(proof.ring, proof.requested, proof.held, proof.size, proof.oldest_task, proof.open_scope)
           .attr("error")());

@@ -1,8 +1,8 @@
-// The data that the parts of the native engine share: the tables, and the instructions of the
+// The data that the parts of the engine share: the tables, and the instructions of the
 // current event.
 //
 // Each part has a .cpp file and a header. Its specification is the part with the same name of the
-// reference engine in pto_devkit.engine.
+// reference engine, in pto_devkit.engine.reference.
 #pragma once
 
 #include <cstdint>

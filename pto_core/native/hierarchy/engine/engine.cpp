@@ -98,7 +98,7 @@ void Engine::dispatch(Instructions& out) {
 }
 
 void Engine::completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
-                              Instructions& out) {
+                        Instructions& out) {
   begin_event(out);
   parts_->reports.completed(child, count, outcome, cause);
   end_event();
@@ -110,7 +110,7 @@ void Engine::child_ready(int32_t child, Instructions& out) {
 }
 
 void Engine::child_lost(int32_t child, int64_t cause, uint64_t started, bool returns,
-                              Instructions& out) {
+                        Instructions& out) {
   begin_event(out);
   parts_->reports.lost(child, cause, started, returns);
   end_event();
@@ -174,7 +174,7 @@ std::vector<std::pair<int64_t, int64_t>> Engine::poisonings() const {
 }
 
 void Engine::report_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
-                                std::vector<int64_t>* owners) const {
+                          std::vector<int64_t>* owners) const {
   parts_->submission.report_found(producers, owners);
 }
 

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "pto/abi/tensor.h"
+
 namespace pto::hierarchy {
 
 constexpr int64_t kNone = -1;  // means no task, no child, or no cause
@@ -29,7 +31,13 @@ constexpr uint64_t rounded(uint64_t bytes) {
 }
 
 enum class Kind : uint8_t { kNextLevel = 0, kSub = 1 };
-enum class Tag : uint8_t { kInput = 0, kOutput = 1, kInout = 2, kOutputExisting = 3, kNoDep = 4 };
+enum class Tag : uint8_t {
+  kInput = PTO_TAG_INPUT,
+  kOutput = PTO_TAG_OUTPUT,
+  kInout = PTO_TAG_INOUT,
+  kOutputExisting = PTO_TAG_OUTPUT_EXISTING,
+  kNoDep = PTO_TAG_NO_DEP
+};
 
 constexpr bool writes(Tag tag) {
   return tag == Tag::kOutput || tag == Tag::kInout || tag == Tag::kOutputExisting;

@@ -13,12 +13,7 @@ from pto_core.errors.values import shown
 from pto_core.kernels import ChipCallable
 from pto_core.kernels.direction import Direction
 
-_TAGS = {
-    Direction.IN: TensorArgType.INPUT,
-    Direction.OUT: TensorArgType.OUTPUT,
-    Direction.INOUT: TensorArgType.INOUT,
-    Direction.UNSPECIFIED: TensorArgType.INOUT,
-}
+TAGS = {Direction(tag.value): tag for tag in TensorArgType}
 
 
 @dataclass(frozen=True)
@@ -39,8 +34,8 @@ class ChipTask:
         args, written, chip = TaskArgs(), [], self.chip
         for index, (value, direction, code) in enumerate(_declared(chip, values)):
             where = f"argument {index} of {chip.name}"
-            is_array = direction in _TAGS and direction is not Direction.UNSPECIFIED
-            if direction is Direction.SCALAR or (not is_array and number(value) is not None):
+            is_unclear = direction is Direction.UNSPECIFIED
+            if direction is Direction.SCALAR or (is_unclear and number(value) is not None):
                 args.add_scalar(_scalar(chip, where, value, code))
                 continue
             if args.scalar_count:
@@ -49,7 +44,7 @@ class ChipTask:
                     name=chip.name,
                     value=index,
                 )
-            add_array(args, value, _TAGS[direction], where)
+            add_array(args, value, TAGS.get(direction, TensorArgType.INOUT), where)
             if direction is not Direction.IN:
                 written.append(value)
         return args, tuple(written)

@@ -18,7 +18,7 @@ def least_loaded(candidates: Sequence[tuple[int, int]], preferred: int) -> int:
 
 class _Builtin:
     api_version = API_VERSION
-    capabilities = frozenset({"policy"})
+    capabilities: frozenset[str] = frozenset()
 
     def health(self) -> Health:
         """Return a healthy state: the plugin works on every machine."""

@@ -43,7 +43,7 @@ class TaskPlace:
     def name(self) -> str:
         """Return the name of the task in the messages of a Worker: ``task 3 (add, graph.py:12)``.
 
-        The messages of an engine contain only ``task 3``, because an engine has no more
+        The messages of the engine contain only ``task 3``, because the engine has no more
         information.
         """
         return _task_name(self.task, self.callable, self.file, self.line)

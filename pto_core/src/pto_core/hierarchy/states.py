@@ -1,7 +1,7 @@
 """The states of a task at level 3 and up, and the transitions between them.
 
-This is the only definition: engines change the state of a task as :data:`TRANSITIONS` defines. An
-event that has no row for the current state is refused and has no effect. docs/states.md is
+This is the only definition: the engine changes the state of a task as :data:`TRANSITIONS` defines.
+An event that has no row for the current state is refused and has no effect. docs/states.md is
 generated from this module.
 """
 

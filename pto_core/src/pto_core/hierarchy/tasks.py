@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from pto_core._hierarchy import TaskArgs, TensorArgType
+from pto_core._hierarchy import TaskArgs
 from pto_core._native import declared_number, integer, number
 from pto_core.errors import UsageError
 from pto_core.errors.plain_functions import require_plain
 from pto_core.errors.values import shown
-from pto_core.hierarchy.chip_task import add_array
+from pto_core.hierarchy.chip_task import TAGS, add_array
 from pto_core.kernels.data_type import DataType
 from pto_core.kernels.direction import WRITTEN, Direction, TaskSignature, task_signature
 from pto_core.kernels.lost_results import checked, refuse_returned
@@ -20,14 +20,6 @@ from pto_core.kernels.typed import Parameters
 
 if TYPE_CHECKING:
     from pto_core._hierarchy import TaskArgsView
-
-_TAGS = {
-    Direction.IN: TensorArgType.INPUT,
-    Direction.OUT: TensorArgType.OUTPUT,
-    Direction.INOUT: TensorArgType.INOUT,
-    Direction.OUT_EXISTING: TensorArgType.OUTPUT_EXISTING,
-    Direction.NO_DEP: TensorArgType.NO_DEP,
-}
 
 # The kind of each argument is encoded in four bits, so one additional scalar of 64 bits holds the
 # kinds of sixteen arguments.
@@ -75,8 +67,8 @@ class Task(Generic[Parameters]):
         args, written, layout, scalars = TaskArgs(), [], [], []
         for (name, direction, code), value in zip(directions, values, strict=True):
             where = f"argument {name} of task function {self.name}"
-            if direction in _TAGS:
-                add_array(args, value, _TAGS[direction], where)
+            if direction in TAGS:
+                add_array(args, value, TAGS[direction], where)
                 layout.append(_READ_ONLY if direction is Direction.IN else _TENSOR)
                 if direction in WRITTEN:
                     written.append(value)

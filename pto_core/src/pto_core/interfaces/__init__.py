@@ -9,7 +9,7 @@ alias.
 Five interfaces name the parts of the design:
 
 - :class:`Orchestrator`: graph functions submit tasks to it.
-- :class:`Scheduler`: selects the child for each task of a Worker.
+- :class:`Scheduler`: selects the child for a task without a pin.
 - :class:`Endpoint`: the Worker's end of the connection to one child.
 - :class:`Launcher`: starts agents on hosts, on which Workers can run, and ends them.
 - :class:`Runtime`: a runtime variant, which runs the tasks of one chip.

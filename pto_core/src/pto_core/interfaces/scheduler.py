@@ -69,7 +69,10 @@ class Scheduler(Protocol):
 
 @runtime_checkable
 class SchedulerPlugin(Plugin, Protocol):
-    """A plugin of the group ``pto.schedulers``. Capability: ``policy``."""
+    """A plugin of the group ``pto.schedulers``: a placement policy, which ``policy=`` names.
+
+    It has no capabilities.
+    """
 
     def policy(self) -> Policy | Scheduler:
         """Return a policy for one Worker; called once when the Worker starts."""

@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 
 class Direction(IntEnum):
-    """How an argument is copied. The values are those of ``pto_core._native``."""
+    """How an argument is used and copied; the values are ``PTO_TAG_*`` and ``PTO_ANY``."""
 
-    UNSPECIFIED = 0
+    IN = 0
+    OUT = 1
+    INOUT = 2
+    OUT_EXISTING = 3
+    NO_DEP = 4
+    SCALAR = 5
+    UNSPECIFIED = 255
     """No direction is declared: the array is copied in and, if it is writable, also copied back."""
-    IN = 1
-    OUT = 2
-    INOUT = 3
-    SCALAR = 4
-    OUT_EXISTING = 5
-    NO_DEP = 6
 
     def __call__(
         self,

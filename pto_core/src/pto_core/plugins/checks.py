@@ -68,10 +68,8 @@ def check_plugin(record: PluginRecord, plugin: Any) -> None:
         _check_options(record, plugin)
     if record.family == "transport":
         _check_transport(record, plugin)
-    if record.family == "launcher":
+    if record.family in ("launcher", "scheduler"):
         _check_capabilities(record, plugin, frozenset())
-    if record.family == "scheduler":
-        _check_capabilities(record, plugin, frozenset({"policy"}))
 
 
 def reach_of(transport: Any) -> str:

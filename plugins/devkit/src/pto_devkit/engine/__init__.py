@@ -1,11 +1,11 @@
-"""The reference engine of Workers, which specifies the native one, and both for tests."""
+"""The engine of Workers for tests: the reference engine, which specifies it, and that in C++."""
 
+from pto_core.hierarchy.deadlock import Deadlock
 from pto_devkit.engine.configuration import (
     ChildConfiguration,
     Configuration,
     RingConfiguration,
 )
-from pto_devkit.engine.deadlock import Deadlock
 from pto_devkit.engine.interface import Engine, EnginePolicy, Snapshot
 from pto_devkit.engine.native import NativeEngine
 from pto_devkit.engine.reference import ReferenceEngine

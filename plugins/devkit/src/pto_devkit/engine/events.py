@@ -11,21 +11,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from pto_core.hierarchy.child_specs import Kind as Kind
+from pto_devkit.abi import Tag
 
 NONE = -1
 """Means "no task", "no child" or "no cause". Valid numbers start at 0."""
 CHILD_MEMORY_END = 1 << 48
 """The upper limit for addresses in the memory of a child."""
-
-
-class Tag(IntEnum):
-    """The access of a task to a tensor. The tag is used only when the task is submitted."""
-
-    INPUT = 0
-    OUTPUT = 1
-    INOUT = 2
-    OUTPUT_EXISTING = 3
-    NO_DEP = 4
 
 
 class Hazards(IntEnum):

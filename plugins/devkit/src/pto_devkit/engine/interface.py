@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from pto_devkit.engine.deadlock import Deadlock
+from pto_core.hierarchy.deadlock import Deadlock
 from pto_devkit.engine.events import Event
 from pto_devkit.engine.instructions import Instruction
 

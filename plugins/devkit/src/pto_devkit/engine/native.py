@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from pto_core import _hierarchy
 from pto_core.errors import UsageError
+from pto_core.hierarchy.deadlock import Deadlock
 from pto_core.hierarchy.policies import least_loaded
 from pto_core.interfaces import Policy
+from pto_devkit.abi import Tag
 from pto_devkit.engine.configuration import Configuration
-from pto_devkit.engine.deadlock import Deadlock
 from pto_devkit.engine.events import (
     NONE,
     Allocate,
@@ -25,7 +26,6 @@ from pto_devkit.engine.events import (
     ScopeBegin,
     ScopeEnd,
     Submit,
-    Tag,
     Tensor,
 )
 from pto_devkit.engine.instructions import (

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from pto_devkit.engine.events import Hazards, Kind, Tag
+from pto_devkit.abi import Tag
+from pto_devkit.engine.events import Hazards, Kind
 
 TILE = 256
 READS = (Tag.INPUT, Tag.INOUT)

@@ -11,6 +11,7 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
+from pto_devkit.abi import Tag
 from pto_devkit.engine import (
     ChildConfiguration,
     Configuration,
@@ -34,7 +35,6 @@ from pto_devkit.engine.events import (
     ScopeBegin,
     ScopeEnd,
     Submit,
-    Tag,
     Tensor,
 )
 from pto_devkit.engine.instructions import (

@@ -33,7 +33,14 @@ from pto_insight.graphs.log import (
     Rows,
 )
 from pto_insight.graphs.logged_graph import LoggedGraph
-from pto_insight.graphs.places import INOUT, INPUT, NO_DEP, OUTPUT_EXISTING, element_bytes
+from pto_insight.graphs.places import (
+    INOUT,
+    INPUT,
+    NO_DEP,
+    OUTPUT_EXISTING,
+    Layout,
+    element_bytes,
+)
 
 _UINT8 = 5
 _EDGE_EVENT = 0
@@ -269,14 +276,10 @@ def task_and_block_of_id(log: AccessLog) -> dict[int, tuple[int, int]]:
 
 def view_ranges(row: Rows) -> list[Range]:
     """Return the bytes of a view as ranges of addresses."""
-    dims = int(row["ndims"])
     size = element_bytes(row)
-    strides, stride = [0] * dims, size
-    order = sorted(range(dims), key=lambda dim: -int(row["order"][dim]))
-    for dim in order:  # from the innermost dimension of memory to the outermost
-        strides[dim] = stride
-        stride *= int(row["raw_shapes"][dim])
-    shapes = [int(extent) for extent in row["shapes"][:dims]]
+    layout = Layout(row)
+    order, strides = layout.order, [stride * size for stride in layout.strides]
+    shapes = [int(extent) for extent in row["shapes"][: len(order)]]
     if 0 in shapes:
         return []
     begin = int(row["address"]) + int(row["start_offset"]) * size

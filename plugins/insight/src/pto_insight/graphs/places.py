@@ -12,16 +12,38 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pto_core.kernels import DataType, Direction
 from pto_insight.graphs.log import AccessLog, Rows
 
 TAGS = ("INPUT", "OUTPUT", "INOUT", "OUTPUT_EXISTING", "NO_DEP")
-INPUT, OUTPUT, INOUT, OUTPUT_EXISTING, NO_DEP = range(5)
-_ELEMENT_BYTES = np.array([4, 2, 4, 2, 1, 1, 2, 8, 8, 8, 1, 2, 4, 8, 16], np.uint64)
+INPUT, OUTPUT, INOUT = Direction.IN, Direction.OUT, Direction.INOUT
+OUTPUT_EXISTING, NO_DEP = Direction.OUT_EXISTING, Direction.NO_DEP
+TYPES = tuple(kind.name.lower() for kind in DataType)
+TYPE_BYTES = np.array([kind.nbytes for kind in DataType], "<i8")
+
+
+class Layout:
+    """How a view lies in its buffer; distances in elements.
+
+    ``order``: the dimensions, the innermost in memory first. ``strides``: the distance of two
+    neighbours, by dimension. ``start``: the distance of the first element from the beginning of the
+    raw shape, which has ``size`` elements.
+    """
+
+    def __init__(self, row: Rows) -> None:
+        dims = range(int(row["ndims"]))
+        self.order = sorted(dims, key=lambda dim: -int(row["order"][dim]))
+        self.strides = [0] * len(dims)
+        self.size = 1
+        for dim in self.order:
+            self.strides[dim] = self.size
+            self.size *= int(row["raw_shapes"][dim])
+        self.start = sum(int(row["offsets"][dim]) * self.strides[dim] for dim in dims)
 
 
 def element_bytes(row: Rows) -> int:
     """Return the size of an element of an access."""
-    return int(_ELEMENT_BYTES[row["dtype"]])
+    return int(TYPE_BYTES[row["dtype"]])
 
 
 class Place(NamedTuple):
@@ -76,16 +98,10 @@ class Places:
 
     def _text(self, row: Rows, name: str, begin: int, end: int) -> str:
         dims = int(row["ndims"])
-        raw, offsets = row["raw_shapes"][:dims], row["offsets"][:dims]
-        shapes, order = row["shapes"][:dims], row["order"][:dims]
+        raw, offsets, shapes = (row[name][:dims] for name in ("raw_shapes", "offsets", "shapes"))
         if row["is_pipe"] or not shapes.all():
             return f"{name} (key)"
-        stride, strides = 1, [0] * dims
-        for dim in sorted(range(dims), key=lambda dim: -int(order[dim])):
-            strides[dim] = stride
-            stride *= int(raw[dim])
-        start = sum(int(offset) * step for offset, step in zip(offsets, strides, strict=True))
-        if start != int(row["start_offset"]):
+        if Layout(row).start != int(row["start_offset"]):
             return f"{name}[bytes {begin}:{end}]"
         if (shapes == raw).all():
             return name

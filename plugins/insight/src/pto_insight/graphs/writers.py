@@ -11,7 +11,7 @@ from pto_core.errors.suggestion import suggestion
 from pto_insight.graphs.log import Rows
 from pto_insight.graphs.logged_graph import Access, LoggedGraph
 from pto_insight.graphs.measurement import Measurement
-from pto_insight.graphs.places import INPUT, NO_DEP, element_bytes
+from pto_insight.graphs.places import INPUT, NO_DEP, Layout, element_bytes
 
 
 def last_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access]:
@@ -63,21 +63,14 @@ def _measured_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access
 
 def _has(row: Rows, address: int) -> bool:
     """Return whether the view of an access has the byte at an address."""
-    dims = int(row["ndims"])
-    strides, stride = [0] * dims, 1
-    order = sorted(range(dims), key=lambda dim: -int(row["order"][dim]))
-    for dim in order:
-        strides[dim] = stride
-        stride *= int(row["raw_shapes"][dim])
-    offsets = [int(row["offsets"][dim]) for dim in range(dims)]
-    start = sum(offset * step for offset, step in zip(offsets, strides, strict=True))
-    size = element_bytes(row)
-    first = int(row["address"]) + (int(row["start_offset"]) - start) * size
+    layout, size = Layout(row), element_bytes(row)
+    first = int(row["address"]) + (int(row["start_offset"]) - layout.start) * size
     element = (address - first) // size
-    if address < first or element >= stride:
+    if address < first or element >= layout.size:
         return False
-    for dim in reversed(order):
-        at, element = divmod(element, strides[dim])
-        if not offsets[dim] <= at < offsets[dim] + int(row["shapes"][dim]):
+    for dim in reversed(layout.order):
+        at, element = divmod(element, layout.strides[dim])
+        offset = int(row["offsets"][dim])
+        if not offset <= at < offset + int(row["shapes"][dim]):
             return False
     return True

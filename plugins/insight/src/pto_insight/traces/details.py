@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pto_insight.graphs.log import AccessLog
-from pto_insight.graphs.places import INOUT, NO_DEP, TAGS
+from pto_insight.graphs.places import INOUT, NO_DEP, TAGS, TYPE_BYTES, TYPES
 
 SUBMIT = np.dtype(
     [
@@ -30,11 +30,6 @@ SUBMIT = np.dtype(
 ARGUMENT = np.dtype([("text", "<i4"), ("buffer", "<i4"), ("owner", "<i8"), ("offset", "<i8")])
 """A tensor of a submit. ``offset``: of its first element in the buffer, in elements."""
 
-TYPES = (
-    *("float32", "float16", "int32", "int16", "int8", "uint8", "bfloat16", "int64", "uint64"),
-    *("float64", "bool", "uint16", "uint32", "complex64", "complex128"),
-)
-TYPE_BYTES = np.array([4, 2, 4, 2, 1, 1, 2, 8, 8, 8, 1, 2, 4, 8, 16], "<i8")
 _RINGS = 4
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pto_insight.graphs.places import INOUT, NO_DEP, TAGS
-from pto_insight.traces.details import ARGUMENT, SUBMIT, TYPE_BYTES, TYPES, Details
+from pto_insight.graphs.places import INOUT, NO_DEP, TAGS, TYPE_BYTES, TYPES
+from pto_insight.traces.details import ARGUMENT, SUBMIT, Details
 from pto_insight.traces.records import Event
 
 KIND = np.dtype(

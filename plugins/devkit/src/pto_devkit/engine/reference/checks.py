@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from pto_core.errors import UsageError
-from pto_devkit.engine.events import CHILD_MEMORY_END, NONE, Kind, Submit, Tag, Tensor
+from pto_devkit.abi import Tag
+from pto_devkit.engine.events import CHILD_MEMORY_END, NONE, Kind, Submit, Tensor
 from pto_devkit.engine.reference.core import Core
 from pto_devkit.engine.reference.regions import fits
 

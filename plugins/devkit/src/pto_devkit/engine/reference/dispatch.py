@@ -14,7 +14,8 @@ from collections.abc import Callable
 
 from pto_core.hierarchy.states import State, StateEvent
 from pto_core.interfaces import Policy
-from pto_devkit.engine.events import NONE, Kind, Submit, Tag
+from pto_devkit.abi import Tag
+from pto_devkit.engine.events import NONE, Kind, Submit
 from pto_devkit.engine.instructions import Requirement, RestoreRegions, SaveRegions, Send
 from pto_devkit.engine.interface import EnginePolicy
 from pto_devkit.engine.reference.children import Child, ChildState

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import assert_never
 
 from pto_core.errors import UsageError
+from pto_core.hierarchy.deadlock import Deadlock
 from pto_core.hierarchy.policies import least_loaded
 from pto_core.hierarchy.states import TRANSITIONS, Reference, State, Transitions
 from pto_core.interfaces import Policy
 from pto_devkit.engine.configuration import Configuration
-from pto_devkit.engine.deadlock import Deadlock
 from pto_devkit.engine.events import (
     NONE,
     Allocate,
@@ -39,7 +39,7 @@ from pto_devkit.engine.reference.validation import validate
 
 
 class ReferenceEngine:
-    """The engine in Python, written for clarity; see :class:`pto_core.interfaces.Scheduler`."""
+    """The engine in Python, written for clarity; see :class:`pto_devkit.engine.Engine`."""
 
     def __init__(
         self,

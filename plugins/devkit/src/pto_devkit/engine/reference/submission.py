@@ -10,15 +10,8 @@ from dataclasses import dataclass, field
 
 from pto_core.errors import UsageError
 from pto_core.hierarchy.states import Reference, StateEvent
-from pto_devkit.engine.events import (
-    NONE,
-    Allocate,
-    Hazards,
-    Known,
-    Submit,
-    Tag,
-    Tensor,
-)
+from pto_devkit.abi import Tag
+from pto_devkit.engine.events import NONE, Allocate, Hazards, Known, Submit, Tensor
 from pto_devkit.engine.instructions import Blocked, Submitted
 from pto_devkit.engine.reference.checks import check_submit
 from pto_devkit.engine.reference.core import Core

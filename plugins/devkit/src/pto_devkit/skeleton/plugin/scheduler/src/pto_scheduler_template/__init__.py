@@ -26,7 +26,7 @@ class TemplateScheduler:
 
     name = "template"
     api_version = API_VERSION
-    capabilities = frozenset({"policy"})
+    capabilities: frozenset[str] = frozenset()
 
     def health(self) -> Health:
         """Return whether the plugin works on this machine."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pto_core.errors import DeadlockError
-from pto_devkit.engine.configuration import SLAB_BYTES
+
+SLAB_BYTES = 1024
+"""The sizes and the addresses of heap rings, and of the slabs in them, are multiples of this."""
 
 
 @dataclass(frozen=True, slots=True)
