@@ -8,7 +8,6 @@
 #include <tuple>
 
 #include "bindings.hpp"
-#include "callable/callable_handle.hpp"
 #include "callable/live_callables.hpp"
 #include "errors.hpp"
 #include "text.hpp"

@@ -3,7 +3,7 @@
 #include <nanobind/nanobind.h>
 
 #include "bindings.hpp"
-#include "driver/captured_log.hpp"
+#include "driver/captures.hpp"
 #include "driver/worker_driver.hpp"
 #include "errors.hpp"
 

@@ -13,7 +13,7 @@
 #include <tuple>
 
 #include "bindings.hpp"
-#include "driver/deciding.hpp"
+#include "driver/host.hpp"
 #include "driver/near_inputs.hpp"
 #include "engine/engine.hpp"
 #include "errors.hpp"

@@ -11,10 +11,7 @@
 #include <utility>
 
 #include "bindings.hpp"
-#include "processes/child_signals.hpp"
-#include "processes/parent_watch.hpp"
-#include "processes/shared_mapping.hpp"
-#include "processes/thread_pools.hpp"
+#include "processes/processes.hpp"
 #include "text.hpp"
 
 namespace pto::hierarchy {

@@ -13,8 +13,7 @@
 #include "errors.hpp"
 #include "refusal.hpp"
 #include "remote/bell_watch.hpp"
-#include "remote/child_port.hpp"
-#include "remote/parent_port.hpp"
+#include "remote/ports.hpp"
 #include "text.hpp"
 
 namespace pto::hierarchy {

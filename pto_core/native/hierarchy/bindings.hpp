@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "engine/policy.hpp"
+#include "engine/interface.hpp"
 
 namespace pto::hierarchy {
 

@@ -16,47 +16,31 @@ pto_core_unit(bind_parts
   native/hierarchy/bind_remote.cpp
 )
 pto_core_unit(engine
-  native/hierarchy/engine/checks.cpp
   native/hierarchy/engine/core.cpp
   native/hierarchy/engine/dispatch.cpp
   native/hierarchy/engine/endings.cpp
   native/hierarchy/engine/engine.cpp
   native/hierarchy/engine/regions.cpp
-  native/hierarchy/engine/reports.cpp
   native/hierarchy/engine/snapshot.cpp
   native/hierarchy/engine/submission.cpp
-  native/hierarchy/engine/validation.cpp
   native/hierarchy/trace/tracer.cpp
 )
 pto_core_unit(driver
-  native/hierarchy/driver/background.cpp
-  native/hierarchy/driver/capture.cpp
-  native/hierarchy/driver/child_control.cpp
   native/hierarchy/driver/child_link.cpp
-  native/hierarchy/driver/copies.cpp
   native/hierarchy/driver/core.cpp
   native/hierarchy/driver/drive.cpp
   native/hierarchy/driver/driver.cpp
   native/hierarchy/driver/exchange.cpp
   native/hierarchy/driver/near_inputs.cpp
   native/hierarchy/driver/records.cpp
-  native/hierarchy/driver/regions.cpp
-  native/hierarchy/driver/replayer.cpp
   native/hierarchy/driver/role.cpp
   native/hierarchy/driver/run_book.cpp
   native/hierarchy/driver/submitter.cpp
-  native/hierarchy/driver/turns.cpp
-  native/hierarchy/driver/watches.cpp
 )
 pto_core_unit(worker
-  native/hierarchy/driver/call_numbers.cpp
-  native/hierarchy/driver/captured_log.cpp
   native/hierarchy/driver/captures.cpp
   native/hierarchy/driver/child_memory.cpp
-  native/hierarchy/driver/python_host.cpp
   native/hierarchy/driver/run_scope.cpp
-  native/hierarchy/driver/source_places.cpp
-  native/hierarchy/driver/submit_many.cpp
   native/hierarchy/driver/submits.cpp
   native/hierarchy/driver/task_handle.cpp
   native/hierarchy/driver/worker_driver.cpp
@@ -64,22 +48,16 @@ pto_core_unit(worker
 pto_core_unit(children
   native/hierarchy/arguments/blob.cpp
   native/hierarchy/arguments/continuous_tensor.cpp
-  native/hierarchy/arguments/shared_ranges.cpp
   native/hierarchy/arguments/task_args.cpp
   native/hierarchy/arguments/task_args_view.cpp
   native/hierarchy/arguments/visible_memory.cpp
-  native/hierarchy/child/answers.cpp
   native/hierarchy/child/child_loop.cpp
   native/hierarchy/endpoint/python_ends.cpp
-  native/hierarchy/processes/child_signals.cpp
   native/hierarchy/processes/current_process.cpp
-  native/hierarchy/processes/parent_watch.cpp
-  native/hierarchy/processes/shared_mapping.cpp
-  native/hierarchy/processes/thread_pools.cpp
+  native/hierarchy/processes/processes.cpp
   native/hierarchy/remote/bell_watch.cpp
-  native/hierarchy/remote/child_port.cpp
   native/hierarchy/remote/packed_tasks.cpp
-  native/hierarchy/remote/parent_port.cpp
+  native/hierarchy/remote/ports.cpp
 )
 
 nanobind_add_module(_hierarchy NOMINSIZE

@@ -6,7 +6,7 @@
 
 #include "arguments/blob.hpp"
 #include "arguments/python_type.hpp"
-#include "arguments/shared_ranges.hpp"
+#include "arguments/visible_memory.hpp"
 #include "data_types.hpp"
 #include "errors.hpp"
 #include "host_array.hpp"

@@ -1,7 +1,8 @@
 #include "child/child_loop.hpp"
 
-#include <unistd.h>
+#include <nanobind/nanobind.h>
 
+#include <unistd.h>
 #include <string>
 #include <string_view>
 
@@ -10,6 +11,26 @@
 #include "user_call.hpp"
 
 namespace pto::hierarchy {
+
+void run_signal_handlers() {
+  try {
+    if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+  } catch (nanobind::python_error& error) {
+    if (!error.matches(PyExc_KeyboardInterrupt)) throw;
+  }
+}
+
+void Answers::send(const pto_answer& answer) {
+  bool is_given = end_.try_answer(answer);
+  while (!is_given) {
+    {
+      const core::ReleasedGil released;
+      is_given = end_.wait_to_answer(answer);
+    }
+    run_signal_handlers();
+  }
+}
+
 namespace {
 
 // The answer if a failure cannot be described: a constant pickle with the same form as

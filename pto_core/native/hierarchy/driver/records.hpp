@@ -6,13 +6,60 @@
 // thread that has the driver role uses it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include "callable/live_callables.hpp"
+#include "engine/interface.hpp"
+
 namespace pto::hierarchy {
+
+// The callables and configurations that frames identify by number. Only the thread that has the
+// driver role uses them.
+class Catalogue {
+ public:
+  // Return the number of a callable. Callables with equal digests have the same number.
+  uint32_t add_callable(const Digest& digest, const std::string& name) {
+    const std::string key(reinterpret_cast<const char*>(digest.data()), digest.size());
+    const auto [found, is_new] =
+        callable_numbers_.try_emplace(key, static_cast<uint32_t>(callables_.size()));
+    if (is_new) callables_.push_back({digest, name});
+    return found->second;
+  }
+  uint32_t callables() const { return static_cast<uint32_t>(callables_.size()); }
+  const Digest& digest(uint32_t callable) const { return callables_[callable].digest; }
+  const std::string& name(uint32_t callable) const { return callables_[callable].name; }
+
+  // Configurations are numbered from 1. add_config() adds configuration `number`. It returns false
+  // and does nothing if `number` is not next_config(). `frame`: the data of the control frame that
+  // sends the configuration to a child.
+  uint32_t next_config() const { return static_cast<uint32_t>(configs_.size() + 1); }
+  bool add_config(uint32_t number, std::string frame) {
+    if (number != next_config()) return false;
+    configs_.push_back(std::make_shared<const std::string>(std::move(frame)));
+    return true;
+  }
+  const std::shared_ptr<const std::string>& config_frame(uint32_t number) const {
+    return configs_[number - 1];
+  }
+
+ private:
+  struct Callable {
+    Digest digest;
+    std::string name;
+  };
+
+  std::deque<Callable> callables_;
+  std::unordered_map<std::string, uint32_t> callable_numbers_;
+  std::vector<std::shared_ptr<const std::string>> configs_;
+};
 
 // The source position of a submit, as numbers that the host can translate.
 struct Place {
@@ -100,5 +147,43 @@ BlobPlace blob_of(const TaskRecord& record, int32_t member);
 // Write the uses of the tensors, which follow the blob, into the blob. If `receives_use` is false,
 // write zeros.
 void write_uses(const BlobPlace& blob, bool receives_use);
+
+// The outcomes of the tasks of a run. The driver keeps the outcomes of the last run, and each task
+// handle keeps those of its run.
+//
+// Only the thread that has the driver role uses the data. The GIL protects the reference counts.
+
+// The cause of a failure: data from the child, or data that the host passed to add_cause().
+struct Cause {
+  std::string data;
+  int64_t task = kNone;
+  int32_t child = static_cast<int32_t>(kNone);
+  int32_t member = 0;
+};
+
+// A task that did not complete, with the data from its record.
+struct EndedTask {
+  Result result = Result::kCompleted;
+  int64_t cause = kNone;
+  int64_t root = kNone;
+  uint32_t callable = 0;
+  uint32_t members = 0;
+  uint32_t timeout_ms = 0;
+  Place place;
+};
+
+struct RunOutcomes {
+  int64_t first_task = 0;  // number of the first task of the run
+  std::atomic<bool> is_over{false};
+  std::atomic<bool> is_stopped{false};      // whether the run was open when the driver was stopped
+  std::atomic<bool> is_interrupted{false};  // whether the wait for its end must cancel the run
+  std::unordered_map<int64_t, EndedTask> ended;  // tasks that did not complete
+  std::unordered_map<int64_t, Cause> causes;     // causes of failed frames
+
+  const Cause* cause(int64_t number) const {
+    const auto found = causes.find(number);
+    return found == causes.end() ? nullptr : &found->second;
+  }
+};
 
 }  // namespace pto::hierarchy

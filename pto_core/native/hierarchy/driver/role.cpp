@@ -1,6 +1,6 @@
 #include "driver/role.hpp"
 
-#include "driver/deciding.hpp"
+#include "driver/host.hpp"
 
 namespace pto::hierarchy {
 

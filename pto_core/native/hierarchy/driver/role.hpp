@@ -13,7 +13,6 @@
 #include "driver/core.hpp"
 #include "driver/exchange.hpp"
 #include "driver/host.hpp"
-#include "driver/replayer.hpp"
 #include "driver/submitter.hpp"
 
 namespace pto::hierarchy {

@@ -4,19 +4,91 @@
 
 #include <nanobind/nanobind.h>
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "driver/call_numbers.hpp"
+#include "callable/live_callables.hpp"
 #include "driver/captures.hpp"
-#include "driver/child_places.hpp"
-#include "driver/source_places.hpp"
 #include "driver/submit_request.hpp"
+#include "driver/child_memory.hpp"
+#include "driver/driver.hpp"
+#include "driver/records.hpp"
+#include "engine/interface.hpp"
 
 namespace pto::hierarchy {
+
+// The source positions of submits. Code objects are identified by numbers. Call with the GIL held.
+
+namespace nb = nanobind;
+
+class SourcePlaces {
+ public:
+  SourcePlaces();
+
+  // Return the position of the innermost frame outside of this package.
+  Place of_caller();
+  // Return (file, line), or (None, None) if unknown.
+  nb::object file_and_line(const Place& place) const;
+
+ private:
+  uint32_t code_number(PyObject* code);
+
+  const std::string own_folder_;  // the folder of this package
+  // code objects of the program, by number; number 0 means unknown
+  std::vector<nb::object> codes_{nb::object()};
+  // number of each code object; 0 for code of this package
+  std::unordered_map<PyObject*, uint32_t> code_numbers_;
+  std::vector<nb::object> own_codes_;  // code objects of this package
+  PyObject* last_code_ = nullptr;
+  uint32_t last_code_number_ = 0;
+};
+
+// The numbers by which frames identify the callables and configurations of submits. Call with the
+// GIL held.
+class CallNumbers {
+ public:
+  CallNumbers(Driver& driver, const WorkerSettings& settings)
+      : driver_(driver), settings_(settings) {}
+
+  // Return the number of the callable of a handle. Raise UsageError if the object is not a handle
+  // for this kind of children. If the callable is for Workers on other hosts, set `workers` to the
+  // children that have it; otherwise leave `workers` unchanged.
+  uint32_t callable(PyObject* handle, Kind kind, std::vector<int32_t>& workers);
+  // Return the number of a configuration. Configurations are compared by value, so a changed
+  // configuration gets a new number.
+  uint32_t config(PyObject* config);
+
+ private:
+  // The result of check_handle() for one object, valid until a registration ends.
+  struct KnownHandle {
+    nb::object handle;
+    uint64_t version = 0;
+    CallableSpace space = CallableSpace::kLocalChip;
+    uint32_t number = 0;
+  };
+
+  CallableSpace space_of(Kind kind) const {
+    return kind == Kind::kSub ? CallableSpace::kLocalPython : settings_.next_level_space;
+  }
+  // Return whether children of this kind run callables of that namespace.
+  bool is_run_by(Kind kind, CallableSpace space) const;
+  const CallableHandle& check_handle(PyObject* handle, Kind kind) const;
+  uint32_t intern_config(nb::handle config);
+
+  Driver& driver_;
+  const WorkerSettings& settings_;
+  std::array<KnownHandle, 64> known_handles_;
+  nb::object last_config_, last_version_;
+  uint32_t last_config_number_ = 0;
+  std::unordered_map<std::string, uint32_t> config_numbers_;
+};
 
 class WorkerDriver;
 struct RunObject;
@@ -99,6 +171,32 @@ class Submits {
   std::deque<Kept> kept_;  // owners of the memory of live tasks, ascending by task
   // A thread that waits in a submit keeps its draft, so other threads need other drafts.
   std::vector<std::unique_ptr<Draft>> drafts_;
+};
+
+// A draft that one submit borrows. Used only by the sources of this folder.
+class Submits::DraftLoan {
+ public:
+  explicit DraftLoan(Submits& owner) : owner_(owner) {
+    if (owner.drafts_.empty()) owner.drafts_.push_back(std::make_unique<Draft>());
+    draft_ = std::move(owner.drafts_.back());
+    owner.drafts_.pop_back();
+    draft_->args.clear();
+    draft_->keys.clear();
+    draft_->members.clear();
+    draft_->pins.clear();
+    draft_->after.clear();
+    draft_->workers.clear();
+    draft_->has_child_memory = false;
+  }
+  ~DraftLoan() { owner_.drafts_.push_back(std::move(draft_)); }
+  DraftLoan(const DraftLoan&) = delete;
+  DraftLoan& operator=(const DraftLoan&) = delete;
+
+  Draft& operator*() { return *draft_; }
+
+ private:
+  Submits& owner_;
+  std::unique_ptr<Draft> draft_;
 };
 
 }  // namespace pto::hierarchy

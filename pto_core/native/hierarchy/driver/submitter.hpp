@@ -3,13 +3,66 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
-#include "driver/call.hpp"
+#include "driver/captured_graph.hpp"
 #include "driver/core.hpp"
 #include "driver/exchange.hpp"
+#include "driver/records.hpp"
+#include "engine/interface.hpp"
+#include "pto/abi/arguments.h"
 
 namespace pto::hierarchy {
+
+// The arguments of a submit to the driver, and the exceptions of a submit.
+struct MemberCall {
+  std::span<const pto_tensor> tensors;
+  std::span<Tensor> keys;  // keys of the tensors; the engine writes the allocated addresses
+  std::span<const uint64_t> scalars;
+};
+
+struct Call {
+  const RunOutcomes* run = nullptr;  // the run of the task; null: the open run
+  Kind kind = Kind::kNextLevel;
+  bool has_arguments = true;
+  bool is_hint = false;
+  int32_t retries = 0;
+  uint32_t callable = 0;
+  uint32_t config = 0;
+  uint32_t timeout_ms = 0;
+  Place place;
+  std::span<const MemberCall> members;
+  std::span<const int32_t> pins;
+  std::span<const int64_t> after;  // explicit dependencies: earlier tasks of the run
+};
+
+// Return the value of pto_tensor.use. `is_allocated`: the submit of the task allocates the memory.
+inline std::byte use_of(Tag tag, bool is_allocated) {
+  return static_cast<std::byte>((static_cast<int>(tag) + 1) |
+                                (is_allocated ? PTO_USE_ALLOCATED : 0));
+}
+
+// Convert a call to a submission of the engine. `members` owns the data to which the submission
+// refers.
+Submission submission_of(const Call& call, std::vector<Member>& members);
+
+// The exception for a submit that can never succeed.
+struct DeadlockFound {
+  Deadlock proof;
+};
+
+// The range of task numbers that one thread has submitted. Tasks of other threads may have numbers
+// in this range too.
+struct TaskRange {
+  int64_t first = kNone;
+  int64_t last = kNone;
+
+  void add(int64_t task) {
+    if (first == kNone) first = task;
+    last = task;
+  }
+};
 
 class Submitter {
  public:
@@ -88,5 +141,41 @@ uint64_t bytes_to_allocate(const Call& call);
 // Set the flag that a host call is due if the last host call was more than a slice ago.
 void note_if_host_call_due(SharedFlags& flags);
 uint64_t longest_slice_ns(const SharedFlags& flags);
+
+// Repeats the submits of a captured graph without calling the program. Only a thread with the
+// driver role may use it.
+class Replayer {
+ public:
+  Replayer(DriverCore& core, Exchange& exchange, Submitter& submitter)
+      : core_(core), exchange_(exchange), submitter_(submitter) {}
+
+  // Make the steps from `at` up to `stop`. Return `stop`, or the position of the first step that
+  // was not made: it needs a grant of heap memory first, or there is no free space for it now.
+  size_t make_steps(CapturedGraph& graph, size_t at, size_t stop, bool is_known);
+  // Make one step. Return false if there is no free space now. `is_known`: the captured edges hold.
+  // Throws the same exceptions as a submit, and a Refusal if another thread has ended the run.
+  bool try_step(CapturedGraph& graph, const CapturedStep& step, bool is_known);
+
+ private:
+  bool is_granted(const CapturedGraph& graph, const CapturedStep& step) const;
+  bool try_allocate(CapturedGraph& graph, const CapturedStep& step);
+  bool try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool is_known);
+  std::span<const int64_t> explicit_producers(std::span<const Known::Producer> producers);
+  void fill_keys(const CapturedGraph& graph, const CapturedTask& task);
+  void fill_members(const CapturedGraph& graph, const CapturedTask& task, bool has_keys);
+  uint64_t ranges_of(const CapturedTask& task, std::vector<SavedRange>* ranges) const;
+  void keep(CapturedGraph& graph, const CapturedTask& task, int64_t number);
+  void trace(CapturedGraph& graph, const CapturedTask& task, int64_t number, uint64_t begin);
+
+  DriverCore& core_;
+  Exchange& exchange_;
+  Submitter& submitter_;
+  std::vector<Tensor> keys_;  // keys of the current task; kept to reuse their memory
+  std::vector<Member> members_;
+  std::vector<int64_t> after_;
+};
+
+// Return the bytes that a step allocates in its heap ring.
+uint64_t bytes_to_reserve(const CapturedGraph& graph, const CapturedStep& step);
 
 }  // namespace pto::hierarchy

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "driver/outcomes.hpp"
+#include "driver/records.hpp"
 
 namespace pto::hierarchy {
 

@@ -1,16 +1,119 @@
 #include "driver/worker_driver.hpp"
 
 #include <unistd.h>
-
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "arguments/visible_memory.hpp"
-#include "driver/deciding.hpp"
+#include "driver/host.hpp"
 #include "driver/task_handle.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
+#include "pto/engine/bell.hpp"
+#include "text.hpp"
 
 namespace pto::hierarchy {
+namespace {
+
+// The Python thread state of a thread that has released the GIL.
+thread_local PyThreadState* saved = nullptr;
+// Whether the driver's own thread has a Python thread state: from its first take() until it ends.
+// The thread keeps this state while it waits without the GIL, because the Python frames of a host
+// call still need it.
+thread_local bool is_entered = false;
+thread_local PyGILState_STATE entered;
+
+}  // namespace
+
+void PythonHost::give_up() {
+  saved = PyEval_SaveThread();
+}
+
+void PythonHost::take() {
+  core::or_park([] {
+    if (saved) {
+      PyEval_RestoreThread(std::exchange(saved, nullptr));
+    } else {
+      entered = PyGILState_Ensure();
+      is_entered = true;
+    }
+  });
+}
+
+// During interpreter shutdown a thread cannot acquire the GIL, and the interpreter frees the thread
+// state itself.
+void PythonHost::leave() {
+  if (!is_entered || core::is_finalizing()) return;
+  take();
+  is_entered = false;
+  PyGILState_Release(entered);
+}
+
+void PythonHost::attend(bool is_callers) {
+  if (is_callers && PyErr_CheckSignals() != 0) throw nb::python_error();
+  hooks_.attr("poll")();
+}
+
+void PythonHost::end_child(int32_t child, int64_t cause) {
+  hooks_.attr("end_child")(child, cause);
+}
+
+void PythonHost::child_broken(int32_t child, const std::string& message) {
+  hooks_.attr("child_broken")(child, message);
+}
+
+uint64_t PythonHost::grant(uint32_t ring, uint64_t bytes) {
+  return nb::cast<uint64_t>(hooks_.attr("grant")(ring, bytes));
+}
+
+bool Turns::try_take(uint64_t thread) {
+  if (owner_ != 0) return false;
+  owner_ = thread;
+  return true;
+}
+
+void Turns::take(uint64_t thread, const std::function<void(uint64_t waited_ns)>& check) {
+  constexpr std::chrono::milliseconds kSlice(50);
+  if (try_take(thread)) return;
+  const uint64_t begin = engine::monotonic_ns();
+  Waiting mine(thread);
+  waiting_.push_back(&mine);
+  try {
+    while (!mine.has_turn) {
+      host_.give_up();
+      static_cast<void>(mine.woken.try_acquire_for(kSlice));
+      host_.take();
+      if (!mine.has_turn) check(engine::monotonic_ns() - begin);
+    }
+  } catch (...) {
+    std::erase(waiting_, &mine);
+    if (mine.has_turn) release();  // received inside the check
+    throw;
+  }
+}
+
+// A forked process has a copy of the turn, and none of the threads.
+void Turns::release() {
+  if (process_ != current_process()) return;
+  owner_ = 0;
+  if (waiting_.empty()) return;
+  Waiting& next = *waiting_.front();
+  waiting_.pop_front();
+  owner_ = next.thread;
+  next.has_turn = true;
+  next.woken.release();
+}
+
+void Turns::wake_all() {
+  for (Waiting* each : waiting_) each->woken.release();
+}
+
+bool Turns::has(uint64_t thread) const {
+  return owner_ == thread ||
+         std::any_of(waiting_.begin(), waiting_.end(),
+                     [thread](const Waiting* each) { return each->thread == thread; });
+}
 
 void raise_deadlock(const Deadlock& proof) {
   const nb::object type = nb::module_::import_("pto_core.hierarchy.deadlock").attr("Deadlock");

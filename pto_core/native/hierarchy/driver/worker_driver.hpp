@@ -4,20 +4,131 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <sys/types.h>
 
+#include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
+#include <semaphore>
+#include <string>
+#include <utility>
 
 #include "driver/captures.hpp"
 #include "driver/child_memory.hpp"
-#include "driver/child_places.hpp"
 #include "driver/driver.hpp"
-#include "driver/or_error.hpp"
-#include "driver/python_host.hpp"
+#include "driver/host.hpp"
 #include "driver/submits.hpp"
-#include "driver/turns.hpp"
+#include "driver/submitter.hpp"
+#include "interrupts.hpp"
 #include "processes/current_process.hpp"
+#include "refusal.hpp"
 
 namespace pto::hierarchy {
+
+// Converts the errors of a driver to Python exceptions.
+[[noreturn]] void raise_deadlock(const Deadlock& proof);
+
+// Run `call`. Convert the exceptions of the driver to Python exceptions of the error tree.
+template <class Call>
+auto or_error(Call call) {
+  try {
+    return call();
+  } catch (const Refusal& refusal) {
+    raise_refusal(refusal);
+  } catch (const DeadlockFound& found) {
+    raise_deadlock(found.proof);
+  }
+}
+
+// The Host of a Worker: it manages the GIL and signals, and calls hooks in Python.
+
+namespace nb = nanobind;
+
+// `hooks` has poll(), end_child(child, cause), child_broken(child, message) and grant(ring, nbytes)
+// -> int. Call give_up() with the GIL held. The hooks are called with the GIL held.
+class PythonHost : public Host {
+ public:
+  explicit PythonHost(nb::object hooks) : hooks_(std::move(hooks)) {}
+
+  void give_up() override;
+  void take() override;
+  void leave() override;
+  bool hold_interrupts() override { return core::interrupts::hold(); }
+  void release_interrupts() noexcept override { core::interrupts::release(); }
+  void attend(bool is_callers) override;
+  void end_child(int32_t child, int64_t cause) override;
+  void child_broken(int32_t child, const std::string& message) override;
+  uint64_t grant(uint32_t ring, uint64_t bytes) override;
+
+  nb::object& hooks() { return hooks_; }
+
+ private:
+  nb::object hooks_;
+};
+
+// The turn of a Worker: the right to have a run or a capture open. Threads receive it one after the
+// other, in the order in which they ask for it.
+//
+// A run has its turn from before its start until its outcome has been read and its objects have
+// been dropped. So the state of the driver belongs to the run whose turn it is.
+
+// Call the methods with the GIL held: it protects the fields.
+class Turns {
+ public:
+  explicit Turns(Host& host) : host_(host), process_(current_process()) {}
+  Turns(const Turns&) = delete;
+  Turns& operator=(const Turns&) = delete;
+
+  // Take the turn for `thread`, unless another thread has it. Return whether it was taken.
+  bool try_take(uint64_t thread);
+  // Wait for the turn without the GIL, and take it for `thread`. `check(waited_ns)` is called at
+  // least every 50 ms; an exception of it ends the wait.
+  void take(uint64_t thread, const std::function<void(uint64_t waited_ns)>& check);
+  // Pass the turn to the thread that has waited longest.
+  void release();
+  // Let each waiting thread call `check`.
+  void wake_all();
+
+  // The thread that has the turn, or 0.
+  uint64_t owner() const { return owner_; }
+  // Return whether the thread has the turn or waits for it.
+  bool has(uint64_t thread) const;
+
+ private:
+  struct Waiting {
+    explicit Waiting(uint64_t thread) : thread(thread) {}
+    const uint64_t thread;
+    std::counting_semaphore<> woken{0};
+    bool has_turn = false;
+  };
+
+  Host& host_;
+  const pid_t process_;
+  uint64_t owner_ = 0;
+  std::deque<Waiting*> waiting_;
+};
+
+// Owns a turn and releases it.
+class Turn {
+ public:
+  Turn() = default;
+  explicit Turn(Turns& turns) : turns_(&turns) {}
+  Turn(Turn&& other) noexcept : turns_(std::exchange(other.turns_, nullptr)) {}
+  Turn& operator=(Turn&& other) noexcept {
+    std::swap(turns_, other.turns_);
+    return *this;
+  }
+  ~Turn() { end(); }
+
+  void end() {
+    if (turns_) std::exchange(turns_, nullptr)->release();
+  }
+  explicit operator bool() const { return turns_ != nullptr; }
+
+ private:
+  Turns* turns_ = nullptr;
+};
 
 struct RunObject;
 

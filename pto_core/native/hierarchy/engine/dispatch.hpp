@@ -17,7 +17,7 @@
 
 #include "engine/core.hpp"
 #include "engine/endings.hpp"
-#include "engine/policy.hpp"
+#include "engine/interface.hpp"
 
 namespace pto::hierarchy {
 

@@ -6,7 +6,6 @@
 #include "engine/core.hpp"
 #include "engine/dispatch.hpp"
 #include "engine/endings.hpp"
-#include "engine/reports.hpp"
 #include "engine/submission.hpp"
 
 namespace pto::hierarchy {

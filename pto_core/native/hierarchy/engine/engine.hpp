@@ -9,9 +9,8 @@
 #include <memory>
 
 #include "engine/interface.hpp"
-#include "engine/policy.hpp"
+#include "engine/slots.hpp"
 #include "engine/snapshot.hpp"
-#include "engine/states.hpp"
 
 namespace pto::hierarchy {
 

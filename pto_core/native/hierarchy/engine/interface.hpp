@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -15,6 +16,20 @@
 #include "pto/abi/tensor.h"
 
 namespace pto::hierarchy {
+
+// The policy that chooses the child of an unpinned single task.
+struct Candidate {
+  int32_t child;
+  uint64_t in_flight;
+};
+
+// Choose a child. Arguments: the children with free space in ascending order, the child of the
+// task's last producer or kNone, and the number of the task. The result must be one of those
+// children. If the function is empty, the engine chooses the child with the fewest frames in
+// flight. If several children have the fewest, it prefers the child of the last producer, then the
+// first child.
+using Policy =
+    std::function<int32_t(std::span<const Candidate> candidates, int32_t preferred, int64_t task)>;
 
 constexpr int64_t kNone = -1;  // means no task, no child, or no cause
 constexpr uint32_t kRings = 4;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/interface.hpp"
-#include "engine/states.hpp"
+#include "engine/slots.hpp"
 
 namespace pto::hierarchy {
 

@@ -11,7 +11,6 @@
 #include <cstdint>
 
 #include "progress_table.hpp"
-#include "trace/clock.hpp"
 #include "trace/events.hpp"
 
 namespace pto::hierarchy {

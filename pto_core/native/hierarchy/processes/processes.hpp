@@ -1,3 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace pto::hierarchy {
+
+// The signal handling of a process that forks.
+
+// Block every signal of this thread. Return the value for restore_signals().
+std::string block_signals();
+void restore_signals(const std::string& saved);
+
+// Reset the signal handlers that a forked child has inherited. Signals with a handler get their
+// default action, and ignored signals stay ignored. Crash handlers are kept, because they report
+// crashes.
+void reset_signals();
+
+// Ends this process as soon as its parent has exited, whatever this process is doing.
+
+// Start a thread that sleeps until the process of the pidfd `parent` has ended, and then ends this
+// process with SIGKILL. It also detects a parent that died earlier. Call this once, at the start of
+// a child. The descriptor stays open as long as the process lives. Throws std::system_error.
+//
+// PR_SET_PDEATHSIG is not suitable: it sends its signal when the thread that forked ends, not when
+// its process ends.
+void watch_parent(int parent);
+
 // Memory that a process shares with its children: one unnamed file, mapped once.
 //
 // Pages are allocated when they are first written, and freed by zero(). The file has no name, so it
@@ -6,12 +34,6 @@
 // destroys it. A forked process never unmaps or zeroes an inherited mapping.
 //
 // Any thread may read the mapping. Only one thread at a time may change it.
-#pragma once
-
-#include <cstdint>
-#include <string>
-
-namespace pto::hierarchy {
 
 class SharedMapping {
  public:
@@ -63,5 +85,25 @@ class AddressReservation {
   void* memory_ = nullptr;
   uint64_t bytes_ = 0;
 };
+
+// Limits the thread pools of libraries that are already loaded, in a child.
+//
+// Only one thread at a time may use it.
+
+// The families of libraries whose thread pools are limited.
+struct ThreadPools {
+  bool openmp;
+  bool openblas;
+  bool mkl;
+  bool blis;
+};
+
+// Find the loaded libraries with thread pools. Does nothing if no library was loaded since the last
+// search. Called in the parent, so that children need not search.
+void find_thread_pools();
+
+// Set the number of threads of each loaded library in `pools`, like the library's environment
+// variable does at loading. Return the number of libraries that were changed.
+int limit_thread_pools(const ThreadPools& pools, int threads);
 
 }  // namespace pto::hierarchy
