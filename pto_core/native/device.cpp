@@ -2,18 +2,32 @@
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/tuple.h>
-#include <unistd.h>
 
+#include <pthread.h>
+#include <unistd.h>
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "data_types.hpp"
-#include "fork_count.hpp"
 #include "host_array.hpp"
 #include "run.hpp"
 #include "trace_buffer.hpp"
 
 namespace pto::core {
+namespace {
+
+std::atomic<uint64_t> count{0};
+
+const int registered =
+    pthread_atfork(nullptr, nullptr, [] { count.fetch_add(1, std::memory_order_relaxed); });
+
+}  // namespace
+
+uint64_t fork_count() {
+  return registered == 0 ? count.load(std::memory_order_relaxed) : 0;
+}
+
 namespace {
 
 // Copies of at least this many bytes release the GIL.

@@ -6,9 +6,9 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
-
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,12 +20,16 @@
 #include "errors.hpp"
 #include "gil.hpp"
 #include "kernel_table.hpp"
-#include "library.hpp"
 #include "program.hpp"
 #include "task_watch.hpp"
 #include "views.hpp"
 
 namespace pto::core {
+
+// Return the number of forks between the process that loaded the module and this process. So a
+// changed result means that this process was forked since the last call. This is cheaper than
+// getpid(), which is a system call.
+uint64_t fork_count();
 
 class Run;
 

@@ -6,18 +6,52 @@
 
 #include <nanobind/nanobind.h>
 
+#include <array>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
-#include "caller.hpp"
 #include "device_array.hpp"
 #include "kernel_table.hpp"
 #include "pto/abi/runtime.h"
 
 namespace pto::core {
+
+// The position of the Python code that called into this module.
+
+namespace nb = nanobind;
+
+struct Place {
+  const char* file = nullptr;  // NULL if there is no Python code
+  int line = -1;
+};
+
+// Finds positions and caches them by code object and instruction. A program makes most calls from
+// few places, and reading a line number from a code object takes longer than a submit.
+class Callers {
+ public:
+  // Return the position of the innermost Python code; `file` lives as long as this object. Call
+  // with the GIL held.
+  Place here();
+
+ private:
+  struct Known {
+    nb::object code;
+    int instruction = -1;
+    Place place;
+  };
+
+  Place look_up(PyFrameObject* frame, nb::handle code);
+
+  static constexpr size_t kRemembered = 64;
+
+  std::array<Known, kRemembered> known_;
+  std::unordered_set<std::string> files_;
+};
 
 class Run;
 

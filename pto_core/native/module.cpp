@@ -7,7 +7,6 @@
 #include "device_array.hpp"
 #include "errors.hpp"
 #include "graph.hpp"
-#include "library.hpp"
 #include "program.hpp"
 #include "pto/abi/version.h"
 #include "scalars.hpp"

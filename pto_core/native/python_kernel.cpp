@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "device.hpp"
+#include "device_array.hpp"
 #include "errors.hpp"
 #include "gil.hpp"
 #include "graph.hpp"
@@ -11,7 +12,6 @@
 #include "pto/abi/dtype.h"
 #include "run.hpp"
 #include "task_watch.hpp"
-#include "tensor_layout.hpp"
 #include "user_call.hpp"
 
 namespace pto::core {

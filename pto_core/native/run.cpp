@@ -2,14 +2,82 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 
 #include "clock.hpp"
 #include "device.hpp"
 #include "errors.hpp"
-#include "run_log.hpp"
 #include "user_call.hpp"
 
 namespace pto::core {
+namespace {
+
+// Gives each file a number. Number 0 is an unknown file.
+class Files {
+ public:
+  const char* number(const char* file) {
+    if (file == nullptr) return nullptr;
+    auto [found, is_new] = numbers_.try_emplace(file, names_.size() + 1);
+    if (is_new) names_.append(nb::cast(std::string(file)));
+    return reinterpret_cast<const char*>(found->second);
+  }
+  nb::list names() const { return names_; }
+
+ private:
+  std::unordered_map<const char*, uintptr_t> numbers_;
+  nb::list names_;
+};
+
+// Return the rows with the number of the file in place of the pointer to its name.
+template <class Row>
+nb::bytes packed(const Row* rows, uint64_t count, Files& files) {
+  std::vector<Row> copy(rows, rows + count);
+  for (Row& row : copy) row.file = files.number(row.file);
+  return nb::bytes(copy.data(), count * sizeof(Row));
+}
+
+}  // namespace
+
+nb::object read_access_log(const Device& device, const RunSettings& settings,
+                           const Arguments& arguments,
+                           const std::vector<std::shared_ptr<Buffer>>& temporaries,
+                           const Measured& measured,
+                           const std::function<std::string(int32_t)>& kernel_name) {
+  pto_access_log log{};
+  device.runtime_api()->access_log(device.runtime(), &log);
+  Files files;
+  nb::dict fields;
+  fields["tasks"] = packed(log.tasks, log.num_tasks, files);
+  fields["accesses"] = nb::bytes(log.accesses, log.num_accesses * sizeof(pto_tensor_data));
+  fields["events"] = packed(log.events, log.num_events, files);
+  fields["files"] = files.names();
+  fields["is_measured"] = nb::bool_(settings.measures);
+  const std::vector<pto_measured_range>& ranges = measured.ranges();
+  fields["measured"] = nb::bytes(ranges.data(), ranges.size() * sizeof(pto_measured_range));
+  fields["written"] = nb::bytes(measured.written().data(), measured.written().size());
+  nb::dict kernels;
+  for (uint64_t task = 0; task < log.num_tasks; ++task) {
+    const int32_t func_id = log.tasks[task].func_id;
+    if (!kernels.contains(nb::int_(func_id))) {
+      kernels[nb::int_(func_id)] = nb::cast(kernel_name(func_id));
+    }
+  }
+  fields["kernels"] = kernels;
+  nb::list buffers = arguments.placed_buffers();
+  for (size_t i = 0; i < temporaries.size(); ++i) {
+    const std::string name = "empty " + std::to_string(i);
+    buffers.append(
+        nb::make_tuple(name, temporaries[i]->address, temporaries[i]->bytes, false, false));
+  }
+  fields["buffers"] = buffers;
+  fields["host_arrays"] = arguments.host_arrays();
+  fields["is_full"] = nb::bool_(settings.hazards == PTO_HAZARDS_FULL);
+  fields["blocks"] = device.blocks_of(settings.call);
+  fields["has_ring_ids"] = nb::bool_(device.has(PTO_RUNTIME_RING_IDS));
+  fields["has_accesses"] = nb::bool_(device.has(PTO_RUNTIME_TENSORS));
+  return fields;
+}
+
 namespace {
 
 // Record a copy of the arguments on the track of the host. The clock of the trace is known after
@@ -340,6 +408,160 @@ nb::tuple Run::report() const {
       report_.bytes_in + ours.bytes_in, report_.bytes_out + ours.bytes_out,
       report_.copies_in + ours.copies_in, report_.copies_out + ours.copies_out, report_.trace_hash,
       report_.peak_bytes, usage_of(report_.cores, blocks), statistics_of(device_), log);
+}
+
+// Waits for a run in slices, to handle signals and time limits between them.
+
+namespace {
+
+constexpr uint64_t kSlice = 50'000'000;
+// After a stop, running kernels must return within this time (in nanoseconds); otherwise the device
+// is lost.
+constexpr uint64_t kPatience = 2'000'000'000;
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g s", seconds);
+  return text;
+}
+
+}  // namespace
+
+// Return whether the run is over.
+bool Run::wait_slice(uint64_t nanoseconds) {
+  ReleasedGil released;
+  const pto_status status =
+      device_.backend()->wait(device_.handle(), static_cast<int64_t>(nanoseconds));
+  return status != PTO_PENDING;
+}
+
+void Run::wait_until_over() {
+  if (interruption_.is_valid() || is_late_ || late_task_) return drain();
+  const uint64_t task_limit = task_limit_ns();
+  uint64_t passed = now_ns() - begin_ns_;
+  // a Python orchestration returned after the time limit
+  if (passed >= limit_ns_) {
+    is_late_ = true;
+    stop("the time limit of the run has passed");
+    return drain();
+  }
+  while (true) {
+    const uint64_t left = limit_ns_ - std::min(limit_ns_, passed);
+    const uint64_t slice = std::min({kSlice, left, task_limit / 4 + 1});
+    if (wait_slice(slice)) return;
+    if (PyErr_CheckSignals() != 0) {
+      interruption_ = take_exception();
+      stop("the run was interrupted");
+      return drain();
+    }
+    passed = now_ns() - begin_ns_;
+    const pto_activity_page* page = device_.backend()->activity(device_.handle());
+    if (task_limit != UINT64_MAX)
+      late_task_ = watch_.find_late(page, begin_ns_ + passed, task_limit);
+    if (late_task_ || passed >= limit_ns_) {
+      is_late_ = !late_task_;
+      stop("the time limit of the run has passed");
+      return drain();
+    }
+  }
+}
+
+uint64_t Run::task_limit_ns() const {
+  return settings_.task_timeout_s ? nanoseconds_of(*settings_.task_timeout_s) : UINT64_MAX;
+}
+
+void Run::attend() {
+  if (was_stopped_) return;
+  const PyGILState_STATE state = or_park([] { return PyGILState_Ensure(); });
+  if (PyErr_CheckSignals() != 0) {
+    interruption_ = take_exception();
+    stop("the run was interrupted");
+  } else if (now_ns() - begin_ns_ >= limit_ns_) {
+    is_late_ = true;
+    stop("the time limit of the run has passed");
+  } else if (const uint64_t limit = task_limit_ns(); limit != UINT64_MAX) {
+    late_task_ = watch_.find_late(device_.backend()->activity(device_.handle()), now_ns(), limit);
+    if (late_task_) stop("the time limit of a task has passed");
+  }
+  PyGILState_Release(state);
+}
+
+void Run::check_time() {
+  if (!is_late_ && !late_task_ && now_ns() - begin_ns_ < limit_ns_) return;
+  if (!is_late_ && !late_task_) {
+    is_late_ = true;
+    stop("the time limit of the run has passed");
+  }
+  raise_late();
+}
+
+// Raise the exception for the time limit. Every call raises the same object.
+void Run::raise_late() {
+  if (!raised_late_.is_valid()) {
+    try {
+      raise_timeout();
+    } catch (nb::python_error& error) {
+      raised_late_ = nb::borrow(error.value());
+    }
+  }
+  raise_exception(raised_late_);
+}
+
+void Run::stop(const char* why) {
+  was_stopped_ = true;
+  const pto_error cause = make_error(PTO_ERROR_ABORTED, why);
+  ReleasedGil released;
+  device_.backend()->abort(device_.handle(), &cause, 0);
+}
+
+// After a stop, wait a bounded time for running kernels. A second signal ends the wait.
+void Run::drain() {
+  const uint64_t begin = now_ns();
+  while (now_ns() - begin < kPatience) {
+    if (wait_slice(kSlice)) return;
+    if (PyErr_CheckSignals() != 0) {
+      nb::object another = take_exception();
+      if (!interruption_.is_valid()) interruption_ = std::move(another);
+      break;
+    }
+  }
+  give_up();
+}
+
+void Run::give_up() {
+  const auto running = running_tasks(device_.backend()->activity(device_.handle()));
+  stuck_task_ = running.empty() ? RunningTask{UINT64_MAX, -1, -1, 0, 0, 0} : running.front();
+  device_.mark_lost();
+  const pto_error cause = make_error(PTO_ERROR_LOST, "a kernel did not return");
+  {
+    ReleasedGil released;
+    device_.backend()->abort(device_.handle(), &cause, 1);
+  }
+  while (!wait_slice(kSlice)) {
+  }
+}
+
+void Run::raise_timeout() {
+  const std::optional<RunningTask>& culprit = stuck_task_ ? stuck_task_ : late_task_;
+  const double limit = late_task_ ? *settings_.task_timeout_s : *settings_.timeout_s;
+  nb::dict fields;
+  fields["timeout_s"] = limit;
+  if (!culprit || culprit->func_id < 0) {
+    raise_error("RunTimeoutError",
+                "the run of '" + program_.name + "' took longer than its limit of " +
+                    seconds_text(limit) + " and was ended; increase timeout_s or reduce the work",
+                fields);
+  }
+  const std::string name = kernel_name(culprit->func_id);
+  fields["task"] = culprit->task;
+  fields["func_id"] = culprit->func_id;
+  fields["core"] = culprit->core;
+  fields["kernel"] = name;
+  raise_error("TaskTimeoutError",
+              describe(*culprit) + " did not return within " + seconds_text(limit) +
+                  (stuck_task_ ? "; the device is lost: close it and open another"
+                               : "; increase task_timeout_s or make the kernel shorter"),
+              fields);
 }
 
 }  // namespace pto::core

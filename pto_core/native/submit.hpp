@@ -1,6 +1,3 @@
-// The parameters of one task with tensors, checked and converted to the form of the ABI.
-//
-// The object lives on the stack during one submit, and allocates no memory. Use with the GIL held.
 #pragma once
 
 #include <string>
@@ -10,6 +7,10 @@
 #include "pto/abi/tensor.h"
 
 namespace pto::core {
+
+// The parameters of one task with tensors, checked and converted to the form of the ABI.
+//
+// The object lives on the stack during one submit, and allocates no memory. Use with the GIL held.
 
 class TaskParameters {
  public:
