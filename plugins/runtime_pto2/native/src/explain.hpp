@@ -4,10 +4,10 @@
 #include <cstddef>
 
 #include "deadlock.hpp"
-#include "long_wait.hpp"
 #include "options.hpp"
 #include "rings.hpp"
 #include "scheduler.hpp"
+#include "space_wait.hpp"
 
 namespace pto::ring_buffer {
 

@@ -1,6 +1,9 @@
 #include "instance.hpp"
 
+#include <cstring>
+
 #include "explain.hpp"
+#include "pto/engine/runtime_table.hpp"
 
 namespace pto::ring_buffer {
 
@@ -113,4 +116,124 @@ size_t Instance::explain(char* out, size_t capacity) {
   return ring_buffer::explain(view, out, capacity);
 }
 
+// The functions of the table that an orchestration library receives.
+
+namespace {
+
+Instance& self(void* runtime) {
+  return *static_cast<Instance*>(runtime);
+}
+
+int64_t submit(void* runtime, pto_tensor_task* task) {
+  return self(runtime).orchestrator().submit(*task);
+}
+
+void add_dep(void* runtime, int64_t from, int64_t to, const char* file, int32_t line) {
+  self(runtime).orchestrator().add_dep(from, to, {file, line});
+}
+
+void scope_begin(void* runtime, const char* file, int32_t line) {
+  self(runtime).orchestrator().scope_begin(file, line);
+}
+
+void scope_end(void* runtime, const char* file, int32_t line) {
+  self(runtime).orchestrator().scope_end({file, line});
+}
+
+int32_t allocate_cluster(void* runtime, const char* file, int32_t line) {
+  return self(runtime).orchestrator().allocate_cluster(file, line);
+}
+
+void free_cluster(void* runtime, int32_t cluster, const char* file, int32_t line) {
+  self(runtime).orchestrator().free_cluster(cluster, {file, line});
+}
+
+void orchestration_done(void* runtime, const char* file, int32_t line) {
+  self(runtime).orchestrator().close({file, line});
+}
+
+void log(void* runtime, int32_t level, const char* function, const char* message) {
+  const pto_platform* platform = self(runtime).context().platform;
+  char line[2048];
+  Text(line, sizeof line).add(function, ": ", message);
+  const bool is_known = level >= PTO_LOG_ALWAYS && level <= PTO_LOG_DEBUG;
+  platform->log(platform->self, is_known ? level : PTO_LOG_ALWAYS, line);
+}
+
+void range_begin(void* runtime, const char* name) {
+  pto_record_range_begin(self(runtime).context().platform, PTO_TRACK_ORCHESTRATOR, name);
+}
+
+void range_end(void* runtime) {
+  pto_record_range_end(self(runtime).context().platform, PTO_TRACK_ORCHESTRATOR);
+}
+
+// An error with a source position is a usage error. An error without one is an exception of the
+// orchestration.
+void fail(void* runtime, const char* what, const char* file, int32_t line) {
+  const pto_status status = file != nullptr ? PTO_ERROR_USAGE : PTO_ERROR_ORCHESTRATION;
+  self(runtime).orchestrator().fail(status, what, file, line);
+}
+
+}  // namespace
+
+pto2_calls orchestration_calls() {
+  pto2_calls calls{};
+  calls.version = PTO2_CALLS_VERSION;
+  calls.submit = submit;
+  calls.add_dep = add_dep;
+  calls.scope_begin = scope_begin;
+  calls.scope_end = scope_end;
+  calls.allocate_cluster = allocate_cluster;
+  calls.free_cluster = free_cluster;
+  calls.orchestration_done = orchestration_done;
+  calls.log = log;
+  calls.range_begin = range_begin;
+  calls.range_end = range_end;
+  calls.fail = fail;
+  return calls;
+}
+
+// The runtime table of this variant, and the one symbol that the library exports.
+
+namespace {
+
+Orchestrator& orchestrator(void* runtime) {
+  return engine::instance_of<Instance>(runtime).orchestrator();
+}
+
+constexpr pto_runtime_api make_api() {
+  pto_runtime_api api = engine::runtime_table<Instance>();
+  api.capabilities = PTO_RUNTIME_CONCURRENT_BUILD | PTO_RUNTIME_SCOPES |
+                     PTO_RUNTIME_BLOCKING_SUBMIT | PTO_RUNTIME_TENSORS | PTO_RUNTIME_CLUSTERS |
+                     PTO_RUNTIME_RING_IDS | PTO_RUNTIME_PLANNING;
+  api.max_args = PTO_MAX_TASK_TENSORS + PTO_MAX_TASK_SCALARS;
+  api.submit_tensors = [](void* runtime, pto_tensor_task* task) {
+    return orchestrator(runtime).submit(*task);
+  };
+  api.scope_begin = [](void* runtime, const char* file, int32_t line) {
+    return orchestrator(runtime).scope_begin(file, line);
+  };
+  api.scope_end = [](void* runtime) { return orchestrator(runtime).scope_end(); };
+  api.allocate_cluster = [](void* runtime, const char* file, int32_t line) {
+    return orchestrator(runtime).allocate_cluster(file, line);
+  };
+  api.free_cluster = [](void* runtime, int32_t cluster) {
+    return orchestrator(runtime).free_cluster(cluster);
+  };
+  api.access_log = [](void* runtime, pto_access_log* log) {
+    *log = orchestrator(runtime).access_log();
+  };
+  api.attend = [](void* runtime) { orchestrator(runtime).wait().log_long_wait(); };
+  return api;
+}
+
+constexpr pto_runtime_api api = make_api();
+
+}  // namespace
 }  // namespace pto::ring_buffer
+
+PTO_ABI_EXPORT const pto_runtime_api* pto_runtime_entry(const char* variant) {
+  if (std::strcmp(variant, pto::ring_buffer::kVariant) != 0) return nullptr;
+  return &pto::ring_buffer::api;
+}

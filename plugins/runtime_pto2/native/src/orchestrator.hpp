@@ -16,7 +16,6 @@
 #include "options.hpp"
 #include "pto/abi/runtime.h"
 #include "pto/engine/kernel_table.hpp"
-#include "publisher.hpp"
 #include "run_state.hpp"
 #include "space_wait.hpp"
 #include "submit.hpp"

@@ -2,9 +2,450 @@
 
 #include <cstring>
 
+#include "alone.hpp"
 #include "pto/engine/phase_clock.hpp"
+#include "states.hpp"
 
 namespace pto::ring_buffer {
+namespace {
+
+// How many submits in advance the cache lines of a task are prefetched. The descriptor is needed to
+// find the edges, and the edges to find the producers.
+constexpr uint64_t kDescriptorAhead = 12;
+constexpr uint64_t kEdgeAhead = 6;
+constexpr uint64_t kProducerAhead = 3;
+
+}  // namespace
+
+void Wiring::begin(bool alone) {
+  alone_ = alone;
+  is_locked_.store(0, std::memory_order_relaxed);
+  tasks_.store(0, std::memory_order_relaxed);
+  at_ = known_ = 0;
+  rings_.wired.store(0, std::memory_order_relaxed);
+  for (uint32_t index = 0; index < kRings; ++index) {
+    ended_[index] = released_[index] = next_[index] = 0;
+    rings_.ring[index].watermark.store(0, std::memory_order_relaxed);
+    rings_.ring[index].releasable.store(0, std::memory_order_relaxed);
+    rings_.ring[index].retiring.store(0, std::memory_order_relaxed);
+  }
+}
+
+bool Wiring::has_news(bool eager) const {
+  for (const TaskRing& ring : rings_.ring) {
+    if (ring.scope_released.load(std::memory_order_seq_cst) !=
+        ring.releasable.load(std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+  // Acquire order, because a thread that finds all submits connected then reads tasks().
+  const uint64_t wired = rings_.wired.load(std::memory_order_acquire);
+  return rings_.submitted.load(std::memory_order_seq_cst) > wired ||
+         (eager && rings_.logged.load(std::memory_order_seq_cst) > wired);
+}
+
+Wiring::Step Wiring::step(uint32_t thread, bool eager, LaneStatistics& statistics) {
+  if (!alone_ && (!has_news(eager) || is_at_work() ||
+                  is_locked_.exchange(1, std::memory_order_acquire) != 0)) {
+    return {};
+  }
+  Step step{};
+  if (at_ == known_) look(eager);
+  if (at_ != known_) step.wired = wire_batch(thread, statistics);
+  if (at_ == known_) step.rings = release_rings();
+  if (!alone_) is_locked_.store(0, std::memory_order_release);
+  return step;
+}
+
+// Read how far the stream has advanced. The order of these reads matters: it ensures that every
+// submit that names a buffer of an ended scope is among the submits read here.
+void Wiring::look(bool eager) {
+  for (uint32_t index = 0; index < kRings; ++index) {
+    ended_[index] = rings_.ring[index].scope_released.load(std::memory_order_acquire);
+  }
+  const uint64_t submitted = rings_.submitted.load(std::memory_order_acquire);
+  if (submitted > known_) known_ = submitted;
+  if (!eager) return;
+  const uint64_t logged = rings_.logged.load(std::memory_order_acquire);
+  if (logged > known_) known_ = logged;
+}
+
+uint32_t Wiring::release_rings() {
+  uint32_t rings = 0;
+  for (uint32_t index = 0; index < kRings; ++index) {
+    if (released_[index] == ended_[index]) continue;
+    released_[index] = ended_[index];
+    swap(rings_.ring[index].releasable, ended_[index], alone_);
+    rings |= 1u << index;
+  }
+  return rings;
+}
+
+uint32_t Wiring::wire_batch(uint32_t thread, LaneStatistics& statistics) {
+  const uint64_t first = at_;
+  const uint64_t end = known_ - at_ < kBatch ? known_ : at_ + kBatch;
+  int64_t tasks = tasks_.load(std::memory_order_relaxed);
+  for (; at_ != end; ++at_) {
+    prefetch(at_);
+    tasks += wire(thread, rings_.log[at_ & (rings_.log_size - 1)], statistics);
+  }
+  tasks_.store(tasks, std::memory_order_relaxed);
+  rings_.wired.store(at_, std::memory_order_release);
+  statistics.wired += end - first;
+  return static_cast<uint32_t>(end - first);
+}
+
+// Another core has just written the submits, so without a prefetch the access to each cache line
+// would take long.
+void Wiring::prefetch(uint64_t position) {
+  const uint64_t mask = rings_.log_size - 1;
+  if (position + kDescriptorAhead < known_) {
+    const SlotRef task = rings_.log[(position + kDescriptorAhead) & mask];
+    __builtin_prefetch(&rings_.descriptor(task));
+    __builtin_prefetch(&rings_.state(task), 1);
+  }
+  if (position + kEdgeAhead < known_) {
+    const SlotRef task = rings_.log[(position + kEdgeAhead) & mask];
+    __builtin_prefetch(&rings_.edge(rings_.descriptor(task).first_edge), 1);
+  }
+  if (position + kProducerAhead < known_) {
+    const SlotRef task = rings_.log[(position + kProducerAhead) & mask];
+    const TaskDescriptor& descriptor = rings_.descriptor(task);
+    if (descriptor.edge_count == 0) return;
+    __builtin_prefetch(&rings_.state(rings_.edge(descriptor.first_edge).producer), 1);
+  }
+}
+
+// Connect a submit. Return its number of tasks: the number of blocks, or 1.
+uint32_t Wiring::wire(uint32_t thread, SlotRef head, LaneStatistics& statistics) {
+  const TaskDescriptor& descriptor = rings_.descriptor(head);
+  const TaskRing& ring = rings_.ring[ring_of(head)];
+  const int64_t number = TaskId::of(descriptor.id).number;
+  const uint32_t count = descriptor.block_dim > 0 ? descriptor.block_dim : 1;
+  init(ring, number, descriptor);
+  for (uint32_t block = 1; block < descriptor.block_dim; ++block) {
+    init(ring, number + block, ring.descriptor(number + block));
+  }
+  next_[ring_of(head)] = number + count;
+  if (connect(rings_.state(head), descriptor, statistics)) {
+    ++statistics.early_ready;
+    ready_.add(thread, head);
+  }
+  return count;
+}
+
+void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& descriptor) {
+  TaskState& state = ring.state(number);
+#ifdef PTO_CHECK_STATES
+  // Until the ring wraps around, the slots still contain data of the previous run.
+  if (number >= ring.window && !may_follow(state.phase.load(), Event::kWire)) __builtin_trap();
+#endif
+  state.fanout.store(kNoEdge, std::memory_order_relaxed);
+  state.held.store(0, std::memory_order_relaxed);
+  state.released.store(0, std::memory_order_relaxed);
+  state.phase.store(target(Event::kWire), std::memory_order_relaxed);
+  state.traits = descriptor.core_type | static_cast<uint32_t>(descriptor.cluster + 1)
+                                            << kClusterShift;
+  if (descriptor.block_dim > 0) {
+    state.traits |= kIsBlock;
+    state.blocks_left.store(descriptor.block_dim, std::memory_order_relaxed);
+  }
+}
+
+// Connect a task to its producers. Return whether all producers have completed.
+bool Wiring::connect(TaskState& state, const TaskDescriptor& descriptor,
+                     LaneStatistics& statistics) {
+  const uint32_t orders = hold(descriptor);
+  if (orders == 0) return true;
+  statistics.edges += orders;
+  state.waits.store(orders, std::memory_order_relaxed);
+  uint32_t satisfied = 0;
+  EdgeRef last = kNoEdge;
+  for (EdgeRef ref = descriptor.first_edge, rest = orders; rest > 0; ++ref) {
+    if ((rings_.edge(ref).kind & kOrders) == 0) continue;
+    if (--rest == 0) {
+      last = ref;
+    } else if (!push(ref)) {
+      ++satisfied;
+    }
+  }
+  statistics.edges_satisfied += satisfied;
+  if (satisfied > 0) add(state.waits, 0 - satisfied, alone_);
+  if (push(last)) return false;
+  ++statistics.edges_satisfied;
+#ifdef PTO_PLANT_DOUBLE_COUNT
+  return add(state.waits, ~uint32_t{1}, alone_) <= 2;
+#else
+  return take_last(state.waits, alone_);
+#endif
+}
+
+// Count the task at each producer that it holds. Return the number of ordering edges.
+uint32_t Wiring::hold(const TaskDescriptor& descriptor) {
+  uint32_t count = descriptor.edge_count;
+#ifdef PTO_PLANT_TRUNCATED_FANIN
+  for (; count > 8; --count) rings_.edge(descriptor.first_edge + count - 1).kind = 0;
+#endif
+  uint32_t orders = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    Edge& edge = rings_.edge(descriptor.first_edge + i);
+    orders += edge.kind & kOrders;
+    if ((edge.kind & kHolds) == 0) continue;
+    if (is_scope_open(edge.producer)) {
+      std::atomic<uint32_t>& held = rings_.state(edge.producer).held;
+      held.store(held.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    } else {
+      edge.kind &= ~uint32_t{kHolds};
+    }
+  }
+  return orders;
+}
+
+// Return whether the scope of the task is open, according to the part of the stream that this
+// thread has read. The task is always the newest task of its slot: the orchestrator reuses a slot
+// only after it has seen the slot retire, and then creates no more edges from the old task.
+bool Wiring::is_scope_open(SlotRef task) const {
+  const uint32_t index = ring_of(task);
+  const TaskRing& ring = rings_.ring[index];
+  const int64_t newest = next_[index] - 1;
+  const int64_t number = newest - ((ring.slot(newest) - slot_of(task)) & (ring.window - 1));
+  return number >= released_[index];
+}
+
+// Append the edge to the fan-out list of its producer. Return false if the producer has already
+// completed.
+bool Wiring::push(EdgeRef ref) {
+  Edge& edge = rings_.edge(ref);
+  std::atomic<EdgeRef>& fanout = rings_.state(edge.producer).fanout;
+  EdgeRef first = fanout.load(std::memory_order_acquire);
+  do {
+    if (first == kClosed) return false;
+    edge.next = first;
+  } while (!replace(fanout, first, ref, alone_));
+  return true;
+}
+
+uint32_t Completion::complete(uint32_t thread, SlotRef task, uint32_t core) {
+  const TaskDescriptor& descriptor = rings_.descriptor(task);
+  TaskState& state = rings_.state(task);
+  const int32_t cluster = descriptor.cluster;
+  const bool is_block = (state.traits & kIsBlock) != 0;
+  move<Event::kFinish>(state.phase);
+  pto_trace(context_.platform, PTO_TRACK_SCHEDULER + thread, PTO_TRACE_COMPLETE,
+            static_cast<uint64_t>(descriptor.id), core);
+  pto_yield(context_.platform, PTO_YIELD_COMPLETE);
+  uint32_t rings = 1u << ring_of(task);
+  if (!is_block) {
+    rings |= finish(thread, task);
+  } else {
+    const SlotRef head = descriptor.head;
+    const bool is_last = take_last(rings_.state(head).blocks_left, alone_);
+    if (task != head) done(state);
+    if (is_last) rings |= finish(thread, head);
+  }
+  if (cluster >= 0) clusters_.completed(cluster);
+  return rings;
+}
+
+// After this call, the slot may retire and another task may take it at any time.
+void Completion::done(TaskState& state) {
+  move<Event::kRelease>(state.phase, std::memory_order_release);
+}
+
+uint32_t Completion::finish(uint32_t thread, SlotRef task) {
+  TaskState& state = rings_.state(task);
+  const EdgeRef fanout = swap(state.fanout, kClosed, alone_);
+  if (context_.platform->tracing & PTO_TRACE_EDGES) record_releases(thread, task, fanout);
+  release_consumers(thread, task, fanout);
+  const uint32_t rings = release_producers(rings_.descriptor(task));
+  done(state);
+  return rings;
+}
+
+void Completion::record_releases(uint32_t thread, SlotRef task, EdgeRef edge) {
+  for (; edge != kNoEdge; edge = rings_.edge(edge).next) {
+    pto_record(context_.platform, PTO_TRACK_SCHEDULER + thread, PTO_TRACE_RELEASE,
+               static_cast<uint64_t>(rings_.descriptor(task).id),
+               static_cast<uint64_t>(rings_.descriptor(rings_.edge(edge).consumer).id));
+  }
+}
+
+// The list starts with the newest consumer. Reverse it, because the oldest consumer must be queued
+// first.
+void Completion::release_consumers(uint32_t thread, SlotRef task, EdgeRef edge) {
+  TaskList satisfied;
+  while (edge != kNoEdge) {
+    const Edge& fanout = rings_.edge(edge);
+    const SlotRef consumer = fanout.consumer;
+    // read `next` first: after the release, the consumer may complete and free the edge
+    edge = fanout.next;
+    if (edge != kNoEdge) __builtin_prefetch(&rings_.edge(edge));
+    if (take_last(rings_.state(consumer).waits, alone_)) satisfied.push_first(rings_, consumer);
+    pto_yield(context_.platform, PTO_YIELD_RELEASE);
+  }
+  while (satisfied.size() > 0) ready_.add(thread, satisfied.pop(rings_), task);
+}
+
+// Count this task's completion at each producer that it holds. Return, as bits, the rings in which
+// such a producer may be able to retire now.
+uint32_t Completion::release_producers(const TaskDescriptor& descriptor) {
+  uint32_t rings = 0;
+  const Edge* edges = &rings_.edge(descriptor.first_edge);
+  for (uint32_t i = 0; i < descriptor.edge_count; ++i) {
+    if ((edges[i].kind & kHolds) == 0) continue;
+    // The value of `held` may be outdated here. This release may then appear to be the last one
+    // although others follow, which only causes an additional check.
+    TaskState& producer = rings_.state(edges[i].producer);
+    const uint32_t released = add(producer.released, 1u, alone_) + 1;
+    if (released >= producer.held.load(std::memory_order_relaxed)) {
+      rings |= 1u << ring_of(edges[i].producer);
+    }
+  }
+  return rings;
+}
+
+uint32_t Completion::retire(uint32_t index) {
+  TaskRing& ring = rings_.ring[index];
+  if (alone_) return retire_oldest(ring);
+  const int64_t first = ring.watermark.load(std::memory_order_relaxed);
+  if (ring.releasable.load(std::memory_order_relaxed) <= first &&
+      ring.releasable.fetch_add(0, std::memory_order_acq_rel) <= first) {
+    return 0;
+  }
+  uint32_t calls = ring.retiring.fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (calls != 1) return 0;
+  uint32_t count = 0;
+  do {
+    count += retire_oldest(ring);
+  } while (!ring.retiring.compare_exchange_strong(calls, 0, std::memory_order_acq_rel,
+                                                  std::memory_order_acquire));
+  return count;
+}
+
+uint32_t Completion::retire_oldest(TaskRing& ring) {
+  const int64_t first = ring.watermark.load(std::memory_order_relaxed);
+  const int64_t end = ring.releasable.load(std::memory_order_acquire);
+  int64_t number = first;
+  for (; number < end && is_over(ring.state(number)); ++number) {
+    move<Event::kRetire>(ring.state(number).phase);
+  }
+  if (number != first) ring.watermark.store(number, std::memory_order_release);
+  return static_cast<uint32_t>(number - first);
+}
+
+// Return whether the task is done and no consumer holds it.
+bool Completion::is_over(const TaskState& state) {
+  if (state.phase.load(std::memory_order_acquire) != kDone) return false;
+#ifdef PTO_PLANT_EARLY_RECLAIM
+  return true;
+#else
+  return state.released.load(std::memory_order_acquire) ==
+         state.held.load(std::memory_order_relaxed);
+#endif
+}
+
+namespace {
+
+constexpr uint32_t kLine = 64;  // size of a cache line in bytes
+
+}  // namespace
+
+void Dispatcher::free_core(Lane& lane, uint32_t core) {
+  const uint32_t type = context_.platform->topology->core_type[core];
+  lane.free_cores[type].words[core / 64] |= uint64_t{1} << (core % 64);
+  ++lane.free_count[type];
+}
+
+bool Dispatcher::fill_cores(Lane& lane) {
+  const int64_t before = lane.dispatched.load(std::memory_order_relaxed);
+  for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
+    const uint32_t free_count = lane.free_count[type];
+    if (free_count == 0) continue;
+    const bool others_first = (lane.fills[type] + 1) % Ready::kFairTurn == 0;
+    if (!others_first) fill_pinned(lane, type);
+    fill_unpinned(lane, type, others_first);
+    if (others_first) fill_pinned(lane, type);
+    if (lane.free_count[type] != free_count) ++lane.fills[type];
+  }
+  if (lane.batched > 0) dispatch(lane);
+  for (uint32_t type = 0; type < PTO_CORE_TYPES; ++type) {
+    if (lane.free_count[type] == 0) ready_.leave(lane.thread, type, lane.statistics);
+  }
+  return lane.dispatched.load(std::memory_order_relaxed) != before;
+}
+
+void Dispatcher::fill_unpinned(Lane& lane, uint32_t type, bool others_first) {
+  const uint32_t limit = lane.free_count[type];
+  if (limit == 0) return;
+  SlotRef tasks[PTO_MAX_CORES];
+  const uint32_t count =
+      ready_.take(lane.thread, type, others_first, limit, tasks, lane.statistics);
+  for (uint32_t i = 0; i < count; ++i) __builtin_prefetch(&rings_.descriptor(tasks[i]));
+  for (uint32_t i = 0; i < count; ++i) prefetch_payload(tasks[i]);
+  for (uint32_t i = 0; i < count; ++i) {
+    put_on_core(lane, type, first_of(lane.free_cores[type]), tasks[i]);
+  }
+}
+
+void Dispatcher::prefetch_payload(SlotRef task) const {
+  const TaskDescriptor& descriptor = rings_.descriptor(task);
+  const char* payload = reinterpret_cast<const char*>(descriptor.payload);
+  for (uint32_t at = 0; at < descriptor.payload_length; at += kLine) {
+    __builtin_prefetch(payload + at);
+  }
+}
+
+void Dispatcher::fill_pinned(Lane& lane, uint32_t type) {
+  const uint32_t blocks = context_.platform->topology->blocks;
+  for (uint32_t rest = ready_.pinned(lane.thread, type); rest != 0; rest &= rest - 1) {
+    const uint32_t cluster = static_cast<uint32_t>(__builtin_ctz(rest));
+    const uint32_t first = type == PTO_CORE_AIC ? cluster : blocks + 2 * cluster;
+    const uint32_t end = first + (type == PTO_CORE_AIC ? 1 : 2);
+    for (uint32_t core = first; core < end; ++core) {
+      if (!contains(lane.free_cores[type], core)) continue;
+      if ((ready_.pinned(lane.thread, type) >> cluster & 1) == 0) break;
+      put_on_core(lane, type, core, ready_.take_pinned(lane.thread, type, cluster));
+      ++lane.statistics.pinned;
+    }
+  }
+}
+
+void Dispatcher::put_on_core(Lane& lane, uint32_t type, uint32_t core, SlotRef task) {
+  const TaskDescriptor& descriptor = rings_.descriptor(task);
+  const uint32_t length = descriptor.payload_length;
+  const pto_payload* payload = descriptor.payload;
+  if (descriptor.block_dim > 0) {
+    if (lane.used + length > kScratchBytes) dispatch(lane);
+    payload = block_payload(lane, descriptor);
+  }
+  move<Event::kDispatch>(rings_.state(task).phase);
+  lane.free_cores[type].words[core / 64] &= ~(uint64_t{1} << (core % 64));
+  --lane.free_count[type];
+  lane.running[core] = task;
+  lane.batch[lane.batched++] = {core, length, payload};
+}
+
+const pto_payload* Dispatcher::block_payload(Lane& lane, const TaskDescriptor& descriptor) {
+  const uint32_t length = descriptor.payload_length;
+  auto* payload = reinterpret_cast<pto_payload*>(lane.scratch + lane.used);
+  lane.used += (length + kLine - 1) & ~(kLine - 1);
+  std::memcpy(payload, descriptor.payload, length);
+  payload->task = static_cast<uint64_t>(descriptor.id);
+  pto_payload_args(payload)[descriptor.block_id_arg] = descriptor.block_id;
+  return payload;
+}
+
+void Dispatcher::dispatch(Lane& lane) {
+  const uint32_t count = lane.batched;
+  lane.in_flight += count;
+  lane.statistics.dispatches += count;
+  ++lane.statistics.batches;
+  lane.dispatched.store(static_cast<int64_t>(lane.statistics.dispatches),
+                        std::memory_order_relaxed);
+  context_.platform->dispatch(context_.platform->self, lane.thread, lane.batch, count);
+  lane.batched = lane.used = 0;
+}
+
 bool Scheduler::create(uint32_t shards) {
   ready_.create(shards);
   for (Lane& lane : lanes_) {

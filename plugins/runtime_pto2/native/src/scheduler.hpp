@@ -10,16 +10,166 @@
 #include <cstdint>
 
 #include "clusters.hpp"
-#include "completion.hpp"
-#include "dispatcher.hpp"
 #include "pto/abi/runtime.h"
 #include "pto/engine/context.hpp"
 #include "ready.hpp"
-#include "resting.hpp"
 #include "rings.hpp"
-#include "wiring.hpp"
 
 namespace pto::ring_buffer {
+
+// Wiring: read the stream of submits and connect each task with its producers (the published name
+// is "incremental scan").
+//
+// One scheduler at a time does the wiring, in stream order. It holds a lock for which no other
+// thread waits. Tasks without an uncompleted producer go directly to the ready queues (the
+// published name is "early-ready drain").
+class Wiring {
+ public:
+  static constexpr uint32_t kBatch = 64;  // maximum number of submits in one step
+
+  Wiring(Rings& rings, Ready& ready) : rings_(rings), ready_(ready) {}
+
+  // Reset the members `wired`, `watermark` and `releasable` of the rings. `alone`: there is only
+  // one scheduler.
+  void begin(bool alone);
+
+  struct Step {
+    uint32_t wired;  // number of submits
+    uint32_t rings;  // the rings, as bits, in which more tasks may be able to retire now
+  };
+  // Called by lane `thread`: connect a batch of the stream, unless another thread is connecting
+  // one. `eager`: include submits that were not announced yet.
+  Step step(uint32_t thread, bool eager, LaneStatistics& statistics);
+
+  // Return whether step() would find work. The wiring thread calls this before it becomes idle.
+  bool has_news(bool eager) const;
+  bool is_at_work() const { return is_locked_.load(std::memory_order_seq_cst) != 0; }
+  // Return the number of connected tasks so far; each block counts.
+  int64_t tasks() const { return tasks_.load(std::memory_order_acquire); }
+
+ private:
+  void look(bool eager);
+  uint32_t wire_batch(uint32_t thread, LaneStatistics& statistics);
+  void prefetch(uint64_t position);
+  uint32_t wire(uint32_t thread, SlotRef head, LaneStatistics& statistics);
+  void init(const TaskRing& ring, int64_t number, const TaskDescriptor& descriptor);
+  bool connect(TaskState& state, const TaskDescriptor& descriptor, LaneStatistics& statistics);
+  uint32_t hold(const TaskDescriptor& descriptor);
+  bool is_scope_open(SlotRef task) const;
+  bool push(EdgeRef ref);
+  uint32_t release_rings();
+
+  Rings& rings_;
+  Ready& ready_;
+  bool alone_ = false;
+  alignas(64) std::atomic<uint32_t> is_locked_{0};
+  std::atomic<int64_t> tasks_{0};
+  // Only the wiring thread uses the following members.
+  uint64_t at_ = 0;             // next position in the log
+  uint64_t known_ = 0;          // number of submits at the last check
+  int64_t ended_[kRings] = {};  // the values of scope_released, which are read before the submits
+  int64_t released_[kRings] = {};  // the values that were last written to releasable
+  int64_t next_[kRings] = {};      // next task to connect
+};
+
+// The completion of a task. The task releases its consumers, and then the producers that it holds.
+// Its slot then retires if the task is the oldest of its ring.
+//
+// Any scheduler may call these functions for tasks whose kernels have returned on its cores. No
+// thread waits: the thread that decrements a count to 0 takes the next step. A thread that finds
+// that another thread is already retiring tasks of the ring leaves the work to that thread.
+class Completion {
+ public:
+  Completion(Context& context, Rings& rings, Ready& ready, Clusters& clusters)
+      : context_(context), rings_(rings), ready_(ready), clusters_(clusters) {}
+
+  // `alone`: there is only one scheduler.
+  void begin(bool alone) { alone_ = alone; }
+
+  // Called by lane `thread` when the kernel of `task` has returned. Return, as bits, the rings in
+  // which retire() may find a task.
+  uint32_t complete(uint32_t thread, SlotRef task, uint32_t core);
+
+  // Retire the oldest tasks of a ring as far as possible. Return the number of retired tasks.
+  uint32_t retire(uint32_t ring);
+
+ private:
+  uint32_t finish(uint32_t thread, SlotRef task);
+  void done(TaskState& state);
+  void record_releases(uint32_t thread, SlotRef task, EdgeRef edge);
+  void release_consumers(uint32_t thread, SlotRef task, EdgeRef edge);
+  uint32_t release_producers(const TaskDescriptor& descriptor);
+  uint32_t retire_oldest(TaskRing& ring);
+  static bool is_over(const TaskState& state);
+
+  Context& context_;
+  Rings& rings_;
+  Ready& ready_;
+  Clusters& clusters_;
+  bool alone_ = false;
+};
+
+// Dispatches ready tasks to the free cores of a scheduler thread.
+//
+// Each function works on one lane, which is the state of one scheduler thread. Only the thread
+// inside step() of this lane uses it.
+
+// The data that a scheduler thread owns.
+struct alignas(64) Lane {
+  uint32_t thread;
+  uint32_t in_flight;
+  bool is_eager;                   // whether the lane was about to become idle after its last step
+  uint32_t fills[PTO_CORE_TYPES];  // number of times that the lane found tasks for free cores
+  uint32_t free_count[PTO_CORE_TYPES];
+  pto_core_mask free_cores[PTO_CORE_TYPES];
+  // the number of the lane's completed tasks that are already included in completed_
+  int64_t counted;
+  char* scratch;     // memory for payloads of blocks, in use until dispatch() has copied them
+  uint32_t used;     // bytes of scratch in use
+  uint32_t batched;  // tasks in batch
+  std::atomic<int64_t> dispatched;  // other threads read these two values
+  std::atomic<int64_t> completed;
+  LaneStatistics statistics;
+  SlotRef running[PTO_MAX_CORES];
+  pto_dispatch batch[PTO_MAX_CORES];
+};
+
+inline bool contains(const pto_core_mask& mask, uint32_t core) {
+  return (mask.words[core / 64] >> (core % 64) & 1) != 0;
+}
+
+inline uint32_t first_of(const pto_core_mask& mask) {
+  const uint32_t word = mask.words[0] != 0 ? 0 : 1;
+  return word * 64 + static_cast<uint32_t>(__builtin_ctzll(mask.words[word]));
+}
+
+class Dispatcher {
+ public:
+  Dispatcher(Context& context, Rings& rings, Ready& ready)
+      : context_(context), rings_(rings), ready_(ready) {}
+
+  // The size of Lane::scratch in bytes. It contains the payloads of the blocks in one batch. When
+  // it is full, the batch is dispatched early.
+  static constexpr uint32_t kScratchBytes = 64 * 1024;
+  static_assert(kScratchBytes >= PTO_MAX_PAYLOAD, "scratch must be large enough for a payload");
+
+  // Mark the core as free.
+  void free_core(Lane& lane, uint32_t core);
+  // Take ready tasks and dispatch them in one batch. Return whether there was a task.
+  bool fill_cores(Lane& lane);
+
+ private:
+  void fill_unpinned(Lane& lane, uint32_t type, bool others_first);
+  void fill_pinned(Lane& lane, uint32_t type);
+  void prefetch_payload(SlotRef task) const;
+  void put_on_core(Lane& lane, uint32_t type, uint32_t core, SlotRef task);
+  const pto_payload* block_payload(Lane& lane, const TaskDescriptor& descriptor);
+  void dispatch(Lane& lane);
+
+  Context& context_;
+  Rings& rings_;
+  Ready& ready_;
+};
 
 struct Progress {
   int64_t wired;  // number of tasks; each block counts

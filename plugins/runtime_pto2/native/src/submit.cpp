@@ -2,7 +2,409 @@
 
 #include <new>
 
+#include "pto/engine/signature.hpp"
+#include "pto/engine/tensor_region.hpp"
+
 namespace pto::ring_buffer {
+namespace {
+
+constexpr uint32_t kTypes = sizeof kElementBytes;
+
+constexpr uint32_t kMostParameters = PTO_MAX_TASK_TENSORS + PTO_MAX_TASK_SCALARS;
+
+constexpr uint64_t kLargestOutput = uint64_t{1} << 46;
+
+const char* name_of_tag(uint32_t tag) {
+  static const char* const names[] = {"INPUT",           "OUTPUT", "INOUT",
+                                      "OUTPUT_EXISTING", "NO_DEP", "SCALAR"};
+  return tag < 6 ? names[tag] : "unknown tag";
+}
+
+// Compute the size of the tensor's buffer. Return false if it exceeds every possible memory.
+bool buffer_bytes(const pto_tensor_data& tensor, uint64_t* bytes) {
+  uint64_t product = kElementBytes[tensor.dtype];
+  for (uint32_t dim = 0; dim < tensor.ndims; ++dim) {
+    if (__builtin_mul_overflow(product, tensor.raw_shapes[dim], &product)) return false;
+  }
+  *bytes = product;
+  return product <= kLargestOutput;
+}
+
+struct Extent {
+  uint64_t address;
+  uint64_t bytes;
+};
+
+// Return the address of the view's first byte, and the number of bytes up to its last byte; 0 for
+// an empty view.
+Extent extent_of(const pto_tensor_data& tensor) {
+  uint32_t dim_in_memory[PTO_MAX_DIMS] = {};
+  for (uint32_t dim = 0; dim < tensor.ndims; ++dim) dim_in_memory[tensor.order[dim]] = dim;
+  uint64_t stride = kElementBytes[tensor.dtype];
+  Extent extent{tensor.buffer.addr + tensor.start_offset * stride, stride};
+  for (uint32_t place = tensor.ndims; place-- > 0;) {
+    const uint32_t dim = dim_in_memory[place];
+    if (tensor.shapes[dim] == 0) return {extent.address, 0};
+    extent.bytes += (tensor.shapes[dim] - 1) * stride;
+    stride *= tensor.raw_shapes[dim];
+  }
+  return extent;
+}
+
+// Return whether the view lies in its buffer and its order of dimensions is a permutation.
+inline bool is_view(const pto_tensor_data& tensor) {
+  if (tensor.ndims > PTO_MAX_DIMS || tensor.dtype >= kTypes) return false;
+  uint32_t seen = 0;
+  for (uint32_t dim = 0; dim < tensor.ndims; ++dim) {
+    const uint64_t raw = tensor.raw_shapes[dim];
+    const uint64_t offset = tensor.offsets[dim];
+    if (offset > raw || tensor.shapes[dim] > raw - offset) return false;
+    seen |= uint32_t{1} << (tensor.order[dim] & 31);
+  }
+  return seen == (uint32_t{1} << tensor.ndims) - 1;
+}
+
+bool fits(const pto_param& param, const pto_declared_argument& declared) {
+  if (declared.tag == PTO_ANY) return true;
+  if (param.tag == PTO_TAG_SCALAR || declared.tag == PTO_TAG_SCALAR)
+    return param.tag == declared.tag && engine::is_number(param.value.scalar, declared.dtype);
+  if (!engine::permits(declared.tag, param.tag)) return false;
+  const pto_tensor_data* tensor = param.value.tensor;
+  return tensor == nullptr || declared.dtype == PTO_ANY || tensor->dtype == declared.dtype;
+}
+
+}  // namespace
+
+template <class... Parts>
+bool SubmitChecks::reject_parameter(const Draft& draft, uint32_t index, Parts... parts) {
+  ErrorFacts facts{PTO_ERROR_USAGE};
+  facts.value = index;
+  return reject(run_.context, draft, facts, "parameter ", index, " (",
+                name_of_tag(draft.task.params[index].tag), ") of ", TaskName{draft.id},
+                " (function ", draft.task.func_id, ") ", parts...);
+}
+
+bool SubmitChecks::check(Draft& draft) {
+  const pto_tensor_task& task = draft.task;
+  draft.ring = Scopes::ring_at(run_.scopes.depth());
+  draft.id = TaskId{draft.ring, run_.rings.ring[draft.ring].next}.value();
+  if (task.block_dim != 0) {
+    draft.count = task.block_dim;
+    draft.scalars = 2;
+  }
+  if (!check_kernel(draft)) return false;
+  if (task.clusters != nullptr && !check_clusters(draft)) return false;
+  return check_parameters(draft);
+}
+
+bool SubmitChecks::check_kernel(Draft& draft) {
+  const pto_tensor_task& task = draft.task;
+  const int32_t registered = kernels_.core_type(task.func_id);
+  const int32_t core_type = task.core_type >= 0 ? task.core_type : registered;
+  draft.kernel = task.kernel != 0 ? task.kernel : kernels_.address(task.func_id);
+  draft.core_type = static_cast<uint32_t>(core_type);
+  const bool is_type = core_type == PTO_CORE_AIC || core_type == PTO_CORE_AIV;
+  if (draft.kernel != 0 && is_type && (registered < 0 || registered == core_type)) return true;
+  return reject_kernel(draft);
+}
+
+bool SubmitChecks::reject_kernel(const Draft& draft) {
+  if (draft.kernel != 0) return reject_core_type(draft);
+  char known[128];
+  Text text(known, sizeof known);
+  int32_t listed = 0;
+  for (int32_t id = 0; id < kernels_.end() && listed <= 8; ++id) {
+    if (kernels_.address(id) == 0) continue;
+    text.add(listed > 0 ? ", " : "");
+    if (listed++ == 8) {
+      text.add("...");
+    } else {
+      text.add(id);
+    }
+  }
+  return reject(run_.context, draft, {PTO_ERROR_USAGE}, "no kernel is registered for function id ",
+                draft.task.func_id, listed > 0 ? "; registered: " : "; no kernel is registered",
+                static_cast<const char*>(known));
+}
+
+bool SubmitChecks::reject_core_type(const Draft& draft) {
+  const pto_tensor_task& task = draft.task;
+  ErrorFacts facts{PTO_ERROR_USAGE};
+  facts.value = static_cast<uint64_t>(static_cast<int64_t>(task.core_type));
+  if (task.core_type != PTO_CORE_AIC && task.core_type != PTO_CORE_AIV) {
+    return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", task.func_id,
+                  ") has worker type ", task.core_type, "; use 0 (AIC, cube) or 1 (AIV, vector)");
+  }
+  const int32_t registered = kernels_.core_type(task.func_id);
+  return reject(run_.context, draft, facts, TaskName{draft.id}, " requests a worker of type ",
+                task.core_type == PTO_CORE_AIC ? "AIC (cube)" : "AIV (vector)", ", but function ",
+                task.func_id, " is registered for ",
+                registered == PTO_CORE_AIC ? "AIC (cube)" : "AIV (vector)",
+                "; submit it for the registered core type, or register it for the other one");
+}
+
+bool SubmitChecks::check_clusters(const Draft& draft) {
+  for (uint32_t block = 0; block < draft.count; ++block) {
+    const int32_t cluster = draft.task.clusters[block];
+    if (current_.call([&](auto& rings) { return rings.is_cluster_allocated(cluster); })) continue;
+    ErrorFacts facts{PTO_ERROR_USAGE};
+    facts.value = static_cast<uint64_t>(static_cast<int64_t>(cluster));
+    facts.limit = run_.clusters.blocks();
+    return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", draft.task.func_id,
+                  ") requests cluster ", cluster,
+                  ", which is not allocated; use a result of allocate_cluster that has not been "
+                  "freed and whose scope is open");
+  }
+  return true;
+}
+
+bool SubmitChecks::check_parameters(Draft& draft) {
+  const pto_param* const params = draft.task.params;
+  const uint32_t count = draft.task.num_params;
+  if ((params == nullptr && count != 0) || count > kMostParameters) return reject_parameters(draft);
+  const pto_signature* signature = kernels_.signature(draft.task.func_id);
+  if (signature != nullptr && !check_signature(draft, *signature)) return false;
+  for (uint32_t index = 0; index < count; ++index) {
+    if (params[index].tag == PTO_TAG_SCALAR) {
+      if (++draft.scalars > PTO_MAX_TASK_SCALARS) return reject_scalars(draft);
+      continue;
+    }
+    if (++draft.tensors > PTO_MAX_TASK_TENSORS) return reject_tensors(draft);
+    if (!check_tensor(draft, index)) return false;
+  }
+  return true;
+}
+
+bool SubmitChecks::check_signature(const Draft& draft, const pto_signature& signature) {
+  const pto_tensor_task& task = draft.task;
+  if (!engine::accepts(signature, task.num_params, draft.is_block_task() ? 2 : 0)) {
+    ErrorFacts facts{PTO_ERROR_USAGE};
+    facts.value = task.num_params;
+    return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", task.func_id,
+                  ") has ", task.num_params, " parameters, but the signature of its kernel lists ",
+                  signature.num_arguments, "; pass as many");
+  }
+  for (uint32_t index = 0; index < task.num_params && index < signature.num_arguments; ++index) {
+    const pto_declared_argument& declared = signature.arguments[index];
+    if (fits(task.params[index], declared)) continue;
+    return reject_parameter(draft, index,
+                            "does not fit the signature of its kernel, which declares it ",
+                            static_cast<const char*>(engine::DeclaredText(declared).text),
+                            "; pass the parameters in the order of the signature");
+  }
+  return true;
+}
+
+bool SubmitChecks::check_tensor(Draft& draft, uint32_t index) {
+  const pto_param& param = draft.task.params[index];
+  if (param.tag > PTO_TAG_SCALAR) {
+    return reject_parameter(draft, index, "has tag ", param.tag, "; use the PTO_TAG_ values, 0 to ",
+                            static_cast<int32_t>(PTO_TAG_SCALAR));
+  }
+  if (param.value.tensor == nullptr) {
+    return reject_parameter(draft, index, "is a null pointer; pass a tensor");
+  }
+  const pto_tensor_data& tensor = *param.value.tensor;
+  if (!is_view(tensor)) return reject_view(draft, index);
+  const bool is_ordering = param.tag != PTO_TAG_NO_DEP;
+  Access& access = draft.accesses[draft.ordering];
+  draft.ordering += is_ordering;
+  draft.entries += is_ordering && (run_.is_full || param.tag != PTO_TAG_INPUT);
+  if (tensor.buffer.addr == 0) return check_new_output(draft, index);
+  if (run_.context.platform->checking && !check_address(draft, index)) return false;
+  if (!is_ordering) return true;
+  return locate(draft, index, &access);
+}
+
+bool SubmitChecks::check_new_output(Draft& draft, uint32_t index) {
+  const pto_param& param = draft.task.params[index];
+  if (param.tag != PTO_TAG_OUTPUT) {
+    return reject_parameter(
+        draft, index,
+        "has address 0, because no task has written it; submit it as the output of "
+        "an earlier task, or pass a tensor that has memory");
+  }
+  pto_tensor_data& tensor = *param.value.tensor;
+  uint64_t bytes = 0;
+  if (!is_key(tensor) && !buffer_bytes(tensor, &bytes)) {
+    return reject_parameter(draft, index, "is larger than ", kLargestOutput,
+                            " bytes; check its shape");
+  }
+  tensor.buffer.size = bytes;
+  draft.fresh |= uint64_t{1} << index;
+  draft.output_bytes += History::whole_slabs(bytes);
+  return true;
+}
+
+bool SubmitChecks::check_address(const Draft& draft, uint32_t index) {
+  const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
+  if (is_key(tensor)) return true;
+  ErrorLatch blank;
+  pto_error cause = *blank.error();
+  const Extent extent = extent_of(tensor);
+  const pto_status status = current_.call(
+      [&](auto& rings) { return rings.check_range(extent.address, extent.bytes, &cause); });
+  if (status == PTO_OK) return true;
+  ErrorFacts facts{status};
+  facts.value = tensor.buffer.addr;
+  return reject(run_.context, draft, facts, "parameter ", index, " (",
+                name_of_tag(draft.task.params[index].tag), ") of ", TaskName{draft.id},
+                " (function ", draft.task.func_id, "), address ", Address{tensor.buffer.addr}, ": ",
+                static_cast<const char*>(cause.message));
+}
+
+bool SubmitChecks::locate(const Draft& draft, uint32_t index, Access* access) {
+  const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
+  const uint64_t address = tensor.buffer.addr;
+  TensorMap& map = run_.space.map();
+  HeapMemory& heaps = current_.heaps();
+  uint32_t ring = 0;
+  if (tensor.owner >= 0) {
+    new (access) Access(locate_access(tensor));
+    map.prepare(*access);
+    if (!is_scope_open(tensor.owner)) return reject_owner(draft, index, tensor.owner);
+    return is_output_of(tensor.owner, address) || reject_other_run(draft, index);
+  }
+  if (!heaps.find_ring(address, &ring)) {
+    new (access) Access(locate_access(tensor));
+    map.prepare(*access);
+    return true;
+  }
+  pto_tensor_data owned = tensor;
+  owned.owner = heaps.owner_of(ring, address);
+  new (access) Access(locate_access(owned));
+  const bool is_alive = owned.owner != kNoTask && is_scope_open(owned.owner);
+  return is_alive || reject_owner(draft, index, owned.owner);
+}
+
+bool SubmitChecks::is_output_of(int64_t id, uint64_t address) {
+  const TaskId task = TaskId::of(id);
+  const TaskRecord& record = run_.rings.ring[task.ring].record(task.number);
+  return current_.call([&](auto& rings) { return rings.is_output_of(record, address); });
+}
+
+// Return whether the scope of a task is open. The tasks that have been submitted in an open scope
+// have numbers from the scope's first task on. Several scopes share the last ring; there, the depth
+// in the task's record identifies the scope.
+bool SubmitChecks::is_scope_open(int64_t id) const {
+  const TaskId task = TaskId::of(id);
+  const TaskRing& ring = run_.rings.ring[task.ring];
+  if (task.number < run_.space.ring(task.ring).alive || task.number >= ring.next) return false;
+  const uint32_t depth = task.ring < kRings - 1 ? task.ring : ring.record(task.number).scope_depth;
+  if (depth >= run_.scopes.open()) return false;
+  const int64_t first = run_.scopes.at(depth).first_task;
+  return first != Scope::kNone && task.number >= first;
+}
+
+bool SubmitChecks::reject_parameters(const Draft& draft) {
+  const pto_tensor_task& task = draft.task;
+  if (task.params == nullptr) {
+    return reject(run_.context, draft, {PTO_ERROR_USAGE}, TaskName{draft.id}, " (function ",
+                  task.func_id, ") got a null pointer for ", task.num_params,
+                  " parameters; pass the array that holds them");
+  }
+  ErrorFacts facts{PTO_ERROR_CAPACITY};
+  facts.limit = kMostParameters;
+  facts.value = task.num_params;
+  return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", task.func_id,
+                ") has ", task.num_params, " parameters; at most ", PTO_MAX_TASK_TENSORS,
+                " tensors and ", PTO_MAX_TASK_SCALARS, " scalars are possible");
+}
+
+bool SubmitChecks::reject_scalars(const Draft& draft) {
+  ErrorFacts facts{PTO_ERROR_CAPACITY};
+  facts.limit = PTO_MAX_TASK_SCALARS;
+  facts.value = draft.scalars;
+  return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", draft.task.func_id,
+                ") has more than ", PTO_MAX_TASK_SCALARS, " scalars",
+                draft.is_block_task() ? ", including block_dim and block_id" : "",
+                "; pass the rest in a tensor");
+}
+
+bool SubmitChecks::reject_tensors(const Draft& draft) {
+  ErrorFacts facts{PTO_ERROR_CAPACITY};
+  facts.limit = PTO_MAX_TASK_TENSORS;
+  facts.value = draft.tensors;
+  return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", draft.task.func_id,
+                ") has more than ", PTO_MAX_TASK_TENSORS,
+                " tensors; put several tensors into one buffer and pass a view, or split the task");
+}
+
+bool SubmitChecks::reject_view(const Draft& draft, uint32_t index) {
+  const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
+  if (tensor.ndims > PTO_MAX_DIMS) {
+    return reject_parameter(draft, index, "has ", tensor.ndims, " dimensions; at most ",
+                            PTO_MAX_DIMS, " are possible: reshape it");
+  }
+  if (tensor.dtype >= kTypes) {
+    return reject_parameter(draft, index, "has data type code ", tensor.dtype, "; the largest is ",
+                            kTypes - 1);
+  }
+  for (uint32_t dim = 0; dim < tensor.ndims; ++dim) {
+    const uint64_t raw = tensor.raw_shapes[dim];
+    const uint64_t offset = tensor.offsets[dim];
+    if (offset <= raw && tensor.shapes[dim] <= raw - offset) continue;
+    return reject_parameter(draft, index, "exceeds its buffer: dimension ", dim,
+                            " of the view is [", offset, ", ", offset + tensor.shapes[dim],
+                            ") and the buffer has ", raw, "; make the view smaller");
+  }
+  return reject_parameter(draft, index,
+                          "has an order of dimensions that is not a permutation; make views with "
+                          "view, reshape and transpose");
+}
+
+bool SubmitChecks::reject_owner(const Draft& draft, uint32_t index, int64_t owner) {
+  const Address address{draft.task.params[index].value.tensor->buffer.addr};
+  if (owner == kNoTask) {
+    return reject_parameter(draft, index, "has address ", address,
+                            ", which is in a heap ring but in no live buffer; use the tensor that "
+                            "the submit filled in, while its scope is open");
+  }
+  return reject_parameter(
+      draft, index, "names the buffer at ", address, ", which ", TaskName{owner},
+      " allocated in a scope that has ended; submit both tasks in one scope, or "
+      "allocate the buffer in an outer scope");
+}
+
+// Called if the tensor belongs to an earlier run, so that the id of its owner now names another
+// task.
+bool SubmitChecks::reject_other_run(const Draft& draft, uint32_t index) {
+  const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
+  return reject_parameter(draft, index, "has address ", Address{tensor.buffer.addr},
+                          ", which is not among the outputs of ", TaskName{tensor.owner},
+                          ", its owner; use the tensor that a submit of this run filled in");
+}
+
+bool Publisher::add_dep(int64_t from, int64_t to, Place at) {
+  if (!check_dep(from, to, at)) return false;
+  const TaskId producer = TaskId::of(from);
+  // A retired task has also completed, so no edge is needed.
+  if (producer.number < run_.space.ring(producer.ring).alive) return true;
+  const SlotRef slot = run_.rings.slot_of_task(from);
+  run_.statistics.edges.explicit_ += current_.edges().add(slot, kOrders) != 0;
+  return true;
+}
+
+bool Publisher::check_dep(int64_t from, int64_t to, Place at) {
+  const ErrorFacts facts{PTO_ERROR_USAGE, to, from};
+  const TaskId producer = TaskId::of(from);
+  if (held_.count == 0 || to != last_id_) {
+    run_.context.fail_at(
+        at.file, at.line, facts, "add_dep from ", TaskName{from}, " to ", TaskName{to},
+        ": the second task is not the one submitted last, or another call followed its submit; "
+        "add the dependencies of a task right after its submit");
+    return false;
+  }
+  if (from >= 0 && from != to && producer.number < run_.rings.ring[producer.ring].next) {
+    return true;
+  }
+  run_.context.fail_at(at.file, at.line, facts, "add_dep to ", TaskName{to}, " from ",
+                       TaskName{from},
+                       from == to ? ", which is the same task; name another task"
+                                  : ", which does not exist; use an id that a submit returned");
+  return false;
+}
+
 namespace {
 
 // The first address for keys for which the program specified no address. No allocator returns such

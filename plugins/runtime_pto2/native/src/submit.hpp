@@ -7,13 +7,99 @@
 
 #include <cstdint>
 
-#include "checks.hpp"
 #include "current_rings.hpp"
 #include "draft.hpp"
-#include "publisher.hpp"
+#include "pto/engine/kernel_table.hpp"
 #include "run_state.hpp"
 
 namespace pto::ring_buffer {
+
+// The checks of a submit. A check that fails reports the violated rule and returns false; the first
+// error ends the run.
+//
+// Called by the orchestrator only.
+class SubmitChecks {
+ public:
+  SubmitChecks(RunState& run, const KernelTable& kernels, CurrentRings& current)
+      : run_(run), kernels_(kernels), current_(current) {}
+
+  // Check the submit and fill in the data for its later steps: kernel, ring, id, counts, accesses.
+  // Not inlined, because inlining would take registers from these steps and make them 2 % slower.
+  [[gnu::noinline]] bool check(Draft& draft);
+
+ private:
+  bool check_kernel(Draft& draft);
+  bool check_clusters(const Draft& draft);
+  bool check_parameters(Draft& draft);
+  bool check_signature(const Draft& draft, const pto_signature& signature);
+  bool check_tensor(Draft& draft, uint32_t index);
+  bool check_new_output(Draft& draft, uint32_t index);
+  bool check_address(const Draft& draft, uint32_t index);
+  bool locate(const Draft& draft, uint32_t index, Access* access);
+  bool is_scope_open(int64_t id) const;
+  bool is_output_of(int64_t id, uint64_t address);
+
+  [[gnu::cold]] bool reject_kernel(const Draft& draft);
+  [[gnu::cold]] bool reject_core_type(const Draft& draft);
+  [[gnu::cold]] bool reject_parameters(const Draft& draft);
+  [[gnu::cold]] bool reject_scalars(const Draft& draft);
+  [[gnu::cold]] bool reject_tensors(const Draft& draft);
+  [[gnu::cold]] bool reject_view(const Draft& draft, uint32_t index);
+  [[gnu::cold]] bool reject_owner(const Draft& draft, uint32_t index, int64_t owner);
+  [[gnu::cold]] bool reject_other_run(const Draft& draft, uint32_t index);
+  template <class... Parts>
+  [[gnu::cold, gnu::noinline]] bool reject_parameter(const Draft& draft, uint32_t index,
+                                                     Parts... run);
+
+  RunState& run_;
+  const KernelTable& kernels_;
+  CurrentRings& current_;
+};
+
+// The newest submit, from its last step until it is published.
+//
+// Schedulers may start a task as soon as it is in the stream. So the newest submit is held back
+// until the next call, which may be add_dep(); its edges stay in a list until then. Decision record
+// 0005 compares this with the alternatives.
+//
+// Called by the orchestrator only.
+class Publisher {
+ public:
+  Publisher(RunState& run, CurrentRings& current) : run_(run), current_(current) {}
+
+  void begin() {
+    held_ = {};
+    last_id_ = kNoTask;
+  }
+
+  void hold(const Draft& draft) {
+    held_ = {draft.ring, draft.count, draft.number};
+    last_id_ = draft.id;
+  }
+
+  // Append the task that is held back, if any, to the stream. If this fails, the run has failed.
+  void append() {
+    if (held_.count == 0) return;
+    current_.take([this](auto& rings) { return rings.publish(held_, current_.edges()); });
+    held_.count = 0;
+  }
+  // Append the task that is held back, and announce the stream to the schedulers.
+  void publish() {
+    append();
+    run_.stream.announce();
+  }
+
+  // Add an edge to the task that is held back, which must be `to`. Return false after an error.
+  bool add_dep(int64_t from, int64_t to, Place at);
+
+ private:
+  bool check_dep(int64_t from, int64_t to, Place at);
+
+  RunState& run_;
+  CurrentRings& current_;
+  HeldTask held_ = {};
+  int64_t last_id_ = kNoTask;
+};
 
 class Submitter {
  public:

@@ -1,7 +1,7 @@
 // A second scheduler acts between any two instructions of a call that the first scheduler makes.
 
 #include "interleaving.hpp"
-#include "completion.hpp"
+#include "scheduler.hpp"
 
 using namespace pto::ring_buffer;
 

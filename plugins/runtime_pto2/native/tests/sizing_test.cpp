@@ -1,5 +1,5 @@
 // The smallest sizes, computed from invented needs and histories, without a runtime or device.
-#include "sizing.hpp"
+#include "planner.hpp"
 
 #include <cstdlib>
 #include <random>

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "arguments/task_args.hpp"
-#include "callable/live_callables.hpp"
+#include "callable/callable_handle.hpp"
 #include "driver/captured_graph.hpp"
 #include "driver/child_memory.hpp"
 #include "driver/driver.hpp"

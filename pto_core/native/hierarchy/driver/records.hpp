@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "callable/live_callables.hpp"
+#include "callable/callable_handle.hpp"
 #include "engine/interface.hpp"
 
 namespace pto::hierarchy {
