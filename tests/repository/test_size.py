@@ -1,11 +1,11 @@
-"""Files have at most 600 lines, functions 60, and lines 100 columns; file names are specific."""
+"""Files have at most 1,000 lines, functions 60, and lines 100 columns; file names are specific."""
 
 from __future__ import annotations
 
 import ast
 import re
 
-FILE_LINES = 600
+FILE_LINES = 1000
 FUNCTION_LINES = 60
 COLUMNS = 100
 VAGUE = {"util", "utils", "helper", "helpers", "common", "misc", "shared", "stuff"}

@@ -36,7 +36,7 @@ struct Draft {
   uint64_t output_bytes = 0;  // total size of the submit's outputs, in whole slabs
 
   uint64_t heap_address = 0;
-  uint32_t gap_shift = 0;  // determines the addresses of the outputs; see heap_memory.hpp
+  uint32_t gap_shift = 0;  // determines the addresses of the outputs; see live_rings.hpp
   uint64_t heap_begin;     // virtual offset in the heap ring
   uint64_t heap_end;
   pto_payload* payload = nullptr;

@@ -81,7 +81,7 @@ class Background {
 
 constexpr uint64_t kSliceNs = 50'000'000;
 // The duration of the first sleep of a wait. Each later sleep is twice as long, up to a slice. A
-// child that has just reported does not ring for its next completions; see child/answers.hpp.
+// child that has just reported does not ring for its next completions; see child/child_loop.hpp.
 constexpr uint64_t kShortestSliceNs = 1'000'000;
 
 constexpr uint16_t kNotTraced = 0;

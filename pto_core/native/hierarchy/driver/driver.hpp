@@ -1,7 +1,7 @@
 // The driver of a Worker: one engine, a link to each child, and the threads that drive them.
 //
 // Each submit and each wait also drives. If the program has not submitted or waited for a while,
-// the driver's own thread drives; see background.hpp. The state is reachable only through a Role;
+// the driver's own thread drives; see drive.hpp. The state is reachable only through a Role;
 // see role.hpp.
 #pragma once
 

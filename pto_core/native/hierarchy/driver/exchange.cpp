@@ -119,7 +119,7 @@ bool Exchange::poll_children() {
 bool Exchange::read_progress(int32_t child) {
   const ChildLink& link = core_.link(child);
   if (link.in_flight() == 0 || link.is_distrusted()) return false;
-  // The child checks in child/answers.hpp whether the parent sleeps. The order of the accesses
+  // The child checks in child/child_loop.hpp whether the parent sleeps. The order of the accesses
   // ensures that one of the two sides sees the other.
   const uint64_t marked = core_.progress.child(child).completed.load();
   const uint64_t last = std::min(marked, link.taken());

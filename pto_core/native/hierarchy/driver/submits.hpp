@@ -16,10 +16,10 @@
 
 #include "callable/live_callables.hpp"
 #include "driver/captures.hpp"
-#include "driver/submit_request.hpp"
 #include "driver/child_memory.hpp"
 #include "driver/driver.hpp"
 #include "driver/records.hpp"
+#include "driver/submit_request.hpp"
 #include "engine/interface.hpp"
 
 namespace pto::hierarchy {
