@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,15 +164,21 @@ class Stranger:
             check=False,
         )
 
-    def run_contract(self, contract: str, **attributes: str) -> dict[str, str]:
-        """Run a plugin's contract tests in a new process; return each test's failure, or ""."""
+    def run_contract(
+        self, contract: str, only: Iterable[str] = (), **attributes: str
+    ) -> dict[str, str]:
+        """Run a plugin's contract tests in a new process; return each test's failure, or "".
+
+        ``only``: names of tests; by default all run.
+        """
         body = "".join(f"    {key} = {value!r}\n" for key, value in attributes.items())
         test = self.folder / "test_contract.py"
         test.write_text(f"from pto_devkit import {contract}\n\n\nclass TestIt({contract}):\n{body}")
         report = self.folder / "report.xml"
         options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull)
         options = (*options, f"--rootdir={self.folder}", f"--confcutdir={self.folder}")
-        answer = self._python("-m", "pytest", *options, f"--junitxml={report}", str(test))
+        tests = [f"{test}::TestIt::{name}" for name in only] or [str(test)]
+        answer = self._python("-m", "pytest", *options, f"--junitxml={report}", *tests)
         assert answer.returncode in (0, 1), answer.stdout + answer.stderr
         outcomes = {}
         for case in ElementTree.parse(report).iter("testcase"):
