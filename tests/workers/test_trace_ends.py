@@ -19,7 +19,7 @@ from pto_core import InOut, Out, Worker, task
 from pto_core.errors import PtoError, UsageError
 from pto_insight import provider
 from pto_insight.traces import Event
-from pto_insight.traces.worker_data import WorkerTraceData
+from pto_insight.traces.data import WorkerTraceData
 from pto_insight.traces.worker_trace import WorkerTrace
 
 MakeWorker = Callable[..., Worker]

@@ -10,8 +10,7 @@ import pytest
 
 from pto_core.user_ranges import Range
 from pto_insight.traces import Event, Trace
-from pto_insight.traces.records import RECORD, TASK
-from pto_insight.traces.worker_records import WORKER_RECORD, WORKER_TASK
+from pto_insight.traces.records import RECORD, TASK, WORKER_RECORD, WORKER_TASK
 from pto_insight.traces.worker_trace import WorkerTrace
 
 EPOCH = 1_000_000

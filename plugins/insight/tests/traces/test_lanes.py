@@ -8,7 +8,7 @@ import numpy as np
 
 from pto_insight.traces import Event
 from pto_insight.traces.lanes import Slice, TaskName, apart, lanes
-from pto_insight.traces.worker_records import WORKER_RECORD, WORKER_TASK
+from pto_insight.traces.records import WORKER_RECORD, WORKER_TASK
 from pto_insight.traces.worker_trace import WorkerTrace
 
 

@@ -11,9 +11,8 @@ import pytest
 from pto_core.cli.main import main
 from pto_insight.traces.analysis import limits, waits
 from pto_insight.traces.files import write_trace
-from pto_insight.traces.records import Event
-from pto_insight.traces.worker_records import WORKER_TASK
-from pto_insight.traces.worker_summary import worker_difference, worker_summary, worker_view
+from pto_insight.traces.records import WORKER_TASK, Event
+from pto_insight.traces.summary import worker_difference, worker_summary
 from pto_insight.traces.worker_trace import WorkerTrace
 
 
@@ -55,7 +54,7 @@ def test_a_task_that_is_sent_early_waits_for_its_producer(pod: WorkerTrace) -> N
     """The child starts it before the parent records that it is ready."""
     for name, time in {"dispatch": 9, "ready": 45, "start": 42}.items():
         pod.tasks[name][1] = time
-    view = worker_view(pod, "L4")
+    view = pod.view("L4")
     assert limits(view)["pool"] == 10 - 7, "the wait of the other task"
     found = {one.cause: one.total for one in waits(view)}
     assert found["for producers"] == 42 - 8

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pto_core.config import Config
     from pto_core.hierarchy.control import Control
     from pto_insight.traces.clock_offset import ClockOffset
-    from pto_insight.traces.worker_data import WorkerTraceData
+    from pto_insight.traces.data import WorkerTraceData
 
 LEVELS = (1, 2, 3, 4)
 

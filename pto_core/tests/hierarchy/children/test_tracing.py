@@ -13,7 +13,7 @@ import pto_core
 from pto_core import CallConfig, ChipCallable, Out, kernel, open_device
 from pto_core.errors import UsageError
 from pto_core.hierarchy.children.tracing import ChipTracing, TraceOperations
-from pto_insight.traces.worker_data import WorkerTraceData
+from pto_insight.traces.data import WorkerTraceData
 from pto_insight.traces.worker_parts import unpacked
 
 TASKS = 5

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from pto_core.errors import UsageError
 from pto_insight.traces import Trace
-from pto_insight.traces.summary import difference_text
-from pto_insight.traces.worker_summary import worker_difference
+from pto_insight.traces.summary import difference_text, worker_difference
 from pto_insight.traces.worker_trace import WorkerTrace, read_any_trace
 
 

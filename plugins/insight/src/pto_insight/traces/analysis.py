@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pto_insight.traces.records import Event, TraceData
+from pto_insight.traces.data import TraceData
+from pto_insight.traces.records import Event
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Read and write the files of a trace.
+"""Read and write the files of a trace, of a device or of a Worker.
 
 A prefix such as ``out/step`` stands for the files ``out/step.trace.npz`` (all arrays),
 ``out/step.pftrace`` (for ui.perfetto.dev) and ``out/step.html`` (a page without network).
@@ -15,38 +15,56 @@ from typing import Any
 from pto_core.errors import UsageError
 from pto_core.output_files import replacing, write_text
 from pto_insight.graphs.archive import Archive, read_archive, refusing_damage, write_archive
+from pto_insight.traces.data import TraceData, WorkerTraceData
 from pto_insight.traces.details import Details
 from pto_insight.traces.flight import read_flight
 from pto_insight.traces.page import page
 from pto_insight.traces.pftrace import pftrace
 from pto_insight.traces.trace import Trace
+from pto_insight.traces.worker_flight import read_worker_flight
+from pto_insight.traces.worker_page import worker_page
+from pto_insight.traces.worker_parts import (
+    DETAIL_FIELDS,
+    DEVICE_FIELDS,
+    arrays_of,
+    described,
+    from_parts,
+)
+from pto_insight.traces.worker_pftrace import worker_pftrace
 
-_KIND = "trace 5"
+_OF_DEVICE = "trace 5"
+_OF_WORKER = "trace of a Worker 4"
 _EXPECTED = ("a trace", "pass a .trace.npz file that `pto run --trace --out DIR` wrote")
 _ENDING = ".trace.npz"
-_TEXTS = ("places", "texts", "buffers")
-_MEMBERS = ("kernels", "lost", "blocks", "unit", "epoch_ns", "threads", "backend", "runtime")
 
 
-def write_trace(trace: Trace, prefix: Path) -> list[Path]:
-    """Write every file of a trace, and return the paths. Raises OSError."""
-    prefix.parent.mkdir(parents=True, exist_ok=True)
-    path = _with_ending(prefix, _ENDING)
-    members = {name: getattr(trace, name) for name in _MEMBERS}
+def write_trace(trace: TraceData, prefix: Path) -> list[Path]:
+    """Write every file of a device's trace, and return the paths. Raises OSError."""
+    members = {name: getattr(trace, name) for name in DEVICE_FIELDS}
     statistics = None if trace.statistics is None else dict(trace.statistics)
     arrays: dict[str, Any] = {"records": trace.records, "tasks": trace.tasks}
     texts = None
     if trace.details is not None:
         arrays |= {"submits": trace.details.submits, "arguments": trace.details.arguments}
-        texts = {name: getattr(trace.details, name) for name in _TEXTS}
+        texts = {name: getattr(trace.details, name) for name in DETAIL_FIELDS}
     content = {**members, "statistics": statistics, "details": texts}
-    write_archive(path, Archive(_KIND, content, arrays))
-    timeline = _with_ending(prefix, ".pftrace")
-    with replacing(timeline) as file:
-        file.write(pftrace(trace))
-    shown = _with_ending(prefix, ".html")
-    write_text(shown, page(trace))
-    return [path, timeline, shown]
+    return _write(prefix, Archive(_OF_DEVICE, content, arrays), pftrace(trace), page(trace))
+
+
+def write_worker_data(trace: WorkerTraceData, prefix: Path) -> list[Path]:
+    """Write every file of a Worker's trace, and return the paths. Raises OSError."""
+    archive = Archive(_OF_WORKER, described(trace), arrays_of(trace))
+    return _write(prefix, archive, worker_pftrace(trace), worker_page(trace))
+
+
+def _write(prefix: Path, archive: Archive, timeline: bytes, shown: str) -> list[Path]:
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    paths = [_with_ending(prefix, ending) for ending in (_ENDING, ".pftrace", ".html")]
+    write_archive(paths[0], archive)
+    with replacing(paths[1]) as file:
+        file.write(timeline)
+    write_text(paths[2], shown)
+    return paths
 
 
 def write_statistics(statistics: Mapping[str, int], prefix: Path) -> Path:
@@ -58,34 +76,45 @@ def write_statistics(statistics: Mapping[str, int], prefix: Path) -> Path:
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
-    """Read the ``.trace.npz`` file of a trace, or the only one in a folder, or a ``.flight`` file.
+    """Read the ``.trace.npz`` or ``.flight`` file of a device, or the only trace in a folder.
 
     Raises UsageError if there is none or it is not a trace, and OSError.
     """
-    file = one_file(path)
-    return read_flight(file) if file.suffix == ".flight" else trace_of(trace_archive(file), file)
+    file = _one_file(path)
+    if file.suffix == ".flight":
+        return read_flight(file)
+    return _trace_of(read_archive(file, *_EXPECTED), file)
 
 
-def trace_archive(file: Path) -> Archive:
-    """Read a ``.trace.npz`` file, of a device or of a Worker. Raises UsageError and OSError."""
-    return read_archive(file, *_EXPECTED)
+def read_any_data(path: str | os.PathLike[str]) -> WorkerTraceData | Trace:
+    """Read the trace or flight recorder of a Worker or a device, or the only trace in a folder.
+
+    Raises UsageError and OSError.
+    """
+    file = _one_file(path)
+    if file.suffix == ".flight":
+        return read_worker_flight(file) or read_flight(file)
+    archive = read_archive(file, *_EXPECTED)
+    if archive.kind == _OF_WORKER:
+        return from_parts(archive.content, archive.arrays)
+    return _trace_of(archive, file)
 
 
-def trace_of(archive: Archive, file: Path) -> Trace:
+def _trace_of(archive: Archive, file: Path) -> Trace:
     """Return the trace of a device; raise UsageError if ``file`` has another one."""
     with refusing_damage(file, *_EXPECTED):
-        if archive.kind != _KIND:
+        if archive.kind != _OF_DEVICE:
             raise ValueError(f"it is of the kind {archive.kind!r}")
         arrays, members = archive.arrays, dict(archive.content)
         texts = members.pop("details")
         if texts is not None:
-            named = {name: tuple(texts[name]) for name in _TEXTS}
+            named = {name: tuple(texts[name]) for name in DETAIL_FIELDS}
             members["details"] = Details(arrays["submits"], arrays["arguments"], **named)
         members["kernels"] = tuple(members["kernels"])
         return Trace(records=arrays["records"], tasks=arrays["tasks"], **members)
 
 
-def one_file(path: str | os.PathLike[str]) -> Path:
+def _one_file(path: str | os.PathLike[str]) -> Path:
     """Return a path, or the only file of a trace if it is a folder; raise UsageError."""
     folder = Path(path)
     if not folder.is_dir():

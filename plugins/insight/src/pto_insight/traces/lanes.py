@@ -9,19 +9,19 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pto_insight.traces.pftrace import event_name
+from pto_insight.traces.data import TraceData, WorkerTraceData
 from pto_insight.traces.records import (
+    FAILED,
     ORCHESTRATOR,
     WITH_DURATION,
     Event,
     by_cluster,
     cluster_of,
+    event_name,
     track_name,
 )
-from pto_insight.traces.trace import Trace
-from pto_insight.traces.worker_data import WorkerTraceData
 from pto_insight.traces.worker_details import argument_texts, place_text
-from pto_insight.traces.worker_records import FAILED, visible_ends
+from pto_insight.traces.worker_records import visible_ends
 
 _DURATIONS = [int(event) for event in WITH_DURATION]
 
@@ -160,7 +160,7 @@ def _add_records(trace: WorkerTraceData, lane: _Lanes) -> None:
         mine.slices.append(Slice(start, end, title, {}))
 
 
-def _add_device(part: int, path: str, device: Trace, lane: _Lanes) -> None:
+def _add_device(part: int, path: str, device: TraceData, lane: _Lanes) -> None:
     for core in by_cluster(set(device.tasks["core"].tolist()) - {-1}, device.blocks):
         lane(path, device.core_name(core), "core", f"cluster {cluster_of(core, device.blocks)}")
     columns = ["run", "kernel", "task", "released_by", "core", "start", "end"]

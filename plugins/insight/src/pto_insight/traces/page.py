@@ -13,23 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pto_insight.traces.analysis import critical_path, edges, ring_counters, rows_of
-from pto_insight.traces.pftrace import event_name
+from pto_insight.traces.data import TraceData
 from pto_insight.traces.records import (
     FIRST_WORKER,
     HOST,
     WITH_DURATION,
     by_cluster,
     cluster_of,
+    event_name,
     track_name,
 )
 from pto_insight.traces.summary import summary_text
-from pto_insight.traces.trace import Trace
 
 ITEM = np.dtype([("start", "<f8"), ("end", "<f8"), ("name", "<u2"), ("task", "<i4")])
 """A rectangle of a lane. ``name``: an index into the names; ``task``: a row of the tasks, or -1."""
 
 
-def page(trace: Trace) -> str:
+def page(trace: TraceData) -> str:
     """Return the page."""
     title = f"{len(trace.tasks):,} tasks on {trace.backend}, {trace.runtime}"
     return document(title, trace.note, summary_text(trace), _data(trace))
@@ -51,7 +51,7 @@ def document(title: str, note: str, summary: str, shown: Mapping[str, Any]) -> s
     return text
 
 
-def _data(trace: Trace) -> dict[str, Any]:
+def _data(trace: TraceData) -> dict[str, Any]:
     """Return what the script needs: lanes of items, and the tasks to which the items refer."""
     names: dict[str, int] = {}
     lanes: list[dict[str, Any]] = []
@@ -95,7 +95,7 @@ def _data(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _task_items(trace: Trace, rows: NDArray[Any], names: NDArray[Any]) -> NDArray[Any]:
+def _task_items(trace: TraceData, rows: NDArray[Any], names: NDArray[Any]) -> NDArray[Any]:
     items = np.zeros(len(rows), ITEM)
     items["start"], items["end"] = trace.tasks["start"][rows], trace.tasks["end"][rows]
     items["name"] = names[trace.tasks["kernel"][rows]]
@@ -103,7 +103,7 @@ def _task_items(trace: Trace, rows: NDArray[Any], names: NDArray[Any]) -> NDArra
     return items
 
 
-def _thread_items(trace: Trace, track: int, names: dict[str, int]) -> NDArray[Any]:
+def _thread_items(trace: TraceData, track: int, names: dict[str, int]) -> NDArray[Any]:
     durations = [int(event) for event in WITH_DURATION]
     mine = trace.records[
         (trace.records["track"] == track) & np.isin(trace.records["event"], durations)
@@ -117,7 +117,7 @@ def _thread_items(trace: Trace, track: int, names: dict[str, int]) -> NDArray[An
     return items
 
 
-def _range_items(trace: Trace, names: dict[str, int]) -> list[NDArray[Any]]:
+def _range_items(trace: TraceData, names: dict[str, int]) -> list[NDArray[Any]]:
     """Return the ranges in lanes: each lane has ranges that do not overlap."""
     lanes: list[list[tuple[float, float, int, int]]] = []
     for name, _, start, end in trace.ranges.tolist():
@@ -151,7 +151,7 @@ def _apart(items: NDArray[Any]) -> NDArray[Any]:
     return np.array([piece for piece in pieces if piece[0] <= piece[1]], ITEM)
 
 
-def task_columns(trace: Trace) -> dict[str, list[str]]:
+def task_columns(trace: TraceData) -> dict[str, list[str]]:
     """Return the columns of the tasks; times before the start are distances from the start."""
     tasks = trace.tasks
     known = tasks["start"] >= 0
@@ -176,13 +176,13 @@ def task_columns(trace: Trace) -> dict[str, list[str]]:
     return columns
 
 
-def edge_columns(trace: Trace) -> dict[str, list[str]]:
+def edge_columns(trace: TraceData) -> dict[str, list[str]]:
     """Return the dependencies as two columns of rows of tasks."""
     pairs = edges(trace).astype("<i4")
     return {"from": column(pairs[:, 0]), "to": column(pairs[:, 1])}
 
 
-def ring_columns(trace: Trace, prefix: str = "") -> list[dict[str, Any]]:
+def ring_columns(trace: TraceData, prefix: str = "") -> list[dict[str, Any]]:
     """Return the counters of the rings; ``prefix`` begins their names."""
     return [
         {"name": prefix + name, "times": column(times.astype("<f8")), "values": integers(values)}
@@ -190,7 +190,7 @@ def ring_columns(trace: Trace, prefix: str = "") -> list[dict[str, Any]]:
     ]
 
 
-def _details(trace: Trace) -> dict[str, Any]:
+def _details(trace: TraceData) -> dict[str, Any]:
     """Return source lines and arguments, and the columns that relate them to the tasks."""
     details = trace.details
     if details is None:

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pto_insight.traces.analysis import counters, rows_of
+from pto_insight.traces.data import TraceData
 from pto_insight.traces.records import (
     FIRST_WORKER,
-    RESOURCES,
     WITH_DURATION,
     Event,
+    event_name,
     track_name,
 )
-from pto_insight.traces.trace import Trace
 from pto_insight.traces.wire import base128, field, tag, text, varint
 
 # TracePacket
@@ -49,7 +49,7 @@ _Piece = bytes | NDArray[np.uint8]
 _ROWS_AT_ONCE = 1 << 15
 
 
-def pftrace(trace: Trace) -> bytes:
+def pftrace(trace: TraceData) -> bytes:
     """Return the content of a ``.pftrace`` file."""
     writer = _Writer(trace)
     content = writer.packets()
@@ -59,7 +59,7 @@ def pftrace(trace: Trace) -> bytes:
 class _Writer:
     """Builds the packets of one trace."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: TraceData) -> None:
         self._trace = trace
         self._names: dict[str, int] = {}
         self._parts: list[tuple[_Column, int, _Column, NDArray[np.uint8]]] = []
@@ -271,7 +271,7 @@ class _Arrows:
         return pieces
 
 
-def _places(trace: Trace, tasks: NDArray[np.int64]) -> NDArray[np.int64]:
+def _places(trace: TraceData, tasks: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the number of the source line of each task, or -1."""
     details = trace.details
     if details is None or not len(details.submits):
@@ -295,15 +295,6 @@ def _task_notes(
     if released:
         notes.append(_note("released by", _column(rows, "released_by")))
     return notes
-
-
-def event_name(event: int, b: int) -> str:
-    """Return the name under which an event is shown."""
-    name = Event(event).name.lower().replace("_", " ")
-    if event == Event.BACK_PRESSURE:
-        resource, ring = b & 0xFF, b >> 8
-        return f"wait: {RESOURCES.get(resource, 'space')} {ring}"
-    return name
 
 
 def _column(rows: NDArray[np.void], name: str) -> _Column:

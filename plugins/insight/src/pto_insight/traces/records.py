@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from pto_insight.traces.details import Details
 
 
 class Event(IntEnum):
@@ -119,6 +116,33 @@ TASK = np.dtype(
 another program had the processor, in the rest of the time from ``start`` to ``end``.
 """
 
+WORKER_RECORD = np.dtype([*RECORD.descr, ("worker", "<u2")])
+"""A record of :attr:`WorkerTrace.records`; ``worker`` is an index into ``paths``."""
+
+WORKER_TASK = np.dtype(
+    [
+        ("worker", "<u2"),
+        ("run", "<u4"),
+        ("callable", "<i4"),
+        ("task", "<i8"),
+        ("member", "<i4"),
+        ("released_by", "<i8"),
+        ("child", "<i4"),
+        ("pid", "<i8"),
+        ("result", "<i1"),
+        ("submit", "<i8"),
+        ("ready", "<i8"),
+        ("dispatch", "<i8"),
+        ("start", "<i8"),
+        ("end", "<i8"),
+        ("complete", "<i8"),
+    ]
+)
+"""A row of :attr:`WorkerTrace.tasks`. An unknown value is -1."""
+
+FAILED = 1
+"""The ``result`` of a task that raised, or whose child exited while it ran."""
+
 RANGE = np.dtype([("name", "<i4"), ("track", "<i4"), ("start", "<i8"), ("end", "<i8")])
 """A range that the program marked. ``name`` is an index into :attr:`Trace.range_names`."""
 
@@ -142,51 +166,13 @@ RESOURCES = {
 """The resources for which a submit waits, by ``PTO_RESOURCE_*``."""
 
 
-class TraceData(Protocol):
-    """The members of :class:`~pto_insight.traces.Trace` that figures are computed from."""
-
-    @property
-    def records(self) -> NDArray[Any]:
-        """Return the records."""
-
-    @property
-    def tasks(self) -> NDArray[Any]:
-        """Return the tasks."""
-
-    @property
-    def lost(self) -> Mapping[str, int]:
-        """Return the number of dropped records by track."""
-
-    @property
-    def lost_total(self) -> int:
-        """Return the number of dropped records."""
-
-    @property
-    def blocks(self) -> int:
-        """Return the number of blocks."""
-
-    @property
-    def unit(self) -> str:
-        """Return the unit of times, ns or steps."""
-
-    @property
-    def threads(self) -> int:
-        """Return the number of threads that can run kernels."""
-
-    @property
-    def note(self) -> str:
-        """Return the meaning of the times."""
-
-    @property
-    def statistics(self) -> Mapping[str, int] | None:
-        """Return the counters of the runtime."""
-
-    @property
-    def details(self) -> Details | None:
-        """Return what the tasks were submitted with."""
-
-    def kernel_name(self, kernel: int) -> str:
-        """Return the name of a kernel of the tasks."""
+def event_name(event: int, b: int) -> str:
+    """Return the name under which an event is shown."""
+    name = Event(event).name.lower().replace("_", " ")
+    if event == Event.BACK_PRESSURE:
+        resource, ring = b & 0xFF, b >> 8
+        return f"wait: {RESOURCES.get(resource, 'space')} {ring}"
+    return name
 
 
 def track_name(track: int) -> str:
@@ -213,3 +199,47 @@ def cluster_of(core: int, blocks: int) -> int:
 def by_cluster(cores: Iterable[int], blocks: int) -> list[int]:
     """Return cores in the order of their clusters, the AIC of each first."""
     return sorted(cores, key=lambda core: (cluster_of(core, blocks), core))
+
+
+def converted(
+    raw: NDArray[Any], clock: int, first: tuple[int, int], last: tuple[int, int]
+) -> tuple[NDArray[Any], int]:
+    """Return the records with times from the first one, and the time of the first one."""
+    records = np.zeros(len(raw), RECORD)
+    for name in ("a", "b", "number", "event", "track"):
+        records[name] = raw[name]
+    has_duration = np.isin(raw["event"], [int(event) for event in WITH_DURATION])
+    begins = np.where(has_duration, raw["a"], raw["clock"])
+    records["a"][has_duration] = 0
+    if not len(raw):
+        return records, first[1]
+    # A worker may have fallen asleep before the run; the copy of its arguments belongs to the run.
+    copied = raw["a"][raw["event"] == Event.COPY_IN]
+    origin = int(np.concatenate([raw["clock"], copied]).min())
+    ticks = max(last[0] - first[0], 1)
+    rate = 1.0 if clock == STEPS or last[0] == first[0] else (last[1] - first[1]) / ticks
+
+    def converted(values: NDArray[Any]) -> NDArray[Any]:
+        since = (values - np.uint64(origin)).astype("<i8")
+        return np.rint(since * rate).astype("<i8") if rate != 1.0 else since
+
+    records["end"] = converted(raw["clock"])
+    records["start"] = np.maximum(converted(begins), 0)
+    return records, first[1] + round((origin - first[0]) * rate)
+
+
+def shifted(array: NDArray[Any], by: int) -> NDArray[Any]:
+    """Return a copy of records or tasks with all known times moved."""
+    moved = array.copy()
+    for name in set(TIMES.values()) & set(array.dtype.names or ()):
+        column = moved[name]
+        moved[name] = np.where(column < 0, column, column + by)
+    return moved
+
+
+def without_worker(records: NDArray[Any]) -> NDArray[Any]:
+    """Return records of Workers as an array of ``RECORD``."""
+    plain = np.zeros(len(records), RECORD)
+    for name in RECORD.names or ():
+        plain[name] = records[name]
+    return plain

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pto_insight.graphs.archive import refusing_damage
+from pto_insight.traces.data import WorkerTraceData
 from pto_insight.traces.flight import EXPECTED, PAIR, RING, last_records, require_times
-from pto_insight.traces.worker_data import WorkerTraceData
 from pto_insight.traces.worker_parts import Recorded, from_driver, merged
 from pto_insight.traces.worker_records import DriverTrace
 

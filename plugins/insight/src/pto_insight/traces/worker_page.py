@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pto_insight.traces.data import TraceData, WorkerTraceData
 from pto_insight.traces.details import ARGUMENT
 from pto_insight.traces.lanes import Lane, Slice, TaskName, apart, lanes
 from pto_insight.traces.page import (
@@ -19,11 +20,9 @@ from pto_insight.traces.page import (
     ring_columns,
     task_columns,
 )
-from pto_insight.traces.records import RECORD, TASK, Event
-from pto_insight.traces.trace import Trace
-from pto_insight.traces.worker_data import WorkerTraceData
+from pto_insight.traces.records import RECORD, TASK, Event, without_worker
+from pto_insight.traces.summary import worker_summary
 from pto_insight.traces.worker_details import rows_of_members
-from pto_insight.traces.worker_summary import worker_summary, worker_views
 
 _TIMES = ("submitted", "ready", "dispatched")
 
@@ -38,7 +37,7 @@ def worker_page(trace: WorkerTraceData) -> str:
 def _content(trace: WorkerTraceData) -> dict[str, Any]:
     """Return what the script of the page needs."""
     shown = _Shown(lanes(trace))
-    tasks = Trace(
+    tasks = TraceData(
         records=_dependencies(trace, shown.runs),
         tasks=np.array(shown.tasks, TASK),
         kernels=tuple(shown.names),
@@ -60,9 +59,7 @@ def _content(trace: WorkerTraceData) -> dict[str, Any]:
         "tasks": task_columns(tasks),
         "edges": edge_columns(tasks),
         "rings": [
-            ring
-            for path, part in {**worker_views(trace), **trace.timed_devices}.items()
-            for ring in ring_columns(part, f"{path} ")
+            ring for path, part in trace.views().items() for ring in ring_columns(part, f"{path} ")
         ],
         **_details(trace, shown),
     }
@@ -153,9 +150,7 @@ def _dependencies(trace: WorkerTraceData, runs: Mapping[tuple[int, int], int]) -
         for run in np.unique(mine["run"]).tolist():
             if (part, run) in runs:
                 linked = mine[mine["run"] == run]
-                moved = np.zeros(len(linked), RECORD)
-                for name in RECORD.names or ():
-                    moved[name] = linked[name]
+                moved = without_worker(linked)
                 moved["run"] = runs[part, run]
                 found.append(moved)
     return np.concatenate(found) if found else np.zeros(0, RECORD)

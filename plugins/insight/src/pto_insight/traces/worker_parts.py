@@ -13,22 +13,23 @@ from numpy.typing import NDArray
 from pto_core.errors import ProtocolError
 from pto_core.user_ranges import ALWAYS, Range, Window
 from pto_insight.traces.clock_offset import ClockOffset
+from pto_insight.traces.data import TraceData, WorkerTraceData
 from pto_insight.traces.details import ARGUMENT, SUBMIT, Details
-from pto_insight.traces.records import RECORD, TASK, TIMES, track_name
-from pto_insight.traces.trace import Trace
-from pto_insight.traces.worker_data import WorkerTraceData
-from pto_insight.traces.worker_details import PlaceOf, worker_details
-from pto_insight.traces.worker_records import (
+from pto_insight.traces.records import (
+    RECORD,
+    TASK,
     WORKER_RECORD,
     WORKER_TASK,
-    WORKER_TIMES,
-    DriverTrace,
     shifted,
-    worker_arrays,
+    track_name,
 )
+from pto_insight.traces.trace import Trace
+from pto_insight.traces.worker_details import PlaceOf, worker_details
+from pto_insight.traces.worker_records import DriverTrace, worker_arrays
 
-_DETAIL_FIELDS = ("places", "texts", "buffers")
-_DEVICE_FIELDS = ("kernels", "lost", "blocks", "unit", "epoch_ns", "threads", "backend", "runtime")
+DETAIL_FIELDS = ("places", "texts", "buffers")
+DEVICE_FIELDS = ("kernels", "lost", "blocks", "unit", "epoch_ns", "threads", "backend", "runtime")
+"""What a file contains of the details, and of the trace of a device, besides their arrays."""
 
 
 class Recorded(NamedTuple):
@@ -82,7 +83,7 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def of_child(
-    path: str, ranges: tuple[Range, ...], devices: Mapping[str, Trace], lost_ranges: int
+    path: str, ranges: tuple[Range, ...], devices: Mapping[str, TraceData], lost_ranges: int
 ) -> WorkerTraceData:
     """Return the trace of a child that is not a Worker."""
     starts = [trace.epoch_ns for trace in devices.values() if trace.unit == "ns"]
@@ -104,7 +105,7 @@ def of_child(
     )
 
 
-def ranges_of_device(path: str, device: Trace) -> list[Range]:
+def ranges_of_device(path: str, device: TraceData) -> list[Range]:
     """Return the ranges that the orchestrations of a device marked, with times of the host."""
     found: list[Range] = []
     opened: dict[int, list[int]] = {}  # the ends of the ranges around the current one, by track
@@ -133,12 +134,12 @@ def merged(
         by = part.epoch_ns - epoch_ns
         path_of = np.array([paths.index(path) for path in part.paths] + [-1], "<i4")
         callable_of = np.array([callables.index(name) for name in part.callables] + [-1], "<i4")
-        moved = shifted(part.tasks, WORKER_TIMES, by)
+        moved = shifted(part.tasks, by)
         moved["worker"] = path_of[moved["worker"]]
         moved["child"] = path_of[moved["child"]]
         moved["callable"] = callable_of[moved["callable"]]
         tasks.append(moved)
-        moved = shifted(part.records, ("start", "end"), by)
+        moved = shifted(part.records, by)
         moved["worker"] = path_of[moved["worker"]]
         records.append(moved)
         ranges += [one._replace(start=one.start + by, end=one.end + by) for one in part.ranges]
@@ -209,11 +210,11 @@ def described(trace: WorkerTraceData) -> dict[str, Any]:
         "clocks": dict(trace.clocks),
         "epoch_ns": trace.epoch_ns,
         "devices": [
-            {"path": path, **{name: getattr(device, name) for name in _DEVICE_FIELDS}}
+            {"path": path, **{name: getattr(device, name) for name in DEVICE_FIELDS}}
             for path, device in trace.devices.items()
         ],
         "details": [
-            {"path": path, **{name: getattr(one, name) for name in _DETAIL_FIELDS}}
+            {"path": path, **{name: getattr(one, name) for name in DETAIL_FIELDS}}
             for path, one in trace.details.items()
         ],
     }
@@ -228,7 +229,7 @@ def from_parts(
     """
     devices = {}
     for number, one in enumerate(description["devices"]):
-        fields = {name: one[name] for name in _DEVICE_FIELDS}
+        fields = {name: one[name] for name in DEVICE_FIELDS}
         fields["kernels"] = tuple(fields["kernels"])
         devices[str(one["path"])] = Trace(
             records=_checked(arrays[f"device{number}_records"], RECORD),
@@ -240,7 +241,7 @@ def from_parts(
         details[str(one["path"])] = Details(
             _checked(arrays[f"details{number}_submits"], SUBMIT),
             _checked(arrays[f"details{number}_arguments"], ARGUMENT),
-            **{name: tuple(one[name]) for name in _DETAIL_FIELDS},
+            **{name: tuple(one[name]) for name in DETAIL_FIELDS},
         )
     return WorkerTraceData(
         paths=tuple(description["paths"]),
@@ -300,13 +301,13 @@ def _since(ranges: tuple[Range, ...], epoch_ns: int) -> tuple[Range, ...]:
     return tuple(one._replace(start=one.start - epoch_ns, end=one.end - epoch_ns) for one in ranges)
 
 
-def _since_epoch(device: Trace, epoch_ns: int) -> Trace:
+def _since_epoch(device: TraceData, epoch_ns: int) -> TraceData:
     if device.unit != "ns":
         return device  # in deterministic mode, it has no times
     by = device.epoch_ns - epoch_ns
     return replace(
         device,
-        records=shifted(device.records, ("start", "end"), by),
-        tasks=shifted(device.tasks, tuple(TIMES.values()), by),
+        records=shifted(device.records, by),
+        tasks=shifted(device.tasks, by),
         epoch_ns=epoch_ns,
     )

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pto_insight.traces.analysis import counters
+from pto_insight.traces.data import WorkerTraceData
 from pto_insight.traces.lanes import Lane, Slice, TaskName, apart, lanes
 from pto_insight.traces.wire import field, tag, text, varint
-from pto_insight.traces.worker_data import WorkerTraceData
-from pto_insight.traces.worker_summary import worker_views
 
 # The field numbers are those of perfetto/trace/trace.proto; see pftrace.py.
 _CLOCK_SNAPSHOT, _TIMESTAMP, _SEQUENCE, _TRACK_EVENT, _INTERNED = 6, 8, 10, 11, 12
@@ -178,10 +177,9 @@ def _arrows(tracks: list[Lane]) -> _Arrows:
 
 def _counters(trace: WorkerTraceData) -> Iterator[_Counter]:
     """Yield the counters of each Worker and of each device."""
-    views = worker_views(trace)
-    for path, view in {**views, **trace.timed_devices}.items():
+    for path, view in trace.views().items():
         for name, (times, values) in counters(view).items():
-            shown = name.replace("cores", "children") if path in views else name
+            shown = name.replace("cores", "children") if path in trace.children else name
             if len(times):
                 yield _Counter(path, shown, times, values)
 

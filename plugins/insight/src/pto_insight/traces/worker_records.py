@@ -1,49 +1,29 @@
-"""The arrays of a Worker's trace, and how they follow from the records of its driver.
+"""How the arrays of a Worker's trace follow from the records of its driver.
 
 ``pto_core/native/hierarchy/trace/events.hpp`` defines the events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pto_core.user_ranges import ALWAYS, Window
-from pto_insight.traces.records import FIRST_WORKER, NATIVE, RECORD, Event
-from pto_insight.traces.trace import converted
+from pto_insight.traces.records import (
+    FAILED,
+    FIRST_WORKER,
+    NATIVE,
+    RECORD,
+    TIMES,
+    WORKER_RECORD,
+    WORKER_TASK,
+    Event,
+    converted,
+)
 from pto_insight.traces.worker_details import CALLABLE
 
-WORKER_RECORD = np.dtype([*RECORD.descr, ("worker", "<u2")])
-"""A record of :attr:`WorkerTrace.records`; ``worker`` is an index into ``paths``."""
-
-WORKER_TASK = np.dtype(
-    [
-        ("worker", "<u2"),
-        ("run", "<u4"),
-        ("callable", "<i4"),
-        ("task", "<i8"),
-        ("member", "<i4"),
-        ("released_by", "<i8"),
-        ("child", "<i4"),
-        ("pid", "<i8"),
-        ("result", "<i1"),
-        ("submit", "<i8"),
-        ("ready", "<i8"),
-        ("dispatch", "<i8"),
-        ("start", "<i8"),
-        ("end", "<i8"),
-        ("complete", "<i8"),
-    ]
-)
-"""A row of :attr:`WorkerTrace.tasks`. An unknown value is -1."""
-
-FAILED = 1
-"""The ``result`` of a task that raised, or whose child exited while it ran."""
-
-WORKER_TIMES = ("submit", "ready", "dispatch", "start", "end", "complete")
 _LOW = np.uint64(0xFFFFFFFF)
 _MEMBER = np.uint64(0xFFFF)
 _CALLABLE_SHIFT = np.uint64(40)
@@ -142,15 +122,7 @@ def _tasks(records: NDArray[Any]) -> NDArray[Any]:
     return tasks[np.lexsort((tasks["task"], tasks["start"]))]
 
 
-_TASK_EVENTS = {
-    Event.SUBMIT: "submit",
-    Event.READY: "ready",
-    Event.DISPATCH: "dispatch",
-    Event.START: "start",
-    Event.END: "end",
-    Event.COMPLETE: "complete",
-    Event.FINISH: "result",
-}
+_TASK_EVENTS = {**TIMES, Event.FINISH: "result"}
 
 
 def _correct_results(
@@ -196,7 +168,7 @@ def visible_ends(tasks: NDArray[Any], records: NDArray[Any]) -> NDArray[np.int64
     unknown = np.flatnonzero((tasks["start"] >= 0) & (ends < 0))
     if not len(unknown):
         return ends
-    last = max(*(int(tasks[name].max()) for name in WORKER_TIMES), records["end"].max(initial=0))
+    last = max(*(int(tasks[name].max()) for name in TIMES.values()), records["end"].max(initial=0))
     next_starts = _next_starts(tasks, last)
     finishes = records[records["event"] == Event.FINISH]
     for row in unknown.tolist():
@@ -244,12 +216,3 @@ def _fill(tasks: NDArray[Any], name: str, records: NDArray[Any], source: str, ad
     known = numbers[places] == tasks["task"]
     values = records[source][first[places]].astype("<i8") + add
     tasks[name][known] = values[known]
-
-
-def shifted(array: NDArray[Any], times: Sequence[str], by: int) -> NDArray[Any]:
-    """Return a copy with all known times moved."""
-    moved = array.copy()
-    for name in times:
-        column = moved[name]
-        moved[name] = np.where(column < 0, column, column + by)
-    return moved

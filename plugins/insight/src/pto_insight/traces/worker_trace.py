@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
+from pto_insight.traces.data import WorkerTraceData
+from pto_insight.traces.files import read_any_data, write_worker_data
+from pto_insight.traces.summary import worker_summary
 from pto_insight.traces.trace import Trace
-from pto_insight.traces.worker_data import WorkerTraceData
-from pto_insight.traces.worker_files import read_any_data, write_worker_data
-from pto_insight.traces.worker_summary import worker_summary
 
 
 class WorkerTrace(WorkerTraceData):
@@ -16,6 +17,8 @@ class WorkerTrace(WorkerTraceData):
 
     It is empty until the block of :meth:`pto_core.Worker.trace` has ended.
     """
+
+    devices: Mapping[str, Trace]
 
     @staticmethod
     def of(data: WorkerTraceData) -> WorkerTrace:

@@ -13,8 +13,8 @@ from pto_core.user_ranges import ALWAYS, FOREVER, Range, RangeRecorder, Window
 if TYPE_CHECKING:
     from pto_core.device import Device
     from pto_core.device.tracing import RunTrace
+    from pto_insight.traces.data import WorkerTraceData
     from pto_insight.traces.trace import Trace
-    from pto_insight.traces.worker_data import WorkerTraceData
 
 _PIECE_BYTES_MAX = 1 << 18  # the most bytes of a reply between hosts
 
