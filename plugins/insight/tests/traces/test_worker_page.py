@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from pto_insight.traces import Event
+from pto_insight.traces.page import worker_page
 from pto_insight.traces.records import WORKER_RECORD
-from pto_insight.traces.worker_page import worker_page
 from pto_insight.traces.worker_trace import WorkerTrace
 
 

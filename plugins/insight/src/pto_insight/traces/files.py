@@ -18,11 +18,10 @@ from pto_insight.graphs.archive import Archive, read_archive, refusing_damage, w
 from pto_insight.traces.data import TraceData, WorkerTraceData
 from pto_insight.traces.details import Details
 from pto_insight.traces.flight import read_flight
-from pto_insight.traces.page import page
+from pto_insight.traces.page import page, worker_page
 from pto_insight.traces.pftrace import pftrace
 from pto_insight.traces.trace import Trace
 from pto_insight.traces.worker_flight import read_worker_flight
-from pto_insight.traces.worker_page import worker_page
 from pto_insight.traces.worker_parts import (
     DETAIL_FIELDS,
     DEVICE_FIELDS,

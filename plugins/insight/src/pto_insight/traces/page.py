@@ -1,4 +1,7 @@
-"""Write a trace as one HTML page that needs no network: ``page.html`` with ``page.js`` inside."""
+"""Write a trace as one HTML page that needs no network: ``page.html`` with ``page.js`` inside.
+
+The trace of a device has a lane for each core and thread; that of a Worker also for each child.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +16,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pto_insight.traces.analysis import critical_path, edges, ring_counters, rows_of
-from pto_insight.traces.data import TraceData
+from pto_insight.traces.data import TraceData, WorkerTraceData
+from pto_insight.traces.details import ARGUMENT
+from pto_insight.traces.lanes import Lane, Slice, TaskName, apart
+from pto_insight.traces.lanes import lanes as lanes_of
 from pto_insight.traces.records import (
     FIRST_WORKER,
     HOST,
+    RECORD,
+    TASK,
     WITH_DURATION,
+    Event,
     by_cluster,
     cluster_of,
     event_name,
     track_name,
+    without_worker,
 )
-from pto_insight.traces.summary import summary_text
+from pto_insight.traces.summary import summary_text, worker_summary
+from pto_insight.traces.worker_details import rows_of_members
 
 ITEM = np.dtype([("start", "<f8"), ("end", "<f8"), ("name", "<u2"), ("task", "<i4")])
 """A rectangle of a lane. ``name``: an index into the names; ``task``: a row of the tasks, or -1."""
+_TIMES = ("submitted", "ready", "dispatched")
 
 
 def page(trace: TraceData) -> str:
     """Return the page."""
     title = f"{len(trace.tasks):,} tasks on {trace.backend}, {trace.runtime}"
-    return document(title, trace.note, summary_text(trace), _data(trace))
+    return _document(title, trace.note, summary_text(trace), _device_content(trace))
 
 
-def document(title: str, note: str, summary: str, shown: Mapping[str, Any]) -> str:
+def worker_page(trace: WorkerTraceData) -> str:
+    """Return the page."""
+    workers = ", ".join(trace.children)
+    title = f"{trace.task_count:,} tasks of {workers}"
+    return _document(title, trace.note, worker_summary(trace), _worker_content(trace))
+
+
+def _document(title: str, note: str, summary: str, shown: Mapping[str, Any]) -> str:
     """Return a page. ``note``: the meaning of its times. ``shown``: what the script needs."""
     folder = files("pto_insight.traces")
     text = (folder / "page.html").read_text("utf-8")
@@ -51,8 +70,33 @@ def document(title: str, note: str, summary: str, shown: Mapping[str, Any]) -> s
     return text
 
 
-def _data(trace: TraceData) -> dict[str, Any]:
+def _content(
+    shown: TraceData,
+    cores: list[str],
+    lanes: list[dict[str, Any]],
+    items: NDArray[Any],
+    names: list[str],
+    rings: list[dict[str, Any]],
+    details: dict[str, Any],
+) -> dict[str, Any]:
     """Return what the script needs: lanes of items, and the tasks to which the items refer."""
+    return {
+        "unit": shown.unit,
+        "total": float(max(items["end"].max(initial=1), 1)),
+        "kernels": [*shown.kernels, "?"],
+        "names": names,
+        "cores": cores,
+        "lanes": lanes,
+        "items": {name: _column(items[name]) for name in ITEM.names or ()},
+        "tasks": task_columns(shown),
+        "edges": _edge_columns(shown),
+        "rings": rings,
+        **details,
+    }
+
+
+def _device_content(trace: TraceData) -> dict[str, Any]:
+    """Return what the script needs of the trace of a device."""
     names: dict[str, int] = {}
     lanes: list[dict[str, Any]] = []
     parts: list[NDArray[Any]] = []
@@ -80,19 +124,8 @@ def _data(trace: TraceData) -> dict[str, Any]:
             pieces.append(_task_items(trace, mine, name_of_kernel))
         add(track_name(track), "thread", _apart(np.concatenate(pieces)))
     items = np.concatenate(parts) if parts else np.zeros(0, ITEM)
-    return {
-        "unit": trace.unit,
-        "total": float(max(items["end"].max(initial=1), 1)),
-        "kernels": [*trace.kernels, "?"],
-        "names": list(names),
-        "cores": [trace.core_name(core) for core in range(3 * trace.blocks)],
-        "lanes": lanes,
-        "items": {name: column(items[name]) for name in ITEM.names or ()},
-        "tasks": task_columns(trace),
-        "edges": edge_columns(trace),
-        "rings": ring_columns(trace),
-        **_details(trace),
-    }
+    cores = [trace.core_name(core) for core in range(3 * trace.blocks)]
+    return _content(trace, cores, lanes, items, list(names), _rings(trace), _details(trace))
 
 
 def _task_items(trace: TraceData, rows: NDArray[Any], names: NDArray[Any]) -> NDArray[Any]:
@@ -158,34 +191,34 @@ def task_columns(trace: TraceData) -> dict[str, list[str]]:
     columns: dict[str, list[str]] = {}
     for name in ("submit", "ready", "dispatch"):
         since = np.where(known & (tasks[name] >= 0), tasks["start"] - tasks[name], -1)
-        columns[name] = column(since.astype("<f4"))
+        columns[name] = _column(since.astype("<f4"))
     is_complete = (tasks["complete"] >= 0) & (tasks["end"] >= 0)
     after = np.where(is_complete, tasks["complete"] - tasks["end"], -1)
-    columns["complete"] = column(after.astype("<f4"))
-    columns["processor"] = column(tasks["processor"].astype("<f4"))
-    columns["task"] = column(trace.task_numbers(tasks["task"]).astype("<f8"))
-    columns["run"] = column(tasks["run"].astype("<i4"))
-    columns["core"] = column(tasks["core"].astype("<i4"))
+    columns["complete"] = _column(after.astype("<f4"))
+    columns["processor"] = _column(tasks["processor"].astype("<f4"))
+    columns["task"] = _column(trace.task_numbers(tasks["task"]).astype("<f8"))
+    columns["run"] = _column(tasks["run"].astype("<i4"))
+    columns["core"] = _column(tasks["core"].astype("<i4"))
     kernels = np.where(tasks["kernel"] < 0, len(trace.kernels), tasks["kernel"])
-    columns["kernel"] = column(kernels.astype("<u2"))
+    columns["kernel"] = _column(kernels.astype("<u2"))
     producers = rows_of(tasks, tasks["run"], tasks["released_by"])
-    columns["producer"] = column(producers.astype("<i4"))
+    columns["producer"] = _column(producers.astype("<i4"))
     critical = np.zeros(len(tasks), "<u2")
     critical[list(critical_path(trace).rows)] = 1
-    columns["critical"] = column(critical)
+    columns["critical"] = _column(critical)
     return columns
 
 
-def edge_columns(trace: TraceData) -> dict[str, list[str]]:
+def _edge_columns(trace: TraceData) -> dict[str, list[str]]:
     """Return the dependencies as two columns of rows of tasks."""
     pairs = edges(trace).astype("<i4")
-    return {"from": column(pairs[:, 0]), "to": column(pairs[:, 1])}
+    return {"from": _column(pairs[:, 0]), "to": _column(pairs[:, 1])}
 
 
-def ring_columns(trace: TraceData, prefix: str = "") -> list[dict[str, Any]]:
+def _rings(trace: TraceData, prefix: str = "") -> list[dict[str, Any]]:
     """Return the counters of the rings; ``prefix`` begins their names."""
     return [
-        {"name": prefix + name, "times": column(times.astype("<f8")), "values": integers(values)}
+        {"name": prefix + name, "times": _column(times.astype("<f8")), "values": _integers(values)}
         for name, (times, values) in ring_counters(trace).items()
     ]
 
@@ -208,10 +241,122 @@ def _details(trace: TraceData) -> dict[str, Any]:
     arguments = arguments.copy()
     arguments["buffer"] = buffers
     names = details.places, details.texts, details.buffers
-    return detail_columns((place, first, count), arguments, names)
+    return _detail_columns((place, first, count), arguments, names)
 
 
-def detail_columns(
+def _worker_content(trace: WorkerTraceData) -> dict[str, Any]:
+    """Return what the script needs of the trace of a Worker."""
+    shown = _Shown(lanes_of(trace))
+    tasks = TraceData(
+        records=_dependencies(trace, shown.runs),
+        tasks=np.array(shown.tasks, TASK),
+        kernels=tuple(shown.names),
+        lost={},
+        blocks=0,
+        unit="ns",
+        epoch_ns=trace.epoch_ns,
+        threads=1,
+    )
+    lanes = shown.lanes
+    cores = [lane["name"] for lane in lanes]
+    rings = [ring for path, part in trace.views().items() for ring in _rings(part, f"{path} ")]
+    names = list(shown.names)
+    details = _worker_details(trace, shown)
+    return _content(tasks, cores, lanes, np.array(shown.items, ITEM), names, rings, details)
+
+
+def _worker_details(trace: WorkerTraceData, shown: _Shown) -> dict[str, Any]:
+    """Return source lines and arguments of the tasks of all Workers, as :func:`_details` does."""
+    columns = np.zeros((3, len(shown.tasks)), "<i4")  # place, first argument, arguments
+    columns[0] = -1
+    arguments = [np.zeros(0, ARGUMENT)]
+    places: list[str] = []
+    texts: list[str] = []
+    buffers: list[str] = []
+    for path, details in trace.details.items():
+        part = trace.paths.index(path)
+        mine = np.array([row for row, key in enumerate(shown.keys) if key[0] == part], "<i8")
+        keys = np.array([shown.keys[row] for row in mine], "<i8").reshape(-1, 3)
+        rows = rows_of_members(details, keys[:, 1], keys[:, 2])
+        mine, submits = mine[rows >= 0], details.submits[rows[rows >= 0]]
+        known = submits["place"] >= 0
+        columns[0, mine] = np.where(known, submits["place"] + len(places), -1)
+        columns[1, mine] = submits["first"] + sum(map(len, arguments))
+        columns[2, mine] = submits["count"]
+        row_of = {task: row for row, task in zip(mine, keys[rows >= 0, 1].tolist(), strict=True)}
+        moved = details.arguments.copy()
+        owners = [row_of.get(task, len(shown.tasks)) for task in moved["owner"].tolist()]
+        moved["text"] += len(texts)
+        moved["buffer"] = np.where(
+            moved["owner"] >= 0, -1 - np.array(owners, "<i8"), moved["buffer"] + len(buffers)
+        )
+        arguments.append(moved)
+        places += details.places
+        texts += details.texts
+        buffers += details.buffers
+    return _detail_columns(list(columns), np.concatenate(arguments), (places, texts, buffers))
+
+
+class _Shown:
+    """The lanes, items, tasks and names of the page. Each task has a number of its run in it."""
+
+    def __init__(self, found: list[Lane]) -> None:
+        self.lanes: list[dict[str, Any]] = []
+        self.items: list[tuple[int, int, int, int]] = []
+        self.tasks: list[tuple[Any, ...]] = []
+        self.keys: list[tuple[int, int, int]] = []  # part, task and member of each task
+        self.names: dict[str, int] = {}
+        self.runs: dict[tuple[int, int], int] = {}
+        for lane in found:
+            for part in apart(lane.slices, may_nest=False):
+                first = len(self.items)
+                for one in part:
+                    self._add(one)
+                name = f"{lane.process} {lane.name}"
+                place = {"first": first, "end": len(self.items)}
+                self.lanes.append({"name": name, "kind": lane.kind, "group": lane.group, **place})
+
+    def _add(self, one: Slice) -> None:
+        number = self.names.setdefault(one.name, len(self.names))
+        row = -1 if one.task is None else self._add_task(one, one.task, number)
+        self.items.append((one.start, one.end, number, row))
+
+    def _add_task(self, one: Slice, task: TaskName, number: int) -> int:
+        run = self.runs.setdefault((task.part, task.run), len(self.runs))
+        after = -1 if one.after is None else one.after.task
+        times = [one.notes.get(key, -1) for key in _TIMES]
+        place = (len(self.lanes), -1)
+        complete = one.notes.get("completed", -1)
+        self.keys.append((task.part, task.task, int(one.notes.get("member", 0))))
+        self.tasks.append(
+            (run, number, task.task, after, *place, *times, one.start, one.end, complete, -1)
+        )
+        return len(self.tasks) - 1
+
+
+def _dependencies(trace: WorkerTraceData, runs: Mapping[tuple[int, int], int]) -> NDArray[Any]:
+    """Return the records of all dependencies, with the runs of the page."""
+    parts = [
+        (number, trace.records[trace.records["worker"] == number])
+        for number in range(len(trace.paths))
+    ]
+    parts += [
+        (len(trace.paths) + number, device.records)
+        for number, device in enumerate(trace.timed_devices.values())
+    ]
+    found = []
+    for part, records in parts:
+        mine = records[records["event"] == Event.EDGE]
+        for run in np.unique(mine["run"]).tolist():
+            if (part, run) in runs:
+                linked = mine[mine["run"] == run]
+                moved = without_worker(linked)
+                moved["run"] = runs[part, run]
+                found.append(moved)
+    return np.concatenate(found) if found else np.zeros(0, RECORD)
+
+
+def _detail_columns(
     submits: Sequence[NDArray[Any]],
     arguments: NDArray[Any],
     names: tuple[Sequence[str], Sequence[str], Sequence[str]],
@@ -225,14 +370,14 @@ def detail_columns(
     places, texts, buffers = names
     return {
         "details": {
-            "place": column(place.astype("<i4")),
-            "first": column(first.astype("<i4")),
-            "count": column(count.astype("<u2")),
+            "place": _column(place.astype("<i4")),
+            "first": _column(first.astype("<i4")),
+            "count": _column(count.astype("<u2")),
         },
         "arguments": {
-            "text": integers(arguments["text"]),
-            "buffer": column(arguments["buffer"].astype("<i4")),
-            "offset": integers(arguments["offset"]),
+            "text": _integers(arguments["text"]),
+            "buffer": _column(arguments["buffer"].astype("<i4")),
+            "offset": _integers(arguments["offset"]),
         },
         "places": places,
         "texts": texts,
@@ -240,11 +385,11 @@ def detail_columns(
     }
 
 
-def integers(values: NDArray[np.int64]) -> list[str]:
+def _integers(values: NDArray[np.int64]) -> list[str]:
     """Return a column of integers that are not negative, in four bytes each if they fit."""
-    return column(values.astype("<u4" if values.max(initial=0) < 2**32 else "<f8"))
+    return _column(values.astype("<u4" if values.max(initial=0) < 2**32 else "<f8"))
 
 
-def column(values: NDArray[Any]) -> list[str]:
+def _column(values: NDArray[Any]) -> list[str]:
     """Return the type and the bytes of a column in base64."""
     return [values.dtype.str[1:], base64.b64encode(values.tobytes()).decode()]
