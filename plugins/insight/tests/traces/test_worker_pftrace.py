@@ -10,8 +10,8 @@ import pytest
 from perfetto_messages import PerfettoMessages, check_fields
 
 from pto_insight.traces import Event
+from pto_insight.traces.pftrace import worker_pftrace
 from pto_insight.traces.records import WORKER_RECORD, WORKER_TASK
-from pto_insight.traces.worker_pftrace import worker_pftrace
 from pto_insight.traces.worker_trace import WorkerTrace
 
 DrawArrows = Callable[[Iterable[tuple[Any, Any]]], list[tuple[Any, Any]]]

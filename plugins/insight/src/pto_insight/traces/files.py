@@ -19,7 +19,7 @@ from pto_insight.traces.data import TraceData, WorkerTraceData
 from pto_insight.traces.details import Details
 from pto_insight.traces.flight import read_flight
 from pto_insight.traces.page import page, worker_page
-from pto_insight.traces.pftrace import pftrace
+from pto_insight.traces.pftrace import pftrace, worker_pftrace
 from pto_insight.traces.trace import Trace
 from pto_insight.traces.worker_flight import read_worker_flight
 from pto_insight.traces.worker_parts import (
@@ -29,7 +29,6 @@ from pto_insight.traces.worker_parts import (
     described,
     from_parts,
 )
-from pto_insight.traces.worker_pftrace import worker_pftrace
 
 _OF_DEVICE = "trace 5"
 _OF_WORKER = "trace of a Worker 4"

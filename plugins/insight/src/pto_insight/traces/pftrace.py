@@ -1,21 +1,27 @@
 """Write a trace for Perfetto (ui.perfetto.dev): the protobuf wire format, without a library.
 
 The field numbers are those of ``perfetto/trace/trace.proto`` and the files that it imports. A test
-parses the result with the published schema. The packets of one kind have equal lengths, because
-their integers are padded to the longest one, so NumPy writes all of them at once.
+parses the result with the published schema.
+
+:func:`pftrace` writes the trace of a device, which may have millions of tasks. The packets of one
+kind have equal lengths, because their integers are padded to the longest one, so NumPy writes all
+of them at once. :func:`worker_pftrace` writes the lanes of a Worker, a process for each Worker and
+child.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pto_insight.traces.analysis import counters, rows_of
-from pto_insight.traces.data import TraceData
+from pto_insight.traces.data import TraceData, WorkerTraceData
+from pto_insight.traces.lanes import Lane, Slice, TaskName, apart, lanes
 from pto_insight.traces.records import (
     FIRST_WORKER,
     WITH_DURATION,
@@ -33,8 +39,9 @@ _BOOTTIME, _MONOTONIC = 6, 3
 # TrackEvent
 _SLICE_BEGIN, _SLICE_END, _INSTANT, _COUNTER = 1, 2, 3, 4
 _FLOWS, _ENDED_FLOWS = 47, 48
-# The only packet sequence of the file.
-_ONLY_SEQUENCE = 1
+# A field of each packet, and one of the descriptor of a counter.
+_ONLY_SEQUENCE = varint(_SEQUENCE, 1)
+_IS_COUNTER = field(8, b"")
 
 _PROCESS, _CORES, _POOL, _COUNTERS = 1, 2, 3, 4
 _FIRST_TRACK, _FIRST_CORE, _FIRST_COUNTER = 100, 1000, 2000
@@ -48,16 +55,28 @@ _Piece = bytes | NDArray[np.uint8]
 
 _ROWS_AT_ONCE = 1 << 15
 
+# A message, with the key that orders it: the time, and at the same time ends before begins, and
+# outer slices around inner ones.
+_Item = tuple[tuple[int, int, int], bytes]
+
+_Place = tuple[int, int]
+"""The place of a slice: the position of its lane, and its position in the lane."""
+
 
 def pftrace(trace: TraceData) -> bytes:
-    """Return the content of a ``.pftrace`` file."""
-    writer = _Writer(trace)
+    """Return the content of a ``.pftrace`` file of a device."""
+    writer = _DeviceWriter(trace)
     content = writer.packets()
     return b"".join(field(1, packet) for packet in writer.head()) + content
 
 
-class _Writer:
-    """Builds the packets of one trace."""
+def worker_pftrace(trace: WorkerTraceData) -> bytes:
+    """Return the content of a ``.pftrace`` file of a Worker."""
+    return b"".join(field(1, packet) for packet in _WorkerWriter(trace).packets())
+
+
+class _DeviceWriter:
+    """Builds the packets of the trace of a device."""
 
     def __init__(self, trace: TraceData) -> None:
         self._trace = trace
@@ -93,38 +112,25 @@ class _Writer:
 
     def head(self) -> Iterator[bytes]:
         """Yield the packets that describe clocks, names and tracks; call it after packets()."""
-        epoch = self._trace.epoch_ns
-        clocks = (varint(1, clock) + varint(2, epoch) for clock in (_BOOTTIME, _MONOTONIC))
-        snapshot = b"".join(field(1, clock) for clock in clocks)
-        yield field(_CLOCK_SNAPSHOT, snapshot) + varint(_SEQUENCE, _ONLY_SEQUENCE)
-        yield (
-            field(_DEFAULTS, varint(_CLOCK_ID, _MONOTONIC))
-            + field(_INTERNED, b"".join(map(_interned, self._names.items())))
-            + varint(_FLAGS, _INCREMENTAL_STATE_CLEARED)
-            + varint(_SEQUENCE, _ONLY_SEQUENCE)
-        )
+        yield from _clocks_and_names(self._trace.epoch_ns, self._names)
         yield from self._descriptors()
 
     def _descriptors(self) -> Iterator[bytes]:
         trace = self._trace
         title = f"{trace.backend} {trace.runtime}: {trace.note}".strip()
         process = varint(1, 1) + text(6, title)
-        yield self._track(_PROCESS, None, title, field(3, process))
-        yield self._track(_CORES, _PROCESS, "cores")
-        yield self._track(_POOL, _PROCESS, "threads")
-        yield self._track(_COUNTERS, _PROCESS, "counters")
+        yield _descriptor(_PROCESS, title, field(3, process))
+        yield _descriptor(_CORES, "cores", _below(_PROCESS))
+        yield _descriptor(_POOL, "threads", _below(_PROCESS))
+        yield _descriptor(_COUNTERS, "counters", _below(_PROCESS))
         for track in trace.tracks:
-            yield self._track(_FIRST_TRACK + track, _POOL, track_name(track))
+            yield _descriptor(_FIRST_TRACK + track, track_name(track), _below(_POOL))
         for core in np.unique(trace.tasks["core"]):
             if core >= 0:
-                yield self._track(_FIRST_CORE + int(core), _CORES, trace.core_name(int(core)))
+                name = trace.core_name(int(core))
+                yield _descriptor(_FIRST_CORE + int(core), name, _below(_CORES))
         for number, name in enumerate(self._counters):
-            yield self._track(_FIRST_COUNTER + number, _COUNTERS, name, field(8, b""))
-
-    def _track(self, uuid: int, parent: int | None, name: str, more: bytes = b"") -> bytes:
-        above = b"" if parent is None else varint(5, parent)
-        descriptor = varint(1, uuid) + text(2, name) + above + more
-        return field(_TRACK_DESCRIPTOR, descriptor) + varint(_SEQUENCE, _ONLY_SEQUENCE)
+            yield _descriptor(_FIRST_COUNTER + number, name, _below(_COUNTERS) + _IS_COUNTER)
 
     def _add_tasks(self) -> None:
         """Add a slice on the core and one on the pool worker for each task that ended."""
@@ -146,7 +152,7 @@ class _Writer:
             rows = shown[mine]
             more = [*_task_notes(rows, *map(bool, kind[:4])), arrows.pieces(mine)]
             if kind[-1] >= 0 and trace.details is not None:
-                more.append(_text_note("source", trace.details.places[kind[-1]]))
+                more.append([_one_note("source", trace.details.places[kind[-1]])])
             self._add_slices(
                 rows, _FIRST_CORE + _column(rows, "core"), kernels[rows["kernel"]], more
             )
@@ -230,7 +236,7 @@ class _Writer:
         if not len(times):
             return
         stamp = _number(_TIMESTAMP, self._trace.epoch_ns + times)
-        tail = varint(_FLAGS, _NEEDS_INCREMENTAL_STATE) + varint(_SEQUENCE, _ONLY_SEQUENCE)
+        tail = varint(_FLAGS, _NEEDS_INCREMENTAL_STATE) + _ONLY_SEQUENCE
         pieces: list[_Piece] = []
         for event in events:
             pieces += _message(1, [stamp, *_message(_TRACK_EVENT, event), tail])
@@ -335,10 +341,186 @@ def _note(name: str, values: _Column) -> list[_Piece]:
     return _message(4, [text(10, name), _number(4, values)])
 
 
-def _text_note(name: str, value: str) -> list[_Piece]:
-    return [field(4, text(10, name) + text(6, value))]
+class _Counter(NamedTuple):
+    """A counter of a process."""
+
+    process: str
+    name: str
+    times: NDArray[np.int64]
+    values: NDArray[np.int64]
 
 
-def _interned(item: tuple[str, int]) -> bytes:
-    name, number = item
-    return field(2, varint(1, number) + text(2, name))
+class _LaneArrows(NamedTuple):
+    """The numbers of the arrows that begin or end at each slice, or begin at the submit of a task.
+
+    Perfetto calls an arrow a flow. The first slice that terminates a flow ends it, so each arrow
+    has its own number.
+    """
+
+    submits: dict[TaskName, list[int]]
+    begins: dict[_Place, list[int]]
+    ends: dict[_Place, list[int]]
+
+
+class _WorkerWriter:
+    """Builds the packets of the trace of a Worker."""
+
+    def __init__(self, trace: WorkerTraceData) -> None:
+        self._trace = trace
+        self._lanes = list(_tracks(lanes(trace)))
+        self._arrows = _lane_arrows(self._lanes)
+        self._counters = list(_worker_counters(trace))
+        self._names: dict[str, int] = {}
+        processes = dict.fromkeys(lane.process for lane in self._lanes)
+        self._process_track = {path: number for number, path in enumerate(processes, 1)}
+
+    def packets(self) -> Iterator[bytes]:
+        """Yield every packet; the first ones describe clocks, names and tracks."""
+        first = len(self._process_track) + 1
+        items = [
+            item
+            for position, lane in enumerate(self._lanes)
+            for item in self._lane_items(first + position, position, lane)
+        ]
+        for track, counter in enumerate(self._counters, first + len(self._lanes)):
+            items += _counter_items(track, counter)
+        items.sort(key=lambda item: item[0])
+        epoch = self._trace.epoch_ns
+        yield from _clocks_and_names(epoch, self._names)
+        yield from self._descriptors(first)
+        tail = varint(_FLAGS, _NEEDS_INCREMENTAL_STATE) + _ONLY_SEQUENCE
+        for (time, *_), message in items:
+            yield varint(_TIMESTAMP, epoch + time) + field(_TRACK_EVENT, message) + tail
+
+    def _descriptors(self, first: int) -> Iterator[bytes]:
+        pids = _pids(self._trace)
+        for number, (path, track) in enumerate(self._process_track.items(), 1):
+            title = f"{path} ({self._trace.note})" if number == 1 else path
+            process = varint(1, pids.get(path, number)) + text(6, title)
+            yield _descriptor(track, title, field(3, process))
+        for track, lane in enumerate(self._lanes, first):
+            yield _descriptor(track, lane.name, _below(self._process_track[lane.process]))
+        for track, counter in enumerate(self._counters, first + len(self._lanes)):
+            above = _below(self._process_track[counter.process])
+            yield _descriptor(track, counter.name, above + _IS_COUNTER)
+
+    def _lane_items(self, track: int, position: int, lane: Lane) -> Iterator[_Item]:
+        for submit in lane.submits:
+            name = self._name(f"submit {submit.name}")
+            message = (
+                varint(9, _INSTANT) + varint(11, track) + name + _one_note("task", submit.task.task)
+            )
+            arrows = self._arrows.submits.get(submit.task, [])
+            yield (submit.time, _BEGIN, 0), message + _each_fixed(_FLOWS, arrows)
+        for number, one in enumerate(lane.slices):
+            yield (one.start, _BEGIN, -one.end), self._begin(track, (position, number), one)
+            stop = varint(9, _SLICE_END) + varint(11, track)
+            # A slice without a length ends after its begin.
+            rank = _END if one.end > one.start else _BEGIN
+            yield (one.end, rank, -one.start if rank == _END else -one.end), stop
+
+    def _begin(self, track: int, place: _Place, one: Slice) -> bytes:
+        notes = b"".join(_one_note(key, value) for key, value in one.notes.items())
+        head = varint(9, _SLICE_BEGIN) + varint(11, track) + self._name(one.name)
+        begins, ends = self._arrows.begins.get(place, []), self._arrows.ends.get(place, [])
+        return head + notes + _each_fixed(_FLOWS, begins) + _each_fixed(_ENDED_FLOWS, ends)
+
+    def _name(self, name: str) -> bytes:
+        """Return a reference to a name."""
+        return varint(10, self._names.setdefault(name, len(self._names) + 1))
+
+
+def _tracks(found: list[Lane]) -> Iterator[Lane]:
+    """Yield the lanes; if slices of a lane overlap without nesting, yield it in several parts."""
+    for lane in found:
+        first, *others = list(apart(lane.slices, may_nest=True)) or [[]]
+        yield lane._replace(slices=first)
+        yield from (lane._replace(slices=part, submits=[]) for part in others)
+
+
+def _lane_arrows(tracks: list[Lane]) -> _LaneArrows:
+    """Return the arrows from each submit to the slices of its task, and those between tasks.
+
+    A task is released by the last member of a group to end, and by the last attempt.
+    """
+    places: dict[TaskName, list[_Place]] = {}
+    for position, lane in enumerate(tracks):
+        for number, one in enumerate(lane.slices):
+            if one.task is not None:
+                places.setdefault(one.task, []).append((position, number))
+
+    def slice_at(place: _Place) -> Slice:
+        return tracks[place[0]].slices[place[1]]
+
+    last = {name: max(mine, key=lambda each: slice_at(each).end) for name, mine in places.items()}
+    numbers = itertools.count(1)
+    arrows = _LaneArrows({}, {}, {})
+    submitted = {submit.task for lane in tracks for submit in lane.submits}
+    for name, mine in places.items():
+        for place in mine:
+            ends = arrows.ends.setdefault(place, [])
+            if name in submitted:
+                ends.append(next(numbers))
+                arrows.submits.setdefault(name, []).append(ends[-1])
+            after = slice_at(place).after
+            if after is not None and after in last:
+                ends.append(next(numbers))
+                arrows.begins.setdefault(last[after], []).append(ends[-1])
+    return arrows
+
+
+def _worker_counters(trace: WorkerTraceData) -> Iterator[_Counter]:
+    """Yield the counters of each Worker and of each device."""
+    for path, view in trace.views().items():
+        for name, (times, values) in counters(view).items():
+            shown = name.replace("cores", "children") if path in trace.children else name
+            if len(times):
+                yield _Counter(path, shown, times, values)
+
+
+def _counter_items(track: int, counter: _Counter) -> Iterator[_Item]:
+    head = varint(9, _COUNTER) + varint(11, track)
+    for time, value in zip(counter.times.tolist(), counter.values.tolist(), strict=True):
+        yield (time, _VALUE, 0), head + varint(30, max(value, 0))
+
+
+def _pids(trace: WorkerTraceData) -> dict[str, int]:
+    """Return the process of each path; the last one, if a child was restarted."""
+    known = trace.tasks[trace.tasks["pid"] > 0]
+    found = {
+        trace.path(child): pid
+        for child, pid in zip(known["child"].tolist(), known["pid"].tolist(), strict=True)
+    }
+    return {**found, **trace.pids}
+
+
+def _one_note(name: str, value: int | str) -> bytes:
+    content = text(6, value) if isinstance(value, str) else varint(4, value)
+    return field(4, text(10, name) + content)
+
+
+def _each_fixed(number: int, values: list[int]) -> bytes:
+    return b"".join(tag(number, 1) + struct.pack("<Q", value) for value in values)
+
+
+def _clocks_and_names(epoch_ns: int, names: Mapping[str, int]) -> Iterator[bytes]:
+    """Yield the first packets. ``names``: the number by which packets refer to each name."""
+    clocks = (varint(1, clock) + varint(2, epoch_ns) for clock in (_BOOTTIME, _MONOTONIC))
+    yield field(_CLOCK_SNAPSHOT, b"".join(field(1, clock) for clock in clocks)) + _ONLY_SEQUENCE
+    interned = (varint(1, number) + text(2, name) for name, number in names.items())
+    yield (
+        field(_DEFAULTS, varint(_CLOCK_ID, _MONOTONIC))
+        + field(_INTERNED, b"".join(field(2, one) for one in interned))
+        + varint(_FLAGS, _INCREMENTAL_STATE_CLEARED)
+        + _ONLY_SEQUENCE
+    )
+
+
+def _descriptor(track: int, name: str, more: bytes) -> bytes:
+    descriptor = varint(1, track) + text(2, name) + more
+    return field(_TRACK_DESCRIPTOR, descriptor) + _ONLY_SEQUENCE
+
+
+def _below(track: int) -> bytes:
+    """Return the field of a descriptor that names the track around it."""
+    return varint(5, track)
