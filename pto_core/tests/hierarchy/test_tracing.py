@@ -12,8 +12,7 @@ from pto_core.errors import ControlError
 from pto_core.hierarchy.control import Lost
 from pto_core.hierarchy.tracing import Tracing
 from pto_core.user_ranges import Range
-from pto_insight.traces.clock_offset import ClockOffset
-from pto_insight.traces.worker_parts import merged, of_child, on_this_host, packed
+from pto_insight.traces.worker_parts import ClockOffset, merged, of_child, on_this_host, packed
 
 CONTENT = packed(of_child("L3/sub0", (Range("inside", "L3/sub0", "main", 0, 5, 9),), {}, 0))
 

@@ -4,11 +4,11 @@ from pto_insight.commands.logged_case import load_log
 from pto_insight.graphs import AccessLog, TaskGraph
 from pto_insight.traces import joined
 from pto_insight.traces.analysis import kernel_rows
-from pto_insight.traces.clock_offset import ClockOffset
 from pto_insight.traces.files import write_statistics, write_trace, write_worker_data
 from pto_insight.traces.flight import read_flight
 from pto_insight.traces.trace import from_native
 from pto_insight.traces.worker_parts import (
+    ClockOffset,
     Recorded,
     from_driver,
     merged,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from pto_insight.traces.clock_offset import ClockOffset
+from pto_insight.traces.worker_parts import ClockOffset
 
 SHIFT = 5_000_000_000
 

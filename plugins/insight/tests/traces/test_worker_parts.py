@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pto_insight.traces.clock_offset import ClockOffset
-from pto_insight.traces.worker_parts import Recorded, from_driver, on_this_host
+from pto_insight.traces.worker_parts import ClockOffset, Recorded, from_driver, on_this_host
 from pto_insight.traces.worker_records import DriverTrace
 from pto_insight.traces.worker_trace import WorkerTrace
 

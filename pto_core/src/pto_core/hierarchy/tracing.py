@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pto_core._hierarchy import Driver
     from pto_core.config import Config
     from pto_core.hierarchy.control import Control
-    from pto_insight.traces.clock_offset import ClockOffset
     from pto_insight.traces.data import WorkerTraceData
+    from pto_insight.traces.worker_parts import ClockOffset
 
 LEVELS = (1, 2, 3, 4)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 
 from pto_core.errors import ProtocolError
 from pto_core.user_ranges import ALWAYS, Range, Window
-from pto_insight.traces.clock_offset import ClockOffset
 from pto_insight.traces.data import TraceData, WorkerTraceData
 from pto_insight.traces.details import ARGUMENT, SUBMIT, Details
 from pto_insight.traces.records import (
@@ -30,6 +30,7 @@ from pto_insight.traces.worker_records import DriverTrace, worker_arrays
 DETAIL_FIELDS = ("places", "texts", "buffers")
 DEVICE_FIELDS = ("kernels", "lost", "blocks", "unit", "epoch_ns", "threads", "backend", "runtime")
 """What a file contains of the details, and of the trace of a device, besides their arrays."""
+_READINGS = 8
 
 
 class Recorded(NamedTuple):
@@ -163,6 +164,34 @@ def merged(
         details={path: one for part in parts for path, one in part.details.items()},
         epoch_ns=epoch_ns,
     )
+
+
+class ClockOffset(NamedTuple):
+    """What to add to a time of another host, and the largest error of the sum, in nanoseconds."""
+
+    ns: int
+    uncertainty_ns: int
+
+    @classmethod
+    def measured(cls, read: Callable[[], int]) -> ClockOffset:
+        """Read the clock of the other host several times; keep the most precise reading.
+
+        The other host reads its clock between the request and the reply, so the error of one
+        reading is at most half of the round trip.
+        """
+        readings = []
+        for _ in range(_READINGS):
+            before = time.monotonic_ns()
+            there = read()
+            after = time.monotonic_ns()
+            readings.append(cls((before + after) // 2 - there, (after - before + 1) // 2))
+        return min(readings, key=lambda one: one.uncertainty_ns)
+
+    def joined(self, later: ClockOffset) -> ClockOffset:
+        """Return an offset that holds from this measurement to a later one, with even drift."""
+        low = min(one.ns - one.uncertainty_ns for one in (self, later))
+        high = max(one.ns + one.uncertainty_ns for one in (self, later))
+        return ClockOffset((low + high) // 2, (high - low + 1) // 2)
 
 
 def on_this_host(trace: WorkerTraceData, offset: ClockOffset) -> WorkerTraceData:
