@@ -30,7 +30,7 @@ class _Words(NamedTuple):
     """The words of a summary.
 
     ``limits``: for each of ``analysis.LIMITS`` its name, and its meaning. ``causes``: other words
-    for causes of waits.
+    for causes of waits. ``settings``: those that avoid dropped records.
     """
 
     kernel: str
@@ -38,12 +38,11 @@ class _Words(NamedTuple):
     cores: str
     limits: Mapping[str, tuple[str, str]]
     causes: Mapping[str, str]
+    settings: str
 
 
-_OF_DEVICE_RINGS = "--set trace_ring_records"
-_OF_WORKER_RINGS = "trace_ring_records or trace_records"
 _LIMITS = {name: (name, meaning) for name, meaning in analysis.LIMITS.items()}
-_OF_DEVICE = _Words("kernel", "tasks", "cores", _LIMITS, {})
+_OF_DEVICE = _Words("kernel", "tasks", "cores", _LIMITS, {}, "--set trace_ring_records")
 _OF_WORKER = _Words(
     "function",
     "calls",
@@ -64,6 +63,7 @@ _OF_WORKER = _Words(
         analysis.FOR_THREAD: "for the start in the child",
         analysis.FOR_END: "for the parent to see the end",
     },
+    "trace_ring_records or trace_records",
 )
 
 
@@ -79,7 +79,7 @@ def summary_text(trace: TraceData, *, names_bound: bool = True) -> str:
             + _time_text(analysis.run_time(trace), trace)
             + (f", {runs} runs" if runs > 1 else ""),
             f"times: {trace.note}",
-            *_dropped_lines(trace.lost, _OF_DEVICE_RINGS),
+            *_dropped_lines(trace.lost, _OF_DEVICE),
         ],
         kernel_table(trace),
     ]
@@ -149,8 +149,8 @@ def difference_text(before: TraceData, after: TraceData) -> str:
     head = [
         *whole,
         f"times: {before.note}; {after.note}",
-        *_dropped_lines(before.lost, _OF_DEVICE_RINGS),
-        *_dropped_lines(after.lost, _OF_DEVICE_RINGS),
+        *_dropped_lines(before.lost, _OF_DEVICE),
+        *_dropped_lines(after.lost, _OF_DEVICE),
     ]
     return _joined([head, *tables])
 
@@ -216,14 +216,14 @@ def _weight(*rows: analysis.KernelRow | None) -> int:
     return max(row.total for row in rows if row is not None)
 
 
-def _dropped_lines(lost: Mapping[str, int], settings: str) -> list[str]:
-    """Return that records were dropped; ``settings``: those that avoid it."""
+def _dropped_lines(lost: Mapping[str, int], words: _Words) -> list[str]:
+    """Return how many records of each track were dropped."""
     if not any(lost.values()):
         return []
     tracks = ", ".join(f"{name} {count:,}" for name, count in lost.items())
     return [
         f"{sum(lost.values()):,} records were dropped ({tracks}), so figures are incomplete; use a "
-        f"larger {settings}, or a lower level"
+        f"larger {words.settings}, or a lower level"
     ]
 
 
@@ -490,7 +490,7 @@ def _mean(times: list[int]) -> float:
 def _gaps(trace: WorkerTraceData) -> list[str]:
     """Return what the trace does not contain."""
     missing = [f"missing: {text}" for text in trace.missing]
-    return [*missing, *_dropped_lines(trace.lost, _OF_WORKER_RINGS)]
+    return [*missing, *_dropped_lines(trace.lost, _OF_WORKER)]
 
 
 def _joined(parts: list[list[str]]) -> str:
