@@ -12,7 +12,7 @@ import pytest
 import pto_core
 from pto_core.cli.commands import SUMMARIES
 from pto_core.interfaces.command import RESERVED_COMMANDS
-from pto_core.plugins.records import distribution_of
+from pto_core.plugins import distribution_of
 
 COMMAND = """
 import argparse

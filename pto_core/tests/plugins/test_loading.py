@@ -18,7 +18,6 @@ from pto_core.errors import (
     UsageError,
 )
 from pto_core.hierarchy.remote_transport import RemoteTransport
-from pto_core.plugins import checks
 
 CONNECTS = ("def library(self)", "def connect(self, connection)")
 UNHEALTHY = ("Health(ok=True)", "Health(False, 'this machine has no card', 'install a card')")
@@ -361,14 +360,14 @@ def test_the_interface_is_checked_by_the_names_that_it_declares():
         members = {name: getattr(protocol, name) for name in dir(protocol) if name[0] != "_"}
         members.pop("frame_limit", None)  # of local transports only
         attributes = {name for name, each in members.items() if isinstance(each, property)}
-        assert set(checks._METHODS[family]) == members.keys() - attributes
-        assert set(checks._ATTRIBUTES[family]) == attributes
+        assert set(plugins._METHODS[family]) == members.keys() - attributes
+        assert set(plugins._ATTRIBUTES[family]) == attributes
 
 
 def test_the_kinds_of_transports_differ_by_one_method_each():
     kinds = (interfaces.NativeTransport, interfaces.PythonTransport)
     own = [{name for name in vars(kind) if not name.startswith("_")} for kind in kinds]
-    assert own == [{name} for name in checks._TRANSPORT_KINDS[:2]]
+    assert own == [{name} for name in plugins._TRANSPORT_KINDS[:2]]
 
 
 def test_the_abi_version_is_that_of_the_header():

@@ -14,7 +14,7 @@ from pto_core.errors import (
     PluginUnavailableError,
     UnknownPluginError,
 )
-from pto_core.plugins.records import find
+from pto_core.plugins import find
 
 INSTALL = "`pip install --no-index --find-links DIR 'ptorun-core[sim]'`"
 

@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from pto_core.errors import UsageError
-from pto_core.plugins import canonical_name
-from pto_core.plugins.records import default_name, installed
+from pto_core.plugins import canonical_name, default_name, installed
 
 _SKELETONS = Path(__file__).parent / "skeleton"
 # The runtime variant for which the case skeleton is written. For each other variant, a folder in

@@ -10,7 +10,7 @@ from pto_core import plugins
 from pto_core.config import load as load_config
 from pto_core.config import load_with_plugins
 from pto_core.interfaces import Backend, BuildRecipe, DeviceBuild, Runtime, abi_include_dir
-from pto_core.plugins.advice import install
+from pto_core.plugins import install
 from pto_core.toolchain import Toolchain, device_options, recipe_of, runtime_artefacts
 from pto_devkit import abi
 from pto_devkit.failure import ContractError

@@ -15,7 +15,7 @@ from pto_core.config.environment import process_environment
 from pto_core.errors import BackendUnavailableError, UsageError
 from pto_core.interfaces import CardBackend, CardStage
 from pto_core.output_files import write_text
-from pto_core.plugins.advice import install
+from pto_core.plugins import install
 
 _NOT_AVAILABLE = 5
 # A report contains the values of these variables and of no others.

@@ -27,7 +27,7 @@ def summaries() -> dict[str, str]:
 
     The line of a subcommand whose plugin is not installed names the distribution.
     """
-    from pto_core.plugins.records import commands, distribution_of
+    from pto_core.plugins import commands, distribution_of
 
     sources = {name: record.source for record in commands() for name in record.names}
     listed = {}

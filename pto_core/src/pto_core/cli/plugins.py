@@ -7,8 +7,7 @@ from typing import Any
 
 from pto_core.cli.show import show_json, show_table
 from pto_core.interfaces import Health
-from pto_core.plugins import Inspection, inspect_all
-from pto_core.plugins.records import installation
+from pto_core.plugins import Inspection, inspect_all, installation
 
 _COLUMNS = ("family", "name", "aliases", "distribution", "capabilities", "health")
 

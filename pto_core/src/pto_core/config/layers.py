@@ -194,7 +194,7 @@ def check_plugin_names(config: Config) -> None:
 
     A default may be missing: the run that needs it reports that.
     """
-    from pto_core.plugins.records import find
+    from pto_core.plugins import find
 
     for setting in config.settings():
         is_default = setting.origin == "default" or setting.value is None
@@ -234,7 +234,7 @@ def _options_of_all_plugins() -> Mapping[str, Option]:
 
 def _installed_default(setting: Setting) -> Setting:
     """Replace a default that is not installed by the only installed plugin of its family."""
-    from pto_core.plugins.records import default_name
+    from pto_core.plugins import default_name
 
     if setting.origin != "default":
         return setting

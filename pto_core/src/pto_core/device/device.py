@@ -21,8 +21,7 @@ from pto_core.interfaces import Backend, Runtime, TensorSharingBackend
 from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
 from pto_core.kernels.call_config import with_access_log
-from pto_core.plugins import Observers, insight
-from pto_core.plugins.manager import registered
+from pto_core.plugins import Observers, insight, registered
 from pto_core.toolchain import Toolchain
 
 if TYPE_CHECKING:

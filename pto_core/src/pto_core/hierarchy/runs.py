@@ -22,8 +22,7 @@ from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.progress import Progress
 from pto_core.hierarchy.run_errors import RunErrors
 from pto_core.kernels import CallConfig
-from pto_core.plugins import insight
-from pto_core.plugins.manager import registered
+from pto_core.plugins import insight, registered
 
 if TYPE_CHECKING:
     from pto_insight.graphs import TaskGraph

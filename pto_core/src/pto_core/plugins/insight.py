@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pto_core.plugins.loading import load_record
-from pto_core.plugins.records import find, installed
+from pto_core.plugins import find, installed, load_record
 
 if TYPE_CHECKING:
     from pto_insight.provider import *  # noqa: F403 - the names and types of the functions

@@ -23,7 +23,7 @@ from pto_core.hierarchy.endpoints import Opener
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.processes import ChildPlan, ChildProcesses
 from pto_core.hierarchy.processes.from_above import keep
-from pto_core.plugins.records import default_name
+from pto_core.plugins import default_name
 from pto_core.toolchain.source_folders import SourceFolders
 from pto_transport_zmq.link.interface import KeyPair
 from pto_transport_zmq.link.loading import load_links

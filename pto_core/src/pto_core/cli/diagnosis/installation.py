@@ -11,8 +11,7 @@ from pathlib import Path
 
 from pto_core.cli.diagnosis.finding import Finding
 from pto_core.config import Config
-from pto_core.plugins import inspect_all
-from pto_core.plugins.records import installation
+from pto_core.plugins import inspect_all, installation
 from pto_core.toolchain.packages import python_headers_advice
 
 _OPTIONAL = {"torch": "tensors of torch as inputs", "numba": "Python kernels without the GIL"}
