@@ -10,7 +10,7 @@ from pto_backend_a2a3.card_check import check_card, check_example
 from pto_backend_a2a3.device_images import build_images
 from pto_backend_a2a3.options import DEVICE_FOLDER, FAKE, FOLDER, OF_CHECK, OPTIONS, VERSION
 from pto_backend_a2a3.recipes import find_libraries, find_recipe, uses_fake_driver
-from pto_core.config.environment import process_environment
+from pto_core.config import process_environment
 from pto_core.errors import PtoError
 from pto_core.interfaces import API_VERSION, BuildRecipe, CardStage, DeviceLibrary, Health, Option
 

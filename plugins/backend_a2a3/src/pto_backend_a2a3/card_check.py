@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pto_backend_a2a3.options import OPTIONS
 from pto_core import errors
-from pto_core.config.environment import child_environment
+from pto_core.config import child_environment
 from pto_core.errors import PtoError
 from pto_core.errors.native import from_status
 from pto_core.interfaces import CardStage

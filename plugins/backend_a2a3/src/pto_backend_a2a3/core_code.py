@@ -10,7 +10,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from pto_core.config.environment import process_environment
+from pto_core.config import process_environment
 from pto_core.errors import BackendUnavailableError
 from pto_core.interfaces import BuildRecipe, DeviceBuild, abi_include_dir
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pto_backend_a2a3.core_code import executor_build, executor_recipe, kernel_recipe
 from pto_backend_a2a3.device_code import CHIP, aicpu_recipe, device_libraries, native_executor
 from pto_backend_a2a3.options import FAKE
-from pto_core.config.environment import process_environment
+from pto_core.config import process_environment
 from pto_core.interfaces import KINDS, BuildRecipe, DeviceLibrary
 
 _NATIVE_KERNELS = BuildRecipe(

@@ -11,7 +11,7 @@ from pto_core.cases.job import Job
 from pto_core.cases.location import locate
 from pto_core.cases.report import CaseReport
 from pto_core.cases.supervisor import Listener, supervise
-from pto_core.config.setting import as_text, given
+from pto_core.config import as_text, given
 from pto_core.errors import UsageError
 from pto_core.errors.values import as_path, check_seconds, shown
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from pto_core import __version__, plugins
 from pto_core.cli.show import show_json, show_table
-from pto_core.config import Config, load_core, load_with_plugins
-from pto_core.config.environment import process_environment
+from pto_core.config import Config, load_core, load_with_plugins, process_environment
 from pto_core.errors import BackendUnavailableError, UsageError
 from pto_core.interfaces import CardBackend, CardStage
 from pto_core.output_files import write_text

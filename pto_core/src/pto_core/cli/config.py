@@ -6,8 +6,13 @@ import argparse
 
 from pto_core import log
 from pto_core.cli.show import show_json, show_table
-from pto_core.config import Config, load_core, load_with_plugins
-from pto_core.config.environment import EXAMPLE_VARIABLES, process_environment
+from pto_core.config import (
+    EXAMPLE_VARIABLES,
+    Config,
+    load_core,
+    load_with_plugins,
+    process_environment,
+)
 from pto_core.errors import BackendUnavailableError, PluginError
 
 

@@ -8,9 +8,8 @@ from typing import Any
 from weakref import WeakSet
 
 from pto_core import _native, log, plugins, standard_streams
-from pto_core.config import Config, load_with_plugins
+from pto_core.config import Config, given, load_with_plugins
 from pto_core.config.options import CHECK
-from pto_core.config.setting import given
 from pto_core.device.device import Device, check_blocks, check_hazards
 from pto_core.errors import ConfigError, UnsupportedError, UsageError
 from pto_core.kernels import CallConfig

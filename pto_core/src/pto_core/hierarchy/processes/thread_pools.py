@@ -8,7 +8,7 @@ has already loaded a library, its limit is set by a call.
 from __future__ import annotations
 
 from pto_core import _hierarchy
-from pto_core.config.environment import adopt_environment, process_environment
+from pto_core.config import adopt_environment, process_environment
 
 _FOR_ALL = "OMP_NUM_THREADS"
 _FAMILIES = {
