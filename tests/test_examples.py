@@ -16,10 +16,9 @@ import pytest
 
 from pto_core import open_device, plugins
 from pto_core.cases import run_case
-from pto_core.cases.building import Build
-from pto_core.cases.golden import load_golden
+from pto_core.cases.golden import Tensor, load_golden
 from pto_core.cases.kernel_config import load_kernel_config
-from pto_core.cases.values import Tensor
+from pto_core.cases.session import Build
 from pto_core.config import load_with_plugins
 from pto_core.errors import DeadlockError, UsageError
 from pto_core.toolchain import Toolchain

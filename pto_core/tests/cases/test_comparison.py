@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pto_core.cases.comparison import compare, mismatch_error
+from pto_core.cases.golden import compare, mismatch_error
 from pto_core.errors import UsageError, WrongResultError
 
 

@@ -11,8 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pto_core.cases.golden import load_golden
-from pto_core.cases.values import Scalar, Tensor, as_argument, as_array, contiguous
+from pto_core.cases.golden import Scalar, Tensor, as_argument, as_array, contiguous, load_golden
 from pto_core.errors import UsageError
 
 HEAD = "import ctypes\nimport numpy as np\n"

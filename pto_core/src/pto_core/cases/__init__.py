@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pto_core.cases.api import list_cases, run_all_cases, run_case
     from pto_core.cases.report import CaseReport, CoreShare, OutputReport
+    from pto_core.cases.supervisor import list_cases, run_all_cases, run_case
 
 __all__ = [
     "CaseReport",
@@ -25,5 +25,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "api" if name in ("list_cases", "run_all_cases", "run_case") else "report"
+    module = "supervisor" if name in ("list_cases", "run_all_cases", "run_case") else "report"
     return getattr(import_module(f"pto_core.cases.{module}"), name)

@@ -7,7 +7,9 @@ on standard input. SIGTERM raises KeyboardInterrupt, so that the process ends cl
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import faulthandler
 import json
 import os
 import resource
@@ -16,8 +18,6 @@ import sys
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from pto_core.cases.whereabouts import note_when_asked
-
 if TYPE_CHECKING:
     from io import TextIOWrapper
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pto_core.interfaces import Backend
 
 INTERRUPTED = 130
+STACK_SIGNAL = signal.SIGUSR1
+"""The signal on which the child writes its stack."""
 
 
 def main() -> NoReturn:
@@ -51,6 +53,12 @@ def main() -> NoReturn:
         sys.stdout.flush()
         ctypes.CDLL(None).fflush(None)
     os._exit(code)
+
+
+def note_when_asked(descriptor: int) -> None:
+    """Install a signal handler that writes the main thread's stack, even during native code."""
+    with contextlib.suppress(AttributeError, OSError):
+        faulthandler.register(STACK_SIGNAL, file=descriptor, all_threads=False)
 
 
 class _Events:
@@ -90,14 +98,14 @@ def _run(text: str, emit: _Events, activity: int) -> None:
 
 def _run_job(text: str, emit: _Events, activity: int) -> None:
     from pto_core import log, plugins
-    from pto_core.cases.diagnostics import (
+    from pto_core.cases.job import Job
+    from pto_core.cases.kernel_config import load_kernel_config
+    from pto_core.cases.session import (
+        Session,
         diagnostics_of,
         texts_without_diagnostics,
         without_diagnostics,
     )
-    from pto_core.cases.job import Job
-    from pto_core.cases.kernel_config import load_kernel_config
-    from pto_core.cases.session import Session
     from pto_core.config import load_with_plugins
     from pto_core.device import open_device
     from pto_core.toolchain import BuildEvent, Toolchain

@@ -1,22 +1,30 @@
-"""Read ``golden.py``, which defines the inputs of a case and the reference for its outputs."""
+"""The inputs of a case, the reference for its outputs, and the comparison with that reference.
+
+``golden.py`` defines the inputs and computes the reference. Arrays and tensors are viewed, not
+copied.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import math
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pto_core._native import number
+from pto_core.cases.report import OutputReport
 from pto_core.cases.user_module import blaming, load_module, required, warn_of_misspelt
-from pto_core.cases.values import Scalar, Tensor, as_argument, as_array, contiguous
-from pto_core.errors import UsageError
+from pto_core.errors import UsageError, WrongResultError
 from pto_core.errors.plain_functions import require_executed, require_plain
 from pto_core.errors.suggestion import suggestion
 from pto_core.errors.values import shown
+from pto_core.kernels import DataType
 
 DEFAULT_TOLERANCE = 1e-5
 DEFAULT_NAME = "default"
@@ -352,3 +360,263 @@ def _wrong(path: Path, name: str, value: Any, expected: str) -> UsageError:
         value=shown(value),
         expected=expected,
     )
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor argument: ``value`` is the user's object, ``array`` a view of its memory."""
+
+    name: str
+    value: Any
+    array: np.ndarray[Any, Any]
+
+    def copied(self) -> Any:
+        """Return a copy: a torch tensor for a torch tensor, otherwise an array."""
+        if _is_torch(self.value):
+            return self.value.detach().clone()
+        return self.array.copy()
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A scalar argument: a number of Python, ctypes or NumPy."""
+
+    name: str
+    value: Any
+
+
+def as_argument(name: str, value: Any, where: str) -> Tensor | Scalar:
+    """Wrap one value. Raises a UsageError with its name if it is neither tensor nor scalar."""
+    try:
+        is_scalar = number(value) is not None
+    except UsageError:
+        raise _wrong_value(name, f"the int {value}", where, "a number of at most 64 bits") from None
+    if is_scalar:
+        return Scalar(name, value)
+    is_other_scalar = isinstance(value, np.generic | ctypes._SimpleCData)
+    array = None if is_other_scalar else as_array(value)
+    if array is None:
+        raise _wrong_value(name, type(value).__name__, where, "an array, a tensor or a number")
+    _check_type(name, array, where)
+    return Tensor(name, value, array)
+
+
+def as_array(value: Any) -> np.ndarray[Any, Any] | None:
+    """Return a view of a tensor of any kind as an array; None if the value is not a tensor."""
+    if isinstance(value, np.ndarray):
+        return value
+    if _is_torch(value):
+        return _torch_view(value)
+    if hasattr(value, "__dlpack__"):
+        return _dlpack_view(value)
+    try:
+        return np.asarray(memoryview(value))
+    except (TypeError, ValueError):
+        return None
+
+
+def contiguous(tensor: Tensor, *, written: bool, where: str) -> Tensor:
+    """Return a contiguous tensor: a copy if needed; UsageError for an output (``written``)."""
+    array = tensor.array
+    if written and not array.flags.writeable:
+        raise _wrong_value(tensor.name, "a read-only array", where, "an output that can be written")
+    if array.flags.c_contiguous:
+        return tensor
+    if written:
+        shown = f"an array of shape {array.shape} with strides {array.strides}"
+        way = "tensor.contiguous()" if _is_torch(tensor.value) else "numpy.ascontiguousarray(array)"
+        raise _wrong_value(
+            tensor.name, shown, where, f"a contiguous output; return {way} in its place"
+        )
+    return Tensor(tensor.name, tensor.value, np.ascontiguousarray(array))
+
+
+def _is_torch(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "detach")
+
+
+def _torch_view(tensor: Any) -> np.ndarray[Any, Any]:
+    tensor = tensor.detach()
+    if tensor.device.type != "cpu":
+        raise UsageError(
+            f"a tensor is on the device {tensor.device}; move it to host memory with .cpu()",
+            name="device",
+            value=str(tensor.device),
+            expected="cpu",
+        )
+    if str(tensor.dtype) != "torch.bfloat16":
+        array: np.ndarray[Any, Any] = tensor.numpy()
+        return array
+    import ml_dtypes
+
+    torch = import_module("torch")
+
+    bits: np.ndarray[Any, Any] = tensor.view(torch.int16).numpy()
+    return bits.view(ml_dtypes.bfloat16)
+
+
+def _dlpack_view(value: Any) -> np.ndarray[Any, Any]:
+    """View the memory of a DLPack exporter. Memory is writable unless it is marked as read-only."""
+    array = np.from_dlpack(value)
+    if array.flags.writeable or not array.flags.c_contiguous:
+        return array
+    try:
+        versioned = "versioned" in repr(value.__dlpack__(max_version=(1, 0)))
+    except TypeError:
+        versioned = False
+    if versioned:
+        return array
+    memory = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+    memory._owner = value  # type: ignore[attr-defined]  # lives as long as the view
+    whole: np.ndarray[Any, Any] = np.ctypeslib.as_array(memory).view(array.dtype)
+    return whole.reshape(array.shape)
+
+
+def _check_type(name: str, array: np.ndarray[Any, Any], where: str) -> None:
+    if not array.dtype.isnative:
+        raise _wrong_value(
+            name, f"an array of {array.dtype.str}", where, "the machine's byte order"
+        )
+    try:
+        DataType.of(array.dtype)
+    except UsageError:
+        known = ", ".join(member.name.lower() for member in DataType)
+        what = f"an array of {array.dtype}"
+        raise _wrong_value(name, what, where, f"one of {known}") from None
+
+
+def _wrong_value(name: str, what: str, where: str, expected: str) -> UsageError:
+    return UsageError(
+        f"{where}: {name!r} is {what}; expected {expected}",
+        name=name,
+        value=what,
+        expected=expected,
+    )
+
+
+_CHUNK = 1 << 18
+
+
+def compare(
+    name: str,
+    actual: np.ndarray[Any, Any],
+    expected: np.ndarray[Any, Any],
+    rtol: float,
+    atol: float,
+    *,
+    exact_integers: bool = True,
+) -> OutputReport:
+    """Compare an output with its reference, element by element.
+
+    Booleans must be equal, and with ``exact_integers`` integers must be equal too. Other elements
+    may differ by at most ``atol + rtol * abs(expected)``. An infinity equals itself, and NaN is
+    correct where the reference has NaN. Raises UsageError if the reference has another shape.
+    """
+    if actual.shape != expected.shape:
+        raise UsageError(
+            f"output {name!r} has shape {actual.shape}, but its reference {expected.shape}; "
+            "compute_golden must fill the tensor that it receives in place",
+            name=name,
+            value=str(expected.shape),
+            expected=str(actual.shape),
+        )
+    exact_kinds = "biu" if exact_integers else "b"
+    exact = actual.dtype.kind in exact_kinds and expected.dtype.kind in exact_kinds
+    rtol, atol = (0.0, 0.0) if exact else (rtol, atol)
+    tally = _Tally()
+    left, right = actual.reshape(-1), expected.reshape(-1)
+    for start in range(0, left.size, _CHUNK):
+        piece = slice(start, start + _CHUNK)
+        if exact:
+            tally.add(*_exact(left[piece], right[piece]), start)
+        else:
+            tally.add(*_close(left[piece], right[piece], rtol, atol), start)
+    first = tally.first
+    return OutputReport(
+        name=name,
+        shape=tuple(actual.shape),
+        dtype=actual.dtype.name,
+        total=actual.size,
+        mismatches=tally.mismatches,
+        max_error=tally.max_error,
+        max_error_index=_index(tally.worst, actual.shape),
+        first_index=_index(first, actual.shape),
+        first_actual=None if first is None else left[first].item(),
+        first_expected=None if first is None else right[first].item(),
+        rtol=rtol,
+        atol=atol,
+    )
+
+
+def mismatch_error(output: OutputReport) -> WrongResultError:
+    """Return an error that describes the differences of an output from its reference."""
+    tolerance = (
+        f"rtol {output.rtol:g}, atol {output.atol:g}" if output.rtol or output.atol else "exact"
+    )
+    return WrongResultError(
+        f"output {output.name!r} is wrong in {output.mismatches} of {output.total} elements; first "
+        f"at {_shown(output.first_index)}: got {output.first_actual!r}, expected "
+        f"{output.first_expected!r}; largest error {output.max_error:g} at "
+        f"{_shown(output.max_error_index)}; tolerance {tolerance}",
+        tensor=output.name,
+        index=output.first_index,
+        actual=output.first_actual,
+        expected=output.first_expected,
+        mismatches=output.mismatches,
+        total=output.total,
+        rtol=output.rtol,
+        atol=output.atol,
+    )
+
+
+@dataclass
+class _Tally:
+    mismatches: int = 0
+    first: int | None = None
+    worst: int | None = None
+    max_error: float = 0.0
+
+    def add(self, wrong: np.ndarray[Any, Any], error: np.ndarray[Any, Any], start: int) -> None:
+        count = int(np.count_nonzero(wrong))
+        if count and self.first is None:
+            self.first = start + int(np.argmax(wrong))
+        self.mismatches += count
+        place = int(np.argmax(error))
+        if self.worst is None or error[place] > self.max_error:
+            self.worst, self.max_error = start + place, float(error[place])
+
+
+def _exact(actual: Any, expected: Any) -> tuple[Any, Any]:
+    wrong = actual != expected
+    error = np.zeros(actual.shape, np.float64)
+    if wrong.any():
+        error = np.abs(actual.astype(np.longdouble) - expected.astype(np.longdouble))
+    return wrong, error
+
+
+def _close(actual: Any, expected: Any, rtol: float, atol: float) -> tuple[Any, Any]:
+    wide = _wide(actual, expected)
+    left, right = actual.astype(wide), expected.astype(wide)
+    with np.errstate(invalid="ignore", over="ignore"):
+        error = np.abs(left - right)
+        same = (left == right) | (np.isnan(left) & np.isnan(right))
+        error = np.where(same, 0.0, np.where(np.isnan(error), np.inf, error))
+        # For an infinite reference, the formula would allow every difference. Allow none.
+        allowed = np.where(np.isinf(right), 0.0, atol + rtol * np.abs(right))
+        return ~same & ~(error <= allowed), error
+
+
+def _wide(actual: Any, expected: Any) -> Any:
+    """Return a type that can represent every value of both types."""
+    kinds = actual.dtype.kind + expected.dtype.kind
+    if "c" in kinds:
+        return np.complex128
+    return np.longdouble if set(kinds) <= set("iu") else np.float64
+
+
+def _index(flat: int | None, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    return None if flat is None else tuple(int(i) for i in np.unravel_index(flat, shape))
+
+
+def _shown(index: tuple[int, ...] | None) -> str:
+    return "[" + ", ".join(map(str, index or ())) + "]"

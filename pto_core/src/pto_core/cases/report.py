@@ -11,12 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import pto_core.errors
 from pto_core.errors import InternalError, PtoError
 
 SCHEMA_VERSION = 1
+
+Element = bool | int | float | complex | None
+"""An element of an output, or None."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,8 @@ class OutputReport:
     max_error: float
     max_error_index: tuple[int, ...] | None
     first_index: tuple[int, ...] | None
-    first_actual: Any
-    first_expected: Any
+    first_actual: Element
+    first_expected: Element
     rtol: float
     atol: float
 
@@ -156,22 +161,14 @@ class CaseReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the data that ``pto run --json`` prints for the case."""
-        plain: dict[str, Any] = _plain(self)
-        return plain
+        data: dict[str, Any] = to_plain(self)
+        return data
 
 
 def report_from_json(data: Mapping[str, Any]) -> CaseReport:
     """Rebuild a report from the result of :meth:`CaseReport.to_json`."""
-    values = dict(data)
-    values["errors"] = tuple(error_from_json(error) for error in data["errors"])
-    values["outputs"] = tuple(_output(output) for output in data["outputs"])
-    values["cores"] = tuple(_share(share) for share in data["cores"])
-    values["repeats"] = tuple(RunTimes(**times) for times in data["repeats"])
-    values["files"] = tuple(data["files"])
-    values["kernels"] = tuple(KernelTimes(**kernel) for kernel in data["kernels"])
-    values["copies"] = Copies(**data["copies"]) if data["copies"] else None
-    values["process"] = ProcessReport(**data["process"]) if data["process"] else None
-    return CaseReport(**values)
+    report: CaseReport = from_plain(CaseReport, data)
+    return report
 
 
 def error_to_json(error: PtoError) -> dict[str, Any]:
@@ -181,7 +178,7 @@ def error_to_json(error: PtoError) -> dict[str, Any]:
         "message": error.message,
         "exit_code": error.exit_code,
         "notes": list(getattr(error, "__notes__", ())),
-        "fields": {name: _plain(getattr(error, name)) for name in type(error).fields},
+        "fields": {name: to_plain(getattr(error, name)) for name in type(error).fields},
     }
 
 
@@ -195,18 +192,40 @@ def error_from_json(data: Mapping[str, Any]) -> PtoError:
     return error
 
 
-def _share(data: Mapping[str, Any]) -> CoreShare:
-    return CoreShare(**{**data, "dispatches": tuple(data["dispatches"])})
+def to_plain(value: Any) -> Any:
+    """Return the JSON data of a value: of a dataclass, its members by name."""
+    if isinstance(value, PtoError):
+        return error_to_json(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {member.name: to_plain(getattr(value, member.name)) for member in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): to_plain(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(member) for member in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if value is None or isinstance(value, str | int):
+        return value
+    return str(value)
 
 
-def _output(data: Mapping[str, Any]) -> OutputReport:
-    values = dict(data)
-    for name in ("shape", "max_error_index", "first_index"):
-        values[name] = None if data[name] is None else tuple(data[name])
-    for name in ("max_error", "first_actual", "first_expected"):
-        if isinstance(data[name], str):
-            values[name] = _number(data[name])
-    return OutputReport(**values)
+def from_plain(kind: Any, data: Any) -> Any:
+    """Rebuild a value of the type ``kind``, such as a dataclass, from its JSON data."""
+    arguments = get_args(kind)
+    if data is None:
+        return None
+    if kind == Element:
+        return _number(data) if isinstance(data, str) else data
+    if isinstance(kind, UnionType):  # a type or None
+        return from_plain(arguments[0], data)
+    if get_origin(kind) is tuple:
+        return tuple(from_plain(arguments[0], item) for item in data)
+    if is_dataclass(kind) and isinstance(kind, type):
+        hints = get_type_hints(kind)
+        return kind(**{name: from_plain(hints[name], value) for name, value in data.items()})
+    if kind is PtoError:
+        return error_from_json(data)
+    return kind(data) if kind in (float, Path) else data
 
 
 def _number(text: str) -> float | complex:
@@ -214,19 +233,3 @@ def _number(text: str) -> float | complex:
         return float(text)
     except ValueError:
         return complex(text)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, PtoError):
-        return error_to_json(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {member.name: _plain(getattr(value, member.name)) for member in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): _plain(member) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(member) for member in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if value is None or isinstance(value, str | int):
-        return value
-    return str(value)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
 
-from pto_core.cases.building import Build
-from pto_core.cases.comparison import compare, mismatch_error
 from pto_core.cases.endings import named, seed_note
-from pto_core.cases.golden import Golden, Inputs, load_golden
+from pto_core.cases.golden import Golden, Inputs, Tensor, compare, load_golden, mismatch_error
 from pto_core.cases.job import Job
-from pto_core.cases.kernel_config import KernelConfig
+from pto_core.cases.kernel_config import KernelConfig, KernelEntry
 from pto_core.cases.report import (
     CaseReport,
     Copies,
@@ -27,21 +26,21 @@ from pto_core.cases.report import (
     ProcessReport,
     RunTimes,
 )
-from pto_core.cases.user_module import user_traceback
-from pto_core.cases.values import Tensor
+from pto_core.cases.user_module import load_module, required, user_traceback
 from pto_core.config import Config
 from pto_core.device import Device, RunReport
 from pto_core.errors import InternalError, OrchestrationError, PtoError, UsageError
 from pto_core.interfaces import Backend, Runtime
-from pto_core.kernels import CallConfig, ChipCallable
+from pto_core.kernels import CallConfig, ChipCallable, CoreCallable, Direction
 from pto_core.plugins import insight
-from pto_core.toolchain import Toolchain
+from pto_core.toolchain import BuildRequest, Toolchain, orchestration_recipe, recipe_of
 
 if TYPE_CHECKING:
     from pto_insight.traces import Trace
 
+
 Emit = Callable[..., None]
-Measuring = Callable[[], contextlib.AbstractContextManager[tuple[Build, Device]]]
+Measuring = Callable[[], "contextlib.AbstractContextManager[tuple[Build, Device]]"]
 """Builds kernels that report their accesses, and opens a device for them."""
 
 
@@ -464,3 +463,150 @@ def _shares(run: RunReport) -> tuple[CoreShare, ...]:
             )
         )
     return tuple(shares)
+
+
+class Build:
+    """The kernels and the orchestration of a case, built once for all its cases."""
+
+    def __init__(
+        self,
+        toolchain: Toolchain,
+        kernel_config: KernelConfig,
+        backend: Backend,
+        runtime: Runtime,
+    ) -> None:
+        """Build all sources in parallel; raises CompileError or UsageError."""
+        entry = kernel_config.orchestration(runtime.name)
+        kernels = kernel_config.kernels(runtime.name)
+        python = [kernel for kernel in kernels if kernel.is_python]
+        compiled = [kernel for kernel in kernels if not kernel.is_python]
+        self.children = {kernel.func_id: _python_kernel(kernel) for kernel in python}
+        requests = [_kernel_request(toolchain, kernel, backend, runtime) for kernel in compiled]
+        if not entry.is_python:
+            build = runtime.orchestration_build()
+            recipe = orchestration_recipe(backend, runtime)
+            requests.append(toolchain.orchestration(entry.source, entry.function, build, recipe))
+        paths = toolchain.build_many(requests)
+        self.precision_warnings = tuple(toolchain.precision_warnings)
+        for kernel, path in zip(compiled, paths, strict=False):
+            self.children[kernel.func_id] = CoreCallable(
+                path, kernel.core_type, kernel.signature, kernel.name
+            )
+        self._entry = entry
+        self._orchestration: Path | Callable[..., Any] = (
+            _function(entry.source, entry.function) if entry.is_python else paths[-1]
+        )
+
+    @property
+    def kernel_names(self) -> dict[int, str]:
+        """The name of each kernel by its ``func_id``."""
+        return {func_id: child.name for func_id, child in self.children.items()}
+
+    def chip(self, inputs: Inputs) -> ChipCallable:
+        """Return the callable for these inputs; outputs without declared direction are INOUT."""
+        return ChipCallable(
+            self._orchestration,
+            self.children,
+            self._signature(inputs),
+            name=self._entry.function or self._entry.source.stem,
+            argument_names=[argument.name for argument in inputs.arguments],
+        )
+
+    def _signature(self, inputs: Inputs) -> Iterable[Any] | None:
+        if self._entry.signature is not None:
+            signature: Iterable[Any] = self._entry.signature
+            return signature
+        if callable(self._orchestration) and any(
+            direction is not Direction.UNSPECIFIED
+            for direction in ChipCallable(self._orchestration).directions()[0]
+        ):
+            return None
+        return [
+            "inout" if argument.name in inputs.outputs else "in"
+            for argument in inputs.arguments
+            if isinstance(argument, Tensor)
+        ]
+
+
+def _kernel_request(
+    toolchain: Toolchain, kernel: KernelEntry, backend: Backend, runtime: Runtime
+) -> BuildRequest:
+    return toolchain.kernel(
+        kernel.source,
+        kernel.core_type,
+        recipe_of(backend, kernel.core_type),
+        runtime.kernel_include_dirs(),
+    )
+
+
+def _python_kernel(kernel: KernelEntry) -> CoreCallable:
+    found = _function(kernel.source, kernel.function)
+    if not isinstance(found, CoreCallable):
+        return CoreCallable(found, kernel.core_type, kernel.signature, kernel.name)
+    if found.core_type.name.lower() != kernel.core_type:
+        raise UsageError(
+            f"kernel {kernel.name!r} has the core type {found.core_type.name.lower()} in "
+            f"{kernel.source}, but {kernel.core_type} in KERNELS; use the same type in both",
+            name="core_type",
+            value=kernel.core_type,
+            expected=found.core_type.name.lower(),
+        )
+    return found
+
+
+def _function(source: Path, name: str | None) -> Any:
+    assert name is not None, "checked when the file was read"
+    found = required(load_module(source), name, f"def {name}(...)")
+    if not callable(found):
+        raise UsageError(
+            f"{source}: {name} is {type(found).__name__}; expected a function",
+            name="function_name",
+            value=name,
+        )
+    return found
+
+
+# The diagnostics of CallConfig, which a case or the user sets like settings.
+_DIAGNOSTICS = frozenset(
+    field.name
+    for field in fields(CallConfig)
+    if field.name.startswith("enable_") or field.name == "output_prefix"
+)
+
+
+def without_diagnostics(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without the diagnostics.
+
+    Raises UnsupportedError for a diagnostic that is switched on and not implemented yet, and
+    UsageError for an invalid value.
+    """
+    given = {name: _value(name, values[name]) for name in _DIAGNOSTICS & values.keys()}
+    CallConfig(**given).pack()
+    return {name: value for name, value in values.items() if name not in _DIAGNOSTICS}
+
+
+def texts_without_diagnostics(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Apply :func:`without_diagnostics` to ``key=value`` texts."""
+    pairs = dict(text.split("=", 1) for text in texts if "=" in text)
+    without_diagnostics(pairs)
+    return tuple(text for text in texts if text.partition("=")[0].strip() not in _DIAGNOSTICS)
+
+
+def diagnostics_of(
+    settings: Mapping[str, Any], texts: tuple[str, ...], case: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the diagnostics of a case as arguments of CallConfig; arguments win over ``case``."""
+    pairs = dict(text.split("=", 1) for text in texts if "=" in text)
+    given = {**case, **pairs, **settings}
+    return {name: _value(name, given[name]) for name in _DIAGNOSTICS & given.keys()}
+
+
+def _value(name: str, raw: Any) -> Any:
+    if name == "output_prefix" or not isinstance(raw, str):
+        return raw
+    try:
+        return int(raw)
+    except ValueError:
+        raise UsageError(
+            f"{name} is {raw!r}; expected a number", name=name, value=raw, expected="a number"
+        ) from None

@@ -9,35 +9,38 @@ child has exited, and its pipes and temporary files are removed.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from pto_core.cases.activity import ActivityPage, RunningKernel
 from pto_core.cases.endings import (
+    ActivityPage,
     ChildState,
+    RunningKernel,
+    Whereabouts,
     death_error,
     orchestration_death_error,
     seed_note,
     timeout_error,
 )
-from pto_core.cases.job import Job
-from pto_core.cases.lines import Lines
+from pto_core.cases.job import Job, locate
 from pto_core.cases.report import (
     CaseReport,
     ProcessReport,
     error_from_json,
     report_from_json,
 )
-from pto_core.cases.whereabouts import Whereabouts
-from pto_core.errors import PtoError
+from pto_core.config import as_text, given
+from pto_core.errors import PtoError, UsageError
+from pto_core.errors.values import as_path, check_seconds, shown
 from pto_core.interrupts import Interrupts
 from pto_core.plugins import insight
 from pto_core.toolchain.children import ProcessGroup
@@ -51,8 +54,11 @@ _GRACE_AT_LIMIT_S = 0.5  # used instead of _GRACE_S if the child has exceeded it
 _COMMAND = "from pto_core.cases.child import main; main()"
 
 
-class Listener(Protocol):
-    """A listener for the events of a run. Its methods run on the thread of :func:`supervise`."""
+class Listener:
+    """A listener for the events of a run, which ignores them; subclasses override methods.
+
+    The methods run on the thread of :func:`supervise`.
+    """
 
     def started(self) -> None:
         """Do slow preparation while a child starts; called once for each child."""
@@ -68,6 +74,116 @@ class Listener(Protocol):
 
     def tick(self) -> None:
         """Refresh the display; called about every 0.1 s."""
+
+
+def run_case(
+    path: str | Path | None = None,
+    case: str | None = None,
+    *,
+    kernels: str | Path | None = None,
+    golden: str | Path | None = None,
+    backend: str | None = None,
+    runtime: str | None = None,
+    device: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    repeat: int = 1,
+    skip_golden: bool = False,
+    timeout_s: float | None = None,
+) -> CaseReport:
+    """Run one case of the folder ``path`` in a child process and compare its outputs.
+
+    ``case`` is the name of a case in ``ALL_CASES``; None selects ``DEFAULT_CASE``. ``settings`` are
+    configuration keys. The report states whether the case passed, and contains the error if it
+    failed; ``report.check()`` raises that error. Raises UsageError, CompileError, PluginError or
+    BackendUnavailableError if the case could not be started. A crash of a kernel does not affect
+    the calling process.
+    """
+    job = Job(
+        **_files(path, kernels, golden),
+        case=_case(case),
+        settings=_settings(settings, backend, runtime, device),
+        repeat=_repeat(repeat),
+        skip_golden=skip_golden,
+    )
+    check_seconds(timeout_s)
+    return supervise(job, Listener(), timeout_s)[0]
+
+
+def run_all_cases(
+    path: str | Path,
+    *,
+    backend: str | None = None,
+    runtime: str | None = None,
+    device: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    timeout_s: float | None = None,
+) -> list[CaseReport]:
+    """Run every case of the folder ``path``; a failed case does not stop the others.
+
+    The parameters are those of :func:`run_case`.
+    """
+    job = Job(
+        **_files(path, None, None),
+        every=True,
+        settings=_settings(settings, backend, runtime, device),
+    )
+    check_seconds(timeout_s)
+    return supervise(job, Listener(), timeout_s)
+
+
+def list_cases(path: str | Path) -> list[str]:
+    """List the cases of the folder ``path``. Its ``golden.py`` is executed in a child process."""
+    listener = _CaseNames()
+    supervise(Job(**_files(path, None, None), list_only=True), listener)
+    return list(listener.cases)
+
+
+class _CaseNames(Listener):
+    cases: Sequence[str] = ()
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        if event["event"] == "listing":
+            self.cases = event["cases"]
+
+
+def _files(
+    path: str | Path | None, kernels: str | Path | None, golden: str | Path | None
+) -> dict[str, Any]:
+    def path_of(value: str | Path | None) -> Path | None:
+        return None if value is None else as_path("the path of a case", value)
+
+    files = locate(path_of(path), path_of(kernels), path_of(golden))
+    return {"golden": files.golden, "kernel_config": files.kernel_config}
+
+
+def _settings(
+    settings: Mapping[str, Any] | None,
+    backend: str | None,
+    runtime: str | None,
+    device: int | None,
+) -> dict[str, Any]:
+    chosen = {"backend": backend, "runtime": runtime, "device": device}
+    named = {**given(settings), **given(chosen)}
+    for key, value in named.items():
+        as_text(key, value, "argument")
+    return named
+
+
+def _case(name: str | None) -> str | None:
+    if not isinstance(name, str | None):
+        raise UsageError(f"case is {shown(name)}; pass a text", name="case", value=name)
+    return name
+
+
+def _repeat(value: int) -> int:
+    from pto_core._native import integer  # imports NumPy, which `pto run` does not need here
+
+    repeat = integer(value, 1, 2**31 - 1)
+    if repeat is None:
+        raise UsageError(
+            f"repeat is {shown(value)}; expected at least 1", name="repeat", value=value
+        )
+    return repeat
 
 
 def supervise(job: Job, listener: Listener, timeout_s: float | None = None) -> list[CaseReport]:
@@ -371,3 +487,43 @@ class _Watch:
         if self._page.has_orchestration_crashed():
             return orchestration_death_error(code)
         return death_error(self._state, code, self._page.running())
+
+
+# The maximum number of reads in :meth:`Lines.rest`. That many reads empty a full pipe. Data that is
+# written later is ignored.
+_LAST_READS = 64
+
+
+class Lines:
+    """Reads complete lines from a pipe and, at its end, an incomplete last line."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.is_open = True
+        self._partial = b""
+
+    def read(self) -> list[str]:
+        """Read from the pipe once and return the complete lines; blocks while the pipe is empty."""
+        chunk = os.read(self.descriptor, 1 << 16)
+        if not chunk:
+            self.is_open = False
+            rest, self._partial = self._partial, b""
+            return [rest.decode(errors="replace")] if rest else []
+        *lines, self._partial = (self._partial + chunk).split(b"\n")
+        return [line.decode(errors="replace") for line in lines]
+
+    def rest(self) -> list[str]:
+        """Read the available data, including an incomplete last line; never blocks.
+
+        Waiting for the end of the pipe could take forever, because another process may keep its
+        write end open.
+        """
+        os.set_blocking(self.descriptor, False)
+        lines: list[str] = []
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(_LAST_READS):
+                if not self.is_open:
+                    break
+                lines += self.read()
+        left, self._partial = self._partial, b""
+        return [*lines, left.decode(errors="replace")] if left else lines

@@ -8,10 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pto_core import log
 from pto_core.cases.report import CaseReport, CoreShare
+from pto_core.cases.supervisor import Listener
 from pto_core.cli.counters import counter_rows
 from pto_core.cli.durations import duration
 from pto_core.errors import PtoError
@@ -28,69 +29,32 @@ _DOING = {
 }
 
 
-class Display(Protocol):
-    """A :class:`~pto_core.cases.supervisor.Listener` that displays a run until ``close``."""
-
-    def started(self) -> None:
-        """Prepare the display while the child starts."""
-
-    def event(self, event: Mapping[str, Any]) -> None:
-        """Show the progress that an event reports."""
-
-    def output(self, text: str) -> None:
-        """Show a line that the child printed."""
-
-    def finished(self, report: CaseReport) -> None:
-        """Show a finished case."""
-
-    def tick(self) -> None:
-        """Refresh the display."""
-
-    def close(self) -> None:
-        """Restore the terminal; a second call has no effect."""
-
-
 def make_display(*, quiet: bool, silent: bool, verbose: bool) -> Display:
     """Return a silent display, or the display that suits a terminal or plain output."""
     if silent:
-        return SilentDisplay()
+        return Display()
     if sys.stderr.isatty() and sys.stdout.isatty() and not (quiet or log.is_json()):
         return TerminalDisplay(verbose)
     return PlainDisplay(quiet, verbose)
 
 
-class SilentDisplay:
-    """A display that shows only errors."""
-
-    def started(self) -> None:
-        """Do nothing."""
-
-    def event(self, event: Mapping[str, Any]) -> None:
-        """Do nothing."""
-
-    def output(self, text: str) -> None:
-        """Do nothing."""
+class Display(Listener):
+    """A display that shows only errors; the base of the other displays."""
 
     def finished(self, report: CaseReport) -> None:
         """Show the errors of the case."""
         _print_errors(report)
 
-    def tick(self) -> None:
-        """Do nothing."""
-
     def close(self) -> None:
-        """Do nothing."""
+        """Restore the terminal; a second call has no effect."""
 
 
-class PlainDisplay:
+class PlainDisplay(Display):
     """A display of plain lines, for files, pipes and CI logs."""
 
     def __init__(self, quiet: bool, verbose: bool) -> None:
         self._quiet = quiet
         self._verbose = verbose
-
-    def started(self) -> None:
-        """Do nothing."""
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Print a line for each compiled source and for each case that starts."""
@@ -118,17 +82,11 @@ class PlainDisplay:
         sys.stdout.flush()
         _print_errors(report)
 
-    def tick(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
     def _say(self, text: str) -> None:
         log.show(text)
 
 
-class TerminalDisplay:
+class TerminalDisplay(Display):
     """A progress bar during the run, then a table for each case."""
 
     def __init__(self, verbose: bool) -> None:

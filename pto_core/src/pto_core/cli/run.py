@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from pto_core import log
-from pto_core.cases.job import Job
-from pto_core.cases.location import locate
+from pto_core.cases.job import Job, locate
 from pto_core.cases.report import SCHEMA_VERSION, CaseReport, error_to_json
-from pto_core.cases.supervisor import supervise
+from pto_core.cases.supervisor import Listener, supervise
 from pto_core.cli.case_arguments import SEED_HELP, add_case_arguments, natural
-from pto_core.cli.case_display import Display, PlainDisplay, SilentDisplay, make_display
+from pto_core.cli.case_display import Display, PlainDisplay, make_display
 from pto_core.errors import PtoError, UsageError
 from pto_core.plugins import insight
 
@@ -235,15 +234,13 @@ def _print_json(reports: list[CaseReport], error: PtoError | None) -> None:
     print(json.dumps(document, indent=2))
 
 
-class _Observed:
+class _Observed(Listener):
     """A listener that notifies observers of each case, and forwards every call to the display."""
 
     def __init__(self, display: Display) -> None:
         self._display = display
         self._observers: Any = None
         self._info: Any = None
-        self.output = display.output
-        self.tick = display.tick
 
     def started(self) -> None:
         """Find the observers while the child starts."""
@@ -268,6 +265,14 @@ class _Observed:
             self._observers.notify("pto_case_started", info=self._info)
         self._display.event(event)
 
+    def output(self, text: str) -> None:
+        """Show a line that the child printed."""
+        self._display.output(text)
+
+    def tick(self) -> None:
+        """Refresh the display."""
+        self._display.tick()
+
     def finished(self, report: CaseReport) -> None:
         """Notify the observers of a case that has ended."""
         self._display.finished(report)
@@ -279,7 +284,7 @@ class _Observed:
         )
 
 
-class _Quietly(SilentDisplay):
+class _Quietly(Display):
     """A display that reserves standard output for JSON; kernels print to standard error instead."""
 
     def output(self, text: str) -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from pto_core import log
-from pto_core.cases.job import Job
-from pto_core.cases.location import locate
+from pto_core.cases.job import Job, locate
 from pto_core.cases.report import CaseReport
-from pto_core.cases.supervisor import supervise
+from pto_core.cases.supervisor import Listener, supervise
 from pto_core.cli.case_arguments import SEED_HELP, add_case_arguments, natural
 from pto_core.errors import UnsupportedError
 from pto_insight.graphs import AccessLog, TaskGraph
@@ -77,20 +75,8 @@ def load_log(folder: Path, report: CaseReport) -> AccessLog:
     return AccessLog.load(path)
 
 
-class _OutputOnly:
+class _OutputOnly(Listener):
     """A listener that prints what kernels print to standard error, and ignores events."""
-
-    def started(self) -> None:
-        pass
-
-    def event(self, event: Mapping[str, Any]) -> None:
-        pass
 
     def output(self, text: str) -> None:
         log.relay(text)
-
-    def finished(self, report: CaseReport) -> None:
-        pass
-
-    def tick(self) -> None:
-        pass
