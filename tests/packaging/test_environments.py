@@ -76,7 +76,7 @@ def test_the_core_alone_has_a_command_and_no_plugins(environment_with):
     assert usage.count("(needs ptorun-insight)") == 4
     assert usage.count("(needs ptorun-transport-zmq)") == 2
     program = (
-        "from pto_core.cli.commands import load\n"
+        "from pto_core.cli.main import load\n"
         "from pto_core.errors import PluginUnavailableError\n"
         "try:\n"
         "    load('new')\n"

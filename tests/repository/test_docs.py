@@ -32,7 +32,7 @@ QUICKSTART_COMMANDS = {"run", "test", "setup", "wheels"}
 # A program that parses the real command line, but does nothing in the place of the command.
 PARSE = """
 import json, sys
-from pto_core.cli.commands import load
+from pto_core.cli.main import load
 from pto_core.cli.main import main
 
 for words in json.loads(sys.argv[1]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pto_core.cli.counters import counter_rows
+from pto_core.cli.show import counter_rows
 
 
 def test_counters_are_grouped_by_ring_and_scheduler() -> None:

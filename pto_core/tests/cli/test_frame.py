@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import pto_core
-from pto_core.cli.commands import SUMMARIES
+from pto_core.cli.main import SUMMARIES
 from pto_core.interfaces.command import RESERVED_COMMANDS
 from pto_core.plugins import distribution_of
 
@@ -48,7 +48,7 @@ def test_help_imports_only_what_it_needs(site):
     found = {name.split(".")[1] for name in imported if name.startswith("pto_core.")}
     assert found <= ALLOWED_PACKAGES
     commands = {name for name in imported if name.startswith("pto_core.cli.")}
-    assert commands == {"pto_core.cli.main", "pto_core.cli.commands"}
+    assert commands == {"pto_core.cli.main"}
 
 
 def test_help_lists_commands_of_plugins_without_importing_them(site):

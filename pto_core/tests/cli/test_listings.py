@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from pto_core.cli import card, diagnosis
-from pto_core.cli.diagnosis import compilers, installation, system
+from pto_core.cli import card, doctor
+from pto_core.cli.doctor import examine_compilers, examine_python, examine_system
 from pto_core.config import load_core
 from pto_core.errors import BackendUnavailableError
 
@@ -186,23 +186,21 @@ def test_doctor_exits_with_5_when_the_simulator_cannot_run(site, tmp_path):
     assert "set CXX to an installed compiler" in notes
 
 
-def examined(part, tmp_path, *settings):
+def examined(examine, tmp_path, *settings):
     config = load_core(set_=settings, cwd=tmp_path, environ={"HOME": str(tmp_path)})
-    return {finding.name: finding for finding in part.examine(config)}
+    return {finding.name: finding for finding in examine(config)}
 
 
 def test_doctor_passes_exactly_if_all_requirements_are_met(monkeypatch, capsys):
-    from pto_core.cli import doctor
-
     class Namespace:
         json = False
         set = ()
         card = False
         report = None
 
-    good = diagnosis.Finding("a", True, True, "")
-    optional = diagnosis.Finding("b", False, False, "", "fix b")
-    missing = diagnosis.Finding("c", False, True, "", "fix c")
+    good = doctor.Finding("a", True, True, "")
+    optional = doctor.Finding("b", False, False, "", "fix b")
+    missing = doctor.Finding("c", False, True, "", "fix c")
     for findings, code in (([good, optional], 0), ([good, missing], 5)):
         monkeypatch.setattr(doctor, "examine", lambda config, findings=findings: findings)
         assert doctor.run(Namespace()) == code
@@ -213,7 +211,7 @@ def test_doctor_sees_a_compiler_without_the_standard(tmp_path):
     old = tmp_path / "old-c++"
     old.write_text('#!/bin/sh\ncase "$*" in *c++2*) exit 1;; *) exec g++ "$@";; esac\n')
     old.chmod(0o755)
-    found = examined(compilers, tmp_path, f"cxx={old}")
+    found = examined(examine_compilers, tmp_path, f"cxx={old}")
     assert not found[f"compiler {old}"].ok
     assert found[f"compiler {old}"].detail.endswith("c++17, no <stdfloat>")
     required = {name for name, finding in found.items() if finding.required}
@@ -222,20 +220,20 @@ def test_doctor_sees_a_compiler_without_the_standard(tmp_path):
 
 def test_doctor_checks_the_tile_library(tmp_path):
     name = "kernel tile library"
-    assert "not set" in examined(compilers, tmp_path)[name].detail
-    wrong = examined(compilers, tmp_path, f"pto_isa_root={tmp_path}")[name]
+    assert "not set" in examined(examine_compilers, tmp_path)[name].detail
+    wrong = examined(examine_compilers, tmp_path, f"pto_isa_root={tmp_path}")[name]
     assert not wrong.ok
     assert "no folder include/pto" in wrong.detail
     (tmp_path / "include" / "pto").mkdir(parents=True)
-    assert examined(compilers, tmp_path, f"pto_isa_root={tmp_path}")[name].ok
+    assert examined(examine_compilers, tmp_path, f"pto_isa_root={tmp_path}")[name].ok
 
 
 def test_doctor_checks_the_cache_folder_and_creates_nothing(tmp_path):
-    finding = examined(system, tmp_path, "cache_dir=deep/er")["cache folder"]
+    finding = examined(examine_system, tmp_path, "cache_dir=deep/er")["cache folder"]
     assert finding.ok
     assert not (tmp_path / "deep").exists()
     (tmp_path / "file").write_text("")
-    finding = examined(system, tmp_path, "cache_dir=file/x")["cache folder"]
+    finding = examined(examine_system, tmp_path, "cache_dir=file/x")["cache folder"]
     assert not finding.ok
     assert "file/x (--set) cannot be written" in finding.detail
     assert "PTO_CACHE_DIR" in finding.fix
@@ -244,15 +242,19 @@ def test_doctor_checks_the_cache_folder_and_creates_nothing(tmp_path):
 def test_doctor_shows_the_size_of_the_cache(tmp_path):
     (tmp_path / "artefacts").mkdir()
     (tmp_path / "artefacts" / "one.so").write_bytes(bytes(3 * 2**20))
-    finding = examined(system, tmp_path, "cache_dir=.", "cache_limit_bytes=16M")["cache folder"]
+    finding = examined(examine_system, tmp_path, "cache_dir=.", "cache_limit_bytes=16M")[
+        "cache folder"
+    ]
     assert "1 artefacts of 3 MiB, at most 16 MiB (cache_limit_bytes); " in finding.detail
-    finding = examined(system, tmp_path, "cache_dir=.", "cache_limit_bytes=0")["cache folder"]
+    finding = examined(examine_system, tmp_path, "cache_dir=.", "cache_limit_bytes=0")[
+        "cache folder"
+    ]
     assert "3 MiB, no limit; " in finding.detail
 
 
 def test_doctor_names_each_missing_distribution(tmp_path, monkeypatch):
-    monkeypatch.setattr(installation, "inspect_all", list)
-    found = examined(installation, tmp_path)
+    monkeypatch.setattr(doctor, "inspect_all", list)
+    found = examined(examine_python, tmp_path)
     for what, required, distribution in (
         ("backend a2a3sim", True, "ptorun-backend-sim"),
         ("runtime host_build_graph", True, "ptorun-runtime-hbg"),

@@ -13,8 +13,7 @@ from typing import Any
 from pto_core import log
 from pto_core.cases.report import CaseReport, CoreShare
 from pto_core.cases.supervisor import Listener
-from pto_core.cli.counters import counter_rows
-from pto_core.cli.durations import duration
+from pto_core.cli.show import counter_rows, duration
 from pto_core.errors import PtoError
 
 _DOING = {

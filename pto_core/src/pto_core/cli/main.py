@@ -1,4 +1,7 @@
-"""The ``pto`` command: selects the subcommand, prints errors and sets the exit code."""
+"""The ``pto`` command: selects the subcommand, prints errors and sets the exit code.
+
+Subcommands are modules of this package, or plugins; all are listed without being imported.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,32 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pto_core import __version__
 
 if TYPE_CHECKING:
     from pto_core.errors import PtoError
+    from pto_core.interfaces import Command
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 USAGE = 2
 FAILED = 4
+SUMMARIES = {
+    "run": "run a case and compare its outputs with the reference",
+    "graph": "write the graph of a case, with the reason of each edge",
+    "why": "explain why one task of a case waits for another",
+    "check": "find the tasks of a case that race",
+    "plugins": "list the installed plugins and whether they work on this machine",
+    "doctor": "show what this machine lacks and how to install it",
+    "config": "show every setting with its value and origin",
+    "keys": "make keys for Workers on other hosts",
+    "agent": "serve Workers of other hosts on this host",
+    "trace": "show where the time of a traced run went",
+    "new": "write a skeleton that runs without changes",
+}
 _LOG_SETTINGS = ("log_level", "log_format")  # commands parse the remaining --set texts themselves
 
 
@@ -90,8 +108,6 @@ class _FrameParser(argparse.ArgumentParser):
         self.exit(2, f"pto: error: {message}; see `pto --help`\n")
 
     def format_help(self) -> str:
-        from pto_core.cli.commands import summaries
-
         commands = "".join(f"  {name:<10} {text}\n" for name, text in summaries().items())
         return (
             "usage: pto [-h] [--version] COMMAND ...\n\n"
@@ -120,8 +136,6 @@ class _Verbosity:
 
 
 def _run_command(name: str, arguments: list[str], verbosity: _Verbosity) -> int:
-    from pto_core.cli.commands import load
-
     command = load(name)
     # "resolve" lets a command replace a common option by its own option of the same name.
     parser = _CommandParser(
@@ -138,6 +152,48 @@ def _run_command(name: str, arguments: list[str], verbosity: _Verbosity) -> int:
     namespace = parse(arguments)
     _start_logging(namespace, verbosity)
     return int(command.run(namespace) or 0)
+
+
+def summaries() -> dict[str, str]:
+    """Return one line about each subcommand; those of other projects' plugins come last.
+
+    The line of a subcommand whose plugin is not installed names the distribution.
+    """
+    from pto_core.interfaces.command import RESERVED_COMMANDS
+    from pto_core.plugins import commands, distribution_of
+
+    sources = {name: record.source for record in commands() for name in record.names}
+    listed = {}
+    for name, summary in SUMMARIES.items():
+        is_missing = name not in RESERVED_COMMANDS and name not in sources
+        listed[name] = summary + (f" (needs {distribution_of('command', name)})" * is_missing)
+    return listed | {
+        name: f"added by {source}" for name, source in sources.items() if name not in SUMMARIES
+    }
+
+
+def load(name: str) -> Command:
+    """Import the subcommand ``name``.
+
+    Raises :class:`~pto_core.errors.UsageError` if there is no such subcommand, and
+    :class:`~pto_core.errors.PluginError` if it belongs to a plugin that cannot be used.
+    """
+    from pto_core.interfaces.command import RESERVED_COMMANDS
+
+    if name in RESERVED_COMMANDS:
+        return cast("Command", import_module(f"pto_core.cli.{name}"))
+    from pto_core.errors import UsageError
+    from pto_core.errors.suggestion import suggestion
+    from pto_core.plugins import load_command
+
+    known = summaries()
+    if name not in known:
+        raise UsageError(
+            f"no command {name!r}{suggestion(name, known)}; commands: {', '.join(known)}",
+            name="command",
+            value=name,
+        )
+    return load_command(name)
 
 
 def _add_shared_arguments(parser: argparse.ArgumentParser) -> None:

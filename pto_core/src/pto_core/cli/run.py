@@ -19,10 +19,13 @@ from pto_core import log
 from pto_core.cases.job import Job, locate
 from pto_core.cases.report import SCHEMA_VERSION, CaseReport, error_to_json
 from pto_core.cases.supervisor import Listener, supervise
-from pto_core.cli.case_arguments import SEED_HELP, add_case_arguments, natural
 from pto_core.cli.case_display import Display, PlainDisplay, make_display
+from pto_core.config.options import CHECK, HAZARDS
 from pto_core.errors import PtoError, UsageError
 from pto_core.plugins import insight
+
+SEED_HELP = "run deterministically: the same seed gives the same order of events"
+_Group = argparse._ArgumentGroup
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,8 +55,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shown.add_argument("-q", "--quiet", action="store_true", help="one line for each case")
     shown.add_argument("--silent", action="store_true", help="only errors")
     shown.add_argument("--json", action="store_true", help="one JSON object on standard output")
-
     _add_published_options(parser)
+
+
+def add_case_arguments(parser: argparse.ArgumentParser) -> tuple[_Group, _Group, _Group]:
+    """Declare the options that select a case, its place and its execution; return the groups."""
+    parser.add_argument("path", nargs="?", type=Path, metavar="CASE", help="folder of the case")
+    where = parser.add_argument_group("the case")
+    where.add_argument("-k", "--kernels", type=Path, help="folder with kernel_config.py")
+    where.add_argument("-g", "--golden", type=Path, help="golden.py")
+    place = parser.add_argument_group("where it runs")
+    place.add_argument("-p", "--platform", "--backend", metavar="NAME", help="backend")
+    place.add_argument("-r", "--runtime", metavar="NAME", help="runtime variant")
+    place.add_argument("-d", "--device", metavar="N", help="number of the device")
+    how = parser.add_argument_group("execution")
+    how.add_argument(
+        "--hazards",
+        choices=(*HAZARDS, CHECK),
+        help="hazards that order two tasks, in runtimes that find dependencies; check: tasks that "
+        "race fail the run",
+    )
+    how.add_argument(
+        "--timeout", type=_time_limit, metavar="S", help="time limit of a case, in seconds"
+    )
+    return where, place, how
+
+
+def natural(text: str) -> int:
+    """Return the integer, at least 0, that the text states."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 0")
+    return int(text)
 
 
 def _add_file_options(parser: argparse.ArgumentParser) -> None:
@@ -308,6 +340,16 @@ class _CaseList(PlainDisplay):
             return
         for name in event["cases"]:
             print(f"{name} (default)" if name == event["default"] else name)
+
+
+def _time_limit(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
+    return seconds
 
 
 def _seconds(text: str) -> float:

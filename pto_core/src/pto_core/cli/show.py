@@ -1,15 +1,18 @@
-"""Print tables that fit the terminal, or JSON."""
+"""Print tables that fit the terminal, or JSON; format durations and counters."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _COLUMNS_IN_A_PIPE = 120
+_OF_RING = re.compile(r"ring(\d+)_(.+)")
+_OF_THREAD = re.compile(r"(.+)_(\d+)")
 
 
 def show_table(
@@ -44,3 +47,48 @@ def show_json(value: Any) -> None:
     """Print ``value`` as JSON. A part of it that has no JSON form is printed as text."""
     json.dump(value, sys.stdout, indent=2, default=str)
     print()
+
+
+def duration(seconds: float) -> str:
+    """Format a duration with a suitable unit: ``1.24 s``, ``3.1 ms``, ``112 us``."""
+    if seconds >= 1:
+        return f"{seconds:.2f} s"
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.3g} ms" if seconds < 0.9995 else "1.00 s"
+    return f"{seconds * 1e6:.3g} us"
+
+
+def counter_rows(counters: Mapping[str, int]) -> list[tuple[str, str]]:
+    """List the label and the text of each counter that is not 0.
+
+    The counters ``ring0_x``, ``ring1_x``, ... become one row "x, by ring". The counters ``x_0``,
+    ``x_1``, ... become one row "x, by scheduler".
+    """
+    groups: dict[str, list[tuple[str, int]]] = {}
+    for name, value in counters.items():
+        label, plain = _group(name)
+        groups.setdefault(label, []).append((plain, value))
+    return [
+        (label, " / ".join(_text(name, value) for name, value in members))
+        for label, members in groups.items()
+        if any(value for _, value in members)
+    ]
+
+
+def _group(name: str) -> tuple[str, str]:
+    """Return the label of a counter's row, and the counter's name without its number."""
+    ring = _OF_RING.fullmatch(name)
+    if ring:
+        return f"{_label(ring[2])}, by ring", ring[2]
+    thread = _OF_THREAD.fullmatch(name)
+    if thread:
+        return f"{_label(thread[1])}, by scheduler", thread[1]
+    return _label(name), name
+
+
+def _label(name: str) -> str:
+    return name.removesuffix("_ns").replace("_", " ") + (" time" if name.endswith("_ns") else "")
+
+
+def _text(name: str, value: int) -> str:
+    return duration(value / 1e9) if name.endswith("_ns") and value else f"{value:,}"

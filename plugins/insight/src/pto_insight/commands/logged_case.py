@@ -13,7 +13,7 @@ from pto_core import log
 from pto_core.cases.job import Job, locate
 from pto_core.cases.report import CaseReport
 from pto_core.cases.supervisor import Listener, supervise
-from pto_core.cli.case_arguments import SEED_HELP, add_case_arguments, natural
+from pto_core.cli.run import SEED_HELP, add_case_arguments, natural
 from pto_core.errors import UnsupportedError
 from pto_insight.graphs import AccessLog, TaskGraph
 
