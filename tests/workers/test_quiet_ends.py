@@ -18,7 +18,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from pto_core import Out, Worker, task
-from pto_core.kernels.digest import function_digest
+from pto_core.kernels.callables import function_digest
 
 
 @task

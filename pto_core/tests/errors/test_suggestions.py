@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pto_core.errors.suggestion import suggestion
+from pto_core.errors.values import suggestion
 
 PLATFORMS = ("a2a3", "a2a3sim", "sim")
 

@@ -1,24 +1,19 @@
-"""Observe a child process, and explain why it ended before it had run all cases.
+"""Explain why a child process ended before it had run all cases.
 
-The activity page lists the running kernels (``pto/abi/activity.h``); :class:`Whereabouts` finds the
-line of the user's Python code at which a child hangs.
+The activity page lists the kernels that were running (``pto/abi/activity.h``).
 """
 
 from __future__ import annotations
 
 import mmap
 import os
-import re
 import signal
 import struct
-import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pto_core.cases.child import STACK_SIGNAL
 from pto_core.cases.job import Job
 from pto_core.errors import (
     InternalError,
@@ -132,46 +127,6 @@ def describe(kernel: RunningKernel, names: Mapping[int, str], blocks: int | None
         f"kernel {name!r} (func_id {kernel.func_id}), {kernel.task_name}, on "
         f"{core_name(kernel.core, blocks)}"
     )
-
-
-_PATIENCE_S = 2.0  # time limit for the stack of the child; long, because the machine may be busy
-_STEP_S = 0.01
-_MOST_BYTES = 1 << 16
-_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
-
-
-class Whereabouts:
-    """An anonymous file to which a child writes its Python stack on request.
-
-    The child inherits ``descriptor`` and passes it to :func:`pto_core.cases.child.note_when_asked`.
-    """
-
-    def __init__(self) -> None:
-        self.descriptor = os.memfd_create("pto-whereabouts", os.MFD_CLOEXEC)
-
-    def ask(self, child: subprocess.Popen[bytes], folders: tuple[Path, ...]) -> str | None:
-        """Return ``file:line in function`` of the innermost frame in ``folders``, if any."""
-        if child.poll() is not None:
-            return None
-        child.send_signal(STACK_SIGNAL)
-        until = time.monotonic() + _PATIENCE_S
-        before, text = None, ""
-        while time.monotonic() < until and child.poll() is None and (not text or text != before):
-            time.sleep(_STEP_S)
-            before, text = text, self._text()
-        for file, line, function in _FRAME.findall(text):
-            if any(folder in Path(file).parents for folder in folders):
-                return f"{file}:{line} in {function}"
-        return None
-
-    def _text(self) -> str:
-        return os.pread(self.descriptor, _MOST_BYTES, 0).decode(errors="replace")
-
-    def __enter__(self) -> Whereabouts:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        os.close(self.descriptor)
 
 
 _SHOWN_KERNELS = 4

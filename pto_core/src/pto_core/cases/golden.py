@@ -22,8 +22,7 @@ from pto_core.cases.report import OutputReport
 from pto_core.cases.user_module import blaming, load_module, required, warn_of_misspelt
 from pto_core.errors import UsageError, WrongResultError
 from pto_core.errors.plain_functions import require_executed, require_plain
-from pto_core.errors.suggestion import suggestion
-from pto_core.errors.values import shown
+from pto_core.errors.values import shown, suggestion
 from pto_core.kernels import DataType
 
 DEFAULT_TOLERANCE = 1e-5

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from pto_core.cases.report import from_plain, to_plain
 from pto_core.errors import UsageError
-from pto_core.errors.suggestion import suggestion
+from pto_core.errors.values import suggestion
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 from pto_core._native import integer
 from pto_core.cases.user_module import load_module, required, warn_of_misspelt
 from pto_core.errors import UsageError
-from pto_core.errors.suggestion import suggestion
-from pto_core.errors.values import shown
+from pto_core.errors.values import shown, suggestion
 from pto_core.kernels.direction import Parameter, parse_signature
 
 _KERNEL_KEYS = ("func_id", "source", "core_type", "name", "function_name", "signature")

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from pto_core.errors import PtoError, UsageError
-from pto_core.errors.suggestion import suggestion
+from pto_core.errors.values import suggestion
 
 
 def load_module(path: Path) -> ModuleType:

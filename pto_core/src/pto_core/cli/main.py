@@ -183,7 +183,7 @@ def load(name: str) -> Command:
     if name in RESERVED_COMMANDS:
         return cast("Command", import_module(f"pto_core.cli.{name}"))
     from pto_core.errors import UsageError
-    from pto_core.errors.suggestion import suggestion
+    from pto_core.errors.values import suggestion
     from pto_core.plugins import load_command
 
     known = summaries()

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from pto_core.config.options import core_options
 from pto_core.errors import ConfigError, UsageError
-from pto_core.errors.suggestion import suggestion
-from pto_core.errors.values import shown
+from pto_core.errors.values import shown, suggestion
 from pto_core.interfaces.plugin import Option
 from pto_core.trust import reason_for_distrust
 

@@ -15,7 +15,7 @@ import resource
 import threading
 from typing import NamedTuple
 
-from pto_core.errors.tree import CapacityError
+from pto_core.errors import CapacityError
 
 
 class Limit(NamedTuple):

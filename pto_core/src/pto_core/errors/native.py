@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pto_core.errors.plain_functions import refuse_copy, require_executed
-from pto_core.errors.tree import (
+from pto_core.errors import (
     AbortedError,
     AddressError,
     CapacityError,
@@ -25,6 +24,7 @@ from pto_core.errors.tree import (
     UnsupportedError,
     UsageError,
 )
+from pto_core.errors.plain_functions import refuse_copy, require_executed
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import AsyncGenerator, Coroutine, Generator
 from typing import Any
 
-from pto_core.errors.tree import UsageError
+from pto_core.errors import UsageError
 
 _KINDS = {
     "an async": inspect.iscoroutinefunction,

@@ -1,14 +1,15 @@
-"""Values of users: their texts in messages, and checks of their kind."""
+"""Values and names of users in messages: their texts, suggestions, and checks of their kind."""
 
 from __future__ import annotations
 
 import numbers
 import os
 import reprlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pto_core.errors.tree import UsageError
+from pto_core.errors import UsageError
 
 _INT_BITS = 256
 _LONGEST_S = 4_000_000
@@ -65,3 +66,32 @@ def check_name(value: Any) -> None:
     """Raise UsageError for a name that is neither a text nor None."""
     if not isinstance(value, str | None):
         raise UsageError(f"name is {shown(value)}; pass a text", name="name", value=value)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?``, or an empty text if no known name is similar to ``name``.
+
+    A known name is similar if its distance is at most one edit, plus one edit for every six
+    characters. An edit is an insertion, a deletion, a substitution, or an exchange of two
+    neighbouring characters.
+    """
+    allowed = 1 + len(name) // 6
+    distances = {other: _edits(name, other) for other in known}
+    near = min(distances, key=lambda other: (distances[other], other), default="")
+    is_near = near and distances[near] <= min(allowed, len(name) - 1)
+    return f"; did you mean {near!r}?" if is_near else ""
+
+
+def _edits(left: str, right: str) -> int:
+    """Count the edits between two names (the optimal string alignment distance)."""
+    before: list[int] = []
+    last = list(range(len(right) + 1))
+    for i, character in enumerate(left, 1):
+        row = [i]
+        for j, other in enumerate(right, 1):
+            cost = min(last[j] + 1, row[-1] + 1, last[j - 1] + (character != other))
+            if i > 1 and j > 1 and (character, left[i - 2]) == (right[j - 2], other):
+                cost = min(cost, before[j - 2] + 1)
+            row.append(cost)
+        before, last = last, row
+    return last[-1]

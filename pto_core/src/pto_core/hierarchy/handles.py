@@ -33,7 +33,7 @@ from pto_core.hierarchy.serialisation import (
 )
 from pto_core.hierarchy.tasks import Task
 from pto_core.kernels import ChipCallable, CoreCallable
-from pto_core.kernels.digest import digest_of
+from pto_core.kernels.callables import digest_of
 
 _registrations = itertools.count()
 

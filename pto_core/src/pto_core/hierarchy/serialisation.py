@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from pto_core._hierarchy import SharedBlock
 from pto_core.errors import RightsError, UsageError
-from pto_core.kernels.digest import code_digest, digest_of
+from pto_core.kernels.callables import code_digest, digest_of
 
 _MAIN = "__main__"
 _MP_MAIN = "__mp_main__"  # the name of the main module in children of the package multiprocessing

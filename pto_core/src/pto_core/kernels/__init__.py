@@ -2,11 +2,20 @@
 
 from pto_core.kernels.annotations import In, InOut, NoDep, Out, OutExisting, Scalar
 from pto_core.kernels.call_config import CallConfig
-from pto_core.kernels.chip_callable import ChipCallable, OrchestrationSource
-from pto_core.kernels.core_callable import CoreCallable, KernelSource, kernel
-from pto_core.kernels.core_type import CoreType
+from pto_core.kernels.callables import (
+    ChipCallable,
+    CoreCallable,
+    KernelSource,
+    OrchestrationSource,
+    kernel,
+)
 from pto_core.kernels.data_type import DataType
-from pto_core.kernels.direction import Direction, Parameter, TaskSignature
+from pto_core.kernels.direction import (
+    CoreType,
+    Direction,
+    Parameter,
+    TaskSignature,
+)
 
 __all__ = [
     "CallConfig",

@@ -1,17 +1,4 @@
-"""Directions: whether an array is copied to the device before a run, and back after the run.
-
-Annotations state them, as a plain class or as a class with details::
-
-    def graph(rt, a: In, b: In("float32", (128, 128)), out: Out): ...
-
-These annotations apply to an orchestration, and to a kernel for a runtime that finds dependencies
-itself. A submit to such a runtime may state the directions instead: ``rt.submit(add, In(a),
-Out(b))``. A signature has one entry for each array: ``ChipCallable(..., signature=("in", "in",
-"out"))``. Type checkers treat ``In`` as an array type and reject a call of it;
-``Direction.IN("float32", (64,))`` creates the same object. A Python kernel that runs under a C++
-orchestration needs the details of each argument, also of scalars: ``@kernel(core="aiv",
-signature=(In("float32", (64,)), Scalar(int), Out("float32", (64,))))``.
-"""
+"""Directions and core types: how a task uses each argument, and on which cores a kernel runs."""
 
 from __future__ import annotations
 
@@ -28,6 +15,27 @@ from pto_core.kernels.data_type import DataType, shape_of
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
+
+
+class CoreType(IntEnum):
+    """The type of a core: AIC for matrix operations, AIV for vector operations."""
+
+    AIC = 0
+    AIV = 1
+
+    @classmethod
+    def of(cls, core: object) -> CoreType:
+        """Convert ``"aic"``, ``"aiv"`` or a CoreType to a CoreType; raises UsageError."""
+        if isinstance(core, CoreType):
+            return core
+        if isinstance(core, str) and core.upper() in cls.__members__:
+            return cls[core.upper()]
+        raise UsageError(
+            f"core {shown(core)} is not a core type; use 'aic' or 'aiv'",
+            name="core",
+            value=core,
+            expected="aic or aiv",
+        )
 
 
 class Direction(IntEnum):

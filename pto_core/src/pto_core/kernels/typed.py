@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from pto_core._hierarchy import ContinuousTensor, TaskHandle
     from pto_core._native import DeviceArray
     from pto_core.kernels.call_config import CallConfig
-    from pto_core.kernels.core_type import CoreType
-    from pto_core.kernels.direction import Parameter
+    from pto_core.kernels.direction import CoreType, Parameter
 
     Parameters = ParamSpec("Parameters", default=...)
 else:

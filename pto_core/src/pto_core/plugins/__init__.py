@@ -46,7 +46,7 @@ from pto_core.errors import (
     UnknownPluginError,
     UsageError,
 )
-from pto_core.errors.suggestion import suggestion
+from pto_core.errors.values import suggestion
 from pto_core.interfaces import (
     ABI_VERSION,
     API_VERSION,

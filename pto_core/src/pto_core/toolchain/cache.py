@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from pto_core.errors import ConfigError
-from pto_core.kernels.digest import file_digest
+from pto_core.kernels.callables import file_digest
 from pto_core.toolchain.locks import FileLock
 from pto_core.toolchain.shadows import are_free, free_names
 from pto_core.trust import make_folder, reason_for_distrust

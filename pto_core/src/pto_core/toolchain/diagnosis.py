@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pto_core.errors import CompileError
-from pto_core.errors.suggestion import suggestion
+from pto_core.errors.values import suggestion
 from pto_core.toolchain.children import Outcome
 from pto_core.toolchain.compilers import Compiler
 from pto_core.toolchain.library import missing_header, missing_part

@@ -16,7 +16,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from pto_core.kernels.digest import digest_of
+from pto_core.kernels.callables import digest_of
 from pto_core.toolchain.cache import ArtefactCache, sync
 
 _HASH_BYTES = 20

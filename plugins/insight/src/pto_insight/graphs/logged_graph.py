@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pto_core.errors import UsageError
-from pto_core.errors.suggestion import suggestion
+from pto_core.errors.values import suggestion
 from pto_insight.graphs.analysis import LogAnalysis
 from pto_insight.graphs.log import AccessLog, Rows
 from pto_insight.graphs.places import TAGS, Places

@@ -7,7 +7,7 @@ from itertools import chain
 import numpy as np
 
 from pto_core.errors import UsageError
-from pto_core.errors.suggestion import suggestion
+from pto_core.errors.values import suggestion
 from pto_insight.graphs.log import Rows
 from pto_insight.graphs.logged_graph import Access, LoggedGraph
 from pto_insight.graphs.measurement import Measurement

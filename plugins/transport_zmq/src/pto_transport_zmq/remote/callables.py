@@ -19,7 +19,7 @@ from pto_core.errors import ProtocolError, UsageError
 from pto_core.hierarchy.chip_delivery import ChipParts, KernelParts, Part
 from pto_core.hierarchy.handles import Delivery
 from pto_core.kernels import CoreType, DataType, Direction, Parameter
-from pto_core.kernels.core_callable import compiler_options
+from pto_core.kernels.callables import compiler_options
 from pto_core.kernels.direction import In, InOut, NoDep, Out, OutExisting, Scalar
 from pto_core.toolchain.source_folders import SourceFolders
 from pto_transport_zmq.remote.values import Name, Natural, Record, Text

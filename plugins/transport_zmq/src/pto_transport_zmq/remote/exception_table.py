@@ -16,7 +16,7 @@ from pto_core import errors
 from pto_core.errors import PoisonedTask, PtoError
 from pto_core.hierarchy.serialisation import NotImportableError
 
-_OF_THE_TREE = (getattr(errors, name) for name in errors.__all__)
+_OF_THE_TREE = (kind for kind in vars(errors).values() if isinstance(kind, type))
 
 OWN_ERRORS: Mapping[str, type[PtoError]] = {
     **{kind.__name__: kind for kind in _OF_THE_TREE if issubclass(kind, PtoError)},

@@ -30,7 +30,7 @@ from typing import Any
 from pto_core.errors import UsageError
 from pto_core.hierarchy.tasks import Task
 from pto_core.kernels import ChipCallable
-from pto_core.kernels.digest import file_digest
+from pto_core.kernels.callables import file_digest
 from pto_transport_zmq.remote.callables import Digest
 from pto_transport_zmq.remote.values import Name, Record, Text
 
