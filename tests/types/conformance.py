@@ -13,7 +13,7 @@ import pto_runtime_hbg
 import pto_runtime_pto2
 import pto_transport_shm
 import pto_transport_zmq
-from pto_core.hierarchy import policies, runs
+from pto_core.hierarchy import placement, runs
 from pto_core.hierarchy.remote_transport import RemoteTransport
 from pto_core.interfaces import (
     Backend,
@@ -63,7 +63,7 @@ runtimes: list[Runtime] = [
 transports: list[NativeTransport] = [pto_transport_shm.plugin]
 links: list[Links] = [pto_transport_zmq.plugin.links]
 remote_transports: list[RemoteTransport] = [pto_transport_zmq.plugin]
-schedulers: list[SchedulerPlugin] = [policies.least_loaded_plugin, policies.near_inputs]
+schedulers: list[SchedulerPlugin] = [placement.least_loaded_plugin, placement.near_inputs]
 launchers: list[LauncherPlugin] = [
     builtin_launchers.local,
     builtin_launchers.command,

@@ -16,15 +16,15 @@ from pto_core.errors import (
     TaskPoisonedError,
     UsageError,
 )
-from pto_core.hierarchy.failures import Failure
-from pto_core.hierarchy.processes import ChildExit
-from pto_core.hierarchy.run_errors import (
+from pto_core.hierarchy.failures import (
+    Failure,
     TaskPlace,
     poisoned_error,
     poisoned_task,
     run_error,
     task_error,
 )
+from pto_core.hierarchy.processes import ChildExit
 
 PLACE = TaskPlace(3, "reduce", "graph.py", 12, 1, "L3/sub1")
 

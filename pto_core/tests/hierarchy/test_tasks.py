@@ -11,9 +11,8 @@ import pytest
 from pto_core import ChipCallable, In, InOut, NoDep, Out, OutExisting, Scalar
 from pto_core._hierarchy import TaskArgs, TensorArgType
 from pto_core.errors import UsageError
-from pto_core.hierarchy.chip_task import ChipTask
 from pto_core.hierarchy.memory import SharedArena
-from pto_core.hierarchy.tasks import Task, task
+from pto_core.hierarchy.tasks import ChipTask, Task, task
 
 SEEN: list[Any] = []
 

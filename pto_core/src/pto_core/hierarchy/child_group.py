@@ -29,8 +29,7 @@ from pto_core.hierarchy.endpoints import ChildConnection, Opener
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.fork_check import refuse_fork_with_vendor_libraries
 from pto_core.hierarchy.memory import SharedArena, WorkerMemory
-from pto_core.hierarchy.placement import Placement, policy_of
-from pto_core.hierarchy.policies import least_loaded
+from pto_core.hierarchy.placement import Placement, least_loaded, policy_of
 from pto_core.hierarchy.processes import (
     ChildPlan,
     ChildProcesses,

@@ -11,7 +11,7 @@ from pto_core._native import integer
 from pto_core.errors import UsageError
 from pto_core.errors.values import shown
 from pto_core.hierarchy.child_group import ChildGroup
-from pto_core.hierarchy.run_errors import place_of
+from pto_core.hierarchy.failures import place_of
 
 _PIECE_BYTES = 1 << 22
 _NONE = -1

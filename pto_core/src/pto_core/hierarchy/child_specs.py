@@ -14,7 +14,7 @@ from typing import Any, cast
 from pto_core._hierarchy import CallableSpace
 from pto_core.hierarchy.children import NestedWorker
 from pto_core.hierarchy.fence import Fence
-from pto_core.hierarchy.processes.plan import StartMethod
+from pto_core.hierarchy.processes.starting import StartMethod
 from pto_core.hierarchy.remote_transport import RemoteChild, RemoteTransport
 from pto_core.hierarchy.settings import WorkerSettings, level_name
 from pto_core.plugins import load_remote_transport

@@ -32,7 +32,7 @@ from pto_core.errors import (
     WorkerClosedError,
 )
 from pto_core.errors.values import shown
-from pto_core.hierarchy.memory.free_list import FreeList
+from pto_core.hierarchy.memory.arena import FreeList
 from pto_core.kernels.data_type import DataType
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from pto_core.errors import AbortedError, UsageError, WorkerClosedError
 from pto_core.errors.plain_functions import require_executed
 from pto_core.errors.values import shown
 from pto_core.hierarchy.child_group import ChildGroup
-from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.failures import Failure, RunErrors
 from pto_core.hierarchy.progress import Progress
-from pto_core.hierarchy.run_errors import RunErrors
 from pto_core.kernels import CallConfig
 from pto_core.plugins import insight, registered
 

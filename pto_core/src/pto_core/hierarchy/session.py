@@ -19,11 +19,9 @@ from pto_core._hierarchy import (
 )
 from pto_core.errors import UsageError
 from pto_core.errors.values import listed, shown
-from pto_core.hierarchy.chip_task import ChipTask
-from pto_core.hierarchy.graph_task import GraphTask
 from pto_core.hierarchy.handles import name_of
 from pto_core.hierarchy.progress import Follower, Listener, default_listener
-from pto_core.hierarchy.tasks import Task
+from pto_core.hierarchy.tasks import ChipTask, GraphTask, Task
 from pto_core.kernels import CallConfig, ChipCallable, DataType
 
 if TYPE_CHECKING:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from pto_core._hierarchy import TaskArgs
+from pto_core._hierarchy import TaskArgs, TensorArgType
 from pto_core._native import declared_number, integer, number
 from pto_core.errors import UsageError
 from pto_core.errors.plain_functions import require_plain
 from pto_core.errors.values import shown
-from pto_core.hierarchy.chip_task import TAGS, add_array
+from pto_core.hierarchy.remote_buffers import RemoteTaskArgs, RemoteTensorRef
+from pto_core.kernels import ChipCallable
 from pto_core.kernels.data_type import DataType
 from pto_core.kernels.direction import WRITTEN, Direction, TaskSignature, task_signature
 from pto_core.kernels.lost_results import checked, refuse_returned
@@ -20,6 +21,91 @@ from pto_core.kernels.typed import Parameters
 
 if TYPE_CHECKING:
     from pto_core._hierarchy import TaskArgsView
+
+
+TAGS = {Direction(tag.value): tag for tag in TensorArgType}
+
+
+@dataclass(frozen=True)
+class ChipTask:
+    """A ChipCallable that a session can submit in the same way as a :class:`pto_core.Task`."""
+
+    chip: ChipCallable
+    retries: int = 0
+
+    def arguments(self, values: Sequence[Any]) -> tuple[TaskArgs, tuple[Any, ...]]:
+        """Return the arguments of a submit, and the arrays that the task writes.
+
+        An array without a declared direction is read and written. A scalar is converted to its
+        declared type. Raises UsageError for an array after a scalar, for a wrong number of
+        arguments, for a number where an array is declared and the converse, and for a number that a
+        Python orchestration would receive as another one, because no type is declared.
+        """
+        args, written, chip = TaskArgs(), [], self.chip
+        for index, (value, direction, code) in enumerate(_declared(chip, values)):
+            where = f"argument {index} of {chip.name}"
+            is_unclear = direction is Direction.UNSPECIFIED
+            if direction is Direction.SCALAR or (is_unclear and number(value) is not None):
+                args.add_scalar(_chip_scalar(chip, where, value, code))
+                continue
+            if args.scalar_count:
+                raise UsageError(
+                    f"{where} is an array after a scalar; pass the arrays of a chip first",
+                    name=chip.name,
+                    value=index,
+                )
+            add_array(args, value, TAGS.get(direction, TensorArgType.INOUT), where)
+            if direction is not Direction.IN:
+                written.append(value)
+        return args, tuple(written)
+
+
+def add_array(args: TaskArgs, value: Any, tag: TensorArgType, where: str) -> None:
+    """Add an array. Raises UsageError, which names the argument, for any other object."""
+    try:
+        args.add_tensor(value, tag)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}", name=where, value=type(value).__name__) from None
+
+
+def _declared(chip: ChipCallable, values: Sequence[Any]) -> list[tuple[Any, Direction, int]]:
+    """Return each value with its declared direction, and with the DataType of a scalar, or -1."""
+    listed, is_by_tensor = chip.directions()
+    is_scalar = [is_by_tensor and number(value) is not None for value in values]
+    count = len(values) - sum(is_scalar)
+    if listed and len(listed) != count:
+        raise UsageError(
+            f"{chip.name} takes {len(listed)} {'arrays' if is_by_tensor else 'arguments'}, "
+            f"got {count}",
+            name=chip.name,
+            value=count,
+            expected=len(listed),
+        )
+    found = iter(zip(listed, chip.type_codes(), strict=True))
+    return [
+        (value, *((Direction.SCALAR, -1) if scalar else next(found, (Direction.UNSPECIFIED, -1))))
+        for value, scalar in zip(values, is_scalar, strict=True)
+    ]
+
+
+def _chip_scalar(chip: ChipCallable, where: str, value: Any, code: int) -> int:
+    """Return the 64 bits of a scalar.
+
+    A C++ orchestration receives a number without a declared type in the number's own type. A Python
+    orchestration receives scalars without a declared type as signed integers.
+    """
+    bits, converted = declared_number(value, code, where)
+    is_signed = isinstance(converted, int) and converted < 2**63
+    if code < 0 and chip.function is not None and not is_signed:
+        raise UsageError(
+            f"{where} is {shown(value)}, which a Python orchestration would receive as another "
+            "integer; declare its type in the signature of the ChipCallable, such as "
+            "signature=('in', 'out', Scalar(float))",
+            name=chip.name,
+            value=value,
+        )
+    return bits
+
 
 # The kind of each argument is encoded in four bits, so one additional scalar of 64 bits holds the
 # kinds of sixteen arguments.
@@ -208,3 +294,43 @@ def _layout(args: TaskArgsView) -> list[int] | None:
     ]
     tensors = sum(way in (_TENSOR, _READ_ONLY) for way in layout)
     return layout if tensors == args.tensor_count else None
+
+
+@dataclass(frozen=True)
+class GraphTask:
+    """A graph function that a session can submit in the same way as a :class:`pto_core.Task`.
+
+    Its parameters have no directions, so each array is read and written.
+    """
+
+    name: str
+    retries: int = 0
+
+    def arguments(self, values: Sequence[Any]) -> tuple[TaskArgs | None, tuple[Any, ...]]:
+        """Return the arguments of a submit, or None, and the arrays that the task writes.
+
+        The function receives the arrays as ``args.tensor(0)`` and so on, and the integers as
+        ``args.scalar(0)`` and so on; one that may be negative is ``args.scalar(0, int)``. A
+        TaskArgs must be the only value; it states the use of each
+        array. Raises UsageError for a number that is not an integer.
+        """
+        if len(values) == 1 and isinstance(values[0], TaskArgs):
+            return values[0], ()
+        is_remote = any(isinstance(value, RemoteTensorRef) for value in values)
+        args, written = RemoteTaskArgs() if is_remote else TaskArgs(), []
+        for index, value in enumerate(values):
+            where = f"argument {index} of the graph function {self.name}"
+            scalar = number(value)
+            if scalar is None:
+                add_array(args, value, TensorArgType.INOUT, where)
+                written.append(value)
+            elif isinstance(scalar[1], int):
+                args.add_scalar(scalar[0])
+            else:
+                raise UsageError(
+                    f"{where} is {shown(value)}; a graph function receives arrays and integers "
+                    "only; pass this value in an array",
+                    name=self.name,
+                    value=value,
+                )
+        return (args if values else None), tuple(written)

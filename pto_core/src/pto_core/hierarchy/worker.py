@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-import pto_core.hierarchy.task_handle  # noqa: F401 - adds methods to TaskHandle
+import pto_core.hierarchy.handles  # noqa: F401 - adds methods to TaskHandle
 from pto_core._hierarchy import CallableHandle, CapturedGraph, TaskArgs, TaskArgsView
 from pto_core.config.options import CHECK
 from pto_core.errors import UsageError

@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pto_core.hierarchy.memory.free_list import FreeList
+from pto_core.hierarchy.memory.arena import FreeList
 
 
 @settings(max_examples=60, deadline=None)

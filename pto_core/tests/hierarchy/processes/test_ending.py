@@ -21,7 +21,7 @@ from pto_core.hierarchy.processes import (
     ChildProcesses,
     child_processes,
 )
-from pto_core.hierarchy.processes.ending import end_all
+from pto_core.hierarchy.processes.child_process import end_all
 
 
 def waiting(start) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from pto_core.errors import ChildStartError, UsageError
 from pto_core.hierarchy.memory import Budget, SharedArena, WorkerMemory
-from pto_core.hierarchy.processes import ChildPlan, ChildProcesses, spawning
+from pto_core.hierarchy.processes import ChildPlan, ChildProcesses, starting
 
 
 def run(program: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
@@ -148,13 +148,13 @@ def test_children_do_not_import_the_main_module(tmp_path) -> None:
 def test_an_occupied_address_is_tried_again_and_then_reported(monkeypatch, tmp_path) -> None:
     """The address is used by the child's own program, so no attempt can succeed."""
     starts = []
-    spawn = spawning.spawnv_passfds
+    spawn = starting.spawnv_passfds
 
     def counting(*arguments) -> int:
         starts.append(arguments)
         return spawn(*arguments)
 
-    monkeypatch.setattr(spawning, "spawnv_passfds", counting)
+    monkeypatch.setattr(starting, "spawnv_passfds", counting)
     memory = WorkerMemory(
         progress_table_bytes=64, connection_bytes=[], arena=SharedArena(Budget(1 << 16))
     )

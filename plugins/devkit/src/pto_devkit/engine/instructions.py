@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pto_core.hierarchy.task_handle import Result as Result
+from pto_core.hierarchy.handles import Result as Result
 from pto_devkit.engine.events import NONE
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pto_core import _hierarchy
 from pto_core.errors import UsageError
 from pto_core.hierarchy.deadlock import Deadlock
-from pto_core.hierarchy.policies import least_loaded
+from pto_core.hierarchy.placement import least_loaded
 from pto_core.interfaces import Policy
 from pto_devkit.abi import Tag
 from pto_devkit.engine.configuration import Configuration

@@ -22,7 +22,7 @@ from pto_core.hierarchy.children import ChildContext
 from pto_core.hierarchy.endpoints import Opener
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.processes import ChildPlan, ChildProcesses
-from pto_core.hierarchy.processes.from_above import keep
+from pto_core.hierarchy.processes.starting import keep
 from pto_core.plugins import default_name
 from pto_core.toolchain.source_folders import SourceFolders
 from pto_transport_zmq.link.interface import KeyPair

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pto_core._hierarchy import BellWatch, ChildPort
 from pto_core.errors import EndpointClosedError, LinkError, ProtocolError, PtoError
-from pto_core.hierarchy.processes.child_start import flush_output
+from pto_core.hierarchy.processes.starting import flush_output
 from pto_transport_zmq.link.interface import (
     KeyPair,
     Link,

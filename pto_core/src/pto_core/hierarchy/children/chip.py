@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pto_core._hierarchy import ContinuousTensor, TaskArgsView
     from pto_core.config import Config
     from pto_core.device import Device, DeviceArray
-    from pto_core.hierarchy.children.context import ChildContext
+    from pto_core.hierarchy.children.service import ChildContext
     from pto_core.hierarchy.processes import ChildStart
 
 

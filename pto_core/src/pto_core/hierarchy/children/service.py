@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
+from pto_core import log
 from pto_core._hierarchy import ChildLoop
 from pto_core.errors import ProtocolError
 from pto_core.hierarchy.children.tracing import TraceOperations
@@ -16,10 +18,37 @@ from pto_core.kernels import CallConfig
 from pto_core.user_ranges import forget_inherited_recorders
 
 if TYPE_CHECKING:
-    from pto_core.hierarchy.children.context import ChildContext
+    from pto_core.config import Config
     from pto_core.hierarchy.children.tracing import Traced
+    from pto_core.hierarchy.endpoints import ChildConnection
     from pto_core.hierarchy.handles import Delivery
     from pto_core.hierarchy.processes import ChildStart
+    from pto_core.hierarchy.registry import Registry
+    from pto_core.hierarchy.settings import WorkerSettings
+    from pto_core.interfaces import Policy, Scheduler
+    from pto_core.kernels import CallConfig
+
+
+@dataclass(frozen=True)
+class ChildContext:
+    """The number of a child in its Worker, its shared memory, its connection and its callables.
+
+    ``progress_table``: the address of the progress table. ``inherited``: the callables that a
+    forked child inherits, by digest. ``deliveries``: the ways in which a spawned child obtains the
+    callables.
+    """
+
+    index: int
+    progress_table: int
+    endpoint: ChildConnection
+    inherited: Mapping[bytes, Any] = field(default_factory=dict)
+    deliveries: Mapping[bytes, Sequence[Delivery]] = field(default_factory=dict)
+
+    def callables(self) -> dict[bytes, Any]:
+        """Return all callables by digest. If one cannot be loaded, raise its error."""
+        made = {digest: materialised(ways) for digest, ways in self.deliveries.items()}
+        return {**self.inherited, **made}
+
 
 Operation = Callable[..., Any]
 Invoke = Callable[[Any, Any, CallConfig | None], object]
@@ -113,3 +142,78 @@ class _Service:
     def _deliver(self, digest: bytes, deliveries: Sequence[Delivery]) -> None:
         callable_ = materialised(deliveries)
         self._loop.add(digest, callable_, accepts_argument(callable_))
+
+
+@dataclass(frozen=True)
+class SubBody:
+    """The body of a SUB child. ``config`` contains the settings of the log."""
+
+    context: ChildContext
+    config: Config
+
+    def __call__(self, start: ChildStart) -> None:
+        """Run tasks until the parent asks the child to close."""
+        log.configure(self.config)
+        serve(start, self.context)
+
+
+class NestedWorker(Protocol):
+    """A Worker that is a child: the part that its parent and its own process use."""
+
+    @property
+    def level(self) -> int:
+        """The level of the Worker."""
+
+    @property
+    def settings(self) -> WorkerSettings:
+        """The settings of the Worker."""
+
+    @property
+    def registry(self) -> Registry:
+        """The callables of the Worker."""
+
+    @property
+    def policy(self) -> Policy | Scheduler | None:
+        """The placement policy that the program passed as a function."""
+
+    @property
+    def nested(self) -> Sequence[NestedWorker]:
+        """The Workers that were added to this Worker."""
+
+    @property
+    def spawns(self) -> bool:
+        """Whether the Worker, or a Worker at any depth below it, spawns its children."""
+
+    def start_as_child(self, path: str) -> None:
+        """Start the Worker's children, in its process; ``path`` is its name in messages."""
+
+    def run_graph(self, graph: Any, args: Any, config: CallConfig | None) -> None:
+        """Run a graph function and wait for its tasks."""
+
+    @property
+    def tracing(self) -> Traced:
+        """The trace of the started Worker."""
+
+    def close(self) -> None:
+        """End the children."""
+
+
+@dataclass(frozen=True)
+class WorkerBody:
+    """The body of a child process that is a Worker: it runs ``graph(orch, args, config)``.
+
+    ``worker`` has not been started. Its children start in this process, after the memory of all
+    levels above was mapped.
+    """
+
+    context: ChildContext
+    worker: NestedWorker
+
+    def __call__(self, start: ChildStart) -> None:
+        """Run the Worker until its parent asks it to close."""
+        start.doing("starting its own children")
+        self.worker.start_as_child(start.path)
+        try:
+            serve(start, self.context, self.worker.run_graph, traced=self.worker.tracing)
+        finally:
+            self.worker.close()

@@ -1,8 +1,12 @@
 """The memory that a Worker shares with its children, reserved before the first child starts."""
 
-from pto_core.hierarchy.memory.arena import ArenaStatistics, SharedArena
-from pto_core.hierarchy.memory.available import Availability, available
-from pto_core.hierarchy.memory.budget import Budget
+from pto_core.hierarchy.memory.arena import (
+    ArenaStatistics,
+    Availability,
+    Budget,
+    SharedArena,
+    available,
+)
 from pto_core.hierarchy.memory.worker_memory import RING_COUNT, WorkerMemory
 
 __all__ = [

@@ -5,20 +5,18 @@ belong only to the parent are registered in this package: every fork parks these
 child closes these descriptors.
 """
 
-from pto_core.hierarchy.processes.child_exit import ChildExit
-from pto_core.hierarchy.processes.child_process import ChildProcess
+from pto_core.hierarchy.processes.child_process import ChildExit, ChildProcess
 from pto_core.hierarchy.processes.child_processes import ChildProcesses
-from pto_core.hierarchy.processes.child_start import ChildStart
-from pto_core.hierarchy.processes.descriptors import close_parent_only, parent_only
-from pto_core.hierarchy.processes.from_above import attached_by_spawned
 from pto_core.hierarchy.processes.parking import (
     Parkable,
+    close_parent_only,
     fork_lock,
+    parent_only,
     parked,
     refuse_inside,
     register_parkable,
 )
-from pto_core.hierarchy.processes.plan import ChildPlan
+from pto_core.hierarchy.processes.starting import ChildPlan, ChildStart, attached_by_spawned
 
 __all__ = [
     "ChildExit",

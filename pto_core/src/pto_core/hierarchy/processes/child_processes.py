@@ -10,15 +10,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pto_core.errors.limits import system_error
-from pto_core.hierarchy.processes.awaiting import Starting, await_ready, check_not_cancelled
-from pto_core.hierarchy.processes.child_exit import ChildExit
-from pto_core.hierarchy.processes.child_process import ChildProcess, wait_for_any
-from pto_core.hierarchy.processes.descriptors import close_parent_only, parent_only
-from pto_core.hierarchy.processes.ending import end_all, kill_all
-from pto_core.hierarchy.processes.forking import fork_child
-from pto_core.hierarchy.processes.plan import ChildPlan
-from pto_core.hierarchy.processes.reports import ReportReader
-from pto_core.hierarchy.processes.spawning import pickled_body, spawn_child
+from pto_core.hierarchy.processes.child_process import (
+    ChildExit,
+    ChildProcess,
+    end_all,
+    kill_all,
+    wait_for_any,
+)
+from pto_core.hierarchy.processes.parking import close_parent_only, parent_only
+from pto_core.hierarchy.processes.starting import (
+    ChildPlan,
+    ReportReader,
+    Starting,
+    await_ready,
+    check_not_cancelled,
+    fork_child,
+    pickled_body,
+    spawn_child,
+)
 from pto_core.interrupts import Interrupts
 
 _Wanted = dict[int, tuple[ChildPlan, bytes]]

@@ -6,12 +6,18 @@ child forever. The registry of threads is global, because a fork affects the who
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
 from weakref import ref
+
+from pto_core import _hierarchy
+from pto_core._hierarchy import SharedMapping
+from pto_core.config import adopt_environment, process_environment
 
 
 class Parkable(Protocol):
@@ -119,3 +125,84 @@ def _forget() -> None:
 
 
 os.register_at_fork(after_in_child=_forget)
+
+
+# Limit numerical libraries to one thread per child, unless the user has set another number.
+#
+# Otherwise each child would have a thread for every core of the machine, and the children would
+# compete for the cores. Libraries read the environment variables when they are loaded. If the
+# parent has already loaded a library, its limit is set by a call.
+
+_FOR_ALL = "OMP_NUM_THREADS"
+_FAMILIES = {
+    "openmp": _FOR_ALL,
+    "openblas": "OPENBLAS_NUM_THREADS",
+    "mkl": "MKL_NUM_THREADS",
+    "blis": "BLIS_NUM_THREADS",
+}
+
+
+def limit_thread_pools() -> None:
+    """Limit the thread pools that the user has not configured; called first in a child."""
+    environment = process_environment()
+    if _FOR_ALL in environment:
+        return  # the libraries of all families read this variable
+    unset = {family: name for family, name in _FAMILIES.items() if name not in environment}
+    _hierarchy.limit_thread_pools(
+        threads=1,
+        openmp="openmp" in unset,
+        openblas="openblas" in unset,
+        mkl="mkl" in unset,
+        blis="blis" in unset,
+    )
+    adopt_environment(dict.fromkeys(unset.values(), "1"))
+
+
+# Descriptors that only the parent uses. Every forked child closes them.
+#
+# If a child kept the other end of a sibling's pipe open, the exit of the sibling could not be
+# detected. The registry is global, because a process has one descriptor table. Children do not
+# close descriptors that the program opened.
+
+_parents: set[int] = set()
+# A mapping closes its descriptor itself. The weak references have no callback, because the
+# exception of a signal handler inside a callback would be lost.
+_mappings: list[weakref.ref[SharedMapping]] = []
+
+
+def parent_only(descriptor: int) -> int:
+    """Register ``descriptor``, so that every later forked child closes it; return it."""
+    with fork_lock():
+        _parents.add(descriptor)
+    return descriptor
+
+
+def close_parent_only(descriptor: int) -> None:
+    """Close a descriptor in this process; if another thread is forking, close it after the fork."""
+
+    def close() -> None:
+        _parents.discard(descriptor)
+        os.close(descriptor)
+
+    # otherwise a forking child could close another descriptor with the same number
+    fork_lock().call(close)
+
+
+def parent_only_mapping(mapping: SharedMapping) -> SharedMapping:
+    """Register the descriptor of a mapping, which forked children close; return the mapping."""
+    global _mappings
+    with fork_lock():
+        known = [one for one in _mappings if one() is not None]
+        _mappings = [*known, weakref.ref(mapping)]
+    return mapping
+
+
+def close_in_child(others: Iterable[int] = (), kept: Iterable[int] = ()) -> None:
+    """Close the registered descriptors and ``others``, except ``kept``; forked children call it."""
+    mappings = [mapping for one in _mappings if (mapping := one()) is not None]
+    named = {*_parents, *(one.descriptor for one in mappings), *others}
+    for descriptor in named.difference(kept):
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _parents.clear()
+    _mappings.clear()

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from pto_core.errors import UsageError
 from pto_core.hierarchy.deadlock import Deadlock
-from pto_core.hierarchy.policies import least_loaded
+from pto_core.hierarchy.placement import least_loaded
 from pto_core.hierarchy.states import TRANSITIONS, Reference, State, Transitions
 from pto_core.interfaces import Policy
 from pto_devkit.engine.configuration import Configuration
