@@ -1,7 +1,7 @@
 """Exceptions of a child, as bytes for the parent.
 
 A failure consists of the name of the exception's class, its message, its traceback as text, and the
-exception itself if it can be pickled.
+exception itself if it can be pickled. The parent makes the errors of tasks and runs of it.
 """
 
 from __future__ import annotations

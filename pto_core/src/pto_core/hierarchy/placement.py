@@ -1,6 +1,7 @@
-"""Call the program's placement policy with the facts about a task, and keep its exceptions.
+"""The placement policies of this package, and the calls of a program's own policy.
 
-The engine calls the policy during a dispatch, in which it cannot handle an exception.
+The engine calls a policy during a dispatch, in which it cannot handle an exception. A
+:class:`Placement` passes the facts about the task and keeps the exception.
 """
 
 from __future__ import annotations

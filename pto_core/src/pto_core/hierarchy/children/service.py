@@ -1,4 +1,4 @@
-"""The task loop of a child, and the requests that it answers between tasks."""
+"""The bodies of SUB children and nested Workers: the task loop, and requests between tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The plan for the start of a child."""
+"""How a child starts, and how its parent waits until it is ready.
+
+A child is a fork of its parent (:func:`fork_child`) or a new interpreter (:func:`spawn_child`). It
+runs the body of its :class:`ChildPlan` and reports through a pipe; :func:`await_ready` follows the
+reports of several children.
+"""
 
 from __future__ import annotations
 
