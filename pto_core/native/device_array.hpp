@@ -17,6 +17,8 @@
 
 namespace pto::core {
 
+namespace nb = nanobind;
+
 // Views of a buffer in the form of pto_tensor_data: a box of the buffer, and the order of its
 // dimensions.
 //
@@ -46,8 +48,6 @@ void give_shape(pto_tensor_data& data, const Extents& shape);
 // Return a new reference to a NumPy array over the view, which must stay valid while the array is
 // used; null with an exception set. A pipe is None.
 PyObject* array_of(const pto_tensor_data& data);
-
-namespace nb = nanobind;
 
 class Device;
 

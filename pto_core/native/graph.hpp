@@ -21,10 +21,9 @@
 
 namespace pto::core {
 
-// The position of the Python code that called into this module.
-
 namespace nb = nanobind;
 
+// The position of the Python code that called into this module.
 struct Place {
   const char* file = nullptr;  // NULL if there is no Python code
   int line = -1;

@@ -13,9 +13,11 @@
 
 namespace pto::core {
 
+namespace nb = nanobind;
+
 // Loads backend and runtime libraries. A library stays loaded until the process exits, because a
 // thread of a lost device may still run its code.
-
+//
 // Raise PluginLoadError if the library or its entry is missing, PluginVersionError if it was built
 // for another version of the ABI.
 const pto_backend_api* load_backend_library(const std::string& path);
@@ -23,8 +25,6 @@ const pto_runtime_api* load_runtime_library(const std::string& path, const std::
 
 // Return a C++ symbol demangled, and any other symbol unchanged.
 std::string demangled(const std::string& symbol);
-
-namespace nb = nanobind;
 
 struct Child {
   int32_t func_id;

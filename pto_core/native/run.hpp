@@ -28,7 +28,7 @@
 namespace pto::core {
 
 // The measured accesses of a run; see pto/abi/measurement.h.
-
+//
 // Collects the ranges that the backend reports. Any thread may add ranges during the run.
 //
 // With `keeps_bytes` it also copies the bytes of each range that a call wrote, which later calls
@@ -192,7 +192,7 @@ class Run {
 };
 
 // The access log of a run, for Python.
-
+//
 // Return the fields of pto_insight.graphs.AccessLog for the run that just ended. The runtime must
 // keep a log.
 nb::object read_access_log(const Device& device, const RunSettings& settings,

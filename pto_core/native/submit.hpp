@@ -11,7 +11,6 @@ namespace pto::core {
 // The parameters of one task with tensors, checked and converted to the form of the ABI.
 //
 // The object lives on the stack during one submit, and allocates no memory. Use with the GIL held.
-
 class TaskParameters {
  public:
   TaskParameters(const Device& device, const LoadedKernel& kernel)

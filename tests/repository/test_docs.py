@@ -32,8 +32,7 @@ QUICKSTART_COMMANDS = {"run", "test", "setup", "wheels"}
 # A program that parses the real command line, but does nothing in the place of the command.
 PARSE = """
 import json, sys
-from pto_core.cli.main import load
-from pto_core.cli.main import main
+from pto_core.cli.main import load, main
 
 for words in json.loads(sys.argv[1]):
     if words and not words[0].startswith("-"):

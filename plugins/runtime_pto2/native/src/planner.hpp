@@ -21,9 +21,6 @@
 
 namespace pto::ring_buffer {
 
-// Computes the smallest sizes that meet the requirements of a run. Pure functions: they use no
-// platform and no clock.
-
 // The sizes of a run.
 struct Sizes {
   Options options;
@@ -38,8 +35,9 @@ struct Needs {
   uint64_t clusters;       // maximum number of clusters held at once
 };
 
-// The smallest sizes that suffice. If the four rings have a common size, they keep a common size.
-// Sizes that were large enough do not change.
+// The smallest sizes that suffice, computed by pure functions, without platform and clock. If the
+// four rings have a common size, they keep a common size. Sizes that were large enough do not
+// change.
 struct Plan {
   Sizes sizes;
   // Which sizes of the run are too small. For the tensor map and the clusters, only the entry of

@@ -109,11 +109,6 @@ class Completion {
   bool alone_ = false;
 };
 
-// Dispatches ready tasks to the free cores of a scheduler thread.
-//
-// Each function works on one lane, which is the state of one scheduler thread. Only the thread
-// inside step() of this lane uses it.
-
 // The data that a scheduler thread owns.
 struct alignas(64) Lane {
   uint32_t thread;
@@ -143,6 +138,10 @@ inline uint32_t first_of(const pto_core_mask& mask) {
   return word * 64 + static_cast<uint32_t>(__builtin_ctzll(mask.words[word]));
 }
 
+// Dispatches ready tasks to the free cores of a scheduler thread.
+//
+// Each function works on one lane, which is the state of one scheduler thread. Only the thread
+// inside step() of this lane uses it.
 class Dispatcher {
  public:
   Dispatcher(Context& context, Rings& rings, Ready& ready)

@@ -13,11 +13,6 @@
 
 namespace pto::hierarchy {
 
-// The shared mappings of this process, and their files.
-//
-// The ranges come from /proc/self/maps, which is read again for an address outside of all known
-// ranges. The list may contain a range that the program has unmapped since. A SharedMapping reports
-// its own unmapping with forget(). Use with the GIL held.
 enum class Sharing { kShared, kPrivate, kUnmapped };
 
 // A range of addresses.
@@ -26,6 +21,11 @@ struct AddressSpan {
   uint64_t end;
 };
 
+// The shared mappings of this process, and their files.
+//
+// The ranges come from /proc/self/maps, which is read again for an address outside of all known
+// ranges. The list may contain a range that the program has unmapped since. A SharedMapping reports
+// its own unmapping with forget(). Use with the GIL held.
 class SharedRanges {
  public:
   // Return the kind of the memory [address, address + bytes). If its pages differ, return the most

@@ -22,14 +22,15 @@
 
 namespace pto::hierarchy {
 
-// Sends the answers of a child to its parent. Successes are merged; other answers are sent at once.
-//
-// If there is no space in the queue for merged successes, the child sends them later and continues.
-// Other answers block until there is space, and need the GIL. Only one thread uses this object.
+namespace nb = nanobind;
 
 // Run Python signal handlers. A KeyboardInterrupt is dropped; any other exception is thrown.
 void run_signal_handlers();
 
+// Sends the answers of a child to its parent. Successes are merged; other answers are sent at once.
+//
+// If there is no space in the queue for merged successes, the child sends them later and continues.
+// Other answers block until there is space, and need the GIL. Only one thread uses this object.
 class Answers {
  public:
   Answers(ChildEnd& end, const ProgressTable& progress) : end_(end), progress_(progress) {}
@@ -106,10 +107,6 @@ class Answers {
   uint64_t woken_ns_ = 0;  // time of the last wake-up of a sleeping parent
 };
 
-// The callables of a child, by digest. Used with the GIL held.
-
-namespace nb = nanobind;
-
 using Digest = std::array<uint8_t, PTO_DIGEST_BYTES>;
 
 struct KnownCallable {
@@ -117,6 +114,7 @@ struct KnownCallable {
   bool takes_arguments = true;  // false if the callable is called without arguments
 };
 
+// The callables of a child, by digest. Used with the GIL held.
 class CallableTable {
  public:
   // Add an entry. Replace an entry with the same digest.
@@ -159,8 +157,6 @@ class CallableTable {
   Map callables_;
   const Map::value_type* last_ = nullptr;
 };
-
-namespace nb = nanobind;
 
 class ChildLoop {
  public:

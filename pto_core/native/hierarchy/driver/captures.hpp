@@ -143,7 +143,7 @@ class Captures {
 TaskArgs* given_args(nb::handle args);
 
 // The access log of a captured graph; see pto/abi/access_log.h and pto_insight.graphs.log.
-
+//
 // Return the fields of AccessLog. A group is one task. Call with the GIL held and the driver role.
 nb::dict captured_log(const CapturedObject& captured, const Catalogue& catalogue,
                       const SourcePlaces& places);

@@ -25,10 +25,10 @@
 
 namespace pto::hierarchy {
 
-// The replies of children to control frames. They are stored until the caller takes them. Only the
-// thread that has the driver role uses this class.
 enum class ReplyState { kPending, kGiven, kLost };
 
+// The replies of children to control frames. They are stored until the caller takes them. Only the
+// thread that has the driver role uses this class.
 class Replies {
  public:
   // Return a number for a control frame whose reply is dropped.
@@ -76,16 +76,16 @@ class Replies {
   uint64_t next_ = 1;
 };
 
-// Copies of the regions that a task changes in place, to restore them before a retry. They are kept
-// while the task may run again.
-//
-// The total memory is limited: a task reserves memory for its copies at the submit and frees it at
-// its end. Only the thread that has the driver role uses this class.
 struct SavedRange {
   uint64_t address;
   uint64_t bytes;
 };
 
+// Copies of the regions that a task changes in place, to restore them before a retry. They are kept
+// while the task may run again.
+//
+// The total memory is limited: a task reserves memory for its copies at the submit and frees it at
+// its end. Only the thread that has the driver role uses this class.
 class SavedRegions {
  public:
   explicit SavedRegions(uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}

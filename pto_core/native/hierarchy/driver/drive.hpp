@@ -20,15 +20,15 @@
 
 namespace pto::hierarchy {
 
+class Drive;
+class Role;
+
 // The driver's own thread. It drives a run while the program neither submits nor waits.
 //
 // The thread checks every millisecond whether the program has driven since the last check. If it
 // has not, and if there is work, the thread takes the role. If there is no work for a long time,
 // the thread checks less often, then sleeps. It starts with the first run. During a fork it is
 // parked and holds no lock.
-class Drive;
-class Role;
-
 class Background {
  public:
   explicit Background(Drive& drive) : drive_(drive) {}

@@ -21,15 +21,15 @@
 
 namespace pto::hierarchy {
 
-// The memory whose content children on other hosts have, as far as the sent tasks show.
-//
-// The program can write the memory between two runs, and a host can evict it. So the answers only
-// serve to choose between children. The parts do not overlap. One thread at a time may use it.
 struct ByteRange {
   uint64_t begin;
   uint64_t end;
 };
 
+// The memory whose content children on other hosts have, as far as the sent tasks show.
+//
+// The program can write the memory between two runs, and a host can evict it. So the answers only
+// serve to choose between children. The parts do not overlap. One thread at a time may use it.
 class Copies {
  public:
   // The child reads the range, so it has the content from now on.

@@ -148,11 +148,6 @@ BlobPlace blob_of(const TaskRecord& record, int32_t member);
 // write zeros.
 void write_uses(const BlobPlace& blob, bool receives_use);
 
-// The outcomes of the tasks of a run. The driver keeps the outcomes of the last run, and each task
-// handle keeps those of its run.
-//
-// Only the thread that has the driver role uses the data. The GIL protects the reference counts.
-
 // The cause of a failure: data from the child, or data that the host passed to add_cause().
 struct Cause {
   std::string data;
@@ -172,6 +167,10 @@ struct EndedTask {
   Place place;
 };
 
+// The outcomes of the tasks of a run. The driver keeps the outcomes of the last run, and each task
+// handle keeps those of its run.
+//
+// Only the thread that has the driver role uses the data. The GIL protects the reference counts.
 struct RunOutcomes {
   int64_t first_task = 0;  // number of the first task of the run
   std::atomic<bool> is_over{false};

@@ -24,10 +24,9 @@
 
 namespace pto::hierarchy {
 
-// The source positions of submits. Code objects are identified by numbers. Call with the GIL held.
-
 namespace nb = nanobind;
 
+// The source positions of submits. Code objects are identified by numbers. Call with the GIL held.
 class SourcePlaces {
  public:
   SourcePlaces();
@@ -173,7 +172,7 @@ class Submits {
   std::vector<std::unique_ptr<Draft>> drafts_;
 };
 
-// A draft that one submit borrows. Used only by the sources of this folder.
+// A draft that one submit borrows.
 class Submits::DraftLoan {
  public:
   explicit DraftLoan(Submits& owner) : owner_(owner) {

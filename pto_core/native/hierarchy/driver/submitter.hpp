@@ -15,7 +15,7 @@
 
 namespace pto::hierarchy {
 
-// The arguments of a submit to the driver, and the exceptions of a submit.
+// The arguments of one member of a submit.
 struct MemberCall {
   std::span<const pto_tensor> tensors;
   std::span<Tensor> keys;  // keys of the tensors; the engine writes the allocated addresses

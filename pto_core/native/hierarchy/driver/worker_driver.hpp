@@ -26,7 +26,8 @@
 
 namespace pto::hierarchy {
 
-// Converts the errors of a driver to Python exceptions.
+namespace nb = nanobind;
+
 [[noreturn]] void raise_deadlock(const Deadlock& proof);
 
 // Run `call`. Convert the exceptions of the driver to Python exceptions of the error tree.
@@ -42,9 +43,7 @@ auto or_error(Call call) {
 }
 
 // The Host of a Worker: it manages the GIL and signals, and calls hooks in Python.
-
-namespace nb = nanobind;
-
+//
 // `hooks` has poll(), end_child(child, cause), child_broken(child, message) and grant(ring, nbytes)
 // -> int. Call give_up() with the GIL held. The hooks are called with the GIL held.
 class PythonHost : public Host {
@@ -72,7 +71,7 @@ class PythonHost : public Host {
 //
 // A run has its turn from before its start until its outcome has been read and its objects have
 // been dropped. So the state of the driver belongs to the run whose turn it is.
-
+//
 // Call the methods with the GIL held: it protects the fields.
 class Turns {
  public:

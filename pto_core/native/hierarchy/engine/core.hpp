@@ -159,10 +159,6 @@ class Children {
   std::vector<Child*> of_kind_[2];
 };
 
-// The heap rings. Each submit that allocates memory gets one slab; slabs are freed in order.
-//
-// pto/engine/heap_ring.hpp computes the position of a slab. Invariant: `slabs_` contains the slabs
-// that are not free at the indices from `oldest_` to before `next_`, ascending by position.
 struct Slab {
   uint64_t begin;  // virtual offset
   uint64_t end;    // virtual offset
@@ -170,6 +166,10 @@ struct Slab {
   bool is_released;
 };
 
+// The heap rings. Each submit that allocates memory gets one slab; slabs are freed in order.
+//
+// pto/engine/heap_ring.hpp computes the position of a slab. Invariant: `slabs_` contains the slabs
+// that are not free at the indices from `oldest_` to before `next_`, ascending by position.
 class Heap {
  public:
   Heap(uint32_t number, const RingConfiguration& configuration)

@@ -17,7 +17,7 @@
 
 namespace pto::hierarchy {
 
-// The policy that chooses the child of an unpinned single task.
+// A child that the policy of an unpinned single task may choose.
 struct Candidate {
   int32_t child;
   uint64_t in_flight;

@@ -6,7 +6,7 @@
 namespace pto::hierarchy {
 
 // The signal handling of a process that forks.
-
+//
 // Block every signal of this thread. Return the value for restore_signals().
 std::string block_signals();
 void restore_signals(const std::string& saved);
@@ -17,7 +17,7 @@ void restore_signals(const std::string& saved);
 void reset_signals();
 
 // Ends this process as soon as its parent has exited, whatever this process is doing.
-
+//
 // Start a thread that sleeps until the process of the pidfd `parent` has ended, and then ends this
 // process with SIGKILL. It also detects a parent that died earlier. Call this once, at the start of
 // a child. The descriptor stays open as long as the process lives. Throws std::system_error.
@@ -34,7 +34,6 @@ void watch_parent(int parent);
 // destroys it. A forked process never unmaps or zeroes an inherited mapping.
 //
 // Any thread may read the mapping. Only one thread at a time may change it.
-
 class SharedMapping {
  public:
   // Create a mapping, rounded up to whole pages. Its address is chosen so that it is probably free
@@ -89,7 +88,7 @@ class AddressReservation {
 // Limits the thread pools of libraries that are already loaded, in a child.
 //
 // Only one thread at a time may use it.
-
+//
 // The families of libraries whose thread pools are limited.
 struct ThreadPools {
   bool openmp;

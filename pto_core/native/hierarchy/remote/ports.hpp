@@ -16,7 +16,7 @@ namespace pto::hierarchy {
 //
 // The relay uses a ChildPort instead of a ChildLoop: it receives frames ahead of time, keeps them
 // until their requirements are met, and ends them in order. No call blocks. Used by one thread.
-
+//
 // A frame that was taken from the queue. `count` is its number in the progress table; 0 for a
 // control frame.
 struct ReceivedFrame {
@@ -83,12 +83,6 @@ class ChildPort {
   uint64_t count_;       // number of the last received frame in the table
 };
 
-// The parent's end of a connection to one child, for a program that passes on frames from another
-// host.
-//
-// The gateway uses it instead of a driver: frames arrive in order from the relay, and answers go
-// back to it. No call blocks. Used by one thread.
-
 struct ReceivedAnswer {
   uint64_t number;
   uint16_t kind;
@@ -96,6 +90,11 @@ struct ReceivedAnswer {
   std::string data;
 };
 
+// The parent's end of a connection to one child, for a program that passes on frames from another
+// host.
+//
+// The gateway uses it instead of a driver: frames arrive in order from the relay, and answers go
+// back to it. No call blocks. Used by one thread.
 class ParentPort {
  public:
   // Take ownership of the end. `progress` has one child.

@@ -5,20 +5,20 @@
 // is identified by its child and by the low 32 bits of its number in the progress table.
 #pragma once
 
-#include <cpuid.h>
-#include <x86intrin.h>
 #include <cstdint>
 
 #include "pto/abi/trace.h"
 #include "pto/engine/bell.hpp"
 
-// The clock of traces: the counter of the processor if its rate is constant, otherwise
-// CLOCK_MONOTONIC. All processes of a host read the same clock.
 #if defined(__x86_64__)
+#include <cpuid.h>
+#include <x86intrin.h>
 #endif
 
 namespace pto::hierarchy {
 
+// The clock of traces: the counter of the processor if its rate is constant, otherwise
+// CLOCK_MONOTONIC. All processes of a host read the same clock.
 #if defined(__x86_64__)
 
 // Return whether the time stamp counter has a constant rate in all states of the processor.

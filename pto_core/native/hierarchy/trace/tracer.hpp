@@ -31,12 +31,6 @@
 
 namespace pto::hierarchy {
 
-// The memory for the traces of a Worker: a FlightHead with its text, then the rings of the
-// orchestrator, of the scheduler, and of each child.
-//
-// The driver's rings and the head are used by a flight recorder only. Its memory may be a file,
-// which can be read after the process has crashed.
-
 // A run of the trace: its first task, and the clock at its begin.
 struct TracedRun {
   int64_t first_task;
@@ -76,6 +70,12 @@ constexpr uint64_t trace_bytes(uint64_t children, uint64_t ring_records) {
   return kFlightHeadBytes + (kDriverTracks + children) * ring_bytes(ring_records);
 }
 
+// The memory for the traces of a Worker: a FlightHead with its text, then the rings of the
+// orchestrator, of the scheduler, and of each child.
+//
+// The driver's rings and the head are used by a flight recorder only. Its memory may be a file,
+// which can be read after the process has crashed.
+//
 // Memory of trace_bytes() bytes; `stride`: the distance of two rings.
 struct TraceMemory {
   FlightHead& head() const { return *static_cast<FlightHead*>(begin); }

@@ -29,7 +29,6 @@ import importlib.metadata
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from inspect import isclass, ismodule
 from pathlib import Path
 from typing import Any, cast
@@ -153,14 +152,39 @@ def installed(family: str) -> list[PluginRecord]:
     return sorted(found, key=lambda record: (record.name, record.source))
 
 
-# The installed plugins of each family.
-backends = partial(installed, "backend")
-runtimes = partial(installed, "runtime")
-transports = partial(installed, "transport")
-schedulers = partial(installed, "scheduler")
-launchers = partial(installed, "launcher")
-commands = partial(installed, "command")
-observers = partial(installed, "observer")
+def backends() -> list[PluginRecord]:
+    """List the installed backends."""
+    return installed("backend")
+
+
+def runtimes() -> list[PluginRecord]:
+    """List the installed runtime variants."""
+    return installed("runtime")
+
+
+def transports() -> list[PluginRecord]:
+    """List the installed transports."""
+    return installed("transport")
+
+
+def schedulers() -> list[PluginRecord]:
+    """List the installed schedulers."""
+    return installed("scheduler")
+
+
+def launchers() -> list[PluginRecord]:
+    """List the installed launchers."""
+    return installed("launcher")
+
+
+def commands() -> list[PluginRecord]:
+    """List the installed commands."""
+    return installed("command")
+
+
+def observers() -> list[PluginRecord]:
+    """List the installed observers."""
+    return installed("observer")
 
 
 def find(family: str, name: str) -> PluginRecord:
@@ -379,7 +403,7 @@ def _load(family: str, name: str, reach: str | None = None) -> Any:
     _require_health(record, plugin)
     if reach is not None:
         _require_reach(reach, record, plugin)
-    if hasattr(plugin, "library"):
+    if family in ("backend", "runtime", "transport") and hasattr(plugin, "library"):
         error = _library_error(record, plugin.library())
         if error is not None:
             raise error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,22 +46,27 @@ def write_trace(trace: TraceData, prefix: Path) -> list[Path]:
         arrays |= {"submits": trace.details.submits, "arguments": trace.details.arguments}
         texts = {name: getattr(trace.details, name) for name in DETAIL_FIELDS}
     content = {**members, "statistics": statistics, "details": texts}
-    return _write(prefix, Archive(_OF_DEVICE, content, arrays), pftrace(trace), page(trace))
+    return _write(
+        prefix, Archive(_OF_DEVICE, content, arrays), lambda: pftrace(trace), lambda: page(trace)
+    )
 
 
 def write_worker_data(trace: WorkerTraceData, prefix: Path) -> list[Path]:
     """Write every file of a Worker's trace, and return the paths. Raises OSError."""
     archive = Archive(_OF_WORKER, described(trace), arrays_of(trace))
-    return _write(prefix, archive, worker_pftrace(trace), worker_page(trace))
+    return _write(prefix, archive, lambda: worker_pftrace(trace), lambda: worker_page(trace))
 
 
-def _write(prefix: Path, archive: Archive, timeline: bytes, shown: str) -> list[Path]:
+def _write(
+    prefix: Path, archive: Archive, timeline: Callable[[], bytes], shown: Callable[[], str]
+) -> list[Path]:
+    """Write the data before the other files are made, so that they are never lost with these."""
     prefix.parent.mkdir(parents=True, exist_ok=True)
     paths = [_with_ending(prefix, ending) for ending in (_ENDING, ".pftrace", ".html")]
     write_archive(paths[0], archive)
     with replacing(paths[1]) as file:
-        file.write(timeline)
-    write_text(paths[2], shown)
+        file.write(timeline())
+    write_text(paths[2], shown())
     return paths
 
 

@@ -1,4 +1,7 @@
-"""Arrays that a Worker and its children have at the same address."""
+"""Arrays that a Worker and its children have at the same address.
+
+Here are also the budget and the free memory that limit these arrays.
+"""
 
 from __future__ import annotations
 

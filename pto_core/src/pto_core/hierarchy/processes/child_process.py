@@ -1,4 +1,4 @@
-"""A child process with its pidfd, which cannot refer to another process."""
+"""A child process with its pidfd, which cannot refer to another process; its exit and its end."""
 
 from __future__ import annotations
 

@@ -1,17 +1,16 @@
 """Fork while every registered thread of the process waits at a safe point.
 
 A fork copies only the calling thread. A lock that another thread holds would stay locked in the
-child forever. The registry of threads is global, because a fork affects the whole process.
+child forever. The registry of threads is global, because a fork affects the whole process. Here
+are also the descriptors that only the parent uses, and the limit of thread pools in children.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Protocol
 from weakref import ref
 
@@ -167,7 +166,7 @@ def limit_thread_pools() -> None:
 _parents: set[int] = set()
 # A mapping closes its descriptor itself. The weak references have no callback, because the
 # exception of a signal handler inside a callback would be lost.
-_mappings: list[weakref.ref[SharedMapping]] = []
+_mappings: list[ref[SharedMapping]] = []
 
 
 def parent_only(descriptor: int) -> int:
@@ -193,7 +192,7 @@ def parent_only_mapping(mapping: SharedMapping) -> SharedMapping:
     global _mappings
     with fork_lock():
         known = [one for one in _mappings if one() is not None]
-        _mappings = [*known, weakref.ref(mapping)]
+        _mappings = [*known, ref(mapping)]
     return mapping
 
 
@@ -202,7 +201,7 @@ def close_in_child(others: Iterable[int] = (), kept: Iterable[int] = ()) -> None
     mappings = [mapping for one in _mappings if (mapping := one()) is not None]
     named = {*_parents, *(one.descriptor for one in mappings), *others}
     for descriptor in named.difference(kept):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.close(descriptor)
     _parents.clear()
     _mappings.clear()

@@ -115,6 +115,7 @@ class ReportReader:
         return report
 
 
+# The first and last steps of a child. The code from here to _exit_code() runs in the child.
 _NAME_BYTES = 15
 _OURS = (signal.SIGINT, signal.SIGTERM)
 
