@@ -41,7 +41,7 @@ def test_every_part_conforms(cache: Path) -> None:
     [
         ("ReferenceEngine(configuration, policy=policy),", "configuration,"),
         ("(native: pto_core.Orchestrator)", "(native: pto_core.TaskArgs)"),
-        ("[policies.least_loaded_plugin, policies.near_inputs]", "[policies.least_loaded]"),
+        ("[placement.least_loaded_plugin, placement.near_inputs]", "[placement.least_loaded]"),
         ("pto_runtime_pto2.plugin,", "pto_backend_sim.plugin,"),
     ],
 )
