@@ -133,9 +133,10 @@ def modules(package) -> dict[str, Path]:
         parts = path.relative_to(package.source.parent).with_suffix("").parts
         if "skeleton" not in parts:
             found[".".join(parts).removesuffix(".__init__")] = path
-    for path in (package.folder / "CMakeLists.txt", *package.folder.glob("native/**/*.cmake")):
-        for name in EXTENSION_MODULE.findall(path.read_text()) if path.exists() else ():
-            found[f"{package.import_name}.{name}"] = path
+    for pattern in ("CMakeLists.txt", "native/**/*.cmake"):
+        for path in package.folder.glob(pattern):
+            for name in EXTENSION_MODULE.findall(path.read_text()):
+                found[f"{package.import_name}.{name}"] = path
     return found
 
 
