@@ -75,12 +75,12 @@ TEST(the_end_of_the_last_running_task_is_the_proof) {
     return true;
   });
   world.group.driver->run_begin(Hazards::kRaw);
-  Call call;
-  call.kind = Kind::kSub;
-  call.callable = world.group.noop;
-  const MemberCall member{};
-  call.members = {&member, 1};
-  world.group.driver->submit(call);
+  Submission submission;
+  submission.kind = Kind::kSub;
+  submission.callable = world.group.noop;
+  const Member member{};
+  submission.members = {&member, 1};
+  world.group.driver->submit(submission);
   std::thread opener([&] {
     while (world.in_vain < 3) std::this_thread::yield();
     is_open = true;

@@ -341,16 +341,16 @@ struct Relay {
       tasks.push_back(
           std::make_unique<Task>(reinterpret_cast<uintptr_t>(&word), 8, Tag::kInout, 1));
       constexpr int32_t kRelay = 0;
-      const MemberCall member{{&tasks.back()->tensor, 1}, {&tasks.back()->key, 1}, {}};
-      Call call;
-      call.kind = Kind::kSub;
-      call.callable = group.noop;
-      call.members = {&member, 1};
-      call.pins = {&kRelay, 1};
-      call.is_hint = true;
-      call.retries = retries;
-      call.timeout_ms = timeout_ms;
-      numbers.push_back(group.driver->submit(call));
+      const Member member{{&tasks.back()->key, 1}, {&tasks.back()->tensor, 1}, {}};
+      Submission submission;
+      submission.kind = Kind::kSub;
+      submission.callable = group.noop;
+      submission.members = {&member, 1};
+      submission.pins = {&kRelay, 1};
+      submission.is_hint = true;
+      submission.retries = retries;
+      submission.timeout_ms = timeout_ms;
+      numbers.push_back(group.driver->submit(submission));
     }
   }
   size_t failures() { return group.driver->ask()->core.engine->failures().size(); }

@@ -291,7 +291,7 @@ def test_task_args_state_the_use_of_each_array_of_a_graph_function() -> None:
         assert y.tolist() == [6, 6, 6, 6]
 
 
-@pytest.mark.parametrize("scalars", [(), (2,), (0, 0, 0)])
+@pytest.mark.parametrize("scalars", [(), (1,), (2,), (0, 0, 0)])
 def test_a_task_that_no_session_submits_is_refused(make, scalars: tuple[int, ...]) -> None:
     worker = make(num_sub_workers=1)
     handle = worker.register(scale)

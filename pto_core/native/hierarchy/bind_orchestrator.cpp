@@ -37,25 +37,25 @@ constexpr const char* name_of(Form form) {
   return kNames[static_cast<int>(form)];
 }
 
-PyObject** place_of(Form form, SubmitRequest* request, PyObject* name) {
+PyObject** place_of(Form form, SubmitCall& call, PyObject* name) {
   const auto is = [name](const char* word) {
     return PyUnicode_CompareWithASCIIString(name, word) == 0;
   };
-  if (is("handle")) return &request->handle;
-  if (is(is_group(form) ? "args_list" : "args")) return &request->args;
-  if (!is_sub(form) && is("config")) return &request->config;
-  if (is(is_group(form) ? "workers" : "worker")) return &request->workers;
-  if (is("retries")) return &request->retries;
-  if (is("timeout_s")) return &request->timeout_s;
-  if (is("hint")) return &request->hint;
-  if (is("after")) return &request->after;
+  if (is("handle")) return &call.handle;
+  if (is(is_group(form) ? "args_list" : "args")) return &call.args;
+  if (!is_sub(form) && is("config")) return &call.config;
+  if (is(is_group(form) ? "workers" : "worker")) return &call.workers;
+  if (is("retries")) return &call.retries;
+  if (is("timeout_s")) return &call.timeout_s;
+  if (is("hint")) return &call.hint;
+  if (is("after")) return &call.after;
   return nullptr;
 }
 
-bool take_names(Form form, PyObject* const* values, PyObject* names, SubmitRequest* request) {
+bool take_names(Form form, PyObject* const* values, PyObject* names, SubmitCall& call) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
     PyObject* name = PyTuple_GET_ITEM(names, i);
-    PyObject** place = place_of(form, request, name);
+    PyObject** place = place_of(form, call, name);
     if (place && !*place) {
       *place = values[i];
       continue;
@@ -69,8 +69,8 @@ bool take_names(Form form, PyObject* const* values, PyObject* names, SubmitReque
   return true;
 }
 
-bool read_request(Form form, PyObject* const* values, Py_ssize_t count, PyObject* names,
-                  SubmitRequest* request) {
+bool read_arguments(Form form, PyObject* const* values, Py_ssize_t count, PyObject* names,
+                    SubmitCall& call) {
   const Py_ssize_t most = is_sub(form) ? 2 : 3;
   if (count > most) {
     PyErr_Format(PyExc_TypeError,
@@ -79,22 +79,20 @@ bool read_request(Form form, PyObject* const* values, Py_ssize_t count, PyObject
                  name_of(form), most, count);
     return false;
   }
-  request->kind = is_sub(form) ? Kind::kSub : Kind::kNextLevel;
-  request->is_group = is_group(form);
-  if (count > 0) request->handle = values[0];
-  if (count > 1) request->args = values[1];
-  if (count > 2) request->config = values[2];
-  return !names || take_names(form, values + count, names, request);
+  if (count > 0) call.handle = values[0];
+  if (count > 1) call.args = values[1];
+  if (count > 2) call.config = values[2];
+  return !names || take_names(form, values + count, names, call);
 }
 
 template <Form kForm>
 PyObject* submit(PyObject* self, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   return or_raise([&]() -> PyObject* {
-    SubmitRequest request;
-    if (!read_request(kForm, values, count, names, &request)) return nullptr;
     const Orchestrator& orchestrator = *nb::inst_ptr<Orchestrator>(self);
-    request.run = &orchestrator.run();
-    return orchestrator.submits().submit(request);
+    SubmitCall call(orchestrator.run(), is_sub(kForm) ? Kind::kSub : Kind::kNextLevel,
+                    is_group(kForm));
+    if (!read_arguments(kForm, values, count, names, call)) return nullptr;
+    return orchestrator.submits().submit(call);
   });
 }
 
@@ -144,12 +142,10 @@ void bind_orchestrator(nb::module_& module) {
       .def(
           "submit_sub_many",
           [](Orchestrator& self, nb::handle handle, nb::handle args, nb::handle scalars) {
-            SubmitRequest request;
-            request.run = &self.run();
-            request.kind = Kind::kSub;
-            request.handle = handle.ptr();
-            request.args = args.ptr();
-            return self.submits().submit_many(request, scalars.ptr());
+            SubmitCall call(self.run(), Kind::kSub, false);
+            call.handle = handle.ptr();
+            call.args = args.ptr();
+            return self.submits().submit_many(call, scalars.ptr());
           },
           nb::arg("handle").none(), nb::arg("args").none(), nb::arg("scalars").none() = nb::none(),
           nb::sig("def submit_sub_many(self, handle: CallableHandle, args: TaskArgs, scalars: "
@@ -163,12 +159,11 @@ void bind_orchestrator(nb::module_& module) {
           "submit_next_level_many",
           [](Orchestrator& self, nb::handle handle, nb::handle args, nb::handle scalars,
              nb::handle config) {
-            SubmitRequest request;
-            request.run = &self.run();
-            request.handle = handle.ptr();
-            request.args = args.ptr();
-            request.config = config.ptr();
-            return self.submits().submit_many(request, scalars.ptr());
+            SubmitCall call(self.run(), Kind::kNextLevel, false);
+            call.handle = handle.ptr();
+            call.args = args.ptr();
+            call.config = config.ptr();
+            return self.submits().submit_many(call, scalars.ptr());
           },
           nb::arg("handle").none(), nb::arg("args").none(), nb::arg("scalars").none() = nb::none(),
           nb::arg("config").none() = nb::none(),

@@ -38,6 +38,7 @@ pto_core._hierarchy.TaskArgs$:
         def tensors(self) -> tuple[ContinuousTensor, ...]: ...
         @property
         def scalars(self) -> tuple[int, ...]: ...
+        has_kinds: bool
 
 pto_core._hierarchy.TaskArgsView$:
     class TaskArgsView:
@@ -51,6 +52,8 @@ pto_core._hierarchy.TaskArgsView$:
         def tensors(self) -> tuple[ContinuousTensor, ...]: ...
         @property
         def scalars(self) -> tuple[int, ...]: ...
+        @property
+        def has_kinds(self) -> bool: ...
 
 pto_core._hierarchy.TaskHandle$:
     class TaskHandle:

@@ -23,15 +23,15 @@ struct Task {
 
 inline int64_t submit(ChildGroup& group, Task& task, int32_t pin = -1, int32_t retries = 0,
                       uint32_t timeout_ms = 0) {
-  const MemberCall member{{&task.tensor, 1}, {&task.key, 1}, {&task.scalar, 1}};
-  Call call;
-  call.kind = Kind::kSub;
-  call.callable = group.noop;
-  call.members = {&member, 1};
-  call.retries = retries;
-  call.timeout_ms = timeout_ms;
-  if (pin >= 0) call.pins = {&pin, 1};
-  return group.driver->submit(call);
+  const Member member{{&task.key, 1}, {&task.tensor, 1}, {&task.scalar, 1}};
+  Submission submission;
+  submission.kind = Kind::kSub;
+  submission.callable = group.noop;
+  submission.members = {&member, 1};
+  submission.retries = retries;
+  submission.timeout_ms = timeout_ms;
+  if (pin >= 0) submission.pins = {&pin, 1};
+  return group.driver->submit(submission);
 }
 
 inline int64_t submit(ChildGroup& group, uint64_t& word) {

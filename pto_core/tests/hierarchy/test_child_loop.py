@@ -506,7 +506,7 @@ class TestBrokenFrames:
     @pytest.mark.parametrize(
         ("frame", "message"),
         [
-            (Frame(FrameKind.TASK, 1, flags=2), "flags 2"),
+            (Frame(FrameKind.TASK, 1, flags=4), "flags 4"),
             (Frame(FrameKind.TASK, 1, b"abcd"), "without arguments has 4 bytes"),
             (Frame(FrameKind.TASK, 1, b"", flags=ARGUMENTS), "0 bytes arrived"),
             (Frame(FrameKind.TASK, 1, bytes(9), flags=ARGUMENTS), "of a task are invalid"),

@@ -32,7 +32,10 @@ enum {
 };
 
 /* Flags of a task frame. */
-enum { PTO_FRAME_HAS_ARGUMENTS = 1 /* otherwise the callable receives none */ };
+enum {
+  PTO_FRAME_HAS_ARGUMENTS = 1, /* otherwise the callable receives none */
+  PTO_FRAME_HAS_KINDS = 2      /* the last scalars state the kinds of a Python task's arguments */
+};
 
 /* The head of a frame in the queue. `bytes` bytes of data follow. For a task they are its argument
  * blob (pto/abi/arguments.h). */

@@ -25,6 +25,7 @@ PyObject* begin(TaskArgs* args) {
   args->tensor_count = args->scalar_count = 0;
   args->blob_capacity = TaskArgs::kInlineBytes;
   args->note_capacity = TaskArgs::kInlineTensors;
+  args->has_kinds = false;
   return reinterpret_cast<PyObject*>(args);
 }
 
@@ -228,11 +229,22 @@ PyMethodDef methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
+PyObject* get_has_kinds(PyObject* self, void*) {
+  return PyBool_FromLong(self_of(self)->has_kinds);
+}
+
+int set_has_kinds(PyObject* self, PyObject* value, void*) {
+  self_of(self)->has_kinds = value == Py_True;
+  return 0;
+}
+
 PyGetSetDef properties[] = {
     {"tensor_count", &get_tensor_count, nullptr, "The number of tensors that were added.", nullptr},
     {"scalar_count", &get_scalar_count, nullptr, "The number of scalars that were added.", nullptr},
     {"tensors", &get_tensors, nullptr, "The ContinuousTensors.", nullptr},
     {"scalars", &get_scalars, nullptr, "The scalars as unsigned integers of 64 bits.", nullptr},
+    {"has_kinds", &get_has_kinds, &set_has_kinds,
+     "Whether the last scalars state the kinds of all arguments, as those of a @task do.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 

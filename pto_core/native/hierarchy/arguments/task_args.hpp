@@ -36,6 +36,7 @@ struct TaskArgs {
   uint32_t scalar_count;
   uint32_t blob_capacity;  // size in bytes
   uint32_t note_capacity;  // number of tensors
+  bool has_kinds;          // see PTO_FRAME_HAS_KINDS
   TensorNote inline_notes[kInlineTensors];
   alignas(8) std::byte inline_blob[kInlineBytes];
 
@@ -69,8 +70,9 @@ struct TaskArgsView {
   PyObject* source;   // the TaskArgs that keeps the memory alive; null in a child
   PyObject* tensors;  // tuple of ContinuousTensors, created on demand; may be null
   std::byte* copy;    // copy of the blob, if this view owns one; may be null
+  bool has_kinds;     // see PTO_FRAME_HAS_KINDS
 
-  void point_at(const Blob& to);
+  void point_at(const Blob& to, bool states_kinds);
   // Copy the blob, because its memory is about to be freed while the view is still referenced.
   // Return false, with the exception set, if memory is exhausted.
   bool detach();

@@ -80,6 +80,10 @@ PyObject* get_scalar_count(PyObject* self, void*) {
   return PyLong_FromSize_t(self_of(self)->blob.scalars.size());
 }
 
+PyObject* get_has_kinds(PyObject* self, void*) {
+  return PyBool_FromLong(self_of(self)->has_kinds);
+}
+
 PyObject* make_tensors(const TaskArgsView* view) {
   const auto count = static_cast<Py_ssize_t>(view->blob.tensors.size());
   nb::object tuple = nb::steal(PyTuple_New(count));
@@ -130,6 +134,8 @@ PyGetSetDef properties[] = {
     {"tensors", &get_tensors, nullptr, "The ContinuousTensors, for a submit by this task.",
      nullptr},
     {"scalars", &get_scalars, nullptr, "The scalars as unsigned integers of 64 bits.", nullptr},
+    {"has_kinds", &get_has_kinds, nullptr,
+     "Whether the last scalars state the kinds of all arguments, as those of a @task do.", nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},
 };
 
@@ -137,8 +143,9 @@ PyGetSetDef properties[] = {
 
 PyTypeObject* task_args_view_type = nullptr;
 
-void TaskArgsView::point_at(const Blob& to) {
+void TaskArgsView::point_at(const Blob& to, bool states_kinds) {
   blob = to;
+  has_kinds = states_kinds;
   Py_CLEAR(tensors);
 }
 
@@ -165,6 +172,7 @@ TaskArgsView* make_view() {
   view->source = nullptr;
   view->tensors = nullptr;
   view->copy = nullptr;
+  view->has_kinds = false;
   return view;
 }
 
@@ -172,6 +180,7 @@ TaskArgsView* make_view(TaskArgs* args) {
   TaskArgsView* view = make_view();
   args->take_addresses();
   view->blob = {args->tensors(), args->scalars()};
+  view->has_kinds = args->has_kinds;
   view->source = Py_NewRef(reinterpret_cast<PyObject*>(args));
   if (view->detach()) return view;
   Py_DECREF(view);

@@ -59,7 +59,7 @@ bool has_arguments(const pto_frame& frame) {
 void check_head(const pto_frame& frame) {
   if (frame.kind > PTO_FRAME_CONTROL)
     break_off("a frame has the kind " + std::to_string(frame.kind));
-  if (frame.flags > PTO_FRAME_HAS_ARGUMENTS)
+  if (frame.flags > (PTO_FRAME_HAS_ARGUMENTS | PTO_FRAME_HAS_KINDS))
     break_off("a frame has the flags " + std::to_string(frame.flags));
   if (frame.kind == PTO_FRAME_TASK && !has_arguments(frame) && frame.bytes != 0)
     break_off("a task without arguments has " + std::to_string(frame.bytes) +
@@ -295,7 +295,7 @@ PyObject* ChildLoop::point_view_at(const pto_frame_view& view) {
                         ? decode_blob({static_cast<const std::byte*>(view.data), frame.bytes})
                         : Blob{};
   if (!view_) view_ = make_view();
-  view_->point_at(blob);
+  view_->point_at(blob, (frame.flags & PTO_FRAME_HAS_KINDS) != 0);
   return reinterpret_cast<PyObject*>(view_);
 }
 
@@ -305,7 +305,7 @@ void ChildLoop::release_view() {
   if (!view_) return;
   auto* object = reinterpret_cast<PyObject*>(view_);
   if (Py_REFCNT(object) == 1) {
-    view_->point_at({});
+    view_->point_at({}, false);
     return;
   }
   if (!view_->detach()) PyErr_Clear();

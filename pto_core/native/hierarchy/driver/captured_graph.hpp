@@ -52,6 +52,7 @@ struct CapturedTask {
   Kind kind;
   bool is_hint;
   bool has_arguments;
+  bool has_kinds;
   bool needs_keys;  // whether the engine allocates memory or saves regions for it
   uint16_t members;
   int32_t retries;

@@ -113,33 +113,34 @@ Capture::Origin Capture::origin_of(const Tensor& key) const {
 }
 
 // The constructor has checked that no argument begins inside another one.
-void Capture::check(const Call& call) const {
-  for (const MemberCall& member : call.members) {
-    for (const Tensor& key : member.keys)
-      if (key.child == kNone && !is_allocated(key) && key.address != 0) origin_of(key);
+void Capture::check(const Submission& submission) const {
+  for (const Member& member : submission.members) {
+    for (const Tensor& tensor : member.tensors)
+      if (tensor.child == kNone && !is_allocated(tensor) && tensor.address != 0) origin_of(tensor);
   }
 }
 
-int64_t Capture::submit(const Call& call) {
-  check(call);
+int64_t Capture::submit(const Submission& submission) {
+  check(submission);
   CapturedTask task{};
-  task.kind = call.kind;
-  task.is_hint = call.is_hint;
-  task.has_arguments = call.has_arguments;
-  task.members = static_cast<uint16_t>(call.members.size());
-  task.retries = call.retries;
-  task.callable = call.callable;
-  task.config = call.config;
-  task.timeout_ms = call.timeout_ms;
-  task.place = call.place;
+  task.kind = submission.kind;
+  task.is_hint = submission.is_hint;
+  task.has_arguments = submission.has_arguments;
+  task.has_kinds = submission.has_kinds;
+  task.members = static_cast<uint16_t>(submission.members.size());
+  task.retries = submission.retries;
+  task.callable = submission.callable;
+  task.config = submission.config;
+  task.timeout_ms = submission.timeout_ms;
+  task.place = submission.place;
   task.first_key = static_cast<uint32_t>(graph_->keys.size());
-  for (size_t i = 0; i < call.members.size(); ++i) {
-    for (const Tensor& key : call.members[i].keys)
-      graph_->keys.push_back({key, static_cast<uint32_t>(i), kNoBase, 0, 0});
+  for (size_t i = 0; i < submission.members.size(); ++i) {
+    for (const Tensor& tensor : submission.members[i].tensors)
+      graph_->keys.push_back({tensor, static_cast<uint32_t>(i), kNoBase, 0, 0});
   }
   int64_t number = kNone;
   try {
-    number = engine_->submit(submission_of(call, members_), out_).task;
+    number = engine_->submit(submission, out_).task;
   } catch (...) {
     graph_->keys.resize(task.first_key);
     throw;
@@ -149,11 +150,11 @@ int64_t Capture::submit(const Call& call) {
     refuse_usage("a captured graph allocates more than 64 TiB; make it smaller");
   }
   task.keys = static_cast<uint32_t>(graph_->keys.size()) - task.first_key;
-  keep_keys(call, &task);
+  keep_keys(submission, &task);
   keep_known(number, &task);
   task.first_pin = static_cast<uint32_t>(graph_->pins.size());
-  task.pins = static_cast<uint32_t>(call.pins.size());
-  graph_->pins.insert(graph_->pins.end(), call.pins.begin(), call.pins.end());
+  task.pins = static_cast<uint32_t>(submission.pins.size());
+  graph_->pins.insert(graph_->pins.end(), submission.pins.begin(), submission.pins.end());
   graph_->steps.push_back(
       {CapturedStep::What::kSubmit, static_cast<uint32_t>(graph_->tasks.size()), kNoBase, 0});
   graph_->tasks.push_back(task);
@@ -162,20 +163,20 @@ int64_t Capture::submit(const Call& call) {
 
 // Complete the keys that were collected before the submit with their bases and places, and store
 // the blobs.
-void Capture::keep_keys(const Call& call, CapturedTask* task) {
+void Capture::keep_keys(const Submission& submission, CapturedTask* task) {
   task->blobs = graph_->blob_storage.size() * sizeof(uint64_t);
   CapturedKey* key = graph_->keys.data() + task->first_key;
-  for (const MemberCall& member : call.members) {
+  for (const Member& member : submission.members) {
     const uint64_t blob = graph_->blob_storage.size() * sizeof(uint64_t);
     graph_->blob_storage.resize(graph_->blob_storage.size() +
                                 blob_bytes(member.tensors.size(), member.scalars.size()) / 8);
-    encode_blob({member.tensors, member.scalars}, graph_->blobs() + blob);
+    encode_blob({member.arguments, member.scalars}, graph_->blobs() + blob);
     if (graph_->states_use) keep_uses(member);
-    for (size_t i = 0; i < member.keys.size(); ++i, ++key) {
+    for (size_t i = 0; i < member.tensors.size(); ++i, ++key) {
       key->place = blob + kBlobHeadBytes + i * sizeof(pto_tensor) + offsetof(pto_tensor, data);
       const bool is_new = is_allocated(key->tensor);
       if (is_new) {
-        key->base = add_base(member.keys[i].address, key->tensor.bytes);
+        key->base = add_base(member.tensors[i].address, key->tensor.bytes);
       } else if (key->tensor.child != kNone) {
         graph_->on_children.push_back({key->tensor.child, key->tensor.address, key->tensor.bytes});
       } else if (key->tensor.address != 0) {
@@ -183,7 +184,7 @@ void Capture::keep_keys(const Call& call, CapturedTask* task) {
         key->base = origin.base;
         key->offset = origin.offset;
       }
-      const bool is_saved = call.retries > 0 && key->tensor.tag == Tag::kInout;
+      const bool is_saved = submission.retries > 0 && key->tensor.tag == Tag::kInout;
       task->needs_keys |= is_new || is_saved;
       if (key->base < graph_->uses.size()) {
         graph_->uses[key->base].is_written |= writes(key->tensor.tag);
@@ -191,7 +192,7 @@ void Capture::keep_keys(const Call& call, CapturedTask* task) {
       }
       if (key->base != kNoBase) {
         patches_.push_back({key->base, {key->place, key->offset}});
-        *reinterpret_cast<uint64_t*>(graph_->blobs() + key->place) = member.keys[i].address;
+        *reinterpret_cast<uint64_t*>(graph_->blobs() + key->place) = member.tensors[i].address;
       } else if (key->tensor.address != 0 && key->tensor.child == kNone) {
         const uint64_t begin = key->tensor.address;
         graph_->constants.push_back({begin, begin + std::max<uint64_t>(key->tensor.bytes, 1)});
@@ -201,13 +202,13 @@ void Capture::keep_keys(const Call& call, CapturedTask* task) {
 }
 
 // Store the uses of the member's tensors after its blob.
-void Capture::keep_uses(const MemberCall& member) {
+void Capture::keep_uses(const Member& member) {
   std::vector<uint64_t>& storage = graph_->blob_storage;
   const size_t at = storage.size() * sizeof(uint64_t);
-  storage.resize(storage.size() + use_bytes(member.keys.size()) / sizeof(uint64_t));
-  for (size_t i = 0; i < member.keys.size(); ++i) {
+  storage.resize(storage.size() + use_bytes(member.tensors.size()) / sizeof(uint64_t));
+  for (size_t i = 0; i < member.tensors.size(); ++i) {
     graph_->blobs()[at + i] =
-        use_of(member.keys[i].tag, member.tensors[i].data != member.keys[i].address);
+        use_of(member.tensors[i].tag, member.arguments[i].data != member.tensors[i].address);
   }
 }
 

@@ -18,7 +18,7 @@
 #include "driver/child_memory.hpp"
 #include "driver/driver.hpp"
 #include "driver/records.hpp"
-#include "driver/submit_request.hpp"
+#include "driver/submit_call.hpp"
 #include "engine/engine.hpp"
 
 namespace pto::hierarchy {
@@ -39,7 +39,7 @@ class Capture {
 
   // Counterparts of the methods of Driver with the same names. They throw Refusal and change
   // nothing.
-  int64_t submit(const Call& call);
+  int64_t submit(const Submission& submission);
   int64_t allocate(uint64_t bytes, uint64_t* address);
   void scope_begin();
   void scope_end();
@@ -60,12 +60,12 @@ class Capture {
     uint64_t offset;
   };
 
-  void check(const Call& call) const;
+  void check(const Submission& submission) const;
   Origin origin_of(const Tensor& key) const;
   const std::pair<const uint64_t, Base>* base_at(uint64_t address) const;
   uint32_t add_base(uint64_t address, uint64_t bytes);
-  void keep_keys(const Call& call, CapturedTask* task);
-  void keep_uses(const MemberCall& member);
+  void keep_keys(const Submission& submission, CapturedTask* task);
+  void keep_uses(const Member& member);
   void keep_known(int64_t number, CapturedTask* task);
   void sort_patches();
   void merge_constants();
@@ -77,7 +77,6 @@ class Capture {
   std::map<uint64_t, Base> bases_;                                  // key: the address
   std::vector<std::pair<uint32_t, CapturedGraph::Patch>> patches_;  // base, patch
   uint32_t depth_ = 0;
-  std::vector<Member> members_;
 };
 
 // Return whether the captured edges hold for a replay with `arguments`: the arguments and the

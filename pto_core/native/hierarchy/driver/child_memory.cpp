@@ -20,7 +20,7 @@ bool contains(std::span<const int32_t> children, int32_t child) {
 
 // Choose a child for each member that has no pin. Use the child that the program suggests if no
 // other member needs that child, otherwise the first free child.
-void fill_pins(std::span<const int32_t> candidates, const std::vector<int32_t>& wishes,
+void fill_pins(std::span<const int32_t> candidates, std::span<const int32_t> wishes,
                std::vector<int32_t>& pins) {
   for (size_t member = 0; member < pins.size(); ++member) {
     if (pins[member] != kNone) continue;
@@ -103,28 +103,29 @@ std::vector<int32_t> ChildMemory::holders(const pto_tensor& tensor, uint64_t byt
   return found;
 }
 
-void ChildMemory::place(const SubmitRequest& request, std::span<TaskArgs* const> args,
-                        std::span<Tensor> keys, std::span<const int32_t> candidates,
-                        std::vector<int32_t>& pins, bool* is_hint) const {
-  if (request.kind == Kind::kSub) refuse_sub(args);
-  const bool is_pinned = !pins.empty() && !*is_hint;
-  if (is_pinned && pins.size() != args.size()) return;  // the engine refuses this submit
+void ChildMemory::place(SubmitCall& call, std::span<const int32_t> candidates) const {
+  const std::span<TaskArgs* const> args = call.all_args;
+  Submission& submission = call.submission;
+  if (call.kind() == Kind::kSub) refuse_sub(args);
+  const bool is_pinned = !call.pins.empty() && !submission.is_hint;
+  if (is_pinned && call.pins.size() != args.size()) return;  // the engine refuses this submit
   std::vector<int32_t> found;
-  Tensor* key = keys.data();
+  Tensor* tensor = call.tensors.data();
   for (size_t i = 0; i < args.size(); ++i) {
-    const std::string member = request.is_group ? " of member " + std::to_string(i) : "";
-    const int32_t pin = is_pinned ? pins[i] : static_cast<int32_t>(kNone);
-    found.push_back(child_of(*args[i], pin, member, *is_hint));
-    for (const pto_tensor& tensor : args[i]->tensors()) {
-      if (tensor.child_memory) key->child = found.back();
-      ++key;
+    const std::string member = call.is_group ? " of member " + std::to_string(i) : "";
+    const int32_t pin = is_pinned ? call.pins[i] : static_cast<int32_t>(kNone);
+    found.push_back(child_of(*args[i], pin, member, submission.is_hint));
+    for (const pto_tensor& argument : args[i]->tensors()) {
+      if (argument.child_memory) tensor->child = found.back();
+      ++tensor;
     }
   }
   if (is_pinned) return;
   check_distinct(found);
-  fill_pins(candidates, pins, found);
-  pins = std::move(found);
-  *is_hint = false;
+  fill_pins(candidates, call.pins, found);
+  call.pins.assign(found.begin(), found.end());
+  submission.pins = call.pins;
+  submission.is_hint = false;
 }
 
 // Return the child whose memory the arguments use, or kNone.
@@ -176,10 +177,10 @@ void ChildMemory::check_holders(const TaskArgs& args, uint32_t index,
                     names_of({pin}) + "; name the " + noun() + " that has the memory");
 }
 
-void ChildMemory::add_uses(std::span<const Tensor> keys, const TaskRange& tasks,
+void ChildMemory::add_uses(std::span<const Tensor> tensors, const TaskRange& tasks,
                            int64_t oldest_live) {
-  for (const Tensor& key : keys)
-    if (key.child != kNone) add_use(key.child, key.address, tasks, oldest_live);
+  for (const Tensor& tensor : tensors)
+    if (tensor.child != kNone) add_use(tensor.child, tensor.address, tasks, oldest_live);
 }
 
 void ChildMemory::add_use(int32_t child, uint64_t address, const TaskRange& tasks,

@@ -74,7 +74,7 @@ class ChildPlaces {
   bool has_empty_ = false;
 };
 
-struct SubmitRequest;
+struct SubmitCall;
 
 class ChildMemory {
  public:
@@ -90,15 +90,14 @@ class ChildMemory {
   // counts as 1.
   bool holds(int32_t child, uint64_t address, uint64_t bytes) const;
 
-  // For each tensor in child memory, write the child into its key, and pin the task or group member
-  // to this child. `candidates`: all children with such memory. Raises UsageError if the memory
-  // belongs to no child, if a task uses memory of several children, or if it is pinned to another
-  // child.
-  void place(const SubmitRequest& request, std::span<TaskArgs* const> args, std::span<Tensor> keys,
-             std::span<const int32_t> candidates, std::vector<int32_t>& pins, bool* is_hint) const;
+  // For each tensor in child memory, write the child into the tensor, and pin the task or group
+  // member to this child. `candidates`: all children with such memory. Raises UsageError if the
+  // memory belongs to no child, if a task uses memory of several children, or if it is pinned to
+  // another child.
+  void place(SubmitCall& call, std::span<const int32_t> candidates) const;
 
-  // Record that these tasks use the memory of the keys.
-  void add_uses(std::span<const Tensor> keys, const TaskRange& tasks, int64_t oldest_live);
+  // Record that these tasks use the memory of the tensors.
+  void add_uses(std::span<const Tensor> tensors, const TaskRange& tasks, int64_t oldest_live);
   void add_use(int32_t child, uint64_t address, const TaskRange& tasks, int64_t oldest_live);
   // Return an unfinished task that uses the allocation, or kNone.
   int64_t user(int32_t child, uint64_t address, Driver& driver) const;

@@ -206,28 +206,28 @@ void Driver::ensure_granted(uint64_t bytes) {
   role->submitter.note_granted(grant.ring, granted);
 }
 
-int64_t Driver::submit(const Call& call) {
+int64_t Driver::submit(const Submission& submission) {
   drive_.call_host_if_due();
-  const uint64_t allocated = bytes_to_allocate(call);
+  const uint64_t allocated = bytes_to_allocate(submission);
   if (allocated > 0) ensure_granted(allocated);
   int64_t task = kNone;
   drive_.attempt_or_wait([&](const Role& role) {
-    task = role->submitter.try_submit(call, kSubmitsAPoll);
+    task = role->submitter.try_submit(submission, kSubmitsAPoll);
     return task != kNone;
   });
   own_thread().wake_if_asleep();
   return task;
 }
 
-void Driver::submit_each(const Call& call, int64_t count,
+void Driver::submit_each(const Submission& submission, int64_t count,
                          const std::function<void(int64_t)>& prepare, TaskRange& made) {
   constexpr int64_t kTasksARole = 256;
   for (int64_t i = 0; i < count;) {
     drive_.call_host_if_due();
     const int64_t stop = std::min(count, i + kTasksARole);
-    i = Role(state_)->submitter.try_submit_each(call, i, stop, prepare, made);
+    i = Role(state_)->submitter.try_submit_each(submission, i, stop, prepare, made);
     if (i == stop) continue;
-    made.add(submit(call));
+    made.add(submit(submission));
     i += 1;
   }
   Role(state_)->exchange.poll_and_dispatch();

@@ -59,11 +59,11 @@ class Driver {
 
   // Submit a task. Return its number. Throws Refusal, DeadlockFound, or an exception of
   // Host::attend() during a wait for free space; then nothing has changed.
-  int64_t submit(const Call& call);
-  // Submit `count` tasks. `prepare(i)` changes `call` to the call of task i. `made` receives the
+  int64_t submit(const Submission& submission);
+  // Submit `count` tasks. `prepare(i)` changes `submission` to that of task i. `made` receives the
   // range of the submitted tasks, even if this throws.
-  void submit_each(const Call& call, int64_t count, const std::function<void(int64_t)>& prepare,
-                   TaskRange& made);
+  void submit_each(const Submission& submission, int64_t count,
+                   const std::function<void(int64_t)>& prepare, TaskRange& made);
   // Submit all tasks of a graph. The caller has set the bases of its arguments. `is_known`: the
   // arguments are disjoint, so the captured edges hold. Throws the same exceptions as submit(),
   // possibly after some of the submits.

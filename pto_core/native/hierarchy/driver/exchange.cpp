@@ -374,6 +374,7 @@ pto_frame_view Exchange::view_of(const Frame& frame, bool receives_use, pto_fram
   head->bytes = blob.bytes;
   head->kind = PTO_FRAME_TASK;
   head->flags = has_arguments ? PTO_FRAME_HAS_ARGUMENTS : 0;
+  if (record.flags & TaskRecord::kHasKinds) head->flags |= PTO_FRAME_HAS_KINDS;
   return {head, blob.data};
 }
 

@@ -61,15 +61,9 @@ class Catalogue {
   std::vector<std::shared_ptr<const std::string>> configs_;
 };
 
-// The source position of a submit, as numbers that the host can translate.
-struct Place {
-  uint32_t code = 0;  // number of a code object; 0: unknown
-  int32_t instruction = 0;
-};
-
 // The data of a task: its blobs, and the values for its frames and error messages.
 struct TaskRecord {
-  enum Flags : uint8_t { kIsLive = 1, kHasArguments = 2, kHasUses = 4 };
+  enum Flags : uint8_t { kIsLive = 1, kHasArguments = 2, kHasUses = 4, kHasKinds = 8 };
 
   // The blobs of all members in sequence, each aligned to 8. With kHasUses, each blob is followed
   // by one byte for each tensor: the value of pto_tensor.use, for children that receive uses.

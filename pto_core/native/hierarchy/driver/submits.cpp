@@ -173,58 +173,59 @@ bool is_saved(const ContinuousTensor& tensor, Tag tag) {
   return tag == Tag::kInout && !tensor.data.child_memory && !is_captured;
 }
 
-template <class Draft>
-void add_member(PyObject* object, size_t position, const SubmitRequest& request, bool is_repeated,
-                VisibleMemory& memory, Draft& draft) {
+void add_member(PyObject* object, size_t position, VisibleMemory& memory, SubmitCall& call) {
   TaskArgs* args = task_args_of(object);
   if (!args) {
-    core::raise_usage(
-        (request.is_group ? "member " + std::to_string(position) : std::string("args")) + " is " +
-        core::shown(object) + " of type " + core::type_text(object) + "; pass a TaskArgs");
+    core::raise_usage((call.is_group ? "member " + std::to_string(position) : std::string("args")) +
+                      " is " + core::shown(object) + " of type " + core::type_text(object) +
+                      "; pass a TaskArgs");
   }
   args->take_addresses();
-  draft.args.push_back(args);
+  call.all_args.push_back(args);
+  call.submission.has_kinds |= args->has_kinds;
   const auto tensors = args->tensors();
+  if (!call.is_group) call.tensors.reserve(tensors.size());
+  const bool is_repeated = call.submission.retries > 0;
   for (uint32_t i = 0; i < args->tensor_count; ++i) {
     const ContinuousTensor& tensor = *args->notes[i].tensor;
     const Tag tag = args->notes[i].tag;
     if (tensor.origin == Origin::kArray || (is_repeated && is_saved(tensor, tag)))
       check_visible(memory, tensor, i);
-    draft.has_child_memory |= tensors[i].child_memory != 0;
-    draft.keys.push_back({tensors[i].data, tensor.bytes, nullptr, tag});
+    call.has_child_memory |= tensors[i].child_memory != 0;
+    call.tensors.push_back({tensors[i].data, tensor.bytes, nullptr, tag});
   }
 }
 
-template <class Draft>
-void add_members(const SubmitRequest& request, bool is_repeated, VisibleMemory& memory,
-                 Draft& draft) {
-  if (!request.is_group) {
-    if (is_given(request.args)) add_member(request.args, 0, request, is_repeated, memory, draft);
+void add_members(VisibleMemory& memory, SubmitCall& call) {
+  if (!call.is_group) {
+    if (is_given(call.args)) add_member(call.args, 0, memory, call);
   } else {
-    const nb::object list = nb::steal(PySequence_Fast(request.args ? request.args : Py_None, ""));
+    const nb::object list = nb::steal(PySequence_Fast(call.args ? call.args : Py_None, ""));
     PyErr_Clear();
     if (!list.is_valid()) {
-      core::raise_usage("args_list is " + core::shown(request.args ? request.args : Py_None) +
+      core::raise_usage("args_list is " + core::shown(call.args ? call.args : Py_None) +
                         "; pass a list with the TaskArgs of each member");
     }
     const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.ptr());
     for (Py_ssize_t i = 0; i < count; ++i)
-      add_member(PySequence_Fast_GET_ITEM(list.ptr(), i), static_cast<size_t>(i), request,
-                 is_repeated, memory, draft);
+      add_member(PySequence_Fast_GET_ITEM(list.ptr(), i), static_cast<size_t>(i), memory, call);
   }
-  Tensor* key = draft.keys.data();
-  for (TaskArgs* args : draft.args) {
-    draft.members.push_back({args->tensors(), {key, args->tensor_count}, args->scalars()});
-    key += args->tensor_count;
+  Tensor* tensor = call.tensors.data();
+  for (TaskArgs* args : call.all_args) {
+    call.members.push_back({{tensor, args->tensor_count}, args->tensors(), args->scalars()});
+    tensor += args->tensor_count;
   }
-  if (!request.is_group && draft.members.empty()) draft.members.push_back({});
+  if (!call.is_group && call.members.empty()) call.members.push_back({});
+  call.submission.members = call.members;
+  call.submission.has_arguments = !call.all_args.empty();
 }
 
-void read_options(const SubmitRequest& request, Call* call) {
-  if (is_given(request.retries))
-    call->retries = static_cast<int32_t>(integer_of(request.retries, "retries", 0, INT32_MAX));
-  if (is_given(request.timeout_s)) call->timeout_ms = milliseconds_of(request.timeout_s);
-  if (request.hint) call->is_hint = truth_of(request.hint, "hint");
+void read_options(SubmitCall& call) {
+  Submission& submission = call.submission;
+  if (is_given(call.retries))
+    submission.retries = static_cast<int32_t>(integer_of(call.retries, "retries", 0, INT32_MAX));
+  if (is_given(call.timeout_s)) submission.timeout_ms = milliseconds_of(call.timeout_s);
+  if (call.hint) submission.is_hint = truth_of(call.hint, "hint");
 }
 
 }  // namespace
@@ -264,39 +265,40 @@ void Submits::check_present(Kind kind, size_t members) const {
       (members == 1 ? "" : ", or use a smaller group"));
 }
 
-void Submits::read_workers(const SubmitRequest& request, std::vector<int32_t>& pins) const {
-  if (!is_given(request.workers)) return;
-  if (!request.is_group) {
-    if (core::integer_of(request.workers, -1, -1)) return;
-    pins.push_back(child_of(request.workers, request.kind));
+void Submits::read_workers(SubmitCall& call) const {
+  if (!is_given(call.workers)) return;
+  if (!call.is_group) {
+    if (core::integer_of(call.workers, -1, -1)) return;
+    call.pins.push_back(child_of(call.workers, call.kind()));
     return;
   }
-  const nb::object list = nb::steal(PySequence_Fast(request.workers, ""));
+  const nb::object list = nb::steal(PySequence_Fast(call.workers, ""));
   PyErr_Clear();
   if (!list.is_valid())
-    core::raise_usage("workers is " + core::shown(request.workers) + "; pass a list of numbers");
+    core::raise_usage("workers is " + core::shown(call.workers) + "; pass a list of numbers");
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.ptr()); ++i)
-    pins.push_back(child_of(PySequence_Fast_GET_ITEM(list.ptr(), i), request.kind));
+    call.pins.push_back(child_of(PySequence_Fast_GET_ITEM(list.ptr(), i), call.kind()));
 }
 
 // Read the tasks of `after` and TaskArgs.add_dep(), which belong to this run or this capture.
-void Submits::read_producers(const SubmitRequest& request, Draft& draft) const {
-  if (request.after) {
-    const nb::object list = nb::steal(PySequence_Fast(request.after, ""));
+void Submits::read_producers(SubmitCall& call) const {
+  if (call.after) {
+    const nb::object list = nb::steal(PySequence_Fast(call.after, ""));
     if (!list.is_valid() && !PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
     PyErr_Clear();
     if (!list.is_valid()) {
-      core::raise_usage("after is " + core::shown(request.after) + "; pass a list of task handles");
+      core::raise_usage("after is " + core::shown(call.after) + "; pass a list of task handles");
     }
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list.ptr()); ++i)
-      draft.after.push_back(
-          producer_of(*request.run, PySequence_Fast_GET_ITEM(list.ptr(), i), "after has "));
+      call.producers.push_back(
+          producer_of(call.run, PySequence_Fast_GET_ITEM(list.ptr(), i), "after has "));
   }
-  for (const TaskArgs* args : draft.args) {
+  for (const TaskArgs* args : call.all_args) {
     for (Py_ssize_t i = 0; args->producers && i < PyList_GET_SIZE(args->producers); ++i)
-      draft.after.push_back(
-          producer_of(*request.run, PyList_GET_ITEM(args->producers, i), "add_dep got "));
+      call.producers.push_back(
+          producer_of(call.run, PyList_GET_ITEM(args->producers, i), "add_dep got "));
   }
+  call.submission.after = call.producers;
 }
 
 int64_t Submits::producer_of(const RunObject& run, PyObject* object, const char* text) const {
@@ -315,101 +317,89 @@ Capture* Submits::check_open(const RunObject& run) const {
   });
 }
 
-// Return the call with all fields filled in except the members.
-Call Submits::begin_call(const SubmitRequest& request, Draft& draft) {
-  const bool is_captured = check_open(*request.run) != nullptr;
-  check_present(request.kind, 1);
-  Call call;
-  call.run = request.run->outcomes.get();
-  call.kind = request.kind;
-  call.callable = numbers_.callable(request.handle, request.kind, draft.workers);
-  if (is_captured) captures_.keep_handle(request.handle);
-  call.config = is_given(request.config)           ? numbers_.config(request.config)
-                : request.kind == Kind::kNextLevel ? request.run->config
-                                                   : 0;
-  if (request.workers) read_workers(request, draft.pins);
-  call.pins = draft.pins;
-  call.timeout_ms = settings_.task_timeout_ms;
-  read_options(request, &call);
-  call.place = places_.of_caller();
-  return call;
+// Fill in all fields of the submission except the arguments.
+void Submits::begin_call(SubmitCall& call) {
+  const bool is_captured = check_open(call.run) != nullptr;
+  check_present(call.kind(), 1);
+  Submission& submission = call.submission;
+  submission.run = call.run.outcomes.get();
+  submission.callable = numbers_.callable(call.handle, call.kind(), call.known_workers);
+  if (is_captured) captures_.keep_handle(call.handle);
+  submission.config = is_given(call.config)             ? numbers_.config(call.config)
+                      : call.kind() == Kind::kNextLevel ? call.run.config
+                                                        : 0;
+  if (call.workers) read_workers(call);
+  submission.pins = call.pins;
+  submission.timeout_ms = settings_.task_timeout_ms;
+  read_options(call);
+  submission.place = places_.of_caller();
 }
 
 // Return the memory for memory_for() if the Worker has spawned children: a spawned child can access
 // only the mappings that it has attached.
-VisibleMemory& Submits::memory_among(const Call& call) const {
-  const std::span<const int32_t> all = children_.all(call.kind);
-  const std::span<const int32_t> candidates = call.pins.empty() || call.is_hint ? all : call.pins;
+VisibleMemory& Submits::memory_among(const SubmitCall& call) const {
+  const bool is_pinned = !call.pins.empty() && !call.submission.is_hint;
+  const std::span<const int32_t> candidates =
+      is_pinned ? std::span<const int32_t>(call.pins) : children_.all(call.kind());
   const bool is_attached = std::any_of(
       candidates.begin(), candidates.end(),
       [this](int32_t child) -> bool { return settings_.spawned[static_cast<size_t>(child)]; });
   return is_attached ? *settings_.attached : *settings_.memory;
 }
 
-// Pin a task that uses memory of a child to that child.
-void Submits::place_by_memory(const SubmitRequest& request, Draft& draft, Call* call) const {
-  memory_.place(request, draft.args, draft.keys, children_.present(Kind::kNextLevel), draft.pins,
-                &call->is_hint);
-  call->pins = draft.pins;
-}
-
 // Pin a task to the child that has its callable. Raise UsageError if the program must choose one of
 // several children, or has chosen a wrong one.
-void Submits::place_by_callable(const SubmitRequest& request, Draft& draft, Call* call) const {
-  const auto& known = draft.workers;
-  if (draft.pins.empty() && !request.is_group && known.size() == 1) draft.pins = known;
-  const auto wrong = std::find_if(draft.pins.begin(), draft.pins.end(), [&](int32_t pin) {
+void Submits::place_by_callable(SubmitCall& call) const {
+  const auto& known = call.known_workers;
+  auto& pins = call.pins;
+  if (pins.empty() && !call.is_group && known.size() == 1) pins.push_back(known[0]);
+  const auto wrong = std::find_if(pins.begin(), pins.end(), [&](int32_t pin) {
     return std::find(known.begin(), known.end(), pin) == known.end();
   });
-  call->pins = draft.pins;
-  call->is_hint = false;
-  if (!draft.pins.empty() && wrong == draft.pins.end()) return;
+  call.submission.pins = pins;
+  call.submission.is_hint = false;
+  if (!pins.empty() && wrong == pins.end()) return;
   std::string names;
   for (const int32_t child : known) names += (names.empty() ? "" : ", ") + std::to_string(child);
-  const auto& handle = settings_.callables->check(request.handle);
-  const std::string argument = request.is_group ? "workers=" : "worker=";
-  core::raise_usage(
-      "'" + handle.name + "' is registered with the workers " + names + " only, and " +
-      (draft.pins.empty() ? argument + " is missing"
-                          : "the task would run on worker " + std::to_string(*wrong)) +
-      "; name one of these workers with " + argument +
-      ", or register the callable with other workers");
+  const auto& handle = settings_.callables->check(call.handle);
+  const std::string argument = call.is_group ? "workers=" : "worker=";
+  core::raise_usage("'" + handle.name + "' is registered with the workers " + names +
+                    " only, and " +
+                    (pins.empty() ? argument + " is missing"
+                                  : "the task would run on worker " + std::to_string(*wrong)) +
+                    "; name one of these workers with " + argument +
+                    ", or register the callable with other workers");
 }
 
-PyObject* Submits::submit(const SubmitRequest& request) {
-  DraftLoan loan(*this);
-  Draft& draft = *loan;
-  Call call = begin_call(request, draft);
-  add_members(request, call.retries > 0, memory_for(call), draft);
-  if (request.is_group) check_present(request.kind, draft.members.size());
-  if (draft.has_child_memory) place_by_memory(request, draft, &call);
-  if (!draft.workers.empty()) place_by_callable(request, draft, &call);
-  if (call.run) Captures::check_origins(draft.args);
-  read_producers(request, draft);
-  call.after = draft.after;
-  call.members = draft.members;
-  call.has_arguments = !draft.args.empty();
+PyObject* Submits::submit(SubmitCall& call) {
+  begin_call(call);
+  add_members(memory_for(call), call);
+  if (call.is_group) check_present(call.kind(), call.members.size());
+  if (call.has_child_memory) memory_.place(call, children_.present(Kind::kNextLevel));
+  if (!call.known_workers.empty()) place_by_callable(call);
+  if (call.submission.run) Captures::check_origins(call.all_args);
+  read_producers(call);
   int64_t task = kNone;
   or_error([&] {
-    task = submit_call(*request.run, call);
-    learn_addresses(draft, task);
+    task = submit_call(call);
+    learn_addresses(call, task);
   });
-  if (draft.has_child_memory && call.run)
-    memory_.add_uses(draft.keys, {task, task}, driver_.flags().oldest_live);
+  if (call.has_child_memory && call.submission.run)
+    memory_.add_uses(call.tensors, {task, task}, driver_.flags().oldest_live);
   drop_kept(driver_.flags().oldest_live);
-  PyObject* handle = make_task_handle(task, request.run);
+  PyObject* handle = make_task_handle(task, &call.run);
   if (!handle) throw nb::python_error();
   return handle;
 }
 
 // Store the addresses of the task's outputs in its arguments, keep the owners of its memory alive
 // until it has ended, and clear its explicit producers.
-void Submits::learn_addresses(const Draft& draft, int64_t task) {
-  const Tensor* key = draft.keys.data();
-  for (TaskArgs* args : draft.args) {
+void Submits::learn_addresses(const SubmitCall& call, int64_t task) {
+  const Tensor* tensor = call.tensors.data();
+  for (TaskArgs* args : call.all_args) {
     const auto tensors = args->tensors();
-    for (uint32_t i = 0; i < args->tensor_count; ++i, ++key) {
-      if (tensors[i].data != key->address) args->set_address(i, key->address, Origin::kHeap);
+    for (uint32_t i = 0; i < args->tensor_count; ++i, ++tensor) {
+      if (tensors[i].data != tensor->address) args->set_address(i, tensor->address, Origin::kHeap);
       keep(args->notes[i].tensor->owner, task);
     }
     Py_CLEAR(args->producers);
@@ -457,10 +447,11 @@ void Submits::drop_kept(int64_t before) {
   }
 }
 
-int64_t Submits::submit_call(const RunObject& run, const Call& call) {
-  if (call.run) return driver_.submit(call);
-  driver_.ask()->submitter.check(call);  // other threads can run while this waits for the role
-  return check_open(run)->submit(call);
+int64_t Submits::submit_call(const SubmitCall& call) {
+  if (call.submission.run) return driver_.submit(call.submission);
+  // other threads can run while this waits for the role
+  driver_.ask()->submitter.check(call.submission);
+  return check_open(call.run)->submit(call.submission);
 }
 
 void Submits::scope_begin(const RunObject& run) {
@@ -566,7 +557,7 @@ void check_rows(int64_t* count, int64_t rows, const std::string& what) {
 // Store the tensors of one task, without the first dimension, in `tensors` and `keys`. Return the
 // number of tasks.
 int64_t cut(const TaskArgs& args, const ScalarRows& rows, VisibleMemory& memory,
-            std::vector<pto_tensor>* tensors, std::vector<Tensor>* keys) {
+            std::vector<pto_tensor>* tensors, std::pmr::vector<Tensor>* keys) {
   int64_t count = -1;
   for (uint32_t i = 0; i < args.tensor_count; ++i) {
     pto_tensor tensor = args.tensors()[i];
@@ -595,46 +586,43 @@ int64_t cut(const TaskArgs& args, const ScalarRows& rows, VisibleMemory& memory,
 
 }  // namespace
 
-nb::object Submits::submit_many(const SubmitRequest& request, PyObject* scalars) {
-  DraftLoan loan(*this);
-  Draft& draft = *loan;
-  Call call = begin_call(request, draft);
-  TaskArgs* args = request.args ? task_args_of(request.args) : nullptr;
+nb::object Submits::submit_many(SubmitCall& call, PyObject* scalars) {
+  begin_call(call);
+  TaskArgs* args = call.args ? task_args_of(call.args) : nullptr;
   if (!args) core::raise_usage("submit_many needs a TaskArgs with the tensors of all tasks");
   args->take_addresses();
-  draft.args.push_back(args);
-  if (call.run) Captures::check_origins(draft.args);
-  read_producers(request, draft);
-  call.after = draft.after;
+  call.all_args.push_back(args);
+  if (call.submission.run) Captures::check_origins(call.all_args);
+  read_producers(call);
   const ScalarRows rows(scalars);
   std::vector<pto_tensor> tensors;
-  const int64_t count = cut(*args, rows, memory_for(call), &tensors, &draft.keys);
-  for (const pto_tensor& tensor : tensors) draft.has_child_memory |= tensor.child_memory != 0;
-  if (draft.has_child_memory) place_by_memory(request, draft, &call);
-  if (!draft.workers.empty()) place_by_callable(request, draft, &call);
+  const int64_t count = cut(*args, rows, memory_for(call), &tensors, &call.tensors);
+  for (const pto_tensor& tensor : tensors) call.has_child_memory |= tensor.child_memory != 0;
+  if (call.has_child_memory) memory_.place(call, children_.present(Kind::kNextLevel));
+  if (!call.known_workers.empty()) place_by_callable(call);
   const size_t fixed = args->scalar_count;
   std::vector<uint64_t> values(fixed + rows.columns());
   std::copy(args->scalars().begin(), args->scalars().end(), values.begin());
-  draft.members.push_back({tensors, draft.keys, values});
-  call.members = draft.members;
+  call.members.push_back({call.tensors, tensors, values});
+  call.submission.members = call.members;
   const auto prepare = [&](int64_t index) {
     for (size_t i = 0; i < tensors.size(); ++i) {
       tensors[i].data =
-          args->tensors()[i].data + draft.keys[i].bytes * static_cast<uint64_t>(index);
-      draft.keys[i].address = tensors[i].data;
+          args->tensors()[i].data + call.tensors[i].bytes * static_cast<uint64_t>(index);
+      call.tensors[i].address = tensors[i].data;
     }
     if (rows.columns() > 0)
       std::memcpy(values.data() + fixed, rows.row(index), rows.columns() * sizeof(uint64_t));
   };
   TaskRange made;
   const auto keep_arrays = [&] {
-    if (draft.has_child_memory && call.run && made.last != kNone)
-      memory_.add_uses(draft.keys, made, driver_.flags().oldest_live);
+    if (call.has_child_memory && call.submission.run && made.last != kNone)
+      memory_.add_uses(call.tensors, made, driver_.flags().oldest_live);
     for (uint32_t i = 0; i < args->tensor_count && made.last != kNone; ++i)
       keep(args->notes[i].tensor->owner, made.last);
   };
   try {
-    or_error([&] { submit_each(*request.run, call, count, prepare, made); });
+    or_error([&] { submit_each(call, count, prepare, made); });
   } catch (...) {
     keep_arrays();
     throw;
@@ -646,12 +634,12 @@ nb::object Submits::submit_many(const SubmitRequest& request, PyObject* scalars)
   return nb::module_::import_("builtins").attr("range")(begin, made.last + 1);
 }
 
-void Submits::submit_each(const RunObject& run, const Call& call, int64_t count,
+void Submits::submit_each(const SubmitCall& call, int64_t count,
                           const std::function<void(int64_t)>& prepare, TaskRange& made) {
-  if (call.run) return driver_.submit_each(call, count, prepare, made);
+  if (call.submission.run) return driver_.submit_each(call.submission, count, prepare, made);
   for (int64_t i = 0; i < count; ++i) {
     prepare(i);
-    made.add(submit_call(run, call));
+    made.add(submit_call(call));
   }
 }
 

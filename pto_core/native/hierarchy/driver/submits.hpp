@@ -19,7 +19,7 @@
 #include "driver/child_memory.hpp"
 #include "driver/driver.hpp"
 #include "driver/records.hpp"
-#include "driver/submit_request.hpp"
+#include "driver/submit_call.hpp"
 #include "engine/interface.hpp"
 
 namespace pto::hierarchy {
@@ -102,10 +102,10 @@ class Submits {
   Submits& operator=(const Submits&) = delete;
 
   // Return a new TaskHandle.
-  PyObject* submit(const SubmitRequest& request);
-  // Submit tasks. Task i gets the i-th part of each tensor of `request.args` along its first
+  PyObject* submit(SubmitCall& call);
+  // Submit tasks. Task i gets the i-th part of each tensor of `call.args` along its first
   // dimension, and row i of `scalars` after its own scalars. Return the range of task numbers.
-  nb::object submit_many(const SubmitRequest& request, PyObject* scalars);
+  nb::object submit_many(SubmitCall& call, PyObject* scalars);
   nb::object allocate(const RunObject& run, nb::handle shape, nb::handle dtype);
   void scope_begin(const RunObject& run);
   void scope_end(const RunObject& run);
@@ -124,39 +124,25 @@ class Submits {
     PyObject* owner;  // an owned reference
   };
 
-  // The checked parts of a submit. The vectors are reused, so that a submit allocates no memory.
-  struct Draft {
-    std::vector<TaskArgs*> args;
-    std::vector<Tensor> keys;
-    std::vector<MemberCall> members;
-    std::vector<int32_t> pins;
-    std::vector<int64_t> after;
-    // the children that have the callable, if the callable is for Workers on other hosts
-    std::vector<int32_t> workers;
-    bool has_child_memory = false;
-  };
-  class DraftLoan;
-
   // Raise UsageError unless this run or capture is open. Return the capture, or null for a run.
   Capture* check_open(const RunObject& run) const;
-  Call begin_call(const SubmitRequest& request, Draft& draft);
-  void read_workers(const SubmitRequest& request, std::vector<int32_t>& pins) const;
+  void begin_call(SubmitCall& call);
+  void read_workers(SubmitCall& call) const;
   int32_t child_of(PyObject* worker, Kind kind) const;
   void check_present(Kind kind, size_t members) const;
-  void read_producers(const SubmitRequest& request, Draft& draft) const;
+  void read_producers(SubmitCall& call) const;
   int64_t producer_of(const RunObject& run, PyObject* object, const char* text) const;
   static void check_run(const TaskHandle& handle, const RunObject& run);
-  void place_by_memory(const SubmitRequest& request, Draft& draft, Call* call) const;
-  void place_by_callable(const SubmitRequest& request, Draft& draft, Call* call) const;
+  void place_by_callable(SubmitCall& call) const;
   // Return the memory that is mapped in all children on which the task may run.
-  VisibleMemory& memory_for(const Call& call) const {
+  VisibleMemory& memory_for(const SubmitCall& call) const {
     return settings_.attached ? memory_among(call) : *settings_.memory;
   }
-  VisibleMemory& memory_among(const Call& call) const;
-  int64_t submit_call(const RunObject& run, const Call& call);
-  void submit_each(const RunObject& run, const Call& call, int64_t count,
+  VisibleMemory& memory_among(const SubmitCall& call) const;
+  int64_t submit_call(const SubmitCall& call);
+  void submit_each(const SubmitCall& call, int64_t count,
                    const std::function<void(int64_t)>& prepare, TaskRange& made);
-  void learn_addresses(const Draft& draft, int64_t task);
+  void learn_addresses(const SubmitCall& call, int64_t task);
   void keep(PyObject* owner, int64_t task);
 
   WorkerDriver& worker_;
@@ -168,34 +154,6 @@ class Submits {
   SourcePlaces places_;
   CallNumbers numbers_;
   std::deque<Kept> kept_;  // owners of the memory of live tasks, ascending by task
-  // A thread that waits in a submit keeps its draft, so other threads need other drafts.
-  std::vector<std::unique_ptr<Draft>> drafts_;
-};
-
-// A draft that one submit borrows.
-class Submits::DraftLoan {
- public:
-  explicit DraftLoan(Submits& owner) : owner_(owner) {
-    if (owner.drafts_.empty()) owner.drafts_.push_back(std::make_unique<Draft>());
-    draft_ = std::move(owner.drafts_.back());
-    owner.drafts_.pop_back();
-    draft_->args.clear();
-    draft_->keys.clear();
-    draft_->members.clear();
-    draft_->pins.clear();
-    draft_->after.clear();
-    draft_->workers.clear();
-    draft_->has_child_memory = false;
-  }
-  ~DraftLoan() { owner_.drafts_.push_back(std::move(draft_)); }
-  DraftLoan(const DraftLoan&) = delete;
-  DraftLoan& operator=(const DraftLoan&) = delete;
-
-  Draft& operator*() { return *draft_; }
-
- private:
-  Submits& owner_;
-  std::unique_ptr<Draft> draft_;
 };
 
 }  // namespace pto::hierarchy

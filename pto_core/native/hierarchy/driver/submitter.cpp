@@ -17,47 +17,33 @@ constexpr uint32_t kSubmitsAPollTogether = 64;
 // if the program only submits.
 constexpr uint32_t kSubmitsAClock = 32;
 
-size_t bytes_of(const MemberCall& member) {
+size_t bytes_of(const Member& member) {
   return blob_bytes(member.tensors.size(), member.scalars.size());
 }
 
 // Write the uses of the tensors. Return the end of the written bytes. Not inlined, because few
 // Workers have children that receive uses.
-[[gnu::noinline]] std::byte* append_uses(const MemberCall& member, std::byte* to) {
-  for (size_t i = 0; i < member.keys.size(); ++i)
-    to[i] = use_of(member.keys[i].tag, member.tensors[i].data != member.keys[i].address);
+[[gnu::noinline]] std::byte* append_uses(const Member& member, std::byte* to) {
+  for (size_t i = 0; i < member.tensors.size(); ++i)
+    to[i] = use_of(member.tensors[i].tag, member.arguments[i].data != member.tensors[i].address);
   return to + use_bytes(member.tensors.size());
 }
 
 }  // namespace
 
-uint64_t bytes_to_allocate(const Call& call) {
+uint64_t bytes_to_allocate(const Submission& submission) {
   uint64_t bytes = 0;
-  for (const MemberCall& member : call.members)
-    for (const Tensor& key : member.keys)
-      if (is_allocated(key)) bytes += rounded(key.bytes);
+  for (const Member& member : submission.members)
+    for (const Tensor& tensor : member.tensors)
+      if (is_allocated(tensor)) bytes += rounded(tensor.bytes);
   return bytes;
 }
 
-Submission submission_of(const Call& call, std::vector<Member>& members) {
-  members.clear();
-  for (const MemberCall& member : call.members) members.push_back({member.keys});
-  Submission submission;
-  submission.kind = call.kind;
-  submission.is_hint = call.is_hint;
-  submission.retries = call.retries;
-  submission.timeout_ms = call.timeout_ms;
-  submission.members = members;
-  submission.pins = call.pins;
-  submission.after = call.after;
-  return submission;
-}
-
 // Throw if a frame of the task is too large for the queue of a child.
-void Submitter::check_sizes(const Call& call) const {
+void Submitter::check_sizes(const Submission& submission) const {
   for (const auto& link : core_.links) {
-    if (link->configuration.kind != call.kind || !link->is_attached()) continue;
-    for (const MemberCall& member : call.members) {
+    if (link->configuration.kind != submission.kind || !link->is_attached()) continue;
+    for (const Member& member : submission.members) {
       const size_t bytes = sizeof(pto_frame) + bytes_of(member);
       if (bytes <= link->largest_frame_bytes()) continue;
       throw Refusal(Refusal::Kind::kCapacity,
@@ -70,20 +56,21 @@ void Submitter::check_sizes(const Call& call) const {
 }
 
 // Return the size of the regions that the task changes in place and that may be restored.
-uint64_t Submitter::find_regions(const Call& call, std::vector<SavedRange>* ranges) const {
+uint64_t Submitter::find_regions(const Submission& submission,
+                                 std::vector<SavedRange>* ranges) const {
   uint64_t bytes = 0;
-  for (const MemberCall& member : call.members) {
-    for (size_t i = 0; i < member.keys.size(); ++i) {
-      const Tensor& key = member.keys[i];
-      if (key.tag != Tag::kInout || key.bytes == 0) continue;
-      if (member.tensors[i].child_memory) {
+  for (const Member& member : submission.members) {
+    for (size_t i = 0; i < member.tensors.size(); ++i) {
+      const Tensor& tensor = member.tensors[i];
+      if (tensor.tag != Tag::kInout || tensor.bytes == 0) continue;
+      if (member.arguments[i].child_memory) {
         throw Refusal(
             Refusal::Kind::kUsage,
             "a task with retries changes memory of its child in place, but that memory cannot be "
             "saved and restored; use OUTPUT, or no retries");
       }
-      ranges->push_back({key.address, key.bytes});
-      bytes += key.bytes;
+      ranges->push_back({tensor.address, tensor.bytes});
+      bytes += tensor.bytes;
     }
   }
   if (core_.regions.fits_ever(bytes)) return bytes;
@@ -94,10 +81,10 @@ uint64_t Submitter::find_regions(const Call& call, std::vector<SavedRange>* rang
                     " bytes are kept; set a larger snapshot_limit, or no retries");
 }
 
-void Submitter::check(const Call& call) const {
-  check_sizes(call);
+void Submitter::check(const Submission& submission) const {
+  check_sizes(submission);
   std::vector<SavedRange> ranges;
-  if (call.retries > 0) find_regions(call, &ranges);
+  if (submission.retries > 0) find_regions(submission, &ranges);
 }
 
 Submitter::Grant Submitter::grant_for(uint64_t bytes) const {
@@ -122,67 +109,69 @@ void Submitter::throw_if_stuck() const {
   if (core_.engine->is_quiescent() && core_.engine->deadlock(&proof)) throw DeadlockFound{proof};
 }
 
-int64_t Submitter::try_submit(const Call& call, uint32_t submits_a_poll) {
-  core_.check_run(call.run);
-  check_sizes(call);
+int64_t Submitter::try_submit(const Submission& submission, uint32_t submits_a_poll) {
+  core_.check_run(submission.run);
+  check_sizes(submission);
   std::vector<SavedRange> ranges;
-  const uint64_t saved = call.retries > 0 ? find_regions(call, &ranges) : 0;
+  const uint64_t saved = submission.retries > 0 ? find_regions(submission, &ranges) : 0;
   if (!core_.regions.fits(saved)) return kNone;
   const uint64_t begin = core_.tracer.is_on() ? trace_clock() : 0;
-  const Submitted answer = core_.engine->submit(submission_of(call, members_), core_.out);
+  const Submitted answer = core_.engine->submit(submission, core_.out);
   if (answer.task == kNone) {
     throw_if_stuck();
     return kNone;
   }
-  keep(call, answer.task);
+  keep(submission, answer.task);
   if (saved > 0) core_.regions.reserve(answer.task, std::move(ranges), saved);
   if (begin != 0) [[unlikely]]
-    trace_call(begin, answer.task, call);
+    trace_call(begin, answer.task, submission);
   note_submitted(answer.task);
   exchange_.process();
   if (++since_clock_ >= kSubmitsAClock) {
     since_clock_ = 0;
     note_if_host_call_due(core_.flags);
   }
-  if (is_poll_due(call.kind, submits_a_poll)) exchange_.poll_and_dispatch();
+  if (is_poll_due(submission.kind, submits_a_poll)) exchange_.poll_and_dispatch();
   return answer.task;
 }
 
-int64_t Submitter::try_submit_each(const Call& call, int64_t at, int64_t stop,
+int64_t Submitter::try_submit_each(const Submission& submission, int64_t at, int64_t stop,
                                    const std::function<void(int64_t)>& prepare, TaskRange& made) {
   for (; at < stop; ++at) {
     prepare(at);
-    if (bytes_to_allocate(call) > 0) break;
-    const int64_t task = try_submit(call, kSubmitsAPollTogether);
+    if (bytes_to_allocate(submission) > 0) break;
+    const int64_t task = try_submit(submission, kSubmitsAPollTogether);
     if (task == kNone) break;
     made.add(task);
   }
   return at;
 }
 
-void Submitter::keep(const Call& call, int64_t task) {
+void Submitter::keep(const Submission& submission, int64_t task) {
   size_t bytes = 0;
-  if (call.has_arguments)
-    for (const MemberCall& member : call.members)
+  if (submission.has_arguments)
+    for (const Member& member : submission.members)
       bytes += bytes_of(member) + (states_use_ ? use_bytes(member.tensors.size()) : 0);
   TaskRecord& record = core_.book.records.append(task, bytes);
-  record.callable = call.callable;
-  record.config = call.config;
-  record.timeout_ms = call.timeout_ms;
-  record.place = call.place;
-  record.members = static_cast<uint16_t>(call.members.size());
-  if (call.timeout_ms > 0) core_.flags.timeouts += 1;
-  if (!call.has_arguments) return;
+  record.callable = submission.callable;
+  record.config = submission.config;
+  record.timeout_ms = submission.timeout_ms;
+  record.place = submission.place;
+  record.members = static_cast<uint16_t>(submission.members.size());
+  if (submission.timeout_ms > 0) core_.flags.timeouts += 1;
+  if (!submission.has_arguments) return;
   record.flags |= TaskRecord::kHasArguments;
+  if (submission.has_kinds) record.flags |= TaskRecord::kHasKinds;
   if (states_use_) record.flags |= TaskRecord::kHasUses;
   std::byte* to = record.blobs;
-  for (const MemberCall& member : call.members) {
-    encode_blob({member.tensors, member.scalars}, to);
-    auto* tensors = reinterpret_cast<pto_tensor*>(to + kBlobHeadBytes);
-    for (size_t i = 0; i < member.keys.size(); ++i) {
-      if (tensors[i].data == member.keys[i].address) continue;
-      tensors[i].data = member.keys[i].address;
-      if (member.keys[i].bytes > 0) note_allocated(tensors[i].data, member.keys[i].bytes);
+  for (const Member& member : submission.members) {
+    encode_blob({member.arguments, member.scalars}, to);
+    auto* arguments = reinterpret_cast<pto_tensor*>(to + kBlobHeadBytes);
+    for (size_t i = 0; i < member.tensors.size(); ++i) {
+      const Tensor& tensor = member.tensors[i];
+      if (arguments[i].data == tensor.address) continue;
+      arguments[i].data = tensor.address;
+      if (tensor.bytes > 0) note_allocated(tensor.address, tensor.bytes);
     }
     to += bytes_of(member);
     if (states_use_) to = append_uses(member, to);
@@ -239,15 +228,15 @@ void Submitter::trace_submit(uint64_t begin, int64_t task, uint32_t callable, co
                       submit_word(callable, place.code, static_cast<uint32_t>(place.instruction)));
 }
 
-void Submitter::trace_call(uint64_t begin, int64_t task, const Call& call) {
-  trace_submit(begin, task, call.callable, call.place);
+void Submitter::trace_call(uint64_t begin, int64_t task, const Submission& submission) {
+  trace_submit(begin, task, submission.callable, submission.place);
   if (!traces_arguments()) return;
-  for (size_t member = 0; member < call.members.size(); ++member) {
-    const MemberCall& uses = call.members[member];
-    for (size_t i = 0; i < uses.keys.size(); ++i) {
-      const Tensor& key = uses.keys[i];
-      trace_argument(begin, task, static_cast<uint32_t>(member), uses.tensors[i], key.tag,
-                     key.address, uses.tensors[i].data != key.address);
+  for (size_t index = 0; index < submission.members.size(); ++index) {
+    const Member& member = submission.members[index];
+    for (size_t i = 0; i < member.tensors.size(); ++i) {
+      const Tensor& tensor = member.tensors[i];
+      trace_argument(begin, task, static_cast<uint32_t>(index), member.arguments[i], tensor.tag,
+                     tensor.address, member.arguments[i].data != tensor.address);
     }
   }
 }
@@ -454,6 +443,7 @@ void Replayer::keep(CapturedGraph& graph, const CapturedTask& task, int64_t numb
   record.place = task.place;
   record.members = task.members;
   if (task.has_arguments) record.flags |= TaskRecord::kHasArguments;
+  if (task.has_kinds) record.flags |= TaskRecord::kHasKinds;
   if (graph.states_use) record.flags |= TaskRecord::kHasUses;
   if (task.timeout_ms > 0) core_.flags.timeouts += 1;
   for (uint32_t i = 0; task.needs_keys && i < task.keys; ++i) {

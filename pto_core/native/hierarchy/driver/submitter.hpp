@@ -15,37 +15,11 @@
 
 namespace pto::hierarchy {
 
-// The arguments of one member of a submit.
-struct MemberCall {
-  std::span<const pto_tensor> tensors;
-  std::span<Tensor> keys;  // keys of the tensors; the engine writes the allocated addresses
-  std::span<const uint64_t> scalars;
-};
-
-struct Call {
-  const RunOutcomes* run = nullptr;  // the run of the task; null: the open run
-  Kind kind = Kind::kNextLevel;
-  bool has_arguments = true;
-  bool is_hint = false;
-  int32_t retries = 0;
-  uint32_t callable = 0;
-  uint32_t config = 0;
-  uint32_t timeout_ms = 0;
-  Place place;
-  std::span<const MemberCall> members;
-  std::span<const int32_t> pins;
-  std::span<const int64_t> after;  // explicit dependencies: earlier tasks of the run
-};
-
 // Return the value of pto_tensor.use. `is_allocated`: the submit of the task allocates the memory.
 inline std::byte use_of(Tag tag, bool is_allocated) {
   return static_cast<std::byte>((static_cast<int>(tag) + 1) |
                                 (is_allocated ? PTO_USE_ALLOCATED : 0));
 }
-
-// Convert a call to a submission of the engine. `members` owns the data to which the submission
-// refers.
-Submission submission_of(const Call& call, std::vector<Member>& members);
 
 // The exception for a submit that can never succeed.
 struct DeadlockFound {
@@ -73,15 +47,15 @@ class Submitter {
   // Submit a task. Return its number, or kNone if there is no free space now. Throw Refusal or
   // DeadlockFound. Poll the children after every `submits_a_poll` submits, and earlier if a child
   // is idle.
-  int64_t try_submit(const Call& call, uint32_t submits_a_poll);
-  // Submit tasks from `at` up to `stop`; `prepare(i)` changes `call` to the call of task i. Return
-  // `stop`, or the position of the first task that was not submitted: it allocates memory, or there
-  // is no free space for it now.
-  int64_t try_submit_each(const Call& call, int64_t at, int64_t stop,
+  int64_t try_submit(const Submission& submission, uint32_t submits_a_poll);
+  // Submit tasks from `at` up to `stop`; `prepare(i)` changes `submission` to that of task i.
+  // Return `stop`, or the position of the first task that was not submitted: it allocates memory,
+  // or there is no free space for it now.
+  int64_t try_submit_each(const Submission& submission, int64_t at, int64_t stop,
                           const std::function<void(int64_t)>& prepare, TaskRange& made);
   int64_t try_allocate(uint64_t bytes, uint64_t* address, const RunOutcomes* run = nullptr);
   // Throw if this submit can never succeed, even in an empty run.
-  void check(const Call& call) const;
+  void check(const Submission& submission) const;
 
   void scope_begin(const RunOutcomes* run = nullptr);
   void scope_end(const RunOutcomes* run = nullptr);
@@ -117,10 +91,10 @@ class Submitter {
   }
 
  private:
-  void check_sizes(const Call& call) const;
-  uint64_t find_regions(const Call& call, std::vector<SavedRange>* ranges) const;
-  void keep(const Call& call, int64_t task);
-  void trace_call(uint64_t begin, int64_t task, const Call& call);
+  void check_sizes(const Submission& submission) const;
+  uint64_t find_regions(const Submission& submission, std::vector<SavedRange>* ranges) const;
+  void keep(const Submission& submission, int64_t task);
+  void trace_call(uint64_t begin, int64_t task, const Submission& submission);
   void trace_allocation(int64_t task, uint64_t bytes, uint64_t address);
   void trace_scope(uint16_t event);
 
@@ -129,14 +103,13 @@ class Submitter {
   const bool states_use_;
   uint64_t granted_[kRings] = {};
   uint64_t high_water_[kRings] = {};
-  std::vector<Member> members_;  // members of the current submit
-  uint32_t depth_ = 0;           // number of open scopes
-  uint32_t since_poll_ = 0;      // number of submits since the last poll
+  uint32_t depth_ = 0;       // number of open scopes
+  uint32_t since_poll_ = 0;  // number of submits since the last poll
   uint32_t since_clock_ = 0;
 };
 
 // Return the number of bytes that a submit allocates in its heap ring.
-uint64_t bytes_to_allocate(const Call& call);
+uint64_t bytes_to_allocate(const Submission& submission);
 
 // Set the flag that a host call is due if the last host call was more than a slice ago.
 void note_if_host_call_due(SharedFlags& flags);

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "pto/abi/arguments.h"
 #include "pto/abi/tensor.h"
 
 namespace pto::hierarchy {
@@ -88,8 +89,13 @@ constexpr bool is_allocated(const Tensor& tensor) {
   return tensor.tag == Tag::kOutput && tensor.address == 0;
 }
 
+// The arguments of one member of a task. The engine uses `tensors` only, and writes the addresses
+// that it allocates. The rest is for the frame of the member.
 struct Member {
   std::span<Tensor> tensors;
+  std::span<const pto_tensor> arguments =
+      {};  // the same tensors, with the addresses that were passed
+  std::span<const uint64_t> scalars = {};
 };
 
 // The reasons why a task waits for a producer, as bits. Without a bit, the reason is that the task
@@ -116,8 +122,16 @@ struct Known {
   std::span<const uint32_t> owners;
 };
 
-// A submit as the engine receives it, without callables and blobs. The engine copies the data that
-// it needs, so the caller may free the rest after the call.
+// The source position of a submit, as numbers that the host can translate.
+struct Place {
+  uint32_t code = 0;  // number of a code object; 0: unknown
+  int32_t instruction = 0;
+};
+
+struct RunOutcomes;
+
+// A submit. The engine and the driver copy the data that they need, so the caller may free the rest
+// after the call.
 struct Submission {
   Kind kind = Kind::kNextLevel;
   bool is_hint = false;  // whether `pins` are only hints
@@ -129,6 +143,14 @@ struct Submission {
   // Set for a replay. Then the engine neither searches nor inserts tensors. The caller may omit all
   // tensors except tensors to allocate and, for a task with retries, INOUT tensors.
   const Known* known = nullptr;
+
+  // The rest is for the driver; the engine ignores it.
+  const RunOutcomes* run = nullptr;  // the run of the task; null: the open run
+  bool has_arguments = true;
+  bool has_kinds = false;  // see PTO_FRAME_HAS_KINDS
+  uint32_t callable = 0;
+  uint32_t config = 0;
+  Place place;
 };
 
 // The result of a submit: the number of the task. If there is no free space, the number is kNone

@@ -164,12 +164,12 @@ class Task(Generic[Parameters]):
                 scalars.append(bits)
         for bits in (*scalars, *_packed(layout)):
             args.add_scalar(bits)
+        args.has_kinds = True
         return (args if layout else None), tuple(written)
 
     def run(self, args: TaskArgsView) -> None:
         """Call the function in the child, with views of the arrays."""
-        layout = _layout(args)
-        if layout is None:
+        if not args.has_kinds and args.tensor_count + args.scalar_count > 0:
             raise UsageError(
                 f"{self.name} is a @task, and was submitted with a TaskArgs; only the submit of a "
                 "session can submit a @task. For orch.submit_sub register a function without "
@@ -178,7 +178,7 @@ class Task(Generic[Parameters]):
             )
         values: list[Any] = []
         tensors, scalars = 0, 0
-        for way in layout:
+        for way in _layout(args):
             if way in (_TENSOR, _READ_ONLY):
                 array = args.tensor(tensors)
                 array.flags.writeable = way == _TENSOR
@@ -278,22 +278,15 @@ def _packed(layout: Sequence[int]) -> list[int]:
     return packed
 
 
-def _layout(args: TaskArgsView) -> list[int] | None:
-    """Return the kind of each argument, or None if the arguments do not come from a session.
-
-    The last ceil(n/16) scalars hold the kinds of n arguments.
-    """
+def _layout(args: TaskArgsView) -> list[int]:
+    """Return the kind of each argument: the last ceil(n/16) scalars hold the kinds of n."""
     total = args.tensor_count + args.scalar_count
     count = total - -(-total // (_PER_SCALAR + 1))
     first = args.scalar_count - (total - count)
-    if first < 0:
-        return None
-    layout = [
+    return [
         int(args.scalar(first + index // _PER_SCALAR)) >> 4 * (index % _PER_SCALAR) & 15
         for index in range(count)
     ]
-    tensors = sum(way in (_TENSOR, _READ_ONLY) for way in layout)
-    return layout if tensors == args.tensor_count else None
 
 
 @dataclass(frozen=True)
