@@ -1,8 +1,7 @@
 """The tests of each package, in an environment that has only it and what its README names.
 
-The environments are links, so what costs time is the tests. They run as in the quick profile,
-without those that run alone and those on the device process: these are native programs, which use
-no installed package.
+The environments are links, so what costs time is the tests. Left out are native programs, which use
+no installed package, and the tests that run alone.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ ALSO = {
     "plugins/runtime_pto2": PAIRS,
     "plugins/transport_shm": TRANSPORTS,
 }
-NATIVE = "plugins/backend_a2a3/tests/test_device_process.py"
+NATIVE = ("test_native.py", "test_device_process.py")
 NEEDS = re.compile(r"\bThe tests also need (`ptorun-[^.]*`)\.")
 
 
@@ -58,9 +57,9 @@ def test_a_package_passes_its_tests_without_others(folder: str, tmp_path: Path) 
     alone = make(tmp_path / "environment", distribution(folder), *needed(folder))
     options = (
         "-q",
-        "--profile=quick",
+        "--profile=all",
         "--no-skips",
-        f"--ignore={NATIVE}",
+        *(f"--ignore-glob=*/{name}" for name in NATIVE),
         "-p",
         "no:cacheprovider",
     )

@@ -25,8 +25,7 @@ def main(path: str) -> None:
     parts: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
     tests: list[tuple[float, float, str, str]] = []
     for line in Path(path).read_text().splitlines():
-        used_s, wall_s, node_id = line.split("\t", 2)
-        profile = "slow" if lists.is_slow(node_id) else "quick"
+        used_s, wall_s, profile, node_id = line.split("\t", 3)
         part = f"{profile}, {'alone' if lists.runs_alone(node_id) else 'parallel'}"
         tests.append((float(used_s), float(wall_s), part, node_id))
         for number, value in enumerate((1, float(used_s), float(wall_s))):

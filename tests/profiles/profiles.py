@@ -21,6 +21,8 @@ import pytest
 LISTS = Path(__file__).with_name("quick.toml")
 OTHER_PROFILES = ("toolchain", "ray", "torch")
 """The markers of tests that need more than the machine of the quickstart."""
+BUILD = "native_build"
+"""The fixture that builds native tests."""
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 
@@ -55,7 +57,7 @@ class Profiles:
         return any(path in beginnings(file) or file in beginnings(path) for file in files)
 
     def is_slow(self, node_id: str) -> bool:
-        """Return whether the quick profile leaves a test out."""
+        """Return whether the lists leave a test out of the quick profile."""
         entries = beginnings(node_id)
         if not self.whole.isdisjoint(entries):
             return False
@@ -68,8 +70,13 @@ class Profiles:
         """Return whether a test belongs to a profile, and to its pytest call for ``load``."""
         if any(map(item.get_closest_marker, OTHER_PROFILES)):
             return False
-        in_profile = profile == "all" or self.is_slow(item.nodeid) == (profile == "slow")
+        in_profile = profile in ("all", self.profile_of(item))
         return in_profile and self.runs_alone(item.nodeid) == (load == "alone")
+
+    def profile_of(self, item: pytest.Item) -> str:
+        """Return ``quick`` or ``slow``; a test that needs a native build is slow."""
+        needs_build = BUILD in getattr(item, "fixturenames", ())
+        return "slow" if needs_build or self.is_slow(item.nodeid) else "quick"
 
 
 def beginnings(node_id: str) -> list[str]:
@@ -115,7 +122,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     result = yield
     used_s, wall_s = processor_s() - used_s, time.monotonic() - begin_s
     with open(costs, "a") as file:
-        file.write(f"{used_s:.2f}\t{wall_s:.2f}\t{item.nodeid}\n")
+        profile = Profiles.read().profile_of(item)
+        file.write(f"{used_s:.2f}\t{wall_s:.2f}\t{profile}\t{item.nodeid}\n")
     return result
 
 

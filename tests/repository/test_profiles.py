@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +11,6 @@ from profiles import OTHER_PROFILES, Profiles, beginnings
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTS = Profiles.read()
-NATIVE = sorted(
-    path.relative_to(ROOT).as_posix() for path in ROOT.glob("plugins/*/tests/test_native.py")
-)
 
 
 def test_each_entry_names_tests_that_exist() -> None:
@@ -54,35 +49,13 @@ def test_a_slow_parameter_is_a_whole_part_of_a_test_id() -> None:
     assert not LISTS.is_slow("tests/workers/test_new.py::test_init_at_start_of_child")
 
 
-def test_the_quick_profile_runs_each_example_and_each_native_unit_test(checkout) -> None:
-    quick = collected("tests/test_examples.py", "pto_core/tests/engine/test_structures.py", *NATIVE)
-    for folder in sorted(path.name for path in (ROOT / "examples").glob("[0-9]*")):
-        assert re.search(rf"::test_\w+\[{folder}\b", quick), f"no test of the example {folder}"
-    for source in checkout.with_suffix(".cpp"):
-        if source.stem.endswith("_test"):
-            assert f"::test_plain[{source.stem}]" in quick, source
-
-
-def collected(*files: str) -> str:
-    """List the tests that the quick profile selects from files."""
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    outputs = []
-    for load in ("parallel", "alone"):
-        options = ["--profile=quick", f"--load={load}", *files]
-        done = subprocess.run(
-            [*command, *options], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        assert done.returncode in (0, 5), done.stdout + done.stderr
-        outputs.append(done.stdout)
-    return "\n".join(outputs)
-
-
 @dataclass
 class Item:
     """A stand-in for a test, with the attributes that the plugin reads."""
 
     nodeid: str
     marker: str | None = None
+    fixturenames: tuple[str, ...] = ()
 
     def get_closest_marker(self, name: str) -> str | None:
         return self.marker if self.marker == name else None
@@ -96,6 +69,12 @@ def test_a_test_runs_in_one_call_of_one_profile() -> None:
         assert len({load for _, load in selected}) == 1
         for marker in OTHER_PROFILES:
             assert not any(LISTS.selects(Item(node_id, marker), *call) for call in calls)
+
+
+def test_a_test_that_needs_a_native_build_is_slow() -> None:
+    item = Item("tests/new/test_it.py::test_it", fixturenames=("vendor", "native_build"))
+    assert not LISTS.selects(item, "quick", "parallel")
+    assert LISTS.selects(item, "slow", "parallel")
 
 
 def test_an_entry_is_a_whole_part_of_a_node_id() -> None:
