@@ -113,7 +113,7 @@ def test_a_device_whose_threads_cannot_start_names_the_limit() -> None:
         assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
         opened().close()
         """)
-    assert "the simulator cannot start a thread: Resource temporarily" in found
+    assert "the backend cannot start a thread: Resource temporarily" in found
     assert "(ulimit -u)" in found
 
 

@@ -50,7 +50,7 @@ bool Device::stop() {
   if (run_.running()) {
     pto_error closing;
     fail(&closing, PTO_ERROR_ABORTED, "device %d was closed during a run", id_);
-    abort(&closing, false);
+    abort(&closing, 0);
   }
   if (!lost_.load() && run_.phase() != Phase::idle) {
     while (!engine_->wait(-1)) {
@@ -82,9 +82,10 @@ pto_status Device::usable(pto_error* error) const {
       static_cast<int>(process_), static_cast<int>(getpid()));
 }
 
-pto_status Device::attach(const pto_attachment& attachment, const pto_option* options,
-                          uint32_t num_options, void** runtime, pto_error* error) {
-  const pto_runtime_api* api = attachment.api;
+pto_status Device::attach(const pto_attachment* attachment, const pto_option* options,
+                          uint32_t num_options, const pto_runtime_api** table, void** runtime,
+                          pto_error* error) {
+  const pto_runtime_api* api = *table = attachment->api;  // the variant runs in this process
   if (api_ != nullptr) {
     return fail(error, PTO_ERROR_USAGE, "device %d has the runtime %s; detach it first", id_,
                 api_->variant);
@@ -190,7 +191,7 @@ void Device::attend_to_copies() {
   attended_ns_ = clock_ns();
 }
 
-void Device::abort(const pto_error* cause, bool lost) {
+void Device::abort(const pto_error* cause, int32_t lost) {
   const std::lock_guard lock(abort_mutex_);
   const bool running = run_.running();
   if (running && cause != nullptr) cause_ = *cause;
@@ -201,7 +202,7 @@ void Device::abort(const pto_error* cause, bool lost) {
     run_.end(Ending::aborted);
     engine_->ended();
   }
-  if (!lost) return;
+  if (lost == 0) return;
   lost_.store(true, std::memory_order_release);
   engine_->abandon();
 }

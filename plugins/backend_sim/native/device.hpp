@@ -39,8 +39,28 @@ class Device {
   // Returns PTO_OK, or the reason why the device cannot be used.
   pto_status usable(pto_error* error) const;
 
-  pto_status attach(const pto_attachment& attachment, const pto_option* options,
-                    uint32_t num_options, void** runtime, pto_error* error);
+  // The calls of the backend table; see pto/host/backend_table.hpp.
+  pto_status allocate(size_t bytes, uint64_t* address, pto_error* error) {
+    return memory_.allocate(bytes, Owner::caller, address, error);
+  }
+  pto_status free(uint64_t address, pto_error* error) { return memory_.free(address, error); }
+  pto_status copy_in(uint64_t address, const void* host, size_t bytes, pto_error* error) {
+    return memory_.copy_in(address, host, bytes, error);
+  }
+  pto_status copy_out(void* host, uint64_t address, size_t bytes, pto_error* error) {
+    return memory_.copy_out(host, address, bytes, error);
+  }
+  pto_status load_kernel(const pto_kernel_source* source, uint64_t* address, pto_error* error) {
+    return loader_.load_kernel(*source, address, error);
+  }
+  pto_status unload_kernel(uint64_t address) { return loader_.unload_kernel(address); }
+  pto_status load_library(const char* path, uint64_t* library, pto_error* error) {
+    return loader_.load_library(path, library, error);
+  }
+  pto_status unload_library(uint64_t library) { return loader_.unload_library(library); }
+  pto_status attach(const pto_attachment* attachment, const pto_option* options,
+                    uint32_t num_options, const pto_runtime_api** table, void** runtime,
+                    pto_error* error);
   void detach();
 
   pto_status start(const pto_run* run, pto_error* error);
@@ -50,7 +70,7 @@ class Device {
   // Called before each copy that the runtime makes, so that the caller can handle signals while
   // finish() copies.
   void attend_to_copies();
-  void abort(const pto_error* cause, bool lost);
+  void abort(const pto_error* cause, int32_t lost);
 
   DeviceMemory& memory() noexcept { return memory_; }
   Tracer& tracer() noexcept { return tracer_; }

@@ -1,60 +1,23 @@
 #include "table/platform_table.hpp"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cstdio>
-#include <cstring>
-
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
 #include "device.hpp"
+#include "pto/host/backend_table.hpp"
 #include "pto/host/runtime_log.hpp"
-#include "table/guard.hpp"
 #include "waiting/futex.hpp"
 
 namespace pto::sim {
 namespace {
-
-// Huge pages are disabled: with them, writing one word would allocate two megabytes, and touched()
-// would count them all.
-void* reserve(void*, size_t bytes) {
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return nullptr;
-  madvise(memory, bytes, MADV_NOHUGEPAGE);
-  return memory;
-}
-
-void release(void*, void* memory, size_t bytes) {
-  munmap(memory, bytes);
-}
-
-// Counts mapped pages: the system maps a page of a sparse mapping at the first access. Memory for
-// which the system returns no information counts as touched. A page in swap space does not count.
-size_t touched(void*, const void* memory, size_t bytes) {
-  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  auto* first = static_cast<char*>(const_cast<void*>(memory));
-  size_t count = 0;
-  for (size_t done = 0; done < bytes;) {
-    unsigned char present[4096];
-    const size_t length = std::min(bytes - done, page * sizeof present);
-    if (mincore(first + done, length, present) != 0) std::memset(present, 1, sizeof present);
-    for (size_t i = 0; i < (length + page - 1) / page; ++i) count += present[i] & 1;
-    done += length;
-  }
-  return count * page;
-}
 
 // Makes a call and stores its explanation in the device, because the signatures of some calls
 // cannot return it.
 template <typename Call>
 pto_status explained(void* self, Call call) noexcept {
   pto_error cause{};
-  const pto_status status = guarded(&cause, [&] { return call(device_of(self), &cause); });
+  const pto_status status = host::guarded(&cause, [&] { return call(device_of(self), &cause); });
   if (status != PTO_OK) device_of(self).note_cause(cause);
   return status;
 }
@@ -108,15 +71,15 @@ pto_status copy_out(void* self, void* host, uint64_t address, size_t bytes) {
 }
 
 pto_status check_value(void* self, uint64_t value, pto_error* error) {
-  return guarded(error, [&] { return device_of(self).check_value(value, error); });
+  return host::guarded(error, [&] { return device_of(self).check_value(value, error); });
 }
 
 pto_status check_range(void* self, uint64_t address, size_t bytes, pto_error* error) {
-  return guarded(error, [&] { return device_of(self).check_range(address, bytes, error); });
+  return host::guarded(error, [&] { return device_of(self).check_range(address, bytes, error); });
 }
 
 pto_status lend(void* self, uint64_t address, size_t bytes, pto_error* error) {
-  return guarded(error, [&] { return device_of(self).memory().lend(address, bytes, error); });
+  return host::guarded(error, [&] { return device_of(self).memory().lend(address, bytes, error); });
 }
 
 pto_status upload_kernel(void* self, int32_t func_id, const void* bytes, size_t length,
@@ -127,8 +90,8 @@ pto_status upload_kernel(void* self, int32_t func_id, const void* bytes, size_t 
 }
 
 pto_status resolve(void* self, uint64_t library, const char* symbol, void** address) {
-  return guarded(nullptr,
-                 [&] { return device_of(self).loader().resolve(library, symbol, address); });
+  return host::guarded(nullptr,
+                       [&] { return device_of(self).loader().resolve(library, symbol, address); });
 }
 
 void dispatch(void* self, uint32_t thread, const pto_dispatch* batch, uint32_t count) {
@@ -155,10 +118,6 @@ pto_status wait(void* self, const uint32_t* word, uint32_t expected) {
 
 void notify(void* self, const uint32_t*) {
   device_of(self).engine().notify();
-}
-
-uint64_t now(void*) {
-  return clock_ns();
 }
 
 void yield(void* self, uint32_t point) {
@@ -192,21 +151,13 @@ uint32_t fastest_clock() noexcept {
 }  // namespace
 
 pto_platform make_platform(Device& device, bool deterministic, bool timing) noexcept {
-  pto_platform table{};
-  table.abi_version = PTO_ABI_VERSION;
-  table.struct_size = sizeof table;
-  table.self = &device;
-  table.topology = &device.run().topology();
+  pto_platform table = host::host_platform(&device, device.run().topology());
   table.deterministic = deterministic;
   table.clock = deterministic ? uint32_t{PTO_CLOCK_STEPS} : fastest_clock();
   // A runtime leaves gaps between the buffers of a ring in checking mode. If only the gaps are
   // wanted, the checks of the platform accept everything.
   table.checking = device.memory().checking() || device.options().gaps;
   table.timing = timing;
-  table.planning = 1;
-  table.reserve = reserve;
-  table.release = release;
-  table.touched = touched;
   table.allocate = allocate;
   table.free = free_memory;
   table.allocate_ring = allocate_ring;
@@ -223,7 +174,6 @@ pto_platform make_platform(Device& device, bool deterministic, bool timing) noex
   table.wake = wake;
   table.wait = wait;
   table.notify = notify;
-  table.now = now;
   table.yield = yield;
   table.order = order;
   table.log = log;

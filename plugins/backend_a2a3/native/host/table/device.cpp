@@ -97,21 +97,24 @@ pto_status Device::unload_library(uint64_t library) {
   return host_ != nullptr ? host_->unload_library(library) : aicpu_.unload(library, nullptr);
 }
 
-pto_status Device::attach(const pto_attachment& attachment, std::span<const pto_option> options,
-                          const pto_runtime_api** table, pto_error* error) {
-  const char* path = path_of(attachment, "runtime");
+pto_status Device::attach(const pto_attachment* attachment, const pto_option* options,
+                          uint32_t num_options, const pto_runtime_api** table, void** runtime,
+                          pto_error* error) {
+  const char* path = path_of(*attachment, "runtime");
   if (path == nullptr) {
     return fail(error, PTO_ERROR_LOAD, "runtime %s was not built for the device",
-                attachment.variant);
+                attachment->variant);
   }
-  pto_status status = attach_on_device(path, attachment.variant, options, error);
+  const std::span all(options, num_options);
+  pto_status status = attach_on_device(path, attachment->variant, all, error);
   if (status != PTO_OK) return status;
-  fill_table(attachment.variant);
-  if (attachment.api->export_graph != nullptr) {
-    status = attach_on_host(attachment.api, options, error);
+  fill_table(attachment->variant);
+  if (attachment->api->export_graph != nullptr) {
+    status = attach_on_host(attachment->api, all, error);
     if (status != PTO_OK) detach();
   }
   *table = &table_;
+  *runtime = this;  // of the proxy
   return status;
 }
 
@@ -186,17 +189,17 @@ void Device::detach() {
   variant_ = 0;
 }
 
-pto_status Device::start(const pto_run& run, pto_error* error) {
+pto_status Device::start(const pto_run* run, pto_error* error) {
   refused_ = PTO_OK;
   explanation_.restart();
   uint32_t blocks = 0;
   pto_status status = enter(card_.session(), error);
-  if (status == PTO_OK) status = find_blocks(card_, run, &blocks, error);
-  if (status == PTO_OK && host_ != nullptr) status = host_->begin(run, error);
+  if (status == PTO_OK) status = find_blocks(card_, *run, &blocks, error);
+  if (status == PTO_OK && host_ != nullptr) status = host_->begin(*run, error);
   if (status != PTO_OK) return status;
-  run_ = &run;
-  if (run.library == 0) return PTO_OK;
-  launch(host_ == nullptr ? run.library : 0);
+  run_ = run;
+  if (run->library == 0) return PTO_OK;
+  launch(host_ == nullptr ? run->library : 0);
   if (host_ != nullptr || is_running_) return PTO_OK;
   run_ = nullptr;
   if (error != nullptr) *error = refusal_;
@@ -243,8 +246,8 @@ pto_status Device::finish(pto_run_report* report, pto_error* error) {
   return status == PTO_OK ? finished : status;
 }
 
-void Device::abort(const pto_error* cause, bool is_lost) {
-  if (is_running_) return aicpu_.mailbox().abort(cause, is_lost);
+void Device::abort(const pto_error* cause, int32_t is_lost) {
+  if (is_running_) return aicpu_.mailbox().abort(cause, is_lost != 0);
   if (run_ == nullptr) return;
   if (host_ != nullptr) return host_->api().abort(host_->instance(), cause);
   refused_ = fail(&refusal_, PTO_ERROR_ABORTED, "the run was aborted before it started");

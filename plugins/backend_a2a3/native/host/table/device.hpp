@@ -32,26 +32,38 @@ class Device {
   }
   const pto_activity_page* activity() const noexcept { return &activity_; }
 
-  Buffers& buffers() noexcept { return buffers_; }  // of the caller
-  CardMemory& memory() noexcept { return card_.memory(); }
-  Kernels& kernels() noexcept { return kernels_; }
-
+  // The calls of the backend table; see pto/host/backend_table.hpp.
+  pto_status allocate(size_t bytes, uint64_t* address, pto_error* error) {
+    return buffers_.allocate(bytes, address, error);
+  }
+  pto_status free(uint64_t address, pto_error* error) { return buffers_.free(address, error); }
+  pto_status copy_in(uint64_t address, const void* host, size_t bytes, pto_error* error) {
+    return card_.memory().copy_in(address, host, bytes, error);
+  }
+  pto_status copy_out(void* host, uint64_t address, size_t bytes, pto_error* error) {
+    return card_.memory().copy_out(host, address, bytes, error);
+  }
+  pto_status load_kernel(const pto_kernel_source* source, uint64_t* address, pto_error* error) {
+    return kernels_.load(*source, address, error);
+  }
+  pto_status unload_kernel(uint64_t address) { return kernels_.unload(address); }
   pto_status load_library(const char* path, uint64_t* library, pto_error* error);
   pto_status unload_library(uint64_t library);
 
-  pto_status attach(const pto_attachment& attachment, std::span<const pto_option> options,
-                    const pto_runtime_api** table, pto_error* error);
+  pto_status attach(const pto_attachment* attachment, const pto_option* options,
+                    uint32_t num_options, const pto_runtime_api** table, void** runtime,
+                    pto_error* error);
   void detach();
 
   pto_status wait_stream(uint64_t stream, int64_t timeout_ns, pto_error* error) {
     return card_.wait_stream(reinterpret_cast<cann::Handle>(stream), timeout_ns, error);
   }
-  pto_status start(const pto_run& run, pto_error* error);
+  pto_status start(const pto_run* run, pto_error* error);
   // The caller has submitted all tasks.
   void orchestration_done(int32_t result);
   pto_status wait(int64_t timeout_ns);
   pto_status finish(pto_run_report* report, pto_error* error);
-  void abort(const pto_error* cause, bool is_lost);
+  void abort(const pto_error* cause, int32_t is_lost);
 
   // Of the last run, until the next one starts.
   uint32_t statistics(pto_statistic* out, uint32_t capacity) const;

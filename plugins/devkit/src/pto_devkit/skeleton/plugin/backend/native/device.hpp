@@ -21,22 +21,43 @@ class Device {
   // each block has one AIC core and two AIV cores
   static constexpr uint32_t kBlocks = PTO_MAX_BLOCKS;
 
-  explicit Device(size_t memory_bytes) : memory(memory_bytes) {}
+  explicit Device(size_t memory_bytes) : memory_(memory_bytes) {}
   Device(const Device&) = delete;
 
-  Memory memory;
-  Kernels kernels;
-  Libraries libraries;
-
-  // Called by the core, in this order; see pto/abi/backend.h.
-  pto_status attach(const pto_runtime_api& api, const pto_option* options, uint32_t num_options,
-                    void** runtime, pto_error* error);
+  // Called by the core; see pto/abi/backend.h and pto/host/backend_table.hpp. A function without a
+  // result throws a Refusal if it fails.
+  void allocate(size_t bytes, uint64_t* address, pto_error*) {
+    *address = memory_.allocate(bytes, Owner::kCaller);
+  }
+  void free(uint64_t address, pto_error*) { memory_.free(address); }
+  void copy_in(uint64_t address, const void* host, size_t bytes, pto_error*) {
+    memory_.copy_in(address, host, bytes);
+  }
+  void copy_out(void* host, uint64_t address, size_t bytes, pto_error*) {
+    memory_.copy_out(host, address, bytes);
+  }
+  void load_kernel(const pto_kernel_source* source, uint64_t* address, pto_error*) {
+    *address = kernels_.load(*source);
+  }
+  void unload_kernel(uint64_t address) { kernels_.unload(address); }
+  void load_library(const char* path, uint64_t* library, pto_error*) {
+    *library = libraries_.load(path);
+  }
+  void unload_library(uint64_t library) { libraries_.unload(library); }
+  pto_status attach(const pto_attachment* attachment, const pto_option* options,
+                    uint32_t num_options, const pto_runtime_api** table, void** runtime,
+                    pto_error* error);
   void detach();
-  void start(const pto_run& run);
+  void start(const pto_run* run, pto_error*);
   void orchestration_done(int32_t result);
   pto_status wait(int64_t timeout_ns);
-  void finish(pto_run_report& report);
-  void abort(const pto_error* cause, bool is_lost);
+  void finish(pto_run_report* report, pto_error*);
+  void abort(const pto_error* cause, int32_t is_lost);
+  // Returns null: this backend does not report running kernels. A backend that reports them, for
+  // messages about hangs and crashes, returns their page here.
+  const pto_activity_page* activity() const { return nullptr; }
+
+  Memory& memory() { return memory_; }
 
   // Called by the runtime; see pto/abi/platform.h.
   void dispatch(const pto_dispatch* batch, uint32_t count);
@@ -49,6 +70,12 @@ class Device {
   int32_t step();
   void run_kernel(const pto_dispatch& item);
   void leave_run();
+
+  pto_platform make_platform();
+
+  Memory memory_;
+  Kernels kernels_;
+  Libraries libraries_;
 
   pto_platform platform_{};
   pto_topology topology_{};
@@ -68,10 +95,5 @@ class Device {
   bool is_in_run_ = false;
   std::atomic<bool> is_lost_{false};
 };
-
-// Conversions between the opaque handles of the function tables and the objects.
-inline Device& device_of(void* handle) {
-  return *static_cast<Device*>(handle);
-}
 
 }  // namespace pto_backend_template

@@ -2,8 +2,6 @@
 
 #include <string>
 
-#include "refusal.hpp"
-
 namespace pto_backend_template {
 
 Libraries::~Libraries() {

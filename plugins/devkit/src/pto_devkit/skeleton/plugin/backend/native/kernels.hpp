@@ -8,10 +8,12 @@
 #include <map>
 #include <memory>
 
-#include "pto/abi/backend.h"
+#include "pto/host/backend_table.hpp"
 #include "pto/host/own_library.hpp"
 
 namespace pto_backend_template {
+
+using pto::host::refuse;
 
 // The orchestration libraries of one device, which does not share their static variables with other
 // devices.

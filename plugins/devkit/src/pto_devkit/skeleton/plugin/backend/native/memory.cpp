@@ -6,8 +6,6 @@
 #include <cstring>
 #include <string>
 
-#include "refusal.hpp"
-
 namespace pto_backend_template {
 namespace {
 

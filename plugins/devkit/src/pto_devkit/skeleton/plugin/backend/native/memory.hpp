@@ -10,9 +10,11 @@
 #include <memory>
 #include <mutex>
 
-#include "pto/abi/backend.h"
+#include "pto/host/backend_table.hpp"
 
 namespace pto_backend_template {
+
+using pto::host::refuse;
 
 // The owner of a buffer. The caller frees its own buffers. The buffers of a run are freed at the
 // latest when the run ends.
