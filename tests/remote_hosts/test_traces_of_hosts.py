@@ -37,7 +37,7 @@ def traced(agent: Any, runs: int) -> tuple[WorkerTrace, Any]:
         far = worker.register(far)
         worker.add_worker(remote)
         entries = worker.shared_array((runs, 2), "int64")
-        with worker.trace() as trace:
+        with worker.trace(3) as trace:
             for entry in entries:
                 given = task_args(entry, entry)
                 worker.run(lambda orch, _, config, given=given: orch.submit_next_level(far, given))
@@ -54,6 +54,8 @@ def check(trace: WorkerTrace, entries: Any, ahead_ns: int) -> None:
     inside = trace.tasks[trace.tasks["worker"] == 1]
     assert len(above) == len(inside) == len(trace.ranges) == len(entries)
     assert {trace.path(child) for child in inside["child"]} == {f"{host}/sub0"}
+    assert (inside["processor"] > 0).all()
+    assert (above["processor"] == -1).all(), "other processes run the tasks of a graph"
     for outer, row, mark, (begin, end) in zip(above, inside, trace.ranges, entries, strict=True):
         assert trace.epoch_ns + row["start"] <= begin - ahead_ns + error
         assert trace.epoch_ns + row["end"] >= end - ahead_ns - error

@@ -247,6 +247,29 @@ def test_a_child_that_waits_for_another_child(make: Callable[..., Worker]) -> No
     assert wait["end"] <= second["start"] + TOLERANCE_NS
 
 
+@task
+def sleeps_briefly(row: Out) -> None:
+    begin = time.monotonic_ns()
+    time.sleep(0.05)
+    log(row, begin)
+
+
+def test_a_function_that_waits_has_a_small_processor_time(
+    make: Callable[..., Worker], tmp_path: Path
+) -> None:
+    worker = make(num_sub_workers=1)
+    row = worker.shared_array(3, "int64")
+    for level, is_known in ((2, False), (3, True)):
+        with worker.trace(level) as trace, worker.session() as s:
+            s.submit(sleeps_briefly, row)
+        (found,) = rows_of(trace)
+        assert found["end"] - found["start"] >= 50_000_000
+        assert (0 < int(found["processor"]) < 25_000_000) is is_known
+        assert ("processor" in trace.table()) is is_known
+        trace.write(tmp_path / "step")
+        assert (b"processor" in (tmp_path / "step.pftrace").read_bytes()) is is_known
+
+
 def test_an_idle_child_has_one_wait(make: Callable[..., Worker]) -> None:
     worker = make(num_sub_workers=1)
     rows = worker.shared_array((2, 3), "int64")

@@ -15,8 +15,8 @@ from pto_insight.traces.worker_trace import WorkerTrace
 def test_a_task_that_is_repeated_is_submitted_once(pod: WorkerTrace) -> None:
     pod.tasks = np.array(
         [
-            (0, 0, 0, 0, 0, -1, 2, 21, 1, 5, 6, 7, 10, -1, -1),
-            (0, 0, 0, 0, 0, -1, 2, 25, 0, 5, 6, 40, 50, 80, 85),
+            (0, 0, 0, 0, 0, -1, 2, 21, 1, 5, 6, 7, 10, -1, -1, -1),
+            (0, 0, 0, 0, 0, -1, 2, 25, 0, 5, 6, 40, 50, 80, 85, -1),
         ],
         WORKER_TASK,
     )
@@ -28,7 +28,7 @@ def test_a_task_that_is_repeated_is_submitted_once(pod: WorkerTrace) -> None:
 
 
 def test_an_end_that_was_not_recorded_is_no_loss(pod: WorkerTrace) -> None:
-    pod.tasks = np.array([(0, 0, 0, 0, 0, -1, 2, 21, 0, 5, 6, 7, 10, -1, 45)], WORKER_TASK)
+    pod.tasks = np.array([(0, 0, 0, 0, 0, -1, 2, 21, 0, 5, 6, 7, 10, -1, 45, -1)], WORKER_TASK)
     (lane,) = [lane for lane in lanes(pod) if lane.process == "L4/host1"]
     assert [one[:3] for one in lane.slices] == [(10, 45, "near (end not recorded)")]
 

@@ -75,6 +75,14 @@ def test_slices_have_their_names_and_times(trace: Trace) -> None:
     }
 
 
+def test_a_slice_has_its_processor_time_if_it_is_known(trace: Trace) -> None:
+    tasks = trace.tasks.copy()
+    tasks["processor"][0] = 40
+    parsed = PerfettoMessages(pftrace(replace(trace, tasks=tasks)))
+    notes = [note for *_, event in parsed.slices() for note in event.debug_annotations]
+    assert [note.int_value for note in notes if note.name == "processor"] == [40]
+
+
 def test_times_are_those_of_the_monotonic_clock(trace: Trace) -> None:
     parsed = PerfettoMessages(pftrace(trace))
     snapshot = parsed.trace.packet[0].clock_snapshot

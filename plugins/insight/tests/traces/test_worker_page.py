@@ -69,6 +69,8 @@ def test_tasks_have_their_times_and_dependencies(pod: WorkerTrace) -> None:
     edge = np.array([(8, 8, 0, 1, 3, Event.EDGE, 0, 0, 0)], WORKER_RECORD)
     pod.records = np.concatenate([pod.records, edge])
     pod.tasks["released_by"] = -1
+    pod.tasks["processor"] = 20
+    pod.devices["L4/host0/chip0"].tasks["processor"] = 1
     data = data_of(worker_page(pod))
     tasks, items = decoded(data["tasks"]), decoded(data["items"])
     names = [data["kernels"][kernel] for kernel in tasks["kernel"]]
@@ -86,6 +88,7 @@ def test_tasks_have_their_times_and_dependencies(pod: WorkerTrace) -> None:
         5,
     ]
     assert items["start"][items["task"].index(far)] == 50
+    assert sorted(tasks["processor"]) == [1, 20, 20, 20]
 
 
 CATCH = """<head><script>

@@ -202,12 +202,16 @@ void ChildLoop::run_task(const pto_frame_view& view) {
     return;
   }
   progress_.start(child_);
-  const bool is_traced = trace_.groups() != 0;
-  if (is_traced) trace_.start(frame.number, base_ + count);
+  const uint32_t traced = trace_.groups();
+  // A chip and a nested Worker run tasks in other threads and processes, so they are not measured.
+  const bool is_measured = (traced & PTO_TRACE_WAITS) != 0 && !invoke_.is_valid();
+  const uint64_t used_before = is_measured ? processor_time_ns() : 0;
+  if (traced != 0) trace_.start(frame.number, base_ + count);
   const bool has_succeeded = call(view);
-  if (is_traced)
+  if (traced != 0)
     trace_.end(frame.number, base_ + count,
                has_succeeded ? PTO_OUTCOME_SUCCEEDED : PTO_OUTCOME_FAILED);
+  if (is_measured) trace_.processor_time(processor_time_ns() - used_before, base_ + count);
   if (has_succeeded) {
     release_view();
     progress_.complete(child_, true);

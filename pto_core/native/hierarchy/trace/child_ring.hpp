@@ -44,6 +44,7 @@ class ChildTrace {
   void end(uint64_t task, uint64_t count, uint64_t outcome) {
     write(PTO_TRACE_END, task, word(count, outcome));
   }
+  void processor_time(uint64_t ns, uint64_t count) { write(kTraceProcessor, ns, word(count, 0)); }
   // Record an event with a duration that began at `begin` of the trace clock.
   void lasted(uint16_t event, uint64_t begin, uint64_t b) { write(event, begin, b); }
 

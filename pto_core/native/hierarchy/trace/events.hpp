@@ -5,6 +5,8 @@
 // is identified by its child and by the low 32 bits of its number in the progress table.
 #pragma once
 
+#include <time.h>
+
 #include <cstdint>
 
 #include "pto/abi/trace.h"
@@ -63,6 +65,13 @@ inline uint64_t trace_clock() {
 
 #endif
 
+// Return the time in which a processor ran this thread. It takes a system call.
+inline uint64_t processor_time_ns() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
+}
+
 // Read the clock together with CLOCK_MONOTONIC. Of several readings, keep the closest pair, because
 // the thread may lose the processor between two readings.
 inline pto_clock_pair read_clock_pair() {
@@ -90,7 +99,8 @@ constexpr uint16_t kFirstChildTrack = PTO_TRACK_WORKER;
 enum : uint16_t {
   kTraceFinish = 0x07,    // a = task, b = Result; all members have ended, or none will run
   kTraceArgument = 0x17,  // a = task + (number of its ArgumentKind << 40), b = address
-  kTraceRequire = 0x22    // duration: a child waits for a frame of child b
+  kTraceRequire = 0x22,   // duration: a child waits for a frame of child b
+  kTraceProcessor = 0x23  // a = processor time of a frame that ended, in ns, b = frame number
 };
 
 // The numbers of a SUBMIT: the callable, and the code object and the instruction of the submit. A

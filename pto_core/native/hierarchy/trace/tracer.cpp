@@ -8,7 +8,7 @@
 namespace pto::hierarchy {
 namespace {
 
-constexpr uint64_t kDrainsARing = 16;
+constexpr uint64_t kDrainsARing = 20;
 
 }  // namespace
 

@@ -214,7 +214,7 @@ class Tracer {
   uint64_t window_length_ = UINT64_MAX;
   uint64_t count_ = 0;
   uint64_t undrained_ = 0;       // frames that have ended since the last drain
-  uint64_t frames_a_drain_ = 1;  // a frame has two records, and up to two waits before it
+  uint64_t frames_a_drain_ = 1;  // a frame has up to three records, and two waits before it
   std::vector<std::unique_ptr<pto_trace_record[]>> chunks_;
   uint64_t attempts_[2] = {0, 0};  // of the driver's tracks
   uint64_t lost_[2] = {0, 0};

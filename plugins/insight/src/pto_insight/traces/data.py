@@ -120,8 +120,9 @@ class WorkerTraceData:
     each task that was not sent: ``worker`` and ``child`` are indices into ``paths``, ``callable``
     is one into ``callables``; ``pid`` is the process that ran it; ``result`` is 0 completed, 1
     failed or its process exited, 2 not run because another task failed or the run was cancelled;
-    then follow the times. -1 is unknown. ``records``: every record of the Workers. Times are
-    nanoseconds since ``epoch_ns`` of the monotonic clock of the host. ``ranges``: the user ranges.
+    then follow the times and ``processor``. -1 is unknown. ``records``: each record of the Workers.
+    Times are nanoseconds since ``epoch_ns`` of the monotonic clock of the host. ``ranges``: the
+    user ranges.
     ``devices``: the trace of each chip, by path. ``details``: the source lines of the submits of
     each Worker, and from level 2 on the arguments; :meth:`submitted` reads them. ``lost``: the
     number of records that were dropped because a ring was full, by track. ``missing``: what the
@@ -212,7 +213,7 @@ class WorkerTraceData:
         mine = self.tasks[self.tasks["worker"] == number]
         children = self.children[path]
         tasks = np.full(len(mine), -1, TASK)
-        for name in ("run", "task", "released_by", *TIMES.values()):
+        for name in ("run", "task", "released_by", *TIMES.values(), "processor"):
             tasks[name] = mine[name]
         latest = np.where(tasks["start"] < 0, np.iinfo("<i8").max, tasks["start"])
         tasks["ready"] = np.minimum(tasks["ready"], latest)

@@ -31,7 +31,7 @@ from pto_insight.traces.worker_parts import (
 )
 
 _OF_DEVICE = "trace 5"
-_OF_WORKER = "trace of a Worker 4"
+_OF_WORKER = "trace of a Worker 5"
 _EXPECTED = ("a trace", "pass a .trace.npz file that `pto run --trace --out DIR` wrote")
 _ENDING = ".trace.npz"
 

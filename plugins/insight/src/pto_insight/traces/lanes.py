@@ -104,7 +104,7 @@ def _add_tasks(trace: WorkerTraceData, lane: _Lanes) -> None:
     submits = _submit_notes(trace)
     for row, visible_end, more in zip(trace.tasks.tolist(), ends, submits, strict=True):
         worker, run, number, task, member, released_by, child, pid, result, *times = row
-        submit, ready, dispatch, start, end, complete = times
+        submit, ready, dispatch, start, end, complete, processor = times
         name = TaskName(worker, run, task)
         title = trace.callable_name(number)
         if submit >= 0 and name not in submitted:
@@ -125,6 +125,7 @@ def _add_tasks(trace: WorkerTraceData, lane: _Lanes) -> None:
             "ready": ready,
             "dispatched": dispatch,
             "completed": complete,
+            "processor": processor,
             "released by": released_by,
         }
         known = {key: value for key, value in notes.items() if value >= 0} | more
@@ -164,14 +165,15 @@ def _add_device(part: int, path: str, device: TraceData, lane: _Lanes) -> None:
     for core in by_cluster(set(device.tasks["core"].tolist()) - {-1}, device.blocks):
         lane(path, device.core_name(core), "core", f"cluster {cluster_of(core, device.blocks)}")
     columns = ["run", "kernel", "task", "released_by", "core", "start", "end"]
-    times = ["submit", "ready", "dispatch", "complete"]
+    times = ["submit", "ready", "dispatch", "complete", "processor"]
     for row in device.tasks[[*columns, *times]].tolist():
         run, kernel, task, released_by, core, start, end, *more = row
         if start < 0 or end < 0:
             continue
         name = TaskName(part, run, task)
         after = TaskName(part, run, released_by) if released_by >= 0 else None
-        named = zip(("submitted", "ready", "dispatched", "completed"), more, strict=True)
+        keys = ("submitted", "ready", "dispatched", "completed", "processor")
+        named = zip(keys, more, strict=True)
         notes = {"task": task, "run": run, **{key: time for key, time in named if time >= 0}}
         mine = lane(path, device.core_name(core), "core")
         mine.slices.append(Slice(start, end, device.kernel_name(kernel), notes, name, after))

@@ -326,10 +326,10 @@ class _Shown:
         after = -1 if one.after is None else one.after.task
         times = [one.notes.get(key, -1) for key in _TIMES]
         place = (len(self.lanes), -1)
-        complete = one.notes.get("completed", -1)
+        after_times = [one.notes.get(key, -1) for key in ("completed", "processor")]
         self.keys.append((task.part, task.task, int(one.notes.get("member", 0))))
         self.tasks.append(
-            (run, number, task.task, after, *place, *times, one.start, one.end, complete, -1)
+            (run, number, task.task, after, *place, *times, one.start, one.end, *after_times)
         )
         return len(self.tasks) - 1
 

@@ -142,7 +142,7 @@ class _DeviceWriter:
         shown = tasks.copy()
         for name in ("task", "released_by"):
             shown[name] = trace.task_numbers(tasks[name])
-        names = ("worker", "submit", "ready", "released_by")
+        names = ("worker", "submit", "ready", "processor", "released_by")
         known = np.stack([tasks[name] >= 0 for name in names], axis=1)
         shapes = [arrows.producers >= 0, arrows.counts, _places(trace, tasks["task"])]
         kinds = np.concatenate([known, np.stack(shapes, axis=1)], axis=1)
@@ -150,7 +150,7 @@ class _DeviceWriter:
         for number, kind in enumerate(found.tolist()):
             mine = np.flatnonzero(kind_of.reshape(-1) == number)
             rows = shown[mine]
-            more = [*_task_notes(rows, *map(bool, kind[:4])), arrows.pieces(mine)]
+            more = [*_task_notes(rows, *map(bool, kind[:5])), arrows.pieces(mine)]
             if kind[-1] >= 0 and trace.details is not None:
                 more.append([_one_note("source", trace.details.places[kind[-1]])])
             self._add_slices(
@@ -287,7 +287,12 @@ def _places(trace: TraceData, tasks: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _task_notes(
-    rows: NDArray[np.void], worker: bool, submit: bool, ready: bool, released: bool
+    rows: NDArray[np.void],
+    worker: bool,
+    submit: bool,
+    ready: bool,
+    processor: bool,
+    released: bool,
 ) -> list[Sequence[_Piece]]:
     """Return the annotations of tasks; the flags state which values are known."""
     task, run = _column(rows, "task"), _column(rows, "run")
@@ -298,6 +303,8 @@ def _task_notes(
         notes.append(_note("submitted", _column(rows, "submit")))
     if ready:
         notes.append(_note("ready", _column(rows, "ready")))
+    if processor:
+        notes.append(_note("processor", _column(rows, "processor")))
     if released:
         notes.append(_note("released by", _column(rows, "released_by")))
     return notes

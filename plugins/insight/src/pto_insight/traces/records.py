@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 class Event(IntEnum):
     """The events of a trace. Their group is the hexadecimal digit before the last.
 
-    FINISH, ARGUMENT and REQUIRE occur in the traces of Workers only.
+    FINISH, ARGUMENT, REQUIRE and PROCESSOR occur in the traces of Workers only.
     """
 
     SUBMIT = 0x01
@@ -40,6 +40,7 @@ class Event(IntEnum):
     BACK_PRESSURE = 0x20
     PARK = 0x21
     REQUIRE = 0x22
+    PROCESSOR = 0x23
     EDGE = 0x30
     RELEASE = 0x31
 
@@ -136,9 +137,13 @@ WORKER_TASK = np.dtype(
         ("start", "<i8"),
         ("end", "<i8"),
         ("complete", "<i8"),
+        ("processor", "<i8"),
     ]
 )
-"""A row of :attr:`WorkerTrace.tasks`. An unknown value is -1."""
+"""A row of :attr:`WorkerTrace.tasks`. An unknown value is -1.
+
+``processor``: as in a row of :attr:`Trace.tasks`, for the functions that SUB children run.
+"""
 
 FAILED = 1
 """The ``result`` of a task that raised, or whose child exited while it ran."""

@@ -109,6 +109,10 @@ def _tasks(records: NDArray[Any]) -> NDArray[Any]:
             tasks["member"][rows] = (found["b"] >> np.uint64(32)) & _MEMBER
         elif event is Event.START:
             tasks["pid"][rows] = (found["b"] >> np.uint64(32)).astype("<i8")
+    measured = records[records["event"] == Event.PROCESSOR]
+    is_known = np.isin(_child_keys(measured), frames)
+    rows = np.searchsorted(frames, _child_keys(measured)[is_known])
+    tasks["processor"][rows] = measured["a"][is_known]
     by_event[Event.SUBMIT]["b"] &= CALLABLE
     _fill(tasks, "submit", by_event[Event.SUBMIT], "end")
     _fill(tasks, "callable", by_event[Event.SUBMIT], "b")
