@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from remote_hosts import counted, running_agent, task_args, write_line
 
 from pto_core import DataType, TensorArgType, Worker
+from pto_core.errors import ChildHungError
 
 STEPS = 12
 OUTPUT = TensorArgType.OUTPUT
@@ -72,3 +74,42 @@ def test_each_task_runs_once(
         folder = tmp_path / str(seed)
         folder.mkdir()
         run_program(folder, faulty, large=100 if seed else 300_000)
+
+
+LIMIT_S = 2.0
+PIECES = 8
+PIECE_BYTES = 1 << 20
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_time_limit_bounds_the_wait_for_inputs_that_do_not_arrive(
+    is_lost: bool, faulty: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link that loses large messages is not cut. Inputs that arrive slowly may take longer."""
+    faults = {"loses_large": is_lost, "pace_s": 2 * LIMIT_S / PIECES}
+    monkeypatch.setenv(faulty_link.VARIABLE, json.dumps(faults))
+    with (
+        running_agent(tmp_path, faulty, None) as agent,
+        Worker(level=4, task_timeout_s=LIMIT_S) as worker,
+    ):
+
+        def total(orch: Any, args: Any, config: Any) -> None:
+            args.tensor(1)[:] = args.tensor(0).sum()
+
+        handle = worker.register(total)
+        worker.add_worker(agent.worker(num_sub_workers=0))
+        x, out = worker.shared_array((PIECES * PIECE_BYTES,), "uint8"), counted(worker, 1)
+        x[:] = 1
+        given = task_args(x, out)
+
+        def run() -> None:
+            worker.run(lambda orch, _args, _config: orch.submit_next_level(handle, given))
+
+        if is_lost:
+            with pytest.raises(ChildHungError, match="within its time limit of 2 s"):
+                run()
+        else:
+            began = time.monotonic()
+            run()
+            assert out[0] == PIECES * PIECE_BYTES
+            assert time.monotonic() - began > LIMIT_S

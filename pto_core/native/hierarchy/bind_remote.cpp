@@ -127,6 +127,7 @@ void bind_child_port(nb::module_& module) {
       .def_prop_ro("completed", &ChildPort::completed, "The number of frames that have ended.")
       .def("left", &ChildPort::left, nb::arg("count"),
            "Record that frames up to `count` were sent to the other host.")
+      .def("moved", &ChildPort::moved, "Record that frames or results move between the hosts.")
       .def("started", &ChildPort::started, nb::arg("count"), nb::arg("age_ns"),
            "Record the newest frame that runs; it started `age_ns` ago.")
       .def("ended", &ChildPort::ended, nb::arg("succeeded"), nb::arg("count") = 1,

@@ -11,6 +11,7 @@ opened, and the number of the message, not on time::
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +28,7 @@ from pto_transport_zmq.link.interface import (
     Ready,
 )
 
+LARGE_BYTES = 1 << 16
 _Send = Callable[[], bool]
 
 
@@ -39,6 +41,8 @@ class Faults:
     one to three later messages, or at the next ``wait``. ``cut``: the connection is cut after the
     message. ``cut_after``: the numbers of messages, counted from 0 on each link, after which a cut
     is certain. Only links cut connections, not listeners, because one cut affects both directions.
+    ``loses_large``: a link loses each message with a part of more than ``LARGE_BYTES``, as a path
+    with a small MTU does. ``pace_s``: it sends one of them in that time.
     """
 
     seed: int = 0
@@ -48,6 +52,8 @@ class Faults:
     reorder: float = 0.0
     cut: float = 0.0
     cut_after: Collection[int] = ()
+    loses_large: bool = False
+    pace_s: float = 0.0
 
 
 @dataclass
@@ -124,6 +130,8 @@ class FaultyLink:
         self.inner = dial()
         self.disturbance = _Disturbance(faults, number)
         self._dial = dial
+        self._faults = faults
+        self._next_large_s = 0.0
         self._earlier_connections = 0
 
     @property
@@ -150,6 +158,13 @@ class FaultyLink:
 
     def send(self, parts: Sequence[Buffer]) -> bool:
         """Send with the faults of this message."""
+        if max(map(len, parts)) > LARGE_BYTES:
+            if self._faults.loses_large:
+                return True
+            if time.monotonic() < self._next_large_s:
+                self.disturbance.is_clogged = True
+                return False
+            self._next_large_s = time.monotonic() + self._faults.pace_s
         accepted, is_cut = self.disturbance.send(None, lambda: self.inner.send(parts))
         if is_cut:
             self.cut()

@@ -45,8 +45,7 @@ uint64_t late_frame(DriverCore& core, int32_t child, uint64_t now_ns) {
     return now_ns < began_ns + limit_ns ? 0 : count;
   }
   // The time before the start counts from the moment from which the child can start the frame. For
-  // another host it does not count, because the inputs of the task are sent first.
-  if (link.configuration.receives_use) return 0;
+  // another host it counts from the last progress, because the inputs of the task are sent first.
   const Frame& frame = link.frame(count);
   if (frame.required_child != kNone &&
       core.link(frame.required_child).completed() < frame.required_count)
@@ -56,7 +55,9 @@ uint64_t late_frame(DriverCore& core, int32_t child, uint64_t now_ns) {
     link.lateness.can_start_ns = now_ns;
   }
   limit_ns = std::max(limit_ns, kShortestWaitNs);
-  return now_ns < link.lateness.can_start_ns + limit_ns ? 0 : count;
+  const uint64_t since_ns =
+      std::max(link.lateness.can_start_ns, seen.moved_ns.load(std::memory_order_relaxed));
+  return now_ns < since_ns + limit_ns ? 0 : count;
 }
 
 }  // namespace

@@ -212,6 +212,8 @@ class _Relay:
         stream = None if sys.stderr is None else sys.stderr.fileno()
         self._output = OutputWriter(stream, self._path)
         self._is_ready = False
+        self._handled = 0  # messages about frames that have arrived
+        self._progress = 0  # that number and those of all acknowledged messages, at the last report
         self._question: Question | None = None
 
     def connect(self, start: ChildStart) -> None:
@@ -230,6 +232,7 @@ class _Relay:
             self._turn()
             self._watch.arm()  # from here on, a new frame ends the wait
             has_more = self._frames.step()
+            self._note_progress(is_comparing=has_more)
             now = now_ns()
             self._end.flush(now)
             self._end.wait(0.0 if has_more else self._timeout_s(now), watched)
@@ -263,6 +266,18 @@ class _Relay:
                 address=self._address,
             )
 
+    def _note_progress(self, *, is_comparing: bool) -> None:
+        """Let the parent wait longer for the start of a frame, if its inputs or results move.
+
+        The comparison of inputs counts, too, and a cut: the lease bounds it.
+        """
+        session = self._session
+        progress = self._handled
+        progress += session.control.outbox.acknowledged + session.bulk.outbox.acknowledged
+        if progress != self._progress or is_comparing or self._question is not None:
+            self._progress = progress
+            self._port.moved()
+
     def _check_cut(self, now: int) -> None:
         """While the other host is silent, ask its agent whether the session is over there.
 
@@ -293,6 +308,7 @@ class _Relay:
             failure = failure_from_bytes(b"".join(message.body))
             raise failure.exception or LinkError(failure.message, address=self._address)
         else:
+            self._handled += 1
             self._frames.handle(message)
 
     def _timeout_s(self, now: int) -> float:
