@@ -251,6 +251,12 @@ std::string range_text(const ScalarType& type) {
          std::to_string(static_cast<uint64_t>(type.largest()));
 }
 
+[[noreturn]] void refuse_value(nb::handle object, const ScalarType& type,
+                               const std::function<std::string()>& describe) {
+  raise_usage(describe() + " is " + shown(object) + ", but its declared type " + type.name +
+              " has " + range_text(type) + "; pass such a number, or declare another type");
+}
+
 }  // namespace
 
 std::optional<Scalar> scalar_in_memory(const void* memory, uint8_t code) {
@@ -308,14 +314,19 @@ Scalar declared_scalar_of(nb::handle object, int code,
     const auto value = value_of(object);
     const auto scalar = value ? converted(*value, type) : std::nullopt;
     if (scalar) return *scalar;
-    if (value) {
-      raise_usage(describe() + " is " + shown(object) + ", but its declared type " + type.name +
-                  " has " + range_text(type) + "; pass such a number, or declare another type");
-    }
+    if (value) refuse_value(object, type, describe);
   }
   raise_usage(describe() + " is " + shown(object) + " of type " + type_text(object) +
               ", but its signature declares a scalar; pass a bool, an int, a float, or a scalar of "
               "ctypes or NumPy");
+}
+
+Scalar declared_scalar_of(const Scalar& number, int code,
+                          const std::function<std::string()>& describe) {
+  if (code == kNoType) return number;
+  const ScalarType& type = scalar_type_of(static_cast<uint8_t>(code));
+  if (const auto scalar = converted(value_of(number), type)) return *scalar;
+  refuse_value(nb::steal(number_of(number.bits, number.kind)), type, describe);
 }
 
 ScalarKind scalar_kind_of(uint8_t code) {

@@ -65,6 +65,9 @@ std::optional<Scalar> scalar_in_memory(const void* memory, uint8_t code);
 // with describe(), for any other object and for a number that the type does not contain.
 Scalar declared_scalar_of(nanobind::handle object, int code,
                           const std::function<std::string()>& describe);
+// The same for a number that was converted in its own type before.
+Scalar declared_scalar_of(const Scalar& number, int code,
+                          const std::function<std::string()>& describe);
 
 // Return the kind of a declared scalar with this data type code. Raises UsageError for complex
 // types.

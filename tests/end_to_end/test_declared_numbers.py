@@ -24,9 +24,19 @@ import numpy as np
 import pytest
 
 import pto_core
-from pto_core import ChipCallable, InOut, Scalar, TaskArgs, Worker, kernel, task
+from pto_core import (
+    ChipCallable,
+    Hosts,
+    InOut,
+    Scalar,
+    TaskArgs,
+    TensorArgType,
+    Worker,
+    kernel,
+    task,
+)
 from pto_core._native import declared_number
-from pto_core.errors import UsageError
+from pto_core.errors import TaskFailedError, UsageError
 from pto_core.kernels import DataType, OrchestrationSource, Out
 
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -341,6 +351,108 @@ def test_orchestrations_and_tasks_at_levels_2_and_3(chance, bits_chip) -> None:
                     session.submit(bits_chip, out, *changed)
             with pytest.raises(UsageError, match="argument a of task function typed is 300"):
                 session.submit(typed, seen, 300, 0, 0, 0, 0)
+
+
+# ---- through a TaskArgs, which the submit converts ----
+
+PLAIN = [3, -1, 0.5, np.float32(0.1), np.float64(1 / 3), np.int64(7), np.uint8(200), True]
+PLAIN += [ctypes.c_float(2.5), 2**64 - 1]
+WRONG = {"int8": np.int64(300), "uint8": -1, "bool": 2, "int32": 0.5, "float16": 70000}
+
+
+@kernel(core="aiv", signature=("inout", *map(Scalar, TYPES)))
+def write_all(out, *numbers):
+    out[:] = numbers
+
+
+def all_written(rt, out, *numbers):
+    rt.add_task(write_all, (out, *numbers))
+
+
+def fitting(value: Any) -> list[Any]:
+    """Return a number for each type: the value, or 0 for a type that does not contain it."""
+    return [0 if expected(value, name) is None else value for name in TYPES]
+
+
+def arguments(out: Any, values: list[Any]) -> TaskArgs:
+    made = TaskArgs()
+    made.add_tensor(out, TensorArgType.INOUT)
+    for value in values:
+        made.add_scalar(value)
+    return made
+
+
+def submit_one(orch: Any, chip: Any, out: Any, values: list[Any]) -> None:
+    orch.submit_next_level(chip, arguments(out, values))
+
+
+def submit_group(orch: Any, chip: Any, out: Any, values: list[Any]) -> None:
+    orch.submit_next_level_group(chip, [arguments(out, values)])
+
+
+def submit_many(orch: Any, chip: Any, out: Any, values: list[Any]) -> None:
+    orch.submit_next_level_many(chip, arguments(out.reshape(1, -1), values[:4]), [values[4:]])
+
+
+def graph_of(chip: Any, submits: list[tuple[Any, list[Any]]]) -> Any:
+    """Return a graph function with a task for each way to submit and each row of numbers."""
+
+    def graph(orch: Any, args: Any, config: Any) -> None:
+        for out, (submit, values) in zip(args.tensor(0), submits, strict=True):
+            submit(orch, chip, out, values)
+
+    return graph
+
+
+def captured(worker: Worker, graph: Any, given: TaskArgs) -> None:
+    worker.replay(worker.capture(graph, given), given)
+
+
+@pytest.mark.parametrize("way", ["run", "captured", "remote"])
+@pytest.mark.parametrize("is_python", [False, True], ids=["cpp", "python"])
+def test_a_submit_converts_the_numbers_of_a_task_args(bits_chip, way, is_python) -> None:
+    chip = bits_chip
+    if is_python:
+        chip = ChipCallable(all_written, {}, bits_chip.signature, "bits_of")
+    place = {"hosts": Hosts.on("local", num=1)} if way == "remote" else {}
+    host = Worker(level=3, runtime="host_build_graph", device_ids=[0], **place)
+    handle = host.register(chip, serialise=True)
+    ways = [submit_one, submit_group, submit_many]
+    right = [(submit, fitting(value)) for submit in ways for value in PLAIN]
+    names = list(WRONG) * len(ways)
+    wrong = [
+        (submit, [value if one == name else 0 for one in TYPES])
+        for submit in ways
+        for name, value in WRONG.items()
+    ]
+    graphs = [graph_of(handle, each) for each in (right, *([one] for one in wrong))]
+    with host if way != "remote" else Worker(level=4) as worker:
+        if way == "remote":
+            graphs = [worker.register(one, serialise=True) for one in graphs]
+            worker.add_worker(host)
+        call = captured if way == "captured" else Worker.run
+        shape, dtype = (len(right), len(TYPES)), "float64" if is_python else "uint64"
+        out = worker.shared_array(shape, dtype)
+
+        def run(graph: Any, target: Any) -> None:
+            given = arguments(target, [])
+            if way == "remote":
+                worker.run(lambda orch, _args, _config: orch.submit_next_level(graph, given))
+            else:
+                call(worker, graph, given)
+
+        run(graphs[0], out)
+        for found, (_, values) in zip(out, right, strict=True):
+            wanted = [float(expected(*one)) for one in zip(values, TYPES, strict=True)]
+            assert not is_python or found.tolist() == wanted
+            if not is_python:
+                check_patterns(found, values)
+        for graph, name in zip(graphs[1:], names, strict=True):
+            index = TYPES.index(name) + 1
+            message = f"argument {index} of bits_of is .*declared type {name} has .* from "
+            kind = TaskFailedError if way == "remote" else UsageError
+            with pytest.raises(kind, match=message):
+                run(graph, out[:1])
 
 
 def check_patterns(out: np.ndarray[Any, Any], values: list[Any]) -> None:

@@ -93,9 +93,10 @@ void bind_live_callables(nb::module_& module) {
           nb::arg("registration"),
           "Return a handle that is not live yet. `registration`: 16 random bytes that identify it.")
       .def("add", &LiveCallables::add, nb::arg("handle"),
-           nb::arg("workers") = std::vector<int32_t>(),
+           nb::arg("workers") = std::vector<int32_t>(), nb::arg("scalars") = std::vector<int>(),
            "Make the handle live. `workers`: the ids of the children that have the callable; "
-           "empty: all children of its namespace.")
+           "empty: all children of its namespace. `scalars`: for a chip whose signature declares "
+           "types of scalars, the DataType of each scalar, or -1.")
       .def("remove", &LiveCallables::remove, nb::arg("handle"),
            "End the registration of the handle; return whether it was live.")
       .def("has", &LiveCallables::has, nb::arg("handle"),

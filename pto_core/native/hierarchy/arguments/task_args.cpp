@@ -1,6 +1,7 @@
 #include "arguments/task_args.hpp"
 
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include "arguments/items.hpp"
@@ -26,6 +27,7 @@ PyObject* begin(TaskArgs* args) {
   args->blob_capacity = TaskArgs::kInlineBytes;
   args->note_capacity = TaskArgs::kInlineTensors;
   args->has_kinds = false;
+  new (&args->kinds) std::string();
   return reinterpret_cast<PyObject*>(args);
 }
 
@@ -53,6 +55,7 @@ void deallocate(PyObject* self) {
   Py_XDECREF(args->producers);
   if (args->blob != args->inline_blob) PyMem_Free(args->blob);
   if (args->notes != args->inline_notes) PyMem_Free(args->notes);
+  std::destroy_at(&args->kinds);
   free_object(self);
 }
 
@@ -159,6 +162,7 @@ PyObject* add_scalar(PyObject* self, PyObject* value) {
     make_space(args, args->tensor_count, args->scalar_count + 1);
     ++args->scalar_count;
     args->scalars().back() = scalar->bits;
+    args->kinds.push_back(static_cast<char>(scalar->kind));
     return Py_NewRef(Py_None);
   });
 }
@@ -218,7 +222,8 @@ PyMethodDef methods[] = {
      "for an object that is not an array, and for a read-only array with a tag for writing."},
     {"add_scalar", &add_scalar, METH_O,
      "add_scalar($self, value, /)\n--\n\nAdd a number as 64 bits: an integer is sign-extended, a "
-     "float is added as its bit pattern."},
+     "float is added as its bit pattern. If the signature of a chip declares the type of the "
+     "scalar, the submit converts the number to that type."},
     {"add_dep", method_of(&add_dep), METH_FASTCALL,
      "add_dep($self, *producers)\n--\n\nMake the next submit of these arguments also wait for "
      "these tasks (TaskHandles).\n\nThe submit removes the handles. It raises UsageError for an "

@@ -10,10 +10,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "arguments/blob.hpp"
 #include "arguments/continuous_tensor.hpp"
 #include "engine/interface.hpp"
+#include "scalars.hpp"
 
 namespace pto::hierarchy {
 
@@ -37,6 +39,7 @@ struct TaskArgs {
   uint32_t blob_capacity;  // size in bytes
   uint32_t note_capacity;  // number of tensors
   bool has_kinds;          // see PTO_FRAME_HAS_KINDS
+  std::string kinds;       // the core::ScalarKind of each scalar
   TensorNote inline_notes[kInlineTensors];
   alignas(8) std::byte inline_blob[kInlineBytes];
 
@@ -45,6 +48,10 @@ struct TaskArgs {
   }
   std::span<uint64_t> scalars() const {
     return {reinterpret_cast<uint64_t*>(blob + blob_bytes(tensor_count, 0)), scalar_count};
+  }
+  // Return a scalar with the type of the number that was added.
+  core::Scalar scalar(size_t index) const {
+    return {scalars()[index], static_cast<core::ScalarKind>(kinds[index])};
   }
   // Called by a submit: update the addresses of tensors that had no memory when they were added.
   void take_addresses();

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "pto/abi/endpoint.h"
 
@@ -31,6 +32,9 @@ struct CallableHandle {
   std::string name;  // name for messages
   Identity worker;
   Identity registration;
+  // For a chip whose signature declares types of scalars, in the live handle only: the data type of
+  // each scalar, or core::kNoType.
+  std::vector<int> scalars = {};
 };
 
 }  // namespace pto::hierarchy

@@ -32,9 +32,10 @@ class LiveCallables {
   uint64_t version() const { return version_; }
 
   // `workers`: the ids of the children that have the callable; empty: all children of its
-  // namespace.
-  void add(const CallableHandle& handle, std::vector<int32_t> workers = {}) {
-    live_.try_emplace(handle.registration, handle);
+  // namespace. `scalars`: see CallableHandle.
+  void add(const CallableHandle& handle, std::vector<int32_t> workers = {},
+           std::vector<int> scalars = {}) {
+    live_.try_emplace(handle.registration, handle).first->second.scalars = std::move(scalars);
     if (!workers.empty()) workers_.insert_or_assign(handle.registration, std::move(workers));
   }
 

@@ -56,6 +56,10 @@ struct SubmitCall {
   std::pmr::vector<int64_t> producers{&memory_};
   // the children that have the callable, if the callable is for Workers on other hosts
   std::vector<int32_t> known_workers;
+  // the callable, if its signature declares types of scalars; then `scalars` has the converted
+  // scalars of all members
+  const CallableHandle* declaring = nullptr;
+  std::pmr::vector<uint64_t> scalars{&memory_};
   bool has_child_memory = false;
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <string_view>
 
 #include "arguments/visible_memory.hpp"
@@ -77,12 +76,13 @@ const CallableHandle& CallNumbers::check_handle(PyObject* object, Kind kind) con
       call_of(kind == Kind::kSub ? Kind::kNextLevel : Kind::kSub));
 }
 
-uint32_t CallNumbers::callable(PyObject* object, Kind kind, std::vector<int32_t>& workers) {
+const CallNumbers::KnownHandle& CallNumbers::callable(PyObject* object, Kind kind,
+                                                      std::vector<int32_t>& workers) {
   KnownHandle& known = known_handles_[(reinterpret_cast<uintptr_t>(object) >> 5) % 64];
   const uint64_t version = settings_.callables->version();
   if (known.handle.ptr() == object && object && known.version == version &&
       known.space == space_of(kind)) {
-    return known.number;
+    return known;
   }
   const CallableHandle handle = check_handle(object, kind);  // add_callable() may release the GIL
   {
@@ -94,12 +94,13 @@ uint32_t CallNumbers::callable(PyObject* object, Kind kind, std::vector<int32_t>
   }
   known.space = handle.space;
   known.version = version;
+  known.declares_scalars = !handle.scalars.empty();
   known.handle = nb::borrow(object);
   if (handle.space == CallableSpace::kRemoteTaskDispatcher) {
     const auto found = settings_.callables->workers_of(handle);
     workers.assign(found.begin(), found.end());
   }
-  return known.number;
+  return known;
 }
 
 uint32_t CallNumbers::config(PyObject* config) {
@@ -196,6 +197,23 @@ void add_member(PyObject* object, size_t position, VisibleMemory& memory, Submit
   }
 }
 
+// Convert scalar `index` of a task to the type that the signature of its callable declares.
+core::Scalar declared_scalar(const CallableHandle& callable, size_t tensors, size_t index,
+                             const core::Scalar& number) {
+  const int code = index < callable.scalars.size() ? callable.scalars[index] : core::kNoType;
+  return core::declared_scalar_of(number, code, [&] {
+    return "argument " + std::to_string(tensors + index) + " of " + callable.name;
+  });
+}
+
+void convert_scalars(SubmitCall& call) {
+  if (!call.declaring) return;
+  for (const TaskArgs* args : call.all_args)
+    for (size_t i = 0; i < args->scalar_count; ++i)
+      call.scalars.push_back(
+          declared_scalar(*call.declaring, args->tensor_count, i, args->scalar(i)).bits);
+}
+
 void add_members(VisibleMemory& memory, SubmitCall& call) {
   if (!call.is_group) {
     if (is_given(call.args)) add_member(call.args, 0, memory, call);
@@ -210,9 +228,16 @@ void add_members(VisibleMemory& memory, SubmitCall& call) {
     for (Py_ssize_t i = 0; i < count; ++i)
       add_member(PySequence_Fast_GET_ITEM(list.ptr(), i), static_cast<size_t>(i), memory, call);
   }
+  convert_scalars(call);
   Tensor* tensor = call.tensors.data();
+  std::span<const uint64_t> converted = call.scalars;
   for (TaskArgs* args : call.all_args) {
-    call.members.push_back({{tensor, args->tensor_count}, args->tensors(), args->scalars()});
+    std::span<const uint64_t> scalars = args->scalars();
+    if (call.declaring) {
+      scalars = converted.first(args->scalar_count);
+      converted = converted.subspan(args->scalar_count);
+    }
+    call.members.push_back({{tensor, args->tensor_count}, args->tensors(), scalars});
     tensor += args->tensor_count;
   }
   if (!call.is_group && call.members.empty()) call.members.push_back({});
@@ -323,7 +348,9 @@ void Submits::begin_call(SubmitCall& call) {
   check_present(call.kind(), 1);
   Submission& submission = call.submission;
   submission.run = call.run.outcomes.get();
-  submission.callable = numbers_.callable(call.handle, call.kind(), call.known_workers);
+  const auto& known = numbers_.callable(call.handle, call.kind(), call.known_workers);
+  submission.callable = known.number;
+  if (known.declares_scalars) call.declaring = &settings_.callables->check(call.handle);
   if (is_captured) captures_.keep_handle(call.handle);
   submission.config = is_given(call.config)             ? numbers_.config(call.config)
                       : call.kind() == Kind::kNextLevel ? call.run.config
@@ -474,8 +501,7 @@ namespace {
                     "numbers for each task");
 }
 
-// The scalars of the tasks: one row for each task. Each number has the bits that add_scalar() gives
-// it.
+// The scalars of the tasks: one row for each task.
 class ScalarRows {
  public:
   explicit ScalarRows(PyObject* object) {
@@ -491,8 +517,13 @@ class ScalarRows {
   bool is_given() const { return is_given_; }
   int64_t rows() const { return rows_; }
   size_t columns() const { return columns_; }
-  const uint64_t* row(int64_t index) const {
+  const core::Scalar* row(int64_t index) const {
     return values_.data() + static_cast<size_t>(index) * columns_;
+  }
+  // Convert each number to the declared type. A task has `first` other scalars before its row.
+  void convert(const CallableHandle& callable, size_t tensors, size_t first) {
+    for (size_t i = 0; i < values_.size(); ++i)
+      values_[i] = declared_scalar(callable, tensors, first + i % columns_, values_[i]);
   }
 
  private:
@@ -510,7 +541,7 @@ class ScalarRows {
       const auto scalar =
           core::scalar_in_memory(static_cast<const std::byte*>(array.data) + i * bytes, array.code);
       if (!scalar) refuse_scalars(object);
-      values_[i] = scalar->bits;
+      values_[i] = *scalar;
     }
   }
 
@@ -520,7 +551,7 @@ class ScalarRows {
       PyObject* item = PySequence_Fast_GET_ITEM(list, i);
       const size_t before = values_.size();
       if (const auto scalar = core::scalar_of(item)) {
-        values_.push_back(scalar->bits);
+        values_.push_back(*scalar);
       } else {
         take_row(list, item);
       }
@@ -537,14 +568,14 @@ class ScalarRows {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.ptr()); ++i) {
       const auto scalar = core::scalar_of(PySequence_Fast_GET_ITEM(items.ptr(), i));
       if (!scalar) refuse_scalars(list);
-      values_.push_back(scalar->bits);
+      values_.push_back(*scalar);
     }
   }
 
   bool is_given_ = false;
   int64_t rows_ = 0;
   size_t columns_ = 0;
-  std::vector<uint64_t> values_;
+  std::vector<core::Scalar> values_;
 };
 
 void check_rows(int64_t* count, int64_t rows, const std::string& what) {
@@ -594,16 +625,21 @@ nb::object Submits::submit_many(SubmitCall& call, PyObject* scalars) {
   call.all_args.push_back(args);
   if (call.submission.run) Captures::check_origins(call.all_args);
   read_producers(call);
-  const ScalarRows rows(scalars);
+  ScalarRows rows(scalars);
   std::vector<pto_tensor> tensors;
   const int64_t count = cut(*args, rows, memory_for(call), &tensors, &call.tensors);
   for (const pto_tensor& tensor : tensors) call.has_child_memory |= tensor.child_memory != 0;
   if (call.has_child_memory) memory_.place(call, children_.present(Kind::kNextLevel));
   if (!call.known_workers.empty()) place_by_callable(call);
   const size_t fixed = args->scalar_count;
-  std::vector<uint64_t> values(fixed + rows.columns());
-  std::copy(args->scalars().begin(), args->scalars().end(), values.begin());
-  call.members.push_back({call.tensors, tensors, values});
+  if (call.declaring) {
+    convert_scalars(call);
+    rows.convert(*call.declaring, args->tensor_count, fixed);
+  } else {
+    call.scalars.assign(args->scalars().begin(), args->scalars().end());
+  }
+  call.scalars.resize(fixed + rows.columns());
+  call.members.push_back({call.tensors, tensors, call.scalars});
   call.submission.members = call.members;
   const auto prepare = [&](int64_t index) {
     for (size_t i = 0; i < tensors.size(); ++i) {
@@ -611,8 +647,7 @@ nb::object Submits::submit_many(SubmitCall& call, PyObject* scalars) {
           args->tensors()[i].data + call.tensors[i].bytes * static_cast<uint64_t>(index);
       call.tensors[i].address = tensors[i].data;
     }
-    if (rows.columns() > 0)
-      std::memcpy(values.data() + fixed, rows.row(index), rows.columns() * sizeof(uint64_t));
+    for (size_t i = 0; i < rows.columns(); ++i) call.scalars[fixed + i] = rows.row(index)[i].bits;
   };
   TaskRange made;
   const auto keep_arrays = [&] {

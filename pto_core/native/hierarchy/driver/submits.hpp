@@ -56,23 +56,24 @@ class CallNumbers {
   CallNumbers(Driver& driver, const WorkerSettings& settings)
       : driver_(driver), settings_(settings) {}
 
-  // Return the number of the callable of a handle. Raise UsageError if the object is not a handle
-  // for this kind of children. If the callable is for Workers on other hosts, set `workers` to the
-  // children that have it; otherwise leave `workers` unchanged.
-  uint32_t callable(PyObject* handle, Kind kind, std::vector<int32_t>& workers);
-  // Return the number of a configuration. Configurations are compared by value, so a changed
-  // configuration gets a new number.
-  uint32_t config(PyObject* config);
-
- private:
   // The result of check_handle() for one object, valid until a registration ends.
   struct KnownHandle {
     nb::object handle;
     uint64_t version = 0;
     CallableSpace space = CallableSpace::kLocalChip;
     uint32_t number = 0;
+    bool declares_scalars = false;  // the signature of the callable declares types of scalars
   };
 
+  // Return the number of the callable of a handle. Raise UsageError if the object is not a handle
+  // for this kind of children. If the callable is for Workers on other hosts, set `workers` to the
+  // children that have it; otherwise leave `workers` unchanged.
+  const KnownHandle& callable(PyObject* handle, Kind kind, std::vector<int32_t>& workers);
+  // Return the number of a configuration. Configurations are compared by value, so a changed
+  // configuration gets a new number.
+  uint32_t config(PyObject* config);
+
+ private:
   CallableSpace space_of(Kind kind) const {
     return kind == Kind::kSub ? CallableSpace::kLocalPython : settings_.next_level_space;
   }

@@ -11,6 +11,7 @@ from pto_core._hierarchy import CallableHandle, CallableKind, CallableSpace, Liv
 from pto_core.errors import UsageError
 from pto_core.hierarchy.handles import Delivery, Identity, by_code, identity, runnable, unimported
 from pto_core.hierarchy.serialisation import imported
+from pto_core.kernels import ChipCallable
 
 _IDENTITY_BYTES = 16
 
@@ -95,7 +96,12 @@ class Registry:
     def publish(self, registration: Registration) -> None:
         """Make the handle of a registration live, because all children have the callable."""
         self._by_target[id(registration.target)] = registration
-        self.live.add(registration.handle, registration.workers or ())
+        target = registration.target
+        scalars = target.declared_scalars() if isinstance(target, ChipCallable) else ()
+        is_declared = any(code >= 0 for code in scalars)
+        self.live.add(
+            registration.handle, registration.workers or (), scalars if is_declared else ()
+        )
 
     def discard(self, registration: Registration) -> None:
         """Undo :meth:`add` and :meth:`publish`."""

@@ -88,8 +88,8 @@ def _declared(chip: ChipCallable, values: Sequence[Any]) -> list[tuple[Any, Dire
     ]
 
 
-def _chip_scalar(chip: ChipCallable, where: str, value: Any, code: int) -> int:
-    """Return the 64 bits of a scalar.
+def _chip_scalar(chip: ChipCallable, where: str, value: Any, code: int) -> float:
+    """Return a number of the declared type, or without a declared type the 64 bits of a number.
 
     A C++ orchestration receives a number without a declared type in the number's own type. A Python
     orchestration receives scalars without a declared type as signed integers.
@@ -104,7 +104,7 @@ def _chip_scalar(chip: ChipCallable, where: str, value: Any, code: int) -> int:
             name=chip.name,
             value=value,
         )
-    return bits
+    return bits if code < 0 else converted
 
 
 # The kind of each argument is encoded in four bits, so one additional scalar of 64 bits holds the
