@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
@@ -147,6 +147,20 @@ def test_children_are_checked(func_id: Any, child: Any, message: str) -> None:
 def test_objects_that_are_no_orchestration_are_refused() -> None:
     with pytest.raises(UsageError, match="is not an orchestration"):
         ChipCallable(3)  # type: ignore[arg-type]
+
+
+def test_an_annotation_may_have_its_direction_among_other_extras() -> None:
+    def annotated(
+        a: Annotated[np.ndarray[Any, Any], In],
+        b: Annotated[np.ndarray[Any, Any], "a note", Out("float32", 4)],
+        c: Annotated[float, Scalar("float32"), "a note"],
+        d: Annotated[int, "a note"],
+    ) -> None: ...
+
+    parameters = kernel(core="aiv")(annotated).task_signature().parameters
+    directions = [Direction.IN, Direction.OUT, Direction.SCALAR, Direction.UNSPECIFIED]
+    assert [direction for _, direction, _ in parameters] == directions
+    assert [code for _, _, code in parameters] == [-1, DataType.FLOAT32, DataType.FLOAT32, -1]
 
 
 def test_directions_are_read_from_annotations() -> None:

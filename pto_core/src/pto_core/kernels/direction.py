@@ -298,7 +298,8 @@ def _evaluated(annotation: Any, globals_: dict[str, Any]) -> Any:
 def _declared(annotation: Any) -> tuple[Direction, int]:
     if typing.get_origin(annotation) is typing.Annotated:
         found = [_declared(extra) for extra in typing.get_args(annotation)[1:]]
-        return next((one for one in found if one[0]), (Direction.UNSPECIFIED, -1))
+        declared = (one for one in found if one[0] is not Direction.UNSPECIFIED)
+        return next(declared, (Direction.UNSPECIFIED, -1))
     if isinstance(annotation, str):
         last = annotation.partition("(")[0].rpartition(".")[2].strip()
         known = {kind.__name__: kind.direction for kind in _BY_WORD.values()}
