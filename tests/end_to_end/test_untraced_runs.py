@@ -17,7 +17,6 @@ OF_DIAGNOSTICS = (
     "pto_core.config",
     "pto_core.device.tracing",
     "pto_insight.graphs",
-    "pto_core.hierarchy.restarts",
     "pto_core.hierarchy.tracing",
     "pto_core.interfaces.observer",
     "pto_core.plugins",

@@ -16,7 +16,7 @@ from lost_children import await_sent
 from pto_core import Out, task
 from pto_core._hierarchy import Driver
 from pto_core.errors import UsageError
-from pto_core.hierarchy.driver_hooks import DriverHooks
+from pto_core.hierarchy.child_group import DriverHooks
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.processes import ChildProcesses
 from pto_core.hierarchy.runs import Runs

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from pto_core import Worker
-from pto_core.hierarchy.driver_hooks import DriverHooks
+from pto_core.hierarchy.child_group import DriverHooks
 
 is_ended, is_held = sys.argv[1] == "ended", sys.argv[2] == "held"
 poll = DriverHooks.poll

@@ -18,7 +18,7 @@ from lost_children import CHECK_INTERVAL_S, await_count, check_children, child_p
 from pto_core import Out, task
 from pto_core._hierarchy import Driver
 from pto_core.errors import ChildHungError, ChildStartError, TaskFailedError
-from pto_core.hierarchy.child_group import ChildGroup
+from pto_core.hierarchy.child_group import Child
 from pto_core.hierarchy.children import ChipBody, SubBody
 from pto_core.hierarchy.processes import ChildProcesses
 
@@ -161,7 +161,7 @@ def test_a_child_that_cannot_be_connected_after_its_restart_is_ended(make, monke
     worker = make(num_sub_workers=1)
     out = worker.shared_array(8)
     worker.init()
-    monkeypatch.setattr(ChildGroup, "attach", raising)
+    monkeypatch.setattr(Child, "attach", raising)
     kill(child_pids()[0])
     with pytest.raises(TaskFailedError, match="not today"), worker.session() as s:
         s.submit(write, 1, out)
@@ -184,9 +184,9 @@ def has_ended(process: psutil.Process) -> bool:
 @pytest.mark.parametrize(
     ("owner", "place"),
     [
-        (ChildGroup, "connect"),
-        (ChildGroup, "plan"),
-        (ChildGroup, "attach"),
+        (Child, "connect"),
+        (Child, "plan"),
+        (Child, "attach"),
         (ChildProcesses, "replace"),
         (ChildProcesses, "check_start"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,7 +41,8 @@ def warnings_shown() -> Any:
 @pytest.mark.usefixtures("warnings_shown")
 def test_a_refusal_that_arrives_late_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     driver: Any = SlowDriver()
-    control = Control(driver, ["L3/sub0"])
+    children: Any = [SimpleNamespace(path="L3/sub0")]
+    control = Control(driver, children)
     control.send(0, "callable", bytes(32), [])
     for logged in (0, 0, 1, 0):
         control.ask(0, "statistics")

@@ -28,14 +28,12 @@ class Group:
     """Two children, and a log of what a trace does with them. ``replies`` replaces replies."""
 
     def __init__(self, *, is_remote: bool = False) -> None:
-        self.specs = [
+        self.children: Any = [
             SimpleNamespace(path=f"L3/sub{child}", remote=is_remote or None, is_empty=False)
             for child in (0, 1)
         ]
         self.log: list[Any] = []
         self.replies: dict[tuple[int, str], Any] = {}
-        self.driver: Any = self
-        self.control: Any = self
         self.before_reply: Callable[[], None] = lambda: None
 
     def trace_begin(self, level: int, most: int, window: Any, flight: str | None) -> None:
@@ -47,9 +45,6 @@ class Group:
 
     def trace_place(self, code: int, instruction: int) -> tuple[None, None]:
         return None, None
-
-    def release_trace_memory(self) -> None:
-        self.log.append("memory")
 
     def ask_all(
         self,
@@ -80,8 +75,15 @@ class Group:
         return self.replies.get((child, operation), known[operation])
 
 
+def tracing_of(group: Any) -> Tracing:
+    def release() -> None:
+        group.log.append("memory")
+
+    return Tracing(group, group, group.children, release, "L3", SETTINGS)
+
+
 def traced(group: Group) -> Tracing:
-    tracing = Tracing(group, "L3", SETTINGS)
+    tracing = tracing_of(group)
     tracing.begin(1)
     group.log.clear()
     return tracing
@@ -140,7 +142,7 @@ def test_a_child_is_named_once_for_all_its_exits() -> None:
 
 def test_a_begin_that_is_interrupted_ends_everywhere() -> None:
     group = Group()
-    tracing = Tracing(group, "L3", SETTINGS)
+    tracing = tracing_of(group)
 
     def interrupt() -> None:
         raise KeyboardInterrupt

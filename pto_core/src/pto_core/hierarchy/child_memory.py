@@ -68,7 +68,7 @@ class ChildMemory:
         return self._children.arena.array(max(1, min(nbytes, _PIECE_BYTES)), "uint8")
 
     def _chip(self, worker: object) -> int:
-        chips = self._children.chip_count
+        chips = len(self._children.settings.device_ids)  # chips are the first children
         child = integer(worker, 0, chips - 1)
         if child is None:
             raise UsageError(

@@ -13,9 +13,8 @@ from typing import Any, cast
 
 from pto_core._hierarchy import CallableSpace
 from pto_core.hierarchy.children import NestedWorker
-from pto_core.hierarchy.fence import Fence
 from pto_core.hierarchy.processes.starting import StartMethod
-from pto_core.hierarchy.remote_transport import RemoteChild, RemoteTransport
+from pto_core.hierarchy.remote_transport import Fence, Placements, RemoteChild, RemoteTransport
 from pto_core.hierarchy.settings import WorkerSettings, level_name
 from pto_core.plugins import load_remote_transport
 
@@ -27,14 +26,14 @@ class Kind(IntEnum):
     SUB = 1
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ChildSpec:
     """One child: a chip has a ``device``, a Worker has a ``worker``, a SUB child has neither.
 
     ``remote``: for a Worker on another host, its sessions; the child process is then a relay.
     ``receives_use``: whether frames for the child state the use of each tensor in
     ``pto_tensor.use``. ``fence``: reports the end of the child's work that continues after the exit
-    of its process. ``is_empty``: the place has no child; a Worker on another host can join there.
+    of its process. ``has_relay``: the process of the child is a relay, or will be one.
     ``reason_bytes``: the size of the memory after the connection in which a relay explains its
     exit. ``digest_bytes``: the size of the table that all relays share.
     """
@@ -48,7 +47,7 @@ class ChildSpec:
     receives_use: bool = False
     fence: Fence | None = None
     remote: RemoteChild | None = None
-    is_empty: bool = False
+    has_relay: bool = False
     reason_bytes: int = 0
     digest_bytes: int = 0
 
@@ -58,14 +57,14 @@ class ChildSpec:
         return self.start_method == "spawn"
 
     @property
-    def has_launcher(self) -> bool:
-        """Whether a launcher places the host of the child."""
-        return self.remote is not None and self.remote.placements is not None
+    def is_empty(self) -> bool:
+        """Whether the place has no child; a Worker on another host can join there."""
+        return self.has_relay and self.remote is None
 
     @property
-    def has_relay(self) -> bool:
-        """Whether the process of the child is a relay, or will be one."""
-        return self.remote is not None or self.is_empty
+    def placements(self) -> Placements | None:
+        """The launcher that places the host of the child, or None."""
+        return None if self.remote is None else self.remote.placements
 
 
 def child_specs(
@@ -116,7 +115,7 @@ def spec_of_worker(
 def empty_place(settings: WorkerSettings, path: str, number: int) -> ChildSpec:
     """Return the spec of a place of the Worker at ``path`` that has no child."""
     transport = _transport(settings.config["remote_transport"])
-    return _behind_relay(transport, f"{path}/place{number}", is_empty=True)
+    return _behind_relay(transport, f"{path}/place{number}")
 
 
 @cache
@@ -132,6 +131,7 @@ def _behind_relay(transport: RemoteTransport, path: str, **fields: Any) -> Child
         CallableSpace.LOCAL_PYTHON,
         start_method="spawn",
         receives_use=True,
+        has_relay=True,
         reason_bytes=transport.reason_bytes,
         digest_bytes=transport.digest_bytes,
         **fields,

@@ -11,6 +11,7 @@ from typing import Any
 from pto_core import log
 from pto_core._hierarchy import Driver
 from pto_core.errors import ControlError, ProtocolError, PtoError
+from pto_core.hierarchy.child_specs import ChildSpec
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.handles import by_code
 from pto_core.hierarchy.registry import Registration
@@ -27,11 +28,11 @@ class Lost:
 
 
 class Control:
-    """Sends requests through a driver and waits for the replies."""
+    """Sends requests through a driver and waits for the replies. ``children``: by number."""
 
-    def __init__(self, driver: Driver, paths: Sequence[str]) -> None:
+    def __init__(self, driver: Driver, children: Sequence[ChildSpec]) -> None:
         self._driver = driver
-        self._paths = paths
+        self._children = children
         self._untaken: list[tuple[int, int, str]] = []  # requests whose reply was not read yet
 
     def ask(self, child: int, operation: str, *arguments: Any) -> Any:
@@ -146,7 +147,7 @@ class Control:
                 return self._read(child, content, operation)
 
     def _read(self, child: int, content: bytes | None, operation: str) -> Any:
-        path = self._paths[child]
+        path = self._children[child].path
         if content is None:
             return Lost(
                 ControlError(

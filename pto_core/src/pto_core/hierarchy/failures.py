@@ -168,15 +168,14 @@ def place_of(task: int, record: Mapping[str, Any] | None) -> TaskPlace:
 
 
 class RunErrors:
-    """The errors of the tasks of one driver. ``paths``: the names of its children.
+    """The errors of the tasks of one driver, whose hooks have the names of its children.
 
     The parameter ``of`` of the methods is a task handle, which selects its run; None selects the
     last run.
     """
 
-    def __init__(self, driver: Driver, paths: Sequence[str]) -> None:
+    def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._paths = paths
 
     def run(
         self, failed: Sequence[tuple[int, int]], poisoned: Sequence[tuple[int, int]]
@@ -208,7 +207,7 @@ class RunErrors:
         if known is None:
             return place
         child = known["child"] if child == _NONE else child
-        path = None if child == _NONE else self._paths[child]
+        path = None if child == _NONE else self._driver.hooks.children[child].path
         return replace(place, child=_number(child), path=path)
 
 

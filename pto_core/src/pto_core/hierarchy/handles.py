@@ -51,7 +51,7 @@ def exception(self: TaskHandle, timeout: float | None = None) -> PtoError | None
 
     Raises TimeoutError if the task has not ended after ``timeout`` seconds.
     """
-    errors = RunErrors(self.driver, self.driver.hooks.paths)
+    errors = RunErrors(self.driver)
     if not self.wait(timeout):
         task = errors.place(self.task_slot, of=self)
         raise TimeoutError(f"{task.name} has not ended within {timeout} s")

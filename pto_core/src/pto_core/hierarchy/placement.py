@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pto_core._hierarchy import NearInputs
 from pto_core._native import integer
 from pto_core.errors import PluginError, UsageError
+from pto_core.hierarchy.settings import WorkerSettings
 from pto_core.interfaces import (
     API_VERSION,
     Candidate,
@@ -156,3 +157,24 @@ def policy_of(plugin: SchedulerPlugin) -> Policy | Scheduler:
         f"policy() of the scheduler plugin {plugin.name!r} returned {policy!r}, which is neither a "
         "function nor has the method pick; update or uninstall the plugin",
     )
+
+
+def placement_of(
+    settings: WorkerSettings, policy: Policy | Scheduler | None, *, has_relays: bool
+) -> tuple[Placement | None, NearInputs | None]:
+    """Return the caller of the policy, None for a policy of the core, and the followed inputs.
+
+    ``policy``: that of the program; None: the one that a setting names, or the default.
+    """
+    name = f"placement policy {getattr(policy, '__qualname__', type(policy).__qualname__)}"
+    if policy is None and settings.policy is not None:
+        policy = policy_of(settings.policy)
+        name = f"placement policy of the plugin {settings.policy.name!r}"
+    if policy is None:
+        policy = NearInputs() if has_relays else least_loaded
+    if isinstance(policy, NearInputs):
+        return None, policy
+    if policy is least_loaded:
+        return None, None
+    placement = Placement(policy, name)
+    return placement, placement.inputs

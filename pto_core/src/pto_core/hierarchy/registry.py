@@ -124,17 +124,6 @@ class Registry:
             for one in self.registrations()
         )
 
-    def digests(self, child: int, space: CallableSpace) -> frozenset[bytes]:
-        """Return the digests of the callables of a child, as an argument for :meth:`since`."""
-        return frozenset(one.identity.digest for one in self.of_child(child, space))
-
-    def since(
-        self, known: frozenset[bytes], child: int, space: CallableSpace
-    ) -> list[Registration]:
-        """Return the registrations for a child whose digests are not in ``known``."""
-        found = self.of_child(child, space)
-        return [one for one in found if one.identity.digest not in known]
-
     def of_child(self, child: int, space: CallableSpace) -> list[Registration]:
         """Return the registrations for a child whose namespace is ``space``."""
         return [one for one in self.registrations() if one.is_for(child, space)]

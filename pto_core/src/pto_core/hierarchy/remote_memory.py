@@ -39,7 +39,7 @@ class RemoteMemory:
         Raises ControlError if the host refuses it, and CapacityError if no addresses are free.
         """
         children = self._children
-        known = [index for index, spec in enumerate(children.specs) if spec.remote is not None]
+        known = [one.number for one in children.children if one.remote is not None]
         number = integer(child, 0, 2**31 - 1)
         if number not in known:
             raise UsageError(
@@ -55,7 +55,7 @@ class RemoteMemory:
                 name="nbytes",
             )
         table = self._table()
-        buffer = table.take(number, children.specs[number].path, count)
+        buffer = table.take(number, children.children[number].path, count)
         try:
             children.ask(number, "allocate_buffer", buffer.address, count)
         except PtoError:
@@ -148,7 +148,7 @@ class RemoteMemory:
             raise
 
     def _peer(self, tensor: RemoteTensorRef) -> HostPeer:
-        remote = self._children.specs[tensor.buffer.worker].remote
+        remote = self._children.children[tensor.buffer.worker].remote
         assert remote is not None
         return remote.peer()
 

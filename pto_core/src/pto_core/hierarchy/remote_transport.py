@@ -12,7 +12,6 @@ from typing import Protocol, runtime_checkable
 
 from pto_core.errors import PtoError
 from pto_core.hierarchy.children import ChildContext, NestedWorker
-from pto_core.hierarchy.fence import Fence
 from pto_core.hierarchy.processes import ChildExit, ChildStart
 from pto_core.hierarchy.registry import Registration
 from pto_core.interfaces import Plugin
@@ -42,6 +41,26 @@ class Placements(Protocol):
 
     def close(self) -> None:
         """End the launcher and all its agents; a second call does nothing."""
+
+
+class Fence(Protocol):
+    """Delays the report of the loss of a child while its work continues elsewhere.
+
+    The process of a relay may exit while tasks that it passed on are still running on the other
+    host. Until the fence is over, no task of the child runs again, and the child is not restarted.
+    Only the thread that owns the fork lock calls it. No call may wait. An exception of
+    :meth:`begin` is raised to the run. An exception of :meth:`is_over` is reported as the loss of
+    the child, which is not restarted.
+    """
+
+    def begin(self, ended: ChildExit) -> None:
+        """Start the fence, because the child's process has exited. Called once for each exit."""
+
+    def is_over(self) -> bool:
+        """Return whether no work of the child continues; called every 50 ms until it is true.
+
+        The fence has its own time limit, after which this method returns true in any case.
+        """
 
 
 class RemoteChild(Protocol):

@@ -61,7 +61,7 @@ class Runs:
         self.driver = self._driver = children.driver
         self._placement = children.placement
         self._hooks = children.hooks
-        self._errors = RunErrors(children.driver, children.hooks.paths)
+        self._errors = RunErrors(children.driver)
         self._observers, self._info = children.observers, children.info
         self._count = 0  # the number of runs so far
         self._hazards = CHECK if children.settings.config["hazards"] == CHECK else "raw"

@@ -7,11 +7,10 @@ import json
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pto_core._native import integer
 from pto_core.errors import (
@@ -30,41 +29,12 @@ from pto_core.user_ranges import ALWAYS, FOREVER, Range, RangeRecorder, Window
 if TYPE_CHECKING:
     from pto_core._hierarchy import Driver
     from pto_core.config import Config
+    from pto_core.hierarchy.child_specs import ChildSpec
     from pto_core.hierarchy.control import Control
     from pto_insight.traces.data import WorkerTraceData
     from pto_insight.traces.worker_parts import ClockOffset
 
 LEVELS = (1, 2, 3, 4)
-
-
-class TracedChild(Protocol):
-    """The parts of a child spec that a trace uses."""
-
-    @property
-    def path(self) -> str:
-        """The path of the child."""
-
-    @property
-    def remote(self) -> object | None:
-        """The sessions of a child on another host, or None."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether this is a place without a child."""
-
-
-class TracedGroup(Protocol):
-    """The parts of a child group that a trace uses."""
-
-    driver: Driver
-    control: Control
-
-    @property
-    def specs(self) -> Sequence[TracedChild]:
-        """The children."""
-
-    def release_trace_memory(self) -> None:
-        """Free the pages of the trace rings."""
 
 
 class Tracing:
@@ -76,11 +46,21 @@ class Tracing:
 
     A child writes its ring while the driver records. The driver stops before the children receive
     ``trace_end``, so a child that has replied does not write any more. The memory of the rings is
-    freed after these replies, and prepared after the replies to ``trace_begin``.
+    freed by ``release_memory`` after these replies, and prepared after the replies to
+    ``trace_begin``.
     """
 
-    def __init__(self, group: TracedGroup, path: str, config: Config) -> None:
-        self._group: TracedGroup = weakref.proxy(group)
+    def __init__(
+        self,
+        driver: Driver,
+        control: Control,
+        children: Sequence[ChildSpec],
+        release_memory: Callable[[], None],
+        path: str,
+        config: Config,
+    ) -> None:
+        self._driver, self._control, self._specs = driver, control, children
+        self._release_memory = release_memory
         self._path = path
         self._records_max: int = config["trace_records"]
         self._times_s = config["trace_after_s"], config["trace_for_s"]
@@ -112,19 +92,19 @@ class Tracing:
         if self.is_on:
             raise UsageError("this Worker is being traced already; end that trace first")
         if self._flight is not None:
-            self._group.driver.trace_end()
+            self._driver.trace_end()
         self._level, self._missing, self._offsets, self._ended = level, {}, {}, None
         try:
             self._window = window or window_from_now(*self._times_s)
             self._measure_offsets()
             self._begin_children()
             self._ranges.begin(self._window)
-            self._group.driver.trace_begin(level, self._records_max, self._window, None)
+            self._driver.trace_begin(level, self._records_max, self._window, None)
         except BaseException:
             self._stop()
             for child in self._children:
                 with contextlib.suppress(PtoError):
-                    self._group.control.send(child, "trace_end")
+                    self._control.send(child, "trace_end")
             self._begin_flight()
             raise
 
@@ -151,7 +131,7 @@ class Tracing:
         """Write the last records of each track, if there is a flight recorder and no trace."""
         if self._flight is None or self.is_on or isinstance(error, WorkerClosedError):
             return
-        last = self._of_driver(self._group.driver.trace_end(), ())
+        last = self._of_driver(self._driver.trace_end(), ())
         self._begin_flight()
         try:
             files = insight.write_worker_data(last, self._flight)
@@ -164,9 +144,9 @@ class Tracing:
         """Record the last events of each track until the next trace, or the end of the Worker."""
         if self._flight is not None and not self._is_closing:
             with contextlib.suppress(WorkerClosedError):
-                paths = [spec.path for spec in self._group.specs]
+                paths = [spec.path for spec in self._specs]
                 text = json.dumps({"path": self._path, "children": paths, "pid": os.getpid()})
-                self._group.driver.trace_begin(1, self._records_max, ALWAYS, text)
+                self._driver.trace_begin(1, self._records_max, ALWAYS, text)
 
     def _begin_children(self) -> None:
         """Tell the children to trace. Times of another host are on its clock."""
@@ -189,7 +169,7 @@ class Tracing:
         """Stop the driver. Return its records, and the ranges of this process."""
         self._level = 0
         ranges = self._ranges.end(self._path)
-        return self._group.driver.trace_end(), ranges
+        return self._driver.trace_end(), ranges
 
     def _collect(self, is_cancelled: Callable[[], bool]) -> WorkerTraceData:
         """Stop recording everywhere, and return the trace."""
@@ -197,7 +177,7 @@ class Tracing:
         children = self._children
         replies = self._ask_all("trace_end", children=children, is_cancelled=is_cancelled)
         if None not in replies:
-            self._group.release_trace_memory()
+            self._release_memory()
         self._begin_flight()
         self._measure_offsets(is_cancelled)
         own = self._of_driver(native, ranges, self._window)
@@ -211,21 +191,21 @@ class Tracing:
     ) -> WorkerTraceData:
         """Return the trace of the Worker without what its children recorded themselves."""
         recorded = insight.Recorded(native, window, ranges, self._ranges.lost)
-        paths = [spec.path for spec in self._group.specs]
+        paths = [spec.path for spec in self._specs]
         return insight.from_driver(
-            recorded, self._path, paths, os.getpid(), self._group.driver.trace_place
+            recorded, self._path, paths, os.getpid(), self._driver.trace_place
         )
 
     @property
     def _children(self) -> list[int]:
-        return [child for child, spec in enumerate(self._group.specs) if not spec.is_empty]
+        return [child for child, spec in enumerate(self._specs) if not spec.is_empty]
 
     def _ask_all(
         self, operation: str, *arguments: Any, children: Sequence[int], **options: Any
     ) -> list[Any]:
         """Send a request to children; return the results of ``Control.ask_all``."""
         try:
-            return self._group.control.ask_all(children, operation, *arguments, **options)
+            return self._control.ask_all(children, operation, *arguments, **options)
         except PtoError as error:  # another thread has closed the driver
             return [ControlError(str(error)) for _ in children]
 
@@ -238,7 +218,7 @@ class Tracing:
         except PtoError as error:
             self._lack(child, error)
             return None
-        if self._group.specs[child].remote is None:
+        if self._specs[child].remote is None:
             return found
         # Without an offset, the times of the other host have no meaning here.
         return insight.on_this_host(found, self._offsets[child]) if child in self._offsets else None
@@ -258,13 +238,13 @@ class Tracing:
         self, child: int, is_cancelled: Callable[[], bool] | None, operation: str, *arguments: Any
     ) -> Any:
         """Return the reply of a child. Raises PtoError."""
-        control = self._group.control
+        control = self._control
         (reply,) = control.ask_all([child], operation, *arguments, is_cancelled=is_cancelled)
         return _checked(reply)
 
     def _measure_offsets(self, is_cancelled: Callable[[], bool] | None = None) -> None:
         """Measure the offset of the clock of each child on another host."""
-        for child, spec in enumerate(self._group.specs):
+        for child, spec in enumerate(self._specs):
             if spec.remote is None:
                 continue
             ask = partial(self._ask, child, is_cancelled, "trace_clock")
@@ -277,21 +257,21 @@ class Tracing:
 
     def _lack(self, child: int, error: PtoError) -> None:
         """State why the trace lacks something of a child. One reason for each child is kept."""
-        self._missing.setdefault(child, f"{self._group.specs[child].path}: {error}")
+        self._missing.setdefault(child, f"{self._specs[child].path}: {error}")
 
     def child_lost(self, child: int) -> None:
         """State that the own records of a child are missing, because its process has exited."""
         if self.is_on:
             self._missing.setdefault(
                 child,
-                f"{self._group.specs[child].path}: its process exited during the trace; the times "
+                f"{self._specs[child].path}: its process exited during the trace; the times "
                 "of its tasks are here, its ranges and what ran inside it before are not",
             )
 
     def child_restarted(self, child: int) -> None:
         """Trace the process that replaced a lost child."""
         if self.is_on:
-            self._group.control.send(child, "trace_begin", self._level, self._window_in(child))
+            self._control.send(child, "trace_begin", self._level, self._window_in(child))
 
 
 def _checked(reply: Any) -> Any:

@@ -14,7 +14,6 @@ from pto_core.errors.values import shown
 from pto_core.hierarchy.child_group import ChildGroup
 from pto_core.hierarchy.child_specs import child_specs
 from pto_core.hierarchy.life_cycle import Exclusive, LifeCycle, State
-from pto_core.hierarchy.membership import Membership, check_can_join
 from pto_core.hierarchy.memory import Budget, SharedArena
 from pto_core.hierarchy.processes import refuse_inside
 from pto_core.hierarchy.registry import Registry
@@ -97,13 +96,18 @@ class WorkerNode:
             self._check_addable(node)
             if not is_running:
                 return self._add_before_start(node)
-            members = Membership(_unless_closed(self.children))
-            check_can_join(node)
-            places = members.free_places(node.settings.count)
+            children = _unless_closed(self.children)
+            if node.settings.other_host is None:
+                raise UsageError(
+                    "a Worker without host= or hosts= was added after init(); add it before the "
+                    "Worker starts, because only Workers on other hosts can join a running Worker",
+                    name="worker",
+                )
+            places = children.free_places(node.settings.count)
             self._add_below(node)
-            members.take(places, node)
+            children.take(places, node)
         try:
-            members.join(places)
+            children.join(places)
         except BaseException:
             node.life.remove_from_above()
             raise
@@ -129,7 +133,7 @@ class WorkerNode:
             children = _unless_closed(self.children)
             if children.tracing.is_on:
                 raise UsageError("remove_worker was called during a trace; call it after the trace")
-            Membership(children).leave(child)
+            children.leave(child)
             self.registry.drop_worker(child)
             node = self._nested.pop(child)
             if node not in self._nested.values():  # a template can have other children
@@ -251,7 +255,7 @@ class WorkerNode:
     def _observe_start(self) -> None:
         children = self.children
         if children is not None:
-            paths = tuple(spec.path for spec in children.specs if not spec.is_empty)
+            paths = tuple(child.path for child in children.children if not child.is_empty)
             children.observers.notify("pto_worker_started", worker=children.info, children=paths)
 
     def _end(self) -> None:

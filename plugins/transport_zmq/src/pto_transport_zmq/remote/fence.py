@@ -36,7 +36,7 @@ class RemoteSessionName:
 
 
 class SessionFence:
-    """See :class:`pto_core.hierarchy.fence.Fence`. ``name``: the newest epoch of the session."""
+    """A fence, see ``pto_core.hierarchy.remote_transport``. ``name``: the newest epoch."""
 
     def __init__(self) -> None:
         self.name: RemoteSessionName | None = None

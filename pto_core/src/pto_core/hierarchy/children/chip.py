@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pto_core import plugins
 from pto_core.errors import UsageError
 from pto_core.hierarchy.children.service import serve
 from pto_core.hierarchy.children.tracing import ChipTracing
+from pto_core.interfaces import ForkSensitiveBackend
 from pto_core.kernels import CallConfig, ChipCallable, DataType
 
 if TYPE_CHECKING:
@@ -18,6 +20,22 @@ if TYPE_CHECKING:
     from pto_core.device import Device, DeviceArray
     from pto_core.hierarchy.children.service import ChildContext
     from pto_core.hierarchy.processes import ChildStart
+
+
+def refuse_fork_with_vendor_libraries(config: Config) -> None:
+    """Raise UsageError if this process has loaded libraries that a forked chip cannot use."""
+    backend = plugins.load_unopened("backend", config["backend"])
+    loaded = backend.loaded_libraries() if isinstance(backend, ForkSensitiveBackend) else ()
+    if not loaded:
+        return
+    raise UsageError(
+        f"this process has loaded {loaded[0]}, which does not work in a forked process, so chips "
+        f"of the backend {config['backend']!r} cannot be forked; use start_method='spawn', or "
+        "start the Worker in a process that has not loaded the library",
+        name="start_method",
+        value="fork",
+        expected="spawn",
+    )
 
 
 @dataclass(frozen=True)
