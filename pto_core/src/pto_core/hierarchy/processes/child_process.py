@@ -1,17 +1,32 @@
-"""A child process with its pidfd, which cannot refer to another process; its exit and its end."""
+"""A child process from its start to its exit, in its parent.
+
+The parent reads the reports of the start through a pipe. It waits for and signals the process
+through its pidfd, which cannot refer to another process.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import select
 import signal
+import struct
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pto_core.errors import ChildDiedError, ChildHungError, PtoError
+from pto_core.errors import (
+    AbortedError,
+    ChildDiedError,
+    ChildHungError,
+    ChildStartError,
+    PtoError,
+)
+from pto_core.errors.limits import reached_limit
+from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.processes.parking import close_parent_only, parent_only
 from pto_core.interrupts import Interrupts
 
@@ -90,7 +105,15 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+class AddressTakenError(OSError):
+    """The address of a mapping is in use in the new process. Another attempt may succeed."""
+
+
+LENGTH = struct.Struct("<Q")
+"""The length that precedes each report in the pipe."""
+_READ_BYTES = 1 << 16
 _SLICE_S = 0.01
+_START_SLICE_S = 0.05  # seconds between two checks whether the start was cancelled
 
 ExitError = Callable[[ChildExit], PtoError]
 
@@ -98,12 +121,16 @@ ExitError = Callable[[ChildExit], PtoError]
 class ChildProcess:
     """A child of this process that is running, or whose exit status was not collected yet.
 
-    The methods do not affect other children of the program. Any thread may call them. The pidfd is
-    open while ``exit`` is None; ``exit`` is set once, under the lock. ``exit_error`` is the
-    function that creates the error for the exit.
+    The methods do not affect other children of the program. Any thread may call those that are not
+    about the start. The pidfd is open while ``exit`` is None; ``exit`` is set once, under the lock.
+    ``exit_error`` is the function that creates the error for the exit.
+
+    ``reports``: the read end of the pipe while the process starts, otherwise -1. ``doing``: the
+    last step of the start. ``value``: what the child passed to ``ready``. ``failure``: why the
+    start failed, if another attempt may succeed.
     """
 
-    def __init__(self, index: int, path: str, pid: int) -> None:
+    def __init__(self, index: int, path: str, pid: int, reports: int = -1) -> None:
         self.index = index
         self.path = path
         self.pid = pid
@@ -112,6 +139,16 @@ class ChildProcess:
         # The lock is reentrant, because a signal handler may call a method on the same thread.
         self._lock = threading.RLock()
         self._to_close = -1
+        self.reports = reports
+        self.has_reported_all = False  # whether the child has closed the pipe
+        self.doing = "starting"
+        self.is_ready = False
+        self.value: Any = None
+        self.failure: ChildStartError | None = None
+        self.begun = time.monotonic()
+        self._received = bytearray()
+        if reports >= 0:
+            os.set_blocking(reports, False)
         try:
             self._pidfd = parent_only(os.pidfd_open(pid))
         except ProcessLookupError:  # other code in this process has collected the exit status
@@ -169,6 +206,76 @@ class ChildProcess:
     def kill(self) -> None:
         """Send SIGKILL to the process."""
         self._send(signal.SIGKILL)
+
+    # ---- the start ----
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the start has ended: the child is ready or has failed."""
+        return self.is_ready or self.failure is not None
+
+    def close_reports(self) -> None:
+        """Close the pipe; a second call does nothing."""
+        descriptor, self.reports = self.reports, -1
+        if descriptor >= 0:
+            close_parent_only(descriptor)
+
+    def take_reports(self) -> None:
+        """Read the reports of the child. Raises ChildStartError if the child could not start."""
+        for kind, value in self._read_reports():
+            if kind == "doing":
+                self.doing = value
+            elif kind == "ready":
+                self.is_ready, self.value = True, value
+            else:
+                error = _start_failed(self, Failure.unpack(value))
+                if not isinstance(error.__cause__, AddressTakenError):
+                    raise error
+                self.failure = error
+        if self.is_ready:
+            self.close_reports()
+
+    def check_end(self) -> None:
+        """Raise ChildStartError if the child exited before it was ready."""
+        ended = self.poll()
+        if ended is not None:
+            self.take_reports()
+            if not self.is_over:
+                raise self._unready(ended)
+
+    def check_start(self, timeout_s: float) -> None:
+        """Read the reports of the child and check whether it has exited, without waiting.
+
+        An exit sets ``failure``. Raises ChildStartError if the child reported an error, or if it is
+        not ready after ``timeout_s``.
+        """
+        ended = self.poll()
+        self.take_reports()
+        if self.failure is None and ended is not None:
+            self.is_ready, self.failure = False, self._unready(ended)
+        if not self.is_over and time.monotonic() >= self.begun + timeout_s:
+            raise _too_slow([self], timeout_s)
+
+    def _read_reports(self) -> list[tuple[str, Any]]:
+        """Return the complete reports. Raises the exceptions of unpickling."""
+        while self.reports >= 0 and not self.has_reported_all:
+            try:
+                content = os.read(self.reports, _READ_BYTES)
+            except BlockingIOError:
+                break
+            self.has_reported_all = not content
+            self._received += content
+        found = []
+        while len(self._received) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(self._received)[0]
+            if len(self._received) < end:
+                break
+            found.append(pickle.loads(self._received[LENGTH.size : end]))
+            del self._received[:end]
+        return found
+
+    def _unready(self, ended: ChildExit) -> ChildStartError:
+        return start_error(self, f"{ended.description} while {self.doing}, before it was ready")
 
     def _send(self, number: signal.Signals) -> None:
         with self._lock:
@@ -248,3 +355,97 @@ def wait_for_all(
             break
         wait_for_any(left, remaining, also)
     return left
+
+
+def await_ready(
+    started: Sequence[ChildProcess],
+    timeout_s: float,
+    interrupts: Interrupts,
+    is_cancelled: Callable[[], bool],
+) -> list[ChildProcess]:
+    """Wait until all children are ready; return those that failed but may be started again.
+
+    Raises ChildStartError if a child cannot start, exits, or is not ready ``timeout_s`` after its
+    start. Raises AbortedError after a signal, and shortly after ``is_cancelled()`` becomes true.
+    """
+    waiting = list(started)
+    poller = select.poll()
+    if interrupts.descriptor >= 0:
+        poller.register(interrupts.descriptor, select.POLLIN)
+    by_descriptor = {}
+    for child in waiting:
+        for descriptor in (child.reports, child.pidfd):
+            by_descriptor[descriptor] = child
+            poller.register(descriptor, select.POLLIN)
+    while waiting:
+        if interrupts.signal is not None:
+            raise AbortedError("interrupted while children were started; all of them were ended")
+        check_not_cancelled(is_cancelled)
+        deadline = min(child.begun for child in waiting) + timeout_s
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise _too_slow(waiting, timeout_s)
+        for descriptor, _ in poller.poll(min(left, _START_SLICE_S) * 1000):
+            found = by_descriptor.get(descriptor)
+            if found is not None and not found.is_over:
+                _follow(found, descriptor, poller)
+        waiting = [child for child in waiting if not child.is_over]
+    return [child for child in started if child.failure is not None]
+
+
+def _follow(child: ChildProcess, descriptor: int, poller: select.poll) -> None:
+    pipe, pidfd = child.reports, child.pidfd
+    child.take_reports()
+    if child.is_over:
+        poller.unregister(pipe)
+        poller.unregister(pidfd)
+        return
+    if child.has_reported_all and descriptor == pipe:
+        poller.unregister(pipe)  # the child has closed its pipe; its exit is detected by its pidfd
+    child.check_end()
+
+
+def check_not_cancelled(is_cancelled: Callable[[], bool]) -> None:
+    """Raise AbortedError if the start of the children was cancelled."""
+    if is_cancelled():
+        raise AbortedError("the start of children was cancelled; all of them were ended")
+
+
+def start_error(process: ChildProcess, what: str, **fields: Any) -> ChildStartError:
+    """Return the error for a child that did not become ready."""
+    return ChildStartError(
+        f"{process.path}: process {process.pid} {what}",
+        child=process.index,
+        path=process.path,
+        pid=process.pid,
+        **fields,
+    )
+
+
+def _start_failed(process: ChildProcess, failure: Failure) -> ChildStartError:
+    """Return the error for an exception in a child.
+
+    The error of a nested child is unchanged, and so is that of the same child on another host.
+    """
+    cause = failure.exception
+    if isinstance(cause, ChildStartError) and f"{cause.path}/".startswith(f"{process.path}/"):
+        return cause
+    what = f"could not start: {failure.type_name}: {failure.message}"
+    limit = reached_limit(cause.errno) if isinstance(cause, OSError) else None
+    error = start_error(
+        process,
+        what if limit is None else f"{what}; {limit.advice}",
+        remote_traceback=failure.traceback,
+    )
+    error.__cause__ = cause
+    return error
+
+
+def _too_slow(waiting: Sequence[ChildProcess], timeout_s: float) -> ChildStartError:
+    late = min(waiting, key=lambda one: one.begun)
+    others = f"; {len(waiting) - 1} more are not ready either" if len(waiting) > 1 else ""
+    return start_error(
+        late,
+        f"was not ready after {timeout_s:g} s: it was {late.doing}{others}; find out what it "
+        "waits for, or raise child_start_timeout_s",
+    )

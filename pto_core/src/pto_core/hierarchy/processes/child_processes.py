@@ -13,21 +13,14 @@ from pto_core.errors.limits import system_error
 from pto_core.hierarchy.processes.child_process import (
     ChildExit,
     ChildProcess,
+    await_ready,
+    check_not_cancelled,
     end_all,
     kill_all,
     wait_for_any,
 )
 from pto_core.hierarchy.processes.parking import close_parent_only, parent_only
-from pto_core.hierarchy.processes.starting import (
-    ChildPlan,
-    ReportReader,
-    Starting,
-    await_ready,
-    check_not_cancelled,
-    fork_child,
-    pickled_body,
-    spawn_child,
-)
+from pto_core.hierarchy.processes.starting import ChildPlan, pickled_body, start_process
 from pto_core.interrupts import Interrupts
 
 _Wanted = dict[int, tuple[ChildPlan, bytes]]
@@ -41,8 +34,6 @@ class _Family:
 
     owner: int  # the owning process; a forked process has a copy
     processes: dict[int, ChildProcess] = field(default_factory=dict)  # by child
-    # restarts that are in progress, by child
-    starting: dict[int, Starting] = field(default_factory=dict)
     parent: int = -1  # a pidfd of the owner while it has children, otherwise -1
 
     def open(self) -> None:
@@ -58,9 +49,9 @@ class _Family:
 
     def forget(self) -> None:
         """Release the descriptors of children that have exited."""
+        for child in self.processes.values():
+            child.close_reports()
         self.processes.clear()
-        while self.starting:
-            self.starting.popitem()[1].close()
         if self.parent >= 0:
             descriptor, self.parent = self.parent, -1
             close_parent_only(descriptor)
@@ -109,12 +100,12 @@ class ChildProcesses:
         try:
             with Interrupts() as interrupts:
                 self._family.open()
-                values = self._start_ready(wanted, interrupts, is_cancelled)
+                self._start_ready(wanted, interrupts, is_cancelled)
         except BaseException:
             with Interrupts():
                 self.kill_all()
             raise
-        return values
+        return [self[index].value for index in sorted(wanted)]
 
     def replace(self, index: int, plan: ChildPlan) -> None:
         """Kill a child and start another process for it, without waiting; see :meth:`check_start`.
@@ -125,33 +116,31 @@ class ChildProcesses:
         body = _body(plan)
         with Interrupts():
             self.kill(index)
-            self._family.starting[index] = self._start_one(index, plan, body)
+            self._start_one(index, plan, body)
 
-    def check_start(self, index: int) -> Starting:
-        """Return the state of a start that :meth:`replace` began, without waiting.
+    def check_start(self, index: int) -> ChildProcess:
+        """Return the child whose start :meth:`replace` began, without waiting.
 
         Afterwards a process that is ready is a normal child; :meth:`poll` returns its exit. A
         process with a ``failure`` has exited, and another attempt may succeed. Raises
         ChildStartError if the process failed or took too long; it has been killed then.
         """
-        start = self._family.starting[index]
+        child = self[index]
         try:
-            start.check(self._timeout_s)
+            child.check_start(self._timeout_s)
         except BaseException:
             self.kill(index)
             raise
-        if start.is_ready:
-            del self._family.starting[index]
-        elif start.failure is not None:
+        if child.failure is not None:
             self.kill(index)
-        return start
+        return child
 
     def kill(self, index: int) -> None:
         """Kill a child, even during its start. Do nothing for a child without a process."""
-        kill_all(process for process in [self._family.processes.get(index)] if process is not None)
-        start = self._family.starting.pop(index, None)
-        if start is not None:
-            start.close()
+        child = self._family.processes.get(index)
+        if child is not None:
+            kill_all([child])
+            child.close_reports()
 
     def have_exited(self) -> bool:
         """Return whether :meth:`poll` would return an exit, without collecting the exit."""
@@ -178,8 +167,9 @@ class ChildProcesses:
         If ``forgets`` is false, other threads may use and restart children until :meth:`kill_all`.
         """
         with Interrupts() as interrupts:
-            for index in list(self._family.starting):
-                self.kill(index)
+            for child in self:
+                if child.reports >= 0:
+                    self.kill(child.index)
             end_all(list(self), grace_s, interrupts)
             if forgets:
                 self._family.forget()
@@ -199,72 +189,54 @@ class ChildProcesses:
 
     def _start_ready(
         self, wanted: _Wanted, interrupts: Interrupts, is_cancelled: Callable[[], bool]
-    ) -> list[Any]:
-        """Start children and wait until they are ready; after an error, end all of them."""
+    ) -> None:
+        """Start children and wait until they are ready; after an error, end all of them.
+
+        Start those again whose mappings found their addresses in use.
+        """
         has_spawned = any(plan.start_method == "spawn" for plan, _ in wanted.values())
         tries = _SPAWN_TRIES if has_spawned else 1
-        values: dict[int, Any] = {}
-        while True:
+        while wanted:
             tries -= 1
-            clashed = self._try_start(wanted, values, interrupts, is_cancelled, is_last=tries == 0)
-            if not clashed:
-                return [values[index] for index in sorted(values)]
-            wanted = clashed
+            started: list[ChildProcess] = []
+            try:
+                for index, (plan, body) in wanted.items():
+                    check_not_cancelled(is_cancelled)
+                    started.append(self._start_one(index, plan, body))
+                clashed = await_ready(started, self._timeout_s, interrupts, is_cancelled)
+                if clashed and clashed[0].failure is not None and not tries:
+                    raise clashed[0].failure
+            except BaseException:
+                kill_all(started)
+                raise
+            finally:
+                for child in started:
+                    child.close_reports()
+            kill_all(clashed)
+            wanted = {child.index: wanted[child.index] for child in clashed}
 
-    def _try_start(
-        self,
-        wanted: _Wanted,
-        values: dict[int, Any],
-        interrupts: Interrupts,
-        is_cancelled: Callable[[], bool],
-        *,
-        is_last: bool,
-    ) -> _Wanted:
-        """Start children; return those whose mappings found their addresses in use."""
-        started: dict[int, Starting] = {}
+    def _start_one(self, index: int, plan: ChildPlan, body: bytes) -> ChildProcess:
         try:
-            for index, (plan, body) in wanted.items():
-                check_not_cancelled(is_cancelled)
-                started[index] = self._start_one(index, plan, body)
-            clashed = await_ready(list(started.values()), self._timeout_s, interrupts, is_cancelled)
-            failure = clashed[0].failure if clashed and is_last else None
-            if failure is not None:
-                raise failure
-        except BaseException:
-            kill_all([one.process for one in started.values()])
-            raise
-        finally:
-            for one in started.values():
-                one.close()
-        kill_all([one.process for one in clashed])
-        values.update((index, one.value) for index, one in started.items())
-        return {one.process.index: wanted[one.process.index] for one in clashed}
-
-    def _start_one(self, index: int, plan: ChildPlan, body: bytes) -> Starting:
-        try:
-            if plan.start_method == "fork":
-                pid, reports = fork_child(plan, self._family.parent)
-            else:
-                pid, reports = spawn_child(plan, self._family.parent, body)
-            process = _followed(index, plan.path, pid, reports)
+            pid, reports = start_process(plan, self._family.parent, body)
+            child = _followed(index, plan.path, pid, reports)
         except OSError as error:
             running = sum(child.is_alive for child in self)
             text = f"{plan.path} cannot be started after {running} other children"
             raise system_error(f"{text}: {error.strerror}", error.errno, running + 1) from error
-        self._family.processes[index] = process
-        return Starting(process, reports)
+        self._family.processes[index] = child
+        return child
 
 
 def _body(plan: ChildPlan) -> bytes:
     return pickled_body(plan) if plan.start_method == "spawn" else b""
 
 
-def _followed(index: int, path: str, pid: int, reports: ReportReader) -> ChildProcess:
+def _followed(index: int, path: str, pid: int, reports: int) -> ChildProcess:
     """Open the pidfd of a new child; kill the child if that fails."""
     try:
-        return ChildProcess(index, path, pid)
+        return ChildProcess(index, path, pid, reports)
     except BaseException:
-        close_parent_only(reports.descriptor)
+        close_parent_only(reports)
         # its exit was not collected, so the pid still belongs to the child
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
