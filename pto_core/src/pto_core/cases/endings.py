@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import signal
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from pto_core.errors import (
     TaskFailedError,
     TaskTimeoutError,
 )
+from pto_core.errors.values import signal_text
 
 PAGE_BYTES = 4096
 _MAGIC = 0x41435450
@@ -146,15 +146,6 @@ _FUNCTIONS = {
     "loading": "golden.py or kernel_config.py",
     "inputs": "generate_inputs",
     "reference": "compute_golden",
-}
-
-_SIGNALS = {
-    "SIGSEGV": "an invalid memory access",
-    "SIGBUS": "an invalid memory access",
-    "SIGFPE": "an arithmetic error such as a division by zero",
-    "SIGILL": "an invalid instruction",
-    "SIGABRT": "abort()",
-    "SIGKILL": "killed from outside, perhaps for lack of memory",
 }
 
 
@@ -283,10 +274,4 @@ def orchestration_death_error(code: int) -> OrchestrationError:
 
 
 def _end_text(code: int) -> str:
-    if code >= 0:
-        return f"ended with code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return f"ended with {name} ({_SIGNALS[name]})" if name in _SIGNALS else f"ended with {name}"
+    return f"ended with code {code}" if code >= 0 else f"ended with {signal_text(-code)}"

@@ -1,10 +1,11 @@
-"""Values and names of users in messages: their texts, suggestions, and checks of their kind."""
+"""Values, names of users and signals in messages: texts, suggestions, and checks of kinds."""
 
 from __future__ import annotations
 
 import numbers
 import os
 import reprlib
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,14 @@ from pto_core.errors import UsageError
 
 _INT_BITS = 256
 _LONGEST_S = 4_000_000
+_SIGNALS = {
+    "SIGSEGV": "an invalid memory access",
+    "SIGBUS": "an invalid memory access",
+    "SIGFPE": "an arithmetic error such as a division by zero",
+    "SIGILL": "an invalid instruction",
+    "SIGABRT": "abort()",
+    "SIGKILL": "killed from outside, perhaps for lack of memory",
+}
 
 
 class _Shown(reprlib.Repr):
@@ -32,6 +41,15 @@ class _Shown(reprlib.Repr):
 
 shown = _Shown().repr
 """Return a short text that stands for ``value`` in a message. Raises nothing."""
+
+
+def signal_text(number: int) -> str:
+    """Return the name of a signal that ended a process, with its usual reason."""
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    return f"{name} ({_SIGNALS[name]})" if name in _SIGNALS else name
 
 
 def listed(name: str, value: Any, advice: str) -> tuple[Any, ...]:

@@ -92,38 +92,20 @@ class ChildConnection:
         return _native_endpoint, self._origin
 
     def open_parent(self) -> OpenedEnd:
-        """Open the parent's end, in the parent after the fork.
-
-        Raises MemoryError.
-        """
-        if self.ends is None:
-            return self._opened(_hierarchy.open_parent(self._table, self._place))
-        parent, child = self.ends
-        child.abandon()
-        return self._opened(_hierarchy.open_python_parent(parent, self._place))
+        """Open the parent's end, in the parent after the fork. Raises MemoryError."""
+        if self.ends is not None:
+            self.ends[1].abandon()
+        return self._parent()
 
     def open_child(self) -> OpenedEnd:
         """Open the child's end, in the child. Raises MemoryError."""
-        if self.ends is None:
-            return self._opened(_hierarchy.open_child(self._table, self._place))
-        parent, child = self.ends
-        parent.abandon()
-        return self._opened(_hierarchy.open_python_child(child, self._place))
+        if self.ends is not None:
+            self.ends[0].abandon()
+        return self._child()
 
     def open_both(self) -> tuple[OpenedEnd, OpenedEnd]:
         """Open both ends in this process, for a child that is a thread."""
-        if self.ends is None:
-            opened = (
-                _hierarchy.open_parent(self._table, self._place),
-                _hierarchy.open_child(self._table, self._place),
-            )
-        else:
-            parent, child = self.ends
-            opened = (
-                _hierarchy.open_python_parent(parent, self._place),
-                _hierarchy.open_python_child(child, self._place),
-            )
-        return self._opened(opened[0]), self._opened(opened[1])
+        return self._parent(), self._child()
 
     def discard(self) -> None:
         """Release a connection whose child did not start, unless this process opened an end."""
@@ -131,6 +113,16 @@ class ChildConnection:
             return
         for end in self.ends or ():
             end.abandon()
+
+    def _parent(self) -> OpenedEnd:
+        if self.ends is None:
+            return self._opened(_hierarchy.open_parent(self._table, self._place))
+        return self._opened(_hierarchy.open_python_parent(self.ends[0], self._place))
+
+    def _child(self) -> OpenedEnd:
+        if self.ends is None:
+            return self._opened(_hierarchy.open_child(self._table, self._place))
+        return self._opened(_hierarchy.open_python_child(self.ends[1], self._place))
 
     def _opened(self, end: int) -> OpenedEnd:
         self._is_opened = True

@@ -14,14 +14,11 @@ from dataclasses import dataclass
 
 from pto_core.errors import PtoError
 from pto_core.hierarchy.processes import ChildExit
+from pto_core.hierarchy.processes.starting import interpreter_command
 from pto_transport_zmq.remote.agent_messages import End, Ended
 from pto_transport_zmq.remote.lease import Lease
 from pto_transport_zmq.remote.relay import SESSION_OVER, AgentAddress, Contact
 
-_COMMAND = (
-    "import sys; sys.path[:] = {path!r}; "
-    "from pto_transport_zmq.remote.fence import main; main(sys.argv[1:])"
-)
 _TRY_S = 1.0
 
 
@@ -48,17 +45,17 @@ class SessionFence:
         name = self.name
         if ended.exit_code in (0, SESSION_OVER) or name is None:
             return
-        command = [sys.executable, "-P", "-c", _COMMAND.format(path=sys.path)]
-        arguments = [
+        command = interpreter_command(
+            f"{__name__}:main",
             name.agent.address,
             name.agent.keys or "",
             name.agent.transport,
-            str(int(name.agent.is_insecure)),
+            int(name.agent.is_insecure),
             name.session.hex(),
-            str(name.epoch),
-            str(name.lease_ns),
-        ]
-        self._program = subprocess.Popen([*command, *arguments], stdin=subprocess.DEVNULL)
+            name.epoch,
+            name.lease_ns,
+        )
+        self._program = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         self._until = time.monotonic() + Lease(name.lease_ns).relay_ns / 1e9
 
     def is_over(self) -> bool:
@@ -71,9 +68,9 @@ class SessionFence:
         return True
 
 
-def main(arguments: list[str]) -> None:
+def main() -> None:
     """End a session: return when its agent has confirmed it, or when the lease has passed."""
-    address, keys, transport, is_insecure, session, epoch, lease_ns = arguments
+    address, keys, transport, is_insecure, session, epoch, lease_ns = sys.argv[1:]
     until = time.monotonic() + Lease(int(lease_ns)).relay_ns / 1e9
     contact = Contact.of(AgentAddress(address, keys or None, transport, bool(int(is_insecure))))
     request = End(bytes.fromhex(session), int(epoch))

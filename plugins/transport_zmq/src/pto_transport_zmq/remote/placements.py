@@ -12,7 +12,6 @@ import pickle
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import weakref
@@ -21,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pto_core import log
 from pto_core.errors import ChildStartError
 from pto_core.hierarchy.processes import close_parent_only, parent_only
+from pto_core.hierarchy.processes.starting import interpreter_command
 from pto_core.hierarchy.settings import WorkerSettings
 from pto_transport_zmq.remote.failures import failure_from_record
 from pto_transport_zmq.remote.launcher_process import (
@@ -37,10 +37,6 @@ from pto_transport_zmq.remote.launcher_process import (
 from pto_transport_zmq.remote.relay import AgentAddress
 from pto_transport_zmq.remote.values import encoded
 
-_COMMAND = (
-    "import sys; sys.path[:] = {path!r}; "
-    "from pto_transport_zmq.remote.launcher_process import main; main()"
-)
 _END_S = 10.0
 _WARNING_S = 5.0
 
@@ -235,7 +231,7 @@ class _LauncherProcess:
             self._socket = parent_only(ours.detach())
             # In a session of its own: Ctrl-C of a terminal must not stop it.
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _COMMAND.format(path=sys.path)],
+                interpreter_command("pto_transport_zmq.remote.launcher_process:main"),
                 stdin=theirs.fileno(),
                 start_new_session=True,
             )

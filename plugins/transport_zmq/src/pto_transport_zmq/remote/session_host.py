@@ -19,6 +19,7 @@ from typing import NoReturn
 
 from pto_core.errors import ProtocolError
 from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.processes.starting import interpreter_command
 from pto_transport_zmq.remote.failures import failure_to_bytes
 from pto_transport_zmq.remote.gateway import AddressInUseError, Gateway, GatewayPlan
 from pto_transport_zmq.remote.program_modules import modules_folder, remove_modules
@@ -26,10 +27,6 @@ from pto_transport_zmq.remote.program_modules import modules_folder, remove_modu
 _MESSAGE_BYTES = 1 << 16
 _REAP_S = 0.5
 _TRIES = 3
-_COMMAND = (
-    "import sys; sys.path[:] = {path!r}; "
-    "from pto_transport_zmq.remote.session_host import serve_again; serve_again()"
-)
 
 
 class SessionHost:
@@ -133,10 +130,9 @@ def _made(
             raise
     for descriptor in (plan_file, channel.fileno()):
         os.set_inheritable(descriptor, True)
-    command = _COMMAND.format(path=sys.path)
-    numbers = [str(plan_file), str(channel.fileno()), str(tries - 1)]
+    numbers = plan_file, channel.fileno(), tries - 1
     # replaces this process
-    os.execv(sys.executable, [sys.executable, "-P", "-c", command, *numbers])
+    os.execv(sys.executable, interpreter_command(f"{__name__}:serve_again", *numbers))
     raise AssertionError
 
 

@@ -160,21 +160,14 @@ class SubBody:
 class NestedWorker(Protocol):
     """A Worker that is a child: the part that its parent and its own process use."""
 
+    settings: WorkerSettings
+    registry: Registry
+    policy: Policy | Scheduler | None
+    """The placement policy that the program passed as a function."""
+
     @property
     def level(self) -> int:
         """The level of the Worker."""
-
-    @property
-    def settings(self) -> WorkerSettings:
-        """The settings of the Worker."""
-
-    @property
-    def registry(self) -> Registry:
-        """The callables of the Worker."""
-
-    @property
-    def policy(self) -> Policy | Scheduler | None:
-        """The placement policy that the program passed as a function."""
 
     @property
     def nested(self) -> Sequence[NestedWorker]:

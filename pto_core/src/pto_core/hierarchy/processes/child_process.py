@@ -26,18 +26,10 @@ from pto_core.errors import (
     PtoError,
 )
 from pto_core.errors.limits import reached_limit
+from pto_core.errors.values import signal_text
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.processes.parking import close_parent_only, parent_only
 from pto_core.interrupts import Interrupts
-
-_REASONS = {
-    "SIGSEGV": "an invalid memory access",
-    "SIGBUS": "an invalid memory access",
-    "SIGFPE": "an arithmetic error such as a division by zero",
-    "SIGILL": "an invalid instruction",
-    "SIGABRT": "abort()",
-    "SIGKILL": "killed from outside, perhaps for lack of memory",
-}
 
 
 @dataclass(frozen=True)
@@ -57,9 +49,7 @@ class ChildExit:
     def description(self) -> str:
         """The verb phrase of a sentence about the child, such as ``was killed by SIGKILL``."""
         if self.signal is not None:
-            name = _signal_name(self.signal)
-            reason = f" ({_REASONS[name]})" if name in _REASONS else ""
-            return f"was ended by {name}{reason}"
+            return f"was ended by {signal_text(self.signal)}"
         if self.exit_code is not None:
             return f"ended by itself with code {self.exit_code}"
         return "ended; its exit code is unknown, because other code in this process collected it"
@@ -96,13 +86,6 @@ class ChildExit:
             signal=self.signal,
             exit_code=self.exit_code,
         )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 class AddressTakenError(OSError):

@@ -266,10 +266,6 @@ def _be_child(
 # module. A child that will spawn children keeps the descriptors and passes the mappings on, so that
 # every level sees the memory of all levels above it.
 
-_COMMAND = (
-    "import sys; sys.path[:] = {path!r}; "
-    "from pto_core.hierarchy.processes.starting import main; main()"
-)
 _MFD_NOEXEC_SEAL = 0x8  # some kernels create memory files only with this flag
 
 
@@ -309,14 +305,23 @@ def _spawn(
         with os.fdopen(source, "wb", closefd=False) as opened:
             pickle.dump(job, opened)
         os.lseek(source, 0, os.SEEK_SET)
-        command = [os.fsencode(sys.executable), b"-P", b"-c"]
-        command.append(_COMMAND.format(path=sys.path).encode())
-        command += [str(number).encode() for number in (source, reports, parent)]
+        words = interpreter_command(f"{__name__}:main", source, reports, parent)
+        command = list(map(os.fsencode, words))
         passed = [source, reports, parent, *job.descriptors]
         passed += (descriptor for descriptor, _, _ in mappings)
         return int(spawnv_passfds(command[0], command, passed))
     finally:
         os.close(source)
+
+
+def interpreter_command(function: str, *arguments: object) -> list[str]:
+    """Return the command of an interpreter that calls ``"module:function"``.
+
+    Its search path is that of this process. ``arguments``: its ``sys.argv[1:]``.
+    """
+    module, _, name = function.partition(":")
+    program = f"import sys; sys.path[:] = {sys.path!r}; from {module} import {name}; {name}()"
+    return [sys.executable, "-P", "-c", program, *map(str, arguments)]
 
 
 def _unnamed_file() -> int:
