@@ -10,10 +10,9 @@ from pto_core._hierarchy import (
     TaskHandle,
     TensorArgType,
 )
-from pto_core.hierarchy.hosts import Hosts
+from pto_core.hierarchy.hosts import Hosts, RemoteCallable, RemoteWorkerSpec
 from pto_core.hierarchy.progress import Progress
 from pto_core.hierarchy.remote_buffers import RemoteBuffer, RemoteTaskArgs, RemoteTensorRef
-from pto_core.hierarchy.remote_workers import RemoteCallable, RemoteWorkerSpec
 from pto_core.hierarchy.session import Session
 from pto_core.hierarchy.tasks import Task, task
 from pto_core.hierarchy.worker import Worker

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from pto_core._hierarchy import CallableHandle, CallableSpace
+from pto_core._native import integer
 from pto_core.errors import UsageError
+from pto_core.errors.values import shown
+from pto_core.hierarchy.hosts import RemoteCallable
 from pto_core.hierarchy.life_cycle import State
 from pto_core.hierarchy.registry import Registration
-from pto_core.hierarchy.remote_workers import checked_workers
 from pto_core.hierarchy.worker_node import WorkerNode
 
 
@@ -61,7 +63,7 @@ class Callables:
     def _register(
         self, target: object, *, serialise: bool, workers: Iterable[int] | None = None
     ) -> CallableHandle:
-        chosen = checked_workers(target, workers, self._node.remote_ids)
+        chosen = _checked_workers(target, workers, self._node.remote_ids)
         life, registry = self._node.life, self._node.registry
         while True:
             is_new = life.settled("register") is State.NEW
@@ -104,3 +106,32 @@ class Callables:
                 name="target",
                 value=made.target,
             )
+
+
+def _checked_workers(
+    target: object, workers: Iterable[int] | None, remote: Iterable[int]
+) -> tuple[int, ...] | None:
+    """Check the argument ``workers`` of a registration and return it; raise UsageError.
+
+    ``remote``: the child ids of the Workers on other hosts.
+    """
+    if not isinstance(target, RemoteCallable):
+        if workers is not None:
+            raise UsageError(
+                f"workers was passed, but {shown(target)} is not a RemoteCallable; register it "
+                "without workers, for all children",
+                name="workers",
+                value=workers,
+            )
+        return None
+    known = tuple(remote)
+    given = () if workers is None else tuple(workers)
+    wanted = tuple(child for worker in given if (child := integer(worker, 0, 2**31 - 1)) in known)
+    if not wanted or len(wanted) != len(given):
+        raise UsageError(
+            f"workers is {shown(workers)} for the remote function {target.path!r}; pass a list "
+            f"with ids of Workers on other hosts; this Worker has {list(known)}",
+            name="workers",
+            value=workers,
+        )
+    return wanted

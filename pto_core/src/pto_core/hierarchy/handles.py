@@ -21,7 +21,7 @@ from pto_core.errors.plain_functions import require_plain
 from pto_core.errors.values import shown
 from pto_core.hierarchy.chip_delivery import chip_from_bytes, chip_to_bytes
 from pto_core.hierarchy.failures import RunErrors
-from pto_core.hierarchy.remote_workers import RemoteCallable
+from pto_core.hierarchy.hosts import RemoteCallable
 from pto_core.hierarchy.serialisation import (
     NotImportableError,
     checked_path,

@@ -1,10 +1,11 @@
-"""The description of hosts that a launcher places for a Worker."""
+"""The descriptions of hosts that a launcher places, and of Workers and functions on other hosts."""
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pto_core._native import integer
@@ -12,6 +13,7 @@ from pto_core.config import Config
 from pto_core.config.options import HOSTS_MAX, resource_amounts
 from pto_core.errors import UsageError
 from pto_core.errors.values import shown
+from pto_core.hierarchy.serialisation import checked_path
 
 
 @dataclass(frozen=True)
@@ -83,3 +85,38 @@ def _amounts(resources: Mapping[str, float]) -> dict[str, float]:
         name="resources",
         value=resources,
     )
+
+
+@dataclass(frozen=True)
+class RemoteCallable:
+    """A function on another host, by its import path ``"module:qualname"``.
+
+    It is imported there only. Pass it to ``Worker.register`` with ``workers``, the child ids of the
+    hosts. Raises UsageError for a text that is no import path.
+    """
+
+    path: str
+
+    def __post_init__(self) -> None:
+        checked_path(self.path)
+
+    @property
+    def name(self) -> str:
+        """The name of the function in its module."""
+        return self.path.partition(":")[2]
+
+
+@dataclass(frozen=True)
+class RemoteWorkerSpec:
+    """A Worker of level 3 on another host, for ``Worker.add_remote_worker``.
+
+    Each member has the meaning of the argument of ``Worker`` with the same name. ``address``, the
+    address of the agent, has the meaning of ``host``.
+    """
+
+    address: str
+    platform: str | None = field(default=None, kw_only=True)
+    runtime: str | None = field(default=None, kw_only=True)
+    device_ids: Iterable[int] = field(default=(), kw_only=True)
+    num_sub_workers: int = field(default=0, kw_only=True)
+    keys: str | os.PathLike[str] | None = field(default=None, kw_only=True)

@@ -15,9 +15,8 @@ from pto_core.config.options import CHECK
 from pto_core.errors import UsageError
 from pto_core.errors.values import as_path, listed, shown
 from pto_core.hierarchy.callables import Callables
-from pto_core.hierarchy.hosts import Hosts
+from pto_core.hierarchy.hosts import Hosts, RemoteWorkerSpec
 from pto_core.hierarchy.memory_calls import MemoryCalls
-from pto_core.hierarchy.remote_workers import RemoteWorkerSpec
 from pto_core.hierarchy.runs import GraphFunction, hazards_number
 from pto_core.hierarchy.session import Session
 from pto_core.hierarchy.settings import OtherHost, worker_settings

@@ -19,8 +19,8 @@ from pto_core.config.options import LAUNCHER_SETTINGS
 from pto_core.errors import UsageError
 from pto_core.hierarchy.chip_delivery import chip_to_bytes
 from pto_core.hierarchy.handles import Delivery, by_code
+from pto_core.hierarchy.hosts import RemoteCallable
 from pto_core.hierarchy.registry import Registration
-from pto_core.hierarchy.remote_workers import RemoteCallable
 from pto_core.hierarchy.serialisation import fingerprint, import_path, is_of_main
 from pto_core.toolchain.source_folders import SourceFolders
 from pto_transport_zmq.remote.callables import (

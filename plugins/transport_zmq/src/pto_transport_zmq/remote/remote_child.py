@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pto_core.errors import ChildDiedError, PtoError
+from pto_core.errors import PtoError
 from pto_core.hierarchy.children import ChildContext, NestedWorker
 from pto_core.hierarchy.processes import ChildExit
 from pto_core.hierarchy.registry import Registration
@@ -184,14 +184,7 @@ class RelayedChild:
         reason = read_reason(self._reason) if ended.exit_code == SESSION_OVER else ""
         if not reason:
             return ended.died_error()
-        return ChildDiedError(
-            f"{ended.path}: {reason.removeprefix(f'{ended.path}: ')}",
-            child=ended.index,
-            path=ended.path,
-            pid=ended.pid,
-            signal=ended.signal,
-            exit_code=ended.exit_code,
-        )
+        return ended.error(reason.removeprefix(f"{ended.path}: "))
 
 
 def _all_below(worker: NestedWorker) -> Iterator[NestedWorker]:

@@ -56,14 +56,14 @@ class ChildExit:
 
     def died_error(self) -> ChildDiedError:
         """Return the error for a child whose process has ended."""
-        return self._error(f"process {self.pid} {self.description}")
+        return self.error(f"process {self.pid} {self.description}")
 
     def broken_error(self, message: str) -> ChildDiedError:
         """Return the error for a child that was killed because its connection broke."""
         # the child exited first, and its exit broke the connection
         if self.signal != signal.SIGKILL:
             return self.died_error()
-        return self._error(f"process {self.pid} was ended because its connection broke: {message}")
+        return self.error(f"process {self.pid} was ended because its connection broke: {message}")
 
     def hung_error(self, timeout_s: float | None) -> ChildHungError:
         """Return the error for a child that was killed because a task exceeded its time limit."""
@@ -77,7 +77,8 @@ class ChildExit:
             timeout_s=timeout_s,
         )
 
-    def _error(self, event: str) -> ChildDiedError:
+    def error(self, event: str) -> ChildDiedError:
+        """Return the error for the loss of the child by an event."""
         return ChildDiedError(
             f"{self.path}: {event}",
             child=self.index,
