@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from pto_core import DataType, Device, In, Out, kernel
+from pto_core.device.foreign_tensors import addresses_of
 from pto_core.errors import TaskFailedError, UsageError
 
 U64 = 2**64
@@ -214,6 +215,14 @@ def test_dlpack_bfloat16_and_offset(device: Device) -> None:
     given = ForeignArray(memory.view(np.uint16)[:2], code=4, byte_offset=2)
     double(device, given)
     assert memory.tolist() == [9, 2, 4]
+
+
+def test_a_tensor_on_a_device_is_passed_by_the_address_of_its_first_element() -> None:
+    values = np.zeros((1, 4), "float32")
+    row = np.lib.stride_tricks.as_strided(values, strides=(4, 4))  # a stride that has no effect
+    given = ForeignArray(row, device_type=12, byte_offset=8)
+    replaced, _ = addresses_of((3, given), 12, 0)
+    assert replaced == (3, values.ctypes.data + 8)
 
 
 def test_dlpack_of_numpy_itself(device: Device) -> None:

@@ -86,5 +86,6 @@ def test_the_access_log_is_switched_on_in_packed_bytes() -> None:
 
 
 def test_packed_configurations_can_be_unpacked() -> None:
-    config = CallConfig(block_dim=3, aicpu_thread_num=2, output_prefix="out/é")
-    assert CallConfig.unpack(config.pack()) == config
+    for prefix in ("out/é", "x" * 1023):
+        config = CallConfig(block_dim=3, aicpu_thread_num=2, output_prefix=prefix)
+        assert CallConfig.unpack(config.pack()) == config

@@ -76,6 +76,8 @@ def test_digests_have_32_bytes_and_cover_everything(tmp_path: Path) -> None:
         CoreCallable(add.function or len, "aiv"),
         CoreCallable(closure(1), "aiv"),
         CoreCallable(closure(1), "aiv"),
+        CoreCallable(lambda a: a.fill(0), "aiv"),
+        CoreCallable(lambda a: a.sort(0), "aiv"),
         CoreCallable(KernelSource(source, ["-DN=1"]), "aiv"),
         CoreCallable(KernelSource(source, ["-DN=2"]), "aiv"),
     ]

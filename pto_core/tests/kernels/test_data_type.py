@@ -42,6 +42,11 @@ def test_bfloat16_is_that_of_ml_dtypes() -> None:
     assert DataType.of(ml_dtypes.bfloat16) is DataType.BFLOAT16
 
 
+def test_another_byte_order_is_named() -> None:
+    with pytest.raises(UsageError, match="its byte order is not that of this machine; use one of"):
+        DataType.of(np.dtype("f4").newbyteorder())
+
+
 @pytest.mark.parametrize("dtype", ["text", "O", "S3", ">f4", "M8[s]", ml_dtypes.int4, object()])
 def test_other_types_are_refused(dtype: object) -> None:
     with pytest.raises(UsageError, match="use one of float32, float16"):

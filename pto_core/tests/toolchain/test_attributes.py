@@ -56,6 +56,10 @@ def test_variables_of_that_name_stay(code: str) -> None:
     assert without_attributes(code) == code
 
 
+def test_a_destructor_may_have_the_attribute() -> None:
+    assert without_attributes("struct A { [aicore] ~A(); };") == "struct A {          ~A(); };"
+
+
 def test_length_and_lines_stay() -> None:
     text = "static [\n aicore ]\n int x; [[aicore]] int y;"
     blanked = without_attributes(text)

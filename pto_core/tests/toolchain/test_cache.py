@@ -210,6 +210,7 @@ def test_file_that_changed_within_one_clock_tick_is_seen(tmp_path) -> None:
     document = read_record(manifest)
     (record,) = document["entries"][0]["files"]
     record[2:5] = [state.st_mtime_ns, state.st_ctime_ns, state.st_ino]
+    document["entries"][0]["hashed_ns"] = state.st_ctime_ns + 10**6
     write_record(manifest, document)
     assert cache.lookup("key") is None
 
