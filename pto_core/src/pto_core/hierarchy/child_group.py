@@ -810,8 +810,9 @@ class DriverHooks:
         if now - self._begun_ns >= _PAUSE_NS:
             self.poll()
         self._begun_ns = now
-        for child in list(self._pending.values()):  # another thread may change the dict
-            child.is_deferred = False
+        if self._pending:
+            for child in list(self._pending.values()):  # another thread may change the dict
+                child.is_deferred = False
 
     def await_restart(self, child: int) -> None:
         """Wait until the restart of a child has ended, if one is in progress."""
