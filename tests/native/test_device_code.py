@@ -14,7 +14,7 @@ import pytest
 
 from pto_core import plugins
 from pto_core.interfaces import OrchestrationBuild
-from pto_core.toolchain.elf import LibrarySymbols, read_symbols
+from pto_core.toolchain.diagnosis import LibrarySymbols, read_symbols
 from pto_devkit.device_code import FUNCTIONS
 
 VARIANTS = tuple(record.name for record in plugins.runtimes())

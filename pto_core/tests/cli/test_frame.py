@@ -11,7 +11,7 @@ import pytest
 
 import pto_core
 from pto_core.cli.main import SUMMARIES
-from pto_core.interfaces.command import RESERVED_COMMANDS
+from pto_core.interfaces.plugin import RESERVED_COMMANDS
 from pto_core.plugins import distribution_of
 
 COMMAND = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pto_core.errors import CompileError
-from pto_core.toolchain.attributes import uses_attribute, without_attributes
+from pto_core.toolchain.builder import uses_attribute, without_attributes
 
 FORMS = ["[aicore]", "[ aicore ]", "[[aicore]]", "__attribute__((aicore))"]
 PLACES = [

@@ -18,9 +18,8 @@ import pytest
 from pto_core.errors import CompileError
 from pto_core.interfaces import BuildRecipe
 from pto_core.toolchain import Toolchain
-from pto_core.toolchain.cache import ArtefactCache, read_record, write_record
-from pto_core.toolchain.depfile import read_depfile
-from pto_core.toolchain.locks import FileLock
+from pto_core.toolchain.builder import read_depfile
+from pto_core.toolchain.cache import ArtefactCache, FileLock, read_record, write_record
 
 
 def call(library: Path) -> int:

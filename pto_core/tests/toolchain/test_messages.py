@@ -11,9 +11,8 @@ import pytest
 from pto_core.errors import CompileError, UsageError
 from pto_core.interfaces import BuildRecipe, OrchestrationBuild
 from pto_core.toolchain import Toolchain, candidates, find_compiler
-from pto_core.toolchain.diagnosis import missing_symbol_error
-from pto_core.toolchain.elf import LibrarySymbols, read_symbols
-from pto_core.toolchain.library import missing_part
+from pto_core.toolchain.compilers import missing_part
+from pto_core.toolchain.diagnosis import LibrarySymbols, missing_symbol_error, read_symbols
 
 
 def refused(bench, text: str, name: str = "broken.cpp") -> CompileError:

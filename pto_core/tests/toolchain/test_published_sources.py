@@ -7,7 +7,7 @@ import pytest
 from pto_core.errors import CompileError
 from pto_core.interfaces import OrchestrationBuild
 from pto_core.toolchain import Toolchain
-from pto_core.toolchain.packages import gxx_advice, python_headers_advice
+from pto_core.toolchain.compilers import gxx_advice, python_headers_advice
 
 DEBIAN_12 = {"ID": "debian", "VERSION_CODENAME": "bookworm", "PRETTY_NAME": "Debian GNU/Linux 12"}
 UBUNTU_24 = {"ID": "ubuntu", "ID_LIKE": "debian", "VERSION_CODENAME": "noble"}

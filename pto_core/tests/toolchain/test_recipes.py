@@ -10,7 +10,7 @@ import pytest
 from pto_core.errors import CompileError
 from pto_core.interfaces import BuildRecipe, DeviceBuild
 from pto_core.toolchain import Toolchain
-from pto_core.toolchain.elf import read_symbols
+from pto_core.toolchain.diagnosis import read_symbols
 
 OBJECT = ("-c", "-fPIC")
 LINK = ("g++", "-shared", "{input}", "-o", "{output}")

@@ -22,7 +22,7 @@ from pto_core.config import Config, load_core
 from pto_core.plugins import inspect_all, installation
 from pto_core.toolchain import HOST_COMPILERS, Compiler, find_compiler
 from pto_core.toolchain.cache import ArtefactCache
-from pto_core.toolchain.packages import gxx_advice, python_headers_advice
+from pto_core.toolchain.compilers import gxx_advice, python_headers_advice
 from pto_core.trust import reason_for_distrust
 
 _NOT_AVAILABLE = 5

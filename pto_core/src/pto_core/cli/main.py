@@ -159,7 +159,7 @@ def summaries() -> dict[str, str]:
 
     The line of a subcommand whose plugin is not installed names the distribution.
     """
-    from pto_core.interfaces.command import RESERVED_COMMANDS
+    from pto_core.interfaces.plugin import RESERVED_COMMANDS
     from pto_core.plugins import commands, distribution_of
 
     sources = {name: record.source for record in commands() for name in record.names}
@@ -178,7 +178,7 @@ def load(name: str) -> Command:
     Raises :class:`~pto_core.errors.UsageError` if there is no such subcommand, and
     :class:`~pto_core.errors.PluginError` if it belongs to a plugin that cannot be used.
     """
-    from pto_core.interfaces.command import RESERVED_COMMANDS
+    from pto_core.interfaces.plugin import RESERVED_COMMANDS
 
     if name in RESERVED_COMMANDS:
         return cast("Command", import_module(f"pto_core.cli.{name}"))

@@ -27,7 +27,6 @@ from pto_core.interfaces.backend import (
     ForkSensitiveBackend,
     TensorSharingBackend,
 )
-from pto_core.interfaces.command import Command
 from pto_core.interfaces.launcher import (
     AgentCommand,
     Launcher,
@@ -41,6 +40,7 @@ from pto_core.interfaces.orchestrator import Orchestrator
 from pto_core.interfaces.plugin import (
     ABI_VERSION,
     API_VERSION,
+    Command,
     Health,
     Option,
     Plugin,

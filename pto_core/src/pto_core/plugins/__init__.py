@@ -59,7 +59,7 @@ from pto_core.interfaces import (
     Runtime,
     SchedulerPlugin,
 )
-from pto_core.interfaces.command import RESERVED_COMMANDS
+from pto_core.interfaces.plugin import RESERVED_COMMANDS
 
 FAMILIES = (
     *("backend", "runtime", "transport", "scheduler", "launcher"),

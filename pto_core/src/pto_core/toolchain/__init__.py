@@ -9,15 +9,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pto_core.toolchain.compilers import HOST_COMPILERS, Compiler, candidates, find_compiler
-    from pto_core.toolchain.recipes import (
+    from pto_core.toolchain.compilers import (
+        HOST_COMPILERS,
+        BuildRequest,
+        Compiler,
+        candidates,
+        find_compiler,
+    )
+    from pto_core.toolchain.toolchain import (
+        KERNEL_ENTRY,
+        BuildEvent,
+        Toolchain,
         device_options,
         orchestration_recipe,
         recipe_of,
         runtime_artefacts,
     )
-    from pto_core.toolchain.request import BuildRequest
-    from pto_core.toolchain.toolchain import KERNEL_ENTRY, BuildEvent, Toolchain
 
 __all__ = [
     "HOST_COMPILERS",
@@ -35,10 +42,11 @@ __all__ = [
 ]
 
 _MODULES = {
-    "compilers": ("HOST_COMPILERS", "Compiler", "candidates", "find_compiler"),
-    "recipes": ("device_options", "orchestration_recipe", "recipe_of", "runtime_artefacts"),
-    "request": ("BuildRequest",),
-    "toolchain": ("KERNEL_ENTRY", "BuildEvent", "Toolchain"),
+    "compilers": ("HOST_COMPILERS", "BuildRequest", "Compiler", "candidates", "find_compiler"),
+    "toolchain": (
+        *("KERNEL_ENTRY", "BuildEvent", "Toolchain"),
+        *("device_options", "orchestration_recipe", "recipe_of", "runtime_artefacts"),
+    ),
 }
 
 

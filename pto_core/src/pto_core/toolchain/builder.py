@@ -1,22 +1,28 @@
-"""Build one artefact: look it up in the cache; if it is missing, compile it and add it."""
+"""Build one artefact: look it up in the cache; if it is missing, compile it and add it.
+
+Published sources mark device functions ``[aicore]``, ``[[aicore]]`` or ``__attribute__((aicore))``,
+at any place among the specifiers of a declaration. The last form only causes a warning on the host.
+The first form is not C++, and compilers refuse the second form after ``static`` or ``inline``. A
+macro cannot distinguish the forms, so both bracket forms are removed from the preprocessed text.
+The line markers in that text ensure that diagnostics have the line numbers of the user's files.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from pto_core.errors import CompileError
-from pto_core.toolchain.attributes import uses_attribute, without_attributes
-from pto_core.toolchain.cache import ArtefactCache
+from pto_core.toolchain.cache import ArtefactCache, searched_folders
 from pto_core.toolchain.children import Outcome, ProcessGroup
-from pto_core.toolchain.compilers import Compiler
-from pto_core.toolchain.depfile import read_depfile
+from pto_core.toolchain.compilers import BuildRequest, Compiler, gxx_advice, missing_part
 from pto_core.toolchain.diagnosis import (
     compile_error,
     lacks_entry,
@@ -24,11 +30,8 @@ from pto_core.toolchain.diagnosis import (
     newer_symbol_error,
     no_space_error,
     ran_out_of_space,
+    read_symbols,
 )
-from pto_core.toolchain.elf import read_symbols
-from pto_core.toolchain.library import missing_part
-from pto_core.toolchain.request import BuildRequest
-from pto_core.toolchain.shadows import searched_folders
 
 Result = TypeVar("Result")
 
@@ -260,3 +263,77 @@ def _unit_of(request: BuildRequest, scratch: Path) -> Path:
     unit = scratch / "unit.cpp"
     unit.write_bytes(os.fsencode(request.unit))
     return unit
+
+
+_WORD = re.compile(r"(?:\\[ \t#:\\]|\\(?!\n)|\$\$|[^\s\\])+")
+_ESCAPE = re.compile(r"\\([ \t#:\\])|\$\$")
+
+
+def read_depfile(path: Path, folder: Path) -> list[Path]:
+    """List the prerequisites of the make rule in ``path``; resolve relative paths at ``folder``."""
+    _, _, rule = os.fsdecode(path.read_bytes()).partition(": ")
+    words = _WORD.findall(rule.replace("\\\n", " "))
+    names = (_ESCAPE.sub(lambda found: found[1] or "$", word) for word in words)
+    return [folder / name for name in names]
+
+
+# After an attribute, the rest of a declaration follows: a name, `~` or another attribute. This
+# distinguishes an attribute from an index (`table[aicore];`) and from the capture of a lambda
+# (`[aicore] {`, `[aicore](int)`).
+_REST = r"(?=\s*(?:[A-Za-z_~:]|\[))"
+_DOUBLE = re.compile(r"\[\s*\[\s*aicore\s*\]\s*\]")
+_SINGLE = re.compile(r"(?<!\[)\[\s*aicore\s*\](?!\s*\])" + _REST)
+_DEFINITION = re.compile(r"^[ \t]*#[ \t]*define\b(?:[^\n\\]|\\\n|\\.)*", re.MULTILINE)
+
+
+def uses_attribute(source: str) -> bool:
+    """Return whether the text has ``[aicore]`` outside of macro definitions."""
+    return _SINGLE.search(_DEFINITION.sub("", source)) is not None
+
+
+def without_attributes(preprocessed: str) -> str:
+    """Replace both bracket forms by spaces, so that lines and columns stay the same."""
+    text = _DOUBLE.sub(_blank, preprocessed)
+    return _SINGLE.sub(_blank, text)
+
+
+def _blank(found: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", found.group())
+
+
+_BFLOAT16 = re.compile(r"\bbfloat16(?:_t)?\b")
+# Find kernels that use bfloat16 although their results would be computed in half precision.
+#
+# The kernel tile library takes bfloat16 from `<stdfloat>`. If the compiler lacks this header, the
+# library computes in half precision (float16) without a message, and results are wrong.
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def precision_warning(request: BuildRequest, compiler: Compiler, read: Iterable[Path]) -> str:
+    """Return the warning for a kernel that computes bfloat16 in half precision, otherwise "".
+
+    ``read`` lists the files that the compiler read. The user's files among them are searched for
+    bfloat16.
+    """
+    root = request.tile_library
+    if root is None or compiler.has_stdfloat:
+        return ""
+    files = set(read)
+    of_library = {path for path in files if root in path.parents}
+    folder = request.source.parent
+    mine = [path for path in files - of_library if {folder, folder.parent} & set(path.parents)]
+    if not (of_library and any(_names_bfloat16(path) for path in mine)):
+        return ""
+    return (
+        f"{request.name} uses bfloat16, and {compiler.name} has no <stdfloat>: the kernel tile "
+        "library computes bfloat16 in half precision (float16) instead, so results differ. "
+        f"For bfloat16, {gxx_advice(13)}, or set CXX to a compiler that has <stdfloat>"
+    )
+
+
+def _names_bfloat16(path: Path) -> bool:
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError:
+        return False
+    return _BFLOAT16.search(_COMMENT.sub(" ", text)) is not None

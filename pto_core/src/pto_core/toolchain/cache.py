@@ -4,7 +4,7 @@ Layout, below the cache folder::
 
     manifests/<key>.json    the files that were read to build <key>, and the resulting artefact
     artefacts/<hash>.so     an artefact; its name is the hash of all its inputs
-    sources/<hash>/         the files of a source from another host (source_folders.py)
+    sources/<hash>/         the files of a source from another host (SourceFolders)
     compilers/<key>.json    the capabilities of a compiler (compilers.py)
     scratch/<name>/         a build in progress; its builder has locked <name>.lock beside it
     locks/<key>.lock        held by the process that builds <key>
@@ -13,7 +13,7 @@ A key is the hash of the command, the compiler's identity and the path of the so
 lists every file that the compiler read, with its content hash, so that a changed header is detected
 without running the compiler. It also lists the names under which a new header could replace one of
 these files; if a source probes or embeds files, no list is complete, and no lookup finds the
-artefact (shadows.py). The modification time of an artefact is the time of its last use. Invariants:
+artefact. The modification time of an artefact is the time of its last use. Invariants:
 a file below ``manifests``, ``artefacts`` or ``sources`` is complete (written in ``scratch``,
 synced, then renamed); a scratch folder whose lock is free has no owner.
 """
@@ -21,9 +21,11 @@ synced, then renamed); a scratch folder whose lock is free has no owner.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,9 +34,167 @@ from typing import Any
 
 from pto_core.errors import ConfigError
 from pto_core.kernels.callables import file_digest
-from pto_core.toolchain.locks import FileLock
-from pto_core.toolchain.shadows import are_free, free_names
 from pto_core.trust import make_folder, reason_for_distrust
+
+POLL_S = 0.02
+
+
+class FileLock:
+    """An exclusive lock of a file between processes, an ``flock``; one instance for each thread.
+
+    The file exists only while a process holds the lock or waits for it, so no unused files remain.
+    A holder that is killed loses the lock with its process, and the next holder removes the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free; raises OSError if the folder cannot be written."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return False
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if not self._is_current(descriptor):
+            os.close(descriptor)  # the holder removed the file between open and flock
+            return False
+        self._descriptor = descriptor
+        return True
+
+    def acquire(self, pause: Callable[[float], None]) -> None:
+        """Take the lock; between attempts call ``pause(seconds)``, which may raise to give up."""
+        while not self.try_acquire():
+            pause(POLL_S)
+
+    def release(self) -> None:
+        """Remove the file and release the lock; a second call has no effect."""
+        if self._descriptor < 0:
+            return
+        # Remove the file before the lock is released. A process that has opened the removed file
+        # gets its lock, detects that the file was removed, and tries again.
+        self._path.unlink(missing_ok=True)
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), os.stat(self._path))
+        except FileNotFoundError:
+            return False
+
+    def __enter__(self) -> FileLock:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.release()
+
+
+# Record why a later build could differ although no file that the compiler read has changed.
+#
+# The compiler takes a header from the first searched folder that has it, so a new file in an
+# earlier folder would replace it. The record lists these names. For `/lib/pto/a.h`, found in
+# `/lib`, they are `pto/a.h` in each folder that is searched before `/lib`, and in the folders of
+# the files that may include it, which are searched first.
+#
+# A source can also ask whether a file exists (`__has_include`), or take bytes of a file that the
+# compiler does not report (`.incbin`). The names of such files can be computed by macros and by the
+# assembler, so nothing is recorded: the artefact is built again at each use.
+FreeNames = dict[str, list[str]]
+"""Keys: existing folders. Values: names that do not exist in the folder."""
+
+_PROBE = re.compile(
+    rb"__has_include|__has_embed|^[ \t]*(?:#|%:|\?\?=).*\bembed\b|incbin|\.include\b",
+    re.MULTILINE | re.IGNORECASE,
+)
+_SPLICE = re.compile(rb"\\[ \t]*\r?\n")
+_LIST = re.compile(
+    r'^#include "\.\.\." search starts here:\n(.*?)^#include <\.\.\.> search starts here:\n(.*?)'
+    r"^End of search list\.",
+    re.MULTILINE | re.DOTALL,
+)
+_MISSING = re.compile(r'^ignoring nonexistent directory "(.*)"$', re.MULTILINE)
+# A folder of the search list that has one of these headers belongs to the compiler.
+_COMPILER_HEADERS = ("cstddef", "stddef.h", "stdlib.h")
+
+
+def searched_folders(output: str, folder: Path) -> list[Path] | None:
+    """Return the folders of ``-v`` in the order of the search; None if the output has no list.
+
+    A folder that does not exist is first, because the output does not say its place. Relative paths
+    are resolved at ``folder``.
+    """
+    found = _LIST.search(output)
+    if found is None:
+        return None
+    lines = [*_MISSING.findall(output), *found[1].splitlines(), *found[2].splitlines()]
+    return [folder / line.strip(" ") for line in lines]
+
+
+def free_names(read: Iterable[Path], searched: Sequence[Path]) -> FreeNames | None:
+    """Return the missing names that, if created, would hide a file in ``read``.
+
+    Return None if a file in ``read`` that is not of the compiler probes or embeds files.
+    """
+    files = list(read)
+    own = [one for one in searched if any((one / name).is_file() for name in _COMPILER_HEADERS)]
+    written = [path for path in files if not any(one in path.parents for one in own)]
+    if any(_PROBE.search(_SPLICE.sub(b"", path.read_bytes())) for path in written):
+        return None
+    wanted = set(_hiding(files, searched, {path.parent for path in written}))
+    content: dict[str, frozenset[str]] = {}
+    found: dict[str, set[str]] = {}
+    for folder, end in wanted:
+        place = _first_free(folder, end, content)
+        if place is not None:
+            found.setdefault(place[0], set()).add(place[1])
+    return {folder: sorted(names) for folder, names in sorted(found.items())}
+
+
+def _hiding(
+    files: Iterable[Path], searched: Sequence[Path], beside: set[Path]
+) -> Iterable[tuple[Path, tuple[str, ...]]]:
+    """Return the paths, as folder and rest, that are searched before a file that was read."""
+    for path in files:
+        for index, found_in in enumerate(searched):
+            if found_in in path.parents:
+                end = path.relative_to(found_in).parts
+                yield from ((earlier, end) for earlier in (*searched[:index], *beside))
+
+
+def are_free(names: FreeNames | None) -> bool:
+    """Return whether the build can be trusted, and none of the names exists."""
+    return names is not None and all(
+        _names_in(folder).isdisjoint(absent) for folder, absent in names.items()
+    )
+
+
+def _first_free(
+    folder: Path, end: tuple[str, ...], content: dict[str, frozenset[str]]
+) -> tuple[str, str] | None:
+    """Return the first missing part of ``folder/end`` and its parent; None if all parts exist."""
+    place = "/" if not folder.is_dir() else str(folder)
+    for part in (*folder.parts[1:], *end) if place == "/" else end:
+        if place not in content:
+            content[place] = _names_in(place)
+        if part not in content[place] and part != "..":
+            return place, part
+        place = os.path.join(place, part)
+    return None
+
+
+def _names_in(folder: str) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()
+
 
 _MANIFEST_VERSION = 4
 _ENTRIES_PER_KEY = 8

@@ -1,4 +1,4 @@
-"""Find the C++ compilers of the machine, and their capabilities.
+"""The C++ compilers of the machine: their capabilities, packages, and command lines.
 
 A compiler is examined once. The result is stored in the cache folder under the compiler's path,
 time and size, so that later starts need not run the compiler.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import platform
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,124 @@ from pto_core.config import Config, child_environment
 from pto_core.errors import CompileError
 from pto_core.toolchain.cache import read_record, write_record
 from pto_core.trust import make_folder
+
+# For each code name of a Debian or Ubuntu release: the version of the package `g++`, and of the
+# newest g++.
+_APT_RELEASES = {
+    "bullseye": (10, 10),
+    "bookworm": (12, 12),
+    "trixie": (14, 14),
+    "focal": (9, 10),
+    "jammy": (11, 12),
+    "noble": (13, 14),
+}
+_GXX = {
+    "debian": "apt-get install g++",
+    "fedora": "dnf install gcc-c++",
+    "rhel": "dnf install gcc-c++",
+    "suse": "zypper install gcc-c++",
+    "alpine": "apk add g++",
+    "arch": "pacman -S gcc",
+}
+_PYTHON_HEADERS = {
+    "debian": "apt-get install python{version}-dev",
+    "fedora": "dnf install python3-devel",
+    "rhel": "dnf install python3-devel",
+    "suse": "zypper install python3-devel",
+    "alpine": "apk add python3-dev",
+}
+
+
+def this_release() -> Mapping[str, str]:
+    """Return the fields of ``/etc/os-release``; empty if the file does not exist."""
+    try:
+        return platform.freedesktop_os_release()
+    except OSError:
+        return {}
+
+
+def gxx_advice(least: int, release: Mapping[str, str] | None = None) -> str:
+    """Return advice for installing g++ ``least`` or newer; name a package if one is known."""
+    release = this_release() if release is None else release
+    codenames = (release.get("UBUNTU_CODENAME"), release.get("VERSION_CODENAME"))
+    known = next((_APT_RELEASES[name] for name in codenames if name in _APT_RELEASES), None)
+    if known is None:
+        command = _by_family(_GXX, release)
+        hint = f", such as with `{command}` if it is new enough" if command else ""
+        return f"install g++ {least} or newer{hint}"
+    default, newest = known
+    if newest < least:
+        name = release.get("PRETTY_NAME", "this release")
+        return (
+            f"the newest package of {name} is g++-{newest}: use a newer release of the "
+            f"distribution, or a container, with g++ {least} or newer"
+        )
+    package = "g++" if default >= least else f"g++-{newest}"
+    return f"install g++ {least} or newer: `apt-get install {package}`"
+
+
+def python_headers_advice(
+    version: str, release: Mapping[str, str] | None = None, prefix: str = sys.base_prefix
+) -> str:
+    """Return advice for installing the headers of Python ``version`` below ``prefix``."""
+    release = this_release() if release is None else release
+    command = _by_family(_PYTHON_HEADERS, release) if prefix == "/usr" else None
+    if command is None:
+        return f"install the development files of the Python below {prefix}"
+    return command.format(version=version)
+
+
+def _by_family(commands: Mapping[str, str], release: Mapping[str, str]) -> str | None:
+    families = (release.get("ID", ""), *release.get("ID_LIKE", "").split())
+    return next((commands[family] for family in families if family in commands), None)
+
+
+# For each header, the first version of g++ that has it.
+_HEADERS = {
+    "barrier": 11, "bit": 9, "charconv": 8, "compare": 10, "concepts": 10, "coroutine": 10,
+    "expected": 12, "flat_map": 15, "flat_set": 15, "format": 13, "generator": 14,
+    "latch": 11, "mdspan": 16, "numbers": 10, "print": 14, "ranges": 10, "semaphore": 11,
+    "source_location": 11, "span": 10, "spanstream": 12, "stacktrace": 14, "stdfloat": 13,
+    "stop_token": 10, "syncstream": 11, "text_encoding": 14, "version": 9,
+}  # fmt: skip
+
+# For each name, the first version of g++ whose headers define it; the headers are older.
+_NAMES = {
+    "bfloat16_t": 13, "float16_t": 13, "float32_t": 13, "float64_t": 13, "float128_t": 13,
+    "byteswap": 12, "chunk": 13, "enumerate": 13, "expected": 12, "format": 13, "forward_like": 14,
+    "generator": 14, "mdspan": 16, "move_only_function": 12, "print": 14, "println": 14,
+    "slide": 13, "stride": 13, "to": 14, "to_underlying": 11, "unexpected": 12, "unreachable": 12,
+    "zip": 13, "zip_transform": 13,
+}  # fmt: skip
+
+_MISSING_HEADER = re.compile(
+    r"fatal error: (?:(?P<gcc>[\w/.+-]+): No such file or directory"
+    r"|'(?P<clang>[^']+)' file not found)"
+)
+_MISSING_NAME = re.compile(
+    r"error: (?:'(?P<gcc>\w+)' is not a member of 'std(?:::ranges|::views|::ranges::views)?'"
+    r"|no (?:\w+ )+?(?:named )?'(?P<clang>\w+)' in namespace 'std)"
+)
+
+
+def missing_part(output: str) -> tuple[str, int] | None:
+    """Return the missing header or name of the C++ library, and the first g++ that has it."""
+    header = _MISSING_HEADER.search(output)
+    if header:
+        name = header["gcc"] or header["clang"]
+        return (f"<{name}>", _HEADERS[name]) if name in _HEADERS else None
+    found = _MISSING_NAME.search(output)
+    if found:
+        name = found["gcc"] or found["clang"]
+        return (f"std::{name}", _NAMES[name]) if name in _NAMES else None
+    return None
+
+
+def missing_header(output: str) -> str | None:
+    """Return the header that the compiler did not find, or None."""
+    found = _MISSING_HEADER.search(output)
+    return (found["gcc"] or found["clang"]) if found else None
+
 
 HOST_COMPILERS = (*(f"g++-{major}" for major in range(19, 10, -1)), "g++", "clang++")
 
@@ -194,3 +314,76 @@ def _remember(record: Path, known: dict[str, Any]) -> None:
             partial.replace(record)
         finally:
             partial.unlink(missing_ok=True)
+
+
+# Flags that only gcc knows. Clang never emits unique symbols, so it does not need this flag.
+_GCC_ONLY = frozenset({"-fno-gnu-unique"})
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """A request to build one shared library from one C++ source.
+
+    ``unit``: the text of a generated translation unit that includes the source; None if the source
+    itself is compiled. ``required_symbol``: the function that the library must export.
+    """
+
+    kind: str
+    """The purpose of the library in messages: ``kernel``, ``orchestration`` or ``runtime``."""
+    source: Path
+    standard: str
+    flags: tuple[str, ...]
+    include_dirs: tuple[Path, ...]
+    compilers: tuple[str, ...] = ()
+    unit: str | None = None
+    entry: str | None = None
+    required_symbol: str | None = None
+    environment: tuple[tuple[str, str], ...] = field(default=())
+    tile_library: Path | None = None
+    """The value of ``PTO_ISA_ROOT``, for messages; ``include_dirs`` contains its folders."""
+    steps: tuple[tuple[str, ...], ...] = ()
+    """The commands after the compiler, with ``{input}`` and ``{output}`` for their files."""
+    keeps_attributes: bool = False
+    """Whether the compiler knows the attributes of the device language."""
+    ceilings: tuple[tuple[str, str], ...] = ()
+    """The newest versions of symbols of other libraries, by the name of the version."""
+    fallback: BuildRequest | None = None
+    """The request that is built instead if the source does not define ``entry``."""
+
+    @property
+    def name(self) -> str:
+        """The name of the library in messages, such as ``kernel add.cpp``."""
+        return f"{self.kind} {self.source.name}"
+
+    def command(self, compiler: Compiler) -> tuple[str, ...]:
+        """Return the command line without the input and output files."""
+        flags = self.flags
+        if compiler.family == "clang":
+            flags = tuple(flag for flag in flags if flag not in _GCC_ONLY)
+        return (
+            *compiler.command,
+            f"-std={compiler.spelling(self.standard)}",
+            *flags,
+            *(f"-I{folder}" for folder in self.include_dirs),
+        )
+
+    def named_files(self, compiler: Compiler) -> set[Path]:
+        """Return the files that words of the command line name: plugins, specs, link scripts."""
+        words = (re.split("[=,@]", word) for word in self.command(compiler)[1:])
+        paths = (self.source.parent / part for parts in words for part in parts)
+        return {path for path in paths if os.path.isfile(path)}
+
+    def key(self, compiler: Compiler) -> str:
+        """Hash everything that determines the result except the content of the files."""
+        parts = (
+            compiler.identity,
+            *self.command(compiler),
+            str(self.source),
+            self.unit or "",
+            self.required_symbol or "",
+            *(word for step in self.steps for word in ("step", *step)),
+            "keeps attributes" if self.keeps_attributes else "",
+            *(f"{name}_{version}" for name, version in self.ceilings),
+            *(f"{name}={value}" for name, value in self.environment),
+        )
+        return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:40]

@@ -16,18 +16,23 @@ from pto_core import log
 from pto_core.config import Config, child_environment
 from pto_core.errors import UnsupportedError, UsageError
 from pto_core.errors.limits import start_thread
-from pto_core.interfaces import BuildRecipe, DeviceBuild, OrchestrationBuild
-from pto_core.toolchain.bfloat16 import precision_warning
-from pto_core.toolchain.builder import Builder, Cancelled
+from pto_core.interfaces import (
+    Backend,
+    BuildRecipe,
+    DeviceBackend,
+    DeviceBuild,
+    OrchestrationBuild,
+    Runtime,
+)
+from pto_core.toolchain.builder import Builder, Cancelled, precision_warning
 from pto_core.toolchain.cache import ArtefactCache
 from pto_core.toolchain.children import ProcessGroup
-from pto_core.toolchain.compilers import Compiler, candidates
+from pto_core.toolchain.compilers import BuildRequest, Compiler, candidates
 from pto_core.toolchain.diagnosis import (
     default_entry_warning,
     no_compiler_error,
     no_space_error,
 )
-from pto_core.toolchain.request import BuildRequest
 
 KERNEL_ENTRY = "kernel_entry"
 RUNTIME_ENTRY = "pto_runtime_entry"
@@ -440,3 +445,61 @@ def _existing(source: Path, what: str) -> Path:
             value=str(path),
         )
     return Path(os.path.normpath(path))
+
+
+def recipe_of(backend: Backend, kind: str) -> BuildRecipe:
+    """Return the recipe for ``kind``. Raises UnsupportedError if the backend has none."""
+    recipe = backend.build_recipe(kind)
+    if recipe is None:
+        raise UnsupportedError(
+            f"backend {backend.name!r} has no recipe that builds code of the kind {kind!r}; "
+            "choose another backend, or pass a binary",
+            name="kind",
+            value=kind,
+        )
+    return recipe
+
+
+def orchestration_recipe(backend: Backend, runtime: Runtime) -> BuildRecipe:
+    """Return the recipe for C++ orchestrations of a runtime variant."""
+    on_host = "host_orchestration" in runtime.capabilities
+    return recipe_of(backend, "host_orchestration" if on_host else "orchestration")
+
+
+def runtime_artefacts(
+    toolchain: Toolchain, backend: Backend, runtime: Runtime
+) -> list[tuple[str, str]]:
+    """Build the variant for the devices of the backend; return the kind and path of each artefact.
+
+    Returns an empty list if the backend runs the variant's library in the host process. Raises
+    UnsupportedError if the variant runs there only, and CompileError.
+    """
+    recipe = backend.build_recipe("runtime")
+    if recipe is None:
+        return []
+    build = runtime.device_build()
+    if build is None:
+        raise UnsupportedError(
+            f"backend {backend.name!r} runs the runtime on its device, and the runtime "
+            f"{runtime.name!r} runs in the host process only; choose another runtime",
+            name="runtime",
+            value=runtime.name,
+        )
+    return [("runtime", str(toolchain.build_many([toolchain.runtime(build, recipe)])[0]))]
+
+
+def device_options(
+    toolchain: Toolchain, backend: Backend, options: Mapping[str, str]
+) -> dict[str, str]:
+    """Build the libraries of the backend for its devices; return ``options`` with their paths.
+
+    Raises CompileError.
+    """
+    if not isinstance(backend, DeviceBackend):
+        return dict(options)
+    libraries = backend.device_libraries(options)
+    paths = toolchain.build_many(
+        [toolchain.runtime(one.build, one.recipe, one.entry) for one in libraries]
+    )
+    built = {one.option: str(path) for one, path in zip(libraries, paths, strict=True)}
+    return {**options, **built}

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pto_core import plugins
 from pto_core.config import Config
-from pto_core.device.source_requests import SourceRequests
+from pto_core.device.programs import SourceRequests
 from pto_core.errors import UsageError
 from pto_core.hierarchy.chip_delivery import ChipParts, Part
 from pto_core.kernels import CoreCallable, CoreType, KernelSource, OrchestrationSource
