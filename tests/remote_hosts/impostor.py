@@ -22,18 +22,16 @@ from pto_transport_zmq.remote.agent_messages import (
     Open,
     Opened,
     Status,
+    build,
     decode_request,
     pack,
     pack_head,
     unpack,
 )
-from pto_transport_zmq.remote.build import build
-from pto_transport_zmq.remote.clock import now_ns
-from pto_transport_zmq.remote.handshake import Identity, Side
 from pto_transport_zmq.remote.keys import AGENT, CLIENT, key_pair, public_key
+from pto_transport_zmq.remote.lease import now_ns
 from pto_transport_zmq.remote.messages import MessageKind
-from pto_transport_zmq.remote.session import RemoteSession
-from pto_transport_zmq.remote.session_ends import AcceptedSession
+from pto_transport_zmq.remote.session import AcceptedSession, Identity, RemoteSession, Side
 
 BULK_KINDS = 64
 

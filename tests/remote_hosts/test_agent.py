@@ -42,14 +42,14 @@ from pto_transport_zmq.remote.agent_messages import (
     Reply,
     Request,
     Stop,
+    build,
 )
 from pto_transport_zmq.remote.blueprint import Blueprint, CallableRecord
-from pto_transport_zmq.remote.build import build
 from pto_transport_zmq.remote.callables import SerialisedFunction
-from pto_transport_zmq.remote.failures import failure_from_record
 from pto_transport_zmq.remote.keys import public_key, write_client_keys
 from pto_transport_zmq.remote.relay import AgentAddress, Contact
 from pto_transport_zmq.remote.rights import read_rights
+from pto_transport_zmq.remote.values import failure_from_record
 
 EMPTY = Blueprint(3, [], 1, {}, bytes(16), [], [])
 HERE = (sys.version_info.major, sys.version_info.minor)

@@ -30,10 +30,10 @@ from pto_core.errors import (
 from pto_transport_zmq.link.interface import KeyPair, with_port
 from pto_transport_zmq.link.loading import load_links
 from pto_transport_zmq.remote.address_space import AddressSpace, Range
-from pto_transport_zmq.remote.clock import now_ns
-from pto_transport_zmq.remote.handshake import Identity
+from pto_transport_zmq.remote.lease import now_ns
 from pto_transport_zmq.remote.peer_copies import COPIES_MAX, PeerCopies, PeerCopy, PeerLinks
 from pto_transport_zmq.remote.requests import AnyReply, result_of
+from pto_transport_zmq.remote.session import Identity
 
 MIB = 1 << 20
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from pto_core.interfaces.frame import Outcome
 from pto_transport_zmq.remote import (
     address_space,
-    handshake,
-    home_memory,
     lease,
+    memory,
     messages,
     requests,
+    session,
     wire,
 )
 
@@ -62,8 +62,8 @@ def test_the_kinds():
 
 def test_the_identity():
     table = rows(section("Greeting"))
-    assert [*(int(row[0]) for row in table), handshake.GREETING_BYTES] == offsets(table)
-    assert f"The identity has {handshake.GREETING_BYTES} bytes" in section("Greeting")
+    assert [*(int(row[0]) for row in table), session.GREETING_BYTES] == offsets(table)
+    assert f"The identity has {session.GREETING_BYTES} bytes" in section("Greeting")
 
 
 def test_tasks_and_their_ends():
@@ -90,7 +90,7 @@ def test_remote_buffers():
         for kind in requests.BufferRequest.__subclasses__()
     }
     table = rows(content)
-    push = home_memory.Push(address_space.Range(5, 8), b"abc")
+    push = memory.Push(address_space.Range(5, 8), b"abc")
     head = messages.pack_content(7, push)[0]
     assert [*(int(row[0]) for row in table), len(head)] == offsets(table)
     assert head == bytes([7, *[0] * 7, 5, *[0] * 7, 3, 0, 0, 0])

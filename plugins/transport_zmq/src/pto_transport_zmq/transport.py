@@ -39,7 +39,7 @@ class LinkTransport:
     @property
     def digest_bytes(self) -> int:
         """The size of the table of digests that all relays of a Worker share."""
-        from pto_transport_zmq.remote.shared_digests import TABLE_BYTES
+        from pto_transport_zmq.remote.memory import TABLE_BYTES
 
         return TABLE_BYTES
 

@@ -10,8 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from pto_core import TensorArgType
-from pto_transport_zmq.remote.accesses import Access
-from pto_transport_zmq.remote.address_space import PIECE_BYTES, AddressSpace, Range
+from pto_transport_zmq.remote.address_space import PIECE_BYTES, Access, AddressSpace, Range
 
 INPUT, OUTPUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
 EXISTING, NO_DEP = TensorArgType.OUTPUT_EXISTING, TensorArgType.NO_DEP

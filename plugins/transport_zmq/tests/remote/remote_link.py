@@ -13,11 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from pto_transport_zmq.remote.handshake import Identity, Side
-from pto_transport_zmq.remote.inbox import Message
 from pto_transport_zmq.remote.lease import ENDING_NS, MILLISECOND, SECOND
-from pto_transport_zmq.remote.session import BULK, CONTROL, RemoteSession, State
-from pto_transport_zmq.remote.wire import ChannelNumber
+from pto_transport_zmq.remote.session import BULK, CONTROL, Identity, RemoteSession, Side, State
+from pto_transport_zmq.remote.wire import ChannelNumber, Message
 
 SESSION = bytes(range(16))
 KIND = 100

@@ -21,13 +21,13 @@ from pto_transport_zmq.remote.agent_messages import (
     Question,
     Record,
     Unknown,
+    build,
     decode_request,
     pack,
     unpack,
 )
 from pto_transport_zmq.remote.blueprint import Blueprint
-from pto_transport_zmq.remote.build import build
-from pto_transport_zmq.remote.handshake import check_build
+from pto_transport_zmq.remote.session import check_build
 
 OPEN = Open(
     session=bytes(16),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pto_transport_zmq.remote.arrivals import Arrivals
+from pto_transport_zmq.remote.messages import Arrivals
 
 
 def test_steps_of_a_later_frame_wait_until_all_earlier_frames_are_complete() -> None:

@@ -16,13 +16,16 @@ from pto_core.errors import BufferLostError, CapacityError, ProtocolError, Usage
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.memory import Availability
 from pto_core.interfaces.frame import FrameKind, Outcome
-from pto_transport_zmq.remote.accesses import accesses_of, buffer_tensors
-from pto_transport_zmq.remote.address_space import PIECE_BYTES, AddressSpace, Range
-from pto_transport_zmq.remote.buffer_gateway import BufferGateway
-from pto_transport_zmq.remote.buffer_relay import BufferRelay
-from pto_transport_zmq.remote.frame_relay import FrameRelay
-from pto_transport_zmq.remote.home_memory import HomeMemory, Push
-from pto_transport_zmq.remote.inbox import Message
+from pto_transport_zmq.remote.address_space import (
+    PIECE_BYTES,
+    AddressSpace,
+    Range,
+    accesses_of,
+    buffer_tensors,
+)
+from pto_transport_zmq.remote.buffers import BufferGateway, BufferRelay
+from pto_transport_zmq.remote.frames import FrameRelay
+from pto_transport_zmq.remote.memory import HomeMemory, Push
 from pto_transport_zmq.remote.messages import MessageKind, pack_content, unpack_numbered
 from pto_transport_zmq.remote.peer_copies import PeerCopies
 from pto_transport_zmq.remote.requests import (
@@ -35,6 +38,7 @@ from pto_transport_zmq.remote.requests import (
     to_request,
 )
 from pto_transport_zmq.remote.values import encoded
+from pto_transport_zmq.remote.wire import Message
 
 HOME, FAR = 1 << 40, 1 << 44
 NBYTES = 5 * PIECE_BYTES

@@ -29,6 +29,7 @@ from pto_transport_zmq.remote.callables import (
     CHIP_BYTES_MAX,
     FILES_MAX,
     BinaryPart,
+    ChipSender,
     ImportedFunction,
     KernelRecord,
     PortableChip,
@@ -36,7 +37,6 @@ from pto_transport_zmq.remote.callables import (
     SourcePart,
     to_local,
 )
-from pto_transport_zmq.remote.chip_sender import ChipSender
 from pto_transport_zmq.remote.requests import Deliver, decode_request, to_request
 from pto_transport_zmq.remote.values import encoded
 

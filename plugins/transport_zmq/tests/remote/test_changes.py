@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pto_core.errors import ProtocolError
-from pto_transport_zmq.remote.changes import apply_changes, changes, whole
+from pto_transport_zmq.remote.memory import apply_changes, changes, whole
 
 PIECES = st.binary(min_size=1, max_size=300)
 

@@ -15,8 +15,7 @@ from coherent_programs import (
 )
 
 from pto_transport_zmq.remote.address_space import PIECE_BYTES
-from pto_transport_zmq.remote.home_memory import HomeMemory, Push
-from pto_transport_zmq.remote.shadow_memory import ShadowMemory
+from pto_transport_zmq.remote.memory import HomeMemory, Push, ShadowMemory
 
 
 class Host:

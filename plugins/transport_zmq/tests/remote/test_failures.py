@@ -22,19 +22,17 @@ from pto_core.errors import (
 )
 from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.serialisation import NotImportableError
-from pto_transport_zmq.remote.failures import (
-    FAILURE_BYTES_MAX,
-    failure_from_bytes,
-    failure_to_bytes,
-    packed_to_record,
-)
 from pto_transport_zmq.remote.requests import relayed_reply, result_of
 from pto_transport_zmq.remote.values import (
+    FAILURE_BYTES_MAX,
     TEXT_MAX,
     ExceptionRecord,
     ExceptionValue,
     encoded,
+    failure_from_bytes,
+    failure_to_bytes,
     from_exception,
+    packed_to_record,
 )
 
 

@@ -19,14 +19,10 @@ from coherent_programs import (
 from pto_core import DataType, TensorArgType
 from pto_core.hierarchy.failures import Failure
 from pto_core.interfaces.frame import AnswerKind, FrameKind, Outcome
-from pto_transport_zmq.remote.accesses import Access
-from pto_transport_zmq.remote.address_space import PIECE_BYTES, Range
-from pto_transport_zmq.remote.buffer_gateway import BufferGateway
-from pto_transport_zmq.remote.buffer_relay import BufferRelay
-from pto_transport_zmq.remote.frame_gateway import FrameGateway
-from pto_transport_zmq.remote.frame_relay import FrameRelay
-from pto_transport_zmq.remote.home_memory import HomeMemory
-from pto_transport_zmq.remote.inbox import Message
+from pto_transport_zmq.remote.address_space import PIECE_BYTES, Access, Range
+from pto_transport_zmq.remote.buffers import BufferGateway, BufferRelay
+from pto_transport_zmq.remote.frames import FrameGateway, FrameRelay
+from pto_transport_zmq.remote.memory import HomeMemory, ShadowMemory
 from pto_transport_zmq.remote.messages import (
     EndedFrame,
     MessageKind,
@@ -38,7 +34,7 @@ from pto_transport_zmq.remote.messages import (
     unpack_tasks,
 )
 from pto_transport_zmq.remote.peer_copies import PeerCopies
-from pto_transport_zmq.remote.shadow_memory import ShadowMemory
+from pto_transport_zmq.remote.wire import Message
 
 QUEUE = 3  # the most frames in a queue, and the most messages without an acknowledgement
 INLINE_BYTES = 100

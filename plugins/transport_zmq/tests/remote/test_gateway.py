@@ -9,8 +9,8 @@ from typing import Any
 from remote_link import IDENTITY, SECOND, Pair
 
 from pto_core.errors import ChildDiedError
-from pto_transport_zmq.remote.clock import now_ns
 from pto_transport_zmq.remote.gateway import Gateway
+from pto_transport_zmq.remote.lease import now_ns
 from pto_transport_zmq.remote.messages import MessageKind
 
 LONG = dataclasses.replace(IDENTITY, lease_ns=60 * SECOND)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from remote_link import IDENTITY
 
 from pto_core.errors import ProtocolError, UsageError
-from pto_transport_zmq.remote.handshake import GREETING_BYTES, Identity, mismatches
+from pto_transport_zmq.remote.session import GREETING_BYTES, Identity, mismatches
 
 
 def test_an_identity_returns_as_it_was_packed():

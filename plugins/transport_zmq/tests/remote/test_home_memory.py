@@ -9,10 +9,15 @@ import pytest
 
 from pto_core import DataType, TensorArgType
 from pto_core.errors import ProtocolError
-from pto_transport_zmq.remote.accesses import Access, accesses_of
-from pto_transport_zmq.remote.address_space import PIECE_BYTES, AddressSpace, Range, pieces_of
-from pto_transport_zmq.remote.changes import whole
-from pto_transport_zmq.remote.home_memory import HomeMemory, Result, digest_of
+from pto_transport_zmq.remote.address_space import (
+    PIECE_BYTES,
+    Access,
+    AddressSpace,
+    Range,
+    accesses_of,
+    pieces_of,
+)
+from pto_transport_zmq.remote.memory import HomeMemory, Result, digest_of, whole
 
 BASE = 4 * PIECE_BYTES
 PIECES, OLD = 6, 200

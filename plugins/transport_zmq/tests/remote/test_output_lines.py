@@ -8,7 +8,8 @@ from itertools import islice
 
 import pytest
 
-from pto_transport_zmq.remote.output_lines import LINE_BYTES_MAX, OutputLines, prefixed
+from pto_transport_zmq.remote.gateway import LINE_BYTES_MAX, OutputLines
+from pto_transport_zmq.remote.relay import prefixed
 
 
 @pytest.fixture

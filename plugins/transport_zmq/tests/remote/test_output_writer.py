@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from pto_transport_zmq.remote.output_writer import OutputWriter
+from pto_transport_zmq.remote.relay import OutputWriter
 
 LINE = "a" * 99 + "\n"
 WAIT_S = 30.0

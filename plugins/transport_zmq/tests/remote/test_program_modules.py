@@ -14,17 +14,19 @@ from typing import Any
 import pytest
 
 from pto_core.errors import ProtocolError, RightsError, UsageError
-from pto_transport_zmq.remote import used_modules as used_modules_file
+from pto_transport_zmq.remote import program_modules
 from pto_transport_zmq.remote.program_modules import (
     SOURCES_BYTES_MAX,
+    UsedModule,
+    check_used,
     module_sources,
     modules_folder,
     remove_modules,
     use_modules,
+    used_modules,
     write_modules,
 )
 from pto_transport_zmq.remote.rights import Rights
-from pto_transport_zmq.remote.used_modules import UsedModule, check_used, used_modules
 
 
 @pytest.fixture
@@ -190,9 +192,9 @@ def test_the_leading_numbers_of_versions_must_be_equal(folder: Path) -> None:
 def test_the_metadata_of_all_distributions_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     monkeypatch.setattr(
-        used_modules_file.metadata, "packages_distributions", lambda: calls.append(1) or {}
+        program_modules.metadata, "packages_distributions", lambda: calls.append(1) or {}
     )
-    used_modules_file._distributions.cache_clear()
+    program_modules._distributions.cache_clear()
     check_used([UsedModule(name, "f", version="1.0") for name in ("ast", "dis", "json")])
     assert len(calls) == 1
-    used_modules_file._distributions.cache_clear()
+    program_modules._distributions.cache_clear()

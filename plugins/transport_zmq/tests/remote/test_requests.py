@@ -17,6 +17,7 @@ from pto_core.hierarchy.failures import Failure
 from pto_core.hierarchy.handles import Delivery
 from pto_core.toolchain.source_folders import SourceFolders
 from pto_transport_zmq.remote.callables import CODE_BYTES_MAX
+from pto_transport_zmq.remote.program_modules import UsedModule
 from pto_transport_zmq.remote.requests import (
     REQUEST_BYTES_MAX,
     decode_reply,
@@ -26,7 +27,6 @@ from pto_transport_zmq.remote.requests import (
     to_reply,
     to_request,
 )
-from pto_transport_zmq.remote.used_modules import UsedModule
 from pto_transport_zmq.remote.values import encoded
 
 DIGEST, OTHER = bytes(range(32)), bytes(32)

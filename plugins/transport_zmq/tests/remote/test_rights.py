@@ -14,12 +14,12 @@ from pto_core.errors import CapacityError, RightsError, UsageError
 from pto_transport_zmq.remote import agent
 from pto_transport_zmq.remote.blueprint import Blueprint, CallableRecord
 from pto_transport_zmq.remote.callables import ImportedFunction, PortableChip, SerialisedFunction
-from pto_transport_zmq.remote.frame_gateway import FrameGateway
+from pto_transport_zmq.remote.frames import FrameGateway
 from pto_transport_zmq.remote.gateway import GatewayPlan
-from pto_transport_zmq.remote.inbox import Message
 from pto_transport_zmq.remote.messages import MessageKind, TaskFrame, pack_task, pack_tasks
 from pto_transport_zmq.remote.requests import Deliver, Forget
 from pto_transport_zmq.remote.rights import Needs, Rights, read_rights
+from pto_transport_zmq.remote.wire import Message
 
 
 @pytest.mark.parametrize("name", Needs._fields)

@@ -9,9 +9,8 @@ import pytest
 from remote_link import BULK, CONTROL, IDENTITY, KIND, LEASE_NS, SESSION, Pair
 
 from pto_core.errors import ProtocolError, UsageError
-from pto_transport_zmq.remote.handshake import Side
 from pto_transport_zmq.remote.lease import SECOND, Lease
-from pto_transport_zmq.remote.session import RemoteSession, State
+from pto_transport_zmq.remote.session import RemoteSession, Side, State
 from pto_transport_zmq.remote.wire import Kind, pack_head, pack_text, unpack
 
 GATEWAY_NS = Lease(LEASE_NS).gateway_ns

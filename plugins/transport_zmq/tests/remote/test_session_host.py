@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from pto_core._hierarchy import SharedMapping
-from pto_transport_zmq.remote import gateway, session_host
+from pto_transport_zmq.remote import agent, gateway
+from pto_transport_zmq.remote.agent import SessionHost, send_plan
 from pto_transport_zmq.remote.program_modules import write_modules
-from pto_transport_zmq.remote.session_host import SessionHost, send_plan
 
 WAIT_S = 30
 
@@ -56,20 +56,20 @@ def test_only_an_address_in_use_starts_another_interpreter(monkeypatch: pytest.M
     def made(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(session_host, "Gateway", made)
+    monkeypatch.setattr(agent, "Gateway", made)
     monkeypatch.setattr(os, "execv", lambda *command: commands.append(command))
     with pytest.raises(FileExistsError, match="a file of a module exists"):
-        session_host._made(None, ours, [], "", theirs.fileno(), 3)
+        agent._made(None, ours, [], "", theirs.fileno(), 3)
     assert commands == []
     used = SharedMapping(4096)
     with pytest.raises(gateway.AddressInUseError, match="are in use in the gateway") as info:
         gateway._mapped_file(used.address, used.nbytes)
     error = info.value
     with pytest.raises(gateway.AddressInUseError):
-        session_host._made(None, ours, [], "", theirs.fileno(), 0)
+        agent._made(None, ours, [], "", theirs.fileno(), 0)
     # the replaced execv returns, so the assertion behind it fails
     with pytest.raises(AssertionError):
-        session_host._made(None, ours, [], "", theirs.fileno(), 3)
+        agent._made(None, ours, [], "", theirs.fileno(), 3)
     assert len(commands) == 1
     ours.close()
     theirs.close()
@@ -88,7 +88,7 @@ def test_the_modules_of_gateways_are_removed_when_the_serving_process_is_gone(
             signal.pause()
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(session_host, "serve_plan", serve)
+    monkeypatch.setattr(agent, "serve_plan", serve)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     channel = send_plan(ours, bytes(16), None)
     channel.setblocking(True)

@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 from pto_core import TensorArgType
-from pto_transport_zmq.remote.accesses import Access
-from pto_transport_zmq.remote.address_space import PIECE_BYTES, AddressSpace, Range
-from pto_transport_zmq.remote.clock import now_ns
-from pto_transport_zmq.remote.home_memory import HomeMemory, digest_of
-from pto_transport_zmq.remote.shared_digests import SMALLEST_BYTES, TABLE_BYTES, SharedDigests
+from pto_transport_zmq.remote.address_space import PIECE_BYTES, Access, AddressSpace, Range
+from pto_transport_zmq.remote.lease import now_ns
+from pto_transport_zmq.remote.memory import (
+    SMALLEST_BYTES,
+    TABLE_BYTES,
+    HomeMemory,
+    SharedDigests,
+    digest_of,
+)
 
 BASE = 4 * PIECE_BYTES
 PIECES = 4

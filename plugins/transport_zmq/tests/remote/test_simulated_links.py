@@ -8,9 +8,8 @@ from functools import partial
 import pytest
 from remote_link import LEASE_NS, Chances, World, exchange
 
-from pto_transport_zmq.remote.handshake import Side
 from pto_transport_zmq.remote.lease import MILLISECOND, SECOND
-from pto_transport_zmq.remote.session import State
+from pto_transport_zmq.remote.session import Side, State
 
 SHORT_CUT = (10 * MILLISECOND, LEASE_NS * 3 // 4)
 LONG_CUT = (10 * MILLISECOND, 3 * LEASE_NS)

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from remote_link import KIND, Pair
 
-from pto_transport_zmq.remote.handshake import Side
 from pto_transport_zmq.remote.lease import MILLISECOND, SECOND
-from pto_transport_zmq.remote.session import BULK, CONTROL, RemoteSession, State
+from pto_transport_zmq.remote.session import BULK, CONTROL, RemoteSession, Side, State
 from pto_transport_zmq.remote.wire import LIMITS, ChannelNumber
 
 SIDES = st.sampled_from(Side)

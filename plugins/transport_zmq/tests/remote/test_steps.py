@@ -16,13 +16,16 @@ from pto_core.errors import UsageError
 from pto_core.interfaces.frame import Outcome
 from pto_transport_zmq.link.interface import Message as Arrived
 from pto_transport_zmq.link.interface import Peer
-from pto_transport_zmq.remote.accesses import Access
-from pto_transport_zmq.remote.address_space import PIECE_BYTES, PIECES_PER_STEP, AddressSpace, Range
-from pto_transport_zmq.remote.buffer_relay import BufferRelay
-from pto_transport_zmq.remote.frame_gateway import FrameGateway
-from pto_transport_zmq.remote.frame_relay import FrameRelay
-from pto_transport_zmq.remote.home_memory import HASHES_PER_STEP, HomeMemory
-from pto_transport_zmq.remote.inbox import Message
+from pto_transport_zmq.remote.address_space import (
+    PIECE_BYTES,
+    PIECES_PER_STEP,
+    Access,
+    AddressSpace,
+    Range,
+)
+from pto_transport_zmq.remote.buffers import BufferRelay
+from pto_transport_zmq.remote.frames import FrameGateway, FrameRelay
+from pto_transport_zmq.remote.memory import HASHES_PER_STEP, HomeMemory, ShadowMemory
 from pto_transport_zmq.remote.messages import (
     EndedFrame,
     MessageKind,
@@ -33,8 +36,8 @@ from pto_transport_zmq.remote.messages import (
     unpack_evicted,
 )
 from pto_transport_zmq.remote.requests import AllocateBuffer, FreeBuffer
-from pto_transport_zmq.remote.session_ends import AcceptedSession, DialledSession
-from pto_transport_zmq.remote.shadow_memory import ShadowMemory
+from pto_transport_zmq.remote.session import AcceptedSession, DialledSession
+from pto_transport_zmq.remote.wire import Message
 
 BASE = 4 * PIECE_BYTES
 

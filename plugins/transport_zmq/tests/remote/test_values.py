@@ -29,19 +29,18 @@ from pto_core.errors import (
     UsageError,
 )
 from pto_core.hierarchy.failures import Failure
-from pto_transport_zmq.remote.exception_table import BUILTINS, OWN_ERRORS
-from pto_transport_zmq.remote.failures import (
-    failure_from_bytes,
-    failure_to_bytes,
-)
 from pto_transport_zmq.remote.values import (
+    BUILTINS,
     BYTES_MAX,
     DEPTH_MAX,
     ITEMS_MAX,
+    OWN_ERRORS,
     TEXT_MAX,
     ExceptionValue,
     Value,
     decoder,
+    failure_from_bytes,
+    failure_to_bytes,
     from_exception,
     from_value,
     to_exception,
@@ -420,7 +419,7 @@ def test_random_bytes_make_a_failure_of_the_tables_or_a_protocol_error(content: 
 WATCHED = """
 import pickle, sys
 from pto_core.errors import ProtocolError
-from pto_transport_zmq.remote.failures import failure_from_bytes
+from pto_transport_zmq.remote.values import failure_from_bytes
 
 contents = pickle.load(sys.stdin.buffer)
 seen = []

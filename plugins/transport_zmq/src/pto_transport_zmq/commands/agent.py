@@ -21,10 +21,10 @@ from pto_transport_zmq.remote.agent_messages import (
     Status,
     Stop,
 )
-from pto_transport_zmq.remote.failures import failure_from_record
 from pto_transport_zmq.remote.keys import AGENT, CLIENT, key_pair, public_key
 from pto_transport_zmq.remote.relay import AgentAddress, Contact
 from pto_transport_zmq.remote.rights import Rights, read_rights
+from pto_transport_zmq.remote.values import failure_from_record
 
 _ANSWER_S = 10.0
 _COLUMNS = ("session", "client", "epoch", "processes", "age")

@@ -1,4 +1,4 @@
-"""An agent that a command of this machine starts, such as ssh or the Python interpreter."""
+"""Agents that a command of this machine starts, such as ssh or the Python interpreter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from pto_core.errors import UsageError
 from pto_core.hierarchy.processes import close_parent_only, parent_only
-from pto_core.interfaces import PlacedAgent
+from pto_core.interfaces import Pending, PlacedAgent
 from pto_transport_zmq.link.interface import split_address
 
 # What an agent with --client prints when it listens.
@@ -116,3 +116,59 @@ class AgentProcess:
         if self._output is not None:
             close_parent_only(self._output)
             self._output = None
+
+
+_STEP_S = 0.01
+
+
+class ProcessLauncher:
+    """All methods of a launcher but ``place``, which calls :meth:`start` for each agent.
+
+    The placements are the :class:`AgentProcess` objects.
+    """
+
+    def __init__(self) -> None:
+        self._placed: list[AgentProcess] = []
+        self._ending: list[AgentProcess] = []
+
+    @property
+    def placed(self) -> Sequence[AgentProcess]:
+        """The agents that were started and not released."""
+        return tuple(self._placed)
+
+    def start(self, command: Sequence[str], name: str, host: str | None = None) -> AgentProcess:
+        """Start an agent; the arguments are those of :class:`AgentProcess`."""
+        self._forget_ended()
+        process = AgentProcess(command, name, host)
+        self._placed.append(process)
+        return process
+
+    def address(self, placement: AgentProcess) -> PlacedAgent | Pending:
+        """Return the address and key of an agent, or that it has not printed them yet."""
+        self._forget_ended()
+        waiting = f"the agent {placement} has not printed its address yet"
+        return placement.agent or Pending(waiting)
+
+    def lost(self, placement: AgentProcess) -> str | None:
+        """Return why the process of an agent has exited; None while it runs."""
+        self._forget_ended()
+        return placement.exit_reason()
+
+    def release(self, placement: AgentProcess) -> None:
+        """Begin to end an agent. A later call, or :meth:`close`, kills it if it does not end."""
+        if placement in self._placed:
+            placement.end()
+            self._placed.remove(placement)
+            self._ending.append(placement)
+        self._forget_ended()
+
+    def close(self) -> None:
+        """End all agents, and wait until their processes have exited."""
+        for placement in self.placed:
+            self.release(placement)
+        while self._ending:
+            time.sleep(_STEP_S)
+            self._forget_ended()
+
+    def _forget_ended(self) -> None:
+        self._ending = [one for one in self._ending if not one.is_over()]

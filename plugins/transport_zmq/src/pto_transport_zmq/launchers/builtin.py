@@ -10,8 +10,7 @@ from typing import Any
 
 from pto_core.errors import CapacityError, UsageError
 from pto_core.interfaces import API_VERSION, AgentCommand, Health
-from pto_transport_zmq.launchers.agent_process import AgentProcess
-from pto_transport_zmq.launchers.process_launcher import ProcessLauncher
+from pto_transport_zmq.launchers.agent_process import AgentProcess, ProcessLauncher
 
 
 class _Builtin:

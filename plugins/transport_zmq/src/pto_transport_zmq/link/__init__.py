@@ -8,7 +8,7 @@ import zmq
 
 from pto_core.interfaces import Health
 from pto_transport_zmq.link import keys
-from pto_transport_zmq.link.ends import End, ZmqLink, ZmqListener
+from pto_transport_zmq.link.ends import End, ZmqLink, ZmqListener, wait
 from pto_transport_zmq.link.interface import (
     KeyPair,
     LinkLimits,
@@ -16,7 +16,6 @@ from pto_transport_zmq.link.interface import (
     require_loopback,
     split_address,
 )
-from pto_transport_zmq.link.waiting import wait
 
 __all__ = ["ZmqLinks"]
 

@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import select
 import socket as resolver
 import time
+import weakref
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import zmq
+from zmq.utils.garbage import gc as zero_copy
 from zmq.utils.monitor import parse_monitor_message
 
 from pto_core import log
 from pto_core.errors import LinkError
-from pto_transport_zmq.link import keys, sockets
+from pto_transport_zmq.link import keys
 from pto_transport_zmq.link.interface import (
     PARTS_LIMIT,
     Buffer,
@@ -29,9 +33,112 @@ from pto_transport_zmq.link.interface import (
     LinkLimits,
     Message,
     Peer,
+    Ready,
     check_message,
     split_address,
 )
+
+# ---- contexts and sockets, with the options of a link ----
+#
+# Each end has a context of its own. So closing an end stops only its own threads, and the messages
+# of one end do not wait while another one encrypts.
+
+HANDSHAKE_MS = 5000
+"""A connection whose handshake takes longer is closed."""
+_HEARTBEAT_MS = 1000
+_HEARTBEAT_TIMEOUT_MS = 5000
+_RECONNECT_MS = 20
+_RECONNECT_MAX_MS = 500
+_CONNECT_TIMEOUT_MS = 3000
+_BACKLOG = 1024
+_CURVE_BYTES = 64  # bytes that encryption adds to a part, rounded up
+_RELEASE_S = 1.0
+
+Socket = zmq.Socket[bytes]
+
+_open: weakref.WeakSet[zmq.Context[Any]] = weakref.WeakSet()
+_inherited: list[object] = []
+"""The contexts of the process from which this one was forked; they must never be used or freed."""
+
+
+def _open_context(address: str) -> zmq.Context[Socket]:
+    """Return a new context. Raises :class:`~pto_core.errors.LinkError` after a fork."""
+    if _inherited:
+        raise LinkError(
+            f"the link of {address} cannot be opened: this process was forked from one that had "
+            "open links, and ZeroMQ does not survive a fork; start this process with spawn, or "
+            "fork before the first link is opened",
+            address=address,
+        )
+    context: zmq.Context[Socket] = zmq.Context()
+    _open.add(context)
+    return context
+
+
+def _close_context(context: zmq.Context[Socket]) -> None:
+    """Terminate a context whose sockets are closed; wait until their ``linger`` has passed."""
+    context.term()
+    _open.discard(context)
+    if not _open:
+        _end_zero_copy_thread()
+
+
+def _configure(socket: Socket, limits: LinkLimits, address: str) -> None:
+    """Set the options that both sides share."""
+    socket.linger = 0
+    socket.sndhwm = socket.rcvhwm = limits.queue_messages
+    socket.maxmsgsize = limits.part_bytes + _CURVE_BYTES
+    socket.ipv6 = "[" in address
+    socket.handshake_ivl = HANDSHAKE_MS
+    socket.heartbeat_ivl = _HEARTBEAT_MS
+    socket.heartbeat_timeout = _HEARTBEAT_TIMEOUT_MS
+    socket.heartbeat_ttl = _HEARTBEAT_TIMEOUT_MS
+
+
+def _configure_listener(socket: Socket, credentials: KeyPair | None) -> None:
+    """Set the keys of a listener. Let a send that ZeroMQ would drop by default fail instead."""
+    socket.router_mandatory = True
+    socket.backlog = _BACKLOG
+    if credentials is not None:
+        socket.curve_server = True
+        socket.curve_secretkey = credentials.secret.encode()
+        socket.zap_domain = b"pto"
+
+
+def _configure_link(socket: Socket, credentials: KeyPair | None, server_key: str | None) -> None:
+    """Set the keys of a link and short intervals between attempts to reconnect.
+
+    The option ``immediate`` stays off: with it, ZeroMQ would drop received messages when their
+    connection ends.
+    """
+    socket.reconnect_ivl = _RECONNECT_MS
+    socket.reconnect_ivl_max = _RECONNECT_MAX_MS
+    socket.connect_timeout = _CONNECT_TIMEOUT_MS
+    if credentials is not None and server_key is not None:
+        socket.curve_publickey = credentials.public.encode()
+        socket.curve_secretkey = credentials.secret.encode()
+        socket.curve_serverkey = server_key.encode()
+
+
+def _end_zero_copy_thread() -> None:
+    """End the thread in which pyzmq releases buffers that were sent without a copy.
+
+    pyzmq starts it again for the next such message. The thread continues while another user of
+    pyzmq has such buffers.
+    """
+    until = time.monotonic() + _RELEASE_S
+    while zero_copy.refs and time.monotonic() < until:
+        time.sleep(0.001)
+    if not zero_copy.refs:
+        zero_copy.stop()
+
+
+def _after_fork() -> None:
+    _inherited.extend(_open)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
 
 _VIEW_BYTES = 1 << 16
 """Parts of at least this size are not copied: a received part is a view of ZeroMQ's memory."""
@@ -70,10 +177,10 @@ class End:
     def __init__(self, address: str, kind: int, limits: LinkLimits) -> None:
         self._limits = limits
         self._address = address
-        self._context = sockets.open_context(address)
+        self._context = _open_context(address)
         self._socket = self._context.socket(kind)
-        sockets.configure(self._socket, limits, address)
-        self._side: sockets.Socket | None = None
+        _configure(self._socket, limits, address)
+        self._side: Socket | None = None
         self.side_descriptor: int | None = None
         self._is_closed = False
         self._was_refused = self._has_space = self._has_news = False
@@ -110,13 +217,13 @@ class End:
 
     def require_open(self) -> None:
         """Raise ``LinkError`` if the end is closed or belongs to another process."""
-        if not (self._is_closed or sockets.has_inherited()):
+        if not (self._is_closed or _inherited):
             return
         if self._is_closed:
             raise LinkError(
                 f"the link of {self._address} is closed; open another one", address=self._address
             )
-        if sockets.is_inherited(self._context):
+        if self._context in _inherited:
             raise LinkError(
                 f"the link of {self._address} belongs to the process from which this one was "
                 "forked; use it there, or open a link in a process that was spawned",
@@ -125,14 +232,14 @@ class End:
 
     def close(self, linger_s: float = 0.0) -> None:
         """Release everything; see :class:`~pto_core.interfaces.Link`."""
-        if self._is_closed or sockets.is_inherited(self._context):
+        if self._is_closed or self._context in _inherited:
             return
         self._is_closed = True
         if self._side is not None:
             self._socket.disable_monitor()
             self._side.close(linger=0)
         self._socket.close(linger=int(linger_s * 1000))
-        sockets.close_context(self._context)
+        _close_context(self._context)
 
     def _has_message(self) -> bool:
         """Process the commands of the I/O thread; return whether a complete message has arrived."""
@@ -203,7 +310,7 @@ class ZmqListener(End):
         self._has_keys = credentials is not None
         self._rare = log.RareWarnings(__name__)
         try:
-            sockets.configure_listener(self._socket, credentials)
+            _configure_listener(self._socket, credentials)
             if self._has_keys:
                 self._side = self._context.socket(zmq.REP)
                 self._side.linger = 0
@@ -294,7 +401,7 @@ class ZmqLink(End):
         self._key = credentials.public if credentials else ""
         self._connections, self._problem = 0, ""
         self._is_connected = self._is_refused = self._is_name_checked = False
-        sockets.configure_link(self._socket, credentials, server_key)
+        _configure_link(self._socket, credentials, server_key)
         self._side = self._socket.get_monitor_socket(int(_EVENTS))
         self.side_descriptor = _descriptor(self._side)
         self._events = poller((self.side_descriptor,))
@@ -404,9 +511,39 @@ def _unknown_name(address: str) -> str:
     return ""
 
 
-def _descriptor(socket: sockets.Socket) -> int:
+def _descriptor(socket: Socket) -> int:
     return int(socket.getsockopt(zmq.FD))
 
 
 def _contents(frames: list[zmq.Frame]) -> list[Buffer]:
     return [frame.buffer if len(frame) >= _VIEW_BYTES else frame.bytes for frame in frames]
+
+
+def wait(ends: Sequence[End], timeout_s: float | None, descriptors: Collection[int]) -> Ready:
+    """Return the ends with a message, free space or news, and the readable descriptors."""
+    until = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    numbers = [*descriptors]
+    for end in ends:
+        end.require_open()
+        numbers.append(end.descriptor)
+        if end.side_descriptor is not None:
+            numbers.append(end.side_descriptor)
+    poll = ends[0].poller(tuple(numbers)) if ends else poller(numbers)
+    while True:
+        ready = [end for end in ends if end.is_ready()]
+        rest_s = 0.0 if ready else min([until, *(end.redial_s for end in ends)]) - time.monotonic()
+        found = [number for number, _ in poll.poll(_milliseconds(rest_s))]
+        changed = [end for end in ends if end.descriptor in found or end.side_descriptor in found]
+        for end in changed:
+            if end.side_descriptor in found:
+                end.serve_side()
+        if not ready:
+            ready = [end for end in changed if end.is_ready()]
+        readable = [descriptor for descriptor in descriptors if descriptor in found]
+        if ready or readable or time.monotonic() >= until:
+            return Ready(ready, readable)
+
+
+def _milliseconds(rest_s: float) -> int | None:
+    """Return milliseconds for ``poll``, rounded up so that the last wait is not a busy loop."""
+    return None if rest_s == math.inf else math.ceil(max(rest_s, 0.0) * 1000)

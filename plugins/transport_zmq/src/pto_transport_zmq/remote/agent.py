@@ -1,24 +1,33 @@
 """The agent of a host: it starts sessions for the clients that it permits.
 
-An agent has two processes: this one serves clients over a link; the other one forks gateways
-(:mod:`pto_transport_zmq.remote.session_host`). Each session has a socket pair. All processes of
-the session inherit its far end, so the end of file at the near end proves that the session is over.
+An agent has two processes. :class:`Agent` serves clients over a link. :class:`SessionHost` forks
+gateways: it has one thread and opens no socket of a link, so a fork is safe. Each session has a
+socket pair. All processes of the session inherit its far end, so the end of file at the near end
+proves that the session is over::
+
+    clients <-- link --> Agent -- plan, far end of a socket pair --> SessionHost -- fork --> gateway
+                           ^                                                                   |
+                           +---------------- reports; end of file: the session is over --------+
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
 import socket
+import sys
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from pto_core import log
 from pto_core.errors import ProtocolError, PtoError, UsageError
 from pto_core.hierarchy.failures import Failure
+from pto_core.hierarchy.processes.starting import interpreter_command
 from pto_transport_zmq.link.interface import (
     KeyPair,
     Links,
@@ -43,18 +52,18 @@ from pto_transport_zmq.remote.agent_messages import (
     Status,
     Stop,
     Unknown,
+    build,
     decode_request,
     pack,
     pack_head,
     unpack,
 )
 from pto_transport_zmq.remote.blueprint import check_python
-from pto_transport_zmq.remote.build import build
-from pto_transport_zmq.remote.failures import failure_from_bytes, failure_to_record
-from pto_transport_zmq.remote.gateway import GatewayPlan
-from pto_transport_zmq.remote.handshake import check_build
+from pto_transport_zmq.remote.gateway import AddressInUseError, Gateway, GatewayPlan
+from pto_transport_zmq.remote.program_modules import modules_folder, remove_modules
 from pto_transport_zmq.remote.rights import Needs, Rights
-from pto_transport_zmq.remote.session_host import SessionHost, read_report, send_plan
+from pto_transport_zmq.remote.session import check_build
+from pto_transport_zmq.remote.values import failure_from_bytes, failure_to_bytes, failure_to_record
 
 _KILL_S = 1.0  # seconds from the request to end a session to the kill of its processes
 _TURN_S = 0.2
@@ -466,3 +475,159 @@ def _serve_clients(
         agent.run()
     finally:
         listener.close(linger_s=0.2)
+
+
+# ---- the process that forks gateways ----
+#
+# It has already imported the modules that a Worker needs, so a session starts quickly.
+
+_MESSAGE_BYTES = 1 << 16
+_REAP_S = 0.5
+_TRIES = 3
+
+
+class SessionHost:
+    """Forks a gateway for each plan that arrives, until the serving process has exited."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        # By process id: the session and the folder of modules of each process that is not yet
+        # reaped.
+        self._gateways: dict[int, tuple[bytes, str]] = {}
+
+    def run(self) -> None:
+        """Serve until the other process closes its end; then kill all gateways."""
+        self._requests.settimeout(_REAP_S)
+        while True:
+            self._reap()
+            try:
+                message, files, _, _ = socket.recv_fds(self._requests, _MESSAGE_BYTES, 2)
+            except TimeoutError:
+                continue
+            if not message:
+                break
+            self._handle(message, files)
+        self._kill(self._gateways)
+        for pid, (_, folder) in self._gateways.items():
+            os.waitpid(pid, 0)
+            remove_modules(folder)
+
+    def _handle(self, message: bytes, files: list[int]) -> None:
+        operation, name, folder = pickle.loads(message)
+        if operation == "kill":
+            self._kill(pid for pid, (session, _) in self._gateways.items() if session == name)
+        elif operation == "start":
+            plan_file, agent = files
+            pid = os.fork()
+            if pid == 0:
+                self._requests.close()
+                serve_plan(plan_file, agent, tries=_TRIES)
+            for descriptor in files:
+                os.close(descriptor)
+            self._gateways[pid] = name, folder
+
+    def _kill(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        for pid in list(self._gateways):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                _, folder = self._gateways.pop(pid)
+                remove_modules(folder)  # a killed gateway has not removed its folder
+
+
+def serve_plan(plan_file: int, agent: int, tries: int) -> NoReturn:
+    """Run the gateway of a plan in this process, and exit."""
+    code = 1
+    folder = ""
+    channel = socket.socket(fileno=agent)
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.lseek(plan_file, 0, os.SEEK_SET)
+        with os.fdopen(os.dup(plan_file), "rb") as opened:
+            plan, folder = pickle.load(opened)
+        gateway = _made(plan, channel, _captured_streams(), folder, plan_file, tries)
+        channel.sendall(pickle.dumps(("ready", gateway.address)))
+        gateway.serve()
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - the client receives it
+        with contextlib.suppress(OSError):
+            channel.sendall(pickle.dumps(("failed", failure_to_bytes(Failure.of(error)))))
+        traceback.print_exc()
+    finally:
+        remove_modules(folder)
+        os._exit(code)
+
+
+def _captured_streams() -> list[int]:
+    """Redirect standard output and error to pipes; return the ends of the pipes for reading."""
+    read_ends = []
+    for stream in (1, 2):
+        read_end, write_end = os.pipe()
+        os.dup2(write_end, stream)
+        os.close(write_end)
+        read_ends.append(read_end)
+    return read_ends
+
+
+def _made(
+    plan: GatewayPlan,
+    channel: socket.socket,
+    outputs: list[int],
+    folder: str,
+    plan_file: int,
+    tries: int,
+) -> Gateway:
+    """Return the gateway. If its addresses are in use here, continue in a new interpreter."""
+    try:
+        return Gateway(plan, channel, outputs, folder)
+    except AddressInUseError:
+        if tries == 0:
+            raise
+    for descriptor in (plan_file, channel.fileno()):
+        os.set_inheritable(descriptor, True)
+    numbers = plan_file, channel.fileno(), tries - 1
+    # replaces this process
+    os.execv(sys.executable, interpreter_command(f"{__name__}:serve_again", *numbers))
+    raise AssertionError
+
+
+def serve_again() -> NoReturn:
+    """Run a gateway in a new interpreter."""
+    plan_file, agent, tries = map(int, sys.argv[1:])
+    serve_plan(plan_file, agent, tries)
+
+
+def send_plan(requests: socket.socket, name: bytes, plan: GatewayPlan) -> socket.socket:
+    """Ask the session host to start a gateway; return the agent's end of its socket."""
+    ours, theirs = socket.socketpair()
+    file = os.memfd_create("pto-plan", os.MFD_CLOEXEC)
+    folder = modules_folder()
+    try:
+        with os.fdopen(file, "wb", closefd=False) as opened:
+            pickle.dump((plan, folder), opened)
+        message = pickle.dumps(("start", name, folder))
+        socket.send_fds(requests, [message], [file, theirs.fileno()])
+    finally:
+        theirs.close()
+        os.close(file)
+    ours.setblocking(False)
+    return ours
+
+
+def read_report(channel: socket.socket) -> tuple[str, bytes | str] | None:
+    """Return the report of a gateway: ready or failed; None if nothing has arrived.
+
+    Raises EOFError when all processes of the session have exited.
+    """
+    try:
+        message = channel.recv(1 << 24)
+    except BlockingIOError:
+        return None
+    if not message:
+        raise EOFError
+    kind, value = pickle.loads(message)
+    if kind not in ("ready", "failed"):
+        raise ProtocolError(f"a gateway sent an unknown report: {kind!r}")
+    return kind, value

@@ -11,14 +11,19 @@ same way. The client repeats ``Open`` as ``AwaitOpened``, which is short.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import msgspec
 
+import pto_core
+from pto_core import _hierarchy, _native
 from pto_core.errors import LinkError, ProtocolError
 from pto_transport_zmq.link.interface import Link, Links
 from pto_transport_zmq.remote.blueprint import (
@@ -27,13 +32,32 @@ from pto_transport_zmq.remote.blueprint import (
     Blueprint,
     CallableRecord,
 )
-from pto_transport_zmq.remote.build import build
-from pto_transport_zmq.remote.failures import FailureRecord
-from pto_transport_zmq.remote.handshake import check_build
-from pto_transport_zmq.remote.program_modules import ModuleSources
-from pto_transport_zmq.remote.used_modules import USED_MAX, UsedModule
-from pto_transport_zmq.remote.values import Name, Natural, Record, Text, decoder, encoded
+from pto_transport_zmq.remote.program_modules import USED_MAX, ModuleSources, UsedModule
+from pto_transport_zmq.remote.session import check_build
+from pto_transport_zmq.remote.values import (
+    FailureRecord,
+    Name,
+    Natural,
+    Record,
+    Text,
+    decoder,
+    encoded,
+)
 from pto_transport_zmq.remote.wire import Part
+
+
+@cache
+def build() -> str:
+    """Return the core's version with a digest of the code, such as ``0.1.0+2f61c09a7be4``.
+
+    Two builds of one version can have different code. Their hosts must not work together.
+    """
+    digest = hashlib.sha256(f"{_native.source_digest} {_hierarchy.source_digest}".encode())
+    for package in (Path(pto_core.__file__).parent, Path(__file__).parents[1]):
+        for path in sorted(package.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return f"{pto_core.__version__.replace('+', '.')}+{digest.hexdigest()[:12]}"
+
 
 RANGES_MAX = 64
 _MAGIC = b"PTOA"

@@ -25,12 +25,12 @@ from pto_core.hierarchy.serialisation import fingerprint, import_path, is_of_mai
 from pto_core.toolchain.source_folders import SourceFolders
 from pto_transport_zmq.remote.callables import (
     AnyDelivery,
+    ChipSender,
     Digest,
     PortableChip,
     SerialisedFunction,
     to_local,
 )
-from pto_transport_zmq.remote.chip_sender import ChipSender
 from pto_transport_zmq.remote.requests import DELIVERIES_MAX, Deliver, to_sent
 from pto_transport_zmq.remote.values import Name, Natural, Record, Text, Value, from_value, to_value
 

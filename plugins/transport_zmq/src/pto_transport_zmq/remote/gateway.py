@@ -11,40 +11,51 @@ import contextlib
 import ctypes
 import os
 import socket
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pto_core import _hierarchy, plugins
-from pto_core._hierarchy import BellWatch, ParentPort, SharedMapping
+from pto_core._hierarchy import BellWatch, CallableKind, CallableSpace, ParentPort, SharedMapping
 from pto_core.config import load_core
 from pto_core.errors import CapacityError, PtoError
-from pto_core.hierarchy.children import ChildContext
+from pto_core.hierarchy import handles
+from pto_core.hierarchy.children import ChildContext, WorkerBody
 from pto_core.hierarchy.endpoints import Opener
 from pto_core.hierarchy.failures import Failure
-from pto_core.hierarchy.processes import ChildPlan, ChildProcesses
+from pto_core.hierarchy.handles import Delivery, materialised
+from pto_core.hierarchy.processes import ChildPlan, ChildProcesses, ChildStart
 from pto_core.hierarchy.processes.starting import keep
+from pto_core.hierarchy.registry import Registration, Registry
+from pto_core.hierarchy.settings import worker_settings
+from pto_core.hierarchy.worker_node import WorkerNode
 from pto_core.plugins import default_name
 from pto_core.toolchain.source_folders import SourceFolders
 from pto_transport_zmq.link.interface import KeyPair
 from pto_transport_zmq.link.loading import load_links
-from pto_transport_zmq.remote.address_space import AddressSpace, Range
-from pto_transport_zmq.remote.blueprint import Blueprint, CallableRecord, check_python
-from pto_transport_zmq.remote.buffer_gateway import BufferGateway
-from pto_transport_zmq.remote.chunk_memory import keep_freed_chunks
-from pto_transport_zmq.remote.clock import now_ns
-from pto_transport_zmq.remote.failures import failure_to_bytes
-from pto_transport_zmq.remote.frame_gateway import FrameGateway
-from pto_transport_zmq.remote.handshake import Identity, Side
+from pto_transport_zmq.remote.address_space import AddressSpace, Range, keep_freed_chunks
+from pto_transport_zmq.remote.blueprint import (
+    Blueprint,
+    CallableRecord,
+    check_python,
+    local_deliveries,
+)
+from pto_transport_zmq.remote.buffers import BufferGateway
+from pto_transport_zmq.remote.frames import FrameGateway
+from pto_transport_zmq.remote.lease import now_ns
+from pto_transport_zmq.remote.memory import ShadowMemory
 from pto_transport_zmq.remote.messages import MessageKind
-from pto_transport_zmq.remote.output_lines import OutputLines
 from pto_transport_zmq.remote.peer_copies import PeerCopies, PeerLinks
-from pto_transport_zmq.remote.rebuilt_worker import ProgramModules, RemoteWorkerBody
+from pto_transport_zmq.remote.program_modules import (
+    UsedModule,
+    check_used,
+    top_levels,
+    use_modules,
+    write_modules,
+)
 from pto_transport_zmq.remote.requests import Deliver, Request
 from pto_transport_zmq.remote.rights import Rights
-from pto_transport_zmq.remote.session import RemoteSession, State
-from pto_transport_zmq.remote.session_ends import AcceptedSession
-from pto_transport_zmq.remote.shadow_memory import ShadowMemory
-from pto_transport_zmq.remote.used_modules import UsedModule
+from pto_transport_zmq.remote.session import AcceptedSession, Identity, RemoteSession, Side, State
+from pto_transport_zmq.remote.values import failure_to_bytes
 
 _FRAME_BYTES = 128
 _WAIT_S = 0.05  # the longest wait while frames are in the Worker
@@ -318,3 +329,150 @@ def _release(place: Range) -> None:
         end = min(place.end, mapping.address + mapping.nbytes) // page * page
         if start < end:
             _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_REMOVE)
+
+
+# ---- the Worker that a blueprint describes, and the body of its process ----
+
+
+@dataclass(frozen=True)
+class ProgramModules:
+    """The modules that were sent, in ``folder``, and the modules to compare with this host's."""
+
+    folder: str | None
+    names: Sequence[str]
+    uses: Sequence[UsedModule]
+
+    @classmethod
+    def written(
+        cls, folder: str, sources: Mapping[str, bytes], uses: Sequence[UsedModule]
+    ) -> ProgramModules:
+        """Write the sources to a new folder, if there are any."""
+        if sources:
+            write_modules(folder, sources)
+        return cls(folder if sources else None, top_levels(sources), uses)
+
+    def prepare(self) -> None:
+        """Make the sent modules importable and compare the others; raise UsageError."""
+        if self.folder is not None:
+            use_modules(self.folder, self.names)
+        check_used(self.uses)
+
+
+@dataclass(frozen=True)
+class RemoteWorkerBody:
+    """The body of the Worker's process. User code is imported here, never in the gateway."""
+
+    context: ChildContext
+    blueprint: Blueprint
+    callables: tuple[CallableRecord, ...]
+    modules: ProgramModules
+    rights: Rights
+
+    def __call__(self, start: ChildStart) -> None:
+        """Build the Worker, and run it until the gateway asks it to close."""
+        start.doing("building the Worker")
+        self.modules.prepare()
+        folders = SourceFolders(load_core()["cache_dir"])
+        imports = self.rights.imports
+        deliveries = {
+            one.digest: tuple(local_deliveries(one, folders, imports)) for one in self.callables
+        }
+        context = replace(self.context, deliveries=deliveries)
+        WorkerBody(context, worker_of(self.blueprint, folders, self.rights))(start)
+
+
+def worker_of(blueprint: Blueprint, folders: SourceFolders, rights: Rights) -> WorkerNode:
+    """Return the Worker, not started. Raises the errors of ``Worker`` and of its callables.
+
+    Raises RightsError for a setting that the client may not choose, before it loads a callable.
+    """
+    given = blueprint.plain_settings
+    settings = worker_settings(
+        blueprint.level,
+        given.pop("backend", None),
+        given.pop("runtime", None),
+        blueprint.device_ids,
+        blueprint.sub_workers,
+        "PROCESS",
+        None,
+        given,
+    )
+    rights.check_settings(settings.config)
+    node = WorkerNode(settings, None)
+    node.registry = _registry(blueprint, folders, rights.imports)
+    for worker in blueprint.workers:
+        node.add(worker_of(worker, folders, rights))
+    return node
+
+
+def _registry(
+    blueprint: Blueprint, folders: SourceFolders, imports: tuple[str, ...] | None
+) -> Registry:
+    registry = Registry(blueprint.identity)
+    for record in blueprint.callables:
+        deliveries = local_deliveries(record, folders, imports)
+        registration = _registration(registry, record, deliveries)
+        registry.add(registration)
+        registry.publish(registration)
+    return registry
+
+
+def _registration(
+    registry: Registry, record: CallableRecord, deliveries: Sequence[Delivery]
+) -> Registration:
+    kind, space = CallableKind(record.kind), CallableSpace(record.space)
+    handle = registry.live.make(record.digest, kind, space, record.name, record.registration)
+    identity = handles.Identity(record.digest, kind, space, record.name, deliveries[-1])
+    return Registration(handle, materialised(deliveries), identity)
+
+
+# ---- the printed text of the session ----
+
+LINE_BYTES_MAX = 1 << 16
+_READ_BYTES = 1 << 16
+_READS_MAX = 16  # enough for all text in a pipe, which holds 64 KiB by default
+
+
+class OutputLines:
+    """Reads one stream that the processes of a session write to. Each stream has its own pipe.
+
+    A line longer than ``LINE_BYTES_MAX`` is returned in parts, each as a line.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self.descriptor = descriptor
+        self._incomplete = b""
+
+    def read(self) -> bytes:
+        """Return the whole lines that have arrived since the last call, without waiting."""
+        self._incomplete += self._arrived()
+        end = self._incomplete.rfind(b"\n") + 1
+        lines, self._incomplete = self._incomplete[:end], self._incomplete[end:]
+        if len(self._incomplete) >= LINE_BYTES_MAX:
+            return lines + self.rest()
+        return lines
+
+    def read_all(self) -> Iterator[bytes]:
+        """Yield all text that has arrived; an incomplete last line counts as a line.
+
+        It reads at most 1 MiB, because a process can print without a pause.
+        """
+        for _ in range(_READS_MAX):
+            lines = self.read()
+            if not lines:
+                break
+            yield lines
+        if rest := self.rest():
+            yield rest
+
+    def rest(self) -> bytes:
+        """Return the incomplete last line with a line end; empty if there is none."""
+        rest, self._incomplete = self._incomplete, b""
+        return rest + b"\n" if rest else b""
+
+    def _arrived(self) -> bytes:
+        try:
+            return os.read(self.descriptor, _READ_BYTES)
+        except BlockingIOError:
+            return b""

@@ -23,9 +23,17 @@ from pto_core.interfaces import AgentCommand, Launcher, PlacedAgent, Placement
 from pto_core.plugins import load_launcher
 from pto_transport_zmq.link.interface import KeyPair
 from pto_transport_zmq.link.loading import load_links
-from pto_transport_zmq.remote.failures import FailureRecord, failure_to_record
 from pto_transport_zmq.remote.keys import write_client_keys
-from pto_transport_zmq.remote.values import Natural, Record, Text, decoder, encoded, shortened
+from pto_transport_zmq.remote.values import (
+    FailureRecord,
+    Natural,
+    Record,
+    Text,
+    decoder,
+    encoded,
+    failure_to_record,
+    shortened,
+)
 
 MESSAGE_BYTES = 2**16
 """The largest size of a message; each is one packet of the socket."""

@@ -24,10 +24,17 @@ Both sides must use a clock that also advances while the machine is suspended:
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Final
 
 from pto_core.errors import UsageError
+
+
+def now_ns() -> int:
+    """Return the time in nanoseconds, from an arbitrary origin."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
 
 MILLISECOND: Final = 1_000_000
 SECOND: Final = 1000 * MILLISECOND

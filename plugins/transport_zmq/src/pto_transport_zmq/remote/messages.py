@@ -13,7 +13,8 @@ Decoding raises :class:`~pto_core.errors.ProtocolError` for invalid bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from pto_core._hierarchy import plain_tasks
 from pto_core.errors import ProtocolError
 from pto_core.interfaces.frame import Outcome
 from pto_transport_zmq.remote.address_space import PIECE_BYTES, Range
-from pto_transport_zmq.remote.home_memory import Push, Result
+from pto_transport_zmq.remote.memory import Push, Result
 from pto_transport_zmq.remote.wire import FIRST_FREE_KIND, Part
 
 INLINE_BYTES = 16384
@@ -313,3 +314,30 @@ def _place(address: int, nbytes: int) -> Range:
     if not 1 <= nbytes <= PIECE_BYTES:
         raise ProtocolError(f"a piece has {nbytes} bytes; 1 to {PIECE_BYTES} are allowed")
     return Range(address, address + nbytes)
+
+
+Step = Callable[[], None]
+
+
+class Arrivals:
+    """Runs the steps of a frame when all earlier frames are complete; keeps steps of later frames.
+
+    Each kept step holds a credit of the bulk channel, so the credits limit the kept memory.
+    """
+
+    def __init__(self) -> None:
+        self._current = 1
+        self._kept: deque[tuple[int, Step]] = deque()
+
+    def add(self, frame: int, step: Step) -> None:
+        """Run a step of a frame, or keep it. Callers add the steps in the order of their frames."""
+        if frame <= self._current:
+            step()
+        else:
+            self._kept.append((frame, step))
+
+    def complete(self, frame: int) -> None:
+        """Run the kept steps of the next frame: this frame and all earlier ones are complete."""
+        self._current = frame + 1
+        while self._kept and self._kept[0][0] <= self._current:
+            self._kept.popleft()[1]()

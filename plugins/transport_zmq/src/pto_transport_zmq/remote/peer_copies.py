@@ -21,12 +21,17 @@ from pto_transport_zmq.link.interface import (
     split_address,
 )
 from pto_transport_zmq.remote.address_space import AddressSpace, Range, pieces_of
-from pto_transport_zmq.remote.handshake import Identity, Side
-from pto_transport_zmq.remote.home_memory import Push
+from pto_transport_zmq.remote.memory import Push
 from pto_transport_zmq.remote.messages import MessageKind, pack_content, unpack_content
 from pto_transport_zmq.remote.requests import AnyReply, to_refusal, to_reply
-from pto_transport_zmq.remote.session import RemoteSession, State
-from pto_transport_zmq.remote.session_ends import AcceptedSession, DialledSession
+from pto_transport_zmq.remote.session import (
+    AcceptedSession,
+    DialledSession,
+    Identity,
+    RemoteSession,
+    Side,
+    State,
+)
 from pto_transport_zmq.remote.wire import Part
 
 COPIES_MAX = 32

@@ -22,7 +22,6 @@ from pto_core.errors import ChildStartError
 from pto_core.hierarchy.processes import close_parent_only, parent_only
 from pto_core.hierarchy.processes.starting import interpreter_command
 from pto_core.hierarchy.settings import WorkerSettings
-from pto_transport_zmq.remote.failures import failure_from_record
 from pto_transport_zmq.remote.launcher_process import (
     MESSAGE_BYTES,
     Event,
@@ -35,7 +34,7 @@ from pto_transport_zmq.remote.launcher_process import (
     decode_event,
 )
 from pto_transport_zmq.remote.relay import AgentAddress
-from pto_transport_zmq.remote.values import encoded
+from pto_transport_zmq.remote.values import encoded, failure_from_record
 
 _END_S = 10.0
 _WARNING_S = 5.0

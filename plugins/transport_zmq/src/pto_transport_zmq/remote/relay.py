@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import struct
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pto_core._hierarchy import BellWatch, ChildPort
 from pto_core.errors import EndpointClosedError, LinkError, ProtocolError, PtoError
+from pto_core.errors.limits import start_thread
 from pto_core.hierarchy.processes.starting import flush_output
 from pto_transport_zmq.link.interface import (
     KeyPair,
@@ -24,7 +26,7 @@ from pto_transport_zmq.link.interface import (
     with_port,
 )
 from pto_transport_zmq.link.loading import load_links
-from pto_transport_zmq.remote.address_space import AddressSpace
+from pto_transport_zmq.remote.address_space import AddressSpace, keep_freed_chunks
 from pto_transport_zmq.remote.agent_messages import (
     AwaitEnd,
     End,
@@ -38,25 +40,20 @@ from pto_transport_zmq.remote.agent_messages import (
     Request,
     ask,
 )
-from pto_transport_zmq.remote.buffer_relay import BufferRelay
-from pto_transport_zmq.remote.chunk_memory import keep_freed_chunks
-from pto_transport_zmq.remote.clock import now_ns
-from pto_transport_zmq.remote.failures import failure_from_bytes, failure_from_record
-from pto_transport_zmq.remote.frame_relay import FrameRelay
-from pto_transport_zmq.remote.handshake import Identity, Side
-from pto_transport_zmq.remote.home_memory import HomeMemory
-from pto_transport_zmq.remote.inbox import Message
+from pto_transport_zmq.remote.buffers import BufferRelay
+from pto_transport_zmq.remote.frames import FrameRelay
 from pto_transport_zmq.remote.keys import AGENT, CLIENT, key_pair, public_key
+from pto_transport_zmq.remote.lease import now_ns
+from pto_transport_zmq.remote.memory import DigestTable, HomeMemory
 from pto_transport_zmq.remote.messages import MessageKind
-from pto_transport_zmq.remote.output_lines import prefixed
-from pto_transport_zmq.remote.output_writer import OutputWriter
-from pto_transport_zmq.remote.session import RemoteSession, State
-from pto_transport_zmq.remote.session_ends import DialledSession
-from pto_transport_zmq.remote.shared_digests import DigestTable
+from pto_transport_zmq.remote.session import DialledSession, Identity, RemoteSession, Side, State
+from pto_transport_zmq.remote.values import failure_from_bytes, failure_from_record
+from pto_transport_zmq.remote.wire import Message
 
 if TYPE_CHECKING:
     from pto_core.hierarchy.children import ChildContext
     from pto_core.hierarchy.processes import ChildStart
+
 
 SESSION_OVER = 75
 """The exit code of a relay whose session is over: no process of it is left on the other host."""
@@ -325,3 +322,90 @@ def read_reason(address: int) -> str:
     content = ctypes.string_at(address, REASON_BYTES)
     (length,) = _LENGTH.unpack_from(content)
     return content[_LENGTH.size : _LENGTH.size + length].decode(errors="replace")
+
+
+# ---- the printed text of the session ----
+
+PENDING_BYTES_MAX = 1 << 22
+_FINISH_S = 1.0
+
+
+class OutputWriter:
+    """Writes text to a descriptor in a thread; its methods never wait for the descriptor.
+
+    A stopped terminal and a pipe that is not read accept no text. If more than ``most_bytes`` of
+    text wait, further text is dropped, and a line reports the number of dropped lines. Text that
+    the descriptor refuses is lost. ``descriptor``: None if the stream is closed. ``path``: for the
+    line about dropped text.
+    """
+
+    def __init__(
+        self, descriptor: int | None, path: str, most_bytes: int = PENDING_BYTES_MAX
+    ) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self._most_bytes = most_bytes
+        self._changed = threading.Condition()
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0  # includes the text that the thread writes now
+        self._dropped = 0  # dropped lines that were not reported yet
+        self._is_over = False
+        if descriptor is not None:
+            start_thread(threading.Thread(target=self._run, name="pto output", daemon=True))
+
+    def write(self, text: str) -> None:
+        """Queue the text, which must be whole lines; drop it if too much text waits."""
+        if self._descriptor is None or self._is_over:
+            return
+        content = text.encode()
+        with self._changed:
+            if self._pending_bytes + len(content) > self._most_bytes:
+                self._dropped += content.count(b"\n")
+                return
+            self._pending.append(content)
+            self._pending_bytes += len(content)
+            self._changed.notify_all()
+
+    def finish(self, timeout_s: float = _FINISH_S) -> None:
+        """Accept no more text; wait until all is written, but at most ``timeout_s``."""
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not (self._pending_bytes or self._dropped), timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._pending or self._dropped or self._is_over)
+                if not self._pending and not self._dropped:
+                    return
+                if self._dropped:
+                    self._pending.append(_dropped_line(self._path, self._dropped))
+                content, self._pending = b"".join(self._pending), []
+                self._pending_bytes, self._dropped = len(content), 0
+            self._write(content)
+            with self._changed:
+                self._pending_bytes -= len(content)
+                self._changed.notify_all()
+
+    def _write(self, content: bytes) -> None:
+        if self._descriptor is None:
+            return
+        try:
+            while content:
+                content = content[os.write(self._descriptor, content) :]
+        except OSError:
+            return
+
+
+def _dropped_line(path: str, lines: int) -> bytes:
+    return (
+        f"[{path}] {lines} lines were dropped, because the standard error stream of the "
+        "program did not accept text fast enough\n"
+    ).encode()
+
+
+def prefixed(path: str, lines: bytes) -> str:
+    """Return whole lines with the path of their session before each."""
+    text = lines.decode(errors="replace").removesuffix("\n")
+    return "".join(f"[{path}] {line}\n" for line in text.split("\n"))

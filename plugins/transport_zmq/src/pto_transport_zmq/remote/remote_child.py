@@ -1,34 +1,43 @@
-"""A remote Worker for the process of its parent: sessions, the relay's body, and its exit."""
+"""A remote Worker for its parent's process: sessions, the relay's body, its exit, and the fence."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from pto_core.errors import PtoError
 from pto_core.hierarchy.children import ChildContext, NestedWorker
 from pto_core.hierarchy.processes import ChildExit
+from pto_core.hierarchy.processes.starting import interpreter_command
 from pto_core.hierarchy.registry import Registration
 from pto_transport_zmq.link.interface import with_port
-from pto_transport_zmq.remote.agent_messages import Open
+from pto_transport_zmq.remote.agent_messages import End, Ended, Open, build
 from pto_transport_zmq.remote.blueprint import blueprint_of, shipped
-from pto_transport_zmq.remote.build import build
-from pto_transport_zmq.remote.fence import RemoteSessionName, SessionFence
 from pto_transport_zmq.remote.keys import AGENT, public_key
+from pto_transport_zmq.remote.lease import Lease
+from pto_transport_zmq.remote.memory import DigestTable
 from pto_transport_zmq.remote.placements import LauncherClient, PlacedHost
-from pto_transport_zmq.remote.program_modules import module_sources, top_levels
+from pto_transport_zmq.remote.program_modules import (
+    UsedModule,
+    module_sources,
+    top_levels,
+    used_modules,
+)
 from pto_transport_zmq.remote.relay import (
     SESSION_OVER,
     AgentAddress,
+    Contact,
     RelayBody,
     read_reason,
 )
-from pto_transport_zmq.remote.shared_digests import DigestTable
-from pto_transport_zmq.remote.used_modules import UsedModule, used_modules
 
 _SECOND_NS = 1_000_000_000
 
@@ -192,3 +201,69 @@ def _all_below(worker: NestedWorker) -> Iterator[NestedWorker]:
     yield worker
     for one in worker.nested:
         yield from _all_below(one)
+
+
+# ---- the fence: it delays the report of a loss until the remote session is over ----
+#
+# A relay that exits by itself has waited for the end of its session. A killed relay has not: then
+# another program asks the agent to end the session, or waits until the lease has passed.
+
+_TRY_S = 1.0
+
+
+@dataclass(frozen=True)
+class RemoteSessionName:
+    """One epoch of a session, and the agent that serves it."""
+
+    agent: AgentAddress
+    session: bytes
+    epoch: int
+    lease_ns: int
+
+
+class SessionFence:
+    """A fence, see ``pto_core.hierarchy.remote_transport``. ``name``: the newest epoch."""
+
+    def __init__(self) -> None:
+        self.name: RemoteSessionName | None = None
+        self._program: subprocess.Popen[bytes] | None = None
+        self._until = 0.0  # end of the lease: the session is over then, even if the program fails
+
+    def begin(self, ended: ChildExit) -> None:
+        """Start the program that ends the session, if its relay has not done so."""
+        name = self.name
+        if ended.exit_code in (0, SESSION_OVER) or name is None:
+            return
+        command = interpreter_command(
+            f"{__name__}:main",
+            name.agent.address,
+            name.agent.keys or "",
+            name.agent.transport,
+            int(name.agent.is_insecure),
+            name.session.hex(),
+            name.epoch,
+            name.lease_ns,
+        )
+        self._program = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+        self._until = time.monotonic() + Lease(name.lease_ns).relay_ns / 1e9
+
+    def is_over(self) -> bool:
+        """Return whether the session is over."""
+        if self._program is not None:
+            code = self._program.poll()
+            if code is None or (code and time.monotonic() < self._until):
+                return False
+        self._program = None
+        return True
+
+
+def main() -> None:
+    """End a session: return when its agent has confirmed it, or when the lease has passed."""
+    address, keys, transport, is_insecure, session, epoch, lease_ns = sys.argv[1:]
+    until = time.monotonic() + Lease(int(lease_ns)).relay_ns / 1e9
+    contact = Contact.of(AgentAddress(address, keys or None, transport, bool(int(is_insecure))))
+    request = End(bytes.fromhex(session), int(epoch))
+    while (left_s := until - time.monotonic()) > 0:
+        with contextlib.suppress(PtoError):
+            if isinstance(contact.ask(request, min(_TRY_S, left_s)), Ended):
+                return

@@ -19,28 +19,26 @@ from pto_core.toolchain.source_folders import SourceFolders
 from pto_transport_zmq.remote.callables import (
     CODE_BYTES_MAX,
     AnyDelivery,
+    ChipSender,
     Digest,
     ImportedFunction,
     SerialisedFunction,
     to_local,
 )
-from pto_transport_zmq.remote.chip_sender import ChipSender
-from pto_transport_zmq.remote.exception_table import load_known
-from pto_transport_zmq.remote.failures import (
-    FailureRecord,
-    failure_from_record,
-    failure_to_record,
-    packed_to_record,
-)
-from pto_transport_zmq.remote.used_modules import USED_MAX, UsedModule
+from pto_transport_zmq.remote.program_modules import USED_MAX, UsedModule
 from pto_transport_zmq.remote.values import (
+    FailureRecord,
     Name,
     Natural,
     Record,
     Value,
     decoder,
     encoded,
+    failure_from_record,
+    failure_to_record,
     from_value,
+    load_known,
+    packed_to_record,
     to_value,
 )
 

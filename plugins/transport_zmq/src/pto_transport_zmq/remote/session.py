@@ -1,7 +1,9 @@
 """One side of a session between a relay and a gateway: greetings, lease, two channels, and the end.
 
-This is a state machine. It has no socket, thread or clock; times are arguments, in nanoseconds of
-one clock that never goes back (see :mod:`pto_transport_zmq.remote.lease`).
+The session, its greetings and its channels are a state machine: no socket, thread or clock; times
+are arguments, in nanoseconds of one clock that never goes back (see
+:mod:`pto_transport_zmq.remote.lease`). At the end of the file, ``DialledSession`` and
+``AcceptedSession`` run it over two connections.
 
 | state | meaning |
 | --- | --- |
@@ -17,29 +19,295 @@ confirmation, or when the gateway's lease and the time to end its processes have
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from enum import IntEnum
-from typing import Final
+import re
+import resource
+import struct
+import sys
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from functools import partial
+from typing import Any, Final, Protocol
 
 from pto_core.errors import ProtocolError, UsageError
-from pto_transport_zmq.remote.channel import Channel
-from pto_transport_zmq.remote.greetings import Greetings
-from pto_transport_zmq.remote.handshake import Identity, Side
-from pto_transport_zmq.remote.inbox import Message
-from pto_transport_zmq.remote.lease import SECOND, Lease
+from pto_transport_zmq.link.interface import (
+    Link,
+    Links,
+    Listener,
+    Peer,
+)
+from pto_transport_zmq.remote.lease import LONGEST_NS, SECOND, SHORTEST_NS, Lease
 from pto_transport_zmq.remote.wire import (
     FIRST_FREE_KIND,
+    MAGIC,
     SESSION_BYTES,
     VERSION,
+    Channel,
     ChannelNumber,
     Head,
     Kind,
+    Message,
     Part,
+    pack_head,
     pack_text,
     unpack,
     unpack_text,
     version_of,
 )
+
+# ---- the identity of each side, exchanged in HELLO and WELCOME ----
+#
+# Two sides work together only if their identities match. Each mismatch is named, with both values.
+
+_GREETING = struct.Struct("<IxxBxQ32s")
+GREETING_BYTES: Final = _GREETING.size
+_LITTLE, _BIG = 1, 2
+_BYTE_ORDERS: Final = {_LITTLE: "little", _BIG: "big"}
+_CORE_VERSION = re.compile(r"[0-9A-Za-z.+_!-]{1,32}")
+_LARGEST_PAGE: Final = 1 << 30
+
+
+class Side(Enum):
+    """The sides of a session."""
+
+    RELAY = "the parent's host"
+    GATEWAY = "the remote host"
+
+    @property
+    def peer(self) -> Side:
+        """The other side."""
+        return Side.GATEWAY if self is Side.RELAY else Side.RELAY
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The properties in which both hosts must match."""
+
+    core_version: str
+    """The version of ptorun-core."""
+    lease_ns: int
+    page_bytes: int
+    byte_order: str
+    """``little`` or ``big``."""
+
+    def __post_init__(self) -> None:
+        if not _CORE_VERSION.fullmatch(self.core_version):
+            raise UsageError(f"{self.core_version!r} is not a version of at most 32 characters")
+
+    @classmethod
+    def of_this_process(cls, core_version: str, lease_ns: int) -> Identity:
+        """Return the identity of this process."""
+        return cls(
+            core_version=core_version,
+            lease_ns=lease_ns,
+            page_bytes=resource.getpagesize(),
+            byte_order=sys.byteorder,
+        )
+
+    def pack(self) -> bytes:
+        """Return the body of HELLO and WELCOME."""
+        return _GREETING.pack(
+            self.page_bytes,
+            _LITTLE if self.byte_order == "little" else _BIG,
+            self.lease_ns,
+            self.core_version.encode("ascii"),
+        )
+
+    @classmethod
+    def unpack(cls, body: Sequence[Part]) -> Identity:
+        """Parse the body of HELLO or WELCOME. Raises ``ProtocolError`` if it is invalid."""
+        packed = b"".join(body)
+        if len(packed) != GREETING_BYTES:
+            raise ProtocolError(
+                f"a greeting has a body of {len(packed)} bytes; {GREETING_BYTES} are required"
+            )
+        page_bytes, order, lease_ns, padded = _GREETING.unpack(packed)
+        version = padded.rstrip(b"\0").decode("latin-1")
+        _require("page size", page_bytes, is_valid=0 < page_bytes <= _LARGEST_PAGE)
+        _require("byte order", order, is_valid=order in _BYTE_ORDERS)
+        _require("lease", lease_ns, is_valid=SHORTEST_NS <= lease_ns <= LONGEST_NS)
+        _require("core version", version, is_valid=bool(_CORE_VERSION.fullmatch(version)))
+        return cls(
+            core_version=version,
+            lease_ns=lease_ns,
+            page_bytes=page_bytes,
+            byte_order=_BYTE_ORDERS[order],
+        )
+
+
+def check_build(*, parent: str, host: str) -> None:
+    """Raise ``UsageError`` unless both hosts have the same build."""
+    if parent == host:
+        return
+    is_same_version = parent.partition("+")[0] == host.partition("+")[0]
+    raise UsageError(
+        f"the parent's host has ptorun-core {parent}, this host {host}; "
+        + (
+            "the version is the same, but the code differs: install both from the same commit"
+            if is_same_version
+            else "install the same version on both"
+        ),
+        name="core_version",
+    )
+
+
+def mismatches(relay: Identity, gateway: Identity) -> list[str]:
+    """Describe each property in which the two sides do not match, with both values."""
+    compared = (
+        ("core_version", "version of ptorun-core", "Install the same version on both hosts."),
+        ("byte_order", "byte order", "Use hosts of the same byte order."),
+        ("page_bytes", "page size in bytes", "Use kernels with the same page size."),
+        ("lease_ns", "lease in nanoseconds", "Use the same lease on both hosts."),
+    )
+    return [
+        f"{_mismatch(name, getattr(relay, member), getattr(gateway, member))} {advice}"
+        for member, name, advice in compared
+        if getattr(relay, member) != getattr(gateway, member)
+    ]
+
+
+def other_version(side: Side, peer_version: int) -> str:
+    """Return the error text for a peer with another protocol version."""
+    pair = (VERSION, peer_version) if side is Side.RELAY else (peer_version, VERSION)
+    return (
+        _mismatch("protocol version", *pair)
+        + " Install the same version of ptorun-core on both hosts."
+    )
+
+
+def other_session(epochs: tuple[int, int] | None) -> str:
+    """Return the error text for a HELLO of another session, or of another epoch."""
+    if epochs is None:
+        return "The session differs: the gateway at this address serves another session."
+    return _mismatch("epoch of the session", *epochs) + " Only the newest epoch may connect."
+
+
+def _mismatch(name: str, relay: object, gateway: object) -> str:
+    return f"The {name} differs: {relay} on {Side.RELAY.value}, {gateway} on {Side.GATEWAY.value}."
+
+
+def _require(name: str, value: object, *, is_valid: bool) -> None:
+    if not is_valid:
+        raise ProtocolError(f"a greeting has the invalid {name} {value!r}")
+
+
+# ---- the greetings of one side ----
+#
+# A relay sends HELLO in each channel of a new connection, once per heartbeat, until WELCOME
+# arrives. A gateway answers each HELLO, with WELCOME if the sides match and otherwise with REFUSED.
+
+
+class Greetings:
+    """The greetings that one side of a session has to send."""
+
+    def __init__(self, side: Side, identity: Identity, session: bytes, epoch: int) -> None:
+        self.peer: Identity | None = None
+        """The identity of the other side, after its first greeting that matched."""
+        self._side = side
+        self._identity = identity
+        self._body = identity.pack()
+        self._session = session
+        self._epoch = epoch
+        # relay: time of the next HELLO by channel, until WELCOME arrives
+        self._hello_due_ns: dict[int, int] = {}
+        self._welcome_due: set[int] = set()  # gateway: channels
+        # by channel: session, epoch and text
+        self._refusals: dict[int, tuple[bytes, int, str]] = {}
+        self._established: set[int] = set()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the sides have greeted each other in all channels."""
+        return len(self._established) == len(ChannelNumber)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a greeting or a refusal has to be sent, now or later."""
+        return bool(self._hello_due_ns or self._welcome_due or self._refusals)
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """The time of the next HELLO, or None."""
+        return min(self._hello_due_ns.values(), default=None)
+
+    def is_established(self, channel: int) -> bool:
+        """Return whether the sides have greeted each other in a channel, on any connection."""
+        return channel in self._established
+
+    def connect(self, channel: int, now: int) -> None:
+        """Send HELLO until WELCOME arrives."""
+        self._hello_due_ns[channel] = now
+
+    def due(self, channel: int, now: int, heartbeat_ns: int) -> tuple[Kind, bytes] | None:
+        """Return kind and body of the HELLO or WELCOME to send now, if there is one."""
+        if channel in self._welcome_due:
+            self._welcome_due.remove(channel)
+            return Kind.WELCOME, self._body
+        due_ns = self._hello_due_ns.get(channel)
+        if due_ns is not None and due_ns <= now:
+            self._hello_due_ns[channel] = now + heartbeat_ns
+            return Kind.HELLO, self._body
+        return None
+
+    def refusal(self, channel: int, now: int) -> list[Part] | None:
+        """Return the REFUSED message to send now, if there is one.
+
+        Its head names the session and epoch of the HELLO that it answers.
+        """
+        refused = self._refusals.pop(channel, None)
+        if refused is None:
+            return None
+        session, epoch, text = refused
+        body = pack_text(text)
+        head = pack_head(
+            *(MAGIC, VERSION, Kind.REFUSED, session, epoch, channel, 0, 0, 0, 0, now, 0, len(body))
+        )
+        return [head, body]
+
+    def hello(self, head: Head, body: list[Part]) -> bool:
+        """Handle a HELLO of this session at the gateway; return whether it is welcome."""
+        peer = Identity.unpack(body)
+        found = mismatches(relay=peer, gateway=self._identity)
+        if found:
+            self._refuse(head, " ".join(found))
+            return False
+        self.peer = peer
+        self._established.add(head.channel)
+        self._welcome_due.add(head.channel)
+        return True
+
+    def welcome(self, head: Head, body: list[Part]) -> bool:
+        """Handle a WELCOME at the relay; return whether the channel may transmit from now on.
+
+        Raises ``ProtocolError`` with a message for the user if the sides do not match.
+        """
+        peer = Identity.unpack(body)
+        found = mismatches(relay=self._identity, gateway=peer)
+        if found:
+            raise ProtocolError(" ".join(found))
+        self.peer = peer
+        if self._hello_due_ns.pop(head.channel, None) is None:
+            return False  # a duplicate
+        self._established.add(head.channel)
+        return True
+
+    def refuse_session(self, head: Head) -> None:
+        """Refuse a HELLO of another session or epoch."""
+        is_same = head.session == self._session
+        epochs = (head.epoch, self._epoch) if is_same else None
+        self._refuse(head, other_session(epochs))
+
+    def refuse_version(self, channel: int, version: int) -> None:
+        """Refuse a message of another protocol version."""
+        text = other_version(self._side, version)
+        self._refusals[channel] = (self._session, self._epoch, text)
+
+    def _refuse(self, head: Head, text: str) -> None:
+        self._refusals[head.channel] = (head.session, head.epoch, text)
+
+
+# ---- the session ----
 
 CONTROL: Final = ChannelNumber.CONTROL
 BULK: Final = ChannelNumber.BULK
@@ -303,3 +571,163 @@ class RemoteSession:
         self.reason = self.reason or reason
         self.state = State.OVER
         self._farewell_due_ns = None
+
+
+# ---- a session over two connections: the relay has two links, the gateway a listener ----
+
+_BURST = 16  # the most messages of one channel before the other channel is served
+_CHANNELS = (CONTROL, BULK)
+
+
+class SessionEnd(Protocol):
+    """One side of a session with its connections. One thread; only ``wait`` blocks."""
+
+    def receive(self, now: int) -> list[Message]:
+        """Return the messages that are delivered now; raise ProtocolError.
+
+        Reads only those connections that the last :meth:`wait` reported.
+        """
+
+    def flush(self, now: int) -> None:
+        """Transmit the pending messages of the session, as far as there is free space."""
+
+    def wait(
+        self, timeout_s: float, descriptors: Collection[int], others: Sequence[Any] = ()
+    ) -> list[int]:
+        """Wait for messages, space or a descriptor; return the readable descriptors.
+
+        ``others``: further ends of links of the same plugin to wait for.
+        """
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class DialledSession:
+    """The relay's side. It has one connection for each channel."""
+
+    def __init__(self, plugin: Links, links: Sequence[Link], session: RemoteSession) -> None:
+        self._plugin = plugin
+        self._links = dict(zip(_CHANNELS, links, strict=True))
+        self._session = session
+        self._connections = dict.fromkeys(_CHANNELS, 0)
+        self._cut: set[ChannelNumber] = set()
+        self._unsent: dict[ChannelNumber, deque[list[Part]]] = {one: deque() for one in _CHANNELS}
+        self._ready: list[Link] = list(links)
+
+    def receive(self, now: int) -> list[Message]:
+        """See :class:`SessionEnd`."""
+        delivered: list[Message] = []
+        for channel, link in self._links.items():
+            if link.connections > self._connections[channel]:
+                self._connections[channel] = link.connections
+                self._cut.discard(channel)
+                self._unsent[channel].clear()
+                self._session.reconnected(channel, now)
+            if link.problem:
+                self._cut.add(channel)
+            if link not in self._ready:
+                continue
+            for _ in range(_BURST):
+                message = link.receive()
+                if message is None:
+                    break
+                arrived = self._session.received(channel, message.parts, now)
+                delivered += arrived
+                # Such a control message is a batch and takes long to handle, so stop after one.
+                # Heartbeats are read without this limit: otherwise they would queue up.
+                if arrived and channel is ChannelNumber.CONTROL:
+                    break
+        return delivered
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a connection was cut and is not restored."""
+        return bool(self._cut)
+
+    def flush(self, now: int) -> None:
+        """See :class:`SessionEnd`."""
+        for channel, link in self._links.items():
+            _flush(self._session, channel, self._unsent[channel], link.send, now)
+
+    def wait(
+        self, timeout_s: float, descriptors: Collection[int], others: Sequence[Any] = ()
+    ) -> list[int]:
+        """See :class:`SessionEnd`."""
+        ready = self._plugin.wait([*self._links.values(), *others], timeout_s, descriptors)
+        self._ready = ready.ends
+        return ready.descriptors
+
+    def close(self) -> None:
+        """See :class:`SessionEnd`."""
+        for link in self._links.values():
+            link.close(linger_s=0.2)
+
+
+class AcceptedSession:
+    """The gateway's side. Each channel uses the connection of its newest greeting."""
+
+    def __init__(self, plugin: Links, listener: Listener, session: RemoteSession) -> None:
+        self._plugin = plugin
+        self._listener = listener
+        self._session = session
+        self._peers: dict[ChannelNumber, Peer] = {}
+        self._unsent: dict[ChannelNumber, deque[list[Part]]] = {one: deque() for one in _CHANNELS}
+        self._is_ready = True
+
+    def receive(self, now: int) -> list[Message]:
+        """See :class:`SessionEnd`."""
+        delivered: list[Message] = []
+        if not self._is_ready:
+            return delivered
+        for _ in range(_BURST):
+            message = self._listener.receive()
+            if message is None:
+                break
+            try:
+                channel = ChannelNumber(unpack(message.parts).channel)
+            except (ProtocolError, ValueError):
+                # an invalid message, which the session answers or ignores
+                channel = ChannelNumber.CONTROL
+            if self._peers.get(channel) != message.peer:
+                self._peers[channel] = message.peer
+                self._unsent[channel].clear()
+            arrived = self._session.received(channel, message.parts, now)
+            delivered += arrived
+            if arrived and channel is ChannelNumber.CONTROL:
+                break
+        return delivered
+
+    def flush(self, now: int) -> None:
+        """See :class:`SessionEnd`."""
+        for channel, peer in self._peers.items():
+            send = partial(self._listener.send, peer)
+            _flush(self._session, channel, self._unsent[channel], send, now)
+
+    def wait(
+        self, timeout_s: float, descriptors: Collection[int], others: Sequence[Any] = ()
+    ) -> list[int]:
+        """See :class:`SessionEnd`."""
+        ready = self._plugin.wait([self._listener, *others], timeout_s, descriptors)
+        self._is_ready = self._listener in ready.ends
+        return ready.descriptors
+
+    def close(self) -> None:
+        """See :class:`SessionEnd`."""
+        self._listener.close(linger_s=0.2)
+
+
+def _flush(
+    session: RemoteSession,
+    channel: ChannelNumber,
+    unsent: deque[list[Part]],
+    send: Callable[[list[Part]], bool],
+    now: int,
+) -> None:
+    """Transmit the messages of a channel until ``send`` has no space; keep the rest."""
+    while True:
+        if not unsent:
+            unsent += session.outgoing(channel, now, _BURST)
+        if not unsent or not send(unsent[0]):
+            return
+        unsent.popleft()

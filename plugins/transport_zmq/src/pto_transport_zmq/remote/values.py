@@ -1,15 +1,18 @@
-"""The typed form of values and exceptions between hosts.
+"""The typed form of values, exceptions and failures between hosts.
 
 A message is MessagePack whose types and lengths msgspec checks. Decoding a message creates only
-plain values and exceptions of a fixed table (:mod:`pto_transport_zmq.remote.exception_table`).
-Whatever the bytes are, decoding imports nothing, calls nothing else, and raises only ProtocolError.
+plain values and exceptions of a fixed table. Whatever the bytes are, decoding imports nothing,
+calls nothing else, and raises only ProtocolError.
 """
 
 from __future__ import annotations
 
+import builtins
+import io
 import itertools
 import numbers
 import os
+import pickle
 import traceback
 from collections.abc import Callable, Collection, Mapping
 from pathlib import PurePath
@@ -17,9 +20,56 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from pto_core import errors
 from pto_core.errors import PoisonedTask, ProtocolError, PtoError, RemoteError, UsageError
-from pto_core.hierarchy.failures import end_of, message_of, start_of
-from pto_transport_zmq.remote.exception_table import BUILTINS, OWN_ERRORS
+from pto_core.hierarchy.failures import Failure, end_of, message_of, start_of
+from pto_core.hierarchy.serialisation import NotImportableError
+
+# ---- the exceptions that are rebuilt from their name and plain values on another host ----
+#
+# All others arrive as a RemoteError. KeyboardInterrupt, SystemExit and other exceptions that are
+# not an Exception are not in the table: they would end the program that receives them.
+
+_OF_THE_TREE = (kind for kind in vars(errors).values() if isinstance(kind, type))
+
+OWN_ERRORS: Mapping[str, type[PtoError]] = {
+    **{kind.__name__: kind for kind in _OF_THE_TREE if issubclass(kind, PtoError)},
+    NotImportableError.__name__: NotImportableError,
+}
+"""The errors of pto by name; they are made from a message and fields."""
+
+BUILTINS: Mapping[str, type[Exception]] = {
+    kind.__name__: kind
+    for kind in vars(builtins).values()
+    if isinstance(kind, type)
+    and issubclass(kind, Exception)
+    and not issubclass(kind, BaseExceptionGroup)
+    and kind.__module__ == builtins.__name__
+}
+"""The built-in exceptions by name; they are made from their arguments."""
+
+
+def load_known(content: bytes) -> Any:
+    """Unpickle plain values and exceptions of the tables; raise UnpicklingError for any other."""
+    try:
+        return _KnownUnpickler(io.BytesIO(content)).load()
+    except Exception as error:  # noqa: BLE001 - invalid bytes raise errors of many types
+        raise pickle.UnpicklingError(f"{type(error).__name__}: {error}") from None
+
+
+class _KnownUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _PICKLED_NAMES:
+            raise pickle.UnpicklingError(f"{module}.{name} is not in the tables")
+        return super().find_class(module, name)
+
+
+_REBUILD = PtoError("").__reduce__()[0]
+_PICKLED_NAMES = {
+    (one.__module__, one.__name__)
+    for one in (_REBUILD, PoisonedTask, *OWN_ERRORS.values(), *BUILTINS.values())
+}
+
 
 TEXT_MAX = 2**18
 BYTES_MAX = 2**18
@@ -353,3 +403,89 @@ def _notes(exception: BaseException) -> list[str]:
     notes = getattr(exception, "__notes__", None)
     texts = notes if isinstance(notes, list) else []
     return [shortened(note) for note in texts[:ITEMS_MAX] if isinstance(note, str)]
+
+
+# ---- failures of tasks and requests ----
+
+FAILURE_BYTES_MAX = 2**23
+# These numbers limit a truncated failure: a character takes up to 4 bytes; the name and all heads
+# take fewer than _OTHER_BYTES.
+_CHARACTER_BYTES = 4
+_OTHER_BYTES = 1000
+
+
+class FailureRecord(Record, frozen=True):
+    """A :class:`Failure`; ``exception`` is None if the failure was cut."""
+
+    type_name: Name
+    message: Text
+    traceback: Text
+    exception: ExceptionValue | None = None
+
+
+def failure_to_bytes(failure: Failure, most_bytes: int = FAILURE_BYTES_MAX) -> bytes:
+    """Return the bytes of a failure; to fit ``most_bytes``, cut texts and drop the exception."""
+    return encoded(failure_to_record(failure, most_bytes))
+
+
+def failure_from_bytes(content: bytes) -> Failure:
+    """Return the failure of these bytes; raise ProtocolError.
+
+    The exception and its causes are rebuilt if their types are in the tables of
+    :mod:`pto_transport_zmq.remote.values`; the others become RemoteErrors.
+    """
+    return failure_from_record(_decode(content))
+
+
+def failure_to_record(failure: Failure, most_bytes: int = FAILURE_BYTES_MAX) -> FailureRecord:
+    """Return the record of a failure; the record has at most ``most_bytes``."""
+    exception = None if failure.exception is None else to_exception(failure.exception)
+    texts = failure.type_name, failure.message, failure.traceback
+    return _limited_record(*texts, exception, most_bytes)
+
+
+def packed_to_record(content: bytes, most_bytes: int = FAILURE_BYTES_MAX) -> FailureRecord:
+    """Return the record of a failure that a child on this host packed (``Failure.pack``).
+
+    Only exceptions of the tables are unpickled: no module of the user is imported here. Others
+    become text. Raises ProtocolError.
+    """
+    try:
+        type_name, message, text, links = load_known(content)
+        chain = [_link_record(*link) for link in links or ()]
+        if chain and chain[0].fields is None and chain[0].arguments is None:
+            chain[0] = msgspec.structs.replace(chain[0], traceback=shortened_start(text))
+        exception = ExceptionValue(chain) if chain else None
+        return _limited_record(type_name, message, text, exception, most_bytes)
+    except (TypeError, ValueError, pickle.UnpicklingError) as error:
+        raise ProtocolError(f"a child sent an invalid failure: {error}") from None
+
+
+def failure_from_record(record: FailureRecord) -> Failure:
+    """Return the failure of a record; raise ProtocolError."""
+    exception = None if record.exception is None else from_exception(record.exception)
+    return Failure(record.type_name, record.message, record.traceback, exception)
+
+
+def _link_record(type_name: str, message: str, content: bytes | None) -> ExceptionRecord:
+    try:
+        known = None if content is None else load_known(content)
+    except pickle.UnpicklingError:
+        known = None
+    if isinstance(known, BaseException):
+        return to_exception(known).chain[0]
+    return ExceptionRecord(start_of(encodable(type_name), NAME_MAX), shortened(message))
+
+
+def _limited_record(
+    type_name: str, message: str, text: str, exception: ExceptionValue | None, most_bytes: int
+) -> FailureRecord:
+    name = start_of(encodable(type_name), NAME_MAX)
+    whole = FailureRecord(name, shortened(message), shortened_start(text), exception)
+    if len(encoded(whole)) <= most_bytes:
+        return whole
+    most = min(max(0, most_bytes - _OTHER_BYTES) // (2 * _CHARACTER_BYTES), TEXT_MAX)
+    return FailureRecord(name, start_of(whole.message, most), end_of(whole.traceback, most))
+
+
+_decode = decoder(FailureRecord, "failure", FAILURE_BYTES_MAX)
