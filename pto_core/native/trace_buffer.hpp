@@ -7,7 +7,7 @@
 //
 // A flight recorder has no such thread: its rings overwrite, and finish() takes the last records of
 // each track. If there is a path, the rings lie in a file, which outlives a process that crashes;
-// pto_insight.traces.flight reads it.
+// pto_insight.traces.files reads it.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -50,7 +50,7 @@ struct TraceFile {
   uint64_t names_bytes;
   pto_run_trace trace;
 };
-static_assert(sizeof(TraceFile) == 104, "pto_insight.traces.flight has the same layout");
+static_assert(sizeof(TraceFile) == 104, "pto_insight.traces.files has the same layout");
 
 class TraceBuffer {
  public:

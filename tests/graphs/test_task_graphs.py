@@ -15,8 +15,8 @@ from random_program import inputs, random_program
 from pto_core import CallConfig, In, InOut, NoDep, Out, OutExisting, kernel, open_device
 from pto_core.errors import RaceError
 from pto_insight.graphs import TaskGraph, Why
-from pto_insight.graphs.folding import drawing
-from pto_insight.graphs.layout import layout
+from pto_insight.graphs.drawing import drawing
+from pto_insight.graphs.pictures import layout
 
 # Invariant of this file: The graph of a program does not depend on the timing of the run, on the
 # sizes of its rings, or on addresses. A program whose conflicting tasks are ordered has no races.

@@ -16,7 +16,7 @@
 
 namespace pto::insight {
 
-// The values are those of pto_insight.graphs.reasons.Why.
+// The values are those of pto_insight.graphs.analysis.Why.
 enum class Why : uint32_t {
   kRead = 0,
   kOverwrite = 1,

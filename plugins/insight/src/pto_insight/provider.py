@@ -4,8 +4,7 @@ from pto_insight.commands.logged_case import load_log
 from pto_insight.graphs import AccessLog, TaskGraph
 from pto_insight.traces import joined
 from pto_insight.traces.analysis import kernel_rows
-from pto_insight.traces.files import write_statistics, write_trace, write_worker_data
-from pto_insight.traces.flight import read_flight
+from pto_insight.traces.files import read_flight, write_statistics, write_trace, write_worker_data
 from pto_insight.traces.trace import from_native
 from pto_insight.traces.worker_parts import (
     ClockOffset,
@@ -19,8 +18,12 @@ from pto_insight.traces.worker_parts import (
     unpacked,
 )
 from pto_insight.traces.worker_trace import WorkerTrace
-from pto_insight.wrong_intermediates import explain_intermediates
-from pto_insight.wrong_writers import explain_unsteady, explain_wrong, not_measured
+from pto_insight.wrong_outputs import (
+    explain_intermediates,
+    explain_unsteady,
+    explain_wrong,
+    not_measured,
+)
 
 __all__ = [
     "AccessLog",

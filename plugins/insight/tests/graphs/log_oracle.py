@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from pto_insight.graphs.analysis import Why
 from pto_insight.graphs.log import ACCESS, EVENT, TASK, AccessLog
-from pto_insight.graphs.reasons import Why
 
 INPUT, OUTPUT, INOUT, OUTPUT_EXISTING, NO_DEP = range(5)
 UINT8 = 5

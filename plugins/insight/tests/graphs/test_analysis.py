@@ -26,8 +26,8 @@ from log_oracle import (
 
 from pto_core.errors import RaceError, UsageError
 from pto_insight.graphs import AccessLog, TaskGraph, Why
+from pto_insight.graphs.analysis import CONFLICT
 from pto_insight.graphs.log import Buffer
-from pto_insight.graphs.reasons import CONFLICT
 
 PROGRAMS = 60
 WHOLE = View((64,), (0,), (64,))

@@ -7,7 +7,7 @@ import random
 import secrets
 from collections.abc import Iterable
 
-from pto_insight.graphs.byte_set import ByteSet
+from pto_insight.graphs.measurement import ByteSet
 
 
 def bytes_of(ranges: Iterable[tuple[int, int]]) -> set[int]:

@@ -12,11 +12,9 @@ from log_oracle import INOUT, INPUT, OUTPUT, Program, View, log_of, random_progr
 
 from pto_core.errors import UsageError
 from pto_insight.graphs import TaskGraph
-from pto_insight.graphs.drawing import STYLES, kernel_colours
-from pto_insight.graphs.folding import drawing
-from pto_insight.graphs.layout import layout, member_rectangles
+from pto_insight.graphs.drawing import STYLES, drawing, kernel_colours, units
 from pto_insight.graphs.log import EVENT
-from pto_insight.graphs.repeats import units
+from pto_insight.graphs.pictures import layout, member_rectangles
 
 SCOPE_BEGIN, SCOPE_END = 1, 2
 WHOLE = View((64,), (0,), (64,))

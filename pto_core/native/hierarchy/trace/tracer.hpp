@@ -64,7 +64,7 @@ struct FlightHead {
     text_bytes += size + 1;
   }
 };
-static_assert(sizeof(FlightHead) == 88, "pto_insight.traces.worker_flight has the same layout");
+static_assert(sizeof(FlightHead) == 88, "pto_insight.traces.files has the same layout");
 
 constexpr uint64_t trace_bytes(uint64_t children, uint64_t ring_records) {
   return kFlightHeadBytes + (kDriverTracks + children) * ring_bytes(ring_records);
@@ -130,7 +130,7 @@ struct ArgumentKind {
 
   auto operator<=>(const ArgumentKind&) const = default;
 };
-static_assert(sizeof(ArgumentKind) == 28, "pto_insight.traces.worker_details has the same layout");
+static_assert(sizeof(ArgumentKind) == 28, "pto_insight.traces.details has the same layout");
 
 struct WorkerRecords {
   std::string records;         // pto_trace_record, in the order of each track

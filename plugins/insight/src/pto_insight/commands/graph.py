@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pto_core.output_files import write_text
 from pto_insight.commands.logged_case import add_logged_case_arguments, graph_of_case
-from pto_insight.graphs.files import FORMATS, format_of, text_of
-from pto_insight.graphs.folding import FOLDS
+from pto_insight.graphs.drawing import FOLDS
+from pto_insight.graphs.graph import FORMATS, format_of, text_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

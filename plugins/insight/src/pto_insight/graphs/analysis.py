@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,55 @@ import numpy as np
 
 from pto_core.errors import UsageError
 from pto_insight.graphs.log import AccessLog
+
+NO_ACCESS = 2**32 - 1
+
+REASON = np.dtype(
+    [
+        ("first", "u4"),
+        ("second", "u4"),
+        ("first_access", "u4"),
+        ("second_access", "u4"),
+        ("why", "u4"),
+        ("is_conservative", "u4"),
+        ("first_byte", "u8"),
+        ("shared_bytes", "u8"),
+    ]
+)
+EDGE = np.dtype([("first", "u4"), ("second", "u4"), ("is_redundant", "u4")])
+CONFLICT = np.dtype(
+    [
+        ("first", "u4"),
+        ("second", "u4"),
+        ("first_byte", "u8"),
+        ("last_byte", "u8"),
+        ("shared_bytes", "u8"),
+    ]
+)
+
+
+class Why(IntEnum):
+    """The reason of an edge, from the earlier task A to the later task B."""
+
+    READ = 0
+    """B reads what A wrote."""
+    OVERWRITE = 1
+    """B overwrites what A wrote."""
+    ANTI_DEPENDENCE = 2
+    """B overwrites what A read."""
+    EXPLICIT = 3
+    """The program states the edge."""
+    CLUSTER = 4
+    """B runs on a cluster that is allocated again after the cluster of A was freed."""
+
+
+VERBS = {
+    Why.READ: ("reads", "written"),
+    Why.OVERWRITE: ("overwrites", "written before"),
+    Why.ANTI_DEPENDENCE: ("overwrites", "read before"),
+}
+"""What the later task does with a place, and what the earlier task did."""
+
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_size_t
 _PROBLEM_BYTES = 200

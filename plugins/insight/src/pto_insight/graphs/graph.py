@@ -1,19 +1,29 @@
-"""The graph of a program: questions about it, its races, and its pictures."""
+"""The graph of a program: questions about it, its races, its pictures and its files."""
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict, deque
+from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from pto_core.errors import UsageError
+from pto_core.errors.values import suggestion
+from pto_core.output_files import printable, write_text
 from pto_insight.graphs.check import check
-from pto_insight.graphs.document import document
-from pto_insight.graphs.dot import dot
-from pto_insight.graphs.explanation import Explanation, explain
-from pto_insight.graphs.files import save
 from pto_insight.graphs.findings import Findings
-from pto_insight.graphs.logged_graph import Access, LoggedGraph
-from pto_insight.graphs.svg import svg
-from pto_insight.graphs.writers import last_writers
+from pto_insight.graphs.log import Rows
+from pto_insight.graphs.logged_graph import Access, Edge, LoggedGraph, Task
+from pto_insight.graphs.measurement import Measurement
+from pto_insight.graphs.pictures import dot, svg
+from pto_insight.graphs.places import INPUT, NO_DEP, Layout, element_bytes
+
+FORMATS = ("svg", "dot", "json")
+SCHEMA_VERSION = 1
 
 
 class TaskGraph(LoggedGraph):
@@ -44,8 +54,34 @@ class TaskGraph(LoggedGraph):
         return last_writers(self, buffer, byte)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the graph as plain data, for other tools."""
-        return document(self)
+        """Return the graph as dicts, lists, texts and numbers, for other tools.
+
+        The keys are the members of tasks, edges, scopes and clusters. No address is part of it.
+        """
+        return {
+            "version": SCHEMA_VERSION,
+            "hazards": "full" if self.log.is_full else "raw",
+            "tasks": [{**asdict(task), "clusters": list(task.clusters)} for task in self.tasks],
+            "edges": [
+                {
+                    "first": edge.first,
+                    "second": edge.second,
+                    "is_redundant": edge.is_redundant,
+                    "is_conservative": edge.is_conservative,
+                    "is_disjoint": edge.is_disjoint,
+                    "reasons": [
+                        {**asdict(reason), "why": reason.why.name.lower()}
+                        for reason in edge.reasons
+                    ],
+                }
+                for edge in self.edges
+            ],
+            "scopes": [asdict(scope) for scope in self.structure.scopes],
+            "clusters": [
+                {**asdict(cluster), "tasks": list(cluster.tasks)}
+                for cluster in self.structure.clusters
+            ],
+        }
 
     def to_dot(self, fold: str | None = "auto") -> str:
         """Return the graph in the language of Graphviz. ``fold``: see :meth:`to_svg`."""
@@ -62,4 +98,157 @@ class TaskGraph(LoggedGraph):
 
     def save(self, path: str | Path, fold: str | None = "auto") -> None:
         """Write the graph to a ``.svg``, ``.dot`` or ``.json`` file. Raises UsageError."""
-        save(self, path, fold)
+        path = Path(path)
+        write_text(path, text_of(self, format_of(path), fold))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A shortest chain of edges from ``first`` to ``second``; empty if ``second`` does not wait.
+
+    ``is_reversed``: ``first`` waits for ``second``. Without it and without a chain, nothing orders
+    the two tasks.
+    """
+
+    first: Task
+    second: Task
+    chain: tuple[tuple[Task, Edge], ...]
+    is_reversed: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.chain)
+
+    def __str__(self) -> str:
+        if self.is_reversed:
+            return (
+                f"{self.second.label} does not wait for {self.first.label}: "
+                f"{self.first.label} waits for {self.second.label}; ask for them in the other order"
+            )
+        if not self.chain:
+            return (
+                f"nothing orders {self.second.label} after {self.first.label}: "
+                "they can run at the same time, or in either order"
+            )
+        lines = [f"{self.second.label} waits for {self.first.label}:", _line(self.first)]
+        for task, edge in self.chain:
+            lines.append(_line(task))
+            lines += [f"      {reason}" for reason in edge.reasons]
+        return "\n".join(lines)
+
+
+def explain(graph: LoggedGraph, first: int, second: int) -> Explanation:
+    """Return the explanation for two tasks. ``first`` need not be the earlier submit.
+
+    Raises UsageError if both are the same task.
+    """
+    ends = graph.task(first), graph.task(second)
+    if first == second:
+        raise UsageError(
+            f"both names are of one task, {ends[0].label}; name two tasks",
+            name="task",
+            value=first,
+        )
+    if not graph.is_before(first, second):
+        return Explanation(*ends, (), is_reversed=graph.is_before(second, first))
+    into: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for row, edge in enumerate(graph.edge_rows):
+        into[int(edge["second"])].append((int(edge["first"]), row))
+    next_edge: dict[int, tuple[int, int]] = {}
+    queue = deque([second])
+    while first not in next_edge:
+        task = queue.popleft()
+        for producer, row in into[task]:
+            if producer not in next_edge:
+                next_edge[producer] = (task, row)
+                queue.append(producer)
+    chain = []
+    at = first
+    while at != second:
+        at, row = next_edge[at]
+        chain.append((graph.task(at), graph.edge_at(row)))
+    return Explanation(*ends, tuple(chain))
+
+
+def _line(task: Task) -> str:
+    return f"  {task.label}" + (f"  {task.where}" if task.where else "")
+
+
+def last_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access]:
+    """Return the accesses that may have written a byte of a buffer last.
+
+    There are several if nothing orders their tasks, and none if no task declares that it writes the
+    byte. ``buffer`` is the name of an argument of the run; another name raises UsageError.
+    """
+    if graph.log.is_measured:
+        return _measured_writers(graph, buffer, byte)
+    rows = graph.log.accesses
+    buffers = {known.name: known for known in graph.log.buffers}
+    if buffer not in buffers:
+        known = ", ".join(sorted(buffers))
+        raise UsageError(
+            f"no argument of the run is called {buffer!r}{suggestion(buffer, sorted(buffers))}; "
+            f"arguments: {known}",
+            name="buffer",
+            value=buffer,
+        )
+    address = buffers[buffer].address + byte
+    writes = ~np.isin(rows["tag"], (INPUT, NO_DEP)) & (rows["owner"] < 0)
+    near = writes & (rows["address"] <= address) & (address < rows["address"] + rows["size"])
+    found = [int(access) for access in np.flatnonzero(near) if _has(rows[access], address)]
+    tasks = [int(graph.task_of_access[access]) for access in found]
+    return [
+        graph.access(access)
+        for access, task in zip(found, tasks, strict=True)
+        if not any(graph.is_before(task, other) for other in tasks)
+    ]
+
+
+def _measured_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access]:
+    """Return the last writers by the bytes that tasks wrote."""
+    measurement = Measurement(graph)
+    tasks = {
+        access.task
+        for access in chain(measurement.byte_accesses, measurement.outside_of_views)
+        if access.is_write
+        and access.buffer.name == buffer
+        and access.begin <= access.buffer.begin + byte < access.end
+    }
+    return [
+        Access(graph.task(task), buffer, "writes")
+        for task in sorted(tasks)
+        if not any(graph.is_before(task, other) for other in tasks)
+    ]
+
+
+def _has(row: Rows, address: int) -> bool:
+    """Return whether the view of an access has the byte at an address."""
+    layout, size = Layout(row), element_bytes(row)
+    first = int(row["address"]) + (int(row["start_offset"]) - layout.start) * size
+    element = (address - first) // size
+    if address < first or element >= layout.size:
+        return False
+    for dim in reversed(layout.order):
+        at, element = divmod(element, layout.strides[dim])
+        offset = int(row["offsets"][dim])
+        if not offset <= at < offset + int(row["shapes"][dim]):
+            return False
+    return True
+
+
+def text_of(graph: TaskGraph, file_format: str, fold: str | None) -> str:
+    """Return the graph in one of ``FORMATS``."""
+    if file_format == "json":
+        return json.dumps(graph.to_json(), indent=1) + "\n"
+    return printable(dot(graph, fold) if file_format == "dot" else svg(graph, fold))
+
+
+def format_of(path: Path) -> str:
+    """Return the format that the ending of a path selects. Raises UsageError."""
+    ending = path.suffix.removeprefix(".")
+    if ending not in FORMATS:
+        raise UsageError(
+            f"the graph cannot be written to {path}; the file name must end in .svg, .dot or .json",
+            name="path",
+            value=str(path),
+        )
+    return ending

@@ -11,25 +11,28 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
 
-from pto_insight.graphs.buffers import RunBuffers
-from pto_insight.graphs.byte_set import ByteSet, Range
 from pto_insight.graphs.log import (
     ACCESS,
     ALLOCATED,
     BUFFER,
     CALL,
+    COPIED_IN,
+    COPIED_OUT,
     EVENT,
     PAGES,
     READ,
     WRITE,
     AccessLog,
+    HostArray,
     Rows,
 )
 from pto_insight.graphs.logged_graph import LoggedGraph
@@ -41,6 +44,144 @@ from pto_insight.graphs.places import (
     Layout,
     element_bytes,
 )
+
+Range = tuple[int, int]
+"""The first byte, and the byte after the last one."""
+
+
+class ByteSet:
+    """A set of bytes. The cost of each method follows the number of ranges that it touches."""
+
+    def __init__(self, ranges: Iterable[Range] = ()) -> None:
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        for begin, end in ranges:
+            self.add(begin, end)
+
+    def __len__(self) -> int:
+        """Return the number of bytes."""
+        return sum(self._ends) - sum(self._begins)
+
+    def __iter__(self) -> Iterator[Range]:
+        return zip(self._begins, self._ends, strict=True)
+
+    @property
+    def hull(self) -> Range:
+        """The first byte and the byte after the last one; the set must not be empty."""
+        return self._begins[0], self._ends[-1]
+
+    def add(self, begin: int, end: int) -> None:
+        """Add the bytes from ``begin`` to ``end`` - 1."""
+        if begin >= end:
+            return
+        first = bisect_left(self._ends, begin)
+        last = bisect_right(self._begins, end)
+        if first < last:
+            begin = min(begin, self._begins[first])
+            end = max(end, self._ends[last - 1])
+        self._begins[first:last] = [begin]
+        self._ends[first:last] = [end]
+
+    def within(self, begin: int, end: int) -> list[Range]:
+        """Return the parts of a range that the set contains."""
+        first = bisect_right(self._ends, begin)
+        last = bisect_left(self._begins, end)
+        return [
+            (max(begin, self._begins[at]), min(end, self._ends[at])) for at in range(first, last)
+        ]
+
+    def missing(self, begin: int, end: int) -> list[Range]:
+        """Return the parts of a range that the set does not contain."""
+        found = []
+        for low, high in self.within(begin, end):
+            if begin < low:
+                found.append((begin, low))
+            begin = high
+        if begin < end:
+            found.append((begin, end))
+        return found
+
+
+class Copy(NamedTuple):
+    """Bytes of device memory that the orchestration copied from or to an argument of the run."""
+
+    array: HostArray
+    offset: int
+    begin: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        """The name of the argument, and the bytes unless all of it was copied."""
+        size = self.end - self.begin
+        if size == self.array.bytes:
+            return self.array.name
+        return f"{self.array.name}[bytes {self.offset}:{self.offset + size}]"
+
+
+class RunBuffers:
+    """The buffers of a run. Arguments have names; other buffers are "memory n" by first use.
+
+    A buffer that the orchestration allocated has the name of the argument that it is copied to or
+    from. Its content is undefined at first, except for the bytes that were copied in.
+    """
+
+    def __init__(self, log: AccessLog) -> None:
+        self._known = {buffer.address: buffer for buffer in log.buffers}
+        self._arrays = log.host_arrays
+        rows = log.measured
+        calls = np.flatnonzero(rows["kind"] == CALL)
+        after_first_call = int(calls[0]) if len(calls) else 0
+        self._allocated = {int(row["begin"]) for row in rows[rows["kind"] == ALLOCATED]}
+        self._in = list(self._copies(rows[rows["kind"] == COPIED_IN]))
+        # A copy before the first task returns no result.
+        results = rows[after_first_call:]
+        self._out = list(self._copies(results[results["kind"] == COPIED_OUT]))
+        self._bytes_in = ByteSet(copy[2:4] for copy in self._in)
+        self._bytes_out = ByteSet(copy[2:4] for copy in self._out)
+        self._numbers: dict[int, int] = {}
+
+    def name(self, begin: int, end: int) -> str:
+        """Return the name of a buffer."""
+        if begin in self._known:
+            return self._known[begin].name
+        for copy in (*self._out, *self._in):
+            if begin <= copy.begin < end:
+                return copy.name
+        return f"memory {self._numbers.setdefault(begin, len(self._numbers))}"
+
+    def undefined(self, begin: int, end: int) -> ByteSet:
+        """Return the bytes of a buffer that have no content before the first task."""
+        if begin in self._known:
+            return ByteSet() if self._known[begin].is_copied_in else ByteSet([(begin, end)])
+        if begin not in self._allocated:
+            return ByteSet()
+        return ByteSet(self._bytes_in.missing(begin, end))
+
+    def is_input(self, begin: int, end: int) -> bool:
+        """Return whether a buffer is copied in and not copied back."""
+        if begin in self._known:
+            return self._known[begin].is_copied_in and not self._known[begin].is_copied_back
+        is_copied_back = bool(self._bytes_out.within(begin, end))
+        return bool(self._bytes_in.within(begin, end)) and not is_copied_back
+
+    def outputs(self) -> Iterator[tuple[str, int, ByteSet]]:
+        """Yield the name and address of each result, and its bytes that were not copied in."""
+        for buffer in self._known.values():
+            if buffer.is_copied_back and not buffer.is_copied_in:
+                end = buffer.address + buffer.bytes
+                yield buffer.name, buffer.address, ByteSet([(buffer.address, end)])
+        for copy in self._out:
+            yield copy.name, copy.begin, ByteSet(self._bytes_in.missing(copy.begin, copy.end))
+
+    def _copies(self, rows: Rows) -> Iterator[Copy]:
+        for row in rows:
+            host = int(row["task"])
+            for array in self._arrays:
+                if array.address <= host < array.address + array.bytes:
+                    yield Copy(array, host - array.address, int(row["begin"]), int(row["end"]))
+                    break
+
 
 _UINT8 = 5
 _EDGE_EVENT = 0

@@ -11,20 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pto_core.user_ranges import Range
-from pto_insight.traces.details import Details
-from pto_insight.traces.ranges import ranges_of
+from pto_insight.traces.details import (
+    Details,
+    argument_texts,
+    by_task,
+    place_text,
+    rows_of_members,
+)
 from pto_insight.traces.records import (
     FIRST_WORKER,
     TASK,
     TIMES,
     core_name,
+    ranges_of,
     without_worker,
-)
-from pto_insight.traces.worker_details import (
-    argument_texts,
-    by_task,
-    place_text,
-    rows_of_members,
 )
 
 

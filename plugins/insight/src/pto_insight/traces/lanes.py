@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pto_insight.traces.data import TraceData, WorkerTraceData
+from pto_insight.traces.details import argument_texts, place_text
 from pto_insight.traces.records import (
     FAILED,
     ORCHESTRATOR,
@@ -20,7 +21,6 @@ from pto_insight.traces.records import (
     event_name,
     track_name,
 )
-from pto_insight.traces.worker_details import argument_texts, place_text
 from pto_insight.traces.worker_records import visible_ends
 
 _DURATIONS = [int(event) for event in WITH_DURATION]

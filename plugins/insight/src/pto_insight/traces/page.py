@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pto_insight.traces.analysis import critical_path, edges, ring_counters, rows_of
 from pto_insight.traces.data import TraceData, WorkerTraceData
-from pto_insight.traces.details import ARGUMENT
+from pto_insight.traces.details import ARGUMENT, rows_of_members
 from pto_insight.traces.lanes import Lane, Slice, TaskName, apart
 from pto_insight.traces.lanes import lanes as lanes_of
 from pto_insight.traces.records import (
@@ -34,7 +34,6 @@ from pto_insight.traces.records import (
     without_worker,
 )
 from pto_insight.traces.summary import summary_text, worker_summary
-from pto_insight.traces.worker_details import rows_of_members
 
 ITEM = np.dtype([("start", "<f8"), ("end", "<f8"), ("name", "<u2"), ("task", "<i4")])
 """A rectangle of a lane. ``name``: an index into the names; ``task``: a row of the tasks, or -1."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,46 @@ from pto_insight.traces.records import (
     event_name,
     track_name,
 )
-from pto_insight.traces.wire import base128, field, tag, text, varint
+
+# ---- the wire format of Protocol Buffers ----
+
+_SMALL = [bytes([value]) for value in range(0x80)]
+
+
+def varint(number: int, value: int) -> bytes:
+    """Return a field with an integer that is not negative."""
+    return tag(number, 0) + base128(value)
+
+
+def field(number: int, content: bytes) -> bytes:
+    """Return a field with bytes or a message."""
+    return tag(number, 2) + base128(len(content)) + content
+
+
+def text(number: int, content: str) -> bytes:
+    """Return a field with a text."""
+    return field(number, content.encode(errors="backslashreplace"))
+
+
+@cache
+def tag(number: int, kind: int) -> bytes:
+    """Return the head of a field."""
+    return base128(number << 3 | kind)
+
+
+def base128(value: int) -> bytes:
+    """Return an integer that is not negative, seven bits in each byte."""
+    if value <= 0x7F:
+        return _SMALL[value]
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+# ---- the packets of a trace ----
 
 # TracePacket
 _CLOCK_SNAPSHOT, _TIMESTAMP, _SEQUENCE, _TRACK_EVENT, _INTERNED = 6, 8, 10, 11, 12

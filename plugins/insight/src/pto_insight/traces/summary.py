@@ -9,8 +9,8 @@ import numpy as np
 
 from pto_insight.traces import analysis
 from pto_insight.traces.data import TraceData, WorkerTraceData
+from pto_insight.traces.details import argument_texts, place_text
 from pto_insight.traces.records import FAILED, Event
-from pto_insight.traces.worker_details import argument_texts, place_text
 from pto_insight.traces.worker_records import visible_ends
 
 _PARTS = 10

@@ -13,7 +13,6 @@ from pto_core.user_ranges import Range
 from pto_insight.graphs.log import AccessLog
 from pto_insight.traces.data import TraceData
 from pto_insight.traces.details import Details
-from pto_insight.traces.ranges import with_user_ranges
 from pto_insight.traces.records import (
     FIRST_WORKER,
     NATIVE,
@@ -24,6 +23,7 @@ from pto_insight.traces.records import (
     converted,
     shifted,
     track_name,
+    with_user_ranges,
 )
 from pto_insight.traces.summary import summary_text
 

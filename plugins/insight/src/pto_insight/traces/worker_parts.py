@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pto_core.errors import ProtocolError
 from pto_core.user_ranges import ALWAYS, Range, Window
 from pto_insight.traces.data import TraceData, WorkerTraceData
-from pto_insight.traces.details import ARGUMENT, SUBMIT, Details
+from pto_insight.traces.details import ARGUMENT, SUBMIT, Details, PlaceOf, worker_details
 from pto_insight.traces.records import (
     RECORD,
     TASK,
@@ -24,7 +24,6 @@ from pto_insight.traces.records import (
     track_name,
 )
 from pto_insight.traces.trace import Trace
-from pto_insight.traces.worker_details import PlaceOf, worker_details
 from pto_insight.traces.worker_records import DriverTrace, worker_arrays
 
 DETAIL_FIELDS = ("places", "texts", "buffers")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pto_core.user_ranges import ALWAYS, Window
+from pto_insight.traces.details import CALLABLE
 from pto_insight.traces.records import (
     FAILED,
     FIRST_WORKER,
@@ -22,7 +23,6 @@ from pto_insight.traces.records import (
     Event,
     converted,
 )
-from pto_insight.traces.worker_details import CALLABLE
 
 _LOW = np.uint64(0xFFFFFFFF)
 _MEMBER = np.uint64(0xFFFF)
