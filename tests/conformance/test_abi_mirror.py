@@ -37,6 +37,12 @@ C_NAMES = {
     abi.Artefact: "pto_artefact",
     abi.Attachment: "pto_attachment",
     abi.BackendApi: "pto_backend_api",
+    abi.FrameHead: "pto_frame",
+    abi.FrameView: "pto_frame_view",
+    abi.Answer: "pto_answer",
+    abi.Bell: "pto_bell",
+    abi.Connection: "pto_connection",
+    abi.TransportApi: "pto_transport_api",
 }
 
 CONSTANTS = {
@@ -55,6 +61,7 @@ CONSTANTS = {
     **{f"PTO_CORE_{core.name}": core for core in abi.Core},
     **{f"PTO_BACKEND_{flag.name}": flag for flag in abi.BackendFlag},
     **{f"PTO_RUNTIME_{flag.name}": flag for flag in abi.RuntimeFlag},
+    **{f"PTO_TRANSPORT_{flag.name}": flag for flag in abi.TransportFlag},
 }
 
 
@@ -82,7 +89,8 @@ def test_every_structure_of_the_kit_is_compared() -> None:
 
 def test_layouts_and_constants_are_those_of_the_headers(tmp_path, compiler, include) -> None:
     source = tmp_path / "mirror.cpp"
-    source.write_text("\n".join(['#include "pto/abi/backend.h"', *assertions()]))
+    headers = [f'#include "pto/abi/{name}.h"' for name in ("backend", "endpoint")]
+    source.write_text("\n".join([*headers, *assertions()]))
     subprocess.run(
         [*compiler, "-std=c++20", "-fsyntax-only", f"-I{include}", str(source)], check=True
     )

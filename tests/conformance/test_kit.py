@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 from pto_devkit import ContractError, expect, graphs
-from pto_devkit.capabilities import contract_test, withdraw_unclaimed
+from pto_devkit.checks import contract_test, random_numbers, withdraw_unclaimed
 from pto_devkit.contracts import BackendContract, RuntimeContract
 from pto_devkit.device_code import check_device_rules, check_device_sources
-from pto_devkit.random_seed import random_numbers
-from pto_devkit.recording import RECORD
+from pto_devkit.native import RECORD
 
 
 def sequential_records(graph: graphs.Graph) -> np.ndarray:

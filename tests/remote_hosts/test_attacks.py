@@ -22,7 +22,7 @@ from remote_hosts import Agent, counted, running_agent, task_args, wait_until
 
 from pto_core import Worker
 from pto_core.errors import ChildStartError, PtoError, TaskFailedError
-from pto_devkit.random_seed import random_numbers
+from pto_devkit.checks import random_numbers
 from pto_transport_zmq.link.interface import split_address
 from pto_transport_zmq.remote.messages import MessageKind
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from pto_core.errors import PtoError
 from pto_devkit.engine import Configuration, Deadlock, NativeEngine, ReferenceEngine, Snapshot
-from pto_devkit.engine.events import Dispatch, Event
-from pto_devkit.engine.instructions import Instruction
+from pto_devkit.engine.interface import Dispatch, Event, Instruction
 
 
 class Difference(AssertionError):

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pto_devkit.abi import Tag
 from pto_devkit.engine import ChildConfiguration, Configuration, RingConfiguration
-from pto_devkit.engine.events import (
+from pto_devkit.engine.interface import (
     Allocate,
     Box,
     ChildReady,
@@ -21,6 +21,7 @@ from pto_devkit.engine.events import (
     Dispatch,
     Event,
     Hazards,
+    Instruction,
     Kind,
     Member,
     Outcome,
@@ -28,10 +29,11 @@ from pto_devkit.engine.events import (
     RunEnd,
     ScopeBegin,
     ScopeEnd,
+    Send,
     Submit,
+    Submitted,
     Tensor,
 )
-from pto_devkit.engine.instructions import Instruction, Send, Submitted
 
 USER = 1 << 33
 USER_BYTES = 2048

@@ -14,21 +14,23 @@ from pto_devkit.engine import (
     ReferenceEngine,
     RingConfiguration,
 )
-from pto_devkit.engine.events import (
+from pto_devkit.engine.interface import (
     Allocate,
     ChildReady,
     Completion,
     Dispatch,
     Event,
     Hazards,
+    Instruction,
     Kind,
     Member,
     Outcome,
     RunBegin,
+    Send,
     Submit,
+    Submitted,
     Tensor,
 )
-from pto_devkit.engine.instructions import Instruction, Send, Submitted
 
 HEAP = 1 << 40
 APART = 1 << 30

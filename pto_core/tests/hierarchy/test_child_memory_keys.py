@@ -10,7 +10,7 @@ from hierarchy_rig import HEAP, Rig, overwrites, reads, updates, writes
 
 from pto_core.errors import UsageError
 from pto_devkit.abi import Tag
-from pto_devkit.engine.events import NONE, Box, Hazards, Tensor
+from pto_devkit.engine.interface import NONE, Box, Hazards, Tensor
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 

@@ -6,8 +6,7 @@ import pytest
 from hierarchy_rig import FAILED, SKIPPED, Rig, reads, updates, writes
 
 from pto_core.errors import ProtocolError
-from pto_devkit.engine.events import Hazards, Kind, Member
-from pto_devkit.engine.instructions import Requirement, Send
+from pto_devkit.engine.interface import Hazards, Kind, Member, Requirement, Send
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 

@@ -6,28 +6,26 @@ import pytest
 from hierarchy_rig import FAILED, SKIPPED, SUB, Rig, ignores, reads, updates, writes
 
 from pto_core.errors import ProtocolError
-from pto_devkit.engine.events import (
+from pto_devkit.engine.interface import (
     Cancel,
     ChildLost,
     ChildReady,
     Deadline,
     Dispatch,
-    Hazards,
-    Member,
-    RunBegin,
-    RunEnd,
-    ScopeBegin,
-    ScopeEnd,
-    Submit,
-)
-from pto_devkit.engine.instructions import (
     DropRegions,
     EndChild,
+    Hazards,
+    Member,
     RestoreRegions,
     Result,
+    RunBegin,
+    RunEnd,
     RunFinished,
     SaveRegions,
+    ScopeBegin,
+    ScopeEnd,
     Send,
+    Submit,
     TaskFinished,
 )
 

@@ -12,23 +12,21 @@ from pto_devkit.engine import (
     ReferenceEngine,
     RingConfiguration,
 )
-from pto_devkit.engine.events import (
+from pto_devkit.engine.interface import (
     ChildLost,
     ChildReady,
     Completion,
     Dispatch,
     Event,
+    Instruction,
     Kind,
     Member,
+    Result,
     RunBegin,
     RunEnd,
-    Submit,
-)
-from pto_devkit.engine.instructions import (
-    Instruction,
-    Result,
     RunFinished,
     Send,
+    Submit,
     Submitted,
     TaskFinished,
 )

@@ -13,8 +13,7 @@ from pto_devkit.engine import (
     Engine,
     ReferenceEngine,
     RingConfiguration,
-    events,
-    instructions,
+    interface,
 )
 
 RINGS = tuple(RingConfiguration(1 << 20 | ring << 12, 1 << 12) for ring in range(4))
@@ -24,8 +23,8 @@ def test_the_example_of_the_interface_runs():
     assert Engine.__doc__ is not None
     _, _, rest = Engine.__doc__.partition("::\n\n")
     example, _, _ = rest.partition("\n\n    Only one thread")
-    configuration = Configuration((ChildConfiguration(events.Kind.SUB),), RINGS)
-    names = {**vars(events), **vars(instructions)}
+    configuration = Configuration((ChildConfiguration(interface.Kind.SUB),), RINGS)
+    names = dict(vars(interface))
     names |= {"ReferenceEngine": ReferenceEngine, "configuration": configuration}
     exec(textwrap.dedent(example), names)
     engine: Engine = names["engine"]
@@ -49,4 +48,4 @@ def test_invalid_rings_are_refused(rings, message):
 
 def test_a_window_of_no_frames_is_refused():
     with pytest.raises(UsageError, match="pass at least 1"):
-        Configuration((ChildConfiguration(events.Kind.SUB, 0),), RINGS)
+        Configuration((ChildConfiguration(interface.Kind.SUB, 0),), RINGS)

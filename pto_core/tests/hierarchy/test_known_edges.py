@@ -11,7 +11,7 @@ from hierarchy_rig import SUB, Rig, reads, rig_configuration, updates, writes
 
 from pto_core.errors import PtoError, UsageError
 from pto_devkit.abi import Tag
-from pto_devkit.engine.events import (
+from pto_devkit.engine.interface import (
     Allocate,
     Cancel,
     ChildLost,
@@ -20,18 +20,21 @@ from pto_devkit.engine.events import (
     Dispatch,
     Event,
     Hazards,
+    Instruction,
     Known,
     Member,
     Outcome,
     RunBegin,
     RunEnd,
+    RunFinished,
     ScopeBegin,
     ScopeEnd,
+    Send,
     Submit,
+    Submitted,
     Tensor,
 )
-from pto_devkit.engine.instructions import Instruction, RunFinished, Send, Submitted
-from pto_devkit.engine.reference.slots import Edge
+from pto_devkit.engine.reference.core import Edge
 
 WHY = (Edge.ORDERS, Edge.DATA, Edge.EXPLICIT, Edge.DATA | Edge.CERTAIN, Edge.CERTAIN)
 

@@ -10,7 +10,7 @@ import pytest
 from pto_core.errors import PtoError
 from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent, Transitions
 from pto_devkit.engine import Configuration, NativeEngine, ReferenceEngine
-from pto_devkit.engine.events import (
+from pto_devkit.engine.interface import (
     Cancel,
     ChildLost,
     ChildReady,

@@ -12,7 +12,7 @@ from hierarchy_regions import RegionStream, configuration
 from pto_core.errors import CapacityError, PtoError
 from pto_core.hierarchy.states import TRANSITIONS, State, StateEvent
 from pto_devkit.abi import Tag
-from pto_devkit.engine.events import (
+from pto_devkit.engine.interface import (
     Box,
     ChildLost,
     ChildReady,
@@ -21,15 +21,16 @@ from pto_devkit.engine.events import (
     Dispatch,
     Event,
     Hazards,
+    Instruction,
     Kind,
     Member,
     Outcome,
     RunBegin,
     ScopeEnd,
+    Send,
     Submit,
     Tensor,
 )
-from pto_devkit.engine.instructions import Instruction, Send
 from pto_devkit.engine.native import NativeEngine
 from pto_devkit.schedulers.programs import ProgramWriter
 from pto_devkit.schedulers.world import Chances, World, configuration_of

@@ -12,13 +12,15 @@ from test_random_programs import world_of
 from pto_core.errors import InternalError, ProtocolError
 from pto_core.hierarchy.states import State
 from pto_devkit.engine import ReferenceEngine
-from pto_devkit.engine.events import Cancel, ChildLost, Hazards
-from pto_devkit.engine.instructions import Send, TaskFinished
+from pto_devkit.engine.interface import Cancel, ChildLost, Hazards, Send, TaskFinished
+from pto_devkit.engine.reference.core import Edge
 from pto_devkit.engine.reference.dispatch import Dispatcher
 from pto_devkit.engine.reference.endings import Endings
-from pto_devkit.engine.reference.slots import Edge
 from pto_devkit.engine.reference.submission import Submission
-from pto_devkit.schedulers.verdicts import (
+from pto_devkit.schedulers.world import (
+    CALM,
+    CANCELLED,
+    ROUGH,
     expect_cancel,
     expect_end,
     expect_failures,
@@ -26,7 +28,6 @@ from pto_devkit.schedulers.verdicts import (
     expect_retries,
     expect_values,
 )
-from pto_devkit.schedulers.world import CALM, CANCELLED, ROUGH
 
 SEEDS = 160
 # Most programs are of the two kinds in which the rarest bugs appear.

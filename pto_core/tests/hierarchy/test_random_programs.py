@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 
 from pto_devkit import SchedulerSubject
 from pto_devkit.engine import ReferenceEngine
-from pto_devkit.engine.events import Hazards
-from pto_devkit.schedulers.verdicts import (
+from pto_devkit.engine.interface import Hazards
+from pto_devkit.schedulers.world import (
+    CALM,
+    CANCELLED,
+    ROUGH,
+    Chances,
+    World,
     expect_cancel,
     expect_end,
     expect_failures,
@@ -19,7 +24,6 @@ from pto_devkit.schedulers.verdicts import (
     expect_retries,
     expect_values,
 )
-from pto_devkit.schedulers.world import CALM, CANCELLED, ROUGH, Chances, World
 
 SEEDS = st.integers(0, 2**32 - 1)
 REFERENCE = SchedulerSubject.load("least_loaded")

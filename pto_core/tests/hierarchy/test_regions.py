@@ -6,7 +6,7 @@ import itertools
 import random
 
 from pto_devkit.abi import Tag
-from pto_devkit.engine.events import Box, Tensor
+from pto_devkit.engine.interface import Box, Tensor
 from pto_devkit.engine.reference.regions import Region, region_of
 
 BASE = 4096

@@ -18,7 +18,7 @@ from pto_core.hierarchy.states import (
     State,
     StateEvent,
 )
-from pto_devkit.engine.reference.slots import Slots
+from pto_devkit.engine.reference.core import Slots
 
 PAGE = Path(__file__).parents[3] / "docs" / "states.md"
 HEADER = Path(__file__).parents[2] / "native" / "hierarchy" / "engine" / "states.hpp"

@@ -17,8 +17,9 @@ from hierarchy_rig import (
 
 from pto_core.errors import CapacityError, UsageError
 from pto_devkit.abi import Tag
-from pto_devkit.engine.events import (
+from pto_devkit.engine.interface import (
     Allocate,
+    Blocked,
     Box,
     Event,
     Hazards,
@@ -26,12 +27,13 @@ from pto_devkit.engine.events import (
     Member,
     RunBegin,
     RunEnd,
+    RunFinished,
     ScopeBegin,
     ScopeEnd,
+    SpaceFreed,
     Submit,
     Tensor,
 )
-from pto_devkit.engine.instructions import Blocked, RunFinished, SpaceFreed
 
 pytestmark = pytest.mark.usefixtures("each_engine")
 

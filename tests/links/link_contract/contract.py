@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from link_contract import endings, hostile, keys, traffic, waiting
 from link_contract.subject import LinkSubject
-from pto_devkit.capabilities import contract_test, withdraw_unclaimed
+from pto_devkit.checks import contract_test, withdraw_unclaimed
 
 
 class LinkContract:

@@ -13,7 +13,7 @@ from link_contract.proxy import Proxy
 from link_contract.subject import LinkSubject, World
 from link_contract.traffic import same
 from pto_core.errors import LinkError, UsageError
-from pto_devkit.failure import ContractError, expect
+from pto_devkit.checks import ContractError, expect
 from pto_devkit.transports import processes
 from pto_devkit.transports.processes import apart, running
 from pto_transport_zmq.link.interface import Link, Peer

@@ -7,8 +7,7 @@ import time
 from pathlib import Path
 
 from link_contract.subject import LIMITS, LinkSubject
-from pto_devkit.failure import expect
-from pto_devkit.random_seed import random_numbers
+from pto_devkit.checks import expect, random_numbers
 from pto_devkit.transports import processes
 from pto_devkit.transports.processes import apart, running
 from pto_transport_zmq.link.interface import LinkLimits, split_address

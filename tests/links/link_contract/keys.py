@@ -7,7 +7,7 @@ from functools import partial
 from link_contract.proxy import Proxy
 from link_contract.subject import LinkSubject, World
 from pto_core.errors import UnsupportedError, UsageError
-from pto_devkit.failure import ContractError, expect
+from pto_devkit.checks import ContractError, expect
 from pto_devkit.transports.processes import apart
 from pto_transport_zmq.link.interface import KeyPair, Link
 

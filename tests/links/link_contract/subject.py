@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pto_devkit.failure import expect
+from pto_devkit.checks import expect
 from pto_devkit.transports import processes
 from pto_transport_zmq.link.interface import (
     Buffer,

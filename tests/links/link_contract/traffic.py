@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 
 from link_contract.subject import LIMITS, LinkSubject, World
 from pto_core.errors import UsageError
-from pto_devkit.failure import ContractError, expect
-from pto_devkit.random_seed import random_numbers
+from pto_devkit.checks import ContractError, expect, random_numbers
 from pto_devkit.transports import processes
 from pto_devkit.transports.processes import apart
 from pto_transport_zmq.link.interface import (

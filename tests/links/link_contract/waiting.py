@@ -7,7 +7,7 @@ import threading
 import time
 
 from link_contract.subject import LinkSubject, World
-from pto_devkit.failure import expect
+from pto_devkit.checks import expect
 from pto_devkit.transports import processes
 from pto_devkit.transports.processes import apart
 

@@ -18,9 +18,8 @@ and its docstring states the contract. Only the test classes need pytest.
 The contract of launchers is in :mod:`pto_devkit.launchers`, which needs ``ptorun-transport-zmq``.
 """
 
-from pto_devkit.capabilities import contract_test
+from pto_devkit.checks import ContractError, contract_test, expect
 from pto_devkit.contracts import BackendContract, RuntimeContract
-from pto_devkit.failure import ContractError, expect
 from pto_devkit.graphs import Graph
 from pto_devkit.native import NativeBackend, NativeDevice, NativeRuntime, StatusError
 from pto_devkit.probe import Probe, Work

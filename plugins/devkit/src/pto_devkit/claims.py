@@ -8,12 +8,17 @@ import sys
 from typing import Any
 
 from pto_devkit import abi
-from pto_devkit.abi_reading import entries, payload_arguments
-from pto_devkit.failure import expect
-from pto_devkit.native import StatusError
-from pto_devkit.probe import Experiment, Probe, Work
-from pto_devkit.probing import Gate, expect_all_right, recorder_work, run_probe
-from pto_devkit.recording import RecorderLog
+from pto_devkit.checks import expect
+from pto_devkit.native import RecorderLog, StatusError, entries, payload_arguments
+from pto_devkit.probe import (
+    Experiment,
+    Gate,
+    Probe,
+    Work,
+    expect_all_right,
+    recorder_work,
+    run_probe,
+)
 from pto_devkit.subjects import BackendSubject
 
 CAPABILITY_FLAGS = {

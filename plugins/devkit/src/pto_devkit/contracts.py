@@ -22,7 +22,7 @@ from pto_devkit import (
     tensors,
     topology,
 )
-from pto_devkit.capabilities import contract_test, keep_tests, withdraw_unclaimed
+from pto_devkit.checks import contract_test, keep_tests, withdraw_unclaimed
 from pto_devkit.subjects import BackendSubject, RuntimeSubject
 
 # The tests for a variant whose tasks only an orchestration on the device can submit.

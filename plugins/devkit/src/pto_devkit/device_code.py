@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pto_core.toolchain.diagnosis import read_symbols
-from pto_devkit.failure import ContractError, expect
+from pto_devkit.checks import ContractError, expect
 from pto_devkit.subjects import RuntimeSubject
 
 FUNCTIONS = frozenset(

@@ -10,12 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pto_devkit import abi
-from pto_devkit.failure import expect
-from pto_devkit.native import StatusError
-from pto_devkit.probe import Experiment, Probe, Work
-from pto_devkit.probing import Gate, expect_all_right, recorder_work, run_probe
-from pto_devkit.random_seed import random_numbers
-from pto_devkit.recording import RecorderLog, sum_of_values
+from pto_devkit.checks import expect, random_numbers
+from pto_devkit.native import RecorderLog, StatusError, sum_of_values
+from pto_devkit.probe import (
+    Experiment,
+    Gate,
+    Probe,
+    Work,
+    expect_all_right,
+    recorder_work,
+    run_probe,
+)
 from pto_devkit.subjects import BackendSubject
 
 

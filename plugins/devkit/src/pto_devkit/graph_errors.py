@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from pto_devkit import abi, graphs
-from pto_devkit.failure import expect
-from pto_devkit.native import Outcome, StatusError
+from pto_devkit.checks import expect
+from pto_devkit.native import Outcome, RecorderLog, StatusError
 from pto_devkit.ordering import run_and_verify
-from pto_devkit.recording import RecorderLog
 from pto_devkit.session import Session
 from pto_devkit.subjects import RECORDER_AIV, RuntimeSubject
 

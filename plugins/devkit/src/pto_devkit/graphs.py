@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pto_devkit.failure import expect
+from pto_devkit.checks import expect
 
 
 @dataclass(frozen=True)

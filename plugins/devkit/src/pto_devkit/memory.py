@@ -5,9 +5,8 @@ from __future__ import annotations
 import ctypes
 
 from pto_devkit import abi
-from pto_devkit.failure import expect
+from pto_devkit.checks import expect, random_numbers
 from pto_devkit.native import StatusError
-from pto_devkit.random_seed import random_numbers
 from pto_devkit.subjects import BackendSubject
 
 _TOO_MUCH_BYTES = 1 << 60

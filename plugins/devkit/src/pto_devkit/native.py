@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pto_devkit import abi
-from pto_devkit.failure import ContractError
+from pto_devkit.checks import ContractError
 
 RUN_LIMIT_S = 60.0
 """The time in seconds after which a run counts as hung."""
@@ -299,3 +301,58 @@ class NativeDevice:
             raise ContractError("activity() returned NULL, but 'threads' requires an activity page")
         named: abi.ActivityPage = page.contents
         return named
+
+
+def entries(table: type[ctypes.Structure]) -> list[str]:
+    """List the names of the functions in a table."""
+    return [field[0] for field in table._fields_ if hasattr(field[1], "_flags_")]
+
+
+def payload_arguments(payload: abi.Payload) -> list[int]:
+    """Read the arguments that follow the header of a payload in memory."""
+    start = ctypes.addressof(payload) + ctypes.sizeof(abi.Payload)
+    return list((ctypes.c_uint64 * payload.num_args).from_address(start))
+
+
+# ---- the log in device memory that the recorder kernel writes ----
+
+RECORD = np.dtype([("runs", "<u8"), ("start", "<u8"), ("end", "<u8"), ("sum", "<u8")])
+"""The record of one task: how often it ran, its start and end times, and the sum of its values."""
+
+_CLOCK_BYTES = 64
+
+
+def sum_of_values(values: Sequence[int]) -> int:
+    """Return the sum that the recorder kernel computes for ``values``."""
+    total = 0
+    for value in values:
+        total = (total * 31 + value) % 2**64
+    return total
+
+
+class RecorderLog:
+    """A log in device memory with one record for each of ``tasks`` tasks."""
+
+    def __init__(self, device: NativeDevice, tasks: int) -> None:
+        self._device = device
+        self._bytes = tasks * RECORD.itemsize
+        self.tasks = tasks
+        self.address = device.allocate(_CLOCK_BYTES + self._bytes)
+        self.clear()
+
+    def clear(self) -> None:
+        """Reset all records to zero."""
+        self._device.copy_in(self.address, bytes(_CLOCK_BYTES + self._bytes))
+
+    def arguments(self, index: int, values: Sequence[int] = ()) -> list[int]:
+        """Return the arguments of the kernel for task ``index``, with its values at the end."""
+        return [self.address, index, 0, len(values), *values]
+
+    def read(self) -> np.ndarray[Any, Any]:
+        """Return the records, one per task."""
+        raw = self._device.copy_out(self.address + _CLOCK_BYTES, self._bytes)
+        return np.frombuffer(raw, dtype=RECORD)
+
+    def free(self) -> None:
+        """Free the memory of the log."""
+        self._device.free(self.address)

@@ -8,12 +8,9 @@ import time
 from dataclasses import replace
 
 from pto_devkit import abi, graphs
-from pto_devkit.abi_reading import entries
-from pto_devkit.failure import ContractError, expect
+from pto_devkit.checks import ContractError, expect, random_numbers
 from pto_devkit.graphs import Graph
-from pto_devkit.native import RUN_LIMIT_S, Outcome
-from pto_devkit.random_seed import random_numbers
-from pto_devkit.recording import RecorderLog, sum_of_values
+from pto_devkit.native import RUN_LIMIT_S, Outcome, RecorderLog, entries, sum_of_values
 from pto_devkit.session import Session, tensor
 from pto_devkit.subjects import RuntimeSubject
 

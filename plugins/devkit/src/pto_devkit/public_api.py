@@ -9,7 +9,7 @@ import numpy as np
 import pto_core
 from pto_core import plugins
 from pto_core.errors import CycleError, TaskFailedError
-from pto_devkit.failure import ContractError, expect
+from pto_devkit.checks import ContractError, expect
 from pto_devkit.subjects import BackendSubject, RuntimeSubject
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from pto_devkit import abi
 from pto_devkit.graphs import Graph
-from pto_devkit.native import Outcome
-from pto_devkit.recording import RecorderLog
+from pto_devkit.native import Outcome, RecorderLog
 from pto_devkit.subjects import RuntimeSubject
 
 _TASKS_PER_SCOPE = 500

@@ -13,7 +13,7 @@ from pto_core.interfaces import Backend, BuildRecipe, DeviceBuild, Runtime, abi_
 from pto_core.plugins import install
 from pto_core.toolchain import Toolchain, device_options, recipe_of, runtime_artefacts
 from pto_devkit import abi
-from pto_devkit.failure import ContractError
+from pto_devkit.checks import ContractError
 from pto_devkit.native import Kernel, NativeBackend, NativeDevice, NativeRuntime
 
 _SOURCES = Path(__file__).parent / "kernels"

@@ -7,12 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 from pto_devkit import abi
-from pto_devkit.abi_reading import payload_arguments
-from pto_devkit.failure import expect
+from pto_devkit.checks import expect, random_numbers
 from pto_devkit.graphs import Graph
-from pto_devkit.native import Kernel
-from pto_devkit.random_seed import random_numbers
-from pto_devkit.recording import RecorderLog
+from pto_devkit.native import Kernel, RecorderLog, payload_arguments
 from pto_devkit.session import Session, key, tensor
 from pto_devkit.subjects import RuntimeSubject
 

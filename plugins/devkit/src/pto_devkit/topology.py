@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pto_devkit import abi
-from pto_devkit.failure import expect
+from pto_devkit.checks import expect
 from pto_devkit.native import StatusError
-from pto_devkit.probe import Probe
-from pto_devkit.probing import expect_all_right, run_probe
+from pto_devkit.probe import Probe, expect_all_right, run_probe
 from pto_devkit.subjects import BackendSubject
 
 

@@ -1,12 +1,14 @@
 """The engine of Workers for tests: the reference engine, which specifies it, and that in C++."""
 
 from pto_core.hierarchy.deadlock import Deadlock
-from pto_devkit.engine.configuration import (
+from pto_devkit.engine.interface import (
     ChildConfiguration,
     Configuration,
+    Engine,
+    EnginePolicy,
     RingConfiguration,
+    Snapshot,
 )
-from pto_devkit.engine.interface import Engine, EnginePolicy, Snapshot
 from pto_devkit.engine.native import NativeEngine
 from pto_devkit.engine.reference import ReferenceEngine
 

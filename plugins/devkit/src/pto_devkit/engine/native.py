@@ -10,41 +10,40 @@ from pto_core.hierarchy.deadlock import Deadlock
 from pto_core.hierarchy.placement import least_loaded
 from pto_core.interfaces import Policy
 from pto_devkit.abi import Tag
-from pto_devkit.engine.configuration import Configuration
-from pto_devkit.engine.events import (
+from pto_devkit.engine.interface import (
     NONE,
     Allocate,
+    Blocked,
     Cancel,
     ChildLost,
     ChildReady,
     Completion,
+    Configuration,
     Deadline,
     Dispatch,
-    Event,
-    RunBegin,
-    RunEnd,
-    ScopeBegin,
-    ScopeEnd,
-    Submit,
-    Tensor,
-)
-from pto_devkit.engine.instructions import (
-    Blocked,
     DropRegions,
     EndChild,
+    EnginePolicy,
+    Event,
     Instruction,
     Requirement,
     RestoreRegions,
     Result,
+    RunBegin,
+    RunEnd,
     RunFinished,
     SaveRegions,
+    ScopeBegin,
+    ScopeEnd,
     Send,
+    Snapshot,
     SpaceFreed,
+    Submit,
     Submitted,
     TaskFinished,
+    Tensor,
 )
-from pto_devkit.engine.interface import EnginePolicy, Snapshot
-from pto_devkit.engine.reference.checks import check_submit_sizes
+from pto_devkit.engine.reference.submission import check_submit_sizes
 
 _Tuple = tuple[int, ...]
 _Box = tuple[int, int, _Tuple, _Tuple, _Tuple]

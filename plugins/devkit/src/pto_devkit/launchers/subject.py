@@ -17,7 +17,7 @@ from pto_core.interfaces import (
     PlacedAgent,
     Placement,
 )
-from pto_devkit.failure import expect
+from pto_devkit.checks import expect
 from pto_devkit.transports import processes
 from pto_transport_zmq.link.interface import KeyPair, Links
 from pto_transport_zmq.link.loading import load_links

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field
 
 from pto_devkit.abi import Tag
-from pto_devkit.engine.events import Hazards, Kind
+from pto_devkit.engine.interface import Hazards, Kind
 
 TILE = 256
 READS = (Tag.INPUT, Tag.INOUT)

@@ -1,6 +1,5 @@
 """The contract of transports: the checks, and the links by which they call a transport."""
 
-from pto_devkit.transports.link import Capacity, ChildFace, Link, ParentFace
-from pto_devkit.transports.subject import TransportSubject
+from pto_devkit.transports.link import Capacity, ChildFace, Link, ParentFace, TransportSubject
 
 __all__ = ["Capacity", "ChildFace", "Link", "ParentFace", "TransportSubject"]

@@ -9,12 +9,10 @@ from pathlib import Path
 
 from pto_core.errors import EndpointClosedError
 from pto_core.interfaces.frame import Answer, AnswerKind, Outcome
-from pto_devkit.failure import expect
-from pto_devkit.random_seed import random_numbers
+from pto_devkit.checks import expect, random_numbers
 from pto_devkit.transports import processes
-from pto_devkit.transports.link import Capacity, Link, ParentFace
+from pto_devkit.transports.link import Capacity, Link, ParentFace, TransportSubject
 from pto_devkit.transports.processes import Progress, apart, running
-from pto_devkit.transports.subject import TransportSubject
 from pto_devkit.transports.traffic import (
     await_closed,
     frame,

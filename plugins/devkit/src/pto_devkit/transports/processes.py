@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from pto_devkit.failure import ContractError, expect
+from pto_devkit.checks import ContractError, expect
 
 LIMIT_S = 30.0
 """The limit in seconds for a wait without progress. Tests may shorten it at any time.

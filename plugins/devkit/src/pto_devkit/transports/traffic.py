@@ -1,4 +1,9 @@
-"""Require that frames and answers arrive once, complete and in order."""
+"""Checks of a transport while both ends are open.
+
+Frames and answers arrive once, complete and in order. The requested amount fits in a queue, a full
+queue refuses, and large frames raise. For invalid bytes, each call returns valid data or raises an
+error with a message. Claimed capabilities hold, and a transport wakes the process at its other end.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +13,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from pto_core.errors import EndpointClosedError
-from pto_core.interfaces.frame import Answer, AnswerKind, Frame, FrameKind, Outcome
-from pto_devkit.failure import expect
-from pto_devkit.random_seed import random_numbers
-from pto_devkit.transports import abi
-from pto_devkit.transports.link import ChildFace, Link, ParentFace
+from pto_core.errors import EndpointClosedError, ProtocolError
+from pto_core.interfaces import NativeTransport
+from pto_core.interfaces.frame import (
+    FRAME_HEAD_BYTES,
+    Answer,
+    AnswerKind,
+    Frame,
+    FrameKind,
+    Outcome,
+)
+from pto_devkit import abi
+from pto_devkit.checks import ContractError, expect, random_numbers
+from pto_devkit.transports.link import (
+    Capacity,
+    ChildFace,
+    Link,
+    Manner,
+    ParentFace,
+    TransportSubject,
+    load_table,
+)
 from pto_devkit.transports.processes import Progress, apart, running
-from pto_devkit.transports.subject import Manner, TransportSubject
 
 _FRAMES = 600
 _Seen = TypeVar("_Seen")
@@ -282,3 +301,274 @@ def _awaited(look: Callable[[], list[_Seen]], count: int) -> list[_Seen]:
     while len(found := look()) < count:
         progress.check(False)
     return found
+
+
+# ---- limits ----
+
+_UNBOUNDED_BYTES = 64 << 20
+_LARGEST_TRIED = 1 << 20
+
+
+def check_queue_holds_what_was_asked_for(subject: TransportSubject) -> None:
+    """Require that queue_frames frames of 64 bytes, or queue_bytes in total, always fit at once."""
+
+    def body() -> None:
+        for capacity in (Capacity(1, 4096), Capacity(32, 4096), Capacity(5, 8192)):
+            parent, child = subject.link(capacity).open_both()
+            even = capacity.queue_bytes // capacity.queue_frames - FRAME_HEAD_BYTES
+            for turn in range(20):
+                _fill_and_empty(parent, child, capacity.queue_frames, 64)
+                _fill_and_empty(parent, child, 1, turn * 97 % capacity.largest_data)
+                _fill_and_empty(parent, child, capacity.queue_frames, even)
+                _fill_and_empty(parent, child, 1, capacity.largest_data)
+
+    apart(body)
+
+
+def _fill_and_empty(parent: ParentFace, child: ChildFace, count: int, size: int) -> None:
+    frames = [frame(number, size) for number in range(1, count + 1)]
+    taken = parent.submit(frames)
+    expect(taken == count, f"only {taken} of {count} frames with {size} bytes fit at once")
+    for sent in frames:
+        same(receive_one(child), sent, "frame")
+
+
+def check_full_queue_takes_fewer(subject: TransportSubject) -> None:
+    """Require that a full queue rejects frames until the child has received some."""
+
+    def body() -> None:
+        link = subject.link(Capacity(4, 4096))
+        parent, child = link.open_both()
+        size = link.capacity.largest_data
+        sent = 0
+        while parent.submit([frame(sent + 1, size)]) == 1:
+            sent += 1
+            expect(
+                sent * size < _UNBOUNDED_BYTES,
+                f"{sent} frames of {size} bytes were accepted and none was received: no limit",
+            )
+        expect(parent.submit([frame(sent + 1, size)]) == 0, "a full queue accepted a frame")
+        for number in range(1, sent + 1):
+            same(receive_one(child), frame(number, size), "frame")
+        expect(not child.show(), "a frame arrived that submit() had refused")
+        taken = 0
+        progress = Progress("submitting to a queue that is empty again")
+        while not taken:
+            taken = parent.submit([frame(sent + 1, size)])
+            progress.check(taken)
+        same(receive_one(child), frame(sent + 1, size), "frame")
+
+    apart(body)
+
+
+def check_full_answers_are_refused(subject: TransportSubject) -> None:
+    """Require that answer() reports a full queue, loses no answer, and works again after a poll."""
+
+    def body() -> None:
+        link = subject.link(Capacity(4, 4096))
+        parent, child = link.open_both()
+        given = 0
+        while child.answer(_reply(given, link.capacity.largest_data)):
+            given += 1
+            expect(
+                given * 4096 < _UNBOUNDED_BYTES,
+                f"answer() accepted {given} answers without a poll: no limit",
+            )
+        for number in range(given):
+            same(poll_one(parent), _reply(number, link.capacity.largest_data), "answer")
+        parent.poll()
+        progress = Progress("answering after the parent polled")
+        while not child.answer(_reply(given, link.capacity.largest_data)):
+            parent.poll()
+            progress.check(False)
+        same(poll_one(parent), _reply(given, link.capacity.largest_data), "answer")
+
+    apart(body)
+
+
+def _reply(number: int, size: int) -> Answer:
+    return Answer(AnswerKind.REPLY, number, data=bytes([number % 251]) * size)
+
+
+def check_largest_frame(subject: TransportSubject) -> None:
+    """Require that a frame and an answer of queue_bytes fit, and that one byte more is refused."""
+
+    def body() -> None:
+        for queue_bytes in (4096, 10_000, min(subject.plugin.frame_limit, _LARGEST_TRIED)):
+            link = subject.link(Capacity(2, queue_bytes))
+            parent, child = link.open_both()
+            largest = link.capacity.largest_data
+            _expect_refused(parent, frame(1, largest + 1))
+            _expect_refused_answer(child, _reply(1, largest + 1))
+            good, too_large = frame(2, 8), frame(3, largest + 1)
+            expect(
+                parent.submit([good, too_large]) == 1,
+                "frames before one that is too large are not sent",
+            )
+            same(receive_one(child), good, "frame")
+            for number in (4, 5):
+                expect(
+                    parent.submit([frame(number, largest)]) == 1,
+                    f"a frame of {queue_bytes} bytes does not fit",
+                )
+                same(receive_one(child), frame(number, largest), "frame")
+                expect(
+                    child.answer(_reply(number, largest)),
+                    f"an answer of {largest} bytes is refused",
+                )
+                same(poll_one(parent), _reply(number, largest), "answer")
+
+    apart(body)
+
+
+def _expect_refused(parent: ParentFace, large: Frame) -> None:
+    try:
+        taken = parent.submit([large])
+    except ProtocolError:
+        return
+    raise ContractError(f"submit() returned {taken} for a frame that is too large, and no error")
+
+
+def _expect_refused_answer(child: ChildFace, large: Answer) -> None:
+    try:
+        given = child.answer(large)
+    except ProtocolError:
+        return
+    raise ContractError(f"answer() returned {given} for an answer that is too large, and no error")
+
+
+# ---- invalid bytes ----
+
+_VICTIMS = 150
+_CALLS = 40
+_CAPACITY = Capacity(8, 4096)
+
+
+def check_hostile_bytes(subject: TransportSubject) -> None:
+    """Require that random bytes cause no crash, no blocked call and no invalid frame or answer.
+
+    A frame or answer with an invalid length must not be returned.
+    """
+    with random_numbers(None) as numbers:
+        seeds = [numbers.getrandbits(32) for _ in range(_VICTIMS)]
+        apart(lambda: _try_all(subject, seeds))
+
+
+def _try_all(subject: TransportSubject, seeds: list[int]) -> None:
+    for seed in seeds:
+        numbers = random.Random(seed)
+        link = subject.link(_CAPACITY)
+        parent, child = link.open_both()
+        for number in range(1, _CALLS + 1):
+            if numbers.random() < 0.3:
+                at = numbers.choice((0, numbers.randrange(max(link.memory_bytes, 1))))
+                subject.spoil(
+                    link, numbers.choice(("parent", "child")), _noise(numbers), at // 8 * 8
+                )
+            _call(numbers, parent, child, number)
+        parent.close()
+        child.close()
+
+
+def _noise(numbers: random.Random) -> bytes:
+    """Return random bytes, or headers with an invalid length."""
+    kind = numbers.random()
+    if kind < 0.4:
+        return numbers.randbytes(numbers.randint(1, 400))
+    word = numbers.choice((0, 1, 64, 4096, 2**31, 2**32 - 1)).to_bytes(4, "little")
+    return word * numbers.randint(1, 200) if kind < 0.8 else bytes(numbers.randint(1, 400))
+
+
+def _call(numbers: random.Random, parent: ParentFace, child: ChildFace, number: int) -> None:
+    try:
+        match numbers.randrange(4):
+            case 0:
+                parent.submit([frame(number, numbers.randint(0, _CAPACITY.largest_data))])
+            case 1:
+                _expect_small([len(got.data) for got in parent.poll()])
+            case 2:
+                _expect_small([len(got.data) for got in child.receive(numbers.randint(0, 9))])
+            case _:
+                data = numbers.randbytes(numbers.randint(0, 200))
+                child.answer(Answer(AnswerKind.COMPLETED, number, Outcome.FAILED, data))
+    except (ProtocolError, EndpointClosedError):
+        return
+
+
+def _expect_small(sizes: list[int]) -> None:
+    largest = max(sizes, default=0)
+    expect(
+        largest <= _CAPACITY.largest_data,
+        f"{largest} bytes of data were returned, more than the limit",
+    )
+
+
+# ---- capabilities, and bells ----
+
+
+def check_table(subject: TransportSubject) -> None:
+    """Require that a native table has the version, the name and the capabilities of the plugin."""
+    plugin = subject.plugin
+    if not isinstance(plugin, NativeTransport):
+        return  # the core, not the plugin, provides the table of a Python transport
+    table = load_table(plugin)
+    assert table is not None  # checked when the library was loaded
+    expect(table.name == plugin.name.encode(), f"the table has the name {table.name!r}")
+    bits = abi.TransportFlag(table.capabilities)
+    claimed = {(flag.name or "").lower() for flag in abi.TransportFlag if flag in bits}
+    stated = set(plugin.capabilities)
+    expect(claimed == stated, f"the table claims {claimed}, the plugin {stated}")
+    expect(
+        load_table(plugin, "no such transport") is None,
+        "the library returns a table for an unknown name",
+    )
+
+
+def check_memory_needed(subject: TransportSubject) -> None:
+    """Require that the transport writes only to the memory that it has requested."""
+
+    def body() -> None:
+        for capacity in (Capacity(1, 4096), Capacity(300, 5000), Capacity(2, 100_000)):
+            link = subject.link(capacity)
+            parent, child = link.open_both()
+            for number in range(1, 200):
+                parent.submit([frame(number, number * 251 % link.capacity.largest_data)])
+                child.receive()
+                child.answer(Answer(AnswerKind.REPLY, number, data=b"x" * (number % 3000)))
+                parent.poll()
+            expect(
+                link.margins_are_clean(),
+                f"bytes outside of the {link.memory_bytes} bytes were written",
+            )
+
+    apart(body)
+
+
+def check_bells(subject: TransportSubject) -> None:
+    """Require that each write rings the doorbell of the other side, and no other doorbell."""
+
+    def body() -> None:
+        link = subject.link()
+        parent, child = link.open_both()
+        for number in range(1, 6):
+            _expect_rung(link, "child", partial(parent.submit, [frame(number)]))
+            receive_one(child)
+            answer = Answer(AnswerKind.COMPLETED, number)
+            _expect_rung(link, "parent", partial(child.answer, answer))
+            reply = Answer(AnswerKind.REPLY, number, data=b"reply")
+            _expect_rung(link, "parent", partial(child.answer, reply))
+
+    apart(body)
+
+
+def _expect_rung(link: Link, side: str, act: Callable[[], int]) -> None:
+    bells = {"parent": link.parent_bell, "child": link.child_bell}
+    for bell in bells.values():  # ringing a doorbell clears this word
+        bell.sleepers = 1
+    before = {name: bell.rung for name, bell in bells.items()}
+    expect(act(), "an idle queue is full")
+    for name, bell in bells.items():
+        rung = bell.rung != before[name]
+        expect(
+            rung == (name == side), f"the {name}'s doorbell {'rang' if rung else 'did not ring'}"
+        )

@@ -15,13 +15,18 @@ from collections.abc import Callable
 from pto_core.hierarchy.states import State, StateEvent
 from pto_core.interfaces import Policy
 from pto_devkit.abi import Tag
-from pto_devkit.engine.events import NONE, Kind, Submit
-from pto_devkit.engine.instructions import Requirement, RestoreRegions, SaveRegions, Send
-from pto_devkit.engine.interface import EnginePolicy
-from pto_devkit.engine.reference.children import Child, ChildState
-from pto_devkit.engine.reference.core import Core
+from pto_devkit.engine.interface import (
+    NONE,
+    EnginePolicy,
+    Kind,
+    Requirement,
+    RestoreRegions,
+    SaveRegions,
+    Send,
+    Submit,
+)
+from pto_devkit.engine.reference.core import Child, ChildState, Core, Task, spec_of
 from pto_devkit.engine.reference.endings import Endings
-from pto_devkit.engine.reference.slots import Task, spec_of
 
 GROUPS_IN_A_ROW = 64
 """After this many consecutive groups, a waiting single task is sent first."""

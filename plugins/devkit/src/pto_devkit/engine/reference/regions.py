@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from pto_core.errors import UsageError
-from pto_devkit.engine.events import NONE, Box, Tensor
+from pto_devkit.engine.interface import NONE, Box, Tensor
 
 MAX_DIMENSIONS = 5
 

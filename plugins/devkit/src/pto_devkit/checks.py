@@ -1,9 +1,39 @@
-"""Collect only the tests for capabilities that the plugin claims."""
+"""What the checks of all families share: broken contracts, random numbers, claimed capabilities.
+
+A check is a function of a subject. It raises :class:`ContractError` for a broken contract.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+
+class ContractError(AssertionError):
+    """The plugin breaks its contract. The message contains the rule, the values and the seed."""
+
+
+def expect(condition: object, message: str) -> None:
+    """Raise :class:`ContractError` with ``message`` unless ``condition`` holds."""
+    if not condition:
+        raise ContractError(message)
+
+
+@contextmanager
+def random_numbers(seed: int | None) -> Iterator[random.Random]:
+    """Provide a random generator; add its seed to the message of a check that fails in the block.
+
+    If ``seed`` is None, a new seed is chosen.
+    """
+    chosen = secrets.randbits(32) if seed is None else seed
+    try:
+        yield random.Random(chosen)
+    except ContractError as failure:
+        raise ContractError(f"{failure} (seed={chosen})") from failure
+
 
 _ATTRIBUTE = "required_capabilities"
 
