@@ -75,14 +75,14 @@ MUTANTS = {
     "relocations are not looked for": (
         "linked_code_test",
         "relocations_that_are_not_applied_are_refused",
-        "linked_code.cpp",
+        "kernels.cpp",
         "  if (status == PTO_OK) status = elf.check_relocations(index, error);\n",
         "",
     ),
     "relocations of loaded sections only": (
         "linked_code_test",
         "relocations_that_are_not_applied_are_refused",
-        "linked_code.cpp",
+        "kernels.cpp",
         "one.sh_info == code || (one.sh_flags",
         "(code == 0 && one.sh_info == code) || (one.sh_flags",
     ),

@@ -8,12 +8,12 @@
 #include <cstring>
 #include <vector>
 
-#include "activity/activity.hpp"
+#include "activity.hpp"
 #include "error.hpp"
-#include "kernel.hpp"
+#include "loader.hpp"
+#include "options.hpp"
 #include "pto/engine/task_name.hpp"
-#include "shape.hpp"
-#include "waiting/futex.hpp"
+#include "waiting.hpp"
 
 namespace pto::sim {
 namespace {

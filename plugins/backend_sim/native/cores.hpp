@@ -11,13 +11,12 @@
 #include <memory>
 #include <vector>
 
-#include "measure/page_guard.hpp"
-#include "measure/recorder.hpp"
 #include "memory/device_memory.hpp"
 #include "pto/abi/activity.h"
 #include "pto/abi/backend.h"
 #include "pto/abi/payload.h"
 #include "pto/abi/topology.h"
+#include "recorder.hpp"
 #include "run/tracer.hpp"
 
 namespace pto::sim {

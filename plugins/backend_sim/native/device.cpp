@@ -7,12 +7,12 @@
 #include <cstring>
 #include <string>
 
-#include "activity/crash_handler.hpp"
+#include "activity.hpp"
 #include "engine/pool.hpp"
 #include "engine/stepper.hpp"
 #include "error.hpp"
 #include "table/platform_table.hpp"
-#include "waiting/futex.hpp"
+#include "waiting.hpp"
 
 namespace pto::sim {
 

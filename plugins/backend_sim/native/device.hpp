@@ -10,7 +10,7 @@
 #include <memory>
 #include <mutex>
 
-#include "activity/activity.hpp"
+#include "activity.hpp"
 #include "cores.hpp"
 #include "engine/engine.hpp"
 #include "loader.hpp"

@@ -1,17 +1,17 @@
 #include "loader.hpp"
 
-#include <dlfcn.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
+#include <dlfcn.h>
+#include <unistd.h>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <string>
 
 #include "error.hpp"
-#include "measure/recorder.hpp"
 #include "pto/host/own_library.hpp"
+#include "recorder.hpp"
 
 namespace pto::sim {
 namespace {

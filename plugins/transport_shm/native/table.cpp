@@ -3,8 +3,7 @@
 #include <cstring>
 #include <new>
 
-#include "child_end.hpp"
-#include "parent_end.hpp"
+#include "ends.hpp"
 
 using pto::shm::ChildEnd;
 using pto::shm::ParentEnd;

@@ -2,6 +2,8 @@
 // agents (schedulers, cores, orchestrator) one at a time, in an order that a seed determines.
 #pragma once
 
+#include <pthread.h>
+#include <signal.h>
 #include <cstdint>
 
 #include "pto/abi/backend.h"
@@ -36,6 +38,28 @@ class Engine {
   virtual void yield(uint32_t point) = 0;
   virtual void order(uint32_t event, uint64_t a, uint64_t b) = 0;
   virtual uint64_t trace_hash() const = 0;
+};
+
+// Keeps signals of the process, such as SIGINT, away from the threads of a device.
+//
+// While this object lives, all signals except faults are blocked on the calling thread. Threads
+// that it starts inherit the mask.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) {
+      sigdelset(&all, fault);
+    }
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
 };
 
 }  // namespace pto::sim

@@ -27,11 +27,10 @@
 #include <memory>
 #include <thread>
 
-#include "activity/activity.hpp"
-#include "activity/crash_handler.hpp"
+#include "activity.hpp"
 #include "engine/engine.hpp"
 #include "run/run.hpp"
-#include "waiting/futex.hpp"
+#include "waiting.hpp"
 
 namespace pto::sim {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "engine/signals.hpp"
-#include "shape.hpp"
-#include "waiting/futex.hpp"
+#include "engine/engine.hpp"
+#include "options.hpp"
+#include "waiting.hpp"
 
 namespace pto::sim {
 namespace {

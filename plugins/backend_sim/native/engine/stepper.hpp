@@ -16,13 +16,32 @@
 #include <cstdint>
 #include <thread>
 
-#include "activity/activity.hpp"
-#include "activity/crash_handler.hpp"
+#include "activity.hpp"
 #include "engine/engine.hpp"
-#include "engine/random.hpp"
 #include "run/run.hpp"
 
 namespace pto::sim {
+
+// A small generator whose numbers depend on the seed only, on every machine.
+class Random {
+ public:
+  explicit Random(uint64_t seed) noexcept : state_(seed) {}
+
+  // splitmix64
+  uint64_t next() noexcept {
+    uint64_t z = state_ += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+  }
+
+  uint32_t below(uint32_t limit) noexcept {
+    return static_cast<uint32_t>((next() >> 32) * limit >> 32);
+  }
+
+ private:
+  uint64_t state_;
+};
 
 class Stepper final : public Engine {
  public:

@@ -10,8 +10,6 @@
 #include <utility>
 
 #include "memory/arena.hpp"
-#include "memory/red_zones.hpp"
-#include "memory/slabs.hpp"
 #include "pto/abi/arguments.h"
 #include "pto/abi/backend.h"
 

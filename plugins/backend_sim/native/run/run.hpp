@@ -9,11 +9,11 @@
 #include <cstdint>
 
 #include "cores.hpp"
+#include "options.hpp"
 #include "pto/abi/runtime.h"
 #include "pto/engine/drive.hpp"
 #include "run/tracer.hpp"
-#include "shape.hpp"
-#include "waiting/futex.hpp"
+#include "waiting.hpp"
 
 namespace pto::sim {
 

@@ -7,7 +7,7 @@
 #include "device.hpp"
 #include "pto/host/backend_table.hpp"
 #include "pto/host/runtime_log.hpp"
-#include "waiting/futex.hpp"
+#include "waiting.hpp"
 
 namespace pto::sim {
 namespace {

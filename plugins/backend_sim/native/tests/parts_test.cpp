@@ -5,12 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "activity/activity.hpp"
+#include "activity.hpp"
 #include "check.hpp"
 #include "cores.hpp"
 #include "loader.hpp"
 #include "options.hpp"
-#include "shape.hpp"
 
 namespace {
 

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "measure/page_guard.hpp"
-#include "measure/recorder.hpp"
+#include "recorder.hpp"
 
 namespace {
 

@@ -18,7 +18,7 @@ _PACKAGE = Path(__file__).parent
 _INCLUDE = _PACKAGE / "include"
 _NATIVE = _PACKAGE / "native"
 _COMMON_SOURCES = (
-    *("api.cpp", "diagnosis.cpp", "graph.cpp", "graph_image.cpp", "instance.cpp"),
+    *("diagnosis.cpp", "graph.cpp", "graph_image.cpp", "instance.cpp"),
     *("orchestration_calls.cpp", "scheduler.cpp"),
 )
 

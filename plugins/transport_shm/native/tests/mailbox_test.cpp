@@ -3,7 +3,7 @@
 #include <string>
 
 #include "connection.hpp"
-#include "layout.hpp"
+#include "ring.hpp"
 
 namespace {
 

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstring>
@@ -242,6 +241,83 @@ std::string Driver::vendor_message() const {
   const std::string source = is_fake_ ? "The fake driver" : "CANN";
   const std::string line = text != nullptr ? one_line(text) : "";
   return line.empty() ? source + " gives no message" : source + " reports: \"" + line + "\"";
+}
+
+namespace {
+
+struct Release {
+  Version first;
+  Version last;
+  const char* operation;
+  const char* kernel;
+  const char* library;
+};
+
+constexpr Release kReleases[] = {
+    {{8, 1}, {9, 1}, "AST_DYN_AICPU", "DynTileFwkKernelServerInit", "libaicpu_extend_kernels.so"},
+};
+
+}  // namespace
+
+bool read_bootstrap(std::string_view key, std::string_view value, BootstrapNames& names) {
+  std::string* name = nullptr;
+  if (key == "bootstrap_operation") name = &names.operation;
+  if (key == "bootstrap_kernel") name = &names.kernel;
+  if (key == "bootstrap_library") name = &names.library;
+  if (name != nullptr) *name = value;
+  return name != nullptr;
+}
+
+pto_status find_bootstrap(Version version, const BootstrapNames& replaced, BootstrapNames* names,
+                          pto_error* error) {
+  *names = replaced;
+  for (const Release& release : kReleases) {
+    if (version < release.first || version > release.last) continue;
+    if (names->operation.empty()) names->operation = release.operation;
+    if (names->kernel.empty()) names->kernel = release.kernel;
+    if (names->library.empty()) names->library = release.library;
+  }
+  if (!names->operation.empty() && !names->kernel.empty() && !names->library.empty()) return PTO_OK;
+  return fail(error, PTO_ERROR_UNSUPPORTED,
+              "the plugin knows the AICPU entry of CANN 8.1 to 9.1, not of %d.%d. Install a known "
+              "release, or set a2a3.bootstrap_operation, a2a3.bootstrap_kernel and "
+              "a2a3.bootstrap_library",
+              version.major, version.minor);
+}
+
+pto_status find_driver_device(std::string_view visible, int32_t device, uint32_t* driver_device,
+                              pto_error* error) {
+  if (device < 0) {
+    return fail(error, PTO_ERROR_USAGE, "device number %d is negative; numbers start at 0", device);
+  }
+  if (visible.empty()) {
+    *driver_device = static_cast<uint32_t>(device);
+    return PTO_OK;
+  }
+  const char* next = visible.data();
+  const char* end = visible.data() + visible.size();
+  int64_t previous = -1;
+  for (int32_t logical = 0;; ++logical) {
+    uint32_t number = 0;
+    const auto read = std::from_chars(next, end, number);
+    const bool is_valid = read.ec == std::errc() && (read.ptr == end || *read.ptr == ',');
+    if (!is_valid || number <= previous) {
+      return fail(error, PTO_ERROR_USAGE,
+                  "ASCEND_RT_VISIBLE_DEVICES is \"%.*s\"; it must be a list of ascending device "
+                  "numbers with commas and without spaces, for example 0,2",
+                  static_cast<int>(visible.size()), visible.data());
+    }
+    if (logical == device) *driver_device = number;
+    previous = number;
+    if (read.ptr == end) {
+      if (logical >= device) return PTO_OK;
+      return fail(error, PTO_ERROR_USAGE,
+                  "device %d does not exist: ASCEND_RT_VISIBLE_DEVICES is \"%.*s\", so the devices "
+                  "are 0 to %d",
+                  device, static_cast<int>(visible.size()), visible.data(), logical);
+    }
+    next = read.ptr + 1;
+  }
 }
 
 }  // namespace pto::a2a3::cann

@@ -85,4 +85,32 @@ class Driver {
   int32_t process_ = 0;  // that loaded the libraries
 };
 
+// The names of the entry through which CANN runs our first library on the AICPU.
+//
+// They belong to a CANN release, not to its public interface, so they are data. Settings replace
+// them for a release that this table does not know.
+struct BootstrapNames {
+  std::string operation;  // name of the operation
+  std::string kernel;     // function that CANN's library runs for it
+  std::string library;    // CANN's library on the AICPU
+};
+
+// Sets a name if `key` is bootstrap_operation, bootstrap_kernel or bootstrap_library. Returns
+// whether it is one of them.
+bool read_bootstrap(std::string_view key, std::string_view value, BootstrapNames& names);
+
+// Returns the names for a release. A non-empty member of `replaced` replaces that of the table; if
+// all are given, any release is accepted.
+pto_status find_bootstrap(Version version, const BootstrapNames& replaced, BootstrapNames* names,
+                          pto_error* error);
+
+// The numbers of devices: the logical number counts the visible devices from 0; the driver has its
+// own. Only calls of the HAL take the number of the driver.
+//
+// Returns the driver's number of logical device `device`. `visible` is the value of
+// ASCEND_RT_VISIBLE_DEVICES: ascending numbers separated by commas, without spaces; empty: all
+// devices are visible.
+pto_status find_driver_device(std::string_view visible, int32_t device, uint32_t* driver_device,
+                              pto_error* error);
+
 }  // namespace pto::a2a3::cann

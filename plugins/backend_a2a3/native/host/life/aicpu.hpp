@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "cann/bootstrap.hpp"
+#include "cann/driver.hpp"
 #include "life/card.hpp"
 
 namespace pto::a2a3 {

@@ -4,10 +4,12 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "error.hpp"
-#include "life/in_flight.hpp"
 #include "pto/engine/run_image.hpp"
 
 namespace pto::a2a3 {
@@ -389,6 +391,133 @@ pto_status AicpuDevice::finish(pto_error* error) {
   *answer_ = {};
   if (error != nullptr) *error = failure_;
   return failure_.status;
+}
+
+namespace {
+
+constexpr int64_t kAbandonNs = 2 * kSecondNs;
+constexpr int kLooks = 50;
+constexpr std::chrono::milliseconds kPause{1};
+constexpr size_t kHead = offsetof(pto_a2a3_control, cause);
+
+}  // namespace
+
+pto_status RunMailbox::open(uint64_t control, uint64_t progress, pto_error* error) {
+  const std::lock_guard lock(mutex_);
+  control_ = control;
+  progress_ = progress;
+  asked_ = {};
+  run_ = 0;
+  return card_.memory().copy_in(control_, &asked_, sizeof asked_, error);
+}
+
+void RunMailbox::begin(uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  run_ = sequence;
+  abandoned_at_ns_ = 0;
+}
+
+void RunMailbox::end() {
+  const std::lock_guard lock(mutex_);
+  run_ = 0;
+}
+
+// A failed copy has no consequence here: the wait for the run returns the failure.
+void RunMailbox::abort(const pto_error* cause, bool abandons) {
+  const std::lock_guard lock(mutex_);
+  if (run_ == 0) return;
+  CardMemory& memory = card_.memory();
+  clear(asked_.cause);
+  if (cause != nullptr) asked_.cause = *cause;
+  memory.copy_in(control_ + kHead, &asked_.cause, sizeof asked_.cause, nullptr);
+  asked_.abort = run_;
+  asked_.abandon = abandons ? run_ : 0;
+  memory.copy_in(control_, &asked_, kHead, nullptr);
+  if (abandons && abandoned_at_ns_ == 0) abandoned_at_ns_ = now_ns();
+}
+
+bool RunMailbox::is_overdue() {
+  const std::lock_guard lock(mutex_);
+  return abandoned_at_ns_ != 0 && now_ns() - abandoned_at_ns_ >= kAbandonNs;
+}
+
+bool RunMailbox::explain(std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (run_ != 0) text = ask();
+  return run_ != 0;
+}
+
+void RunMailbox::set_log_read(uint64_t count) {
+  const std::lock_guard lock(mutex_);
+  if (asked_.log_read == count) return;
+  asked_.log_read = count;
+  card_.memory().copy_in(control_, &asked_, kHead, nullptr);
+}
+
+// With the mutex.
+std::string RunMailbox::ask() {
+  const auto progress = std::make_unique<pto_a2a3_progress>();
+  ++asked_.explain;
+  card_.memory().copy_in(control_, &asked_, kHead, nullptr);
+  for (int look = 0; look < kLooks && progress->explained != asked_.explain; ++look) {
+    std::this_thread::sleep_for(kPause);
+    if (card_.memory().copy_out(progress.get(), progress_, sizeof *progress, nullptr) != PTO_OK) {
+      return "";
+    }
+  }
+  const uint64_t answered = progress->explained;
+  const uint64_t bytes = progress->explanation_bytes;
+  if (answered == 0 || answered > asked_.explain || bytes > sizeof progress->explanation) return "";
+  const std::string text(progress->explanation, bytes);
+  if (answered == asked_.explain) return text;
+  return "the device does not answer; an earlier state:\n" + text;
+}
+
+namespace {
+
+constexpr uint32_t kMostNamed = 8;
+
+// The AICPU writes back every 10 ms at most which tasks have finished.
+constexpr std::chrono::milliseconds kSettleTime{20};
+
+std::string describe(const pto_payload& task, uint32_t core) {
+  return "kernel " + std::to_string(task.func_id) + " of task " + std::to_string(task.task) +
+         " on core " + std::to_string(core);
+}
+
+}  // namespace
+
+void add_in_flight(const pto_a2a3_progress& progress, const pto_a2a3_cores& cores,
+                   pto_error& failure) {
+  uint32_t count = 0, last = 0;
+  std::string named;
+  for (uint32_t core = 0; core < PTO_MAX_CORES; ++core) {
+    if (pto_a2a3_in_flight(&progress, &cores, core) == 0) continue;
+    last = core;
+    if (++count > kMostNamed) continue;
+    named += (count > 1 ? ", " : "") + describe(cores.slot[core].payload, core);
+  }
+  if (count > kMostNamed) named += " and " + std::to_string(count - kMostNamed) + " more";
+  if (count == 0) named = "no task";
+  const std::string message = "In flight: " + named + ". " + failure.message;
+  std::snprintf(failure.message, sizeof failure.message, "%s", message.c_str());
+  const bool is_of_kernel =
+      failure.status == PTO_ERROR_KERNEL || failure.status == PTO_ERROR_TIMEOUT;
+  if (count != 1 || !is_of_kernel) return;
+  const pto_payload& task = cores.slot[last].payload;
+  failure.func_id = task.func_id;
+  failure.task = static_cast<int64_t>(task.task);
+  failure.core = static_cast<int32_t>(last);
+}
+
+void name_in_flight(Session& session, uint64_t progress, uint64_t cores, pto_error& failure) {
+  const auto states = std::make_unique<pto_a2a3_progress>();
+  const auto slots = std::make_unique<pto_a2a3_cores>();
+  std::this_thread::sleep_for(kSettleTime);
+  const auto lock = session.lock();
+  if (!session.salvage(states.get(), progress, sizeof *states)) return;
+  if (!session.salvage(slots.get(), cores, sizeof *slots)) return;
+  add_in_flight(*states, *slots, failure);
 }
 
 }  // namespace pto::a2a3

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "abi/chip.h"
-#include "cann/visible_devices.hpp"
+#include "cann/driver.hpp"
 #include "error.hpp"
 
 namespace pto::a2a3 {

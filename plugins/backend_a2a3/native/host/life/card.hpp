@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "life/memory.hpp"
+#include "life/session.hpp"
 
 namespace pto::a2a3 {
 

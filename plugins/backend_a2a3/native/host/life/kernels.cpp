@@ -1,13 +1,163 @@
 #include "life/kernels.hpp"
 
+#include <elf.h>
 #include <algorithm>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 
 #include "error.hpp"
-#include "life/linked_code.hpp"
 
 namespace pto::a2a3 {
+
+namespace {
+
+bool starts_with_any(std::string_view name, std::initializer_list<std::string_view> starts) {
+  for (const std::string_view start : starts) {
+    if (name.substr(0, start.size()) == start) return true;
+  }
+  return false;
+}
+
+// The tables of one file. Everything that the file states is checked against its size.
+class File {
+ public:
+  File(std::string_view bytes, const char* kernel) : bytes_(bytes), kernel_(kernel) {}
+
+  bool open() {
+    if (!read(0, &header_) || std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0) return false;
+    if (header_.e_ident[EI_CLASS] != ELFCLASS64) return false;
+    if (header_.e_ident[EI_DATA] != ELFDATA2LSB) return false;
+    return section(header_.e_shstrndx, &names_);
+  }
+  uint16_t type() const { return header_.e_type; }
+
+  // Finds the section with code. The core reads no other section.
+  pto_status find_code(Elf64_Shdr* code, uint16_t* index, pto_error* error) const {
+    for (uint16_t i = 0; i < header_.e_shnum; ++i) {
+      Elf64_Shdr one;
+      if (!section(i, &one)) return cut_off(error);
+      if ((one.sh_flags & SHF_ALLOC) == 0 || one.sh_size == 0) continue;
+      const std::string name = name_of(one);
+      // Headers of the vendor make sections .bl.uninit.*, which no code reads.
+      if (starts_with_any(name, {".note", ".eh_frame", ".ascend", ".bl.uninit."})) continue;
+      if ((one.sh_flags & SHF_EXECINSTR) == 0) {
+        return fail(error, PTO_ERROR_LOAD,
+                    "kernel %s has %llu bytes of data in section %s, and only code is uploaded to "
+                    "a card; use no global, static or constant arrays in the kernel",
+                    kernel_, static_cast<unsigned long long>(one.sh_size), name.c_str());
+      }
+      if (name != ".text" || *index != 0) {
+        return fail(error, PTO_ERROR_LOAD,
+                    "kernel %s has code in section %s, and only one section .text is uploaded to a "
+                    "card; link it with the recipe of the backend",
+                    kernel_, name.c_str());
+      }
+      *code = one;
+      *index = i;
+    }
+    if (*index != 0) return PTO_OK;
+    return fail(error, PTO_ERROR_LOAD, "the file of kernel %s has no code", kernel_);
+  }
+
+  pto_status check_relocations(uint16_t code, pto_error* error) const {
+    for (uint16_t i = 0; i < header_.e_shnum; ++i) {
+      Elf64_Shdr one;
+      if (!section(i, &one)) return cut_off(error);
+      const bool is_list = one.sh_type == SHT_RELA || one.sh_type == SHT_REL;
+      const bool is_of_code = one.sh_info == code || (one.sh_flags & SHF_ALLOC) != 0;
+      if (!is_list || !is_of_code || one.sh_size == 0 || one.sh_entsize == 0) continue;
+      return fail(error, PTO_ERROR_LOAD,
+                  "kernel %s has %llu relocations that are not applied (section %s), so its code "
+                  "would use wrong addresses; link it with the recipe of the backend",
+                  kernel_, static_cast<unsigned long long>(one.sh_size / one.sh_entsize),
+                  name_of(one).c_str());
+    }
+    return PTO_OK;
+  }
+
+  // Finds the offset of a function in the section of the code.
+  pto_status find_entry(const Elf64_Shdr& code, uint16_t index, std::string_view entry,
+                        uint64_t* offset, pto_error* error) const {
+    for (uint16_t i = 0; i < header_.e_shnum; ++i) {
+      Elf64_Shdr table, names;
+      if (!section(i, &table)) return cut_off(error);
+      if (table.sh_type != SHT_SYMTAB) continue;
+      if (!section(table.sh_link, &names)) return cut_off(error);
+      for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= table.sh_size; at += sizeof(Elf64_Sym)) {
+        Elf64_Sym symbol;
+        if (!read(table.sh_offset + at, &symbol)) return cut_off(error);
+        if (symbol.st_shndx != index || text(names, symbol.st_name) != entry) continue;
+        *offset = symbol.st_value - code.sh_addr;
+        if (*offset < code.sh_size) return PTO_OK;
+      }
+    }
+    return fail(error, PTO_ERROR_LOAD,
+                "kernel %s has no function %.*s in its code; define  extern \"C\" __aicore__ void "
+                "%.*s(__gm__ int64_t* args)",
+                kernel_, static_cast<int>(entry.size()), entry.data(),
+                static_cast<int>(entry.size()), entry.data());
+  }
+
+  pto_status cut_off(pto_error* error) const {
+    return fail(error, PTO_ERROR_LOAD,
+                "the file of kernel %s is not a complete ELF file of 64 bits; build it again",
+                kernel_);
+  }
+
+ private:
+  template <class Value>
+  bool read(uint64_t offset, Value* value) const {
+    if (offset > bytes_.size() || bytes_.size() - offset < sizeof *value) return false;
+    std::memcpy(value, bytes_.data() + offset, sizeof *value);
+    return true;
+  }
+
+  // Reads a section header. Its content lies in the file.
+  bool section(uint32_t index, Elf64_Shdr* header) const {
+    if (index >= header_.e_shnum || header_.e_shentsize != sizeof *header) return false;
+    if (!read(header_.e_shoff + uint64_t{index} * sizeof *header, header)) return false;
+    if (header->sh_type == SHT_NOBITS || header->sh_type == SHT_NULL) return true;
+    return header->sh_offset <= bytes_.size() &&
+           bytes_.size() - header->sh_offset >= header->sh_size;
+  }
+
+  std::string_view text(const Elf64_Shdr& names, uint32_t offset) const {
+    if (offset >= names.sh_size) return {};
+    const std::string_view rest = bytes_.substr(names.sh_offset, names.sh_size).substr(offset);
+    return rest.substr(0, rest.find('\0'));
+  }
+  std::string name_of(const Elf64_Shdr& one) const {
+    return std::string(text(names_, one.sh_name));
+  }
+
+  const std::string_view bytes_;
+  const char* const kernel_;
+  Elf64_Ehdr header_ = {};
+  Elf64_Shdr names_ = {};
+};
+
+}  // namespace
+
+bool is_shared_library(std::string_view file) {
+  File elf(file, "");
+  return elf.open() && elf.type() == ET_DYN;
+}
+
+pto_status read_linked_code(std::string_view file, const char* kernel, std::string_view entry,
+                            LinkedCode* code, pto_error* error) {
+  File elf(file, kernel);
+  if (!elf.open()) return elf.cut_off(error);
+  Elf64_Shdr section = {};
+  uint16_t index = 0;
+  uint64_t offset = 0;
+  pto_status status = elf.find_code(&section, &index, error);
+  if (status == PTO_OK) status = elf.check_relocations(index, error);
+  if (status == PTO_OK) status = elf.find_entry(section, index, entry, &offset, error);
+  if (status != PTO_OK) return status;
+  *code = {file.substr(section.sh_offset, section.sh_size), section.sh_addralign, offset};
+  return PTO_OK;
+}
 
 namespace {
 

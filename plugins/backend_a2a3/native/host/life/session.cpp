@@ -1,15 +1,18 @@
 #include "life/session.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
 #include <future>
 #include <memory>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
 
 #include "error.hpp"
+#include "pto/host/runtime_log.hpp"
 
 namespace pto::a2a3 {
 
@@ -130,6 +133,105 @@ pto_error Session::find_cause(const pto_error& failure) const {
     if (found.status != PTO_OK && !is_cascade(found)) return found;
   }
   return failure;
+}
+
+using namespace cann;
+
+namespace {
+
+void* pointer(uint64_t address) {
+  return reinterpret_cast<void*>(address);
+}
+
+}  // namespace
+
+pto_status CardMemory::allocate(size_t bytes, uint64_t* address, pto_error* error) {
+  const auto lock = session_.lock();
+  void* block = nullptr;
+  pto_status status = session_.enter(error);
+  if (status == PTO_OK) {
+    status =
+        session_.call(error, session_.functions().aclrtMalloc, &block, bytes, int32_t{kHugeFirst});
+  }
+  *address = reinterpret_cast<uint64_t>(block);
+  return status;
+}
+
+pto_status CardMemory::free(uint64_t address, pto_error* error) {
+  const auto lock = session_.lock();
+  const pto_status status = session_.enter(error);
+  if (status != PTO_OK) return status;
+  return session_.call(error, session_.functions().aclrtFree, pointer(address));
+}
+
+pto_status CardMemory::copy(void* target, const void* source, size_t bytes, int32_t kind,
+                            pto_error* error) {
+  if (bytes == 0) return PTO_OK;
+  const auto lock = session_.lock();
+  const pto_status status = session_.enter(error);
+  if (status != PTO_OK) return status;
+  return session_.call(error, session_.functions().aclrtMemcpy, target, bytes, source, bytes, kind);
+}
+
+pto_status CardMemory::copy_in(uint64_t address, const void* host, size_t bytes, pto_error* error) {
+  return copy(pointer(address), host, bytes, kHostToDevice, error);
+}
+
+pto_status CardMemory::copy_out(void* host, uint64_t address, size_t bytes, pto_error* error) {
+  return copy(host, pointer(address), bytes, kDeviceToHost, error);
+}
+
+pto_status CardMemory::fill(uint64_t address, uint8_t value, size_t bytes, pto_error* error) {
+  if (bytes == 0) return PTO_OK;
+  const auto lock = session_.lock();
+  const pto_status status = session_.enter(error);
+  if (status != PTO_OK) return status;
+  return session_.call(error, session_.functions().aclrtMemset, pointer(address), bytes,
+                       int32_t{value}, bytes);
+}
+
+pto_status CardMemory::usage(size_t* unused, size_t* total, pto_error* error) {
+  const auto lock = session_.lock();
+  const pto_status status = session_.enter(error);
+  if (status != PTO_OK) return status;
+  return session_.call(error, session_.functions().aclrtGetMemInfo, int32_t{kHbmMemory}, unused,
+                       total);
+}
+
+void DeviceLog::open(uint64_t address, bool is_json) {
+  address_ = address;
+  is_json_ = is_json;
+  read_ = dropped_ = 0;
+  ring_ = std::make_unique<pto_a2a3_log>();
+}
+
+uint64_t DeviceLog::read(CardMemory& memory) {
+  constexpr size_t kHead = offsetof(pto_a2a3_log, entry);
+  if (memory.copy_out(ring_.get(), address_, kHead, nullptr) != PTO_OK) return read_;
+  const bool has_news = ring_->written != read_ || ring_->dropped != dropped_;
+  if (has_news && memory.copy_out(ring_.get(), address_, sizeof *ring_, nullptr) == PTO_OK) show();
+  return read_;
+}
+
+void DeviceLog::salvage(Session& session) {
+  const auto lock = session.lock();
+  if (session.salvage(ring_.get(), address_, sizeof *ring_)) show();
+}
+
+// An entry whose number differs is incomplete, and a later call shows it.
+void DeviceLog::show() {
+  for (; read_ < ring_->written; ++read_) {
+    pto_a2a3_log_entry& entry = ring_->entry[read_ % PTO_A2A3_LOG_ENTRIES];
+    if (entry.number != read_ + 1) break;
+    entry.text[sizeof entry.text - 1] = '\0';
+    host::write_log(std::clamp<int32_t>(entry.level, PTO_LOG_ALWAYS, PTO_LOG_DEBUG), entry.text,
+                    is_json_);
+  }
+  if (ring_->dropped == dropped_) return;
+  const std::string lost = std::to_string(ring_->dropped - dropped_) +
+                           " messages of the device are lost, because its log was full";
+  host::write_log(PTO_LOG_WARN, lost.c_str(), is_json_);
+  dropped_ = ring_->dropped;
 }
 
 }  // namespace pto::a2a3

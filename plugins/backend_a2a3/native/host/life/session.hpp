@@ -6,9 +6,11 @@
 // such a device return consequences only, and may hang.
 #pragma once
 
+#include <memory>
 #include <mutex>
 #include <span>
 
+#include "abi/launch.h"
 #include "cann/driver.hpp"
 
 namespace pto::a2a3 {
@@ -67,6 +69,54 @@ class Session {
   int32_t device_ = -1;
   cann::Handle context_ = nullptr;
   pto_error first_ = {};
+};
+
+// Device memory and copies. Any thread may call. Addresses are the driver's; the host never
+// dereferences them.
+class CardMemory {
+ public:
+  explicit CardMemory(Session& session) : session_(session) {}
+
+  // The address is a multiple of 64. The content is undefined.
+  pto_status allocate(size_t bytes, uint64_t* address, pto_error* error);
+  pto_status free(uint64_t address, pto_error* error);
+  // A copy does not wait for launches.
+  pto_status copy_in(uint64_t address, const void* host, size_t bytes, pto_error* error);
+  pto_status copy_out(void* host, uint64_t address, size_t bytes, pto_error* error);
+  pto_status fill(uint64_t address, uint8_t value, size_t bytes, pto_error* error);
+  pto_status usage(size_t* unused, size_t* total, pto_error* error);
+
+ private:
+  pto_status copy(void* target, const void* source, size_t bytes, int32_t kind, pto_error* error);
+
+  Session& session_;
+};
+
+// The reader of the device's log, which is a ring in device memory (pto_a2a3_log).
+//
+// One thread at a time calls. The device writes its messages at any time.
+struct LogSettings {
+  int32_t level = PTO_LOG_WARN;  // less severe messages are not shown
+  bool is_json = false;
+};
+
+class DeviceLog {
+ public:
+  // A device writes its first message after this.
+  void open(uint64_t address, bool is_json);
+  // Shows the new messages on standard error. Returns how many the host has read since open(). A
+  // failure of the driver has no consequence here: the next call of the driver returns it.
+  uint64_t read(CardMemory& memory);
+  // The same on an unusable device, if the driver still copies memory.
+  void salvage(Session& session);
+
+ private:
+  void show();
+
+  uint64_t address_ = 0;
+  bool is_json_ = false;
+  uint64_t read_ = 0, dropped_ = 0;
+  std::unique_ptr<pto_a2a3_log> ring_;  // the newest copy
 };
 
 }  // namespace pto::a2a3

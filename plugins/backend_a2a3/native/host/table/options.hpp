@@ -4,10 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "cann/bootstrap.hpp"
 #include "cann/driver.hpp"
 #include "life/card.hpp"
-#include "life/device_log.hpp"
+#include "life/session.hpp"
 #include "pto/abi/arguments.h"
 #include "pto/abi/platform.h"
 

@@ -4,8 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "cann/bootstrap.hpp"
-#include "cann/visible_devices.hpp"
+#include "cann/driver.hpp"
 #include "vendor.hpp"
 
 using namespace pto::a2a3::cann;

@@ -1,5 +1,5 @@
 // The reader of linked kernels, over ELF files that this test writes.
-#include "life/linked_code.hpp"
+#include "life/kernels.hpp"
 
 #include <elf.h>
 

@@ -7,7 +7,7 @@
 
 #include "device_run.hpp"
 #include "error.hpp"
-#include "life/in_flight.hpp"
+#include "life/aicpu_device.hpp"
 #include "life/kernels.hpp"
 
 using namespace device_run;

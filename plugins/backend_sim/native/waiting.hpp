@@ -1,14 +1,18 @@
-// Functions to park a thread on a word, and the policy for waiting before that.
+// Park a thread on a word, the policy for waiting before that, and a cheap clock.
 #pragma once
 
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
+
+#include <sched.h>
 #include <time.h>
 #include <unistd.h>
-
 #include <atomic>
 #include <cstdint>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
 
 namespace pto::sim {
 
@@ -67,5 +71,19 @@ class Backoff {
   uint32_t turns_ = 0;
   uint64_t yielding_since_ns_ = 0;
 };
+
+// A clock that is cheap enough to read between kernels. Use it for decisions that tolerate an error
+// by a factor of two.
+#if defined(__x86_64__)
+inline uint64_t ticks() noexcept {
+  return __rdtsc();
+}
+constexpr uint64_t kTicksPerUs = 2500;  // 2000 to 4000 on current processors
+#else
+inline uint64_t ticks() noexcept {
+  return clock_ns();
+}
+constexpr uint64_t kTicksPerUs = 1000;
+#endif
 
 }  // namespace pto::sim
