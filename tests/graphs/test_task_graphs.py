@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from random_program import graph as orchestration
-from random_program import inputs, random_program
+from random_program import graph as orchestration, inputs, random_program
 
 from pto_core import CallConfig, In, InOut, NoDep, Out, OutExisting, kernel, open_device
 from pto_core.errors import RaceError

@@ -11,156 +11,151 @@ from typing import TYPE_CHECKING, Any
 
 from pto_core import standard_streams
 
+# For type checkers; `_PARTS` lists the same names.
 if TYPE_CHECKING:
-    from pto_core.cases import CaseReport, list_cases, run_all_cases, run_case
-    from pto_core.device import (
-        Activity,
-        CoreUsage,
-        Device,
-        DeviceArray,
-        Graph,
-        RunReport,
-        open_device,
+    from pto_core._hierarchy import (
+        CallableHandle as CallableHandle,
+        CapturedGraph as CapturedGraph,
+        ContinuousTensor as ContinuousTensor,
+        Orchestrator as Orchestrator,
+        TaskArgs as TaskArgs,
+        TaskArgsView as TaskArgsView,
+        TaskHandle as TaskHandle,
+        TensorArgType as TensorArgType,
     )
-    from pto_core.hierarchy.api import (
-        CallableHandle,
-        CapturedGraph,
-        ContinuousTensor,
-        Hosts,
-        Orchestrator,
-        Progress,
-        RemoteBuffer,
-        RemoteCallable,
-        RemoteTaskArgs,
-        RemoteTensorRef,
-        RemoteWorkerSpec,
-        Session,
-        Task,
-        TaskArgs,
-        TaskArgsView,
-        TaskHandle,
-        TensorArgType,
-        Worker,
-        task,
+    from pto_core.cases import (
+        CaseReport as CaseReport,
+        list_cases as list_cases,
+        run_all_cases as run_all_cases,
+        run_case as run_case,
+    )
+    from pto_core.device import (
+        Activity as Activity,
+        CoreUsage as CoreUsage,
+        Device as Device,
+        DeviceArray as DeviceArray,
+        Graph as Graph,
+        RunReport as RunReport,
+        open_device as open_device,
+    )
+    from pto_core.hierarchy.hosts import (
+        Hosts as Hosts,
+        RemoteCallable as RemoteCallable,
+        RemoteWorkerSpec as RemoteWorkerSpec,
+    )
+    from pto_core.hierarchy.progress import (
+        Progress as Progress,
+    )
+    from pto_core.hierarchy.remote_buffers import (
+        RemoteBuffer as RemoteBuffer,
+        RemoteTaskArgs as RemoteTaskArgs,
+        RemoteTensorRef as RemoteTensorRef,
+    )
+    from pto_core.hierarchy.session import (
+        Session as Session,
+    )
+    from pto_core.hierarchy.tasks import (
+        Task as Task,
+        task as task,
+    )
+    from pto_core.hierarchy.worker import (
+        Worker as Worker,
     )
     from pto_core.kernels import (
-        CallConfig,
-        ChipCallable,
-        CoreCallable,
-        DataType,
-        Direction,
-        In,
-        InOut,
-        KernelSource,
-        NoDep,
-        Out,
-        OutExisting,
-        Scalar,
-        kernel,
+        CallConfig as CallConfig,
+        ChipCallable as ChipCallable,
+        CoreCallable as CoreCallable,
+        DataType as DataType,
+        Direction as Direction,
+        In as In,
+        InOut as InOut,
+        KernelSource as KernelSource,
+        NoDep as NoDep,
+        Out as Out,
+        OutExisting as OutExisting,
+        Scalar as Scalar,
+        kernel as kernel,
     )
-    from pto_core.user_ranges import range as range
+    from pto_core.user_ranges import (
+        range as range,
+    )
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Activity",
-    "CallConfig",
-    "CallableHandle",
-    "CapturedGraph",
-    "CaseReport",
-    "ChipCallable",
-    "ContinuousTensor",
-    "CoreCallable",
-    "CoreUsage",
-    "DataType",
-    "Device",
-    "DeviceArray",
-    "Direction",
-    "Graph",
-    "Hosts",
-    "In",
-    "InOut",
-    "KernelSource",
-    "NoDep",
-    "Orchestrator",
-    "Out",
-    "OutExisting",
-    "Progress",
-    "RemoteBuffer",
-    "RemoteCallable",
-    "RemoteTaskArgs",
-    "RemoteTensorRef",
-    "RemoteWorkerSpec",
-    "RunReport",
-    "Scalar",
-    "Session",
-    "Task",
-    "TaskArgs",
-    "TaskArgsView",
-    "TaskHandle",
-    "TensorArgType",
-    "Worker",
-    "kernel",
-    "list_cases",
-    "open_device",
-    "run_all_cases",
-    "run_case",
-    "task",
-]
-
-_CASE_NAMES = {"CaseReport", "list_cases", "run_all_cases", "run_case"}
-_DEVICE_NAMES = {
-    "Activity",
-    "CoreUsage",
-    "Device",
-    "DeviceArray",
-    "Graph",
-    "RunReport",
-    "open_device",
+_PARTS = {
+    "_hierarchy": (
+        "CallableHandle",
+        "CapturedGraph",
+        "ContinuousTensor",
+        "Orchestrator",
+        "TaskArgs",
+        "TaskArgsView",
+        "TaskHandle",
+        "TensorArgType",
+    ),
+    "cases": (
+        "CaseReport",
+        "list_cases",
+        "run_all_cases",
+        "run_case",
+    ),
+    "device": (
+        "Activity",
+        "CoreUsage",
+        "Device",
+        "DeviceArray",
+        "Graph",
+        "RunReport",
+        "open_device",
+    ),
+    "hierarchy.hosts": (
+        "Hosts",
+        "RemoteCallable",
+        "RemoteWorkerSpec",
+    ),
+    "hierarchy.progress": ("Progress",),
+    "hierarchy.remote_buffers": (
+        "RemoteBuffer",
+        "RemoteTaskArgs",
+        "RemoteTensorRef",
+    ),
+    "hierarchy.session": ("Session",),
+    "hierarchy.tasks": (
+        "Task",
+        "task",
+    ),
+    "hierarchy.worker": ("Worker",),
+    "kernels": (
+        "CallConfig",
+        "ChipCallable",
+        "CoreCallable",
+        "DataType",
+        "Direction",
+        "In",
+        "InOut",
+        "KernelSource",
+        "NoDep",
+        "Out",
+        "OutExisting",
+        "Scalar",
+        "kernel",
+    ),
+    "user_ranges": ("range",),
 }
+_PART_OF = {name: part for part, names in _PARTS.items() for name in names}
 
-_HIERARCHY_NAMES = {
-    "CallableHandle",
-    "CapturedGraph",
-    "ContinuousTensor",
-    "Hosts",
-    "Orchestrator",
-    "Progress",
-    "RemoteBuffer",
-    "RemoteCallable",
-    "RemoteTaskArgs",
-    "RemoteTensorRef",
-    "RemoteWorkerSpec",
-    "Session",
-    "Task",
-    "TaskArgs",
-    "TaskArgsView",
-    "TaskHandle",
-    "TensorArgType",
-    "Worker",
-    "task",
-}
-
+# `import *` must not hide the built-in range
+__all__ = sorted(_PART_OF.keys() - {"range"})
 
 standard_streams.complete()
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__ and name != "range":  # `import *` must not hide the built-in range
+    if name not in _PART_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"pto_core.{_room(name)}"), name)
+    value = getattr(import_module(f"pto_core.{_PART_OF[name]}"), name)
     globals()[name] = value
     return value
-
-
-def _room(name: str) -> str:
-    if name in _CASE_NAMES:
-        return "cases"
-    if name in _HIERARCHY_NAMES:
-        return "hierarchy.api"
-    if name == "range":
-        return "user_ranges"
-    return "device" if name in _DEVICE_NAMES else "kernels"
 
 
 def __dir__() -> list[str]:

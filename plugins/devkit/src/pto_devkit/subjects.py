@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pto_core import plugins
-from pto_core.config import load as load_config
-from pto_core.config import load_with_plugins
+from pto_core.config import load as load_config, load_with_plugins
 from pto_core.interfaces import Backend, BuildRecipe, DeviceBuild, Runtime, abi_include_dir
 from pto_core.plugins import install
 from pto_core.toolchain import Toolchain, device_options, recipe_of, runtime_artefacts

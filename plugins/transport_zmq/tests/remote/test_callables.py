@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pto_core import ChipCallable, CoreCallable, KernelSource, kernel, open_device
 from pto_core.config import load_with_plugins

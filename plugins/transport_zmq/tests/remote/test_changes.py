@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pto_core.errors import ProtocolError
 from pto_transport_zmq.remote.memory import apply_changes, changes, whole

@@ -7,8 +7,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from remote_link import IDENTITY
 
 from pto_core.errors import ProtocolError, UsageError

@@ -74,8 +74,13 @@ class TerminalBar:
 
     def __init__(self, label: str) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bar
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress as Bar,
+            TextColumn,
+            TimeElapsedColumn,
+        )
 
         self._bar = Bar(
             TextColumn("{task.description}"),

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from pto_insight.traces.analysis import critical_path, edges, ring_counters, rows_of
 from pto_insight.traces.data import TraceData, WorkerTraceData
 from pto_insight.traces.details import ARGUMENT, rows_of_members
-from pto_insight.traces.lanes import Lane, Slice, TaskName, apart
-from pto_insight.traces.lanes import lanes as lanes_of
+from pto_insight.traces.lanes import Lane, Slice, TaskName, apart, lanes as lanes_of
 from pto_insight.traces.records import (
     FIRST_WORKER,
     HOST,
