@@ -1,10 +1,10 @@
 #include "activity.hpp"
 
-#include <sys/mman.h>
-
 #include <signal.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstddef>

@@ -60,12 +60,6 @@ inline bool in_kernel(pto_activity_slot& slot) noexcept {
   return (std::atomic_ref(slot.sequence).load(std::memory_order_relaxed) & 1) != 0;
 }
 
-// Writes one line to standard error when a kernel or a C++ orchestration crashes the process,
-// unless a parent process that reads the activity page reports the crash.
-//
-// When the handler returns, a fault occurs again in its original context, now without this handler.
-// A signal that a process sent (si_code <= 0) does not occur again, so the handler sends it again.
-
 // The data that the handler reads about a thread that runs kernels. The object must live longer
 // than its registration with set_crash_note().
 struct CrashNote {
@@ -77,6 +71,11 @@ struct CrashNote {
   bool is_silent = false;  // whether another process reads the activity page and reports the crash
 };
 
+// Installs a handler that writes one line to standard error when a kernel or a C++ orchestration
+// crashes the process, unless a parent process that reads the activity page reports the crash.
+//
+// When the handler returns, a fault occurs again in its original context, now without this handler.
+// A signal that a process sent (si_code <= 0) does not occur again, so the handler sends it again.
 void install_crash_handler();
 
 // Sets the note that the handler reads if the calling thread crashes. Null removes the note.

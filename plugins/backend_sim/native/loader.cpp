@@ -1,9 +1,9 @@
 #include "loader.hpp"
 
-#include <sys/mman.h>
-
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>

@@ -15,7 +15,6 @@
 
 namespace pto::sim {
 
-// The record to which a kernel address points. Only this backend reads it.
 using KernelFunction = void (*)(int64_t* args);
 
 // The record to which a kernel address points. Only this backend reads it.

@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 #include <sched.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cinttypes>

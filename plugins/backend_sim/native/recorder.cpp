@@ -1,10 +1,10 @@
 #include "recorder.hpp"
 
-#include <sys/mman.h>
-
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <bit>
 #include <iterator>

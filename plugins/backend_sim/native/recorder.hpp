@@ -19,7 +19,6 @@ namespace pto::sim {
 // first access to a page causes a fault, whose handler records the page and permits reads. The
 // first write causes another fault, which permits everything. Use it in deterministic mode only,
 // because no other thread may use the memory meanwhile.
-
 class PageGuard {
  public:
   // The memory begins at a page.
@@ -56,7 +55,6 @@ int call_until_fault(void (*function)(int64_t*), int64_t* args) noexcept;
 // A kernel that was built for measurement calls record_access() for each access. The recorder of
 // the calling thread keeps two bits for each byte of the pages that the kernel touches, so repeated
 // accesses cost no memory. A byte counts as read only if the kernel has not written it before.
-
 class Recorder {
  public:
   // Start a call. Only accesses to the `bytes` bytes at `base` count.

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <linux/futex.h>
-#include <sys/syscall.h>
-
 #include <sched.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
 

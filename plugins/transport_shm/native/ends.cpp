@@ -10,7 +10,7 @@ ChildEnd::ChildEnd(const pto_connection& connection)
       frames_(frames_of(connection), &indices_->submitted, connection.queue_bytes - kLine),
       answers_(answers_of(connection), &indices_->polled) {}
 
-// --- Frames -------------------------------------------------------------------------------------
+// --- Frames of the child ------------------------------------------------------------------------
 
 int32_t ChildEnd::receive(pto_frame_view* frames, int32_t count) {
   const uint32_t wanted = count < 0 ? 0 : static_cast<uint32_t>(count);
@@ -63,7 +63,7 @@ void ChildEnd::take(int32_t count) {
   if (load(indices_->parent_wants_space) != 0) engine::ring_published(connection_.parent_bell);
 }
 
-// --- Answers ------------------------------------------------------------------------------------
+// --- Answers of the child -----------------------------------------------------------------------
 
 int32_t ChildEnd::answer(const pto_answer& answer) {
   if (answers_.is_broken()) return PTO_ENDPOINT_PROTOCOL;
@@ -131,7 +131,7 @@ ParentEnd::ParentEnd(const pto_connection& connection)
       frames_(frames_of(connection), &indices_->taken),
       answers_(answers_of(connection), &indices_->answered, connection.queue_bytes) {}
 
-// --- Frames -------------------------------------------------------------------------------------
+// --- Frames of the parent -----------------------------------------------------------------------
 
 int32_t ParentEnd::submit(const pto_frame_view* frames, int32_t count) {
   if (error_.is_broken()) return PTO_ENDPOINT_PROTOCOL;
@@ -191,7 +191,7 @@ void ParentEnd::request_space(bool wanted) {
   publish(indices_->parent_wants_space, wanted ? 1u : 0u);
 }
 
-// --- Answers ------------------------------------------------------------------------------------
+// --- Answers to the parent ----------------------------------------------------------------------
 
 int32_t ParentEnd::poll(pto_answer* answers, int32_t count) {
   if (error_.is_broken()) return PTO_ENDPOINT_PROTOCOL;

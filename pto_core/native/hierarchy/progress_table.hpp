@@ -48,8 +48,8 @@ struct alignas(64) ChildRecord {
   std::atomic<uint64_t> may_have_begun;  // the last frame that may have begun on another host
   // time of the last start (CLOCK_MONOTONIC); written while wants_clock is set
   std::atomic<uint64_t> started_ns;
-  // time at which the frames or results of a child on another host last moved (CLOCK_MONOTONIC)
-  std::atomic<uint64_t> moved_ns;
+  // until this time the silence of a child on another host is no hang (CLOCK_MONOTONIC)
+  std::atomic<uint64_t> quiet_until_ns;
   std::atomic<uint64_t> control;  // number of the control frame that runs, plus 1; 0: none
   std::atomic<uint32_t> pid;      // 0 until the loop of the child has begun
   std::atomic<uint32_t> ending;   // a value of Ending
@@ -131,9 +131,11 @@ class ProgressTable {
     record.started.store(count, std::memory_order_release);
   }
 
-  // For a child on another host: record that its frames or results move between the hosts.
-  void move(int32_t child) const {
-    this->child(child).moved_ns.store(engine::monotonic_ns(), std::memory_order_relaxed);
+  // For a child on another host, whose frames or results move between the hosts now: record how
+  // long it may be silent.
+  void permit_silence(int32_t child, uint64_t duration_ns) const {
+    const uint64_t until_ns = engine::monotonic_ns() + duration_ns;
+    this->child(child).quiet_until_ns.store(until_ns, std::memory_order_relaxed);
   }
 
   // Complete the next frame: a frame that was started, or a frame that is skipped.

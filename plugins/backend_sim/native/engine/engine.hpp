@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+
 #include <cstdint>
 
 #include "pto/abi/backend.h"

@@ -1,6 +1,7 @@
 #include "engine/pool.hpp"
 
 #include <pthread.h>
+
 #include <algorithm>
 #include <bit>
 #include <utility>

@@ -23,6 +23,10 @@
 
 namespace pto::build_graph {
 
+constexpr int32_t kNoTask = -1;
+constexpr uint32_t kInlineSuccessors = 3;
+constexpr uint32_t kBlockSuccessors = 7;
+
 // A task of the runtime: one cache line, plus its payload and, for wide fan-outs, blocks.
 //
 // Writers of the fields:
@@ -30,10 +34,6 @@ namespace pto::build_graph {
 //                 fan-out count, until the task is closed
 //   scheduler     next_ready, start_time, end_time of a task that it made ready or dispatched
 //   both          fanin and fanout, which are atomic
-constexpr int32_t kNoTask = -1;
-constexpr uint32_t kInlineSuccessors = 3;
-constexpr uint32_t kBlockSuccessors = 7;
-
 struct alignas(64) TaskRecord {
   // The number of predecessors that have not completed. While a concurrent build has not published
   // the task, this is the negative number of completed predecessors; publishing then adds

@@ -5,8 +5,8 @@
 // member function of the same name with the same arguments, without the handle. It returns a
 // pto_status or nothing, and may throw a Refusal. No exception leaves the table.
 //
-// If `Device` has a member function `pto_status usable(pto_error*) const`, its failure is the
-// result of all calls except wait, abort, activity and close.
+// If `Device` has a public member function `pto_status usable(pto_error*) const`, its failure is
+// the result of all calls except wait, abort, activity and close.
 #pragma once
 
 #include <sys/mman.h>
@@ -56,6 +56,8 @@ pto_status guarded(pto_error* error, Call call) noexcept {
   } catch (const std::bad_alloc&) {
     return engine::fail(error, PTO_ERROR_MEMORY, "host memory is exhausted; close other programs");
   } catch (const std::system_error& failure) {
+    if (failure.code() != std::errc::resource_unavailable_try_again)
+      return engine::fail(error, PTO_ERROR_INTERNAL, "the backend failed: %s", failure.what());
     return engine::fail(error, PTO_ERROR_CAPACITY,
                         "the backend cannot start a thread: %s; end other processes, or raise the "
                         "limit of processes and threads: of this user (ulimit -u) or of a control "
@@ -66,17 +68,18 @@ pto_status guarded(pto_error* error, Call call) noexcept {
   }
 }
 
-// Functions of a table that call a member function of the object behind the handle.
-template <auto kMember>
+// Functions of a table that call a member function of the object behind the handle, a Device.
+template <class Device, auto kMember>
 struct Forward;
-template <class Device, class Result, class... Arguments, Result (Device::*kMember)(Arguments...)>
-struct Forward<kMember> {
+template <class Device, class Base, class Result, class... Arguments,
+          Result (Base::*kMember)(Arguments...)>
+struct Forward<Device, kMember> {
   static pto_status unchecked(void* device, Arguments... arguments) {
     return guarded(error_of(arguments...),
                    [&] { return (static_cast<Device*>(device)->*kMember)(arguments...); });
   }
   static pto_status call(void* device, Arguments... arguments) {
-    if constexpr (requires(const Device& object, pto_error* error) { object.usable(error); }) {
+    if constexpr (requires { &Device::usable; }) {
       pto_error* const error = error_of(arguments...);
       const pto_status status =
           guarded(error, [&] { return static_cast<const Device*>(device)->usable(error); });
@@ -108,24 +111,24 @@ constexpr pto_backend_api backend_table(const char* name, uint32_t capabilities)
   api.struct_size = sizeof api;
   api.name = name;
   api.capabilities = capabilities;
-  api.allocate = Forward<&Device::allocate>::call;
-  api.free = Forward<&Device::free>::call;
-  api.copy_in = Forward<&Device::copy_in>::call;
-  api.copy_out = Forward<&Device::copy_out>::call;
-  api.load_kernel = Forward<&Device::load_kernel>::call;
-  api.unload_kernel = Forward<&Device::unload_kernel>::call;
-  api.load_library = Forward<&Device::load_library>::call;
-  api.unload_library = Forward<&Device::unload_library>::call;
-  api.attach = Forward<&Device::attach>::call;
-  api.detach = Forward<&Device::detach>::notify;
-  api.start = Forward<&Device::start>::call;
-  api.orchestration_done = Forward<&Device::orchestration_done>::notify;
-  api.wait = Forward<&Device::wait>::unchecked;
-  api.finish = Forward<&Device::finish>::call;
-  api.abort = Forward<&Device::abort>::notify_unchecked;
+  api.allocate = Forward<Device, &Device::allocate>::call;
+  api.free = Forward<Device, &Device::free>::call;
+  api.copy_in = Forward<Device, &Device::copy_in>::call;
+  api.copy_out = Forward<Device, &Device::copy_out>::call;
+  api.load_kernel = Forward<Device, &Device::load_kernel>::call;
+  api.unload_kernel = Forward<Device, &Device::unload_kernel>::call;
+  api.load_library = Forward<Device, &Device::load_library>::call;
+  api.unload_library = Forward<Device, &Device::unload_library>::call;
+  api.attach = Forward<Device, &Device::attach>::call;
+  api.detach = Forward<Device, &Device::detach>::notify;
+  api.start = Forward<Device, &Device::start>::call;
+  api.orchestration_done = Forward<Device, &Device::orchestration_done>::notify;
+  api.wait = Forward<Device, &Device::wait>::unchecked;
+  api.finish = Forward<Device, &Device::finish>::call;
+  api.abort = Forward<Device, &Device::abort>::notify_unchecked;
   api.activity = [](void* device) { return static_cast<const Device*>(device)->activity(); };
   if constexpr (requires { &Device::wait_stream; })
-    api.wait_stream = Forward<&Device::wait_stream>::call;
+    api.wait_stream = Forward<Device, &Device::wait_stream>::call;
   return api;
 }
 

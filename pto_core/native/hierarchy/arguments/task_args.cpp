@@ -239,6 +239,10 @@ PyObject* get_has_kinds(PyObject* self, void*) {
 }
 
 int set_has_kinds(PyObject* self, PyObject* value, void*) {
+  if (!value || !PyBool_Check(value)) {
+    PyErr_SetString(PyExc_TypeError, "has_kinds is True or False");
+    return -1;
+  }
   self_of(self)->has_kinds = value == Py_True;
   return 0;
 }

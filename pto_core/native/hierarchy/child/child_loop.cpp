@@ -59,7 +59,8 @@ bool has_arguments(const pto_frame& frame) {
 void check_head(const pto_frame& frame) {
   if (frame.kind > PTO_FRAME_CONTROL)
     break_off("a frame has the kind " + std::to_string(frame.kind));
-  if (frame.flags > (PTO_FRAME_HAS_ARGUMENTS | PTO_FRAME_HAS_KINDS))
+  if (frame.flags > (PTO_FRAME_HAS_ARGUMENTS | PTO_FRAME_HAS_KINDS) ||
+      frame.flags == PTO_FRAME_HAS_KINDS)
     break_off("a frame has the flags " + std::to_string(frame.flags));
   if (frame.kind == PTO_FRAME_TASK && !has_arguments(frame) && frame.bytes != 0)
     break_off("a task without arguments has " + std::to_string(frame.bytes) +
@@ -211,7 +212,9 @@ void ChildLoop::run_task(const pto_frame_view& view) {
   if (traced != 0)
     trace_.end(frame.number, base_ + count,
                has_succeeded ? PTO_OUTCOME_SUCCEEDED : PTO_OUTCOME_FAILED);
-  if (is_measured) trace_.processor_time(processor_time_ns() - used_before, base_ + count);
+  const uint64_t used = is_measured ? processor_time_ns() : 0;
+  // a copy of this process, which the call may have forked, has another clock
+  if (is_measured && used >= used_before) trace_.processor_time(used - used_before, base_ + count);
   if (has_succeeded) {
     release_view();
     progress_.complete(child_, true);

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>

@@ -1,9 +1,9 @@
 // Drives the Worker while a thread waits, and makes the host calls that become due.
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
-#include <signal.h>
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>

@@ -44,8 +44,9 @@ uint64_t late_frame(DriverCore& core, int32_t child, uint64_t now_ns) {
     const uint64_t began_ns = seen.started_ns.load(std::memory_order_relaxed);
     return now_ns < began_ns + limit_ns ? 0 : count;
   }
-  // The time before the start counts from the moment from which the child can start the frame. For
-  // another host it counts from the last progress, because the inputs of the task are sent first.
+  // The time before the start counts from the moment from which the child can start the frame. On
+  // another host it counts from the end of the permitted silence, because the inputs of the task
+  // are sent first.
   const Frame& frame = link.frame(count);
   if (frame.required_child != kNone &&
       core.link(frame.required_child).completed() < frame.required_count)
@@ -56,7 +57,7 @@ uint64_t late_frame(DriverCore& core, int32_t child, uint64_t now_ns) {
   }
   limit_ns = std::max(limit_ns, kShortestWaitNs);
   const uint64_t since_ns =
-      std::max(link.lateness.can_start_ns, seen.moved_ns.load(std::memory_order_relaxed));
+      std::max(link.lateness.can_start_ns, seen.quiet_until_ns.load(std::memory_order_relaxed));
   return now_ns < since_ns + limit_ns ? 0 : count;
 }
 

@@ -1,8 +1,8 @@
 #include "driver/run_book.hpp"
 
 #include <sys/eventfd.h>
-
 #include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 

@@ -14,6 +14,8 @@
 
 namespace pto::hierarchy {
 
+namespace nb = nanobind;
+
 class VisibleMemory;
 struct RunObject;
 struct TaskArgs;
@@ -47,6 +49,8 @@ struct SubmitCall {
   PyObject* hint = nullptr;
   PyObject* after = nullptr;
 
+  nb::object group;  // the members of `args`, a tuple that keeps them alive
+
   // The checked submit, and the lists to which it refers.
   Submission submission;
   std::pmr::vector<TaskArgs*> all_args{&memory_};  // one for each member
@@ -56,9 +60,9 @@ struct SubmitCall {
   std::pmr::vector<int64_t> producers{&memory_};
   // the children that have the callable, if the callable is for Workers on other hosts
   std::vector<int32_t> known_workers;
-  // the callable, if its signature declares types of scalars; then `scalars` has the converted
-  // scalars of all members
-  const CallableHandle* declaring = nullptr;
+  // a copy of the callable, if its signature declares types of scalars; then `scalars` has the
+  // converted scalars of all members
+  std::unique_ptr<const CallableHandle> declaring;
   std::pmr::vector<uint64_t> scalars{&memory_};
   bool has_child_memory = false;
 };

@@ -183,7 +183,8 @@ void add_member(PyObject* object, size_t position, VisibleMemory& memory, Submit
   }
   args->take_addresses();
   call.all_args.push_back(args);
-  call.submission.has_kinds |= args->has_kinds;
+  const bool is_first = call.all_args.size() == 1;
+  call.submission.has_kinds = args->has_kinds && (is_first || call.submission.has_kinds);
   const auto tensors = args->tensors();
   if (!call.is_group) call.tensors.reserve(tensors.size());
   const bool is_repeated = call.submission.retries > 0;
@@ -218,15 +219,15 @@ void add_members(VisibleMemory& memory, SubmitCall& call) {
   if (!call.is_group) {
     if (is_given(call.args)) add_member(call.args, 0, memory, call);
   } else {
-    const nb::object list = nb::steal(PySequence_Fast(call.args ? call.args : Py_None, ""));
+    call.group = nb::steal(PySequence_Tuple(call.args ? call.args : Py_None));
     PyErr_Clear();
-    if (!list.is_valid()) {
+    if (!call.group.is_valid()) {
       core::raise_usage("args_list is " + core::shown(call.args ? call.args : Py_None) +
                         "; pass a list with the TaskArgs of each member");
     }
-    const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.ptr());
+    const Py_ssize_t count = PyTuple_GET_SIZE(call.group.ptr());
     for (Py_ssize_t i = 0; i < count; ++i)
-      add_member(PySequence_Fast_GET_ITEM(list.ptr(), i), static_cast<size_t>(i), memory, call);
+      add_member(PyTuple_GET_ITEM(call.group.ptr(), i), static_cast<size_t>(i), memory, call);
   }
   convert_scalars(call);
   Tensor* tensor = call.tensors.data();
@@ -350,7 +351,8 @@ void Submits::begin_call(SubmitCall& call) {
   submission.run = call.run.outcomes.get();
   const auto& known = numbers_.callable(call.handle, call.kind(), call.known_workers);
   submission.callable = known.number;
-  if (known.declares_scalars) call.declaring = &settings_.callables->check(call.handle);
+  if (known.declares_scalars)
+    call.declaring = std::make_unique<CallableHandle>(settings_.callables->check(call.handle));
   if (is_captured) captures_.keep_handle(call.handle);
   submission.config = is_given(call.config)             ? numbers_.config(call.config)
                       : call.kind() == Kind::kNextLevel ? call.run.config

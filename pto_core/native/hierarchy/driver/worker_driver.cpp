@@ -1,6 +1,7 @@
 #include "driver/worker_driver.hpp"
 
 #include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>

@@ -1,17 +1,17 @@
 #include "processes/processes.hpp"
 
-#include <linux/memfd.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <link.h>
+#include <linux/memfd.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>

@@ -1,6 +1,7 @@
 #include "remote/ports.hpp"
 
 #include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 

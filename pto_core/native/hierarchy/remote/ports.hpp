@@ -56,8 +56,9 @@ class ChildPort {
 
   // Record that frames up to `count` were sent to the other host.
   void left(uint64_t count) const;
-  // Record that frames or results move between the hosts.
-  void moved() const { progress_.move(child_); }
+  // Record that frames or results move between the hosts, and how long the other host may be silent
+  // now.
+  void permit_silence(uint64_t duration_ns) const { progress_.permit_silence(child_, duration_ns); }
   // Record the newest frame that runs; it started `age_ns` ago.
   void started(uint64_t count, uint64_t age_ns) const;
   // Record that the next `count` frames have ended, all with the same outcome.

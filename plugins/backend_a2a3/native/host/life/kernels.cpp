@@ -1,6 +1,7 @@
 #include "life/kernels.hpp"
 
 #include <elf.h>
+
 #include <algorithm>
 #include <cstring>
 #include <fstream>

@@ -16,6 +16,8 @@
 
 namespace pto::a2a3 {
 
+using namespace cann;
+
 namespace {
 
 constexpr std::chrono::seconds kSalvageTime{2};
@@ -134,8 +136,6 @@ pto_error Session::find_cause(const pto_error& failure) const {
   }
   return failure;
 }
-
-using namespace cann;
 
 namespace {
 

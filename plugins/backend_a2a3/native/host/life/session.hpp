@@ -92,14 +92,14 @@ class CardMemory {
   Session& session_;
 };
 
-// The reader of the device's log, which is a ring in device memory (pto_a2a3_log).
-//
-// One thread at a time calls. The device writes its messages at any time.
 struct LogSettings {
   int32_t level = PTO_LOG_WARN;  // less severe messages are not shown
   bool is_json = false;
 };
 
+// The reader of the device's log, which is a ring in device memory (pto_a2a3_log).
+//
+// One thread at a time calls. The device writes its messages at any time.
 class DeviceLog {
  public:
   // A device writes its first message after this.

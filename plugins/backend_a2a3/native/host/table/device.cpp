@@ -100,6 +100,7 @@ pto_status Device::unload_library(uint64_t library) {
 pto_status Device::attach(const pto_attachment* attachment, const pto_option* options,
                           uint32_t num_options, const pto_runtime_api** table, void** runtime,
                           pto_error* error) {
+  *runtime = this;  // of the proxy
   const char* path = path_of(*attachment, "runtime");
   if (path == nullptr) {
     return fail(error, PTO_ERROR_LOAD, "runtime %s was not built for the device",
@@ -114,7 +115,6 @@ pto_status Device::attach(const pto_attachment* attachment, const pto_option* op
     if (status != PTO_OK) detach();
   }
   *table = &table_;
-  *runtime = this;  // of the proxy
   return status;
 }
 

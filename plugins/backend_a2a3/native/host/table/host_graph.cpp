@@ -1,9 +1,9 @@
 #include "table/host_graph.hpp"
 
-#include <sys/mman.h>
-
 #include <dlfcn.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
 #include <chrono>
 #include <fstream>
 #include <iterator>

@@ -266,14 +266,15 @@ class _Relay:
     def _note_progress(self, *, is_comparing: bool) -> None:
         """Let the parent wait longer for the start of a frame, if its inputs or results move.
 
-        The comparison of inputs counts, too, and a cut: the lease bounds it.
+        The comparison of inputs counts, too, and a cut: the lease bounds it. The other host may then
+        be silent for two leases: for a cut that nobody has noticed yet, and for copies of inputs.
         """
         session = self._session
         progress = self._handled
         progress += session.control.outbox.acknowledged + session.bulk.outbox.acknowledged
         if progress != self._progress or is_comparing or self._question is not None:
             self._progress = progress
-            self._port.moved()
+            self._port.permit_silence(2 * self._request.lease_ns)
 
     def _check_cut(self, now: int) -> None:
         """While the other host is silent, ask its agent whether the session is over there.
