@@ -27,7 +27,7 @@ PLAIN_BUILDS = (
         if "BUILD_TESTING" in path.read_text()
     ),
 )
-"""The folders that `./quickstart test` builds in the plain configuration before the tests run."""
+"""The folders that `./quickstart test --slow` builds in the plain configuration."""
 # Plain builds are optimised, as for users. Under sanitizers and on the emulated machine, -O1 halves
 # the compile time, and a report still needs line numbers. GCC reports uninitialised values reliably
 # only with -O2.

@@ -21,8 +21,8 @@ import pytest
 LISTS = Path(__file__).with_name("quick.toml")
 OTHER_PROFILES = ("toolchain", "ray", "torch")
 """The markers of tests that need more than the machine of the quickstart."""
-BUILD = "native_build"
-"""The fixture that builds native tests."""
+BUILDS = frozenset({"native_build", "card"})
+"""The fixtures that build native tests; ``card`` does so if no card is named."""
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 
@@ -75,7 +75,7 @@ class Profiles:
 
     def profile_of(self, item: pytest.Item) -> str:
         """Return ``quick`` or ``slow``; a test that needs a native build is slow."""
-        needs_build = BUILD in getattr(item, "fixturenames", ())
+        needs_build = not BUILDS.isdisjoint(getattr(item, "fixturenames", ()))
         return "slow" if needs_build or self.is_slow(item.nodeid) else "quick"
 
 

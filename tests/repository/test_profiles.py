@@ -1,8 +1,10 @@
-"""The lists of the quick profile name existing tests; the profile keeps every kind of test."""
+"""The lists of the quick profile name existing tests; each example and native test is run."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +49,19 @@ def test_a_slow_parameter_is_a_whole_part_of_a_test_id() -> None:
     assert LISTS.is_slow("tests/workers/test_new.py::test_it[raw-init_at_start_of_child]")
     assert not LISTS.is_slow("tests/workers/test_new.py::test_it[by init_at_start_of_child]")
     assert not LISTS.is_slow("tests/workers/test_new.py::test_init_at_start_of_child")
+
+
+def test_each_example_and_each_native_unit_test_is_run(checkout) -> None:
+    files = ["tests/test_examples.py", "pto_core/tests/engine/test_structures.py"]
+    files += [str(path.relative_to(ROOT)) for path in ROOT.glob("plugins/*/tests/test_native.py")]
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for folder in sorted(path.name for path in (ROOT / "examples").glob("[0-9]*")):
+        assert re.search(rf"::test_\w+\[{folder}\b", done.stdout), f"no test of {folder}"
+    for source in checkout.with_suffix(".cpp"):
+        if source.stem.endswith("_test"):
+            assert f"::test_plain[{source.stem}]" in done.stdout, source
 
 
 @dataclass

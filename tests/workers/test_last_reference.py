@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
+from typing import Any
 
 import pytest
+
+from pto_core import TaskArgs, TaskHandle, Worker
 
 PROGRAM = """
 import gc
@@ -74,3 +79,33 @@ def test_a_worker_that_is_not_closed_ends_with_its_last_reference(run, reference
         timeout=60,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("False 1\n", "", 0)
+
+
+class Program:
+    """A program that keeps its Worker, and whose Worker has a function of it below."""
+
+    def __init__(self) -> None:
+        below = Worker(3, num_sub_workers=0)
+        below.register(self.graph)
+        self.top = Worker(4, heap_ring_size=1 << 20)
+        self.top.add_worker(below)
+        self.handle = self.top.register(self.graph)
+
+    def graph(self, orch: Any, args: Any, config: Any) -> None:
+        pass
+
+
+# Invariant: A handle of a task that is kept does not keep the children of its Worker.
+def test_functions_below_do_not_keep_their_worker() -> None:
+    program = Program()
+    handles: list[TaskHandle] = []
+
+    def graph(orch: Any, args: Any, config: Any, handle: Any = program.handle) -> None:
+        handles.append(orch.submit_next_level(handle, TaskArgs()))
+
+    program.top.run(graph)
+    kept = weakref.ref(program)
+    del program
+    gc.collect()
+    assert kept() is None
+    assert handles[0].done

@@ -13,8 +13,9 @@ A Worker has a fixed number of places. A place holds one :class:`Child`, which h
 
     Every state can change to ENDED: the child has left, or no process will be started.
 
-- Only the thread that owns the fork lock changes a state. After an exit, the driver is informed
-  once: at the change to LOST or ENDED.
+- Only the thread that owns the fork lock changes a state. After an exit of an ALIVE child the
+  driver is informed once, at the change from ALIVE or FENCED; and once more if no process will be
+  started.
 - A restarted child is still the same child. A Worker that joins is another one: a new object. Until
   it is ready the first time, the driver does not expect it and is not informed of a loss.
 - A new process starts unless restarts are disabled, the start fails, or the child exits repeatedly.
@@ -566,7 +567,11 @@ class ChildGroup:
         for place in places:
             path = f"{self.path}/{level_name(worker.level)}{place}"
             last = spec_of_worker(worker, path, "spawn", last)
-            self.children[place] = self._new_child(place, last, ChildState.ENDED)
+            self._place(self._new_child(place, last, ChildState.ENDED))
+
+    def _place(self, child: Child) -> None:
+        self.children[child.number] = child
+        self.hooks.paths[child.number] = child.path
 
     def join(self, places: range) -> None:
         """Start the children at these places and wait until all are ready.
@@ -613,7 +618,7 @@ class ChildGroup:
         empty = self._new_child(child.number, place)
         with fork_lock():
             child.release_host(is_lost=False)
-            self.children[child.number] = empty
+            self._place(empty)
             is_used = any(one.placements is child.placements for one in self.children)
         if child.placements is not None and not is_used:
             child.placements.close()
@@ -708,14 +713,14 @@ class DriverHooks:
     """The functions that the native driver calls: for exits, broken connections, and memory.
 
     The driver calls them with the GIL, on the thread that waits for a task or on its own thread. It
-    owns this object, which has only weak references to the driver and the group. ``children``: the
-    list of the group. ``event_loops``: the event loops that await tasks.
+    owns this object, which outlives the Worker if a handle of a task is kept. So this object refers
+    to the group weakly, and to no child. ``paths``: those of the children. ``event_loops``: the
+    event loops that await tasks.
     """
 
     def __init__(self, group: ChildGroup) -> None:
-        self.children = group.children
+        self.paths = [child.path for child in group.children]
         self.event_loops = EventLoops()
-        self._pending = group.pending
         self._group: Callable[[], ChildGroup | None] = weakref.ref(group)
         self._mappings = group.memory.own_mappings  # keeps the memory of the driver mapped
         self._begun_ns = 0
@@ -735,7 +740,7 @@ class DriverHooks:
                 "the Worker of this task was deleted; keep a reference to it until you close it"
             )
         is_failed = group.placement is not None and group.placement.is_cancel_due
-        if not (is_failed or self._pending or group.processes.have_exited()):
+        if not (is_failed or group.pending or group.processes.have_exited()):
             return
         try:
             refuse_inside()
@@ -810,14 +815,16 @@ class DriverHooks:
         if now - self._begun_ns >= _PAUSE_NS:
             self.poll()
         self._begun_ns = now
-        if self._pending:
-            for child in list(self._pending.values()):  # another thread may change the dict
+        group = self._group()
+        if group is not None and group.pending:
+            for child in list(group.pending.values()):  # another thread may change the dict
                 child.is_deferred = False
 
     def await_restart(self, child: int) -> None:
         """Wait until the restart of a child has ended, if one is in progress."""
         self.poll()
-        while self.children[child].is_restarting:
+        while (group := self._group()) is not None and group.children[child].is_restarting:
+            del group
             time.sleep(_NAP_S)
             self.poll()
 
@@ -829,8 +836,8 @@ class DriverHooks:
         # an error for one child must not prevent the handling of the others
         with ExitStack() as steps:
             for ended in reversed(group.processes.poll()):
-                steps.callback(self.children[ended.index].lose, ended)
-        for child in list(self._pending.values()):
+                steps.callback(group.children[ended.index].lose, ended)
+        for child in list(group.pending.values()):
             child.advance()
 
     def _kill(

@@ -207,7 +207,7 @@ class RunErrors:
         if known is None:
             return place
         child = known["child"] if child == _NONE else child
-        path = None if child == _NONE else self._driver.hooks.children[child].path
+        path = None if child == _NONE else self._driver.hooks.paths[child]
         return replace(place, child=_number(child), path=path)
 
 

@@ -1,4 +1,4 @@
-"""Definitions that all plugin families share."""
+"""Definitions that all plugin families share, and the interface of commands."""
 
 from __future__ import annotations
 

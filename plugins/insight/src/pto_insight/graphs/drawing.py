@@ -419,7 +419,7 @@ class _Part:
 
 
 class _Repeats:
-    """The drawing of the units of a graph (``repeats.py``): one iteration of each loop, in a box.
+    """The drawing of the units of a graph (:class:`Unit`): one iteration of each loop, in a box.
 
     Edges between two iterations of a loop are counted in the title of its box. All other edges are
     lines between the nodes of their tasks.

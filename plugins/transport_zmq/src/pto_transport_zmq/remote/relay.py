@@ -266,8 +266,8 @@ class _Relay:
     def _note_progress(self, *, is_comparing: bool) -> None:
         """Let the parent wait longer for the start of a frame, if its inputs or results move.
 
-        The comparison of inputs counts, too, and a cut: the lease bounds it. The other host may then
-        be silent for two leases: for a cut that nobody has noticed yet, and for copies of inputs.
+        The comparison of inputs counts, too, and a cut: the lease bounds it. The other host may
+        then be silent for two leases: for a cut that is not noticed yet, and for copies of inputs.
         """
         session = self._session
         progress = self._handled
