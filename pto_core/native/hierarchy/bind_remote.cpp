@@ -128,8 +128,7 @@ void bind_child_port(nb::module_& module) {
       .def("left", &ChildPort::left, nb::arg("count"),
            "Record that frames up to `count` were sent to the other host.")
       .def("permit_silence", &ChildPort::permit_silence, nb::arg("duration_ns"),
-           "Record that frames or results move between the hosts, and how long the other host may "
-           "be silent now: this time precedes the time limit of a task that has not begun.")
+           "Record that messages move, and how long silence is then no sign of a hang.")
       .def("started", &ChildPort::started, nb::arg("count"), nb::arg("age_ns"),
            "Record the newest frame that runs; it started `age_ns` ago.")
       .def("ended", &ChildPort::ended, nb::arg("succeeded"), nb::arg("count") = 1,
