@@ -123,7 +123,7 @@ void ChildMemory::place(SubmitCall& call, std::span<const int32_t> candidates) c
   if (is_pinned) return;
   check_distinct(found);
   fill_pins(candidates, call.pins, found);
-  call.pins.assign(found.begin(), found.end());
+  call.pins.assign(found);
   submission.pins = call.pins;
   submission.is_hint = false;
 }

@@ -3,10 +3,13 @@
 
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <memory_resource>
+#include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "callable/live_callables.hpp"
@@ -20,6 +23,56 @@ class VisibleMemory;
 struct RunObject;
 struct TaskArgs;
 
+// A list whose first items need no memory of the heap, because a submit is called for each task.
+template <class Item, size_t kInline>
+class ShortList {
+  static_assert(std::is_trivially_copyable_v<Item>);
+
+ public:
+  ShortList() = default;
+  ShortList(const ShortList&) = delete;
+  ShortList& operator=(const ShortList&) = delete;
+
+  void push_back(const Item& item) {
+    if (size_ == capacity_) reserve(2 * capacity_);
+    data_[size_++] = item;
+  }
+  void assign(std::span<const Item> items) {
+    resize(items.size());
+    std::copy(items.begin(), items.end(), data_);
+  }
+  // Items that are added have no defined value.
+  void resize(size_t size) {
+    reserve(size);
+    size_ = size;
+  }
+  void reserve(size_t capacity) {
+    if (capacity <= capacity_) return;
+    auto grown = std::make_unique_for_overwrite<Item[]>(capacity);
+    std::copy(data_, data_ + size_, grown.get());
+    heap_ = std::move(grown);
+    data_ = heap_.get();
+    capacity_ = capacity;
+  }
+
+  Item* data() { return data_; }
+  const Item* data() const { return data_; }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  Item& operator[](size_t index) { return data_[index]; }
+  Item* begin() { return data_; }
+  Item* end() { return data_ + size_; }
+  const Item* begin() const { return data_; }
+  const Item* end() const { return data_ + size_; }
+
+ private:
+  alignas(Item) std::byte inline_[kInline * sizeof(Item)];
+  std::unique_ptr<Item[]> heap_;
+  Item* data_ = reinterpret_cast<Item*>(inline_);
+  size_t size_ = 0;
+  size_t capacity_ = kInline;
+};
+
 // A submit, from the arguments that the program passed to the Submission that the driver receives.
 struct SubmitCall {
   SubmitCall(RunObject& run, Kind kind, bool is_group) : run(run), is_group(is_group) {
@@ -30,12 +83,6 @@ struct SubmitCall {
 
   Kind kind() const { return submission.kind; }
 
- private:
-  // The lists of a small submit lie here, so that it allocates no memory.
-  std::byte buffer_[1024];
-  std::pmr::monotonic_buffer_resource memory_{buffer_, sizeof buffer_};
-
- public:
   RunObject& run;  // the run or capture of the orchestrator that was called
   const bool is_group;
 
@@ -53,17 +100,17 @@ struct SubmitCall {
 
   // The checked submit, and the lists to which it refers.
   Submission submission;
-  std::pmr::vector<TaskArgs*> all_args{&memory_};  // one for each member
-  std::pmr::vector<Tensor> tensors{&memory_};      // those of all members
-  std::pmr::vector<Member> members{&memory_};
-  std::pmr::vector<int32_t> pins{&memory_};
-  std::pmr::vector<int64_t> producers{&memory_};
+  ShortList<TaskArgs*, 4> all_args;  // one for each member
+  ShortList<Tensor, 8> tensors;      // those of all members
+  ShortList<Member, 4> members;
+  ShortList<int32_t, 8> pins;
+  ShortList<int64_t, 8> producers;
   // the children that have the callable, if the callable is for Workers on other hosts
   std::vector<int32_t> known_workers;
   // a copy of the callable, if its signature declares types of scalars; then `scalars` has the
   // converted scalars of all members
   std::unique_ptr<const CallableHandle> declaring;
-  std::pmr::vector<uint64_t> scalars{&memory_};
+  ShortList<uint64_t, 8> scalars;
   bool has_child_memory = false;
 };
 

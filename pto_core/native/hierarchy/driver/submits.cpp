@@ -590,7 +590,7 @@ void check_rows(int64_t* count, int64_t rows, const std::string& what) {
 // Store the tensors of one task, without the first dimension, in `tensors` and `keys`. Return the
 // number of tasks.
 int64_t cut(const TaskArgs& args, const ScalarRows& rows, VisibleMemory& memory,
-            std::vector<pto_tensor>* tensors, std::pmr::vector<Tensor>* keys) {
+            std::vector<pto_tensor>* tensors, ShortList<Tensor, 8>* keys) {
   int64_t count = -1;
   for (uint32_t i = 0; i < args.tensor_count; ++i) {
     pto_tensor tensor = args.tensors()[i];
@@ -638,7 +638,7 @@ nb::object Submits::submit_many(SubmitCall& call, PyObject* scalars) {
     convert_scalars(call);
     rows.convert(*call.declaring, args->tensor_count, fixed);
   } else {
-    call.scalars.assign(args->scalars().begin(), args->scalars().end());
+    call.scalars.assign(args->scalars());
   }
   call.scalars.resize(fixed + rows.columns());
   call.members.push_back({call.tensors, tensors, call.scalars});
