@@ -108,6 +108,9 @@ installs all packages at once, and leaves the compile of bytecode to the first u
 The compile of the core alone takes 165 processor seconds, so it is the limit; `-O2` instead of
 `-O3` would save 15 % of it.
 
+`./quickstart test` then took 249 s on 2 idle cores: 4,762 tests, without the native tests and those
+that take 0.4 s and more (aim 240 s). With them it took 950 s and a build of 130 s.
+
 """
 HEADER = ("figure", "median", "min", "spread", "budget", "met", "floor or peer", "ratio")
 
