@@ -27,7 +27,7 @@ PyObject* begin(TaskArgs* args) {
   args->blob_capacity = TaskArgs::kInlineBytes;
   args->note_capacity = TaskArgs::kInlineTensors;
   args->has_kinds = false;
-  new (&args->kinds) std::string();
+  new (&args->scalar_kinds) std::string();
   return reinterpret_cast<PyObject*>(args);
 }
 
@@ -55,7 +55,7 @@ void deallocate(PyObject* self) {
   Py_XDECREF(args->producers);
   if (args->blob != args->inline_blob) PyMem_Free(args->blob);
   if (args->notes != args->inline_notes) PyMem_Free(args->notes);
-  std::destroy_at(&args->kinds);
+  std::destroy_at(&args->scalar_kinds);
   free_object(self);
 }
 
@@ -162,7 +162,7 @@ PyObject* add_scalar(PyObject* self, PyObject* value) {
     make_space(args, args->tensor_count, args->scalar_count + 1);
     ++args->scalar_count;
     args->scalars().back() = scalar->bits;
-    args->kinds.push_back(static_cast<char>(scalar->kind));
+    args->scalar_kinds.push_back(static_cast<char>(scalar->kind));
     return Py_NewRef(Py_None);
   });
 }

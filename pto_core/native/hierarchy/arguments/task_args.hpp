@@ -36,10 +36,10 @@ struct TaskArgs {
                         // list
   uint32_t tensor_count;
   uint32_t scalar_count;
-  uint32_t blob_capacity;  // size in bytes
-  uint32_t note_capacity;  // number of tensors
-  bool has_kinds;          // see PTO_FRAME_HAS_KINDS
-  std::string kinds;       // the core::ScalarKind of each scalar
+  uint32_t blob_capacity;    // size in bytes
+  uint32_t note_capacity;    // number of tensors
+  bool has_kinds;            // see PTO_FRAME_HAS_KINDS
+  std::string scalar_kinds;  // the core::ScalarKind of each scalar
   TensorNote inline_notes[kInlineTensors];
   alignas(8) std::byte inline_blob[kInlineBytes];
 
@@ -51,7 +51,7 @@ struct TaskArgs {
   }
   // Return a scalar with the type of the number that was added.
   core::Scalar scalar(size_t index) const {
-    return {scalars()[index], static_cast<core::ScalarKind>(kinds[index])};
+    return {scalars()[index], static_cast<core::ScalarKind>(scalar_kinds[index])};
   }
   // Called by a submit: update the addresses of tensors that had no memory when they were added.
   void take_addresses();
