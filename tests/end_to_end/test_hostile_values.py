@@ -316,6 +316,7 @@ IN_CALLS = [
     ("submit_sub.hint", np.array([1, 2]), r"hint is array\(\[1, 2\]\)"),
     ("run.args", [1, 2], r"args is \[1, 2\]; pass a TaskArgs"),
     ("run.hazards", NESTED, r"hazards is \[\[\[\[\[...\]\]\]\]\]"),
+    ("Hosts.resources", {"CPU": 10**400}, "an integer of 1329 bits"),
     ("open_device.settings", {"device": NESTED}, r"device = \[\[\[\[\[...\]\]\]\]\]"),
 ]
 

@@ -94,7 +94,8 @@ def check_truth(program: Program, trace: Trace) -> int:
         assert trace.epoch_ns + row["start"] <= begin + TOLERANCE_NS
         assert trace.epoch_ns + row["end"] >= end - TOLERANCE_NS
     for worker in np.unique(trace.tasks["worker"]):
-        mine = trace.tasks[(trace.tasks["worker"] == worker) & (trace.tasks["end"] >= 0)]
+        whole = (trace.tasks["start"] >= 0) & (trace.tasks["end"] >= 0)
+        mine = trace.tasks[whole & (trace.tasks["worker"] == worker)]
         order = np.argsort(mine["start"])
         assert (mine["end"][order][:-1] <= mine["start"][order][1:]).all()
     return compared

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,7 +77,7 @@ class HostRequest:
 def _amounts(resources: Mapping[str, float]) -> dict[str, float]:
     def is_amount(name: Any, amount: Any) -> bool:
         is_number = isinstance(amount, numbers.Real) and not isinstance(amount, bool)
-        return isinstance(name, str) and is_number and 0 <= amount < float("inf")
+        return isinstance(name, str) and is_number and 0 <= amount <= sys.float_info.max
 
     if isinstance(resources, Mapping) and all(is_amount(*one) for one in resources.items()):
         return {name: float(amount) for name, amount in resources.items()}
