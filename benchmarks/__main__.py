@@ -12,7 +12,6 @@ from pathlib import Path
 from benchmarks import (
     analysis,
     command,
-    hierarchy,
     hosts,
     idle,
     level2,
@@ -22,6 +21,7 @@ from benchmarks import (
     table,
     tensors,
     traces,
+    worker,
 )
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure
@@ -31,7 +31,7 @@ from benchmarks.native import Binaries
 GROUPS = (
     "level2",
     "tensors",
-    "hierarchy",
+    "worker",
     "idle",
     "python",
     "command",
@@ -74,7 +74,7 @@ def _measure(arguments: argparse.Namespace, effort: Effort) -> Iterator[Figure]:
         measures = {
             "level2": lambda: level2.figures(binaries, effort),
             "tensors": lambda: tensors.figures(binaries, effort),
-            "hierarchy": lambda: hierarchy.figures(binaries, effort),
+            "worker": lambda: worker.figures(binaries, effort),
             "idle": lambda: idle.figures(effort),
             "python": lambda: python_graph.figures(binaries, effort),
             "command": lambda: command.figures(effort),

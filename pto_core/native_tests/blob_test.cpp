@@ -14,7 +14,7 @@
 
 namespace {
 
-using namespace pto::hierarchy;
+using namespace pto::worker;
 
 using Random = std::mt19937_64;
 

@@ -16,7 +16,7 @@ struct pto_child_end {
 
 namespace {
 
-using namespace pto::hierarchy;
+using namespace pto::worker;
 
 int32_t receive(pto_child_end* end, pto_frame_view*, int32_t) {
   end->receives += 1;

@@ -1,4 +1,4 @@
-// Measures the cost of a task in the hierarchy engine, with one thread and children that complete
+// Measures the cost of a task in the engine of Workers, with one thread and children that complete
 // at once.
 //
 // Prints nanoseconds of processor time for each task: the minimum and the median of several rounds.
@@ -17,7 +17,7 @@
 
 namespace {
 
-using namespace pto::hierarchy;
+using namespace pto::worker;
 constexpr uint64_t kHeap = uint64_t{1} << 40;
 constexpr uint64_t kUser = uint64_t{1} << 33;
 constexpr uint32_t kWindow = 256;

@@ -36,7 +36,7 @@ uint64_t allocations = 0;
 
 namespace {
 
-using namespace pto::hierarchy;
+using namespace pto::worker;
 
 constexpr uint64_t kHeap = uint64_t{1} << 40;
 constexpr uint64_t kUser = uint64_t{1} << 33;

@@ -18,7 +18,7 @@
 
 namespace {
 
-using namespace pto::hierarchy;
+using namespace pto::worker;
 
 constexpr uint64_t kMemory = uint64_t{1} << 33;
 constexpr uint64_t kBytes = 64;

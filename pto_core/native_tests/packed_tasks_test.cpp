@@ -10,7 +10,7 @@
 
 namespace {
 
-using namespace pto::hierarchy;
+using namespace pto::worker;
 
 std::string arguments(int32_t tensors, size_t size = 16) {
   std::string blob(size, '\0');

@@ -13,7 +13,7 @@
 
 namespace {
 
-using namespace pto::hierarchy;
+using namespace pto::worker;
 namespace engine = pto::engine;
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

@@ -14,7 +14,7 @@
 
 namespace {
 
-using namespace pto::hierarchy;
+using namespace pto::worker;
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr uint64_t kTasks = 20000;

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from observer import INTERRUPTED, again_until_interrupted, code_of, left_of, planted, spin_until
 
-from pto_core.hierarchy.memory import Budget, SharedArena, WorkerMemory
-from pto_core.hierarchy.processes import ChildPlan, ChildProcesses
+from pto_core.worker.memory import Budget, SharedArena, WorkerMemory
+from pto_core.worker.processes import ChildPlan, ChildProcesses
 
 BRANCHES = 2
 SOON_S = 1

@@ -31,7 +31,7 @@ from pto_core.cases.golden import load_golden
 from pto_core.cases.kernel_config import load_kernel_config
 from pto_core.config import load
 from pto_core.errors import ConfigError, PtoError, UsageError
-from pto_core.hierarchy.hosts import Hosts
+from pto_core.worker.hosts import Hosts
 
 TRIALS = 1500
 VECTOR = Path(__file__).parents[2] / "examples" / "01_vector"

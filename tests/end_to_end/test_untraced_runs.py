@@ -17,8 +17,8 @@ OF_DIAGNOSTICS = (
     "pto_core.config",
     "pto_core.device.tracing",
     "pto_insight.graphs",
-    "pto_core.hierarchy.child_group.Child.",
-    "pto_core.hierarchy.tracing",
+    "pto_core.worker.child_group.Child.",
+    "pto_core.worker.tracing",
     "pto_core.interfaces.observer",
     "pto_core.plugins",
     "pto_insight.traces",
@@ -78,5 +78,5 @@ def test_a_run_of_a_worker_prepares_no_diagnostics() -> None:
     with Worker(level=3, num_sub_workers=1) as worker:
         handle = worker.register(nothing)
         called = called_functions(lambda: worker.run(lambda orch, *_: orch.submit_sub(handle)))
-    assert any(name.startswith("pto_core.hierarchy.runs.") for name in called)
+    assert any(name.startswith("pto_core.worker.runs.") for name in called)
     assert diagnosing(called) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pto_core import _hierarchy, _native
+from pto_core import _native, _worker
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = tuple(
@@ -64,9 +64,9 @@ def test_the_installed_headers_are_the_checkouts():
 
 NATIVE_SOURCES = {
     _native: (*("native/*.cpp", "native/*.hpp", "include/pto/abi/*.h"),),
-    _hierarchy: (
-        *("native/*.cpp", "native/*.hpp", "native/hierarchy/*.cpp", "native/hierarchy/*.hpp"),
-        *("native/hierarchy/*/*.cpp", "native/hierarchy/*/*.hpp"),
+    _worker: (
+        *("native/*.cpp", "native/*.hpp", "native/worker/*.cpp", "native/worker/*.hpp"),
+        *("native/worker/*/*.cpp", "native/worker/*/*.hpp"),
         *("include/pto/*/*.h", "include/pto/*/*.hpp"),
     ),
 }

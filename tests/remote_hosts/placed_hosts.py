@@ -11,7 +11,7 @@ import psutil
 from remote_hosts import is_running, task_args
 
 from pto_core import Worker
-from pto_core.hierarchy.runs import GraphFunction
+from pto_core.worker.runs import GraphFunction
 
 
 def launchers(of: psutil.Process | None = None) -> list[psutil.Process]:

@@ -17,7 +17,7 @@ import pytest
 from remote_hosts import START_S, Agent, allow_list, counted, running_agent, task_args, wait_until
 
 from pto_core import RemoteCallable, Worker
-from pto_core._hierarchy import CallableKind, CallableSpace
+from pto_core._worker import CallableKind, CallableSpace
 from pto_core.errors import (
     CapacityError,
     ChildDiedError,

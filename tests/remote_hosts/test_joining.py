@@ -23,7 +23,7 @@ from pto_core.errors import (
     UsageError,
     WorkerClosedError,
 )
-from pto_core.hierarchy.runs import GraphFunction
+from pto_core.worker.runs import GraphFunction
 
 
 def write_pid(orch: Any, args: Any, config: Any) -> None:

@@ -18,7 +18,7 @@ from pto_core import (
     TensorArgType,
     Worker,
 )
-from pto_core._hierarchy import CallableKind, CallableSpace
+from pto_core._worker import CallableKind, CallableSpace
 from pto_core.errors import ChildStartError, ControlError, RightsError, UsageError
 
 MODULE = "steps_of_the_other_host"

@@ -28,8 +28,8 @@ LARGER = {
     "pto_core/native/device.hpp:Device": (44, 23),
     "pto_core/native/graph.hpp:Graph": (26, 14),
     # the arguments of a call, and what follows from them
-    "pto_core/native/hierarchy/driver/submit_call.hpp:SubmitCall": (1, 23),
-    "pto_core/native/hierarchy/engine/core.hpp:Core": (6, 26),
+    "pto_core/native/worker/driver/submit_call.hpp:SubmitCall": (1, 23),
+    "pto_core/native/worker/engine/core.hpp:Core": (6, 26),
     "pto_core/native/run.hpp:Run": (38, 28),
     "pto_core/native_tests/region_property_test.cpp:Round": (26, 10),
     "tests/workers/test_two_threads.py:World": (32, 0),

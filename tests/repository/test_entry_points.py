@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib import import_module, metadata
 from pathlib import Path
 
-from pto_core.hierarchy.remote_transport import RemoteTransport
 from pto_core.interfaces import (
     API_VERSION,
     Backend,
@@ -14,6 +13,7 @@ from pto_core.interfaces import (
     Runtime,
     SchedulerPlugin,
 )
+from pto_core.worker.remote_transport import RemoteTransport
 
 INTERFACES = {
     "pto.backends": Backend,

@@ -26,23 +26,23 @@ FLOORS = (
         *("output_files", "standard_streams", "user_ranges"),
     ),
     ("kernels", "toolchain", "device", "_native"),  # one chip
-    ("hierarchy", "_hierarchy"),  # Workers
+    ("worker", "_worker"),  # Workers
     ("cases",),
     ("cli",),
 )
 # The interface of orchestrators names types of Workers, and a kernel accepts both kinds of
 # arguments.
 UPWARD = {
-    ("interfaces.orchestrator", "_hierarchy"),
-    ("kernels.typed", "_hierarchy"),
+    ("interfaces.orchestrator", "_worker"),
+    ("kernels.typed", "_worker"),
 }
 # What any plugin may import from the core, and what only those plugins may that are a part of it in
 # a distribution of their own.
 PUBLIC = {"config", "errors", "interfaces", "kernels", "log", "plugins", "toolchain"}
 INNER = {
-    "pto_devkit": {"hierarchy", "_hierarchy"},
+    "pto_devkit": {"worker", "_worker"},
     "pto_insight": {"cases", "cli", "output_files", "user_ranges"},
-    "pto_transport_zmq": {"cli", "device", "hierarchy", "trust", "_hierarchy", "_native"},
+    "pto_transport_zmq": {"cli", "device", "worker", "trust", "_worker", "_native"},
 }
 
 

@@ -13,8 +13,6 @@ import pto_runtime_hbg
 import pto_runtime_pto2
 import pto_transport_shm
 import pto_transport_zmq
-from pto_core.hierarchy import placement, runs
-from pto_core.hierarchy.remote_transport import RemoteTransport
 from pto_core.interfaces import (
     Backend,
     LauncherPlugin,
@@ -24,6 +22,8 @@ from pto_core.interfaces import (
     Runtime,
     SchedulerPlugin,
 )
+from pto_core.worker import placement, runs
+from pto_core.worker.remote_transport import RemoteTransport
 from pto_devkit.engine import Configuration, Engine, NativeEngine, ReferenceEngine
 from pto_transport_zmq.launchers import builtin as builtin_launchers
 from pto_transport_zmq.link.interface import Link, Links, Listener

@@ -13,7 +13,7 @@ def report(args: Any) -> None:
     words = " ".join(sys.orig_argv)
     args.tensor(0)[:] = (
         os.getpid(),
-        "hierarchy.processes.starting" in words,
+        "worker.processes.starting" in words,
         open_mappings(),
     )
 

@@ -16,8 +16,8 @@ from thread_states import await_blocked
 
 from pto_core import InOut, TensorArgType, task
 from pto_core.errors import PtoError, WorkerClosedError
-from pto_core.hierarchy.child_group import DriverHooks
-from pto_core.hierarchy.processes import ChildProcesses
+from pto_core.worker.child_group import DriverHooks
+from pto_core.worker.processes import ChildProcesses
 
 SOON_S = 40.0
 

@@ -14,7 +14,7 @@ LIMIT_S = 60
 CONTENDED = """
 import threading, time
 from pto_core import In, InOut, Worker, task
-from pto_core.hierarchy.child_group import DriverHooks
+from pto_core.worker.child_group import DriverHooks
 from thread_states import await_blocked
 
 @task

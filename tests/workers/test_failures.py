@@ -35,7 +35,7 @@ from pto_core.errors import (
     TaskFailedError,
     TaskPoisonedError,
 )
-from pto_core.hierarchy.processes.parking import fork_lock
+from pto_core.worker.processes.parking import fork_lock
 
 
 @task

@@ -15,8 +15,8 @@ from lost_children import await_count_in_run, child_pids, kill
 
 from pto_core import Out, OutExisting, Worker, task
 from pto_core.errors import ChildDiedError, TaskFailedError
-from pto_core.hierarchy import child_group
-from pto_core.hierarchy.processes import ChildExit
+from pto_core.worker import child_group
+from pto_core.worker.processes import ChildExit
 
 FENCED, PLAIN = 0, 1  # the numbers of the children
 WAIT_S = 0.3  # several times the interval between two checks of a fence

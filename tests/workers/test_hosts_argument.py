@@ -10,9 +10,9 @@ import pytest
 from pto_core import Hosts, Worker
 from pto_core.config import load_core
 from pto_core.errors import ConfigError, PluginError, UsageError
-from pto_core.hierarchy.hosts import HostRequest
-from pto_core.hierarchy.settings import OtherHost, worker_settings
-from pto_core.hierarchy.worker_node import WorkerNode
+from pto_core.worker.hosts import HostRequest
+from pto_core.worker.settings import OtherHost, worker_settings
+from pto_core.worker.worker_node import WorkerNode
 from pto_transport_zmq.remote.blueprint import blueprint_of
 
 

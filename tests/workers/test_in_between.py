@@ -18,8 +18,8 @@ from thread_states import await_blocked
 
 from pto_core import CallConfig, In, InOut, Out, TensorArgType, Worker, task
 from pto_core.errors import UsageError
-from pto_core.hierarchy.child_group import close_driver
-from pto_core.hierarchy.processes.parking import fork_lock
+from pto_core.worker.child_group import close_driver
+from pto_core.worker.processes.parking import fork_lock
 
 SOON_S = 60
 

@@ -14,12 +14,12 @@ import pytest
 from lost_children import await_sent
 
 from pto_core import Out, task
-from pto_core._hierarchy import Driver
+from pto_core._worker import Driver
 from pto_core.errors import UsageError
-from pto_core.hierarchy.child_group import DriverHooks
-from pto_core.hierarchy.failures import Failure
-from pto_core.hierarchy.processes import ChildProcesses
-from pto_core.hierarchy.runs import Runs
+from pto_core.worker.child_group import DriverHooks
+from pto_core.worker.failures import Failure
+from pto_core.worker.processes import ChildProcesses
+from pto_core.worker.runs import Runs
 
 
 @task

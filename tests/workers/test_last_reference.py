@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from pto_core import Worker
-from pto_core.hierarchy.child_group import DriverHooks
+from pto_core.worker.child_group import DriverHooks
 
 is_ended, is_held = sys.argv[1] == "ended", sys.argv[2] == "held"
 poll = DriverHooks.poll

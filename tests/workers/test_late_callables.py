@@ -16,7 +16,7 @@ from task_arguments import given
 
 from pto_core import ChipCallable, Out, TensorArgType, kernel, task
 from pto_core.errors import ControlError, UsageError
-from pto_core.hierarchy.control import Control
+from pto_core.worker.control import Control
 
 CHIPS = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer"}
 

@@ -16,7 +16,7 @@ from task_arguments import given
 
 from pto_core import TensorArgType
 from pto_core.errors import UsageError, WorkerClosedError
-from pto_core.hierarchy.life_cycle import LifeCycle, State
+from pto_core.worker.life_cycle import LifeCycle, State
 
 SOON_S = 30.0
 

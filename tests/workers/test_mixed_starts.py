@@ -15,7 +15,7 @@ from task_arguments import given
 
 from pto_core import ContinuousTensor, TensorArgType, Worker
 from pto_core.errors import UsageError
-from pto_core.hierarchy import child_group
+from pto_core.worker import child_group
 
 METHODS = ("fork", "spawn", "fork")
 FORKED, SPAWNED = 0, 1  # the numbers of the children

@@ -12,9 +12,9 @@ import pytest
 
 import pto_core
 from pto_core import CallableHandle, In, Out, TaskHandle, Worker, task
-from pto_core.hierarchy.session import Session
+from pto_core.worker.session import Session
 
-STUB = ast.parse((Path(pto_core.__file__).parent / "_hierarchy.pyi").read_text())
+STUB = ast.parse((Path(pto_core.__file__).parent / "_worker.pyi").read_text())
 
 ORCHESTRATOR = {
     "submit_next_level": "(self, handle, args, config=None, *, worker=-1)",

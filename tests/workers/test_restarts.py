@@ -16,11 +16,11 @@ import pytest
 from lost_children import CHECK_INTERVAL_S, await_count, check_children, child_pids, kill
 
 from pto_core import Out, task
-from pto_core._hierarchy import Driver
+from pto_core._worker import Driver
 from pto_core.errors import ChildHungError, ChildStartError, TaskFailedError
-from pto_core.hierarchy.child_group import Child
-from pto_core.hierarchy.children import ChipBody, SubBody
-from pto_core.hierarchy.processes import ChildProcesses
+from pto_core.worker.child_group import Child
+from pto_core.worker.children import ChipBody, SubBody
+from pto_core.worker.processes import ChildProcesses
 
 PATIENCE_S = 20
 

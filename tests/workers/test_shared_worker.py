@@ -25,7 +25,7 @@ from pto_core.errors import TaskFailedError, UsageError, WorkerClosedError
 
 THREADS = 3
 SOON_S = 60.0
-DELAYED = ("hierarchy/runs.py", "hierarchy/session.py")
+DELAYED = ("worker/runs.py", "worker/session.py")
 """The files in whose functions threads are delayed: where runs begin and end."""
 
 

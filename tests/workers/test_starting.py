@@ -15,9 +15,9 @@ from lost_children import await_count, child_pids, kill
 
 from pto_core import Out, TaskArgs, TensorArgType, Worker, task
 from pto_core.errors import CapacityError, ChildStartError, PtoError
-from pto_core.hierarchy.processes import ChildProcesses
-from pto_core.hierarchy.worker_node import WorkerNode
 from pto_core.interfaces import API_VERSION, Health
+from pto_core.worker.processes import ChildProcesses
+from pto_core.worker.worker_node import WorkerNode
 
 
 @task
@@ -255,7 +255,7 @@ def test_a_session_whose_block_cannot_begin_leaves_no_run_open(make, monkeypatch
         raise RuntimeError("no more threads")
 
     with monkeypatch.context() as patched:
-        patched.setattr("pto_core.hierarchy.progress.Follower.start", fail)
+        patched.setattr("pto_core.worker.progress.Follower.start", fail)
         with pytest.raises(RuntimeError, match="no more threads"), worker.session(progress=True):
             pass
     still_works(worker, worker.shared_array(8))

@@ -14,7 +14,7 @@ from recording_transport import pads_of, recorded
 from task_arguments import given
 
 from pto_core import ContinuousTensor, TensorArgType, Worker
-from pto_core.hierarchy import child_group
+from pto_core.worker import child_group
 
 IN, OUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
 EXISTING, NO_DEP = TensorArgType.OUTPUT_EXISTING, TensorArgType.NO_DEP

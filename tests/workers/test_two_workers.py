@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from pto_core import InOut, Out, Worker, task
-from pto_core._hierarchy import Driver
+from pto_core._worker import Driver
 from pto_core.errors import ChildDiedError, TaskFailedError
 
 RUNS = 20

@@ -15,7 +15,7 @@
 #include "pto/engine/bell.hpp"
 #include "queue_transport.hpp"
 
-using namespace pto::hierarchy;
+using namespace pto::worker;
 
 constexpr int kSoonMs = 30'000;  // limit for an expected event, on any loaded machine
 

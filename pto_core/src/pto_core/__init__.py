@@ -13,7 +13,7 @@ from pto_core import standard_streams
 
 # For type checkers; `_PARTS` lists the same names.
 if TYPE_CHECKING:
-    from pto_core._hierarchy import (
+    from pto_core._worker import (
         CallableHandle as CallableHandle,
         CapturedGraph as CapturedGraph,
         ContinuousTensor as ContinuousTensor,
@@ -38,29 +38,6 @@ if TYPE_CHECKING:
         RunReport as RunReport,
         open_device as open_device,
     )
-    from pto_core.hierarchy.hosts import (
-        Hosts as Hosts,
-        RemoteCallable as RemoteCallable,
-        RemoteWorkerSpec as RemoteWorkerSpec,
-    )
-    from pto_core.hierarchy.progress import (
-        Progress as Progress,
-    )
-    from pto_core.hierarchy.remote_buffers import (
-        RemoteBuffer as RemoteBuffer,
-        RemoteTaskArgs as RemoteTaskArgs,
-        RemoteTensorRef as RemoteTensorRef,
-    )
-    from pto_core.hierarchy.session import (
-        Session as Session,
-    )
-    from pto_core.hierarchy.tasks import (
-        Task as Task,
-        task as task,
-    )
-    from pto_core.hierarchy.worker import (
-        Worker as Worker,
-    )
     from pto_core.kernels import (
         CallConfig as CallConfig,
         ChipCallable as ChipCallable,
@@ -79,11 +56,34 @@ if TYPE_CHECKING:
     from pto_core.user_ranges import (
         range as range,
     )
+    from pto_core.worker.hosts import (
+        Hosts as Hosts,
+        RemoteCallable as RemoteCallable,
+        RemoteWorkerSpec as RemoteWorkerSpec,
+    )
+    from pto_core.worker.progress import (
+        Progress as Progress,
+    )
+    from pto_core.worker.remote_buffers import (
+        RemoteBuffer as RemoteBuffer,
+        RemoteTaskArgs as RemoteTaskArgs,
+        RemoteTensorRef as RemoteTensorRef,
+    )
+    from pto_core.worker.session import (
+        Session as Session,
+    )
+    from pto_core.worker.tasks import (
+        Task as Task,
+        task as task,
+    )
+    from pto_core.worker.worker import (
+        Worker as Worker,
+    )
 
 __version__ = "0.1.0"
 
 _PARTS = {
-    "_hierarchy": (
+    "_worker": (
         "CallableHandle",
         "CapturedGraph",
         "ContinuousTensor",
@@ -108,23 +108,23 @@ _PARTS = {
         "RunReport",
         "open_device",
     ),
-    "hierarchy.hosts": (
+    "worker.hosts": (
         "Hosts",
         "RemoteCallable",
         "RemoteWorkerSpec",
     ),
-    "hierarchy.progress": ("Progress",),
-    "hierarchy.remote_buffers": (
+    "worker.progress": ("Progress",),
+    "worker.remote_buffers": (
         "RemoteBuffer",
         "RemoteTaskArgs",
         "RemoteTensorRef",
     ),
-    "hierarchy.session": ("Session",),
-    "hierarchy.tasks": (
+    "worker.session": ("Session",),
+    "worker.tasks": (
         "Task",
         "task",
     ),
-    "hierarchy.worker": ("Worker",),
+    "worker.worker": ("Worker",),
     "kernels": (
         "CallConfig",
         "ChipCallable",

@@ -1,4 +1,4 @@
-"""Build and run the native tests of pto/engine, and of the C++ parts of the hierarchy."""
+"""Build and run the native tests of pto/engine, and of the C++ parts of Workers."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from pto_core.errors import (
     PluginVersionError,
     UsageError,
 )
-from pto_core.hierarchy.remote_transport import RemoteTransport
+from pto_core.worker.remote_transport import RemoteTransport
 
 CONNECTS = ("def library(self)", "def connect(self, connection)")
 UNHEALTHY = ("Health(ok=True)", "Health(False, 'this machine has no card', 'install a card')")

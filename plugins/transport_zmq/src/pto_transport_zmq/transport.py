@@ -14,8 +14,8 @@ from pto_transport_zmq.link import ZmqLinks
 from pto_transport_zmq.link.interface import Links
 
 if TYPE_CHECKING:
-    from pto_core.hierarchy import remote_transport
-    from pto_core.hierarchy.children import NestedWorker
+    from pto_core.worker import remote_transport
+    from pto_core.worker.children import NestedWorker
     from pto_transport_zmq.remote.remote_child import RelayedChild
 
 

@@ -13,9 +13,9 @@ from test_frames import Sending, Way
 
 from pto_core import DataType, TensorArgType
 from pto_core.errors import BufferLostError, CapacityError, ProtocolError, UsageError
-from pto_core.hierarchy.failures import Failure
-from pto_core.hierarchy.memory import Availability
 from pto_core.interfaces.frame import FrameKind, Outcome
+from pto_core.worker.failures import Failure
+from pto_core.worker.memory import Availability
 from pto_transport_zmq.remote.address_space import (
     PIECE_BYTES,
     AddressSpace,

@@ -20,10 +20,10 @@ from hypothesis import given, strategies as st
 from pto_core import ChipCallable, CoreCallable, KernelSource, kernel, open_device
 from pto_core.config import load_with_plugins
 from pto_core.errors import CompileError, ProtocolError, RightsError, UsageError
-from pto_core.hierarchy.chip_delivery import ChipParts, chip_to_bytes
-from pto_core.hierarchy.handles import Delivery, by_code
 from pto_core.kernels import CoreType, Direction, In, OrchestrationSource, Out, Scalar
 from pto_core.toolchain.source_folders import SourceFolders
+from pto_core.worker.chip_delivery import ChipParts, chip_to_bytes
+from pto_core.worker.handles import Delivery, by_code
 from pto_transport_zmq.remote.callables import (
     CHIP_BYTES_MAX,
     FILES_MAX,

@@ -19,8 +19,8 @@ from pto_core.errors import (
     TaskFailedError,
     UsageError,
 )
-from pto_core.hierarchy.failures import Failure
-from pto_core.hierarchy.serialisation import NotImportableError
+from pto_core.worker.failures import Failure
+from pto_core.worker.serialisation import NotImportableError
 from pto_transport_zmq.remote.requests import relayed_reply, result_of
 from pto_transport_zmq.remote.values import (
     FAILURE_BYTES_MAX,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from pto_core.hierarchy.processes import ChildExit
+from pto_core.worker.processes import ChildExit
 from pto_transport_zmq.remote.lease import SECOND, Lease
 from pto_transport_zmq.remote.relay import SESSION_OVER, AgentAddress
 from pto_transport_zmq.remote.remote_child import RemoteSessionName, SessionFence

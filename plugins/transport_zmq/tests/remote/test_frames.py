@@ -17,8 +17,8 @@ from coherent_programs import (
 )
 
 from pto_core import DataType, TensorArgType
-from pto_core.hierarchy.failures import Failure
 from pto_core.interfaces.frame import AnswerKind, FrameKind, Outcome
+from pto_core.worker.failures import Failure
 from pto_transport_zmq.remote.address_space import PIECE_BYTES, Access, Range
 from pto_transport_zmq.remote.buffers import BufferGateway, BufferRelay
 from pto_transport_zmq.remote.frames import FrameGateway, FrameRelay

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from pto_core import _hierarchy
-from pto_core._hierarchy import BellWatch, ChildPort, ParentPort, SharedMapping, plain_tasks
+from pto_core import _worker
+from pto_core._worker import BellWatch, ChildPort, ParentPort, SharedMapping, plain_tasks
 from pto_core.errors import EndpointClosedError, ProtocolError
-from pto_core.hierarchy.endpoints import Opener
 from pto_core.interfaces.frame import AnswerKind, FrameKind, Outcome
 from pto_core.plugins import load_transport
+from pto_core.worker.endpoints import Opener
 
 DIGEST = bytes(range(32))
 PENDING, MET, FAILED = range(3)
@@ -33,21 +33,21 @@ class Pair:
         return self.parent.submit(FrameKind.TASK, number, DIGEST, 3, bool(data), required, data)
 
     def record(self) -> dict[str, int]:
-        return _hierarchy.progress_table_record(self.memory.address, 0)
+        return _worker.progress_table_record(self.memory.address, 0)
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     opener = Opener(load_transport("shm"), QUEUE_BYTES // 128, QUEUE_BYTES)
-    table_bytes = -(-_hierarchy.progress_table_bytes(2) // 4096) * 4096
+    table_bytes = -(-_worker.progress_table_bytes(2) // 4096) * 4096
     memory = SharedMapping(table_bytes + opener.memory_bytes)
     table = memory.address
-    _hierarchy.create_progress_table(table, 2, 2)
+    _worker.create_progress_table(table, 2, 2)
     connection = opener.connect(
         "L4/host0",
         memory=(table + table_bytes, opener.memory_bytes),
-        parent_bell=_hierarchy.progress_table_parent_bell(table),
-        child_bell=_hierarchy.progress_table_child_bell(table, 0),
+        parent_bell=_worker.progress_table_parent_bell(table),
+        child_bell=_worker.progress_table_child_bell(table, 0),
     )
     parent, child = connection.open_both()
     made = Pair(
@@ -194,7 +194,7 @@ def test_a_closed_child_is_an_error_of_the_parent(pair: Pair) -> None:
 
 @pytest.fixture
 def watch(pair: Pair) -> Iterator[BellWatch]:
-    descriptor = _hierarchy.open_bell_descriptor(pair.child.bell)
+    descriptor = _worker.open_bell_descriptor(pair.child.bell)
     made = BellWatch(pair.child.bell)
     assert made.descriptor == descriptor
     yield made

@@ -12,9 +12,9 @@ from hypothesis import given, strategies as st
 
 from pto_core import CallConfig
 from pto_core.errors import ProtocolError, UsageError
-from pto_core.hierarchy.failures import Failure
-from pto_core.hierarchy.handles import Delivery
 from pto_core.toolchain.source_folders import SourceFolders
+from pto_core.worker.failures import Failure
+from pto_core.worker.handles import Delivery
 from pto_transport_zmq.remote.callables import CODE_BYTES_MAX
 from pto_transport_zmq.remote.program_modules import UsedModule
 from pto_transport_zmq.remote.requests import (

@@ -14,7 +14,7 @@ from typing import NoReturn
 import psutil
 import pytest
 
-from pto_core._hierarchy import SharedMapping
+from pto_core._worker import SharedMapping
 from pto_transport_zmq.remote import agent, gateway
 from pto_transport_zmq.remote.agent import SessionHost, send_plan
 from pto_transport_zmq.remote.program_modules import write_modules

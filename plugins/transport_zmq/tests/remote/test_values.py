@@ -27,7 +27,7 @@ from pto_core.errors import (
     TaskFailedError,
     UsageError,
 )
-from pto_core.hierarchy.failures import Failure
+from pto_core.worker.failures import Failure
 from pto_transport_zmq.remote.values import (
     BUILTINS,
     BYTES_MAX,

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from pto_core._hierarchy import CallableHandle, ContinuousTensor, TaskArgs, TaskHandle
+    from pto_core._worker import CallableHandle, ContinuousTensor, TaskArgs, TaskHandle
 
 
 class Orchestrator(Protocol):

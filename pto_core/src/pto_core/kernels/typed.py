@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import ParamSpec
 
-    from pto_core._hierarchy import ContinuousTensor, TaskHandle
     from pto_core._native import DeviceArray
+    from pto_core._worker import ContinuousTensor, TaskHandle
     from pto_core.kernels.call_config import CallConfig
     from pto_core.kernels.direction import CoreType, Parameter
 

@@ -334,7 +334,7 @@ def load_transport(name: str) -> NativeTransport | PythonTransport:
 def load_remote_transport(name: str) -> Any:
     """Return the transport to other hosts called ``name``; imports only that plugin.
 
-    It is a :class:`~pto_core.hierarchy.remote_transport.RemoteTransport`. Raises
+    It is a :class:`~pto_core.worker.remote_transport.RemoteTransport`. Raises
     :class:`~pto_core.errors.PluginError`. Raises :class:`~pto_core.errors.UsageError` if the
     transport reaches only children on this host.
     """

@@ -1,6 +1,6 @@
 """The engine of Workers for tests: the reference engine, which specifies it, and that in C++."""
 
-from pto_core.hierarchy.deadlock import Deadlock
+from pto_core.worker.deadlock import Deadlock
 from pto_devkit.engine.interface import (
     ChildConfiguration,
     Configuration,

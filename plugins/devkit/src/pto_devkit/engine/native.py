@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pto_core import _hierarchy
+from pto_core import _worker
 from pto_core.errors import UsageError
-from pto_core.hierarchy.deadlock import Deadlock
-from pto_core.hierarchy.placement import least_loaded
 from pto_core.interfaces import Policy
+from pto_core.worker.deadlock import Deadlock
+from pto_core.worker.placement import least_loaded
 from pto_devkit.abi import Tag
 from pto_devkit.engine.interface import (
     NONE,
@@ -58,7 +58,7 @@ class NativeEngine:
         *,
         policy: Policy | EnginePolicy = least_loaded,
     ) -> None:
-        self._core = _hierarchy.EngineCore(
+        self._core = _worker.EngineCore(
             [(child.kind, child.window) for child in configuration.children],
             [(ring.address, ring.size) for ring in configuration.rings],
             configuration.repeats_lost,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pto_core import plugins
-from pto_core._hierarchy import NearInputs
+from pto_core._worker import NearInputs
 from pto_core.interfaces import (
     Candidate,
     PlacedTask,

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from pto_core import plugins
 from pto_core.errors import EndpointClosedError, ProtocolError
-from pto_core.hierarchy.endpoints import ChildConnection, OpenedEnd, Opener
 from pto_core.interfaces import ChildEnd, Endpoint, NativeTransport, PythonTransport
 from pto_core.interfaces.frame import FRAME_HEAD_BYTES, Answer, AnswerKind, Frame, Outcome
+from pto_core.worker.endpoints import ChildConnection, OpenedEnd, Opener
 from pto_devkit import abi
 from pto_devkit.checks import ContractError, expect
 

@@ -158,7 +158,7 @@ def _with_blocks(submits: NDArray[Any], log: AccessLog) -> NDArray[Any]:
 # ---- the tasks of a Worker ----
 #
 # The record of a submit contains its position in the program. From level 2 on, records of its
-# arguments follow; ``pto_core/native/hierarchy/trace/events.hpp`` defines them.
+# arguments follow; ``pto_core/native/worker/trace/events.hpp`` defines them.
 
 KIND = np.dtype(
     [
@@ -172,7 +172,7 @@ KIND = np.dtype(
         ("pad", "u1"),
     ]
 )
-"""``pto::hierarchy::ArgumentKind``."""
+"""``pto::worker::ArgumentKind``."""
 
 CALLABLE = np.uint64(0xFFFFFF)
 """The bits of the callable in the record of a submit."""

@@ -261,7 +261,7 @@ _HEAD = np.dtype(
         ("text_bytes", "<u8"),
     ]
 )
-"""``pto::hierarchy::FlightHead``."""
+"""``pto::worker::FlightHead``."""
 _HEAD_BYTES = 1 << 16
 _DRIVER_TRACKS = 2
 

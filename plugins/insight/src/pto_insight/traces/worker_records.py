@@ -1,6 +1,6 @@
 """How the arrays of a Worker's trace follow from the records of its driver.
 
-``pto_core/native/hierarchy/trace/events.hpp`` defines the events.
+``pto_core/native/worker/trace/events.hpp`` defines the events.
 """
 
 from __future__ import annotations

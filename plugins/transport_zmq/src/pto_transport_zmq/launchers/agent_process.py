@@ -10,8 +10,8 @@ import time
 from collections.abc import Sequence
 
 from pto_core.errors import UsageError
-from pto_core.hierarchy.processes import close_parent_only, parent_only
 from pto_core.interfaces import Pending, PlacedAgent
+from pto_core.worker.processes import close_parent_only, parent_only
 from pto_transport_zmq.link.interface import split_address
 
 # What an agent with --client prints when it listens.

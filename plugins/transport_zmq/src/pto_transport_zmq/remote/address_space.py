@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from pto_core._hierarchy import TensorArgType
+from pto_core._worker import TensorArgType
 from pto_core.errors import ProtocolError
 from pto_core.kernels.data_type import DataType
 

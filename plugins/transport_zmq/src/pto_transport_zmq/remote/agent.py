@@ -26,8 +26,8 @@ from typing import Any, NoReturn
 
 from pto_core import log
 from pto_core.errors import ProtocolError, PtoError, UsageError
-from pto_core.hierarchy.failures import Failure
-from pto_core.hierarchy.processes.starting import interpreter_command
+from pto_core.worker.failures import Failure
+from pto_core.worker.processes.starting import interpreter_command
 from pto_transport_zmq.link.interface import (
     KeyPair,
     Links,

@@ -23,7 +23,7 @@ from typing import Annotated, TypeVar
 import msgspec
 
 import pto_core
-from pto_core import _hierarchy, _native
+from pto_core import _native, _worker
 from pto_core.errors import LinkError, ProtocolError
 from pto_transport_zmq.link.interface import Link, Links
 from pto_transport_zmq.remote.blueprint import (
@@ -52,7 +52,7 @@ def build() -> str:
 
     Two builds of one version can have different code. Their hosts must not work together.
     """
-    digest = hashlib.sha256(f"{_native.source_digest} {_hierarchy.source_digest}".encode())
+    digest = hashlib.sha256(f"{_native.source_digest} {_worker.source_digest}".encode())
     for package in (Path(pto_core.__file__).parent, Path(__file__).parents[1]):
         for path in sorted(package.rglob("*.py")):
             digest.update(path.read_bytes())

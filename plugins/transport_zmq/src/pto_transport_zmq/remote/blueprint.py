@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from pto_core._hierarchy import CallableSpace
+from pto_core._worker import CallableSpace
 from pto_core.config import load_with_plugins
 from pto_core.config.options import LAUNCHER_SETTINGS
 from pto_core.errors import UsageError
-from pto_core.hierarchy.chip_delivery import chip_to_bytes
-from pto_core.hierarchy.handles import Delivery, by_code
-from pto_core.hierarchy.hosts import RemoteCallable
-from pto_core.hierarchy.registry import Registration
-from pto_core.hierarchy.serialisation import fingerprint, import_path, is_of_main
 from pto_core.toolchain.source_folders import SourceFolders
+from pto_core.worker.chip_delivery import chip_to_bytes
+from pto_core.worker.handles import Delivery, by_code
+from pto_core.worker.hosts import RemoteCallable
+from pto_core.worker.registry import Registration
+from pto_core.worker.serialisation import fingerprint, import_path, is_of_main
 from pto_transport_zmq.remote.callables import (
     AnyDelivery,
     ChipSender,
@@ -35,7 +35,7 @@ from pto_transport_zmq.remote.requests import DELIVERIES_MAX, Deliver, to_sent
 from pto_transport_zmq.remote.values import Name, Natural, Record, Text, Value, from_value, to_value
 
 if TYPE_CHECKING:
-    from pto_core.hierarchy.children import NestedWorker
+    from pto_core.worker.children import NestedWorker
 
 BLUEPRINT_BYTES_MAX = 2**28
 CHILDREN_MAX = 1024

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pto_core.errors import BufferLostError, CapacityError, ProtocolError, UsageError
-from pto_core.hierarchy.failures import Failure
-from pto_core.hierarchy.memory import Availability, available
+from pto_core.worker.failures import Failure
+from pto_core.worker.memory import Availability, available
 from pto_transport_zmq.remote.address_space import (
     PIECES_PER_STEP,
     AddressSpace,

@@ -20,8 +20,6 @@ from pto_core import plugins
 from pto_core.config import Config
 from pto_core.device.programs import SourceRequests
 from pto_core.errors import ProtocolError, UsageError
-from pto_core.hierarchy.chip_delivery import ChipParts, KernelParts, Part
-from pto_core.hierarchy.handles import Delivery
 from pto_core.kernels import (
     CoreCallable,
     CoreType,
@@ -35,6 +33,8 @@ from pto_core.kernels.callables import compiler_options
 from pto_core.kernels.direction import In, InOut, NoDep, Out, OutExisting, Scalar
 from pto_core.toolchain import BuildRequest, Toolchain
 from pto_core.toolchain.source_folders import SourceFolders
+from pto_core.worker.chip_delivery import ChipParts, KernelParts, Part
+from pto_core.worker.handles import Delivery
 from pto_transport_zmq.remote.values import Name, Natural, Record, Text
 
 CODE_BYTES_MAX = 2**25

@@ -25,11 +25,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pto_core._hierarchy import ChildPort, ParentPort
+from pto_core._worker import ChildPort, ParentPort
 from pto_core.errors import BufferLostError, CapacityError, ProtocolError
-from pto_core.hierarchy.failures import Failure
 from pto_core.interfaces.frame import AnswerKind, FrameKind, Outcome
 from pto_core.toolchain.source_folders import SourceFolders
+from pto_core.worker.failures import Failure
 from pto_transport_zmq.remote.address_space import (
     PIECES_PER_STEP,
     Access,

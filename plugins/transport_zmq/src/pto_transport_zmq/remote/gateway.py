@@ -14,22 +14,22 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pto_core import _hierarchy, plugins
-from pto_core._hierarchy import BellWatch, CallableKind, CallableSpace, ParentPort, SharedMapping
+from pto_core import _worker, plugins
+from pto_core._worker import BellWatch, CallableKind, CallableSpace, ParentPort, SharedMapping
 from pto_core.config import load_core
 from pto_core.errors import CapacityError, PtoError
-from pto_core.hierarchy import handles
-from pto_core.hierarchy.children import ChildContext, WorkerBody
-from pto_core.hierarchy.endpoints import Opener
-from pto_core.hierarchy.failures import Failure
-from pto_core.hierarchy.handles import Delivery, materialised
-from pto_core.hierarchy.processes import ChildPlan, ChildProcesses, ChildStart
-from pto_core.hierarchy.processes.starting import keep
-from pto_core.hierarchy.registry import Registration, Registry
-from pto_core.hierarchy.settings import worker_settings
-from pto_core.hierarchy.worker_node import WorkerNode
 from pto_core.plugins import default_name
 from pto_core.toolchain.source_folders import SourceFolders
+from pto_core.worker import handles
+from pto_core.worker.children import ChildContext, WorkerBody
+from pto_core.worker.endpoints import Opener
+from pto_core.worker.failures import Failure
+from pto_core.worker.handles import Delivery, materialised
+from pto_core.worker.processes import ChildPlan, ChildProcesses, ChildStart
+from pto_core.worker.processes.starting import keep
+from pto_core.worker.registry import Registration, Registry
+from pto_core.worker.settings import worker_settings
+from pto_core.worker.worker_node import WorkerNode
 from pto_transport_zmq.link.interface import KeyPair
 from pto_transport_zmq.link.loading import load_links
 from pto_transport_zmq.remote.address_space import AddressSpace, Range, keep_freed_chunks
@@ -166,16 +166,16 @@ class Gateway:
         plan = self._plan
         transport = plugins.load_transport(default_name("transport", "shm"))
         opener = Opener(transport, plan.queue_bytes // _FRAME_BYTES, plan.queue_bytes)
-        table_bytes = -(-_hierarchy.progress_table_bytes(1) // 4096) * 4096
+        table_bytes = -(-_worker.progress_table_bytes(1) // 4096) * 4096
         self._memory = SharedMapping(table_bytes + opener.memory_bytes)
         table = self._memory.address
-        _hierarchy.create_progress_table(table, 1, len(os.sched_getaffinity(0)))
-        _hierarchy.open_bell_descriptor(_hierarchy.progress_table_parent_bell(table))
+        _worker.create_progress_table(table, 1, len(os.sched_getaffinity(0)))
+        _worker.open_bell_descriptor(_worker.progress_table_parent_bell(table))
         connection = opener.connect(
             plan.path,
             memory=(table + table_bytes, opener.memory_bytes),
-            parent_bell=_hierarchy.progress_table_parent_bell(table),
-            child_bell=_hierarchy.progress_table_child_bell(table, 0),
+            parent_bell=_worker.progress_table_parent_bell(table),
+            child_bell=_worker.progress_table_child_bell(table, 0),
         )
         context = ChildContext(0, table, connection)
         modules = ProgramModules.written(folder, plan.modules, plan.uses)

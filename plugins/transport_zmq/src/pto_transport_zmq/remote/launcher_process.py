@@ -17,10 +17,10 @@ from typing import Any
 
 from pto_core import log
 from pto_core.errors import ChildStartError
-from pto_core.hierarchy.failures import Failure
-from pto_core.hierarchy.hosts import HostRequest
 from pto_core.interfaces import AgentCommand, Launcher, PlacedAgent, Placement
 from pto_core.plugins import load_launcher
+from pto_core.worker.failures import Failure
+from pto_core.worker.hosts import HostRequest
 from pto_transport_zmq.link.interface import KeyPair
 from pto_transport_zmq.link.loading import load_links
 from pto_transport_zmq.remote.keys import write_client_keys

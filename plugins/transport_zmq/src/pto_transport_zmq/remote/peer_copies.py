@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pto_core.errors import CapacityError, LinkError, ProtocolError, PtoError
-from pto_core.hierarchy.failures import Failure
+from pto_core.worker.failures import Failure
 from pto_transport_zmq.link.interface import (
     KeyPair,
     Link,

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 
 from pto_core import log
 from pto_core.errors import ChildStartError
-from pto_core.hierarchy.processes import close_parent_only, parent_only
-from pto_core.hierarchy.processes.starting import interpreter_command
-from pto_core.hierarchy.settings import WorkerSettings
+from pto_core.worker.processes import close_parent_only, parent_only
+from pto_core.worker.processes.starting import interpreter_command
+from pto_core.worker.settings import WorkerSettings
 from pto_transport_zmq.remote.launcher_process import (
     MESSAGE_BYTES,
     Event,

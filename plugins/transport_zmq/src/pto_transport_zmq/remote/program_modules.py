@@ -40,9 +40,9 @@ from typing import Annotated, Any
 import msgspec
 
 from pto_core.errors import ProtocolError, UsageError
-from pto_core.hierarchy.tasks import Task
 from pto_core.kernels import ChipCallable
 from pto_core.kernels.callables import file_digest
+from pto_core.worker.tasks import Task
 from pto_transport_zmq.remote.callables import Digest, FileName, check_names
 from pto_transport_zmq.remote.values import Name, Record, Text
 

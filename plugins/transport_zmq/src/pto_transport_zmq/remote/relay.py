@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from pto_core._hierarchy import BellWatch, ChildPort
+from pto_core._worker import BellWatch, ChildPort
 from pto_core.errors import EndpointClosedError, LinkError, ProtocolError, PtoError
 from pto_core.errors.limits import start_thread
-from pto_core.hierarchy.processes.starting import flush_output
+from pto_core.worker.processes.starting import flush_output
 from pto_transport_zmq.link.interface import (
     KeyPair,
     Link,
@@ -51,8 +51,8 @@ from pto_transport_zmq.remote.values import failure_from_bytes, failure_from_rec
 from pto_transport_zmq.remote.wire import Message
 
 if TYPE_CHECKING:
-    from pto_core.hierarchy.children import ChildContext
-    from pto_core.hierarchy.processes import ChildStart
+    from pto_core.worker.children import ChildContext
+    from pto_core.worker.processes import ChildStart
 
 
 SESSION_OVER = 75

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pto_core.errors import PtoError
-from pto_core.hierarchy.children import ChildContext, NestedWorker
-from pto_core.hierarchy.processes import ChildExit
-from pto_core.hierarchy.processes.starting import interpreter_command
-from pto_core.hierarchy.registry import Registration
+from pto_core.worker.children import ChildContext, NestedWorker
+from pto_core.worker.processes import ChildExit
+from pto_core.worker.processes.starting import interpreter_command
+from pto_core.worker.registry import Registration
 from pto_transport_zmq.link.interface import with_port
 from pto_transport_zmq.remote.agent_messages import End, Ended, Open, build
 from pto_transport_zmq.remote.blueprint import blueprint_of, shipped
@@ -222,7 +222,7 @@ class RemoteSessionName:
 
 
 class SessionFence:
-    """A fence, see ``pto_core.hierarchy.remote_transport``. ``name``: the newest epoch."""
+    """A fence, see ``pto_core.worker.remote_transport``. ``name``: the newest epoch."""
 
     def __init__(self) -> None:
         self.name: RemoteSessionName | None = None

@@ -1,7 +1,7 @@
 """Control requests and their replies between hosts, one typed message for each operation.
 
-The operations are those that children answer between tasks (``hierarchy/children/service.py``,
-``hierarchy/children/chip.py``). On the parent's host a request is an operation and its arguments.
+The operations are those that children answer between tasks (``worker/children/service.py``,
+``worker/children/chip.py``). On the parent's host a request is an operation and its arguments.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Annotated, Any, get_args
 import msgspec
 
 from pto_core.errors import ProtocolError, UsageError
-from pto_core.hierarchy.failures import Failure
-from pto_core.hierarchy.handles import Delivery
 from pto_core.toolchain.source_folders import SourceFolders
+from pto_core.worker.failures import Failure
+from pto_core.worker.handles import Delivery
 from pto_transport_zmq.remote.callables import (
     CODE_BYTES_MAX,
     AnyDelivery,

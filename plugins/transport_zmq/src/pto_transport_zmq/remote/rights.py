@@ -11,9 +11,9 @@ import msgspec
 
 from pto_core.config import Config
 from pto_core.errors import CapacityError, ConfigError, RightsError, UsageError
-from pto_core.hierarchy.serialisation import is_in_modules
 from pto_core.interfaces.parse import size_bytes
 from pto_core.trust import reason_for_distrust
+from pto_core.worker.serialisation import is_in_modules
 from pto_transport_zmq.remote.blueprint import Blueprint, CallableRecord
 from pto_transport_zmq.remote.callables import (
     AnyDelivery,

@@ -22,8 +22,8 @@ import msgspec
 
 from pto_core import errors
 from pto_core.errors import PoisonedTask, ProtocolError, PtoError, RemoteError, UsageError
-from pto_core.hierarchy.failures import Failure, end_of, message_of, start_of
-from pto_core.hierarchy.serialisation import NotImportableError
+from pto_core.worker.failures import Failure, end_of, message_of, start_of
+from pto_core.worker.serialisation import NotImportableError
 
 # ---- the exceptions that are rebuilt from their name and plain values on another host ----
 #

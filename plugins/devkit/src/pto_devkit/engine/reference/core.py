@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 
 from pto_core.errors import CapacityError, InternalError, ProtocolError
-from pto_core.hierarchy.states import Reference, State, StateEvent, Transitions, follow
+from pto_core.worker.states import Reference, State, StateEvent, Transitions, follow
 from pto_devkit.engine.interface import (
     NONE,
     RINGS,

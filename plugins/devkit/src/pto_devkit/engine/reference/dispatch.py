@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pto_core.hierarchy.states import State, StateEvent
 from pto_core.interfaces import Policy
+from pto_core.worker.states import State, StateEvent
 from pto_devkit.abi import Tag
 from pto_devkit.engine.interface import (
     NONE,

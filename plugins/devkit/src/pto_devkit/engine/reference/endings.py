@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from pto_core.errors import ProtocolError
-from pto_core.hierarchy.states import Reference, State, StateEvent
+from pto_core.worker.states import Reference, State, StateEvent
 from pto_devkit.engine.interface import (
     NONE,
     ChildLost,

@@ -10,10 +10,10 @@ from collections import Counter
 from typing import Any, assert_never
 
 from pto_core.errors import InternalError, UsageError
-from pto_core.hierarchy.deadlock import Deadlock
-from pto_core.hierarchy.placement import least_loaded
-from pto_core.hierarchy.states import TRANSITIONS, Reference, State, Transitions
 from pto_core.interfaces import Policy
+from pto_core.worker.deadlock import Deadlock
+from pto_core.worker.placement import least_loaded
+from pto_core.worker.states import TRANSITIONS, Reference, State, Transitions
 from pto_devkit.engine.interface import (
     NONE,
     Allocate,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from pto_core.errors import UsageError
-from pto_core.hierarchy.states import Reference, StateEvent
+from pto_core.worker.states import Reference, StateEvent
 from pto_devkit.abi import Tag
 from pto_devkit.engine.interface import (
     CHILD_MEMORY_END,

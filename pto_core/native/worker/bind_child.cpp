@@ -1,0 +1,135 @@
+// Bindings for the child's side: the loop that a child runs, and the progress table that it writes.
+
+#include <nanobind/nanobind.h>
+
+#include <cstring>
+#include <string>
+
+#include "bindings.hpp"
+#include "child/child_loop.hpp"
+#include "endpoint/python_ends.hpp"
+#include "errors.hpp"
+#include "progress_table.hpp"
+#include "text.hpp"
+
+namespace pto::worker {
+namespace {
+
+ProgressTable progress_table_at(uintptr_t address) {
+  return ProgressTable(
+      // NOLINT: an address that create_progress_table() returned
+      reinterpret_cast<void*>(address));
+}
+
+ChildRecord& record_at(uintptr_t address, int32_t child) {
+  const ProgressTable progress = progress_table_at(address);
+  if (child < 0 || child >= static_cast<int32_t>(progress.children()))
+    core::raise_usage("child " + std::to_string(child) +
+                      " does not exist: the progress table has " +
+                      std::to_string(progress.children()));
+  return progress.child(child);
+}
+
+Digest digest_of(const nb::bytes& bytes) {
+  Digest digest;
+  if (bytes.size() != digest.size())
+    core::raise_usage("a digest has " + std::to_string(digest.size()) + " bytes, not " +
+                      std::to_string(bytes.size()));
+  std::memcpy(digest.data(), bytes.c_str(), digest.size());
+  return digest;
+}
+
+void make_loop(ChildLoop* place, uintptr_t table, uintptr_t end, uintptr_t progress_tables,
+               int32_t child, uint32_t largest_frame_bytes) {
+  record_at(progress_tables, child);
+  const ProgressTable progress = progress_table_at(progress_tables);
+  const auto* api = reinterpret_cast<const pto_transport_api*>(table);                   // NOLINT
+  auto opened = std::make_unique<ChildEnd>(*api, reinterpret_cast<pto_child_end*>(end),  // NOLINT
+                                           progress, child, api == &python_transport());
+  if (largest_frame_bytes <= 2 * sizeof(pto_frame))
+    core::raise_usage("the limit of " + std::to_string(largest_frame_bytes) +
+                      " bytes for a frame is too small for the message of a failure; pass "
+                      "queue_bytes of 1024 or more");
+  new (place) ChildLoop(progress, child, std::move(opened),
+                        largest_frame_bytes - static_cast<uint32_t>(sizeof(pto_frame)));
+}
+
+nb::dict record_of(uintptr_t address, int32_t child) {
+  const ChildRecord& record = record_at(address, child);
+  nb::dict found;
+  found["started"] = record.started.load();
+  found["completed"] = record.completed.load();
+  found["may_have_begun"] = record.may_have_begun.load();
+  found["started_ns"] = record.started_ns.load();
+  const uint64_t control = record.control.load();
+  found["control"] = control ? nb::object(nb::int_(control - 1)) : nb::none();
+  found["pid"] = record.pid.load();
+  found["ending"] = record.ending.load();
+  return found;
+}
+
+void bind_progress_table(nb::module_& module) {
+  module.def("progress_table_bytes", &ProgressTable::bytes_needed, nb::arg("children"),
+             "Return the size of a Worker's progress table: shared, zeroed memory, aligned to 64 "
+             "bytes.");
+  module.def(
+      "create_progress_table",
+      [](uintptr_t address, uint32_t children, uint32_t cores) {
+        ProgressTable::create(reinterpret_cast<void*>(address), children, cores);  // NOLINT
+      },
+      nb::arg("address"), nb::arg("children"), nb::arg("cores"),
+      "Create a progress table in such memory, before the first fork. `cores`: the number that the "
+      "Worker may use.");
+  module.def(
+      "progress_table_parent_bell",
+      [](uintptr_t address) {
+        return reinterpret_cast<uintptr_t>(progress_table_at(address).parent_bell());
+      },
+      nb::arg("address"), "Return the address of the doorbell on which the parent sleeps.");
+  module.def(
+      "progress_table_child_bell",
+      [](uintptr_t address, int32_t child) {
+        return reinterpret_cast<uintptr_t>(&record_at(address, child).bell);
+      },
+      nb::arg("address"), nb::arg("child"),
+      "Return the address of the doorbell on which a child "
+      "sleeps.");
+  module.def(
+      "progress_table_record", &record_of, nb::arg("address"), nb::arg("child"),
+      nb::sig("def progress_table_record(address: int, child: int) -> dict[str, typing.Any]"),
+      "Return the counts and the state of a child, for messages.");
+}
+
+}  // namespace
+
+void bind_child(nb::module_& module) {
+  bind_progress_table(module);
+  nb::class_<ChildLoop>(module, "ChildLoop",
+                        "The loop that a child process runs until its parent "
+                        "closes the connection.")
+      .def("__init__", &make_loop, nb::arg("table"), nb::arg("end"), nb::arg("progress_tables"),
+           nb::arg("child"), nb::arg("largest_frame_bytes"),
+           "Take ownership of an open end, and close it when the loop has ended or is destroyed.")
+      .def(
+          "add",
+          [](ChildLoop& loop, const nb::bytes& digest, nb::object callable, bool takes_arguments) {
+            loop.add(digest_of(digest), {std::move(callable), takes_arguments});
+          },
+          nb::arg("digest"), nb::arg("callable"), nb::arg("takes_arguments") = true,
+          "Add a callable, or replace the callable with the same digest. A task calls it with a "
+          "view of its arguments, or without arguments if `takes_arguments` is False.")
+      .def(
+          "forget",
+          [](ChildLoop& loop, const nb::bytes& digest) { return loop.forget(digest_of(digest)); },
+          nb::arg("digest"), "Remove a callable; return whether it existed.")
+      .def("stop", &ChildLoop::stop, "End the loop after the current control frame.")
+      .def_prop_ro("largest_answer", &ChildLoop::largest_answer,
+                   "The maximum size of a reply in bytes.")
+      .def("run", &ChildLoop::run, nb::arg("control"), nb::arg("invoke") = nb::none(),
+           "Run until stop() is called (return True) or the parent closes (return False).\n\n"
+           "`control(bytes) -> bytes` answers control frames; its exceptions end the loop. "
+           "`invoke(callable, view or None, config)` runs tasks; if it is None, the callable is "
+           "called directly. Raises ProtocolError for invalid frames.");
+}
+
+}  // namespace pto::worker

@@ -1,0 +1,98 @@
+#include "driver/run_book.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace pto::worker {
+
+// Drop the causes of earlier runs, because the outcomes of each run have their own copies. Keep the
+// causes of lost children, and causes that were added since the last run began, because a call may
+// still use them.
+void RunBook::begin(const std::vector<std::unique_ptr<ChildLink>>& links) {
+  std::erase_if(causes_, [&](const auto& each) {
+    const auto is_its = [&](const auto& link) { return link->presence.loss_cause == each.first; };
+    return each.first < first_cause_ && std::none_of(links.begin(), links.end(), is_its);
+  });
+  first_cause_ = next_cause_;
+  outcomes_ = std::make_shared<RunOutcomes>();
+  outcomes_->first_task = next_task();
+  counts = {};
+}
+
+void RunBook::finish(const Instruction& instruction, const TaskRecord& record) {
+  counts.finished += 1;
+  if (instruction.result == Result::kCompleted) return;
+  (instruction.result == Result::kFailed ? counts.failed : counts.poisoned) += 1;
+  EndedTask& ended = outcomes_->ended[instruction.task] = ended_from(record);
+  ended.result = instruction.result;
+  ended.cause = instruction.cause;
+  ended.root = instruction.root;
+  const auto given = causes_.find(instruction.cause);
+  if (given != causes_.end()) outcomes_->causes.insert(*given);
+}
+
+int64_t RunBook::add_cause(std::string data) {
+  causes_[next_cause_].data = std::move(data);
+  return next_cause_++;
+}
+
+std::optional<Cause> RunBook::cause(int64_t number, const RunOutcomes* of) const {
+  if (const Cause* found = (of ? of : outcomes_.get())->cause(number)) return *found;
+  const auto found = causes_.find(number);
+  return found == causes_.end() ? std::nullopt : std::optional<Cause>(found->second);
+}
+
+void RunBook::explain(int64_t cause, std::string data) {
+  const auto found = outcomes_->causes.find(cause);
+  if (found != outcomes_->causes.end()) found->second.data = std::move(data);
+}
+
+std::optional<EndedTask> RunBook::ended(int64_t task, const RunOutcomes* of, int32_t* child) const {
+  const RunOutcomes& run = of ? *of : *outcomes_;
+  const auto found = run.ended.find(task);
+  if (found == run.ended.end()) return std::nullopt;
+  if (const Cause* why = run.cause(found->second.cause)) *child = why->child;
+  return found->second;
+}
+
+EndedTask RunBook::ended_from(const TaskRecord& record) {
+  EndedTask task;
+  task.callable = record.callable;
+  task.members = record.members;
+  task.timeout_ms = record.timeout_ms;
+  task.place = record.place;
+  return task;
+}
+
+void Watches::stop() {
+  watched_.clear();
+  ended_.clear();
+  if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
+}
+
+int Watches::descriptor() {
+  if (descriptor_ < 0) descriptor_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return descriptor_;
+}
+
+void Watches::end_all() {
+  for (const int64_t task : std::exchange(watched_, {})) report(task);
+}
+
+// Only the first of several tasks is written to the descriptor, so the counter is 0 and this write
+// cannot fail.
+void Watches::report(int64_t task) {
+  ended_.push_back(task);
+  if (ended_.size() == 1) static_cast<void>(eventfd_write(descriptor_, 1));
+}
+
+std::vector<int64_t> Watches::take() {
+  eventfd_t count = 0;
+  static_cast<void>(eventfd_read(descriptor_, &count));
+  return std::exchange(ended_, {});
+}
+
+}  // namespace pto::worker

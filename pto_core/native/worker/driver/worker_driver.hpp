@@ -1,0 +1,207 @@
+// The Python side of a Driver: converts objects to numbers, and errors to exceptions.
+//
+// Any thread may call it with the GIL held.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <semaphore>
+#include <string>
+#include <utility>
+
+#include "driver/captures.hpp"
+#include "driver/child_memory.hpp"
+#include "driver/driver.hpp"
+#include "driver/host.hpp"
+#include "driver/submits.hpp"
+#include "driver/submitter.hpp"
+#include "interrupts.hpp"
+#include "processes/current_process.hpp"
+#include "refusal.hpp"
+
+namespace pto::worker {
+
+namespace nb = nanobind;
+
+[[noreturn]] void raise_deadlock(const Deadlock& proof);
+
+// Run `call`. Convert the exceptions of the driver to Python exceptions of the error tree.
+template <class Call>
+auto or_error(Call call) {
+  try {
+    return call();
+  } catch (const Refusal& refusal) {
+    raise_refusal(refusal);
+  } catch (const DeadlockFound& found) {
+    raise_deadlock(found.proof);
+  }
+}
+
+// The Host of a Worker: it manages the GIL and signals, and calls hooks in Python.
+//
+// `hooks` has poll(), end_child(child, cause), child_broken(child, message) and grant(ring, nbytes)
+// -> int. Call give_up() with the GIL held. The hooks are called with the GIL held.
+class PythonHost : public Host {
+ public:
+  explicit PythonHost(nb::object hooks) : hooks_(std::move(hooks)) {}
+
+  void give_up() override;
+  void take() override;
+  void leave() override;
+  bool hold_interrupts() override { return core::interrupts::hold(); }
+  void release_interrupts() noexcept override { core::interrupts::release(); }
+  void attend(bool is_callers) override;
+  void end_child(int32_t child, int64_t cause) override;
+  void child_broken(int32_t child, const std::string& message) override;
+  uint64_t grant(uint32_t ring, uint64_t bytes) override;
+
+  nb::object& hooks() { return hooks_; }
+
+ private:
+  nb::object hooks_;
+};
+
+// The turn of a Worker: the right to have a run or a capture open. Threads receive it one after the
+// other, in the order in which they ask for it.
+//
+// A run has its turn from before its start until its outcome has been read and its objects have
+// been dropped. So the state of the driver belongs to the run whose turn it is.
+//
+// Call the methods with the GIL held: it protects the fields.
+class Turns {
+ public:
+  explicit Turns(Host& host) : host_(host), process_(current_process()) {}
+  Turns(const Turns&) = delete;
+  Turns& operator=(const Turns&) = delete;
+
+  // Take the turn for `thread`, unless another thread has it. Return whether it was taken.
+  bool try_take(uint64_t thread);
+  // Wait for the turn without the GIL, and take it for `thread`. `check(waited_ns)` is called at
+  // least every 50 ms; an exception of it ends the wait.
+  void take(uint64_t thread, const std::function<void(uint64_t waited_ns)>& check);
+  // Pass the turn to the thread that has waited longest.
+  void release();
+  // Let each waiting thread call `check`.
+  void wake_all();
+
+  // The thread that has the turn, or 0.
+  uint64_t owner() const { return owner_; }
+  // Return whether the thread has the turn or waits for it.
+  bool has(uint64_t thread) const;
+
+ private:
+  struct Waiting {
+    explicit Waiting(uint64_t thread) : thread(thread) {}
+    const uint64_t thread;
+    std::counting_semaphore<> woken{0};
+    bool has_turn = false;
+  };
+
+  Host& host_;
+  const pid_t process_;
+  uint64_t owner_ = 0;
+  std::deque<Waiting*> waiting_;
+};
+
+// Owns a turn and releases it.
+class Turn {
+ public:
+  Turn() = default;
+  explicit Turn(Turns& turns) : turns_(&turns) {}
+  Turn(Turn&& other) noexcept : turns_(std::exchange(other.turns_, nullptr)) {}
+  Turn& operator=(Turn&& other) noexcept {
+    std::swap(turns_, other.turns_);
+    return *this;
+  }
+  ~Turn() { end(); }
+
+  void end() {
+    if (turns_) std::exchange(turns_, nullptr)->release();
+  }
+  explicit operator bool() const { return turns_ != nullptr; }
+
+ private:
+  Turns* turns_ = nullptr;
+};
+
+struct RunObject;
+
+class WorkerDriver {
+ public:
+  WorkerDriver(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine,
+               nb::object hooks, const WorkerSettings& settings);
+  ~WorkerDriver();
+
+  // Return the driver. Raise UsageError in a forked process, which does not have the threads of the
+  // driver.
+  Driver& driver() {
+    if (process_ != current_process()) refuse_fork();
+    return *driver_;
+  }
+  nb::object& hooks() { return host_->hooks(); }
+  ChildMemory& child_memory() { return child_memory_; }
+  Captures& captures() { return captures_; }
+  Submits& submits() { return submits_; }
+
+  // Take the turn for `thread`, and wait for it if `waits`. Return whether it was taken. Raise
+  // UsageError if the thread has the turn or waits for it, and when `is_interrupted` becomes true.
+  // `what`: the call, for messages.
+  bool take_turn(uint64_t thread, const char* what, bool waits, const bool* is_interrupted);
+  Turns& turns() { return turns_; }
+
+  // The caller of these methods has the turn. The begin returns the open run, a RunObject.
+  nb::object run_begin(nb::object self, Hazards hazards, nb::handle config);
+  void run_end(bool is_interrupted);
+  // Return whether this run or capture is open.
+  bool is_open(const RunObject& run) const;
+  // Drop the objects of the last run or capture, which is over.
+  void forget_run();
+  // Return whether a run is open that its owner can still end.
+  bool is_running() { return driver().flags().is_running && !is_abandoned_; }
+  // Cancel the open run because its owner no longer exists. The next run waits until the cancelled
+  // run has ended.
+  void abandon() noexcept;
+  void end_run_without_owner();
+  // Cancel the open run and end it, even if signal handlers raise exceptions during the call.
+  void end_abandoned() noexcept;
+
+  // Begin a capture, until captures() ends it: submits are recorded and no task runs. `args`: the
+  // TaskArgs of the graph.
+  nb::object capture_begin(nb::object self, Hazards hazards, nb::handle config, TaskArgs* args);
+  // Begin a run of the graph on the tensors of `args`; replay() and run_end() follow.
+  nb::object replay_begin(nb::object self, const CapturedObject& captured, TaskArgs* args);
+  // Submit all tasks of the graph. A replay has no orchestrator, so no other task comes between
+  // them: the captured edges are distances between task numbers.
+  void replay();
+
+  void stop(int64_t cause);
+  void close();
+  // Raise UsageError on a thread that is inside a call of the driver.
+  void refuse_inside() const;
+
+ private:
+  [[noreturn]] void refuse_fork() const;
+  nb::object make_run(const nb::object& self, std::shared_ptr<RunOutcomes> outcomes,
+                      uint32_t config);
+  void leave_to_own_thread();
+  void close_driver() noexcept;
+
+  std::unique_ptr<PythonHost> host_;
+  std::unique_ptr<Driver> driver_;
+  const WorkerSettings settings_;
+  const pid_t process_;
+  RunObject* run_ = nullptr;   // an owned reference: the run or capture, until forget_run()
+  bool is_abandoned_ = false;  // whether the run is open although no Python object owns it
+  ChildMemory child_memory_;
+  ChildPlaces child_places_;
+  Captures captures_;
+  Turns turns_;
+  Submits submits_;
+};
+
+}  // namespace pto::worker

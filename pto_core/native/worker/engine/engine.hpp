@@ -1,0 +1,77 @@
+// The engine of a Worker's runs: takes events from the driver and returns instructions.
+//
+// It has no clock and no thread, and never accesses the memory that it allocates. Only one thread
+// at a time may call it. The calls append instructions to `out`, which the caller clears. A call
+// that breaks a rule throws Refusal and changes nothing. Property tests drive it and the reference
+// engine, pto_devkit.engine, with the same events and compare every answer and snapshot.
+#pragma once
+
+#include <memory>
+
+#include "engine/interface.hpp"
+#include "engine/slots.hpp"
+#include "engine/snapshot.hpp"
+
+namespace pto::worker {
+
+class Tracer;
+
+class Engine {
+ public:
+  // Throws Refusal for an invalid configuration. An empty policy selects the child with the fewest
+  // frames in flight.
+  explicit Engine(const Configuration& configuration, Policy policy = {});
+  virtual ~Engine();
+
+  void run_begin(Hazards hazards, Instructions& out);
+  void run_end(Instructions& out);
+  Submitted submit(const Submission& submission, Instructions& out);
+  void scope_begin();
+  void scope_end(Instructions& out);
+  // Send all tasks that can be sent. No other call sends tasks.
+  void dispatch(Instructions& out);
+  void child_ready(int32_t child, Instructions& out);
+  // `started`: the last frame that had begun in the child. Only the tasks of frames up to `started`
+  // use up a retry.
+  void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns, Instructions& out);
+  void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out);
+  void cancel(int64_t cause, Instructions& out);
+
+  // Virtual for tests, which count or delay these events.
+  virtual Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out);
+  virtual void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
+                          Instructions& out);
+
+  // Return whether no frame is in flight and no task is ready, so that only another call of the
+  // submitter can change the state.
+  bool is_quiescent() const;
+  // Return whether the last event was a submit that is blocked and can never succeed. If so, fill
+  // in `proof`.
+  bool deadlock(Deadlock* proof) const;
+  // Return the failures of the finished run as (task, cause), first failure first, and its poisoned
+  // tasks as (task, root).
+  std::vector<std::pair<int64_t, int64_t>> failures() const;
+  std::vector<std::pair<int64_t, int64_t>> poisonings() const;
+
+  // Report dependencies to `tracer` from now on; to none if it is null.
+  void set_tracer(Tracer* tracer);
+
+  // Return the edges and owners of the last submit, by task number, for a capture.
+  void report_found(std::vector<std::pair<int64_t, uint8_t>>* producers,
+                    std::vector<int64_t>* owners) const;
+  Snapshot snapshot() const;
+  // Throw kInternal if an invariant does not hold. Slow; for tests.
+  void validate() const;
+
+ private:
+  struct Parts;
+
+  void begin_event(Instructions& out);
+  void end_event();
+  void check_open(const char* what) const;
+  void end_scope();
+
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace pto::worker

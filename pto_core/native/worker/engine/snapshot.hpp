@@ -1,0 +1,63 @@
+// The observable state of an engine. It is equal for two engines that behave the same.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/interface.hpp"
+#include "engine/slots.hpp"
+
+namespace pto::worker {
+
+struct Core;
+
+struct Snapshot {
+  struct Task {
+    int64_t number;
+    State state;
+    std::vector<int64_t> unfinished;  // producers, ascending
+    uint32_t self;                    // references
+    uint32_t scope;
+    uint32_t consumer;
+    uint32_t owner;
+    int32_t attempts;
+    uint32_t ended;
+    std::optional<int64_t> poison;
+    std::vector<std::pair<int32_t, uint64_t>> children;  // child and frame of each member
+  };
+  struct Child {
+    uint8_t state;
+    uint64_t sent;
+    uint64_t completed;
+    std::vector<std::pair<int64_t, uint32_t>> in_flight;  // task and member
+  };
+  struct Ring {
+    uint64_t head;
+    uint64_t used;
+    uint64_t size;
+  };
+
+  bool is_running;
+  bool is_ending;
+  std::optional<int64_t> cancelled;
+  uint64_t tasks_submitted;
+  uint64_t conservative_edges;
+  std::vector<std::pair<int64_t, int64_t>> failed;
+  std::vector<std::pair<int64_t, int64_t>> poisoned;
+  std::vector<Task> tasks;
+  std::vector<int64_t> singles;
+  std::vector<int64_t> groups;
+  std::vector<int64_t> early;
+  std::vector<Child> children;
+  std::vector<Ring> rings;
+  std::vector<std::vector<int64_t>> scopes;
+};
+
+Snapshot snapshot_of(const Core& core);
+
+// Throw kInternal for the first invariant that does not hold. Slow; for tests.
+void validate(const Core& core);
+
+}  // namespace pto::worker

@@ -1,0 +1,137 @@
+"""Registration of callables with a Worker, and their delivery to its children."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pto_core._native import integer
+from pto_core._worker import CallableHandle, CallableSpace
+from pto_core.errors import UsageError
+from pto_core.errors.values import shown
+from pto_core.worker.hosts import RemoteCallable
+from pto_core.worker.life_cycle import State
+from pto_core.worker.registry import Registration
+from pto_core.worker.worker_node import WorkerNode
+
+
+class Callables:
+    """Registers callables, removes registrations, and finds handles."""
+
+    def __init__(self, node: WorkerNode) -> None:
+        self._node = node
+
+    def register(
+        self, target: object, *, serialise: bool, workers: Iterable[int] | None = None
+    ) -> CallableHandle:
+        """Register a callable; see ``Worker.register``."""
+        with self._node.changes.entered("register"):
+            return self._register(target, serialise=serialise, workers=workers)
+
+    def unregister(self, handle: CallableHandle) -> None:
+        """Remove a registration; see ``Worker.unregister``."""
+        node = self._node
+        with node.changes.entered("unregister"):
+            node.life.settled("unregister")
+            node.check_outside_run("unregister")
+            removed = node.registry.remove(handle)
+            try:
+                # another thread may have begun a run since the check above
+                node.check_outside_run("unregister")
+            except UsageError:
+                node.registry.add(removed)
+                node.registry.publish(removed)
+                raise
+            children = node.children
+            if children is not None and not node.registry.has(removed.identity.digest):
+                children.forget(removed)
+
+    def submittable(self, task: object) -> tuple[CallableHandle, Any]:
+        """Return a callable's handle and target, and register the callable if necessary.
+
+        Raises UsageError.
+        """
+        registry = self._node.registry
+        if isinstance(task, CallableHandle):
+            return task, registry.target_of(task)
+        known = registry.handle_of(task)
+        if known is None:
+            with self._node.changes.entered("submit"):
+                known = registry.handle_of(task) or self._register(task, serialise=False)
+        return known, task
+
+    def _register(
+        self, target: object, *, serialise: bool, workers: Iterable[int] | None = None
+    ) -> CallableHandle:
+        chosen = _checked_workers(target, workers, self._node.remote_ids)
+        life, registry = self._node.life, self._node.registry
+        while True:
+            is_new = life.settled("register") is State.NEW
+            inherits = is_new and self._node.settings.config["start_method"] == "fork"
+            made = registry.make(target, serialise=serialise, inherits=inherits, workers=chosen)
+            self._check_space(made)
+            if is_new:
+                registry.add(made)
+                if life.is_new:
+                    break
+                # The Worker has begun to start, and its children may not have received the
+                # callable.
+                registry.discard(made)
+            else:
+                self._deliver(made)
+                break
+        registry.publish(made)
+        life.check_open()
+        return made.handle
+
+    def _deliver(self, made: Registration) -> None:
+        registry = self._node.registry
+        # If all children have the callable already, deliver nothing. A remote callable is always
+        # delivered, because each registration may name other workers.
+        is_known = made.workers is None and registry.has(made.identity.digest)
+        registry.add(made)
+        try:
+            if not is_known:
+                self._node.started_children().deliver(made)
+        except BaseException:
+            registry.discard(made)
+            raise
+
+    def _check_space(self, made: Registration) -> None:
+        is_for_chips = made.identity.space == CallableSpace.LOCAL_CHIP
+        if is_for_chips and not self._node.settings.device_ids:
+            raise UsageError(
+                f"{made.identity.name} is for chips, but this Worker has none: pass device_ids to "
+                "a Worker of level 3 and register it there",
+                name="target",
+                value=made.target,
+            )
+
+
+def _checked_workers(
+    target: object, workers: Iterable[int] | None, remote: Iterable[int]
+) -> tuple[int, ...] | None:
+    """Check the argument ``workers`` of a registration and return it; raise UsageError.
+
+    ``remote``: the child ids of the Workers on other hosts.
+    """
+    if not isinstance(target, RemoteCallable):
+        if workers is not None:
+            raise UsageError(
+                f"workers was passed, but {shown(target)} is not a RemoteCallable; register it "
+                "without workers, for all children",
+                name="workers",
+                value=workers,
+            )
+        return None
+    known = tuple(remote)
+    given = () if workers is None else tuple(workers)
+    wanted = tuple(child for worker in given if (child := integer(worker, 0, 2**31 - 1)) in known)
+    if not wanted or len(wanted) != len(given):
+        raise UsageError(
+            f"workers is {shown(workers)} for the remote function {target.path!r}; pass a list "
+            f"with ids of Workers on other hosts; this Worker has {list(known)}",
+            name="workers",
+            value=workers,
+        )
+    return wanted

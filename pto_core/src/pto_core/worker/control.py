@@ -1,0 +1,176 @@
+"""Send requests to the children of a Worker, and receive a reply or an error for each."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pto_core import log
+from pto_core._worker import Driver
+from pto_core.errors import ControlError, ProtocolError, PtoError
+from pto_core.worker.child_specs import ChildSpec
+from pto_core.worker.failures import Failure
+from pto_core.worker.handles import by_code
+from pto_core.worker.registry import Registration
+from pto_core.worker.serialisation import NotImportableError
+
+_NAP_S = 0.05  # the time between two checks whether a request is cancelled
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The reply that stands for a child that has exited."""
+
+    error: ControlError
+
+
+class Control:
+    """Sends requests through a driver and waits for the replies. ``children``: by number."""
+
+    def __init__(self, driver: Driver, children: Sequence[ChildSpec]) -> None:
+        self._driver = driver
+        self._children = children
+        self._untaken: list[tuple[int, int, str]] = []  # requests whose reply was not read yet
+
+    def ask(self, child: int, operation: str, *arguments: Any) -> Any:
+        """Send a request to one child; return its reply or raise ControlError."""
+        (reply,) = self.ask_all([child], operation, *arguments)
+        if isinstance(reply, Lost):
+            raise reply.error
+        if isinstance(reply, ControlError):
+            raise reply
+        return reply
+
+    def require(self, child: int, operation: str, *arguments: Any) -> None:
+        """Send a request to a child; raise ControlError if it refuses. Its exit is no error."""
+        (reply,) = self.ask_all([child], operation, *arguments)
+        if isinstance(reply, ControlError):
+            raise reply
+
+    def ask_all(
+        self,
+        children: Iterable[int],
+        operation: str,
+        *arguments: Any,
+        is_cancelled: Callable[[], bool] | None = None,
+    ) -> list[Any]:
+        """Send a request to several children; return a reply, a ControlError or Lost for each.
+
+        All children receive the request before this waits. When ``is_cancelled()`` is true, it
+        stops waiting; the result for a child that has not replied is None.
+        """
+        self._take_replies()
+        content = pickle.dumps((operation, arguments))
+        sent = [(child, self._post(child, content)) for child in children]
+        return [self._reply(child, number, operation, is_cancelled) for child, number in sent]
+
+    def deliver(self, registration: Registration, children: Sequence[int]) -> None:
+        """Deliver a callable to every child. If one refuses, remove it from all; raise the error.
+
+        Children that cannot import the function receive its code. A child that was restarted
+        meanwhile has the callable already.
+        """
+        known = registration.identity
+        replies = self.ask_all(children, "callable", known.digest, [known.delivery])
+        lacking = [
+            child for child, reply in zip(children, replies, strict=True) if _is_lacking(reply)
+        ]
+        try:
+            if lacking:
+                code = [by_code(registration.target)]
+                replies += self.ask_all(lacking, "callable", known.digest, code)
+            refused = (reply for reply in replies if isinstance(reply, ControlError))
+            error = next((reply for reply in refused if not _is_lacking(reply)), None)
+            if error is not None:
+                raise error
+        except PtoError:
+            self.ask_all(children, "forget", known.digest)
+            raise
+
+    def send(self, child: int, operation: str, *arguments: Any) -> None:
+        """Send a request that a child handles before its next task. Do not wait for the reply.
+
+        The reply is read at the next request to any child. An error in the reply is logged.
+        """
+        number = self._post(child, pickle.dumps((operation, arguments)))
+        if number is not None:
+            self._untaken.append((child, number, operation))
+
+    def close_all(self, children: Iterable[int]) -> None:
+        """Ask children to exit after the tasks that they have received, without waiting."""
+        content = pickle.dumps(("close", ()))
+        for child in children:
+            with contextlib.suppress(PtoError):  # the child has exited
+                self._driver.control(child, content)
+
+    def _post(self, child: int, content: bytes) -> int | None:
+        try:
+            return self._driver.control(child, content)
+        except ProtocolError:  # the child has exited
+            return None
+
+    def _take_replies(self) -> None:
+        """Read the replies of :meth:`send` that have arrived."""
+        untaken, self._untaken = self._untaken, []
+        for child, number, operation in untaken:
+            try:
+                reply = self._read(child, self._driver.reply(number, 0.0), operation)
+            except TimeoutError:
+                self._untaken.append((child, number, operation))
+            else:
+                if isinstance(reply, ControlError):
+                    log.get(__name__).error("child refused", reason=str(reply))
+
+    def _reply(
+        self,
+        child: int,
+        number: int | None,
+        operation: str,
+        is_cancelled: Callable[[], bool] | None,
+    ) -> Any:
+        if number is None:
+            return self._read(child, None, operation)
+        if is_cancelled is None:
+            return self._read(child, self._driver.reply(number), operation)
+        while True:
+            is_last = is_cancelled()
+            try:
+                content = self._driver.reply(number, 0.0 if is_last else _NAP_S)
+            except TimeoutError:
+                if is_last:
+                    self._untaken.append((child, number, operation))
+                    return None
+            else:
+                return self._read(child, content, operation)
+
+    def _read(self, child: int, content: bytes | None, operation: str) -> Any:
+        path = self._children[child].path
+        if content is None:
+            return Lost(
+                ControlError(
+                    f"{path} has exited, so it could not do {operation!r}",
+                    child=child,
+                    path=path,
+                    operation=operation,
+                )
+            )
+        is_done, value = pickle.loads(content)
+        if is_done:
+            return value
+        failure = Failure.unpack(value)
+        error = ControlError(
+            f"{path} could not do {operation!r}: {failure.type_name}: {failure.message}",
+            child=child,
+            path=path,
+            operation=operation,
+            remote_traceback=failure.traceback,
+        )
+        error.__cause__ = failure.exception
+        return error
+
+
+def _is_lacking(reply: object) -> bool:
+    return isinstance(reply, ControlError) and isinstance(reply.__cause__, NotImportableError)

@@ -1,0 +1,310 @@
+"""Exceptions of a child, as bytes for the parent.
+
+A failure consists of the name of the exception's class, its message, its traceback as text, and the
+exception itself if it can be pickled. The parent makes the errors of tasks and runs of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pto_core._worker import Driver, TaskHandle
+from pto_core.errors import (
+    AbortedError,
+    ChildDiedError,
+    PoisonedTask,
+    PtoError,
+    TaskFailedError,
+    TaskPoisonedError,
+)
+
+_CAUSES_MAX = 20
+
+# Used to truncate a failure to a number of bytes: a character takes up to 4 bytes. The class name
+# is truncated too.
+_CHARACTER_BYTES = 4
+_LONGEST_NAME = 100
+_PICKLE_BYTES = 500
+_CUT = "[...]"
+
+# An exception or one of its causes: the name of its class, its message, and its pickle. Each
+# exception is pickled separately, so that a process can read the class names without unpickling,
+# which would import the classes.
+Link = tuple[str, str, bytes | None]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception of a child."""
+
+    type_name: str
+    message: str
+    traceback: str
+    exception: BaseException | None
+
+    def pack(self, most_bytes: int | None = None) -> bytes:
+        """Return the bytes. To fit ``most_bytes``, truncate the texts and drop the exception."""
+        links = _links(self.exception)
+        packed = pickle.dumps((self.type_name, self.message, self.traceback, links))
+        if most_bytes is None or len(packed) <= most_bytes:
+            return packed
+        length = max(0, most_bytes - _PICKLE_BYTES) // (2 * _CHARACTER_BYTES)
+        name, message = self.type_name[:_LONGEST_NAME], start_of(self.message, length)
+        return pickle.dumps((name, message, end_of(self.traceback, length), []))
+
+    @classmethod
+    def of(cls, exception: BaseException) -> Failure:
+        """Return the failure for a caught exception of this process."""
+        lines = traceback.format_exception(exception)
+        return cls(type(exception).__qualname__, message_of(exception), "".join(lines), exception)
+
+    @classmethod
+    def unpack(cls, content: bytes) -> Failure:
+        """Return the failure from its bytes; its exception is None if unpickling fails here."""
+        type_name, message, text, links = pickle.loads(content)
+        return cls(type_name, message, text, _unpickled(links or ()))
+
+
+def start_of(text: str, most: int) -> str:
+    """Return a text that is cut at its end to ``most`` characters."""
+    return text if len(text) <= most else text[: max(0, most - len(_CUT))] + _CUT
+
+
+def end_of(text: str, most: int) -> str:
+    """Return a text that is cut at its start, because a traceback ends with its cause."""
+    return text if len(text) <= most else _CUT + text[len(text) - max(0, most - len(_CUT)) :]
+
+
+def message_of(exception: BaseException) -> str:
+    """Return the message of an exception, even if its ``__str__`` raises."""
+    try:
+        return str(exception)
+    except Exception:  # noqa: BLE001 - its __str__ may raise anything
+        return "(its __str__ raised an exception)"
+
+
+def _links(exception: BaseException | None) -> list[Link]:
+    found: list[Link] = []
+    one = exception
+    while one is not None and len(found) < _CAUSES_MAX:
+        found.append((type(one).__qualname__, message_of(one), _pickled(one)))
+        one = one.__cause__
+    return found
+
+
+def _pickled(exception: BaseException) -> bytes | None:
+    """Return the pickle of an exception; None if it cannot be pickled and unpickled."""
+    try:
+        content = pickle.dumps(exception)
+        pickle.loads(content)
+    except Exception:  # noqa: BLE001 - its __reduce__ may raise anything
+        return None
+    return content
+
+
+def _unpickled(links: Iterable[Link]) -> BaseException | None:
+    """Return the exception with its causes, up to the first that cannot be unpickled here."""
+    chain: list[BaseException] = []
+    for _, _, content in links:
+        one = None if content is None else _loaded(content)
+        if one is None:
+            break
+        chain.append(one)
+    for one, cause in itertools.pairwise(chain):
+        one.__cause__ = cause
+    return chain[0] if chain else None
+
+
+def _loaded(content: bytes) -> BaseException | None:
+    try:
+        found = pickle.loads(content)
+    except Exception:  # noqa: BLE001 - its module may not be importable here
+        return None
+    return found if isinstance(found, BaseException) else None
+
+
+_NAMED_MAX = 5
+_NONE = -1
+# The failure of a task that exceeded its time limit, if the child exited before the Worker killed
+# it.
+_UNEXPLAINED = Failure.of(AbortedError("the task exceeded its time limit, and its child exited"))
+
+
+@dataclass(frozen=True)
+class TaskPlace:
+    """A task, its position in the program, and the child that ran it, as errors state them.
+
+    ``child``: the number of the child that ran the task; ``path``: the name of that child. Both are
+    None if no child ran the task.
+    """
+
+    task: int
+    callable: str
+    file: str | None = None
+    line: int | None = None
+    child: int | None = None
+    path: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name of the task in the messages of a Worker: ``task 3 (add, graph.py:12)``.
+
+        The messages of the engine contain only ``task 3``, because the engine has no more
+        information.
+        """
+        return _task_name(self.task, self.callable, self.file, self.line)
+
+
+def place_of(task: int, record: Mapping[str, Any] | None) -> TaskPlace:
+    """Return the place of a task from the driver's record; None means that the record is gone."""
+    if record is None:
+        return TaskPlace(task, "of an earlier run")
+    return TaskPlace(task, record["callable"], record["file"], record["line"])
+
+
+class RunErrors:
+    """The errors of the tasks of one driver, whose hooks have the names of its children.
+
+    The parameter ``of`` of the methods is a task handle, which selects its run; None selects the
+    last run.
+    """
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+
+    def run(
+        self, failed: Sequence[tuple[int, int]], poisoned: Sequence[tuple[int, int]]
+    ) -> PtoError:
+        """Return the error of a run from pairs of (task, cause) and (task, root)."""
+        listed = [poisoned_task(self.place(task), _number(root)) for task, root in poisoned]
+        if not failed:
+            return AbortedError("the run was ended before all of its tasks could run")
+        return run_error([self.failed(task, cause) for task, cause in failed], listed)
+
+    def failed(self, task: int, cause: int, of: TaskHandle | None = None) -> PtoError:
+        """Return the error of a task that failed."""
+        known = self._driver.cause(cause, of)
+        assert known is not None
+        failure = Failure.unpack(known["data"]) if known["data"] else _UNEXPLAINED
+        return task_error(self.place(task, known["child"], of), failure)
+
+    def poisoned(self, task: int, root: int, of: TaskHandle | None = None) -> PtoError:
+        """Return the error of a task that did not run; ``root``: the task that poisoned it."""
+        described = None if root == _NONE else self._driver.task(root, of)
+        because = None if described is None else self.failed(root, described["cause"], of)
+        origin = None if root == _NONE else self.place(root, of=of)
+        return poisoned_error(self.place(task, of=of), origin, because)
+
+    def place(self, task: int, child: int = _NONE, of: TaskHandle | None = None) -> TaskPlace:
+        """Return the place of a task; only its number is known if its record is gone."""
+        known = self._driver.task(task, of)
+        place = place_of(task, known)
+        if known is None:
+            return place
+        child = known["child"] if child == _NONE else child
+        path = None if child == _NONE else self._driver.hooks.paths[child]
+        return replace(place, child=_number(child), path=path)
+
+
+def task_error(place: TaskPlace, failure: Failure) -> PtoError:
+    """Return the error of a task that failed or was lost together with its child."""
+    lost = failure.exception
+    if isinstance(lost, ChildDiedError) and lost.task is None:
+        return _lost(place, lost)
+    error = TaskFailedError(
+        f"{_origin(place, failure)}, in {place.name}",
+        task=place.task,
+        callable=place.callable,
+        path=_path(place, failure),
+        file=place.file,
+        line=place.line,
+        remote_traceback=failure.traceback,
+        kernel=getattr(lost, "kernel", None),
+        func_id=getattr(lost, "func_id", None),
+        core=getattr(lost, "core", None),
+    )
+    error.__cause__ = lost
+    if failure.traceback:
+        error.add_note(f"In {place.path or 'the child'}:\n{failure.traceback.rstrip()}")
+    return error
+
+
+def run_error(failures: Sequence[PtoError], poisoned: Sequence[PoisonedTask]) -> PtoError:
+    """Return the error of a run: the first failure, with other failures and poisoned tasks."""
+    first, *others = failures
+    message = first.message
+    if others:
+        message += f"; {_count(len(others), 'other task')} failed too"
+    if poisoned:
+        named = [
+            _task_name(one.task, one.callable, one.file, one.line) for one in poisoned[:_NAMED_MAX]
+        ]
+        more = len(poisoned) - len(named)
+        listed = ", ".join(named) + (f" and {more} more" if more else "")
+        message += f"; {_count(len(poisoned), 'task')} did not run because of that: {listed}"
+    fields = {name: getattr(first, name) for name in first.fields}
+    fields.update(failures=tuple(others), poisoned=tuple(poisoned))
+    error = type(first)(message, **fields)
+    error.__cause__ = first.__cause__
+    for note in getattr(first, "__notes__", ()):
+        error.add_note(note)
+    return error
+
+
+def poisoned_error(place: TaskPlace, root: TaskPlace | None, cause: PtoError | None) -> PtoError:
+    """Return the error of a task that did not run because the task ``root`` failed."""
+    if root is None:
+        return AbortedError(f"the run was ended before {place.name} could run")
+    error = TaskPoisonedError(
+        f"{place.name} did not run because {root.name}, on which it depends, failed",
+        task=place.task,
+        callable=place.callable,
+        file=place.file,
+        line=place.line,
+        root=root.task,
+    )
+    error.__cause__ = cause
+    return error
+
+
+def poisoned_task(place: TaskPlace, root: int | None) -> PoisonedTask:
+    """Return the entry for a task that did not run, for the error of its run."""
+    return PoisonedTask(place.task, place.callable, place.file, place.line, root)
+
+
+def _lost(place: TaskPlace, lost: ChildDiedError) -> ChildDiedError:
+    fields = {name: getattr(lost, name) for name in lost.fields}
+    fields.update(task=place.task, callable=place.callable, file=place.file, line=place.line)
+    return type(lost)(f"{lost.message}, in {place.name}", **fields)
+
+
+def _origin(place: TaskPlace, failure: Failure) -> str:
+    """Return the path, type and message of an error; a nested child's error has its own path."""
+    if _path(place, failure) != place.path:
+        return failure.message
+    what = f"{failure.type_name}: {failure.message}" if failure.message else failure.type_name
+    return f"{place.path}: {what}" if place.path else what
+
+
+def _path(place: TaskPlace, failure: Failure) -> str | None:
+    inner = getattr(failure.exception, "path", None)
+    is_below = isinstance(inner, str) and place.path and inner.startswith(f"{place.path}/")
+    return str(inner) if is_below else place.path
+
+
+def _task_name(task: int, function: str, file: str | None, line: int | None) -> str:
+    where = "" if file is None else f", {file}:{line}"
+    return f"task {task} ({function}{where})"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _number(number: int) -> int | None:
+    return None if number == _NONE else number

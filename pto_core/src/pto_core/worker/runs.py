@@ -1,0 +1,255 @@
+"""Execute runs of a Worker: call a graph function, wait for its tasks, raise one error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from pto_core._worker import (
+    CapturedGraph,
+    Orchestrator,
+    RunScope,
+    TaskArgs,
+    TaskArgsView,
+)
+from pto_core.config.options import CHECK, HAZARDS
+from pto_core.errors import AbortedError, UsageError, WorkerClosedError
+from pto_core.errors.plain_functions import require_executed
+from pto_core.errors.values import shown
+from pto_core.kernels import CallConfig
+from pto_core.plugins import insight, registered
+from pto_core.worker.child_group import ChildGroup
+from pto_core.worker.failures import Failure, RunErrors
+from pto_core.worker.progress import Progress
+
+if TYPE_CHECKING:
+    from pto_insight.graphs import TaskGraph
+
+GraphFunction: TypeAlias = Callable[[Orchestrator, TaskArgsView, CallConfig], object]
+"""A function that submits the tasks of a run; :meth:`pto_core.Worker.run` calls it."""
+
+_NO_ARGUMENTS = TaskArgs().view()
+_DEFAULT = CallConfig()
+_COUNTS = ("submitted", "finished", "failed", "poisoned")
+"""The counters of a run that observers receive."""
+
+
+class Block(RunScope):
+    """The scope that owns the run of a graph function or of a replay, or a capture."""
+
+    def __init__(self, runs: Runs) -> None:
+        super().__init__()
+        self._runs = runs
+
+    def __enter__(self) -> Block:
+        return self
+
+    def _leave(self, error: BaseException | None) -> None:
+        self._runs.leave(error)
+
+
+class Runs:
+    """Begins and ends the runs of a Worker, one at a time.
+
+    Threads that begin a run wait until the runs of other threads have ended. Each run belongs to a
+    :class:`RunScope`, which keeps the turn of its thread until the outcome of the run is known.
+    """
+
+    def __init__(self, children: ChildGroup) -> None:
+        self._children = children
+        self.driver = self._driver = children.driver
+        self._placement = children.placement
+        self._hooks = children.hooks
+        self._errors = RunErrors(children.driver)
+        self._observers, self._info = children.observers, children.info
+        self._count = 0  # the number of runs so far
+        self._hazards = CHECK if children.settings.config["hazards"] == CHECK else "raw"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a run is open."""
+        return bool(self._driver.is_running)
+
+    @property
+    def is_capturing(self) -> bool:
+        """Whether this thread is capturing a graph."""
+        return bool(self._driver.is_capturing)
+
+    def run(
+        self,
+        graph: GraphFunction,
+        args: TaskArgs | TaskArgsView | None,
+        config: CallConfig | None,
+        hazards: str | None,
+    ) -> None:
+        """Run a graph function; see ``Worker.run``."""
+        if hazards is None:
+            hazards = self._hazards
+        if isinstance(hazards, str) and hazards == CHECK:
+            if isinstance(args, TaskArgsView):
+                raise UsageError(
+                    'hazards is "check", but args is a view; pass a TaskArgs, or check the graph '
+                    "of the Worker that creates it",
+                    name="args",
+                    value=args,
+                )
+            self.graph(graph, args, config, "raw").check().raise_for_races()
+            hazards = "raw"
+        if not isinstance(args, TaskArgs | TaskArgsView | None):
+            raise UsageError(f"args is {shown(args)}; pass a TaskArgs", name="args", value=args)
+        view = args.view() if isinstance(args, TaskArgs) else args or _NO_ARGUMENTS
+        with Block(self) as block:
+            self._call(self.begin(block, hazards, config), graph, view, config)
+
+    def _call(
+        self,
+        orch: Orchestrator,
+        graph: GraphFunction,
+        args: TaskArgsView,
+        config: CallConfig | None,
+    ) -> None:
+        if not callable(graph):
+            raise UsageError(f"graph is {shown(graph)}; pass a function", name="graph", value=graph)
+        returned = graph(orch, args, config or _DEFAULT)
+        if returned is not None:
+            require_executed("graph function", graph, returned)
+
+    def capture(
+        self,
+        graph: GraphFunction,
+        args: TaskArgs | None,
+        config: CallConfig | None,
+        hazards: str,
+    ) -> CapturedGraph:
+        """Record the submits of a graph function; see ``Worker.capture``."""
+        with Block(self) as block:
+            orch = block.begin_capture(self._driver, hazards_number(hazards), config, args)
+            self._call(orch, graph, _NO_ARGUMENTS if args is None else args.view(), config)
+            return block.end_capture()
+
+    def graph(
+        self,
+        graph: GraphFunction,
+        args: TaskArgs | None,
+        config: CallConfig | None,
+        hazards: str,
+    ) -> TaskGraph:
+        """Return the graph of a graph function; see ``Worker.graph``."""
+        captured = self.capture(graph, args, config, hazards)
+        return insight.TaskGraph(insight.AccessLog.from_fields(self._driver.captured_log(captured)))
+
+    def replay(self, graph: CapturedGraph, args: TaskArgs | None) -> None:
+        """Run a captured graph; see ``Worker.replay``."""
+        with Block(self) as block:
+            self.submit_replay(block, graph, args)
+
+    def submit_replay(self, scope: RunScope, graph: CapturedGraph, args: TaskArgs | None) -> None:
+        """Begin a run that belongs to ``scope``, and make all submits of a captured graph."""
+        if not isinstance(graph, CapturedGraph):
+            raise UsageError(
+                f"graph is {shown(graph)}; pass the result of Worker.capture",
+                name="graph",
+                value=graph,
+            )
+        scope.begin_replay(self._driver, graph, args)
+        self._prepare()
+        self._driver.replay()
+
+    def begin(self, scope: RunScope, hazards: str, config: CallConfig | None) -> Orchestrator:
+        """Begin a run that belongs to ``scope``; return the object that submits its tasks.
+
+        Raises UsageError if this thread has a run open.
+        """
+        orchestrator = scope.begin(self._driver, hazards_number(hazards), config)
+        self._prepare()
+        return orchestrator
+
+    def _prepare(self) -> None:
+        self._count += 1
+        if "pto_worker_run_started" in registered.hooks:
+            self._observers.notify("pto_worker_run_started", worker=self._info, run=self._count)
+        if self._placement is not None:
+            self._placement.begin()
+        self._hooks.begin_run()
+
+    def leave(self, error: BaseException | None) -> None:
+        """End a run whose graph function returned, or raised ``error``."""
+        try:
+            if error is None:
+                self.end()
+            elif self.is_running:  # otherwise another thread has ended the run
+                self.abandon(error)
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            if error is not None:
+                self._children.tracing.run_failed(error)
+            if "pto_worker_run_finished" in registered.hooks:
+                self._observe_end(error)
+
+    def _observe_end(self, error: BaseException | None) -> None:
+        statistics = self._driver.statistics()
+        self._observers.notify(
+            "pto_worker_run_finished",
+            worker=self._info,
+            run=self._count,
+            counts={name: statistics[name] for name in _COUNTS},
+            error=error,
+        )
+
+    def end(self) -> None:
+        """Wait for all tasks; raise the first failure, with the others attached.
+
+        Raises UsageError if the graph function left a scope open; the run is over in this case too.
+        Raises WorkerClosedError if ``close()`` ended tasks of the run.
+        """
+        try:
+            bad_policy = self._wait(is_interrupted=False)
+        except UsageError as error:
+            if self.is_running:
+                self.abandon(error)
+            raise
+        if bad_policy is not None:
+            raise bad_policy
+        _, failed, poisoned = self._driver.outcome()
+        if (failed or poisoned) and self._children.is_closing:
+            raise WorkerClosedError("this Worker was closed during the run")
+        if failed or poisoned:
+            raise self._errors.run(failed, poisoned)
+
+    def abandon(self, reason: BaseException) -> None:
+        """End a run whose graph function raised ``reason``.
+
+        Tasks that have not been sent do not run. This method waits for the others. After an
+        interrupt, children that still run tasks are killed after a short time. If the Worker was
+        closed meanwhile, the run has ended already.
+        """
+        text = f"the graph function of the run raised {type(reason).__name__}"
+        with contextlib.suppress(WorkerClosedError):
+            failure = Failure.of(AbortedError(text))
+            self._driver.cancel(self._driver.add_cause(failure.pack()))
+            self._wait(is_interrupted=not isinstance(reason, Exception))
+
+    def _wait(self, *, is_interrupted: bool) -> UsageError | None:
+        """Wait for the end of the run; return the error of the placement policy."""
+        try:
+            self._driver.run_end(is_interrupted)
+        finally:
+            error = None if self._placement is None else self._placement.end()
+        return error
+
+    def progress(self, *, is_over: bool = False) -> Progress:
+        """Return the progress of the run."""
+        counts = self._driver.statistics()
+        return Progress(counts["submitted"], counts["finished"], counts["failed"], is_over=is_over)
+
+
+def hazards_number(hazards: str) -> int:
+    """Return the engine's number for a hazard mode. Raises UsageError."""
+    if not isinstance(hazards, str) or hazards not in HAZARDS:
+        raise UsageError(
+            f"hazards is {shown(hazards)}; pass 'raw' or 'full'", name="hazards", value=hazards
+        )
+    return HAZARDS.index(hazards)

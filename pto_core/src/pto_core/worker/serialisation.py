@@ -1,0 +1,287 @@
+"""Serialise functions for other processes: by import path, or by code.
+
+cloudpickle serialises the code. The result contains the functions of the same module that the code
+uses, and refers to other functions by import path. Functions of the program's main module have a
+usable import path in forked children only.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import io
+import os
+import pickle
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, cast
+
+from pto_core._worker import SharedBlock
+from pto_core.errors import RightsError, UsageError
+from pto_core.kernels.callables import code_digest, digest_of
+
+_MAIN = "__main__"
+_MP_MAIN = "__mp_main__"  # the name of the main module in children of the package multiprocessing
+_LIBRARIES = tuple(
+    sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+_PLAIN = (int, float, complex, str, bytes, type(None))
+_registering = threading.Lock()
+
+
+def serialised(value: Any) -> bytes:
+    """Return ``value`` serialised by code.
+
+    Raises the errors of pickle, and UsageError for a shared array, which would become a copy.
+    """
+    content = io.BytesIO()
+    with _by_value(_module_by_value(value)):
+        _pickler(content).dump(value)
+    return content.getvalue()
+
+
+def _pickler(file: io.BytesIO) -> pickle.Pickler:
+    """Return a pickler that refuses shared arrays."""
+    import cloudpickle
+    import numpy as np
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, np.ndarray) and _is_shared(value):
+                raise UsageError(
+                    f"it uses a shared array of shape {value.shape} directly, and the child would "
+                    "get a copy; pass the array as an argument of the task",
+                    name="target",
+                )
+            return super().reducer_override(value)
+
+    return cast(pickle.Pickler, Pickler(file))
+
+
+def _is_shared(array: Any) -> bool:
+    """Return whether an array is a view of an array of ``Worker.shared_array``."""
+    while (base := getattr(array, "base", None)) is not None:
+        array = base
+    return isinstance(array, SharedBlock)
+
+
+def deserialised(content: bytes) -> Any:
+    """Return the value that :func:`serialised` serialised in the parent."""
+    import cloudpickle
+
+    return cloudpickle.loads(content)
+
+
+def import_path(value: Any) -> str | None:
+    """Return ``module:qualname`` if an import of it finds this object, otherwise None."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or module not in sys.modules:
+        return None
+    try:
+        *_, found = _attributes(sys.modules[module], name)
+    except AttributeError:
+        return None
+    return f"{_MAIN if module == _MP_MAIN else module}:{name}" if found is value else None
+
+
+def is_of_main(path: str) -> bool:
+    """Return whether an import path names the program's main module."""
+    return path.partition(":")[0] == _MAIN
+
+
+def checked_path(path: object) -> str:
+    """Return an absolute import path; raise UsageError for any other value."""
+    module, _, name = path.partition(":") if isinstance(path, str) else ("", "", "")
+    if all(module.split(".")) and all(part.isidentifier() for part in name.split(".")):
+        return str(path)
+    raise UsageError(
+        f"{path!r} is not an absolute import path; write it as 'package.module:function'",
+        name="target",
+        value=path,
+    )
+
+
+def imported(path: str, permitted: Sequence[str] | None = None) -> Any:
+    """Return the object at ``module:qualname``. Raises the errors of the import.
+
+    ``permitted``: the modules that may define the object; None means every module. Raises
+    RightsError for an object of another module, and for a module as a part of ``qualname``.
+    """
+    module, _, name = path.partition(":")
+    loaded = sys.modules[module] if module == _MAIN else importlib.import_module(module)
+    found = None
+    for found in _attributes(loaded, name):
+        if permitted is not None and isinstance(found, ModuleType):
+            raise RightsError(
+                f"{path} leads through an attribute that is the module {found.__name__}, which "
+                "this host does not permit to its client; write the module that defines the "
+                "function before the colon",
+                name="imports",
+            )
+    definer = getattr(found, "__module__", None)
+    if permitted is not None and not is_in_modules(definer, permitted):
+        raise RightsError(
+            f"the object at {path} has the module {definer!r}, which this host does not permit to "
+            "its client; name a function that a permitted module defines, or add the module to "
+            "imports there",
+            name="imports",
+        )
+    return found
+
+
+def is_in_modules(module: object, names: Iterable[str]) -> bool:
+    """Return whether a module is one of ``names`` or a submodule of one."""
+    return isinstance(module, str) and any(f"{module}.".startswith(f"{one}.") for one in names)
+
+
+class NotImportableError(UsageError):
+    """A child cannot import the parent's version of a function, but it can receive the code."""
+
+
+def imported_version(path: str, expected: bytes, permitted: Sequence[str] | None = None) -> Any:
+    """Return the object at an import path, if its code has the fingerprint ``expected``.
+
+    ``permitted``: as in :func:`imported`. Raises NotImportableError and RightsError.
+    """
+    try:
+        found = imported(path, permitted)
+    except RightsError:
+        raise
+    except Exception as error:
+        raise NotImportableError(
+            f"{path} cannot be imported here: {type(error).__name__}: {error}", name=path
+        ) from error
+    if fingerprint(found) != expected:
+        raise NotImportableError(
+            f"the code of {path} differs here from the code in the parent", name=path
+        )
+    return found
+
+
+def fingerprint(target: Any) -> bytes:
+    """Return a hash of the code of ``target`` and of the code in its module that it uses.
+
+    The hash is equal in all processes with the same source and Python version.
+    """
+    module = getattr(target, "__module__", None)
+    parts: list[str | bytes] = []
+    seen: set[int] = set()
+    pending = [target]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, _PLAIN):
+            parts.append(repr(value))
+        elif id(value) not in seen:
+            seen.add(id(value))
+            parts.append(_own_part(value))
+            pending.extend(_used(value, module))
+    return digest_of(*parts)
+
+
+@contextmanager
+def _by_value(module: str | None) -> Iterator[None]:
+    """Make cloudpickle serialise the functions and classes of a module by code."""
+    import cloudpickle
+    from cloudpickle.cloudpickle import list_registry_pickle_by_value
+
+    with _registering:
+        loaded = sys.modules.get(module or "")
+        is_known = loaded is not None and loaded.__name__ == module
+        is_needed = is_known and module not in list_registry_pickle_by_value()
+        if is_needed:
+            cloudpickle.register_pickle_by_value(loaded)
+        try:
+            yield
+        finally:
+            if is_needed:
+                cloudpickle.unregister_pickle_by_value(loaded)
+
+
+def _module_by_value(value: Any) -> str | None:
+    """Return the module whose functions and classes must be serialised with ``value``."""
+    if import_path(value) is not None:
+        return str(value.__module__)
+    while isinstance(value, functools.partial | MethodType):
+        value = value.func if isinstance(value, functools.partial) else value.__func__
+    module = _module_of(value)
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    return None if file.startswith(_LIBRARIES) else module
+
+
+def _attributes(found: Any, path: str) -> Iterator[Any]:
+    """Yield the value of each name in a path of attributes, up to the value of the whole path."""
+    for name in path.split("."):
+        found = getattr(found, name)
+        yield found
+
+
+def _own_part(value: Any) -> str | bytes:
+    if isinstance(value, FunctionType):
+        return code_digest(value.__code__)
+    kind = value if isinstance(value, type) else type(value)
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _used(value: Any, module: str | None) -> Iterable[Any]:
+    """Return the objects that the code of ``value`` refers to, in a fixed order."""
+    if isinstance(value, FunctionType):
+        return [
+            *(value.__defaults__ or ()),
+            *_values(value.__kwdefaults__ or {}),
+            *map(_content, value.__closure__ or ()),
+            *_global_values(value, module),
+        ]
+    if isinstance(value, MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, tuple):
+        return value
+    if isinstance(value, staticmethod | classmethod):
+        return [value.__func__]
+    if isinstance(value, property):
+        return [value.fget, value.fset, value.fdel]
+    if isinstance(value, type):
+        return _values(vars(value)) if value.__module__ == module else ()
+    # Tasks and kernels wrap a function. For other objects, the methods of their type are used.
+    wrapped = inspect.getattr_static(value, "__wrapped__", None)
+    return [wrapped] if isinstance(wrapped, FunctionType) else [type(value)]
+
+
+def _values(named: Any) -> list[Any]:
+    """Return the values in the alphabetical order of their names."""
+    return [named[name] for name in sorted(named)]
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # the closure variable has no value yet
+        return None
+
+
+def _global_values(function: Callable[..., Any], module: str | None) -> Iterator[Any]:
+    found = function.__globals__
+    if found.get("__name__") != module:
+        return
+    for name in sorted(set(_names(function.__code__)) & found.keys()):
+        value = found[name]
+        if isinstance(value, _PLAIN) or _module_of(value) == module:
+            yield value
+
+
+def _module_of(value: Any) -> Any:
+    """Return the module of a function, class or object. Does not run code of the object."""
+    if isinstance(value, FunctionType | type):
+        return value.__module__
+    return inspect.getattr_static(value, "__module__", None)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)

@@ -1,0 +1,353 @@
+"""A run whose tasks are submitted in a block: ``with worker.session() as s:``."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeAlias, Unpack, cast, overload
+
+from pto_core._worker import (
+    CallableHandle,
+    ContinuousTensor,
+    Orchestrator,
+    RunScope,
+    TaskArgs,
+    TaskHandle,
+)
+from pto_core.errors import UsageError
+from pto_core.errors.values import listed, shown
+from pto_core.kernels import CallConfig, ChipCallable, DataType
+from pto_core.worker.handles import name_of
+from pto_core.worker.progress import Follower, Listener, default_listener
+from pto_core.worker.tasks import ChipTask, GraphTask, Task
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from pto_core.kernels.typed import (
+        A,
+        B,
+        C,
+        D,
+        E,
+        F,
+        SubmitOptions,
+        Tensor,
+        TypedTask,
+    )
+    from pto_core.worker.callables import Callables
+    from pto_core.worker.runs import Runs
+    from pto_core.worker.worker_node import WorkerNode
+
+Submittable: TypeAlias = "Task[...] | ChipCallable | CallableHandle"
+"""A task that a session accepts: a ``@task``, a ChipCallable, or a handle.
+
+A Worker with child Workers also accepts the handle of a graph function.
+"""
+
+
+class Session(RunScope):
+    """Submits tasks while its block is open; created by :meth:`Worker.session`.
+
+    The end of the block waits for all tasks and raises the first failure. If the block raises an
+    exception, tasks that have not been sent do not run. ``async with`` waits without blocking the
+    event loop.
+    """
+
+    def __init__(
+        self,
+        node: WorkerNode,
+        callables: Callables,
+        config: CallConfig | None,
+        hazards: str,
+        progress: bool | Listener,
+    ) -> None:
+        super().__init__()
+        self._node = node
+        self._callables = callables
+        self._config = config
+        self._hazards = hazards
+        self._progress = progress
+        self._follower: Follower | None = None
+        self._runs: Runs | None = None
+        self._orchestrator: Orchestrator | None = None
+
+    # ---- the block ----
+
+    def __enter__(self) -> Session:
+        if self._runs is not None:
+            raise UsageError("the block of this session is open; create another session")
+        runs = self._node.started_runs()
+        try:
+            self._orchestrator = runs.begin(self, self._hazards, self._config)
+            self._runs = runs
+            if self._progress is not False:
+                shown = self._progress
+                listener = default_listener(self._node.path) if shown is True else shown
+                follower = Follower(runs.progress, listener)
+                follower.start()
+                self._follower = follower
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def _leave(self, error: BaseException | None) -> None:
+        """End the run. If this call is interrupted, ``__exit__`` ends the run directly."""
+        runs, self._runs, self._orchestrator = self._runs, None, None
+        try:
+            if runs is not None:
+                runs.leave(error)
+        finally:
+            follower, self._follower = self._follower, None
+            if follower is not None and runs is not None:
+                follower.stop(runs.progress(is_over=True))
+
+    async def __aenter__(self) -> Session:
+        driver, thread = self._node.started_runs().driver, threading.get_ident()
+        if not self.take_turn(driver, thread, waits=False):
+            waiting = asyncio.ensure_future(
+                asyncio.to_thread(self.take_turn, driver, thread, waits=True)
+            )
+            try:
+                await asyncio.shield(waiting)
+            except asyncio.CancelledError:
+                self.interrupt()
+                await asyncio.wait([waiting])
+                waiting.exception()  # mark it as retrieved; the cancellation is raised instead
+                self.__exit__(None, None, None)
+                raise
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        end = asyncio.ensure_future(asyncio.to_thread(self.__exit__, kind, error, trace))
+        try:
+            await asyncio.shield(end)
+        except asyncio.CancelledError:
+            # Cancelling the coroutine does not stop the waiting thread, which still uses the
+            # Worker.
+            if not end.done():
+                self.interrupt()
+                await asyncio.wait([end])
+                # mark the exception as retrieved; the cancellation is raised instead
+                end.exception()
+            raise
+
+    # ---- inside the block ----
+
+    @overload
+    def submit(
+        self,
+        task: ChipCallable | CallableHandle,
+        /,
+        *args: object,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(self, task: TypedTask[[]], /, **options: Unpack[SubmitOptions]) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self, task: TypedTask[[A]], a: A | Tensor, /, **options: Unpack[SubmitOptions]
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[[A, B]],
+        a: A | Tensor,
+        b: B | Tensor,
+        /,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[[A, B, C]],
+        a: A | Tensor,
+        b: B | Tensor,
+        c: C | Tensor,
+        /,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[[A, B, C, D]],
+        a: A | Tensor,
+        b: B | Tensor,
+        c: C | Tensor,
+        d: D | Tensor,
+        /,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[[A, B, C, D, E]],
+        a: A | Tensor,
+        b: B | Tensor,
+        c: C | Tensor,
+        d: D | Tensor,
+        e: E | Tensor,
+        /,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[[A, B, C, D, E, F]],
+        a: A | Tensor,
+        b: B | Tensor,
+        c: C | Tensor,
+        d: D | Tensor,
+        e: E | Tensor,
+        f: F | Tensor,
+        /,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self,
+        task: TypedTask[...],
+        a: object,
+        b: object,
+        c: object,
+        d: object,
+        e: object,
+        f: object,
+        g: object,
+        /,
+        *rest: object,
+        **options: Unpack[SubmitOptions],
+    ) -> TaskHandle: ...
+
+    def submit(
+        self,
+        task: Submittable | TypedTask[...],
+        /,
+        *args: object,
+        worker: int | None = None,
+        hint: bool = False,
+        retries: int | None = None,
+        timeout_s: float | None = None,
+        after: Sequence[TaskHandle] = (),
+        config: CallConfig | None = None,
+    ) -> TaskHandle:
+        """Submit a task and return its handle.
+
+        The task runs after the tasks whose outputs it reads, after the tasks that use memory that
+        it overwrites, and after the tasks in ``after``. ``worker``: the child that runs it; with
+        ``hint``, the child that is preferred if it has free space; by default, any idle child.
+        ``retries``: how often the task may run again; this overrides ``@task``. ``timeout_s``: the
+        time limit in the child. A graph function of a child Worker receives ``args.tensor(i)`` and
+        ``args.scalar(i)``; it reads and writes each array. Raises UsageError.
+        """
+        orch = self.orchestrator
+        handle, target = self._typed(task)
+        is_sub = isinstance(target, Task)
+        submit = orch.submit_sub if is_sub else orch.submit_next_level
+        blob, written = target.arguments(args)
+        submitted: TaskHandle = submit(
+            *((handle, blob) if is_sub else (handle, blob, config)),
+            worker=-1 if worker is None else worker,
+            hint=hint,
+            retries=target.retries if retries is None else retries,
+            timeout_s=timeout_s,
+            after=after,
+        )
+        submitted.outputs = written
+        return submitted
+
+    def submit_group(
+        self,
+        task: Submittable,
+        members: Sequence[Sequence[object]],
+        *,
+        workers: Sequence[int] | None = None,
+        hint: bool = False,
+        retries: int | None = None,
+        timeout_s: float | None = None,
+        after: Sequence[TaskHandle] = (),
+        config: CallConfig | None = None,
+    ) -> TaskHandle:
+        """Submit one task that runs on several children at once, with separate arguments for each.
+
+        ``workers``: the child for each member, all different; with ``hint``, the preferred
+        children.
+        """
+        orch = self.orchestrator
+        advice = "pass a list with the arguments of each member"
+        given = [listed("a member", one, advice) for one in listed("members", members, advice)]
+        if not given:
+            raise UsageError("a group without members; pass the arguments of at least one member")
+        handle, target = self._typed(task)
+        is_sub = isinstance(target, Task)
+        submit = orch.submit_sub_group if is_sub else orch.submit_next_level_group
+        blobs, written = zip(*map(target.arguments, given), strict=True)
+        all_arguments = [blob or TaskArgs() for blob in blobs]
+        submitted: TaskHandle = submit(
+            *((handle, all_arguments) if is_sub else (handle, all_arguments, config)),
+            workers=workers,
+            hint=hint,
+            retries=target.retries if retries is None else retries,
+            timeout_s=timeout_s,
+            after=after,
+        )
+        submitted.outputs = tuple(array for arrays in written for array in arrays)
+        return submitted
+
+    def empty(
+        self, shape: int | Sequence[int], dtype: DTypeLike | DataType = "float32"
+    ) -> ContinuousTensor:
+        """Return a tensor in the heap ring, for an intermediate result.
+
+        It is freed when its scope has ended and no task needs it.
+        """
+        return self.orchestrator.alloc(shape, dtype)
+
+    def scope(self) -> AbstractContextManager[None]:
+        """Open a scope. Its allocations are freed when it has ended and no task needs them."""
+        return cast(AbstractContextManager[None], self.orchestrator.scope())
+
+    @property
+    def orchestrator(self) -> Orchestrator:
+        """The object that graph functions receive; it accepts submits that have no typed form."""
+        if self._orchestrator is None:
+            raise UsageError(
+                "a session submits tasks inside its block only: `with worker.session() as s:`"
+            )
+        return self._orchestrator
+
+    def _typed(
+        self, task: Submittable | TypedTask[...]
+    ) -> tuple[CallableHandle, Task[...] | ChipTask | GraphTask]:
+        """Return the handle of a task, and the object that converts its arguments."""
+        handle, target = self._callables.submittable(task)
+        if isinstance(target, Task):
+            return handle, target
+        if isinstance(target, ChipCallable):
+            return handle, ChipTask(target)
+        if self._node.nested:
+            return handle, GraphTask(name_of(target))
+        raise UsageError(
+            f"{shown(task)} is not typed, so a session does not know the directions of its "
+            "arguments; "
+            "put @task before its function, or use submit_sub of s.orchestrator with a TaskArgs",
+            name="task",
+            value=task,
+        )

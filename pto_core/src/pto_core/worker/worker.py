@@ -1,0 +1,400 @@
+"""The Worker class: children in their own processes, and an engine that runs graphs of tasks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+import pto_core.worker.handles  # noqa: F401 - adds methods to TaskHandle
+from pto_core._worker import CallableHandle, CapturedGraph, TaskArgs, TaskArgsView
+from pto_core.config.options import CHECK
+from pto_core.errors import UsageError
+from pto_core.errors.values import as_path, listed, shown
+from pto_core.interrupts import Interrupts
+from pto_core.plugins import insight
+from pto_core.worker.callables import Callables
+from pto_core.worker.hosts import Hosts, RemoteWorkerSpec
+from pto_core.worker.memory_calls import MemoryCalls
+from pto_core.worker.runs import GraphFunction, hazards_number
+from pto_core.worker.session import Session
+from pto_core.worker.settings import OtherHost, worker_settings
+from pto_core.worker.worker_node import WorkerNode
+
+if TYPE_CHECKING:
+    from pto_core.config import Config
+    from pto_core.interfaces import Policy, Scheduler
+    from pto_core.kernels import CallConfig, DataType
+    from pto_core.worker.progress import Listener
+    from pto_insight.graphs import Findings, TaskGraph
+    from pto_insight.traces.worker_trace import WorkerTrace
+
+
+class Worker(MemoryCalls):
+    """A Worker of level 3 (host) or higher, with its children.
+
+    ``device_ids``: one child for each of these chips, which runs ``ChipCallable``s on ``platform``
+    with ``runtime``; level 3 only. ``num_sub_workers``: the number of children that run Python
+    functions (SUB children). Above level 3, :meth:`add_worker` adds Workers as children. Child ids
+    count from 0 in the order of ``device_ids`` or of ``add_worker``. SUB children have their own
+    ids, which also count from 0.
+
+    The defaults of settings come from the configuration (``pto config``): ``heap_ring_size`` bytes
+    for each of four heap rings, ``transport``, ``on_worker_death`` (``"fail"``, ``"restart"``,
+    ``"reroute"``), ``start_method`` (``"fork"``, ``"spawn"``), ``task_timeout_s``, and any other as
+    a keyword.
+    ``host``: the address of an agent whose host runs this Worker, with the key set in the folder
+    ``keys``; ``ship``: modules and packages of the program that are sent to it. ``hosts``: instead
+    of an address, hosts that a launcher places (:meth:`Hosts.on`). Such a Worker is a template:
+    ``add_worker`` makes one child for each host, with successive ids, and returns the first id.
+    ``policy`` picks a child for a task without a pin: it is a function
+    (:data:`pto_core.interfaces.Policy`), an object with the method ``pick``
+    (:class:`pto_core.interfaces.Scheduler`), or the name of a plugin.
+
+    Use the Worker as a context manager, or call :meth:`close`. Any thread may call the methods.
+    Runs, sessions, replays and captures of several threads take place one after the other, in the
+    order of their calls; one inside another on the same thread is refused. While one thread starts
+    the Worker, other calls wait. Workers are independent of each other. Raises UsageError,
+    ConfigError or PluginError.
+    """
+
+    def __init__(
+        self,
+        level: int,
+        platform: str | None = None,
+        runtime: str | None = None,
+        device_ids: Iterable[int] = (),
+        num_sub_workers: int = 0,
+        heap_ring_size: int | None = None,
+        *,
+        child_mode: object = "PROCESS",
+        policy: Policy | Scheduler | str | None = None,
+        config: Config | None = None,
+        host: str | None = None,
+        keys: str | os.PathLike[str] | None = None,
+        ship: Iterable[str] = (),
+        hosts: Hosts | None = None,
+        **settings: Any,
+    ) -> None:
+        named = policy if isinstance(policy, str) else None
+        given = {"heap_ring_size": heap_ring_size, "policy": named, **settings}
+        checked = worker_settings(
+            level,
+            platform,
+            runtime,
+            device_ids,
+            num_sub_workers,
+            child_mode,
+            config,
+            given,
+            _other_host(host, keys, ship, hosts, policy, config),
+        )
+        self._node = WorkerNode(checked, None if isinstance(policy, str) else policy)
+        self._callables = Callables(self._node)
+
+    @property
+    def level(self) -> int:
+        """The level of the Worker. It only determines the names in paths."""
+        return self._node.level
+
+    @property
+    def path(self) -> str:
+        """The name in errors: ``"L4"``, or ``"L4/host0"`` in the process of that child."""
+        return self._node.path
+
+    # ---- before the start, or at any time ----
+
+    def register(
+        self, target: object, *, serialise: bool = False, workers: Iterable[int] | None = None
+    ) -> CallableHandle:
+        """Register a function, its import path ``"module:name"`` or a ChipCallable for children.
+
+        Chips run ChipCallables. SUB children and child Workers run functions. A SUB child calls
+        ``function(args)`` if the function accepts a positional argument or has no signature,
+        otherwise ``function()``; ``args`` is empty for a submit without arguments. A child Worker
+        runs it as a graph function.
+
+        Children that are forked later inherit the function. Other children import it by its path.
+        They receive its code if they cannot import it, if they import different code, and always
+        with ``serialise``. A :class:`RemoteCallable` is not imported here; ``workers`` names the
+        Workers on other hosts that import it.
+
+        When this method returns, all children have the function; after an error, none has. Raises
+        UsageError for a target that cannot run or be serialised, and ControlError if a child
+        refuses.
+        """
+        return self._callables.register(target, serialise=serialise, workers=workers)
+
+    def unregister(self, handle: CallableHandle) -> None:
+        """Invalidate the handle. Children drop the callable when its last handle is invalid."""
+        self._callables.unregister(handle)
+
+    def add_worker(self, worker: Worker) -> int:
+        """Add ``worker``, which must not have been started, as a child; return its child id.
+
+        The Worker is started in the process of the child. A Worker on another host, or one for
+        several hosts, can also join while this Worker runs, inside a run too; then this call waits
+        until all of its children are ready.
+        Raises UsageError; CapacityError if all places are in use (setting ``spare_workers``); and
+        ChildStartError if the child does not become ready.
+        """
+        if not isinstance(worker, Worker):
+            raise UsageError(f"{shown(worker)} is not a Worker", name="worker", value=worker)
+        return self._node.add(worker._node)
+
+    def remove_worker(self, worker: int) -> None:
+        """End the child with this id, a Worker on another host, while this Worker runs.
+
+        Its buffers are lost. Its id and its place are free for another Worker, and the Worker
+        itself can be added again. Raises UsageError during a run or a trace, and for another id.
+        """
+        self._node.remove(worker)
+
+    def add_remote_worker(self, spec: RemoteWorkerSpec) -> int:
+        """Add a Worker of level 3 on another host as a child; return its child id.
+
+        Published programs use this call. ``add_worker(Worker(level=3, host=...))`` does the same
+        and accepts more: other settings, and callables for the chips and SUB children of that
+        Worker. Raises UsageError.
+        """
+        if not isinstance(spec, RemoteWorkerSpec):
+            raise UsageError(f"{shown(spec)} is not a RemoteWorkerSpec", name="spec", value=spec)
+        return self.add_worker(
+            Worker(
+                3,
+                spec.platform,
+                spec.runtime,
+                spec.device_ids,
+                spec.num_sub_workers,
+                host=spec.address,
+                keys=spec.keys,
+            )
+        )
+
+    def shared_array(
+        self, shape: int | Sequence[int], dtype: npt.DTypeLike | DataType = "float32"
+    ) -> npt.NDArray[Any]:
+        """Return an array of zeros that all children at all levels see at the same address.
+
+        The memory is freed when no view of it exists. Raises CapacityError if memory is exhausted.
+        """
+        return self._node.arena().array(shape, dtype)
+
+    # ---- running ----
+
+    def init(self) -> Worker:
+        """Start the children at all levels and wait for them; a second call does nothing.
+
+        Other calls that need children wait for the end of the start. Raises ChildStartError if a
+        child does not become ready; then no child is left, and the Worker can be started again.
+        Raises WorkerClosedError if another thread calls :meth:`close`.
+        """
+        self._node.start()
+        return self
+
+    def run(
+        self,
+        graph: GraphFunction,
+        args: TaskArgs | TaskArgsView | None = None,
+        config: CallConfig | None = None,
+        *,
+        hazards: str | None = None,
+    ) -> None:
+        """Call ``graph(orch, args, config)`` and wait for the tasks that it submitted.
+
+        ``args``: a TaskArgs, which the function receives as a view; None means no arguments.
+        ``hazards``: ``"raw"`` or ``"full"``. ``"check"``: as ``"raw"``, but :meth:`check` calls the
+        function before, and tasks that race raise a RaceError, so that no task runs. None:
+        ``"check"`` if this is the setting ``hazards``, otherwise ``"raw"``. Raises the exception of
+        the graph function, otherwise one error for the first task that failed: TaskFailedError or
+        ChildDiedError. The Worker is usable afterwards.
+        """
+        # takes no lock; in a forked process the object refuses all calls
+        runs = self._node.runs or self._node.started_runs()
+        runs.run(graph, args, config, hazards)
+
+    def capture(
+        self,
+        graph: GraphFunction,
+        args: TaskArgs | None = None,
+        config: CallConfig | None = None,
+        *,
+        hazards: str = "raw",
+    ) -> CapturedGraph:
+        """Call ``graph(orch, args, config)`` and record its submits for :meth:`replay`.
+
+        No task runs. A replay replaces each tensor that lies inside one of ``args`` by the same
+        part of the new argument, and repeats the graph's allocations. All other values stay those
+        of the capture. Raises UsageError if the function requests the result of a task, begins a
+        run or a session, or calls malloc, and if ``args`` contain memory of a chip.
+        """
+        return self._node.started_runs().capture(graph, args, config, hazards)
+
+    def graph(
+        self,
+        graph: GraphFunction,
+        args: TaskArgs | None = None,
+        config: CallConfig | None = None,
+        *,
+        hazards: str = "raw",
+    ) -> TaskGraph:
+        """Call ``graph(orch, args, config)`` and return the graph of the tasks that it submits.
+
+        No task runs. The graph has all edges of the function, and a group is one task. Raises the
+        errors of :meth:`capture`.
+        """
+        return self._node.started_runs().graph(graph, args, config, hazards)
+
+    def check(
+        self,
+        graph: GraphFunction,
+        args: TaskArgs | None = None,
+        config: CallConfig | None = None,
+        *,
+        hazards: str = "raw",
+    ) -> Findings:
+        """Call ``graph(orch, args, config)`` and return the tasks that race, among other findings.
+
+        No task runs. Raises the errors of :meth:`capture`.
+        """
+        return self.graph(graph, args, config, hazards=hazards).check()
+
+    def replay(self, graph: CapturedGraph, args: TaskArgs | None = None) -> None:
+        """Run a captured graph on other tensors of the same shapes.
+
+        The replay runs the same tasks, but does not call the function. Raises the errors of
+        :meth:`run`, and UsageError for arguments that differ in shape or type from those of the
+        capture.
+        """
+        runs = self._node.runs or self._node.started_runs()
+        runs.replay(graph, args)
+
+    def session(
+        self,
+        config: CallConfig | None = None,
+        *,
+        hazards: str = "full",
+        progress: bool | Listener = False,
+    ) -> Session:
+        """Return a run whose tasks are submitted in a block: ``with worker.session() as s:``.
+
+        ``hazards``: ``"full"`` orders all conflicts, ``"raw"`` only reads after writes; ``"check"``
+        is refused, because tasks run while the block submits them.
+        ``async with`` waits without blocking the event loop. ``progress``: True shows a bar on a
+        terminal and lines elsewhere; a function is called with a Progress.
+        """
+        self._node.life.check_open()
+        if isinstance(hazards, str) and hazards == CHECK:
+            raise UsageError(
+                'hazards is "check", but the tasks of a session run while its block submits them, '
+                'so they cannot be checked before; pass "full", which orders all conflicts, or '
+                '"raw", and check a graph function with Worker.check',
+                name="hazards",
+                value=hazards,
+            )
+        hazards_number(hazards)  # detect an invalid value here, before the block begins
+        return Session(self._node, self._callables, config, hazards, progress)
+
+    @contextmanager
+    def trace(self, level: int = 1) -> Iterator[WorkerTrace]:
+        """Trace the runs of a block: ``with worker.trace() as trace:``.
+
+        After the block, ``trace`` contains the records of this Worker and of everything below it.
+        ``level``: 1 tasks, 2 also the work of the scheduler, 3 also waits, 4 also every
+        dependency. The block may contain several runs, sessions and replays. It may also begin or
+        end inside of one: then it waits for the tasks that children have received, and times
+        outside of the block are unknown. Ctrl-C during the end of the block ends this wait. If the
+        Worker is closed in the block, the trace ends there. Raises UsageError.
+        """
+        tracing = self._node.tracing
+        trace = insight.WorkerTrace.of(insight.of_child(self.path, (), {}, 0))
+        tracing.begin(level)
+        try:
+            yield trace
+        finally:
+            with Interrupts() as interrupts:  # a signal must not discard the records
+                trace.fill(tracing.end(lambda: interrupts.signal is not None))
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of the Worker, as plain data."""
+        return self._node.started_children().statistics()
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        """End the children and invalidate all handles; a second call does nothing.
+
+        During :meth:`init`, this call cancels the start. If another thread starts or closes the
+        Worker, this call waits until that thread has ended the children. A signal handler may call
+        this method.
+        """
+        self._node.close()
+
+    def __enter__(self) -> Worker:
+        self._node.life.check_open()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Worker {self._node.path}, {self._node.life.state.value}>"
+
+
+def _other_host(
+    host: str | None,
+    keys: str | os.PathLike[str] | None,
+    ship: Iterable[str],
+    hosts: Hosts | None,
+    policy: object,
+    config: object,
+) -> OtherHost | None:
+    """Return the host of a remote Worker; raise UsageError for arguments that cannot be sent."""
+    modules = _module_names(ship)
+    if hosts is not None:
+        _check_hosts(hosts, host, keys)
+    elif host is None:
+        for name, given in (("keys", keys is not None), ("ship", bool(modules))):
+            if given:
+                raise UsageError(
+                    f"{name} was passed without host; pass host='tcp://HOST:PORT', too", name=name
+                )
+        return None
+    for name, value in (("policy", policy), ("config", config)):
+        if value is not None and not isinstance(value, str):
+            raise UsageError(
+                f"{name} of a remote Worker cannot be sent to its host; pass settings by name",
+                name=name,
+                value=value,
+            )
+    folder = None if keys is None else os.path.abspath(as_path("keys", keys))
+    return OtherHost(host, folder, modules, hosts)
+
+
+def _check_hosts(hosts: object, host: object, keys: object) -> None:
+    if not isinstance(hosts, Hosts):
+        raise UsageError(
+            f'hosts is {shown(hosts)}; pass Hosts.on("local", num=2), or Hosts.on("command", '
+            'num=2) with host_list="host1,host2"',
+            name="hosts",
+            value=hosts,
+        )
+    for name, value in (("host", host), ("keys", keys)):
+        if value is not None:
+            raise UsageError(
+                f"{name} was passed with hosts; the launcher determines addresses and keys, so "
+                f"omit {name}",
+                name=name,
+                value=value,
+            )
+
+
+def _module_names(ship: Iterable[str]) -> tuple[str, ...]:
+    advice = "pass a list of the names of modules, such as ['my_pkg']"
+    names = listed("ship", ship, advice)
+    if not all(isinstance(name, str) for name in names):
+        raise UsageError(f"ship is {shown(ship)}; {advice}", name="ship", value=ship)
+    return names
