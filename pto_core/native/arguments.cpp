@@ -28,7 +28,7 @@ bool is_device_address(nb::handle object) {
 
 }  // namespace
 
-Arguments::Arguments(Device& device, nb::handle device_object, const Program& program,
+Arguments::Arguments(OpenDevice& device, nb::handle device_object, const Program& program,
                      nb::tuple given)
     : device_(device),
       device_object_(device_object),

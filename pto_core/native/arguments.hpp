@@ -22,7 +22,7 @@ struct CopyTotals {
 class Arguments {
  public:
   // Check all arguments. If one is invalid, raise UsageError and change nothing.
-  Arguments(Device& device, nb::handle device_object, const Program& program, nb::tuple given);
+  Arguments(OpenDevice& device, nb::handle device_object, const Program& program, nb::tuple given);
   ~Arguments();
   Arguments(const Arguments&) = delete;
   Arguments& operator=(const Arguments&) = delete;
@@ -64,7 +64,7 @@ class Arguments {
   void share_and_refuse_overlap();
   void place();
 
-  Device& device_;
+  OpenDevice& device_;
   nb::handle device_object_;
   const Program& program_;
   nb::tuple given_;

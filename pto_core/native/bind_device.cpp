@@ -10,21 +10,21 @@
 namespace pto::core {
 namespace {
 
-using Self = nb::handle_t<Device>;
+using Self = nb::handle_t<OpenDevice>;
 
-Device& device(Self self) {
-  return *nb::inst_ptr<Device>(self);
+OpenDevice& device(Self self) {
+  return *nb::inst_ptr<OpenDevice>(self);
 }
 
 // For the garbage collector: a device refers to kernels and to the loader, whose global variables
 // may refer to the device.
 int traverse_device(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
-  return nb::inst_ready(self) ? nb::inst_ptr<Device>(self)->traverse(visit, arg) : 0;
+  return nb::inst_ready(self) ? nb::inst_ptr<OpenDevice>(self)->traverse(visit, arg) : 0;
 }
 
 int clear_device(PyObject* self) {
-  if (nb::inst_ready(self)) nb::inst_ptr<Device>(self)->clear();
+  if (nb::inst_ready(self)) nb::inst_ptr<OpenDevice>(self)->clear();
   return 0;
 }
 
@@ -33,13 +33,13 @@ PyType_Slot device_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(&traverse
                               {0, nullptr}};
 
 // Return the process that runs the variant on the device; None if the host process runs it.
-nb::object process_of(const Device& device) {
+nb::object process_of(const OpenDevice& device) {
   const pto_device_shape& shape = device.shape();
   if (shape.label == nullptr) return nb::none();
   return nb::make_tuple(shape.label, shape.process, shape.machine);
 }
 
-void bind_use(nb::class_<Device>& bound) {
+void bind_use(nb::class_<OpenDevice>& bound) {
   bound
       .def(
           "run",
@@ -78,43 +78,43 @@ void bind_use(nb::class_<Device>& bound) {
           [](Self self, nb::handle array) { return device(self).to_device(self, array); },
           nb::arg("array").none(), nb::sig("def to_device(self, array: typing.Any) -> DeviceArray"),
           "Copy an array to new device memory.")
-      .def("activity", &Device::activity,
+      .def("activity", &OpenDevice::activity,
            nb::sig("def activity(self) -> list[tuple[str, int, int, int]]"),
            "Return (kernel name, task, core, func_id) of each running kernel.");
 }
 
-void bind_loading(nb::class_<Device>& bound) {
+void bind_loading(nb::class_<OpenDevice>& bound) {
   bound
-      .def("set_loader", &Device::set_loader, nb::arg("load"),
+      .def("set_loader", &OpenDevice::set_loader, nb::arg("load"),
            nb::sig("def set_loader(self, load: collections.abc.Callable[[object], None]) -> None"),
            "Set the function that loads a kernel when an orchestration first uses it.")
-      .def("load_kernel", &Device::load_kernel, nb::arg("callable"), nb::kw_only(), nb::arg("name"),
-           nb::arg("core_type"), nb::arg("path").none(), nb::arg("function").none(),
-           nb::arg("declared").none(), nb::arg("task"),
+      .def("load_kernel", &OpenDevice::load_kernel, nb::arg("callable"), nb::kw_only(),
+           nb::arg("name"), nb::arg("core_type"), nb::arg("path").none(),
+           nb::arg("function").none(), nb::arg("declared").none(), nb::arg("task"),
            nb::sig("def load_kernel(self, callable: object, *, name: str, core_type: int, "
                    "path: str | None, function: collections.abc.Callable[..., object] | None, "
                    "declared: collections.abc.Sequence[tuple[int, collections.abc.Sequence[int] | "
                    "None]] | None, task: tuple[list[tuple[str, int, int]], int, bool, int]) -> "
                    "None"),
            "Load a kernel from the library at `path` or as `function`.")
-      .def("load_library", &Device::load_library, nb::arg("path"),
+      .def("load_library", &OpenDevice::load_library, nb::arg("path"),
            "Load the library of an orchestration and return its handle.");
 }
 
 }  // namespace
 
 void bind_device(nb::module_& module) {
-  nb::class_<Device> bound(module, "Device", nb::type_slots(device_slots),
-                           "An open backend with an attached runtime.");
+  nb::class_<OpenDevice> bound(module, "Device", nb::type_slots(device_slots),
+                               "An open backend with an attached runtime.");
   bound
       .def(
           "__init__",
-          [](Device* self, const std::string& backend_library, const std::string& runtime_library,
-             const std::string& variant,
+          [](OpenDevice* self, const std::string& backend_library,
+             const std::string& runtime_library, const std::string& variant,
              const std::vector<std::pair<std::string, std::string>>& artefacts, int32_t number,
              nb::dict backend_options, nb::dict runtime_options) {
-            new (self) Device({backend_library, runtime_library, variant, artefacts, number,
-                               std::move(backend_options), std::move(runtime_options)});
+            new (self) OpenDevice({backend_library, runtime_library, variant, artefacts, number,
+                                   std::move(backend_options), std::move(runtime_options)});
           },
           nb::kw_only(), nb::arg("backend_library"), nb::arg("runtime_library"), nb::arg("variant"),
           nb::arg("artefacts"), nb::arg("number"), nb::arg("backend_options"),
@@ -122,33 +122,33 @@ void bind_device(nb::module_& module) {
           nb::sig("def __init__(self, *, backend_library: str, runtime_library: str, variant: str, "
                   "artefacts: list[tuple[str, str]], number: int, backend_options: dict[str, str], "
                   "runtime_options: dict[str, str]) -> None"))
-      .def("close", &Device::close, nb::sig("def close(self) -> tuple[int, int]"),
+      .def("close", &OpenDevice::close, nb::sig("def close(self) -> tuple[int, int]"),
            "Close the device; return the number of buffers and bytes that were not freed.")
-      .def_prop_ro("is_open", &Device::is_open, "Whether the device is open in this process.")
-      .def_prop_ro("is_lost", &Device::is_lost,
+      .def_prop_ro("is_open", &OpenDevice::is_open, "Whether the device is open in this process.")
+      .def_prop_ro("is_lost", &OpenDevice::is_lost,
                    "Whether the device is lost, because a kernel did not return.")
       .def_prop_ro(
           "can_trace",
-          [](const Device& self) {
+          [](const OpenDevice& self) {
             return (self.backend()->capabilities & PTO_BACKEND_TRACE) != 0;
           },
           "Whether the backend can trace a run.")
       .def_prop_ro(
           "has_streams",
-          [](const Device& self) {
+          [](const OpenDevice& self) {
             return (self.backend()->capabilities & PTO_BACKEND_STREAMS) != 0;
           },
           "Whether a run can wait for a stream of another program.")
       .def_prop_ro(
-          "has_tensors", [](const Device& device) { return device.has(PTO_RUNTIME_TENSORS); },
+          "has_tensors", [](const OpenDevice& device) { return device.has(PTO_RUNTIME_TENSORS); },
           "Whether its runtime derives dependencies from the reads and writes of tasks.")
       .def_prop_ro(
           "is_planning_missing",
-          [](const Device& device) {
+          [](const OpenDevice& device) {
             return device.has(PTO_RUNTIME_PLANNING) && device.shape().has_planning == 0;
           },
           "Whether the device prevents its runtime from finding sufficient sizes.")
-      .def_prop_ro("blocks", &Device::blocks, "The number of core blocks.")
+      .def_prop_ro("blocks", &OpenDevice::blocks, "The number of core blocks.")
       .def_prop_ro("process", &process_of,
                    nb::sig("def process(self) -> tuple[str, int, int] | None"),
                    "The label, the number and the ELF machine of the process on the device.");

@@ -78,7 +78,7 @@ pto_status attach(const pto_backend_api& backend, void* device, const DeviceOpti
 
 }  // namespace
 
-Device::Device(const DeviceOptions& options)
+OpenDevice::OpenDevice(const DeviceOptions& options)
     : backend_(load_backend_library(options.backend_library)),
       number_(options.number),
       process_(getpid()),
@@ -106,7 +106,7 @@ Device::Device(const DeviceOptions& options)
   submit_may_wait_ = shape_.is_deterministic || has(PTO_RUNTIME_BLOCKING_SUBMIT);
 }
 
-Device::~Device() {
+OpenDevice::~OpenDevice() {
   close();
 }
 
@@ -135,7 +135,7 @@ void unmap(PyObject* capsule) {
 
 }  // namespace
 
-nb::object Device::pin_memory() {
+nb::object OpenDevice::pin_memory() {
   if (!pin_.is_valid()) {
     pin_ = nb::steal(PyCapsule_New(new MappedMemory{backend_}, kPinName, &unmap));
   }
@@ -144,7 +144,7 @@ nb::object Device::pin_memory() {
 
 // Close the backend's device now, or when the last array over its memory is freed. Return the
 // number of buffers and bytes that were not freed.
-std::pair<uint64_t, uint64_t> Device::release_backend(uint64_t buffers, uint64_t bytes) {
+std::pair<uint64_t, uint64_t> OpenDevice::release_backend(uint64_t buffers, uint64_t bytes) {
   const bool is_pinned = pin_.is_valid() && Py_REFCNT(pin_.ptr()) > 1;
   if (is_pinned) {
     auto* memory = static_cast<MappedMemory*>(PyCapsule_GetPointer(pin_.ptr(), kPinName));
@@ -159,7 +159,7 @@ std::pair<uint64_t, uint64_t> Device::release_backend(uint64_t buffers, uint64_t
   return {leaks.buffers, leaks.bytes};
 }
 
-nb::tuple Device::close() {
+nb::tuple OpenDevice::close() {
   if (!is_open()) return nb::make_tuple(0, 0);
   if (run_) raise_usage("the device cannot be closed while it runs; wait for Device.run to return");
   flush_frees();
@@ -173,16 +173,16 @@ nb::tuple Device::close() {
   buffers_.clear();
   if (is_lost_) kernels_.abandon();
   const auto [unfreed, unfreed_bytes] = release_backend(count, bytes);
-  kernels_ = KernelTable();
+  kernels_ = LoadedKernels();
   loader_.reset();
   return nb::make_tuple(unfreed, unfreed_bytes);
 }
 
-bool Device::is_open() const {
+bool OpenDevice::is_open() const {
   return !is_closed_ && forks_ == fork_count();
 }
 
-void Device::require_usable() {
+void OpenDevice::require_usable() {
   if (forks_ != fork_count()) {
     raise_usage("device " + std::to_string(number_) + " was opened in process " +
                 std::to_string(process_) +
@@ -204,7 +204,7 @@ void Device::require_usable() {
   if (!to_free_.empty()) flush_frees();
 }
 
-void Device::require_thread_of_run() const {
+void OpenDevice::require_thread_of_run() const {
   if (in_python_kernel()) {
     raise_usage("rt was used inside a kernel; only the orchestration submits tasks");
   }
@@ -214,21 +214,21 @@ void Device::require_thread_of_run() const {
       "called Device.run");
 }
 
-void Device::check(pto_status status, const pto_error& error) const {
+void OpenDevice::check(pto_status status, const pto_error& error) const {
   if (status == PTO_OK) return;
   pto_error record = error;
   if (record.status == PTO_OK) record.status = status;
   raise_exception(exception_of(record, ""));
 }
 
-std::shared_ptr<Buffer> Device::allocate(uint64_t bytes, bool of_run) {
+std::shared_ptr<Buffer> OpenDevice::allocate(uint64_t bytes, bool of_run) {
   uint64_t address = 0;
   pto_error error = empty_error();
   check(backend_->allocate(handle_, bytes, &address, &error), error);
   return std::make_shared<Buffer>(this, address, bytes, of_run);
 }
 
-void Device::free(Buffer& buffer) {
+void OpenDevice::free(Buffer& buffer) {
   if (!buffer.live) return;
   buffer.live = false;
   forget(&buffer);
@@ -236,13 +236,13 @@ void Device::free(Buffer& buffer) {
   if (!is_lost_ && is_open()) backend_->free(handle_, buffer.address, &error);
 }
 
-void Device::flush_frees() {
+void OpenDevice::flush_frees() {
   pto_error error = empty_error();
   for (uint64_t address : to_free_) backend_->free(handle_, address, &error);
   to_free_.clear();
 }
 
-void Device::copy_in(uint64_t address, const void* host, uint64_t bytes) {
+void OpenDevice::copy_in(uint64_t address, const void* host, uint64_t bytes) {
   if (bytes == 0) return;
   pto_error error = empty_error();
   std::optional<ReleasedGil> released;
@@ -252,7 +252,7 @@ void Device::copy_in(uint64_t address, const void* host, uint64_t bytes) {
   check(status, error);
 }
 
-void Device::copy_out(void* host, uint64_t address, uint64_t bytes) {
+void OpenDevice::copy_out(void* host, uint64_t address, uint64_t bytes) {
   if (bytes == 0) return;
   pto_error error = empty_error();
   std::optional<ReleasedGil> released;
@@ -262,7 +262,7 @@ void Device::copy_out(void* host, uint64_t address, uint64_t bytes) {
   check(status, error);
 }
 
-nb::object Device::empty(nb::handle self, nb::handle shape, nb::handle dtype) {
+nb::object OpenDevice::empty(nb::handle self, nb::handle shape, nb::handle dtype) {
   require_usable();
   const uint8_t code = code_of_object(dtype);
   const std::vector<npy_intp> extents = shape_of_object(shape);
@@ -270,7 +270,7 @@ nb::object Device::empty(nb::handle self, nb::handle shape, nb::handle dtype) {
   return nb::cast(DeviceArray(nb::borrow(self), allocate(view->bytes, false), view));
 }
 
-nb::object Device::to_device(nb::handle self, nb::handle array) {
+nb::object OpenDevice::to_device(nb::handle self, nb::handle array) {
   require_usable();
   HostArray host(
       array, false, [] { return std::string("the array to copy to the device"); },
@@ -314,7 +314,7 @@ std::unique_ptr<TraceBuffer> make_trace(const pto_backend_api& backend, int32_t 
     raise_error("UnsupportedError", std::string("backend '") + backend.name +
                                         "' cannot trace a run; run it without a trace");
   }
-  TraceSettings settings;
+  DeviceTraceSettings settings;
   settings.level = std::max(level, 1);
   settings.overwrites = level == 0;
   settings.ring_records = nb::cast<uint64_t>(given[0]);
@@ -323,7 +323,7 @@ std::unique_ptr<TraceBuffer> make_trace(const pto_backend_api& backend, int32_t 
   settings.for_ns = nb::cast<uint64_t>(given[3]);
   if (!given[4].is_none()) settings.path = nb::cast<std::string>(given[4]);
   settings.blocks = blocks;
-  for (const Child& child : program.children) {
+  for (const ChildKernel& child : program.children) {
     settings.names += std::to_string(child.func_id) + " " + child.kernel->name + "\n";
   }
   return std::make_unique<TraceBuffer>(std::move(settings));
@@ -332,7 +332,7 @@ std::unique_ptr<TraceBuffer> make_trace(const pto_backend_api& backend, int32_t 
 nb::dict kernel_names(const Run& run) {
   nb::dict names;
   int32_t next = 0;
-  for (const Child& child : run.program().children) {
+  for (const ChildKernel& child : run.program().children) {
     names[nb::int_(child.func_id)] = nb::cast(child.kernel->name);
     next = std::max(next, child.func_id + 1);
   }
@@ -368,10 +368,11 @@ void require_submits(const pto_backend_api& backend, const pto_runtime_api& runt
 
 }  // namespace
 
-nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple arguments,
-                      nb::bytes call_config, std::optional<double> timeout_s,
-                      std::optional<double> task_timeout_s, uint32_t hazards, bool measures,
-                      std::optional<nb::tuple> trace_settings, nb::list traces, uint64_t stream) {
+nb::tuple OpenDevice::run(nb::handle self, const Program& program, nb::tuple arguments,
+                          nb::bytes call_config, std::optional<double> timeout_s,
+                          std::optional<double> task_timeout_s, uint32_t hazards, bool measures,
+                          std::optional<nb::tuple> trace_settings, nb::list traces,
+                          uint64_t stream) {
   require_usable();
   require_submits(*backend_, *runtime_api_, program);
   if (run_)
@@ -405,7 +406,7 @@ nb::tuple Device::run(nb::handle self, const Program& program, nb::tuple argumen
   }
 }
 
-nb::list Device::activity() const {
+nb::list OpenDevice::activity() const {
   nb::list running;
   if (!is_open()) return running;
   for (const RunningTask& task : running_tasks(backend_->activity(handle_))) {
@@ -416,7 +417,7 @@ nb::list Device::activity() const {
   return running;
 }
 
-const LoadedKernel* Device::loaded(nb::handle callable) {
+const LoadedKernel* OpenDevice::loaded(nb::handle callable) {
   if (const LoadedKernel* kernel = kernels_.find(callable.ptr())) return kernel;
   loader_(callable);
   const LoadedKernel* kernel = kernels_.find(callable.ptr());
@@ -424,12 +425,12 @@ const LoadedKernel* Device::loaded(nb::handle callable) {
   return kernel;
 }
 
-int Device::traverse(visitproc visit, void* arg) const {
+int OpenDevice::traverse(visitproc visit, void* arg) const {
   Py_VISIT(loader_.ptr());
   return kernels_.traverse(visit, arg);
 }
 
-CallSignature Device::declared_signature(nb::handle declared) {
+CallSignature OpenDevice::declared_signature(nb::handle declared) {
   CallSignature signature;
   for (nb::handle one : declared) {
     const auto [code, shape] = nb::cast<std::pair<int, nb::object>>(one);
@@ -444,7 +445,7 @@ CallSignature Device::declared_signature(nb::handle declared) {
   return signature;
 }
 
-TaskSignature Device::task_signature(nb::handle task) {
+TaskSignature OpenDevice::task_signature(nb::handle task) {
   TaskSignature signature;
   const auto [parameters, required, takes_more, rest] =
       nb::cast<std::tuple<nb::list, size_t, bool, int>>(task);
@@ -458,9 +459,9 @@ TaskSignature Device::task_signature(nb::handle task) {
   return signature;
 }
 
-void Device::load_kernel(nb::object callable, const std::string& name, int32_t core_type,
-                         const std::optional<std::string>& path, nb::object function,
-                         nb::object declared, nb::handle task) {
+void OpenDevice::load_kernel(nb::object callable, const std::string& name, int32_t core_type,
+                             const std::optional<std::string>& path, nb::object function,
+                             nb::object declared, nb::handle task) {
   require_usable();
   auto kernel = std::make_unique<LoadedKernel>();
   kernel->device = this;
@@ -505,7 +506,7 @@ void Device::load_kernel(nb::object callable, const std::string& name, int32_t c
   kernels_.add(std::move(kernel));
 }
 
-uint64_t Device::load_library(const std::string& path) {
+uint64_t OpenDevice::load_library(const std::string& path) {
   require_usable();
   uint64_t library = 0;
   pto_error error = empty_error();

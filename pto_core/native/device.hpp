@@ -43,12 +43,12 @@ struct DeviceOptions {
   nb::dict runtime;
 };
 
-class Device {
+class OpenDevice {
  public:
-  explicit Device(const DeviceOptions& options);
-  ~Device();
-  Device(const Device&) = delete;
-  Device& operator=(const Device&) = delete;
+  explicit OpenDevice(const DeviceOptions& options);
+  ~OpenDevice();
+  OpenDevice(const OpenDevice&) = delete;
+  OpenDevice& operator=(const OpenDevice&) = delete;
 
   // Close the device. Return the number of buffers and bytes that were not freed. A second call
   // does nothing and returns zeros.
@@ -96,7 +96,7 @@ class Device {
   void* handle() const { return handle_; }
   const pto_runtime_api* runtime_api() const { return runtime_api_; }
   void* runtime() const { return runtime_; }
-  const KernelTable& kernels() const { return kernels_; }
+  const LoadedKernels& kernels() const { return kernels_; }
   ViewTable& views() { return views_; }
   Run* current_run() const { return run_; }
   // Return the number of blocks of the device, and of a run with this configuration.
@@ -143,7 +143,7 @@ class Device {
   unsigned long run_thread_ = 0;
   nb::object loader_;
   ViewTable views_;
-  KernelTable kernels_;
+  LoadedKernels kernels_;
   std::unordered_set<Buffer*> buffers_;
   std::vector<uint64_t> to_free_;
   nb::object pin_;  // a capsule of MappedMemory, created on demand

@@ -148,12 +148,12 @@ Selection selection_of(nb::handle index, npy_intp extent) {
 
 PyTypeObject* DeviceArray::type = nullptr;
 
-Buffer::Buffer(Device* owner, uint64_t at, uint64_t size, bool run)
+Buffer::Buffer(OpenDevice* owner, uint64_t at, uint64_t size, bool run)
     : device(owner), address(at), bytes(size), of_run(run) {
   device->adopt(this);
 }
 
-Buffer::Buffer(Device* owner, uint64_t size, std::shared_ptr<const RunMark> graph)
+Buffer::Buffer(OpenDevice* owner, uint64_t size, std::shared_ptr<const RunMark> graph)
     : device(owner), bytes(size), of_run(true), of_graph(std::move(graph)) {}
 
 Buffer::~Buffer() {
@@ -210,7 +210,7 @@ void DeviceArray::require_contiguous(const std::string& what) const {
               "array");
 }
 
-void DeviceArray::require(const Device* device) const {
+void DeviceArray::require(const OpenDevice* device) const {
   if (!buffer_->is_live()) {
     raise_usage(std::string("a device array of shape ") + shape_text(*view_) +
                 (buffer_->of_run ? " was used after the end of its run"

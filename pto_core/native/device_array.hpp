@@ -49,7 +49,7 @@ void give_shape(pto_tensor_data& data, const Extents& shape);
 // used; null with an exception set. A pipe is None.
 PyObject* array_of(const pto_tensor_data& data);
 
-class Device;
+class OpenDevice;
 
 // Whether a run is over. All tensors of its graph share this object.
 struct RunMark {
@@ -60,7 +60,7 @@ struct RunMark {
 // array that uses it. A tensor of a graph has no memory at first: the first submit that writes the
 // tensor allocates memory from a heap ring, and sets `address` and the owner task.
 struct Buffer {
-  Device* device;
+  OpenDevice* device;
   uint64_t address = 0;
   uint64_t bytes;
   int64_t owner = -1;
@@ -68,8 +68,8 @@ struct Buffer {
   bool of_run;  // its run frees it, not the last array
   std::shared_ptr<const RunMark> of_graph;
 
-  Buffer(Device* owner, uint64_t at, uint64_t size, bool run);
-  Buffer(Device* owner, uint64_t size, std::shared_ptr<const RunMark> graph);
+  Buffer(OpenDevice* owner, uint64_t at, uint64_t size, bool run);
+  Buffer(OpenDevice* owner, uint64_t size, std::shared_ptr<const RunMark> graph);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -88,7 +88,7 @@ class DeviceArray {
   // Return the address of the first element; 0 while there is no memory.
   uint64_t address() const;
   const Buffer& buffer() const { return *buffer_; }
-  bool belongs_to(const Device* device) const {
+  bool belongs_to(const OpenDevice* device) const {
     return buffer_->is_live() && buffer_->device == device;
   }
   bool is_read_only() const { return is_read_only_; }
@@ -96,7 +96,7 @@ class DeviceArray {
   bool is_contiguous() const { return is_flat_ || core::is_contiguous(data_); }
 
   // Raise UsageError if the memory was freed, or if it does not belong to `device`.
-  void require(const Device* device) const;
+  void require(const OpenDevice* device) const;
   // Raise UsageError if there is no memory, or if it is not contiguous. The message starts with
   // `what`.
   void require_contiguous(const std::string& what) const;

@@ -10,7 +10,7 @@ constexpr uint64_t kFlagReadOnly = 1;
 
 enum TypeCode : uint8_t { kInt = 0, kUInt = 1, kFloat = 2, kBfloat = 4, kComplex = 5, kBool = 6 };
 
-struct Tensor {
+struct DlpackTensor {
   void* data;
   int32_t device_type;
   int32_t device_id;
@@ -24,7 +24,7 @@ struct Tensor {
 };
 
 struct Managed {
-  Tensor tensor;
+  DlpackTensor tensor;
   void* context;
   void (*deleter)(Managed*);
 };
@@ -35,9 +35,10 @@ struct ManagedVersioned {
   void* context;
   void (*deleter)(ManagedVersioned*);
   uint64_t flags;
-  Tensor tensor;
+  DlpackTensor tensor;
 };
 
-static_assert(sizeof(Tensor) == 48 && sizeof(Managed) == 64 && sizeof(ManagedVersioned) == 80);
+static_assert(sizeof(DlpackTensor) == 48 && sizeof(Managed) == 64 &&
+              sizeof(ManagedVersioned) == 80);
 
 }  // namespace pto::core::dlpack

@@ -12,7 +12,7 @@
 
 namespace pto::core {
 
-Place Callers::here() {
+SourcePosition Callers::here() {
   PyFrameObject* frame = PyEval_GetFrame();
   if (!frame) return {};
   nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
@@ -28,7 +28,7 @@ Place Callers::here() {
   return known.place;
 }
 
-Place Callers::look_up(PyFrameObject* frame, nb::handle code) {
+SourcePosition Callers::look_up(PyFrameObject* frame, nb::handle code) {
   const nb::object file = nb::steal(PyObject_GetAttrString(code.ptr(), "co_filename"));
   std::string name;
   if (!file.is_valid() || !encode(file.ptr(), &name)) PyErr_Clear();
@@ -80,7 +80,7 @@ Run& Graph::run() {
 }
 
 void Graph::require(uint32_t capability, const char* call, const char* instead) {
-  const Device& device = run().device();
+  const OpenDevice& device = run().device();
   if (device.has(capability)) return;
   raise_error("UnsupportedError", std::string("runtime '") + device.runtime_api()->variant +
                                       "' has no " + call + "; " + instead);
@@ -97,7 +97,7 @@ int64_t Graph::checked(int64_t id) {
 
 int64_t Graph::add_task(nb::handle kernel, nb::handle arguments) {
   require(PTO_RUNTIME_EXPLICIT_EDGES, "rt.add_task", "it derives the edges itself; use rt.submit");
-  Device& device = run_->device();
+  OpenDevice& device = run_->device();
   KernelUse& use = kernel.ptr() == last_kernel_ ? *last_use_ : use_of(kernel);
   if (!PyTuple_CheckExact(arguments.ptr()) && !PyList_CheckExact(arguments.ptr())) {
     raise_usage("the arguments of a task of kernel '" + use.kernel->name + "' are " +
@@ -132,7 +132,7 @@ int64_t Graph::add_task(nb::handle kernel, nb::handle arguments) {
   task.kernel = use.kernel->address;
   if (use.kernel->is_python()) task.cookie = cookie_of(use, specs, count);
   if (run_->is_logged()) {
-    const Place place = callers_.here();
+    const SourcePosition place = callers_.here();
     task.file = place.file;
     task.line = place.line;
   }
@@ -165,7 +165,7 @@ KernelUse& Graph::first_use(nb::handle kernel) {
   KernelUse use;
   use.kernel = loaded;
   use.func_id = -1;
-  for (const Child& child : run_->program().children)
+  for (const ChildKernel& child : run_->program().children)
     if (child.kernel == loaded) use.func_id = child.func_id;
   if (use.func_id < 0) use.func_id = free_func_id();
   kept_.push_back(nb::borrow(kernel));
@@ -189,7 +189,8 @@ KernelUse& Graph::use_of_id(nb::handle func_id) {
 
 int32_t Graph::free_func_id() const {
   int32_t next = 0;
-  for (const Child& child : run_->program().children) next = std::max(next, child.func_id + 1);
+  for (const ChildKernel& child : run_->program().children)
+    next = std::max(next, child.func_id + 1);
   for (const auto& [key, use] : uses_) next = std::max(next, use.func_id + 1);
   return next;
 }
@@ -207,7 +208,7 @@ int64_t Graph::task_id(nb::handle task, const char* what) const {
 }
 
 void Graph::add_edge(int64_t from, int64_t to) {
-  Device& device = run_->device();
+  OpenDevice& device = run_->device();
   const pto_status status = device.handing_over(
       [&] { return device.runtime_api()->add_edge(device.runtime(), from, to); });
   if (status != PTO_OK) run_->raise_latched(status);
@@ -221,7 +222,7 @@ void Graph::add_successor(nb::handle from, nb::handle to) {
 }
 
 void Graph::publish(nb::handle task) {
-  Device& device = run().device();
+  OpenDevice& device = run().device();
   const int64_t id = task_id(task, "the task to publish");
   if (!device.has(PTO_RUNTIME_PUBLISH) && device.has(PTO_RUNTIME_TENSORS))
     require(PTO_RUNTIME_PUBLISH, "rt.publish", "a submitted task is published at once");
@@ -231,7 +232,7 @@ void Graph::publish(nb::handle task) {
 }
 
 nb::object Graph::empty(nb::handle shape, nb::handle dtype) {
-  Device& device = run().device();
+  OpenDevice& device = run().device();
   const uint8_t code = code_of_object(dtype);
   const std::vector<npy_intp> extents = shape_of_object(shape);
   const View* view = device.views().intern(code, extents.data(), extents.size());

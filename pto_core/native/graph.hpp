@@ -24,7 +24,7 @@ namespace pto::core {
 namespace nb = nanobind;
 
 // The position of the Python code that called into this module.
-struct Place {
+struct SourcePosition {
   const char* file = nullptr;  // NULL if there is no Python code
   int line = -1;
 };
@@ -35,16 +35,16 @@ class Callers {
  public:
   // Return the position of the innermost Python code; `file` lives as long as this object. Call
   // with the GIL held.
-  Place here();
+  SourcePosition here();
 
  private:
   struct Known {
     nb::object code;
     int instruction = -1;
-    Place place;
+    SourcePosition place;
   };
 
-  Place look_up(PyFrameObject* frame, nb::handle code);
+  SourcePosition look_up(PyFrameObject* frame, nb::handle code);
 
   static constexpr size_t kRemembered = 64;
 

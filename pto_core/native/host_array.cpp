@@ -58,7 +58,7 @@ bool is_contiguous(int dimensions, const Shape* shape, const Stride* strides, in
   return true;
 }
 
-std::optional<uint8_t> code_of_dlpack(const dlpack::Tensor& tensor) {
+std::optional<uint8_t> code_of_dlpack(const dlpack::DlpackTensor& tensor) {
   if (tensor.type_lanes != 1 || tensor.type_bits % 8 != 0) return std::nullopt;
   const size_t bytes = tensor.type_bits / 8;
   switch (tensor.type_code) {
@@ -84,7 +84,7 @@ void give_back(Managed* managed) {
   if (managed->deleter) managed->deleter(managed);
 }
 
-std::string dlpack_type_name(const dlpack::Tensor& tensor) {
+std::string dlpack_type_name(const dlpack::DlpackTensor& tensor) {
   return "DLPack code " + std::to_string(tensor.type_code) + " with " +
          std::to_string(tensor.type_bits) + " bits";
 }
@@ -171,7 +171,7 @@ nb::object HostArray::take_capsule(nb::handle object, const Describe& describe) 
 bool HostArray::take_dlpack(nb::handle object, const Describe& describe, Advice advice) {
   if (!nb::hasattr(object, "__dlpack__") || PyType_Check(object.ptr())) return false;
   nb::object capsule = take_capsule(object, describe);
-  const dlpack::Tensor* tensor = nullptr;
+  const dlpack::DlpackTensor* tensor = nullptr;
   writable = true;
   if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
     auto* managed = static_cast<dlpack::ManagedVersioned*>(

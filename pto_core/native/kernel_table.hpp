@@ -21,7 +21,7 @@ namespace pto::core {
 
 namespace nb = nanobind;
 
-class Device;
+class OpenDevice;
 
 // The description of one argument of a Python kernel. A scalar: its ScalarKind. An array: a View*
 // (larger than any ScalarKind), with the lowest bit set if the array is read-only. A tensor that
@@ -75,7 +75,7 @@ struct TaskSignature {
 };
 
 struct LoadedKernel {
-  Device* device = nullptr;
+  OpenDevice* device = nullptr;
   nb::object callable;  // keeps the Python object that is the key alive
   nb::object function;  // invalid for a kernel that is a binary
   std::string name;
@@ -113,7 +113,7 @@ struct LoadedKernel {
   [[noreturn]] void refuse_array(size_t position) const;
 };
 
-class KernelTable {
+class LoadedKernels {
  public:
   LoadedKernel* find(PyObject* callable) const;
   LoadedKernel* add(std::unique_ptr<LoadedKernel> kernel);

@@ -91,7 +91,7 @@ std::string Program::argument_name(size_t position) const {
 }
 
 const LoadedKernel* Program::child(int64_t func_id) const {
-  for (const Child& child : children)
+  for (const ChildKernel& child : children)
     if (child.func_id == func_id) return child.kernel;
   return nullptr;
 }
@@ -150,7 +150,7 @@ void bind_program(nb::module_& module) {
                    "Whether the orchestration is a Python function.")
       .def(
           "add_child",
-          [](Program& self, int32_t func_id, const Device& device, nb::handle callable) {
+          [](Program& self, int32_t func_id, const OpenDevice& device, nb::handle callable) {
             const LoadedKernel* kernel = device.kernels().find(callable.ptr());
             if (!kernel) raise_usage("kernel " + shown(callable) + " is not loaded");
             self.children.push_back({func_id, kernel});

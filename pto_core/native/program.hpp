@@ -26,7 +26,7 @@ const pto_runtime_api* load_runtime_library(const std::string& path, const std::
 // Return a C++ symbol demangled, and any other symbol unchanged.
 std::string demangled(const std::string& symbol);
 
-struct Child {
+struct ChildKernel {
   int32_t func_id;
   const LoadedKernel* kernel;
 };
@@ -43,7 +43,7 @@ struct Program {
   nb::object function;        // the Python orchestration; invalid for a C++ one
   uint64_t library = 0;       // the C++ orchestration
   std::string entry;          // name of its entry function; empty: the runtime's default
-  std::vector<Child> children;
+  std::vector<ChildKernel> children;
 
   bool is_python() const { return function.is_valid(); }
   std::string describe_argument(size_t position) const;

@@ -38,7 +38,7 @@ nb::bytes packed(const Row* rows, uint64_t count, Files& files) {
 
 }  // namespace
 
-nb::object read_access_log(const Device& device, const RunSettings& settings,
+nb::object read_access_log(const OpenDevice& device, const RunSettings& settings,
                            const Arguments& arguments,
                            const std::vector<std::shared_ptr<Buffer>>& temporaries,
                            const Measured& measured,
@@ -99,7 +99,7 @@ void record_copy(pto_run_trace* trace, uint32_t event, uint64_t begin_ns, uint64
 }
 
 // Wait for the work of another program, which may write arguments. Nothing of the run has started.
-void wait_for_stream(const Device& device, const Program& program, const RunSettings& settings,
+void wait_for_stream(const OpenDevice& device, const Program& program, const RunSettings& settings,
                      uint64_t begin_ns) {
   constexpr uint64_t kSlice = 50'000'000;
   const uint64_t limit_ns = settings.timeout_s ? nanoseconds_of(*settings.timeout_s) : UINT64_MAX;
@@ -126,7 +126,7 @@ void wait_for_stream(const Device& device, const Program& program, const RunSett
   }
 }
 
-nb::object statistics_of(const Device& device) {
+nb::object statistics_of(const OpenDevice& device) {
   std::vector<pto_statistic> counters(64);
   const auto ask = [&] {
     return device.runtime_api()->statistics(device.runtime(), counters.data(),
@@ -157,7 +157,7 @@ nb::object usage_of(const pto_core_usage* reported, uint32_t blocks) {
 
 }  // namespace
 
-Run::Run(Device& device, nb::handle device_object, const Program& program, nb::tuple arguments,
+Run::Run(OpenDevice& device, nb::handle device_object, const Program& program, nb::tuple arguments,
          const RunSettings& settings)
     : device_(device),
       device_object_(device_object),
@@ -224,7 +224,7 @@ void Run::start() {
     graph_object_ = nb::cast(graph_, nb::rv_policy::take_ownership);
   }
   kernels_.reserve(program_.children.size());
-  for (const Child& child : program_.children) {
+  for (const ChildKernel& child : program_.children) {
     // A Python orchestration checks the arguments itself.
     const LoadedKernel& kernel = *child.kernel;
     const bool is_checked = !program_.is_python() && kernel.is_checked();

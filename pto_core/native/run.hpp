@@ -97,7 +97,7 @@ struct RunSettings {
 
 class Run {
  public:
-  Run(Device& device, nb::handle device_object, const Program& program, nb::tuple arguments,
+  Run(OpenDevice& device, nb::handle device_object, const Program& program, nb::tuple arguments,
       const RunSettings& settings);
   ~Run();
   Run(const Run&) = delete;
@@ -109,7 +109,7 @@ class Run {
   // longer refers to it.
   void leave_behind();
 
-  Device& device() const { return device_; }
+  OpenDevice& device() const { return device_; }
   nb::handle device_object() const { return device_object_; }
   const Program& program() const { return program_; }
   const Graph* graph() const { return graph_; }
@@ -160,7 +160,7 @@ class Run {
   // Return the names of the kernel, the task and the core.
   std::string describe(const RunningTask& task) const;
 
-  Device& device_;
+  OpenDevice& device_;
   nb::handle device_object_;
   const Program& program_;
   const RunSettings settings_;
@@ -195,7 +195,7 @@ class Run {
 //
 // Return the fields of pto_insight.graphs.AccessLog for the run that just ended. The runtime must
 // keep a log.
-nb::object read_access_log(const Device& device, const RunSettings& settings,
+nb::object read_access_log(const OpenDevice& device, const RunSettings& settings,
                            const Arguments& arguments,
                            const std::vector<std::shared_ptr<Buffer>>& temporaries,
                            const Measured& measured,

@@ -186,7 +186,7 @@ struct Keywords {
 }  // namespace
 
 int64_t Graph::submit(PyObject* const* arguments, size_t count, PyObject* names, bool is_block) {
-  Device& device = run().device();
+  OpenDevice& device = run().device();
   if (!device.has(PTO_RUNTIME_TENSORS))
     require(PTO_RUNTIME_TENSORS, is_block ? "rt.submit_block" : "rt.submit",
             "use rt.add_task and rt.add_successor");
@@ -207,7 +207,7 @@ int64_t Graph::submit(PyObject* const* arguments, size_t count, PyObject* names,
   if (use.kernel->is_python() && parameters.has_scalars())
     task.cookie = cookie_of(use, parameters.specs(), count - 1);
   if (!keywords.clusters.empty()) task.clusters = keywords.clusters.data();
-  const Place place = callers_.here();
+  const SourcePosition place = callers_.here();
   task.file = place.file;
   task.line = place.line;
   const int64_t id = device.handing_over(
@@ -236,7 +236,7 @@ void Graph::add_dep(nb::handle from, nb::handle to) {
 
 nb::object Graph::tensor(nb::handle shape, nb::handle dtype) {
   require(PTO_RUNTIME_TENSORS, "rt.tensor", "use rt.empty");
-  Device& device = run_->device();
+  OpenDevice& device = run_->device();
   const uint8_t code = code_of_object(dtype);
   const std::vector<npy_intp> extents = shape_of_object(shape);
   const View* view = device.views().intern(code, extents.data(), extents.size());
@@ -246,7 +246,7 @@ nb::object Graph::tensor(nb::handle shape, nb::handle dtype) {
 
 nb::object Graph::pipe() {
   require(PTO_RUNTIME_TENSORS, "rt.pipe", "use rt.add_successor");
-  Device& device = run_->device();
+  OpenDevice& device = run_->device();
   const npy_intp one = 1;
   const View* view = device.views().intern(PTO_DTYPE_UINT8, &one, 1);
   auto buffer = std::make_shared<Buffer>(&device, 0, mark_);
@@ -255,8 +255,8 @@ nb::object Graph::pipe() {
 
 void Graph::scope_begin() {
   require(PTO_RUNTIME_SCOPES, "scopes", "remove rt.scope()");
-  Device& device = run_->device();
-  const Place place = callers_.here();
+  OpenDevice& device = run_->device();
+  const SourcePosition place = callers_.here();
   const pto_status status = device.handing_over(
       [&] { return device.runtime_api()->scope_begin(device.runtime(), place.file, place.line); });
   if (status != PTO_OK) run_->raise_latched(status);
@@ -265,15 +265,15 @@ void Graph::scope_begin() {
 bool Graph::scope_end() {
   if (!run_) return true;
   run_->device().require_thread_of_run();
-  Device& device = run_->device();
+  OpenDevice& device = run_->device();
   return device.handing_over([&] { return device.runtime_api()->scope_end(device.runtime()); }) ==
          PTO_OK;
 }
 
 int32_t Graph::allocate_cluster() {
   require(PTO_RUNTIME_CLUSTERS, "clusters", "remove rt.allocate_cluster()");
-  Device& device = run_->device();
-  const Place place = callers_.here();
+  OpenDevice& device = run_->device();
+  const SourcePosition place = callers_.here();
   const int32_t cluster = device.handing_over([&] {
     return device.runtime_api()->allocate_cluster(device.runtime(), place.file, place.line);
   });
@@ -283,7 +283,7 @@ int32_t Graph::allocate_cluster() {
 
 bool Graph::free_cluster(nb::handle cluster) {
   require(PTO_RUNTIME_CLUSTERS, "clusters", "remove rt.free_cluster()");
-  Device& device = run_->device();
+  OpenDevice& device = run_->device();
   const int32_t id = cluster_id(cluster);
   return device.handing_over(
              [&] { return device.runtime_api()->free_cluster(device.runtime(), id); }) == PTO_OK;

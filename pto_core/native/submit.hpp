@@ -13,7 +13,7 @@ namespace pto::core {
 // The object lives on the stack during one submit, and allocates no memory. Use with the GIL held.
 class TaskParameters {
  public:
-  TaskParameters(const Device& device, const LoadedKernel& kernel)
+  TaskParameters(const OpenDevice& device, const LoadedKernel& kernel)
       : device_(device), kernel_(kernel) {}
 
   // Check and convert the arguments of a task. `appended`: the number of scalars that the runtime
@@ -38,7 +38,7 @@ class TaskParameters {
   void take_array(size_t position, DeviceArray& array, Direction direction);
   void check_unusual(size_t position, DeviceArray& array, uint32_t tag);
 
-  const Device& device_;
+  const OpenDevice& device_;
   const LoadedKernel& kernel_;
   size_t count_ = 0;
   size_t tensors_ = 0;

@@ -21,7 +21,7 @@ nb::tuple pair_of(const pto_clock_pair& pair) {
 
 }  // namespace
 
-TraceBuffer::TraceBuffer(TraceSettings settings) : settings_(std::move(settings)) {
+TraceBuffer::TraceBuffer(DeviceTraceSettings settings) : settings_(std::move(settings)) {
   map();
   trace()->groups = (1u << settings_.level) - 1;
   if (settings_.overwrites) return;
@@ -47,7 +47,8 @@ TraceBuffer::~TraceBuffer() {
 // Only the pages that a writer touches use memory.
 void TraceBuffer::map() {
   constexpr size_t kPage = 4096;
-  const size_t rings_at = (sizeof(TraceFile) + settings_.names.size() + kPage - 1) / kPage * kPage;
+  const size_t rings_at =
+      (sizeof(TraceFileHead) + settings_.names.size() + kPage - 1) / kPage * kPage;
   const size_t records_at =
       rings_at + (sizeof(pto_trace_ring) * PTO_TRACKS + kPage - 1) / kPage * kPage;
   mapped_bytes_ = records_at + PTO_TRACKS * settings_.ring_records * sizeof(pto_trace_record);
@@ -65,7 +66,7 @@ void TraceBuffer::map() {
                 fields);
   }
   madvise(mapping_, mapped_bytes_, MADV_NOHUGEPAGE);
-  TraceFile& start = file();
+  TraceFileHead& start = file();
   std::memcpy(start.magic, "PTOTRACE", sizeof start.magic);
   start.tracks = PTO_TRACKS;
   start.blocks = settings_.blocks;

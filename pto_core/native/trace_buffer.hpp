@@ -26,7 +26,7 @@ namespace nb = nanobind;
 
 namespace pto::core {
 
-struct TraceSettings {
+struct DeviceTraceSettings {
   int32_t level = 1;                // 1 to PTO_TRACE_LEVELS
   uint64_t ring_records = 1 << 16;  // entries of each ring, a power of two
   uint64_t most_records = 1 << 25;  // of all tracks together
@@ -40,7 +40,7 @@ struct TraceSettings {
 };
 
 // The start of the mapping, and of the file. The names follow it.
-struct TraceFile {
+struct TraceFileHead {
   char magic[8];
   uint32_t tracks;
   uint32_t blocks;
@@ -50,13 +50,13 @@ struct TraceFile {
   uint64_t names_bytes;
   pto_run_trace trace;
 };
-static_assert(sizeof(TraceFile) == 104, "pto_insight.traces.files has the same layout");
+static_assert(sizeof(TraceFileHead) == 104, "pto_insight.traces.files has the same layout");
 
 class TraceBuffer {
  public:
   // Raises CapacityError if memory for the rings is missing, and UsageError if the file cannot be
   // written.
-  explicit TraceBuffer(TraceSettings settings);
+  explicit TraceBuffer(DeviceTraceSettings settings);
   ~TraceBuffer();
   TraceBuffer(const TraceBuffer&) = delete;
   TraceBuffer& operator=(const TraceBuffer&) = delete;
@@ -76,7 +76,7 @@ class TraceBuffer {
   static constexpr int64_t kLongestMs = 50;
   static constexpr int64_t kShortestMs = 1;
 
-  TraceFile& file() const { return *static_cast<TraceFile*>(mapping_); }
+  TraceFileHead& file() const { return *static_cast<TraceFileHead*>(mapping_); }
   void map();
   int open_file() const;
   void drain_until_stopped();
@@ -84,7 +84,7 @@ class TraceBuffer {
   void take(pto_trace_ring& ring, uint64_t begin, uint64_t count);
   void move_window(Clock::time_point now);
 
-  const TraceSettings settings_;
+  const DeviceTraceSettings settings_;
   void* mapping_ = nullptr;
   size_t mapped_bytes_ = 0;
   std::vector<pto_trace_record> records_;

@@ -143,7 +143,8 @@ void measure(const char* name, uint32_t children, Hazards hazards, int tasks, in
 
 // Return a function that submits tasks with these tensors. `move` sets the addresses of the tensors
 // for each task.
-Submitter with_tensors(std::vector<Tensor> tensors, std::function<void(Tensor*, int)> move) {
+Submitter with_tensors(std::vector<TensorAccess> tensors,
+                       std::function<void(TensorAccess*, int)> move) {
   return [=](Engine& engine, Instructions& out) {
     return [&engine, &out, tensors, move](int task) mutable {
       if (!tensors.empty()) move(tensors.data(), task);
@@ -183,19 +184,19 @@ int main(int argc, char** argv) {
   const int tasks = argc > 1 ? std::atoi(argv[1]) : 10'000;
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 30;
   for (int at = 3; at < argc; ++at) wanted.push_back(argv[at]);
-  const auto own = [](Tensor* tensor, int task) {
+  const auto own = [](TensorAccess* tensor, int task) {
     tensor->address = kUser + static_cast<uint64_t>(task) * 4096;
   };
-  const auto four_own = [](Tensor* tensors, int task) {
+  const auto four_own = [](TensorAccess* tensors, int task) {
     for (uint64_t at = 0; at < 4; ++at) {
       tensors[at].address = kUser + (static_cast<uint64_t>(task) * 4 + at) * 4096;
     }
   };
-  const auto allocated = [](Tensor* tensor, int) { tensor->address = 0; };
-  const auto same = [](Tensor*, int) {};
-  const Tensor input{kUser, 4096, nullptr, Tag::kInput};
-  const Tensor output{kUser, 4096, nullptr, Tag::kOutput};
-  const Tensor inout{kUser, 4096, nullptr, Tag::kInout};
+  const auto allocated = [](TensorAccess* tensor, int) { tensor->address = 0; };
+  const auto same = [](TensorAccess*, int) {};
+  const TensorAccess input{kUser, 4096, nullptr, Tag::kInput};
+  const TensorAccess output{kUser, 4096, nullptr, Tag::kOutput};
+  const TensorAccess inout{kUser, 4096, nullptr, Tag::kInout};
   const Hazards raw = Hazards::kRaw;
   std::printf(
       "nanoseconds of processor time for each task, minimum/median of %d rounds of %d tasks\n",

@@ -131,7 +131,7 @@ class World {
     follow();
   }
 
-  Tensor tensor() {
+  TensorAccess tensor() {
     if (chance(0.15)) return {0, 1 + below(3000), nullptr, Tag::kOutput};
     if (chance(0.1)) return {kUser + below(8), 0, nullptr, Tag::kInout};
     const std::vector<Buffer>& buffers = buffers_[below(buffers_.size())];
@@ -151,7 +151,7 @@ class World {
   void submit() {
     const Kind kind = children_.size() > 3 && chance(0.2) ? Kind::kNextLevel : Kind::kSub;
     const uint64_t most = kind == Kind::kSub && chance(0.1) ? 2 : 1;
-    std::vector<std::vector<Tensor>> tensors(most);
+    std::vector<std::vector<TensorAccess>> tensors(most);
     std::vector<Member> members;
     boxes_.clear();
     for (auto& each : tensors) {
@@ -176,7 +176,7 @@ class World {
     }
     ++submitted_;
     for (const auto& each : tensors) {
-      for (const Tensor& made : each) {
+      for (const TensorAccess& made : each) {
         if (made.address >= kHeap && made.address < kHeap << 1 && made.tag == Tag::kOutput) {
           buffers_.back().push_back({made.address, made.bytes});
         }
@@ -332,7 +332,7 @@ class Prompt {
     engine_.run_begin(Hazards::kFull, out_);
     for (int task = 0; task < 5'000; ++task) {
       if (task % 100 == 0) engine_.scope_begin();
-      Tensor tensors[] = {{kUser, 64, nullptr, Tag::kInout}, {0, 64, nullptr, Tag::kOutput}};
+      TensorAccess tensors[] = {{kUser, 64, nullptr, Tag::kInout}, {0, 64, nullptr, Tag::kOutput}};
       const Member members[] = {{tensors}, {{}}};
       Submission submission;
       submission.kind = Kind::kSub;
@@ -384,11 +384,11 @@ TEST(every_event_follows_the_transition_table_or_changes_nothing) {
       slots.restart();
       slots.reserve();
       Slot& slot = slots[slots.take()];
-      slot.state = static_cast<State>(state);
+      slot.state = static_cast<TaskState>(state);
       const uint8_t next = kTransitions.next[state][event];
       std::string refusal;
       try {
-        slots.move(slot, static_cast<StateEvent>(event));
+        slots.move(slot, static_cast<TaskEvent>(event));
       } catch (const Refusal& error) {
         refusal = error.what();
       }

@@ -35,7 +35,7 @@ ByteRange any_range(std::mt19937_64& random) {
 }
 
 void copies_equal_a_model(std::mt19937_64& random) {
-  Copies copies;
+  RemoteCopies copies;
   std::vector<std::set<int32_t>> model(kBytes);
   for (int step = 0; step < 200; ++step) {
     const ByteRange range = any_range(random);
@@ -110,14 +110,14 @@ struct Task {
     tensor.shapes[0] = static_cast<uint32_t>(bytes);
     tensor.ndims = 1;
     tensor.dtype = PTO_DTYPE_UINT8;
-    TaskRecord& record = records.append(task, blob_bytes(1, 0) + use_bytes(1));
-    record.flags |= TaskRecord::kHasArguments | TaskRecord::kHasUses;
+    SentTask& record = records.append(task, blob_bytes(1, 0) + use_bytes(1));
+    record.flags |= SentTask::kHasArguments | SentTask::kHasUses;
     record.members = 1;
     encode_blob({{&tensor, 1}, {}}, record.blobs);
     const auto use = static_cast<uint8_t>(tag) + 1 + (is_new ? PTO_USE_ALLOCATED : 0);
     record.blobs[blob_bytes(1, 0)] = static_cast<std::byte>(use);
   }
-  TaskRecord& record() { return *records.find(number); }
+  SentTask& record() { return *records.find(number); }
 };
 
 void the_holder_of_an_input_is_preferred() {

@@ -124,7 +124,7 @@ TEST(records_outside_of_the_window_are_dropped_without_a_count) {
   const uint64_t later = pto::engine::monotonic_ns() + kFar;
   for (const bool is_inside : {false, true}) {
     Traced traced(1, 16);
-    TraceSettings settings{PTO_TRACE_TASKS};
+    WorkerTraceSettings settings{PTO_TRACE_TASKS};
     (is_inside ? settings.window_end_ns : settings.window_begin_ns) = later;
     traced.tracer.begin(settings, traced.memory);
     ChildTrace child(traced.progress, 0);
@@ -142,7 +142,7 @@ TEST(records_outside_of_the_window_are_dropped_without_a_count) {
 TEST(a_flight_recorder_keeps_the_last_records_of_each_track) {
   constexpr uint64_t kRing = 16;
   Traced traced(1, kRing);
-  TraceSettings settings{PTO_TRACE_TASKS};
+  WorkerTraceSettings settings{PTO_TRACE_TASKS};
   settings.keeps_last = true;
   traced.tracer.begin(settings, traced.memory);
   ChildTrace child(traced.progress, 0);

@@ -16,7 +16,7 @@ from task_arguments import given
 
 from pto_core import TensorArgType
 from pto_core.errors import UsageError, WorkerClosedError
-from pto_core.worker.life_cycle import LifeCycle, State
+from pto_core.worker.life_cycle import LifeCycle, WorkerState
 
 SOON_S = 30.0
 
@@ -196,27 +196,35 @@ def test_a_child_that_is_closed_before_the_start_is_refused(make: Any) -> None:
     assert psutil.Process().children() == []
 
 
-EVENTS: dict[str, tuple[Callable[[LifeCycle], bool], dict[State, State]]] = {
-    "begin_start": (LifeCycle.begin_start, {State.NEW: State.STARTING}),
-    "end_start": (lambda life: life.end_start(State.RUNNING), {State.STARTING: State.RUNNING}),
-    "fail_start": (lambda life: life.end_start(State.NEW), {State.STARTING: State.NEW}),
+EVENTS: dict[str, tuple[Callable[[LifeCycle], bool], dict[WorkerState, WorkerState]]] = {
+    "begin_start": (LifeCycle.begin_start, {WorkerState.NEW: WorkerState.STARTING}),
+    "end_start": (
+        lambda life: life.end_start(WorkerState.RUNNING),
+        {WorkerState.STARTING: WorkerState.RUNNING},
+    ),
+    "fail_start": (
+        lambda life: life.end_start(WorkerState.NEW),
+        {WorkerState.STARTING: WorkerState.NEW},
+    ),
     "begin_close": (
         LifeCycle.begin_close,
-        dict.fromkeys((State.NEW, State.STARTING, State.RUNNING), State.CLOSING),
+        dict.fromkeys(
+            (WorkerState.NEW, WorkerState.STARTING, WorkerState.RUNNING), WorkerState.CLOSING
+        ),
     ),
 }
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", WorkerState)
 @pytest.mark.parametrize("event", EVENTS)
-def test_each_event_follows_the_table_or_changes_nothing(event: str, state: State) -> None:
+def test_each_event_follows_the_table_or_changes_nothing(event: str, state: WorkerState) -> None:
     act, moves = EVENTS[event]
     life = LifeCycle()
     life.state = state
     is_done = act(life)
     assert life.state is moves.get(state, state)
     # A close() during the start only cancels it; the starting thread then ends the children.
-    assert is_done == (state in moves and (event, state) != ("begin_close", State.STARTING))
+    assert is_done == (state in moves and (event, state) != ("begin_close", WorkerState.STARTING))
 
 
 def test_a_worker_is_added_to_one_worker() -> None:

@@ -16,7 +16,7 @@
 
 namespace pto::sim {
 
-Device::Device(int32_t id, const Options& options)
+SimDevice::SimDevice(int32_t id, const Options& options)
     : id_(id),
       options_(options),
       process_(getpid()),
@@ -24,9 +24,9 @@ Device::Device(int32_t id, const Options& options)
       cores_(memory_, tracer_, options.timing),
       run_(cores_, tracer_, options.mode == Mode::deterministic) {}
 
-Device::~Device() = default;
+SimDevice::~SimDevice() = default;
 
-pto_status Device::open(pto_error* error) {
+pto_status SimDevice::open(pto_error* error) {
   pto_status status = memory_.open(options_.memory_bytes, error);
   if (status != PTO_OK) return status;
   status = cores_.open(error);
@@ -46,7 +46,7 @@ pto_status Device::open(pto_error* error) {
   return PTO_OK;
 }
 
-bool Device::stop() {
+bool SimDevice::stop() {
   if (run_.running()) {
     pto_error closing;
     fail(&closing, PTO_ERROR_ABORTED, "device %d was closed during a run", id_);
@@ -66,11 +66,11 @@ bool Device::stop() {
   return true;
 }
 
-bool Device::is_of_another_process() const noexcept {
+bool SimDevice::is_of_another_process() const noexcept {
   return getpid() != process_;
 }
 
-pto_status Device::usable(pto_error* error) const {
+pto_status SimDevice::usable(pto_error* error) const {
   if (lost_.load(std::memory_order_acquire)) {
     return fail(error, PTO_ERROR_LOST,
                 "device %d is lost: a kernel did not return; close it and open it again", id_);
@@ -82,9 +82,9 @@ pto_status Device::usable(pto_error* error) const {
       static_cast<int>(process_), static_cast<int>(getpid()));
 }
 
-pto_status Device::attach(const pto_attachment* attachment, const pto_option* options,
-                          uint32_t num_options, const pto_runtime_api** table, void** runtime,
-                          pto_error* error) {
+pto_status SimDevice::attach(const pto_attachment* attachment, const pto_option* options,
+                             uint32_t num_options, const pto_runtime_api** table, void** runtime,
+                             pto_error* error) {
   const pto_runtime_api* api = *table = attachment->api;  // the variant runs in this process
   if (api_ != nullptr) {
     return fail(error, PTO_ERROR_USAGE, "device %d has the runtime %s; detach it first", id_,
@@ -109,7 +109,7 @@ pto_status Device::attach(const pto_attachment* attachment, const pto_option* op
   return PTO_OK;
 }
 
-void Device::detach() {
+void SimDevice::detach() {
   if (api_ == nullptr || (engine_ != nullptr && engine_->stuck())) return;
   api_->destroy(runtime_);
   memory_.end_runtime();
@@ -117,14 +117,14 @@ void Device::detach() {
   runtime_ = nullptr;
 }
 
-pto_status Device::start(const pto_run* run, pto_error* error) {
+pto_status SimDevice::start(const pto_run* run, pto_error* error) {
   if (api_ == nullptr) {
     return fail(error, PTO_ERROR_USAGE, "device %d has no runtime; attach a runtime first", id_);
   }
   if (run_.phase() != Phase::idle) {
     return fail(error, PTO_ERROR_USAGE, "device %d is in a run; finish the run first", id_);
   }
-  RunShape shape;
+  SimRunShape shape;
   pto_status status = run_shape(run->config, api_->capabilities, options_.blocks, shape, error);
   if (status != PTO_OK) return status;
   graph_ = *run;
@@ -133,7 +133,7 @@ pto_status Device::start(const pto_run* run, pto_error* error) {
   return status;
 }
 
-pto_status Device::begin(const RunShape& shape, pto_error* error) {
+pto_status SimDevice::begin(const SimRunShape& shape, pto_error* error) {
   memory_.begin_run();
   tracer_.set_trace(graph_.trace);
   cores_.set_measurement(graph_.measurement, options_.mode == Mode::deterministic);
@@ -148,16 +148,16 @@ pto_status Device::begin(const RunShape& shape, pto_error* error) {
   return status;
 }
 
-void Device::orchestration_done(int32_t result) {
+void SimDevice::orchestration_done(int32_t result) {
   engine_->orchestration_done(result);
 }
 
-pto_status Device::wait(int64_t timeout_ns) {
+pto_status SimDevice::wait(int64_t timeout_ns) {
   if (lost_.load(std::memory_order_acquire) || run_.phase() == Phase::idle) return PTO_OK;
   return engine_->wait(timeout_ns) ? PTO_OK : PTO_PENDING;
 }
 
-pto_status Device::finish(pto_run_report* report, pto_error* error) {
+pto_status SimDevice::finish(pto_run_report* report, pto_error* error) {
   if (run_.phase() != Phase::over) {
     return fail(error, PTO_ERROR_USAGE, "device %d has no run that is over; call wait() first",
                 id_);
@@ -178,20 +178,20 @@ pto_status Device::finish(pto_run_report* report, pto_error* error) {
   return status;
 }
 
-void Device::set_finishing(bool finishing) {
+void SimDevice::set_finishing(bool finishing) {
   const std::lock_guard lock(abort_mutex_);
   finishing_ = finishing;
   attended_ns_ = clock_ns();
 }
 
-void Device::attend_to_copies() {
+void SimDevice::attend_to_copies() {
   if (!finishing_ || graph_.attend == nullptr) return;
-  if (clock_ns() - attended_ns_ < static_cast<uint64_t>(Run::kAttendNs)) return;
+  if (clock_ns() - attended_ns_ < static_cast<uint64_t>(SimRun::kAttendNs)) return;
   graph_.attend(graph_.attend_context);
   attended_ns_ = clock_ns();
 }
 
-void Device::abort(const pto_error* cause, int32_t lost) {
+void SimDevice::abort(const pto_error* cause, int32_t lost) {
   const std::lock_guard lock(abort_mutex_);
   const bool running = run_.running();
   if (running && cause != nullptr) cause_ = *cause;
@@ -207,22 +207,22 @@ void Device::abort(const pto_error* cause, int32_t lost) {
   engine_->abandon();
 }
 
-pto_status Device::wait_status(const uint32_t* word, uint32_t expected) const {
+pto_status SimDevice::wait_status(const uint32_t* word, uint32_t expected) const {
   if (OrchestratorState::changed(word, expected)) return PTO_OK;
   const bool stuck = api_->last_error(runtime_, nullptr) == PTO_ERROR_DEADLOCK;
   return stuck ? PTO_ERROR_DEADLOCK : PTO_ERROR_ABORTED;
 }
 
-pto_status Device::check_value(uint64_t value, pto_error* error) const {
+pto_status SimDevice::check_value(uint64_t value, pto_error* error) const {
   if (!memory_.checking()) return PTO_OK;
   return memory_.check_value(value, graph_.ranges, graph_.num_ranges, error);
 }
 
-pto_status Device::check_range(uint64_t address, size_t bytes, pto_error* error) const {
+pto_status SimDevice::check_range(uint64_t address, size_t bytes, pto_error* error) const {
   return memory_.check_range(address, bytes, graph_.ranges, graph_.num_ranges, error);
 }
 
-pto_status Device::check_host(const void* host, size_t bytes, pto_error* error) const {
+pto_status SimDevice::check_host(const void* host, size_t bytes, pto_error* error) const {
   const uint64_t address = reinterpret_cast<uint64_t>(host);
   for (uint32_t i = 0; i < graph_.num_ranges; ++i) {
     const pto_host_range& range = graph_.ranges[i];
@@ -239,7 +239,7 @@ pto_status Device::check_host(const void* host, size_t bytes, pto_error* error) 
 
 // Returns the first error of the run, which the runtime has latched. The runtime has none after an
 // abort, or if it returned PTO_STEP_ERROR without an error record.
-pto_status Device::outcome(pto_error* error) {
+pto_status SimDevice::outcome(pto_error* error) {
   const pto_status latched = last_error(error);
   if (latched != PTO_OK) return latched;
   if (run_.ending() == Ending::success) return PTO_OK;
@@ -252,7 +252,7 @@ pto_status Device::outcome(pto_error* error) {
   return cause_.status;
 }
 
-pto_status Device::latched(pto_status status, pto_error* error) const {
+pto_status SimDevice::latched(pto_status status, pto_error* error) const {
   if (last_error(error) != PTO_OK) return status;
   return fail(error, status, "runtime %s failed with status %d and no message", api_->variant,
               status);
@@ -261,7 +261,7 @@ pto_status Device::latched(pto_status status, pto_error* error) const {
 // Returns the status of the runtime's first error, and copies the error unless `error` is null.
 // Combines two messages for the user: the message of the runtime names the operation, and the
 // message of the platform states why it failed.
-pto_status Device::last_error(pto_error* error) const {
+pto_status SimDevice::last_error(pto_error* error) const {
   const pto_status status = api_->last_error(runtime_, error);
   if (error == nullptr || status == PTO_OK) return status;
   if (platform_cause_.status != status || platform_cause_.message[0] == 0) return status;
@@ -272,7 +272,7 @@ pto_status Device::last_error(pto_error* error) const {
   return status;
 }
 
-void Device::fill_report(pto_run_report& report) const {
+void SimDevice::fill_report(pto_run_report& report) const {
   std::memset(&report, 0, sizeof report);
   for (uint32_t core = 0; core < run_.topology().cores; ++core) {
     report.cores[core] = cores_.usage(core);
@@ -290,7 +290,7 @@ void Device::fill_report(pto_run_report& report) const {
   report.peak_bytes = memory_.peak_bytes();
 }
 
-void Device::forget_run() {
+void SimDevice::forget_run() {
   const std::lock_guard lock(abort_mutex_);
   api_->end(runtime_);
   memory_.end_run();

@@ -21,12 +21,12 @@
 
 namespace pto::sim {
 
-class Device {
+class SimDevice {
  public:
-  Device(int32_t id, const Options& options);
-  Device(const Device&) = delete;
-  Device& operator=(const Device&) = delete;
-  ~Device();
+  SimDevice(int32_t id, const Options& options);
+  SimDevice(const SimDevice&) = delete;
+  SimDevice& operator=(const SimDevice&) = delete;
+  ~SimDevice();
 
   pto_status open(pto_error* error);
   // Ends the current run, if any, and waits for its kernels unless the device is lost. Returns
@@ -75,7 +75,7 @@ class Device {
   DeviceMemory& memory() noexcept { return memory_; }
   Tracer& tracer() noexcept { return tracer_; }
   Loader& loader() noexcept { return loader_; }
-  Run& run() noexcept { return run_; }
+  SimRun& run() noexcept { return run_; }
   Engine& engine() noexcept { return *engine_; }
   const Options& options() const noexcept { return options_; }
   const pto_activity_page* activity() const noexcept { return activity_.page(); }
@@ -95,7 +95,7 @@ class Device {
 
  private:
   void set_finishing(bool finishing);
-  pto_status begin(const RunShape& shape, pto_error* error);
+  pto_status begin(const SimRunShape& shape, pto_error* error);
   pto_status outcome(pto_error* error);
   pto_status latched(pto_status status, pto_error* error) const;
   pto_status last_error(pto_error* error) const;
@@ -110,7 +110,7 @@ class Device {
   Loader loader_;
   ActivityPage activity_;
   Cores cores_;
-  Run run_;
+  SimRun run_;
   std::unique_ptr<Engine> engine_;
 
   const pto_runtime_api* api_ = nullptr;
@@ -129,8 +129,8 @@ class Device {
 };
 
 // Returns the device behind a handle of the backend table or the platform table.
-inline Device& device_of(void* handle) noexcept {
-  return *static_cast<Device*>(handle);
+inline SimDevice& device_of(void* handle) noexcept {
+  return *static_cast<SimDevice*>(handle);
 }
 
 }  // namespace pto::sim

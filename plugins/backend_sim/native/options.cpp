@@ -135,7 +135,7 @@ pto_topology make_topology(uint32_t blocks, uint32_t schedulers) noexcept {
 }
 
 pto_status run_shape(const pto_call_config* config, uint32_t capabilities, uint32_t blocks,
-                     RunShape& shape, pto_error* error) noexcept {
+                     SimRunShape& shape, pto_error* error) noexcept {
   const int32_t asked = config != nullptr ? config->block_dim : 0;
   const int32_t threads = config != nullptr ? config->aicpu_thread_num : kDefaultThreads;
   if (asked < 0 || asked > static_cast<int32_t>(blocks)) {

@@ -40,7 +40,7 @@ pto_status parse_options(const pto_option* given, uint32_t count, Options& optio
 // Assigns the clusters round robin: cluster i belongs to scheduler i % schedulers.
 pto_topology make_topology(uint32_t blocks, uint32_t schedulers) noexcept;
 
-struct RunShape {
+struct SimRunShape {
   pto_topology topology;
   // Whether one AICPU thread both orchestrates and schedules, alternately.
   bool shares_thread;
@@ -49,7 +49,7 @@ struct RunShape {
 // Returns the shape that `config` requests from a device with `blocks` blocks. A null `config`
 // requests all blocks and three threads. Returns PTO_ERROR_USAGE if the device does not have them.
 pto_status run_shape(const pto_call_config* config, uint32_t capabilities, uint32_t blocks,
-                     RunShape& shape, pto_error* error) noexcept;
+                     SimRunShape& shape, pto_error* error) noexcept;
 
 using engine::contains;
 using engine::empty;

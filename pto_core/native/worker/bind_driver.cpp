@@ -42,7 +42,7 @@ bool is_in_python(const nb::object& policy) {
   return !policy.is_none() && !nb::isinstance<NearInputs>(policy);
 }
 
-void set_memory(WorkerSettings& settings, const ChildTuples& children, const Mappings& attached) {
+void set_memory(SubmitSettings& settings, const ChildTuples& children, const Mappings& attached) {
   settings.memory = std::make_shared<VisibleMemory>(std::nullopt);
   bool is_any_spawned = false;
   for (const auto& child : children) {
@@ -57,7 +57,7 @@ void set_memory(WorkerSettings& settings, const ChildTuples& children, const Map
 
 void make(WorkerDriver* self, nb::object hooks, const ChildTuples& children, const Rings& rings,
           uint64_t progress, const std::pair<uint64_t, uint64_t>& trace,
-          const WorkerSettings& settings, bool repeats_lost, const nb::object& policy,
+          const SubmitSettings& settings, bool repeats_lost, const nb::object& policy,
           const nb::object& inputs, uint64_t snapshot_limit, double patience_s) {
   DriverConfiguration configuration;
   for (const auto& [kind, window, receives_use, _] : children) {
@@ -369,7 +369,7 @@ void bind_driver(nb::module_& module) {
              std::shared_ptr<LiveCallables> callables, CallableSpace next_level_space,
              const Mappings& attached, bool repeats_lost, nb::object policy, nb::object inputs,
              uint64_t snapshot_limit, uint32_t task_timeout_ms, double patience_s) {
-            WorkerSettings settings;
+            SubmitSettings settings;
             settings.callables = std::move(callables);
             set_memory(settings, children, attached);
             settings.next_level_space = next_level_space;

@@ -106,13 +106,13 @@ class Arguments {
  public:
   explicit Arguments(const MemberList& members) {
     for (const std::vector<TensorTuple>& member : members) {
-      std::vector<Tensor>& tensors = tensors_.emplace_back();
+      std::vector<TensorAccess>& tensors = tensors_.emplace_back();
       for (const auto& [address, bytes, tag, box, child] : member) {
         tensors.push_back(
             {address, bytes, box ? box_of(*box) : nullptr, static_cast<Tag>(tag), child});
       }
     }
-    for (std::vector<Tensor>& tensors : tensors_) members_.push_back({tensors});
+    for (std::vector<TensorAccess>& tensors : tensors_) members_.push_back({tensors});
   }
 
   std::span<const Member> members() const { return members_; }
@@ -120,9 +120,9 @@ class Arguments {
   // Return the address of each tensor, by member.
   Addresses addresses() const {
     Addresses found;
-    for (const std::vector<Tensor>& tensors : tensors_) {
+    for (const std::vector<TensorAccess>& tensors : tensors_) {
       found.emplace_back();
-      for (const Tensor& tensor : tensors) found.back().push_back(tensor.address);
+      for (const TensorAccess& tensor : tensors) found.back().push_back(tensor.address);
     }
     return found;
   }
@@ -145,7 +145,7 @@ class Arguments {
     return &box;
   }
 
-  std::vector<std::vector<Tensor>> tensors_;
+  std::vector<std::vector<TensorAccess>> tensors_;
   std::vector<std::unique_ptr<Box>> boxes_;
   std::vector<Member> members_;
 };
@@ -241,7 +241,7 @@ nb::dict dict_of(const Snapshot::Task& task) {
   return found;
 }
 
-nb::dict dict_of(const Snapshot::Child& child) {
+nb::dict dict_of(const Snapshot::EngineChild& child) {
   static constexpr const char* kNames[] = {"EXPECTED", "READY", "LOST"};
   nb::dict found;
   found["state"] = kNames[child.state];

@@ -16,7 +16,7 @@ nb::tuple pair_of(const pto_clock_pair& pair) {
   return nb::make_tuple(pair.ticks, pair.ns);
 }
 
-void begin_trace(Driver& driver, const TraceSettings& settings) {
+void begin_trace(Driver& driver, const WorkerTraceSettings& settings) {
   const Role role = driver.ask();
   DriverCore& core = role->core;
   core.check_open();
@@ -73,9 +73,9 @@ void bind_trace(nb::module_& module, nb::class_<WorkerDriver>& driver) {
           "trace_begin",
           [](WorkerDriver& self, int32_t level, uint64_t most_records,
              std::pair<uint64_t, uint64_t> window, const std::optional<std::string>& flight) {
-            const TraceSettings settings{(1u << level) - 1,  most_records,
-                                         window.first,       window.second,
-                                         flight.has_value(), flight.value_or("")};
+            const WorkerTraceSettings settings{(1u << level) - 1,  most_records,
+                                               window.first,       window.second,
+                                               flight.has_value(), flight.value_or("")};
             or_error([&] { begin_trace(self.driver(), settings); });
           },
           nb::arg("level"), nb::arg("most_records"), nb::arg("window"), nb::arg("flight").none(),

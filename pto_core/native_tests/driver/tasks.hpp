@@ -9,7 +9,7 @@
 // A task with one tensor and one scalar.
 struct Task {
   pto_tensor tensor{};
-  Tensor key{};
+  TensorAccess key{};
   uint64_t scalar = 0;
 
   Task(uint64_t address, uint64_t bytes, Tag tag, uint64_t value) : scalar(value) {

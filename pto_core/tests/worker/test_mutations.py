@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from pto_core.errors import PtoError
-from pto_core.worker.states import TRANSITIONS, State, StateEvent, Transitions
+from pto_core.worker.states import TRANSITIONS, TaskEvent, TaskState, Transitions
 from pto_devkit.engine import Configuration, NativeEngine, ReferenceEngine
 from pto_devkit.engine.interface import (
     Cancel,
@@ -25,7 +25,7 @@ from pto_devkit.engine.interface import (
     Submit,
 )
 from pto_devkit.schedulers.programs import ProgramWriter
-from pto_devkit.schedulers.world import Chances, World, configuration_of
+from pto_devkit.schedulers.world import Chances, SchedulerWorld, configuration_of
 
 Recording = tuple[Configuration, Sequence[Event]]
 SEEDS = range(12)
@@ -36,7 +36,7 @@ def recorded(seed: int) -> Recording:
     program = ProgramWriter(numbers, Hazards.FULL, tasks=25).write()
     configuration = configuration_of(program, ring_size=1 << 20, window=3, repeats_lost=True)
     chances = Chances(loss=0.02, cancel=0.002)
-    world = World(program, configuration, ReferenceEngine(configuration), numbers, chances)
+    world = SchedulerWorld(program, configuration, ReferenceEngine(configuration), numbers, chances)
     world.run()
     return configuration, world.events
 
@@ -95,12 +95,15 @@ def test_unchanged_tables_never_differ(recordings: list[Recording]) -> None:
 @pytest.mark.parametrize(("state", "event"), TRANSITIONS)
 def test_a_changed_row_is_found(
     recordings: list[Recording],
-    state: State,
-    event: StateEvent,
+    state: TaskState,
+    event: TaskEvent,
 ) -> None:
     row = (state, event)
     without = {pair: target for pair, target in TRANSITIONS.items() if pair != row}
-    mutants = [without, *({**TRANSITIONS, row: to} for to in State if to is not TRANSITIONS[row])]
+    mutants = [
+        without,
+        *({**TRANSITIONS, row: to} for to in TaskState if to is not TRANSITIONS[row]),
+    ]
     for mutant in mutants:
         found = any(differs(recording, mutant) for recording in recordings)
         assert found, f"no recording shows that {row} was changed to {mutant.get(row)}"

@@ -10,7 +10,7 @@ from engine_compared import ComparedEngine, Difference
 from engine_regions import RegionStream, configuration
 
 from pto_core.errors import CapacityError, PtoError
-from pto_core.worker.states import TRANSITIONS, State, StateEvent
+from pto_core.worker.states import TRANSITIONS, TaskEvent, TaskState
 from pto_devkit.abi import Tag
 from pto_devkit.engine.interface import (
     Box,
@@ -33,7 +33,7 @@ from pto_devkit.engine.interface import (
 )
 from pto_devkit.engine.native import NativeEngine
 from pto_devkit.schedulers.programs import ProgramWriter
-from pto_devkit.schedulers.world import Chances, World, configuration_of
+from pto_devkit.schedulers.world import Chances, SchedulerWorld, configuration_of
 
 WORLDS = (
     Chances(),
@@ -142,7 +142,7 @@ def test_random_programs_with_failures_groups_retries_and_early_tasks(events: in
         engine.seen = seen
         engine.kinds = [each.kind for each in shape.children]
         try:
-            World(program, shape, engine, numbers, WORLDS[seed % len(WORLDS)]).run()
+            SchedulerWorld(program, shape, engine, numbers, WORLDS[seed % len(WORLDS)]).run()
             engine.validate()
         except Difference as difference:
             raise AssertionError(
@@ -213,7 +213,7 @@ def test_outputs_of_more_bytes_than_an_address_can_name_are_refused() -> None:
 
 
 def test_a_difference_is_found() -> None:
-    row = (State.FREE, StateEvent.SUBMIT)
+    row = (TaskState.FREE, TaskEvent.SUBMIT)
     changed = {pair: target for pair, target in TRANSITIONS.items() if pair != row}
     engine = ComparedEngine(configuration(), transitions=changed)
     engine.handle(RunBegin())

@@ -10,7 +10,7 @@ import pytest
 from test_random_programs import world_of
 
 from pto_core.errors import InternalError, ProtocolError
-from pto_core.worker.states import State
+from pto_core.worker.states import TaskState
 from pto_devkit.engine import ReferenceEngine
 from pto_devkit.engine.interface import Cancel, ChildLost, Hazards, Send, TaskFinished
 from pto_devkit.engine.reference.core import Edge
@@ -41,7 +41,7 @@ Function = Callable[..., Any]
 
 def ends_before_its_producers(settle: Function) -> Function:
     def planted(self: Any, task: Any) -> None:
-        if task.poison is not None and self._core.slots.state(task) is State.PENDING:
+        if task.poison is not None and self._core.slots.state(task) is TaskState.PENDING:
             self._poison(task)
         else:
             settle(self, task)

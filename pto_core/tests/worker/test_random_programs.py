@@ -15,7 +15,7 @@ from pto_devkit.schedulers.world import (
     CANCELLED,
     ROUGH,
     Chances,
-    World,
+    SchedulerWorld,
     expect_cancel,
     expect_end,
     expect_failures,
@@ -35,7 +35,7 @@ def examples(pytestconfig: pytest.Config) -> int:
 
 def world_of(
     seed: int, hazards: Hazards, chances: Chances, ring_slabs: tuple[int, ...] = (4, 6, 16, 4096)
-) -> World:
+) -> SchedulerWorld:
     return REFERENCE.run(random.Random(seed), hazards, chances, ring_slabs=ring_slabs)
 
 

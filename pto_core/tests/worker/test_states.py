@@ -15,8 +15,8 @@ from pto_core.worker.states import (
     STATE_MEANINGS,
     TRANSITIONS,
     Reference,
-    State,
-    StateEvent,
+    TaskEvent,
+    TaskState,
 )
 from pto_devkit.engine.reference.core import Slots
 
@@ -44,14 +44,14 @@ CONSUMED RECYCLE FREE
 
 def test_the_table_is_as_decided():
     rows = [line.split() for line in ARROWS.split("\n") if line]
-    decided = {(State[a], StateEvent[b]): State[c] for a, b, c in rows}
+    decided = {(TaskState[a], TaskEvent[b]): TaskState[c] for a, b, c in rows}
     assert dict(TRANSITIONS) == decided
 
 
 # Invariant: A task of the worker changes its state only as the table states. Any other event is
 # refused and changes nothing.
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, StateEvent)))
-def test_each_pair_changes_the_state_or_raises(state: State, event: StateEvent) -> None:
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(TaskState, TaskEvent)))
+def test_each_pair_changes_the_state_or_raises(state: TaskState, event: TaskEvent) -> None:
     slots = Slots(TRANSITIONS)
     task = slots.take(None)
     slots.states[task.slot] = state
@@ -67,14 +67,14 @@ def test_each_pair_changes_the_state_or_raises(state: State, event: StateEvent) 
 
 
 def test_every_state_can_be_reached_and_left():
-    assert {state for state, _ in TRANSITIONS} == set(State)
-    assert set(TRANSITIONS.values()) == set(State)
-    assert {event for _, event in TRANSITIONS} == set(StateEvent)
+    assert {state for state, _ in TRANSITIONS} == set(TaskState)
+    assert set(TRANSITIONS.values()) == set(TaskState)
+    assert {event for _, event in TRANSITIONS} == set(TaskEvent)
 
 
 def test_every_state_and_event_has_a_meaning():
-    assert set(STATE_MEANINGS) == set(State)
-    assert set(EVENT_MEANINGS) == set(StateEvent)
+    assert set(STATE_MEANINGS) == set(TaskState)
+    assert set(EVENT_MEANINGS) == set(TaskEvent)
     assert set(REFERENCE_MEANINGS) == set(Reference)
 
 

@@ -11,7 +11,7 @@ import pytest
 from pto_core.errors import ControlError
 from pto_core.user_ranges import Range
 from pto_core.worker.control import Lost
-from pto_core.worker.tracing import Tracing
+from pto_core.worker.tracing import WorkerTracing
 from pto_insight.traces.worker_parts import ClockOffset, merged, of_child, on_this_host, packed
 
 CONTENT = packed(of_child("L3/sub0", (Range("inside", "L3/sub0", "main", 0, 5, 9),), {}, 0))
@@ -75,14 +75,14 @@ class Group:
         return self.replies.get((child, operation), known[operation])
 
 
-def tracing_of(group: Any) -> Tracing:
+def tracing_of(group: Any) -> WorkerTracing:
     def release() -> None:
         group.log.append("memory")
 
-    return Tracing(group, group, group.children, release, "L3", SETTINGS)
+    return WorkerTracing(group, group, group.children, release, "L3", SETTINGS)
 
 
-def traced(group: Group) -> Tracing:
+def traced(group: Group) -> WorkerTracing:
     tracing = tracing_of(group)
     tracing.begin(1)
     group.log.clear()

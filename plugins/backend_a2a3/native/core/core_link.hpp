@@ -14,7 +14,7 @@
 
 namespace pto::a2a3 {
 
-enum class TaskState { running, finished, faulted };
+enum class CoreTaskState { running, finished, faulted };
 
 template <class Access>
 class CoreLink {
@@ -60,13 +60,14 @@ class CoreLink {
   }
 
   // Returns the state of the newest task. When it has finished, its outputs can be read.
-  TaskState poll() {
+  CoreTaskState poll() {
     const uint32_t value = cond();
     if (value == (sequence_ | PTO_COND_FINISHED)) {
       Access::order_loads();
-      return TaskState::finished;
+      return CoreTaskState::finished;
     }
-    return value == PTO_A2A3_COND_FAULT && has_fault() ? TaskState::faulted : TaskState::running;
+    return value == PTO_A2A3_COND_FAULT && has_fault() ? CoreTaskState::faulted
+                                                       : CoreTaskState::running;
   }
 
   // The number of the newest task.

@@ -101,10 +101,10 @@ void Cores::poll(pto_core_mask& in_flight, pto_poll_result& result) {
   for (pto_core_mask rest = in_flight; !engine::empty(rest);) {
     const uint32_t core = engine::take_first(rest);
     CoreLink<Aicpu>& link = links_[core];
-    const TaskState state = link.poll();
-    if (state == TaskState::running) continue;
+    const CoreTaskState state = link.poll();
+    if (state == CoreTaskState::running) continue;
     engine::insert(result.done, core);
-    if (state == TaskState::faulted) engine::insert(result.faulted, core);
+    if (state == CoreTaskState::faulted) engine::insert(result.faulted, core);
     engine::remove(in_flight, core);
     __atomic_store_n(&progress_->finished[core], link.sequence(), __ATOMIC_RELAXED);
     const uint64_t tasks = counters_[core].tasks + 1;

@@ -53,20 +53,20 @@ void clear(pto_a2a3_status& answer) {
   answer.explanation[0] = '\0';
 }
 
-Device* Device::create(uint64_t description, uint64_t bytes, pto_error& error) {
+DeviceProgram* DeviceProgram::create(uint64_t description, uint64_t bytes, pto_error& error) {
   if (bytes < sizeof(pto_a2a3_device)) {
     fail(error, PTO_ERROR_INTERNAL, "the description of the device has ", bytes, " bytes");
     return nullptr;
   }
   const auto& config = *from_host<pto_a2a3_device>(description);
   if (check(config, error) != PTO_OK) return nullptr;
-  void* memory =
-      mmap(nullptr, sizeof(Device), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = mmap(nullptr, sizeof(DeviceProgram), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     fail(error, PTO_ERROR_MEMORY, "the AICPU has no memory for a device");
     return nullptr;
   }
-  auto* device = new (memory) Device(config);
+  auto* device = new (memory) DeviceProgram(config);
   device->pool_.open(config.pool, config.pool_bytes);
   device->loader_.open(config.device_id, device->config_.directory);
   device->log_.open(config.log, config.log_level);
@@ -76,25 +76,25 @@ Device* Device::create(uint64_t description, uint64_t bytes, pto_error& error) {
   return device;
 }
 
-void Device::destroy(Device* device) {
-  device->~Device();
-  munmap(static_cast<void*>(device), sizeof(Device));
+void DeviceProgram::destroy(DeviceProgram* device) {
+  device->~DeviceProgram();
+  munmap(static_cast<void*>(device), sizeof(DeviceProgram));
 }
 
-Device::~Device() {
+DeviceProgram::~DeviceProgram() {
   if (api_ != nullptr) api_->destroy(runtime_);
 }
 
-pto_status Device::load(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
+pto_status DeviceProgram::load(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
   const pto_a2a3_library library = *from_host<pto_a2a3_library>(launch.input);
   return loader_.load(library, &answer.handle, &answer.address, answer.error);
 }
 
-pto_status Device::unload(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
+pto_status DeviceProgram::unload(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
   return loader_.unload(launch.handle, answer.error);
 }
 
-pto_status Device::attach(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
+pto_status DeviceProgram::attach(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
   pto_error& error = answer.error;
   const auto* input = from_host<pto_a2a3_attach>(launch.input, launch.input_bytes);
   if (api_ != nullptr) {
@@ -139,7 +139,7 @@ pto_status Device::attach(const pto_a2a3_launch& launch, pto_a2a3_status& answer
   return PTO_OK;
 }
 
-pto_status Device::detach(pto_a2a3_status& answer) {
+pto_status DeviceProgram::detach(pto_a2a3_status& answer) {
   if (api_ == nullptr) return fail(answer.error, PTO_ERROR_USAGE, "the device has no runtime");
   api_->destroy(runtime_);
   api_ = nullptr;
@@ -148,7 +148,7 @@ pto_status Device::detach(pto_a2a3_status& answer) {
   return PTO_OK;
 }
 
-bool Device::run(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
+bool DeviceProgram::run(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
   if (!gate_.enter(launch.sequence)) {
     follow(launch.sequence);
     return false;
@@ -158,7 +158,7 @@ bool Device::run(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
   return true;
 }
 
-void Device::follow(uint64_t sequence) {
+void DeviceProgram::follow(uint64_t sequence) {
   if (!gate_.wait_until_open(sequence)) return;
   const int32_t role = gate_.wait_for_role(sequence, gate_.report(sched_getcpu()));
   if (role == Gate::kNoRole) return;
@@ -172,9 +172,9 @@ void Device::follow(uint64_t sequence) {
   Aicpu::changed();
 }
 
-pto_status Device::lead(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
+pto_status DeviceProgram::lead(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
   pto_error& error = answer.error;
-  RunShape shape{};
+  CardRunShape shape{};
   int32_t role = Gate::kNoRole;
   pto_status status = read_run(launch, shape, error);
   if (status == PTO_OK) {
@@ -203,8 +203,8 @@ pto_status Device::lead(const pto_a2a3_launch& launch, pto_a2a3_status& answer) 
 }
 
 // Waits for the AICPU threads of the launch, and gives them their roles.
-pto_status Device::gather(const pto_a2a3_launch& launch, const RunShape& shape, int32_t& role,
-                          pto_error& error) {
+pto_status DeviceProgram::gather(const pto_a2a3_launch& launch, const CardRunShape& shape,
+                                 int32_t& role, pto_error& error) {
   run_.prepare(shape, launch.sequence);
   run_.set_phase(PTO_A2A3_STARTING);
   gate_.open(launch.sequence);
@@ -222,14 +222,15 @@ pto_status Device::gather(const pto_a2a3_launch& launch, const RunShape& shape, 
 }
 
 // The threads that have a role must not enter the run.
-void Device::give_up(uint64_t sequence) {
+void DeviceProgram::give_up(uint64_t sequence) {
   run_.end_run(false);
   given_up_.store(sequence, std::memory_order_release);
   Aicpu::changed();
 }
 
 // The cores of the launch leave also if the run has not begun. Returns the status of the run.
-pto_status Device::stop_cores(const pto_a2a3_launch& launch, pto_status status, pto_error& error) {
+pto_status DeviceProgram::stop_cores(const pto_a2a3_launch& launch, pto_status status,
+                                     pto_error& error) {
   if (is_lost_) return status;
   pto_error lost;
   const auto is_abandoned = [this] {
@@ -245,7 +246,8 @@ pto_status Device::stop_cores(const pto_a2a3_launch& launch, pto_status status, 
   return status;
 }
 
-pto_status Device::read_run(const pto_a2a3_launch& launch, RunShape& shape, pto_error& error) {
+pto_status DeviceProgram::read_run(const pto_a2a3_launch& launch, CardRunShape& shape,
+                                   pto_error& error) {
   if (is_lost_) {
     return fail(error, PTO_ERROR_LOST, "an earlier run has lost the device; reset the device");
   }
@@ -275,8 +277,8 @@ pto_status Device::read_run(const pto_a2a3_launch& launch, RunShape& shape, pto_
               ", but the device has ", launch.threads, " AICPU threads; use 1 to ", launch.threads);
 }
 
-pto_status Device::shape_of(const pto_call_config* config, RunShape& shape,
-                            pto_error& error) const {
+pto_status DeviceProgram::shape_of(const pto_call_config* config, CardRunShape& shape,
+                                   pto_error& error) const {
   const int32_t asked = config != nullptr ? config->block_dim : 0;
   const int32_t threads = config != nullptr ? config->aicpu_thread_num : kDefaultThreads;
   if (asked < 0 || asked > static_cast<int32_t>(config_.blocks)) {
@@ -295,7 +297,8 @@ pto_status Device::shape_of(const pto_call_config* config, RunShape& shape,
   return PTO_OK;
 }
 
-pto_status Device::begin(const pto_a2a3_launch& launch, bool has_orchestrator, pto_error& error) {
+pto_status DeviceProgram::begin(const pto_a2a3_launch& launch, bool has_orchestrator,
+                                pto_error& error) {
   has_cause_ = false;
   pool_.restart_peak();
   pool_.copies() = {};
@@ -312,7 +315,7 @@ pto_status Device::begin(const pto_a2a3_launch& launch, bool has_orchestrator, p
 }
 
 // Lets the other threads in, takes part, and returns when all have left.
-void Device::drive(uint64_t sequence, int32_t role) {
+void DeviceProgram::drive(uint64_t sequence, int32_t role) {
   const bool has_role = role != Gate::kNoRole;
   inside_.store(run_.threads() - (has_role ? 1 : 0), std::memory_order_relaxed);
   entered_.store(sequence, std::memory_order_release);
@@ -325,7 +328,7 @@ void Device::drive(uint64_t sequence, int32_t role) {
   }
 }
 
-pto_status Device::outcome(pto_error& error) {
+pto_status DeviceProgram::outcome(pto_error& error) {
   const pto_status status = api_->last_error(runtime_, nullptr);
   if (status != PTO_OK) return latched(status, error);
   if (!run_.has_succeeded()) {
@@ -337,7 +340,7 @@ pto_status Device::outcome(pto_error& error) {
 
 // Copies the first error of the variant, whose message names the operation, and adds why the
 // platform refused it.
-pto_status Device::latched(pto_status status, pto_error& error) {
+pto_status DeviceProgram::latched(pto_status status, pto_error& error) {
   if (api_->last_error(runtime_, &error) == PTO_OK) {
     return fail(error, status, "runtime ", api_->variant, " failed with status ", status,
                 " and no message");
@@ -351,13 +354,13 @@ pto_status Device::latched(pto_status status, pto_error& error) {
   return status;
 }
 
-void Device::note_cause(const pto_error& cause) {
+void DeviceProgram::note_cause(const pto_error& cause) {
   if (has_cause_.load(std::memory_order_relaxed)) return;
   cause_ = cause;
   has_cause_.store(true, std::memory_order_release);
 }
 
-void Device::describe(pto_a2a3_status& answer) {
+void DeviceProgram::describe(pto_a2a3_status& answer) {
   run_.fill(answer.report);
   answer.report.peak_bytes = pool_.peak();
   answer.report.copies_in = pool_.copies().copies_in;

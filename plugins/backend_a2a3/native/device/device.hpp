@@ -16,11 +16,11 @@
 
 namespace pto::a2a3 {
 
-class Device {
+class DeviceProgram {
  public:
   // Returns NULL and an error if the host's description is wrong or memory is exhausted.
-  static Device* create(uint64_t description, uint64_t bytes, pto_error& error);
-  static void destroy(Device* device);
+  static DeviceProgram* create(uint64_t description, uint64_t bytes, pto_error& error);
+  static void destroy(DeviceProgram* device);
 
   pto_status load(const pto_a2a3_launch& launch, pto_a2a3_status& answer);
   pto_status unload(const pto_a2a3_launch& launch, pto_a2a3_status& answer);
@@ -34,21 +34,21 @@ class Device {
   Pool& pool() { return pool_; }
   Loader& loader() { return loader_; }
   Log& log() { return log_; }
-  Run& current_run() { return run_; }
+  CardRun& current_run() { return run_; }
   // Records why a call of the platform table failed, for calls that cannot return a reason.
   void note_cause(const pto_error& cause);
 
  private:
-  explicit Device(const pto_a2a3_device& config) : config_(config) {}
-  ~Device();
+  explicit DeviceProgram(const pto_a2a3_device& config) : config_(config) {}
+  ~DeviceProgram();
 
   // Parts of a RUN. Only the leader calls them, except for follow().
   pto_status lead(const pto_a2a3_launch& launch, pto_a2a3_status& answer);
   void follow(uint64_t sequence);
-  pto_status read_run(const pto_a2a3_launch& launch, RunShape& shape, pto_error& error);
+  pto_status read_run(const pto_a2a3_launch& launch, CardRunShape& shape, pto_error& error);
   // `shape.has_orchestrator` is known.
-  pto_status shape_of(const pto_call_config* config, RunShape& shape, pto_error& error) const;
-  pto_status gather(const pto_a2a3_launch& launch, const RunShape& shape, int32_t& role,
+  pto_status shape_of(const pto_call_config* config, CardRunShape& shape, pto_error& error) const;
+  pto_status gather(const pto_a2a3_launch& launch, const CardRunShape& shape, int32_t& role,
                     pto_error& error);
   pto_status begin(const pto_a2a3_launch& launch, bool has_orchestrator, pto_error& error);
   void drive(uint64_t sequence, int32_t role);
@@ -63,7 +63,7 @@ class Device {
   Loader loader_;
   Log log_;
   Gate gate_;
-  Run run_;
+  CardRun run_;
   pto_platform platform_{};
   const pto_runtime_api* api_ = nullptr;
   void* runtime_ = nullptr;

@@ -30,7 +30,7 @@ void send(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
 }
 
 pto_status create(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
-  Device* device = Device::create(launch.input, launch.input_bytes, answer.error);
+  DeviceProgram* device = DeviceProgram::create(launch.input, launch.input_bytes, answer.error);
   answer.handle = reinterpret_cast<uint64_t>(device);
   if (device == nullptr) return answer.error.status;
   answer.capabilities = device->has_planning() ? PTO_A2A3_PLANNING : 0;
@@ -43,10 +43,10 @@ pto_status execute(const pto_a2a3_launch& launch, pto_a2a3_status& answer) {
     return fail(answer.error, PTO_ERROR_INTERNAL, "command ", launch.command,
                 " names no device; send INIT first");
   }
-  Device& device = *reinterpret_cast<Device*>(launch.device);
+  DeviceProgram& device = *reinterpret_cast<DeviceProgram*>(launch.device);
   switch (launch.command) {
     case PTO_A2A3_QUIT:
-      Device::destroy(&device);
+      DeviceProgram::destroy(&device);
       return PTO_OK;
     case PTO_A2A3_LOAD:
       return device.load(launch, answer);
@@ -75,7 +75,7 @@ pto_a2a3_serve(const pto_a2a3_launch* launch) {
   }
   auto& answer = *reinterpret_cast<pto_a2a3_status*>(launch->status);
   if (launch->command == PTO_A2A3_RUN && launch->device != 0) {
-    Device& device = *reinterpret_cast<Device*>(launch->device);
+    DeviceProgram& device = *reinterpret_cast<DeviceProgram*>(launch->device);
     if (device.run(*launch, answer)) send(*launch, answer);
     return 0;
   }

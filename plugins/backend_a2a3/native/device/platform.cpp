@@ -11,8 +11,8 @@
 namespace pto::a2a3 {
 namespace {
 
-Device& device_of(void* self) {
-  return *static_cast<Device*>(self);
+DeviceProgram& device_of(void* self) {
+  return *static_cast<DeviceProgram*>(self);
 }
 
 // Memory of the AICPU process. Huge pages would make touched() count memory that was not used.
@@ -44,7 +44,7 @@ size_t touched(void*, const void* memory, size_t bytes) {
   return count * page;
 }
 
-pto_status allocate_for(Device& device, Owner owner, size_t bytes, uint64_t* address) {
+pto_status allocate_for(DeviceProgram& device, Owner owner, size_t bytes, uint64_t* address) {
   Pool& pool = device.pool();
   const pto_status status = pool.allocate(bytes, owner, address);
   if (status == PTO_OK) return status;
@@ -168,7 +168,7 @@ bool can_plan() {
   return before == 0 && after == static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-pto_platform make_platform(Device& device) {
+pto_platform make_platform(DeviceProgram& device) {
   pto_platform table{};
   table.abi_version = PTO_ABI_VERSION;
   table.struct_size = sizeof table;

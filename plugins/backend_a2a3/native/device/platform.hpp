@@ -5,9 +5,9 @@
 
 namespace pto::a2a3 {
 
-class Device;
+class DeviceProgram;
 
-pto_platform make_platform(Device& device);
+pto_platform make_platform(DeviceProgram& device);
 
 // Tries what a runtime that plans needs of this system: sparse memory, and exact counts of the
 // pages in use.

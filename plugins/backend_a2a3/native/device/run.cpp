@@ -15,11 +15,11 @@ constexpr uint32_t kIdleSteps = 16;
 
 }  // namespace
 
-void Run::Pause::operator()() noexcept {
+void CardRun::Pause::operator()() noexcept {
   sched_yield();
 }
 
-void Run::open(const pto_a2a3_device& config, Log& log) {
+void CardRun::open(const pto_a2a3_device& config, Log& log) {
   config_ = &config;
   log_ = &log;
   control_ = reinterpret_cast<pto_a2a3_control*>(config.control);
@@ -27,12 +27,12 @@ void Run::open(const pto_a2a3_device& config, Log& log) {
   cores_.open(config);
 }
 
-void Run::attach(const pto_runtime_api* api, void* runtime) noexcept {
+void CardRun::attach(const pto_runtime_api* api, void* runtime) noexcept {
   api_ = api;
   runtime_ = runtime;
 }
 
-void Run::prepare(const RunShape& shape, uint64_t sequence) noexcept {
+void CardRun::prepare(const CardRunShape& shape, uint64_t sequence) noexcept {
   shape_ = shape;
   sequence_ = sequence;
   is_abandoned_ = is_aborted_ = false;
@@ -46,14 +46,14 @@ void Run::prepare(const RunShape& shape, uint64_t sequence) noexcept {
   state_.store(kRunning, std::memory_order_seq_cst);
 }
 
-void Run::take_part(uint32_t role) noexcept {
+void CardRun::take_part(uint32_t role) noexcept {
   const bool orchestrates =
       shape_.has_orchestrator && (shape_.shares_thread || role == shape_.topology.schedulers);
   if (orchestrates) orchestrate();
   if (role < shape_.topology.schedulers) schedule(role, nullptr, 0);
 }
 
-void Run::orchestrate() noexcept {
+void CardRun::orchestrate() noexcept {
   begin_build();
   if (api_->orchestrate(runtime_) != PTO_OK) end_run(false);
   built_ns_ = Aicpu::now_ns();
@@ -62,7 +62,7 @@ void Run::orchestrate() noexcept {
   Aicpu::changed();
 }
 
-void Run::end_run(bool is_success) noexcept {
+void CardRun::end_run(bool is_success) noexcept {
   uint32_t running = kRunning;
   if (state_.compare_exchange_strong(running, is_success ? kSucceeded : kFailed)) {
     ended_ns_ = Aicpu::now_ns();
@@ -71,7 +71,7 @@ void Run::end_run(bool is_success) noexcept {
 }
 
 // Steps a scheduler until the run has ended, or the word has changed.
-void Run::schedule(uint32_t thread, const uint32_t* word, uint32_t expected) noexcept {
+void CardRun::schedule(uint32_t thread, const uint32_t* word, uint32_t expected) noexcept {
   uint32_t idle = 0, steps = 0;
   while (running() && !(word != nullptr && OrchestratorState::changed(word, expected))) {
     const uint32_t seen = Aicpu::changes();
@@ -87,7 +87,7 @@ void Run::schedule(uint32_t thread, const uint32_t* word, uint32_t expected) noe
 }
 
 // Returns whether the scheduler had work.
-bool Run::try_step(uint32_t thread) noexcept {
+bool CardRun::try_step(uint32_t thread) noexcept {
   engine::SchedulerState& state = scheduler(thread);
   if (!may_step() || !state.try_lock()) return false;
   bool has_progress = false;
@@ -99,7 +99,7 @@ bool Run::try_step(uint32_t thread) noexcept {
   return has_progress;
 }
 
-pto_status Run::wait(const uint32_t* word, uint32_t expected) noexcept {
+pto_status CardRun::wait(const uint32_t* word, uint32_t expected) noexcept {
   begin_wait(word, expected);
   wake_all();
   Aicpu::changed();
@@ -117,19 +117,19 @@ pto_status Run::wait(const uint32_t* word, uint32_t expected) noexcept {
   return is_stuck ? PTO_ERROR_DEADLOCK : PTO_ERROR_ABORTED;
 }
 
-void Run::dispatch(uint32_t thread, const pto_dispatch* batch, uint32_t count) noexcept {
+void CardRun::dispatch(uint32_t thread, const pto_dispatch* batch, uint32_t count) noexcept {
   for (uint32_t i = 0; i < count; ++i) {
     cores_.dispatch(batch[i]);
     engine::insert(scheduler(thread).in_flight, batch[i].core);
   }
 }
 
-void Run::poll(uint32_t thread, pto_poll_result* result) noexcept {
+void CardRun::poll(uint32_t thread, pto_poll_result* result) noexcept {
   *result = {};
   cores_.poll(scheduler(thread).in_flight, *result);
 }
 
-void Run::tend(bool is_due) noexcept {
+void CardRun::tend(bool is_due) noexcept {
   const uint64_t now = Aicpu::now_ns();
   if (tending_.exchange(true, std::memory_order_acquire)) return;
   if (is_due || now - tended_ns_ >= kTendNs) {
@@ -148,7 +148,7 @@ void Run::tend(bool is_due) noexcept {
   tending_.store(false, std::memory_order_release);
 }
 
-void Run::read_control() noexcept {
+void CardRun::read_control() noexcept {
   Aicpu::invalidate(control_, sizeof *control_);
   log_->set_read(Aicpu::load_flag(&control_->log_read));
   const uint64_t request = Aicpu::load_flag(&control_->explain);
@@ -162,7 +162,7 @@ void Run::read_control() noexcept {
   end_run(false);
 }
 
-void Run::explain(uint64_t request) noexcept {
+void CardRun::explain(uint64_t request) noexcept {
   const size_t length =
       api_->explain(runtime_, progress_->explanation, sizeof progress_->explanation);
   Aicpu::clean(progress_->explanation, length + 1);
@@ -172,7 +172,7 @@ void Run::explain(uint64_t request) noexcept {
   Aicpu::clean(progress_, PTO_A2A3_LINE);
 }
 
-void Run::set_phase(uint32_t phase) noexcept {
+void CardRun::set_phase(uint32_t phase) noexcept {
   Aicpu::store_flag(&progress_->sequence, sequence_);
   Aicpu::store_flag(&progress_->threads, shape_.threads());
   Aicpu::store_flag(&progress_->phase, phase);
@@ -181,7 +181,7 @@ void Run::set_phase(uint32_t phase) noexcept {
   Aicpu::order_stores();
 }
 
-void Run::fill(pto_run_report& report) const noexcept {
+void CardRun::fill(pto_run_report& report) const noexcept {
   cores_.fill(report);
   report.build_ns = shape_.has_orchestrator ? built_ns_ - started_ns_ : 0;
   report.run_ns = ended_ns_ - started_ns_;

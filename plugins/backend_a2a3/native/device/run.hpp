@@ -18,7 +18,7 @@
 namespace pto::a2a3 {
 
 // How the AICPU threads share the work of a run.
-struct RunShape {
+struct CardRunShape {
   pto_topology topology;
   bool shares_thread;     // one thread orchestrates and schedules
   bool has_orchestrator;  // a thread orchestrates on the device
@@ -28,7 +28,7 @@ struct RunShape {
   }
 };
 
-class Run : public engine::Drive<Run> {
+class CardRun : public engine::Drive<CardRun> {
  public:
   // Gives way to a thread that holds a lock for a short time.
   struct Pause {
@@ -44,7 +44,7 @@ class Run : public engine::Drive<Run> {
   uint32_t threads() const noexcept { return shape_.threads(); }
 
   // Leader: before the other threads come in.
-  void prepare(const RunShape& shape, uint64_t sequence) noexcept;
+  void prepare(const CardRunShape& shape, uint64_t sequence) noexcept;
   // A thread with a role, until the run has ended for it. The last role orchestrates, if it is not
   // shared.
   void take_part(uint32_t role) noexcept;
@@ -81,7 +81,7 @@ class Run : public engine::Drive<Run> {
   pto_a2a3_progress* progress_ = nullptr;
   const pto_runtime_api* api_ = nullptr;
   void* runtime_ = nullptr;
-  RunShape shape_{};
+  CardRunShape shape_{};
   uint64_t sequence_ = 0;
   Cores cores_;
   std::atomic<uint32_t> state_{kFailed};

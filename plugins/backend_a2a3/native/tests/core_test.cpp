@@ -13,8 +13,8 @@
 namespace {
 
 using pto::a2a3::CoreLink;
+using pto::a2a3::CoreTaskState;
 using pto::a2a3::Executor;
-using pto::a2a3::TaskState;
 
 constexpr uint32_t kCore = 2 + 1;  // AIV 1 of two blocks
 constexpr uint64_t kPage = 0x1000000;
@@ -80,10 +80,11 @@ class Bench {
     link_.open(kPage, launch);
     wait_for([&] { return link_.is_ready(); }, "the core is not ready");
   }
-  TaskState run(const Task& task) {
+  CoreTaskState run(const Task& task) {
     link_.dispatch(task.header, sizeof task);
-    TaskState state = TaskState::running;
-    wait_for([&] { return (state = link_.poll()) != TaskState::running; }, "the task does not end");
+    CoreTaskState state = CoreTaskState::running;
+    wait_for([&] { return (state = link_.poll()) != CoreTaskState::running; },
+             "the task does not end");
     return state;
   }
   void leave() {
@@ -142,7 +143,7 @@ TEST(tasks_read_new_payloads_and_write_outputs) {
   bench.open(1);
   uint64_t expected = 0;
   for (uint64_t i = 1; i <= 20; ++i) {
-    CHECK(bench.run(Task(kAdd, output, i)) == TaskState::finished);
+    CHECK(bench.run(Task(kAdd, output, i)) == CoreTaskState::finished);
     expected += 1000 + i;
     CHECK_EQUAL(bench.read(output), expected);
   }
@@ -155,9 +156,9 @@ TEST(a_task_reads_inputs_that_others_have_changed) {
   Output output;
   bench.start(1);
   bench.open(1);
-  CHECK(bench.run(Task(kAdd, output, 1)) == TaskState::finished);
+  CHECK(bench.run(Task(kAdd, output, 1)) == CoreTaskState::finished);
   output.value = 5;
-  CHECK(bench.run(Task(kAdd, output, 2)) == TaskState::finished);
+  CHECK(bench.run(Task(kAdd, output, 2)) == CoreTaskState::finished);
   CHECK_EQUAL(bench.read(output), uint64_t{5 + 1002});
 }
 
@@ -173,11 +174,11 @@ TEST(a_task_that_runs_is_not_finished) {
   Output output;
   const Task task(reinterpret_cast<uint64_t>(hold), output, 0);
   bench.link().dispatch(task.header, sizeof task);
-  for (int i = 0; i < 100; ++i) CHECK(bench.link().poll() == TaskState::running);
+  for (int i = 0; i < 100; ++i) CHECK(bench.link().poll() == CoreTaskState::running);
   const uint32_t cond = bench.value_of(PTO_A2A3_COND);
   go = true;
-  while (bench.link().poll() == TaskState::running) sched_yield();
-  CHECK(bench.link().poll() == TaskState::finished);
+  while (bench.link().poll() == CoreTaskState::running) sched_yield();
+  CHECK(bench.link().poll() == CoreTaskState::finished);
   CHECK((cond & PTO_COND_FINISHED) != 0 || cond == bench.link().sequence());
   CHECK_EQUAL(bench.cores().slot[kCore].sequence, bench.link().sequence());
 }
@@ -189,7 +190,7 @@ TEST(sequence_numbers_skip_the_reserved_values) {
   bench.start(1);
   bench.open(1);
   for (const uint32_t expected : {PTO_SEQUENCE_MAX - 1, PTO_SEQUENCE_MAX, 1u, 2u}) {
-    CHECK(bench.run(Task(kAdd, output, 1)) == TaskState::finished);
+    CHECK(bench.run(Task(kAdd, output, 1)) == CoreTaskState::finished);
     CHECK_EQUAL(bench.link().sequence(), expected);
   }
 }
@@ -201,7 +202,7 @@ TEST(a_second_launch_is_not_confused_by_the_first) {
     if (launch > 1) CHECK(!bench.link().has_reported(launch));
     bench.start(launch);
     bench.open(launch);
-    CHECK(bench.run(Task(kAdd, output, 1)) == TaskState::finished);
+    CHECK(bench.run(Task(kAdd, output, 1)) == CoreTaskState::finished);
     bench.leave();
   }
   CHECK_EQUAL(bench.link().sequence(), 10u);
@@ -228,9 +229,9 @@ TEST(the_fault_of_an_earlier_task_is_not_that_of_the_next) {
   bench.link().open(kPage, 1);
   const Task task(kAdd, output, 1);
   bench.link().dispatch(task.header, sizeof task);
-  CHECK(bench.link().poll() == TaskState::running);
+  CHECK(bench.link().poll() == CoreTaskState::running);
   bench.cores().handshake[kCore].expected = 2;
-  CHECK(bench.link().poll() == TaskState::faulted);
+  CHECK(bench.link().poll() == CoreTaskState::faulted);
 }
 
 TEST(a_kernel_that_cannot_be_one_is_a_fault_of_that_task_only) {
@@ -238,13 +239,13 @@ TEST(a_kernel_that_cannot_be_one_is_a_fault_of_that_task_only) {
   Output output;
   bench.start(1);
   bench.open(1);
-  CHECK(bench.run(Task(8, output, 1)) == TaskState::faulted);
+  CHECK(bench.run(Task(8, output, 1)) == CoreTaskState::faulted);
   const pto_a2a3_handshake report = bench.link().report();
   CHECK_EQUAL(report.fault, uint32_t{PTO_A2A3_FAULT_KERNEL});
   CHECK_EQUAL(report.value, uint64_t{8});
   CHECK_EQUAL(report.expected, bench.link().sequence());
-  CHECK(bench.run(Task(kAdd, output, 1)) == TaskState::finished);
-  CHECK(bench.run(Task(8, output, 1)) == TaskState::faulted);
+  CHECK(bench.run(Task(kAdd, output, 1)) == CoreTaskState::finished);
+  CHECK(bench.run(Task(8, output, 1)) == CoreTaskState::faulted);
   CHECK_EQUAL(bench.link().report().expected, bench.link().sequence());
 }
 

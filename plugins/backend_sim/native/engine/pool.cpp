@@ -26,7 +26,7 @@ __thread const Pool* pool_of_thread __attribute__((tls_model("initial-exec"))) =
 
 }  // namespace
 
-Pool::Pool(Run& run, ActivityPage& activity, uint32_t workers, int32_t device)
+Pool::Pool(SimRun& run, ActivityPage& activity, uint32_t workers, int32_t device)
     : run_(run),
       activity_(activity),
       all_(bit(workers) - 1),
@@ -177,9 +177,9 @@ void Pool::wait_on_caller(const Until& until) noexcept {
     if (backoff.again()) continue;
     const uint32_t signal = word_signal_.load(std::memory_order_seq_cst);
     word_parked_.store(1, std::memory_order_seq_cst);
-    if (run_.running() && !until.reached()) park(word_signal_, signal, Run::kAttendNs);
+    if (run_.running() && !until.reached()) park(word_signal_, signal, SimRun::kAttendNs);
     word_parked_.store(0, std::memory_order_relaxed);
-    if (clock_ns() - attended_ns < static_cast<uint64_t>(Run::kAttendNs)) continue;
+    if (clock_ns() - attended_ns < static_cast<uint64_t>(SimRun::kAttendNs)) continue;
     check_stuck_work();
     run_.attend();
     attended_ns = clock_ns();
@@ -248,7 +248,7 @@ void Pool::enter(uint64_t bit) noexcept {
 
 void Pool::leave(uint64_t bit) noexcept {
   if (run_.phase() == Phase::ending) notify();
-  const Run::Number run = run_.number();
+  const SimRun::Number run = run_.number();
   const uint64_t before = active_.fetch_and(~bit, std::memory_order_seq_cst);
   if (before == bit && run_.close(run)) signal_over();
 }

@@ -36,7 +36,7 @@ namespace pto::sim {
 
 class Pool final : public Engine {
  public:
-  Pool(Run& run, ActivityPage& activity, uint32_t workers, int32_t device);
+  Pool(SimRun& run, ActivityPage& activity, uint32_t workers, int32_t device);
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
   // Do not destroy an abandoned pool that has a stuck thread.
@@ -123,7 +123,7 @@ class Pool final : public Engine {
   bool wake_one() noexcept;
   void wake_if_all_parked() noexcept;
 
-  Run& run_;
+  SimRun& run_;
   ActivityPage& activity_;
   const uint64_t all_;
   std::unique_ptr<Worker[]> workers_;

@@ -22,7 +22,7 @@ uint32_t count(const pto_core_mask& mask) noexcept {
 
 }  // namespace
 
-Stepper::Stepper(Run& run, ActivityPage& activity, uint64_t seed, int32_t device)
+Stepper::Stepper(SimRun& run, ActivityPage& activity, uint64_t seed, int32_t device)
     : run_(run),
       activity_(activity),
       seed_(seed),
@@ -133,8 +133,8 @@ void Stepper::wait_on_caller() noexcept {
   uint64_t attended_ns = clock_ns();
   for (Backoff backoff; turn_.load(std::memory_order_acquire) == drivers && !lost_.load();) {
     if (backoff.again()) continue;
-    park(turn_, drivers, Run::kAttendNs);
-    if (clock_ns() - attended_ns < static_cast<uint64_t>(Run::kAttendNs)) continue;
+    park(turn_, drivers, SimRun::kAttendNs);
+    if (clock_ns() - attended_ns < static_cast<uint64_t>(SimRun::kAttendNs)) continue;
     run_.attend();
     attended_ns = clock_ns();
   }

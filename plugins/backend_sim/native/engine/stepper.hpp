@@ -45,7 +45,7 @@ class Random {
 
 class Stepper final : public Engine {
  public:
-  Stepper(Run& run, ActivityPage& activity, uint64_t seed, int32_t device);
+  Stepper(SimRun& run, ActivityPage& activity, uint64_t seed, int32_t device);
   Stepper(const Stepper&) = delete;
   Stepper& operator=(const Stepper&) = delete;
   // Do not destroy an abandoned stepper that is stuck.
@@ -90,7 +90,7 @@ class Stepper final : public Engine {
   void step_core(uint32_t core) noexcept;
   void orchestrate() noexcept;
 
-  Run& run_;
+  SimRun& run_;
   ActivityPage& activity_;
   const uint64_t seed_;
   const CrashNote note_;

@@ -4,14 +4,15 @@
 
 namespace pto::sim {
 
-void Run::attach(const pto_runtime_api* api, void* runtime, const pto_topology& topology) noexcept {
+void SimRun::attach(const pto_runtime_api* api, void* runtime,
+                    const pto_topology& topology) noexcept {
   topology_ = topology;
   api_ = api;
   runtime_ = runtime;
   cores_.set_capabilities(api->capabilities);
 }
 
-void Run::prepare(const RunShape& shape, bool with_library) noexcept {
+void SimRun::prepare(const SimRunShape& shape, bool with_library) noexcept {
   topology_ = shape.topology;
   cores_.reset(topology_);
   tracer_.order().reset();
@@ -25,7 +26,7 @@ void Run::prepare(const RunShape& shape, bool with_library) noexcept {
   tracer_.begin_build();
 }
 
-void Run::end(Ending ending) noexcept {
+void SimRun::end(Ending ending) noexcept {
   Ending none = Ending::none;
   if (!ending_.compare_exchange_strong(none, ending, std::memory_order_acq_rel)) return;
   ended_ns_.store(clock_ns(), std::memory_order_relaxed);
@@ -34,12 +35,12 @@ void Run::end(Ending ending) noexcept {
   state_.compare_exchange_strong(running, run | bits(Phase::ending));
 }
 
-bool Run::close(Number number) noexcept {
+bool SimRun::close(Number number) noexcept {
   uint64_t ending = number | bits(Phase::ending);
   return state_.compare_exchange_strong(ending, number | bits(Phase::over));
 }
 
-void Run::orchestrate() noexcept {
+void SimRun::orchestrate() noexcept {
   begin_build();
   tracer_.begin_build();
   if (api_->orchestrate(runtime_) != PTO_OK) end(Ending::failure);
@@ -48,14 +49,14 @@ void Run::orchestrate() noexcept {
   end_build();
 }
 
-void Run::orchestration_done(int32_t result) noexcept {
+void SimRun::orchestration_done(int32_t result) noexcept {
   api_->orchestration_done(runtime_, result);
   built_ns_.store(clock_ns(), std::memory_order_relaxed);
   tracer_.end_build();
   end_build();
 }
 
-int32_t Run::call_step(uint32_t thread) noexcept {
+int32_t SimRun::call_step(uint32_t thread) noexcept {
   if (first_step_ns_.load(std::memory_order_relaxed) == 0) {
     uint64_t unset = 0;
     first_step_ns_.compare_exchange_strong(unset, clock_ns(), std::memory_order_relaxed);
@@ -66,13 +67,13 @@ int32_t Run::call_step(uint32_t thread) noexcept {
   return result;
 }
 
-int32_t Run::call_stalled() noexcept {
+int32_t SimRun::call_stalled() noexcept {
   const int32_t result = api_->stalled(runtime_);
   if (deterministic_) tracer_.order().add(BackendEvent::stalled, static_cast<uint64_t>(result));
   return result;
 }
 
-void Run::dispatch(uint32_t thread, const pto_dispatch* batch, uint32_t count) noexcept {
+void SimRun::dispatch(uint32_t thread, const pto_dispatch* batch, uint32_t count) noexcept {
   if (tracer_.has_tasks()) tracer_.record_dispatches(thread, batch, count);
   pto_core_mask dispatched{};
   for (uint32_t i = 0; i < count; ++i) {
@@ -88,7 +89,7 @@ void Run::dispatch(uint32_t thread, const pto_dispatch* batch, uint32_t count) n
   }
 }
 
-void Run::poll(uint32_t thread, pto_poll_result* result) noexcept {
+void SimRun::poll(uint32_t thread, pto_poll_result* result) noexcept {
   Scheduler& scheduler = this->scheduler(thread);
   for (uint32_t word = 0; word < 2; ++word) {
     uint64_t done = 0;
@@ -107,12 +108,12 @@ void Run::poll(uint32_t thread, pto_poll_result* result) noexcept {
   }
 }
 
-uint64_t Run::build_ns() const noexcept {
+uint64_t SimRun::build_ns() const noexcept {
   const uint64_t built = built_ns_.load(std::memory_order_relaxed);
   return built == 0 ? 0 : built - started_ns_;
 }
 
-uint64_t Run::run_ns() const noexcept {
+uint64_t SimRun::run_ns() const noexcept {
   const uint64_t first = first_step_ns_.load(std::memory_order_relaxed);
   const uint64_t ended = ended_ns_.load(std::memory_order_relaxed);
   return first == 0 || ended < first ? 0 : ended - first;

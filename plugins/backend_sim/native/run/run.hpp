@@ -35,7 +35,7 @@ struct Scheduler : engine::SchedulerState {
 
 static_assert(sizeof(Scheduler) == 128, "the wake flag and the guarded members: two cache lines");
 
-class Run : public engine::Drive<Run, Scheduler> {
+class SimRun : public engine::Drive<SimRun, Scheduler> {
  public:
   // Waits for a thread that holds a lock for a short time.
   struct Pause {
@@ -45,13 +45,13 @@ class Run : public engine::Drive<Run, Scheduler> {
     Backoff backoff;
   };
 
-  Run(Cores& cores, Tracer& tracer, bool deterministic) noexcept
+  SimRun(Cores& cores, Tracer& tracer, bool deterministic) noexcept
       : cores_(cores), tracer_(tracer), deterministic_(deterministic) {}
 
   // prepare() replaces this topology by that of the run.
   void attach(const pto_runtime_api* api, void* runtime, const pto_topology& topology) noexcept;
   // Called before the engine starts, only in phase idle or over.
-  void prepare(const RunShape& shape, bool with_library) noexcept;
+  void prepare(const SimRunShape& shape, bool with_library) noexcept;
   // While its orchestrator waits, the caller's thread calls attend() at least this often.
   static constexpr int64_t kAttendNs = 50'000'000;
   void set_attendant(void (*attend)(void*), void* context) noexcept {

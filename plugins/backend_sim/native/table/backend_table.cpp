@@ -10,9 +10,9 @@ namespace pto::sim {
 namespace {
 
 // Keeps a closed device that threads may still use; see Device::stop().
-void keep_forever(Device* device) {
+void keep_forever(SimDevice* device) {
   static std::mutex mutex;
-  static std::vector<Device*>* kept = new std::vector<Device*>;
+  static std::vector<SimDevice*>* kept = new std::vector<SimDevice*>;
   const std::lock_guard lock(mutex);
   kept->push_back(device);
 }
@@ -23,7 +23,7 @@ pto_status open(int32_t device_id, const pto_option* options, uint32_t num_optio
     Options parsed;
     pto_status status = parse_options(options, num_options, parsed, error);
     if (status != PTO_OK) return status;
-    auto opened = std::make_unique<Device>(device_id, parsed);
+    auto opened = std::make_unique<SimDevice>(device_id, parsed);
     status = opened->open(error);
     if (status != PTO_OK) return status;
     *shape = {parsed.blocks, parsed.mode == Mode::deterministic, 1, 0, 0, 0, nullptr};
@@ -38,7 +38,7 @@ void close(void* handle, pto_leak_report* leaks) {
     // In the child of a fork, leave the device alone: a thread that does not exist here may hold
     // its locks.
     if (device_of(handle).is_of_another_process()) return pto_status{PTO_OK};
-    std::unique_ptr<Device> device(static_cast<Device*>(handle));
+    std::unique_ptr<SimDevice> device(static_cast<SimDevice*>(handle));
     const bool stopped = device->stop();
     if (leaks != nullptr) *leaks = device->memory().leaks();
     if (!stopped) keep_forever(device.release());
@@ -47,7 +47,7 @@ void close(void* handle, pto_leak_report* leaks) {
 }
 
 constexpr pto_backend_api make_table() {
-  pto_backend_api api = host::backend_table<Device>(
+  pto_backend_api api = host::backend_table<SimDevice>(
       "a2a3sim", PTO_BACKEND_ACTIVITY | PTO_BACKEND_THREADS | PTO_BACKEND_DETERMINISTIC |
                      PTO_BACKEND_CHECKING | PTO_BACKEND_CALLBACKS | PTO_BACKEND_SAME_PROCESS |
                      PTO_BACKEND_TRACE_HASH | PTO_BACKEND_TRACE | PTO_BACKEND_PLANNING);

@@ -23,7 +23,7 @@ pto_status explained(void* self, Call call) noexcept {
 }
 
 pto_status allocate(void* self, size_t bytes, uint64_t* address) {
-  return explained(self, [&](Device& device, pto_error* cause) {
+  return explained(self, [&](SimDevice& device, pto_error* cause) {
     const pto_status status = device.memory().allocate(bytes, Owner::run, address, cause);
     if (status != PTO_OK) return status;
     device.run().cores().report_range({0, *address, *address + bytes, PTO_MEASURED_ALLOCATED, 0});
@@ -32,14 +32,15 @@ pto_status allocate(void* self, size_t bytes, uint64_t* address) {
 }
 
 pto_status allocate_ring(void* self, size_t bytes, uint64_t* address) {
-  return explained(self, [&](Device& device, pto_error* cause) {
+  return explained(self, [&](SimDevice& device, pto_error* cause) {
     return device.memory().allocate(bytes, Owner::runtime, address, cause);
   });
 }
 
 pto_status free_memory(void* self, uint64_t address) {
-  return explained(
-      self, [&](Device& device, pto_error* cause) { return device.memory().free(address, cause); });
+  return explained(self, [&](SimDevice& device, pto_error* cause) {
+    return device.memory().free(address, cause);
+  });
 }
 
 pto_measured_range copied(uint32_t kind, uint64_t device, const void* host, size_t bytes) {
@@ -48,7 +49,7 @@ pto_measured_range copied(uint32_t kind, uint64_t device, const void* host, size
 }
 
 pto_status copy_in(void* self, uint64_t address, const void* host, size_t bytes) {
-  return explained(self, [&](Device& device, pto_error* cause) {
+  return explained(self, [&](SimDevice& device, pto_error* cause) {
     const pto_status status = device.check_host(host, bytes, cause);
     if (status != PTO_OK) return status;
     device.run().cores().report_range(copied(PTO_MEASURED_COPIED_IN, address, host, bytes));
@@ -59,7 +60,7 @@ pto_status copy_in(void* self, uint64_t address, const void* host, size_t bytes)
 }
 
 pto_status copy_out(void* self, void* host, uint64_t address, size_t bytes) {
-  return explained(self, [&](Device& device, pto_error* cause) {
+  return explained(self, [&](SimDevice& device, pto_error* cause) {
     device.attend_to_copies();
     const pto_status status = device.check_host(host, bytes, cause);
     if (status != PTO_OK) return status;
@@ -84,7 +85,7 @@ pto_status lend(void* self, uint64_t address, size_t bytes, pto_error* error) {
 
 pto_status upload_kernel(void* self, int32_t func_id, const void* bytes, size_t length,
                          uint64_t* address) {
-  return explained(self, [&](Device& device, pto_error* cause) {
+  return explained(self, [&](SimDevice& device, pto_error* cause) {
     return device.loader().upload_kernel(func_id, bytes, length, address, cause);
   });
 }
@@ -111,7 +112,7 @@ void wake(void* self, uint32_t thread) {
 }
 
 pto_status wait(void* self, const uint32_t* word, uint32_t expected) {
-  Device& device = device_of(self);
+  SimDevice& device = device_of(self);
   device.engine().wait_for_word(word, expected);
   return device.wait_status(word, expected);
 }
@@ -150,7 +151,7 @@ uint32_t fastest_clock() noexcept {
 
 }  // namespace
 
-pto_platform make_platform(Device& device, bool deterministic, bool timing) noexcept {
+pto_platform make_platform(SimDevice& device, bool deterministic, bool timing) noexcept {
   pto_platform table = host::host_platform(&device, device.run().topology());
   table.deterministic = deterministic;
   table.clock = deterministic ? uint32_t{PTO_CLOCK_STEPS} : fastest_clock();

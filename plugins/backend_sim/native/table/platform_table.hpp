@@ -5,8 +5,8 @@
 
 namespace pto::sim {
 
-class Device;
+class SimDevice;
 
-pto_platform make_platform(Device& device, bool deterministic, bool timing) noexcept;
+pto_platform make_platform(SimDevice& device, bool deterministic, bool timing) noexcept;
 
 }  // namespace pto::sim

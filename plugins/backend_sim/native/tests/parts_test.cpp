@@ -76,7 +76,7 @@ TEST(each_cluster_belongs_to_one_scheduler) {
 
 TEST(threads_are_divided_into_schedulers_and_orchestrator) {
   pto_call_config config{};
-  RunShape shape;
+  SimRunShape shape;
   for (int32_t threads = 1; threads <= 4; ++threads) {
     config.aicpu_thread_num = threads;
     CHECK_EQUAL(run_shape(&config, PTO_RUNTIME_HOST_ORCHESTRATION, 24, shape, nullptr), PTO_OK);

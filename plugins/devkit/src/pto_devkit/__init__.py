@@ -25,7 +25,7 @@ from pto_devkit.native import NativeBackend, NativeDevice, NativeRuntime, Status
 from pto_devkit.probe import Probe, Work
 from pto_devkit.schedulers import SchedulerSubject
 from pto_devkit.schedulers.contract import SchedulerContract
-from pto_devkit.session import Session
+from pto_devkit.session import RuntimeSession
 from pto_devkit.subjects import BackendSubject, RuntimeSubject
 from pto_devkit.transports import TransportSubject
 from pto_devkit.transports.contract import TransportContract
@@ -40,10 +40,10 @@ __all__ = [
     "NativeRuntime",
     "Probe",
     "RuntimeContract",
+    "RuntimeSession",
     "RuntimeSubject",
     "SchedulerContract",
     "SchedulerSubject",
-    "Session",
     "StatusError",
     "TransportContract",
     "TransportSubject",

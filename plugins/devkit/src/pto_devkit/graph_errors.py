@@ -8,9 +8,9 @@ from typing import Any
 
 from pto_devkit import abi, graphs
 from pto_devkit.checks import expect
-from pto_devkit.native import Outcome, RecorderLog, StatusError
+from pto_devkit.native import RecorderLog, RunOutcome, StatusError
 from pto_devkit.ordering import run_and_verify
-from pto_devkit.session import Session
+from pto_devkit.session import RuntimeSession
 from pto_devkit.subjects import RECORDER_AIV, RuntimeSubject
 
 _NO_SUCH_TASK = 1_000_000
@@ -19,13 +19,13 @@ _NO_SUCH_KERNEL = 4321
 
 def _run_wrong(
     runtime: RuntimeSubject,
-    build: Callable[[Session, RecorderLog], object],
+    build: Callable[[RuntimeSession, RecorderLog], object],
     allowed: tuple[abi.Status, ...],
     *,
     result: int = 0,
-) -> Outcome:
+) -> RunOutcome:
     """Run the graph of ``build``, require one of the ``allowed`` errors, then run a valid graph."""
-    with Session(runtime) as session:
+    with RuntimeSession(runtime) as session:
         log = RecorderLog(session.device, 16)
         session.start()
         build(session, log)
@@ -39,7 +39,9 @@ def _run_wrong(
         return outcome
 
 
-def _submit(session: Session, log: RecorderLog, count: int, *, publish: bool = True) -> list[int]:
+def _submit(
+    session: RuntimeSession, log: RecorderLog, count: int, *, publish: bool = True
+) -> list[int]:
     ids = [session.submit(RECORDER_AIV, log.arguments(index)) for index in range(count)]
     for task in ids if publish else ():
         session.publish(task)
@@ -50,7 +52,7 @@ def check_cycle(runtime: RuntimeSubject) -> None:
     """Require that a cycle ends the run at once with CYCLE, and that ``task`` is part of it."""
     ids: list[int] = []
 
-    def build(session: Session, log: RecorderLog) -> None:
+    def build(session: RuntimeSession, log: RecorderLog) -> None:
         ids[:] = _submit(session, log, 5, publish=False)
         for producer, consumer in ((0, 1), (1, 2), (2, 3), (3, 1), (3, 4)):
             session.add_edge(ids[producer], ids[consumer])
@@ -66,7 +68,7 @@ def check_cycle(runtime: RuntimeSubject) -> None:
 def check_self_edge(runtime: RuntimeSubject) -> None:
     """Require that an edge from a task to itself is refused."""
 
-    def build(session: Session, log: RecorderLog) -> None:
+    def build(session: RuntimeSession, log: RecorderLog) -> None:
         task = session.submit(RECORDER_AIV, log.arguments(0))
         session.add_edge(task, task)
         session.publish(task)
@@ -78,7 +80,7 @@ def check_unknown_task(runtime: RuntimeSubject) -> None:
     """Require a usage error that contains the id for an edge from a task that does not exist."""
     for missing in (_NO_SUCH_TASK, -7):
 
-        def build(session: Session, log: RecorderLog, missing: int = missing) -> None:
+        def build(session: RuntimeSession, log: RecorderLog, missing: int = missing) -> None:
             task = _submit(session, log, 1)[0]
             session.add_edge(missing, task)
 
@@ -92,7 +94,7 @@ def check_unknown_task(runtime: RuntimeSubject) -> None:
 def check_unknown_kernel(runtime: RuntimeSubject) -> None:
     """Require -1 for an unknown func_id, and a usage error with the id at the end of the run."""
 
-    def build(session: Session, log: RecorderLog) -> None:
+    def build(session: RuntimeSession, log: RecorderLog) -> None:
         task = session.submit(_NO_SUCH_KERNEL, log.arguments(0))
         expect(task == -1, f"submit of an unknown func_id returned task {task}, not -1")
 
@@ -104,7 +106,7 @@ def check_too_many_arguments(runtime: RuntimeSubject) -> None:
     """Require CAPACITY, with value and limit, for a task with ``max_args`` + 1 arguments."""
     most = runtime.native.table.max_args
 
-    def build(session: Session, log: RecorderLog) -> None:
+    def build(session: RuntimeSession, log: RecorderLog) -> None:
         task = session.submit(RECORDER_AIV, log.arguments(0, [0] * (most - 3)))
         expect(task == -1, f"submit with {most + 1} arguments returned task {task}, not -1")
 
@@ -127,7 +129,7 @@ def check_orchestration_failure(runtime: RuntimeSubject) -> None:
 def check_first_error_wins(runtime: RuntimeSubject) -> None:
     """Require that a run reports its first error, and that submits after it return -1."""
 
-    def build(session: Session, log: RecorderLog) -> None:
+    def build(session: RuntimeSession, log: RecorderLog) -> None:
         session.submit(_NO_SUCH_KERNEL, log.arguments(0))
         task = session.submit(RECORDER_AIV, log.arguments(0))
         expect(task == -1, f"a submit after the first error returned task {task}, not -1")
@@ -141,7 +143,7 @@ def check_first_error_wins(runtime: RuntimeSubject) -> None:
 
 def check_unpublished_work(runtime: RuntimeSubject) -> None:
     """Require that tasks that are not published never run; the run ends with UNPUBLISHED."""
-    with Session(runtime) as session:
+    with RuntimeSession(runtime) as session:
         log = RecorderLog(session.device, 2)
         session.start()
         published = session.submit(RECORDER_AIV, log.arguments(0))
@@ -159,7 +161,7 @@ def check_unpublished_work(runtime: RuntimeSubject) -> None:
 def check_publish_twice(runtime: RuntimeSubject) -> None:
     """Require a usage error if a task is published twice."""
 
-    def build(session: Session, log: RecorderLog) -> None:
+    def build(session: RuntimeSession, log: RecorderLog) -> None:
         task = _submit(session, log, 1)[0]
         session.publish(task)
 
@@ -168,7 +170,7 @@ def check_publish_twice(runtime: RuntimeSubject) -> None:
 
 def check_abort(runtime: RuntimeSubject) -> None:
     """Require ABORTED for a run that another thread aborts; the next run works."""
-    with Session(runtime) as session:
+    with RuntimeSession(runtime) as session:
         log = RecorderLog(session.device, 100)
         session.start()
         session.submit_graph(graphs.chain(100), log)
@@ -191,7 +193,7 @@ def check_failing_kernel(runtime: RuntimeSubject) -> None:
         error.contents.message = b"the kernel of the kit fails on purpose"
         return abi.Status.KERNEL
 
-    with Session(runtime) as session:
+    with RuntimeSession(runtime) as session:
         failing = session.device.load_callback(9, abi.Core.AIV, fail)
         log = RecorderLog(session.device, 1)
         session.device.start([*session.kernels, failing])
@@ -225,7 +227,7 @@ def check_unknown_options_are_refused(runtime: RuntimeSubject) -> None:
 
 def check_unsupported_scopes(runtime: RuntimeSubject) -> None:
     """Require UNSUPPORTED when a scope is opened, if the variant does not claim ``scopes``."""
-    with Session(runtime) as session:
+    with RuntimeSession(runtime) as session:
         session.start()
         handle = session.device.runtime_handle
         status = session.device.runtime_table.scope_begin(handle, None, -1)

@@ -47,7 +47,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """The result of a run: its status, its first error and its report."""
 
     status: abi.Status
@@ -281,12 +281,12 @@ class NativeDevice:
                 self.abort(abi.Status.TIMEOUT, lost=True)
                 raise ContractError(f"the run did not end within {limit_s} s")
 
-    def finish(self) -> Outcome:
+    def finish(self) -> RunOutcome:
         """End the run."""
         error, report = abi.Error(), abi.RunReport()
         self._running = False
         status = self._table.finish(self._handle, ctypes.byref(report), ctypes.byref(error))
-        return Outcome(abi.Status(status), error, report)
+        return RunOutcome(abi.Status(status), error, report)
 
     def abort(self, cause: abi.Status = abi.Status.ABORTED, *, lost: bool = False) -> None:
         """Abort the run. Any thread may call this method."""

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pto_devkit import abi, graphs
 from pto_devkit.checks import ContractError, expect, random_numbers
 from pto_devkit.graphs import Graph
-from pto_devkit.native import RUN_LIMIT_S, Outcome, RecorderLog, entries, sum_of_values
-from pto_devkit.session import Session, tensor
+from pto_devkit.native import RUN_LIMIT_S, RecorderLog, RunOutcome, entries, sum_of_values
+from pto_devkit.session import RuntimeSession, tensor
 from pto_devkit.subjects import RuntimeSubject
 
 MANY_TASKS = 131_072
@@ -30,8 +30,8 @@ _STATISTICS = 64
 
 
 def run_and_verify(
-    session: Session, graph: Graph, *, block_dim: int = 0, aicpu_thread_num: int = 3
-) -> Outcome:
+    session: RuntimeSession, graph: Graph, *, block_dim: int = 0, aicpu_thread_num: int = 3
+) -> RunOutcome:
     """Run ``graph`` and check the recorded order against its edges."""
     log = RecorderLog(session.device, graph.tasks)
     outcome = session.run_graph(graph, log, block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
@@ -50,20 +50,20 @@ def run_and_verify(
 
 def check_graph(runtime: RuntimeSubject, graph: Graph) -> None:
     """Require that every task of ``graph`` runs once, after all tasks with an edge to it."""
-    with Session(runtime) as session:
+    with RuntimeSession(runtime) as session:
         run_and_verify(session, graph)
 
 
 def check_random_graphs(runtime: RuntimeSubject, count: int = 20, seed: int | None = None) -> None:
     """Require that random graphs run correctly (:func:`check_graph`), all of them on one device."""
-    with random_numbers(seed) as numbers, Session(runtime) as session:
+    with random_numbers(seed) as numbers, RuntimeSession(runtime) as session:
         for _ in range(count):
             run_and_verify(session, graphs.random_graph(numbers, numbers.randrange(1, 300)))
 
 
 def check_every_shape(runtime: RuntimeSubject, seed: int | None = None) -> None:
     """Require that a graph runs correctly with every ``block_dim`` and ``aicpu_thread_num``."""
-    with random_numbers(seed) as numbers, Session(runtime) as session:
+    with random_numbers(seed) as numbers, RuntimeSession(runtime) as session:
         graph = graphs.random_graph(numbers, 60)
         for block_dim in range(session.device.shape.blocks + 1):
             for threads in range(1, abi.MAX_AICPU_THREADS + 1):
@@ -74,7 +74,7 @@ def check_every_shape(runtime: RuntimeSubject, seed: int | None = None) -> None:
 def check_core_types(runtime: RuntimeSubject) -> None:
     """Require that a task runs on a core of its kernel's type, and that the report agrees."""
     tasks, aic_tasks = 90, 30
-    with Session(runtime) as session:
+    with RuntimeSession(runtime) as session:
         blocks = session.device.shape.blocks
         outcome = run_and_verify(session, graphs.independent(tasks))
         used = [usage.tasks for usage in outcome.report.cores]
@@ -91,7 +91,7 @@ def check_arguments(runtime: RuntimeSubject, seed: int | None = None) -> None:
     expect(16 <= most <= abi.MAX_KERNEL_ARGS, f"max_args is {most}, not 16 to 64")
     if runtime.native.flags & abi.RuntimeFlag.TENSORS:
         most = min(most, abi.MAX_TASK_SCALARS)
-    with random_numbers(seed) as numbers, Session(runtime) as session:
+    with random_numbers(seed) as numbers, RuntimeSession(runtime) as session:
         values = [[numbers.getrandbits(64) for _ in range(i % (most - 3))] for i in range(200)]
         log = RecorderLog(session.device, len(values))
         session.start()
@@ -109,13 +109,13 @@ def check_arguments(runtime: RuntimeSubject, seed: int | None = None) -> None:
 
 def check_empty_run(runtime: RuntimeSubject) -> None:
     """Require that a run without tasks succeeds."""
-    with Session(runtime) as session:
+    with RuntimeSession(runtime) as session:
         run_and_verify(session, graphs.independent(0))
 
 
 def check_many_runs(runtime: RuntimeSubject, runs: int = 100) -> None:
     """Require that a device runs many graphs without leaks."""
-    session = Session(runtime)
+    session = RuntimeSession(runtime)
     for _ in range(runs):
         run_and_verify(session, graphs.diamond())
     leaks = session.device.close()
@@ -125,7 +125,7 @@ def check_many_runs(runtime: RuntimeSubject, runs: int = 100) -> None:
 def check_devices_side_by_side(runtime: RuntimeSubject) -> None:
     """Require that two devices with one variant do not see each other's tasks."""
     graph = graphs.chain(50)
-    with Session(runtime, 0) as first, Session(runtime, 1) as second:
+    with RuntimeSession(runtime, 0) as first, RuntimeSession(runtime, 1) as second:
         logs = [(session, RecorderLog(session.device, 50)) for session in (first, second)]
         for session, _ in logs:
             session.start()
@@ -139,7 +139,7 @@ def check_devices_side_by_side(runtime: RuntimeSubject) -> None:
 
 def check_edge_from_a_finished_task(runtime: RuntimeSubject) -> None:
     """Require that an edge from a completed task delays no task."""
-    with Session(runtime) as session:
+    with RuntimeSession(runtime) as session:
         log = RecorderLog(session.device, 2)
         session.start()
         first = session.submit(0, log.arguments(0))
@@ -173,7 +173,7 @@ def check_deterministic_runs(
         for chosen in (numbers.getrandbits(31) for _ in range(seeds)):
             hashes = set()
             for _ in range(2):
-                with Session(runtime, mode="deterministic", seed=chosen) as session:
+                with RuntimeSession(runtime, mode="deterministic", seed=chosen) as session:
                     report = run_and_verify(session, graph, block_dim=3).report
                     hashes.add(int(report.trace_hash))
             expect(len(hashes) == 1, f"sim seed {chosen} produced the traces {sorted(hashes)}")
@@ -181,7 +181,7 @@ def check_deterministic_runs(
 
 def check_checked_runs(runtime: RuntimeSubject) -> None:
     """Require that a submit with freed memory fails with ADDRESS in a checked run."""
-    with Session(runtime, check=1) as session:
+    with RuntimeSession(runtime, check=1) as session:
         run_and_verify(session, graphs.hourglass(20))
         log = RecorderLog(session.device, 1)
         freed = session.device.allocate(4096)
@@ -203,7 +203,7 @@ def check_checked_runs(runtime: RuntimeSubject) -> None:
 
 def check_statistics(runtime: RuntimeSubject) -> None:
     """Require counters with distinct names in snake case, and a text of explain(), after a run."""
-    with Session(runtime) as session:
+    with RuntimeSession(runtime) as session:
         table = session.device.runtime_table
         run_and_verify(session, graphs.diamond())
         counters = (abi.Statistic * _STATISTICS)()

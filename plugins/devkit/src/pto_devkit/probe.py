@@ -16,7 +16,14 @@ from enum import IntEnum
 
 from pto_devkit import abi
 from pto_devkit.checks import ContractError, expect
-from pto_devkit.native import RUN_LIMIT_S, Kernel, NativeDevice, NativeRuntime, Outcome, RecorderLog
+from pto_devkit.native import (
+    RUN_LIMIT_S,
+    Kernel,
+    NativeDevice,
+    NativeRuntime,
+    RecorderLog,
+    RunOutcome,
+)
 from pto_devkit.subjects import BackendSubject
 
 _ANSWERS = 16
@@ -165,7 +172,7 @@ def run_probe(
     operands: Sequence[int] = (),
     block_dim: int = 0,
     aicpu_thread_num: int = 3,
-) -> tuple[Outcome, Journal]:
+) -> tuple[RunOutcome, Journal]:
     """Run ``work`` on a device with ``probe`` attached. Return the outcome and its journal."""
     arguments = probe.load(device, work, experiment, operands)
     device.start(kernels, arguments, block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
@@ -190,7 +197,7 @@ def _values_of(task: int) -> list[int]:
     return [task, task * 7 + 1, task ^ 0x55, 2**63 + task]
 
 
-def expect_all_right(outcome: Outcome, journal: Journal) -> None:
+def expect_all_right(outcome: RunOutcome, journal: Journal) -> None:
     """Raise ContractError unless the run succeeded and the probe recorded no violation."""
     expect(not journal.violations, "; ".join(journal.violations))
     expect(

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from pto_devkit import abi
 from pto_devkit.graphs import Graph
-from pto_devkit.native import Outcome, RecorderLog
+from pto_devkit.native import RecorderLog, RunOutcome
 from pto_devkit.subjects import RuntimeSubject
 
 _TASKS_PER_SCOPE = 500
 
 
-class Session:
+class RuntimeSession:
     """A device with the attached variant and the loaded recorder kernels.
 
     ``options`` are passed to the backend. The end of the ``with`` block closes the device.
@@ -32,7 +32,7 @@ class Session:
         self.flags = abi.RuntimeFlag(table.capabilities)
         self._submit, self._add_edge, self._publish = table.submit, table.add_edge, table.publish
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> RuntimeSession:
         return self
 
     def __exit__(self, *raised: object) -> None:
@@ -85,7 +85,7 @@ class Session:
             return abi.Status.OK
         return abi.Status(self._publish(self.device.runtime_handle, task))
 
-    def end(self, result: int = 0) -> Outcome:
+    def end(self, result: int = 0) -> RunOutcome:
         """Announce that all tasks were submitted, wait for the end of the run, and finish it."""
         self.device.orchestration_done(result)
         self.device.wait()
@@ -133,7 +133,7 @@ class Session:
 
     def run_graph(
         self, graph: Graph, log: RecorderLog, *, block_dim: int = 0, aicpu_thread_num: int = 3
-    ) -> Outcome:
+    ) -> RunOutcome:
         """Run ``graph``; each of its tasks runs the recorder kernel."""
         self.start(block_dim=block_dim, aicpu_thread_num=aicpu_thread_num)
         self.submit_graph(graph, log)

@@ -10,7 +10,7 @@ from pto_devkit import abi
 from pto_devkit.checks import expect, random_numbers
 from pto_devkit.graphs import Graph
 from pto_devkit.native import Kernel, RecorderLog, payload_arguments
-from pto_devkit.session import Session, key, tensor
+from pto_devkit.session import RuntimeSession, key, tensor
 from pto_devkit.subjects import RuntimeSubject
 
 _SLAB_BYTES = 1024
@@ -22,7 +22,7 @@ _MOST_BUFFERS = 4096
 def check_read_after_write(runtime: RuntimeSubject, seed: int | None = None) -> None:
     """Require that a reader runs after every earlier writer of any of its bytes."""
     tasks, size_bytes = 300, 4096
-    with random_numbers(seed) as numbers, Session(runtime) as session:
+    with random_numbers(seed) as numbers, RuntimeSession(runtime) as session:
         log = RecorderLog(session.device, tasks)
         buffer = session.device.allocate(size_bytes)
         accesses = [_random_access(numbers, size_bytes) for _ in range(tasks)]
@@ -50,7 +50,7 @@ def _random_access(numbers: random.Random, size_bytes: int) -> tuple[abi.Tag, in
 def check_allocated_buffers_are_apart(runtime: RuntimeSubject, seed: int | None = None) -> None:
     """Require that the buffers of a scope are aligned and do not overlap."""
     tasks = 200
-    with random_numbers(seed) as numbers, Session(runtime) as session:
+    with random_numbers(seed) as numbers, RuntimeSession(runtime) as session:
         log = RecorderLog(session.device, tasks)
         session.start()
         found = []
@@ -71,7 +71,7 @@ def check_allocated_buffers_are_apart(runtime: RuntimeSubject, seed: int | None 
             )
 
 
-def _submit_scoped(session: Session, log: RecorderLog, count: int, *, scoped: bool) -> int:
+def _submit_scoped(session: RuntimeSession, log: RecorderLog, count: int, *, scoped: bool) -> int:
     """Submit ``count`` tasks that allocate memory. Return how many of them were accepted."""
     table, handle = session.device.runtime_table, session.device.runtime_handle
     for index in range(count):
@@ -88,7 +88,7 @@ def _submit_scoped(session: Session, log: RecorderLog, count: int, *, scoped: bo
 
 def check_scopes_give_memory_back(runtime: RuntimeSubject) -> None:
     """Require that the memory of ended scopes is reused, so that a long run completes."""
-    with Session(runtime) as session:
+    with RuntimeSession(runtime) as session:
         log = RecorderLog(session.device, _MOST_BUFFERS)
         session.start()
         accepted = _submit_scoped(session, log, _MOST_BUFFERS, scoped=True)
@@ -106,7 +106,7 @@ def check_deadlock_is_proven(runtime: RuntimeSubject) -> None:
 
     The device remains usable afterwards.
     """
-    with Session(runtime) as session:
+    with RuntimeSession(runtime) as session:
         log = RecorderLog(session.device, _MOST_BUFFERS)
         session.start()
         _submit_scoped(session, log, _MOST_BUFFERS, scoped=False)
@@ -125,7 +125,7 @@ def check_deadlock_is_proven(runtime: RuntimeSubject) -> None:
 
 def check_deadlock_names_what_suffices(runtime: RuntimeSubject) -> None:
     """Require that the error of a deadlock states a size that suffices for the whole run."""
-    with Session(runtime) as session:
+    with RuntimeSession(runtime) as session:
         log = RecorderLog(session.device, _MOST_BUFFERS)
         session.start()
         accepted = _submit_scoped(session, log, _MOST_BUFFERS, scoped=False)
@@ -149,7 +149,7 @@ def check_clusters(runtime: RuntimeSubject, rounds: int = 50) -> None:
         ran[payload_arguments(payload.contents)[0]] = core
         return 0
 
-    with Session(runtime) as session:
+    with RuntimeSession(runtime) as session:
         blocks = session.device.shape.blocks
         kernels: list[Kernel] = [
             session.device.load_callback(func_id, core, note)

@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 
 from pto_insight.traces import Event
-from pto_insight.traces.lanes import Slice, TaskName, apart, lanes
+from pto_insight.traces.lanes import Slice, TaskNumber, apart, lanes
 from pto_insight.traces.records import WORKER_RECORD, WORKER_TASK
 from pto_insight.traces.worker_trace import WorkerTrace
 
@@ -22,7 +22,7 @@ def test_a_task_that_is_repeated_is_submitted_once(pod: WorkerTrace) -> None:
     )
     found = {(lane.process, lane.name): lane for lane in lanes(pod)}
     (submit,) = found["L4", "orchestrator"].submits
-    assert submit == (5, "near", TaskName(0, 0, 0))
+    assert submit == (5, "near", TaskNumber(0, 0, 0))
     slices = [one[:3] for one in found["L4/host1", "tasks"].slices]
     assert slices == [(10, 40, "near (lost)"), (50, 80, "near")]
 

@@ -51,7 +51,7 @@ Proof take_proof(const Rings& rings, const Blocked& blocked, const Sizes& sizes)
     proof.used = static_cast<uint64_t>(proof.current - proof.last_alive);
   }
   if (proof.current == proof.last_alive || blocked.what == Resource::kCluster) return proof;
-  const TaskRecord& oldest = ring.record(proof.last_alive);
+  const RingTask& oldest = ring.record(proof.last_alive);
   proof.holder = TaskId{index, proof.last_alive}.value();
   proof.holder_place = {oldest.file, oldest.line};
   proof.scope_depth = oldest.scope_depth;

@@ -17,7 +17,7 @@
 namespace pto::ring_buffer {
 
 // A position in the user's program. `file` is NULL if it is unknown.
-struct Place {
+struct CallSite {
   const char* file = nullptr;
   int32_t line = -1;
 };
@@ -33,9 +33,9 @@ struct Proof {
   // to which this task belongs. For clusters there is no task, and the scope is the outermost one
   // that holds a cluster.
   int64_t holder = kNoTask;  // task id
-  Place holder_place;
+  CallSite holder_place;
   uint32_t scope_depth = 0;
-  Place scope_place;
+  CallSite scope_place;
 };
 
 // Return the data that the rings and the wait contain. The caller adds the positions of scopes, and

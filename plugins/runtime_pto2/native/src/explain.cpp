@@ -20,7 +20,7 @@ void add_tasks(Text& text, const RunView& view, Phase phase, const char* heading
     const auto window = static_cast<int64_t>(view.options.task_window[index]);
     const int64_t first = ring.watermark.load(std::memory_order_acquire);
     for (int64_t number = first; number < first + window; ++number) {
-      const TaskState& state = ring.states[number & (window - 1)];
+      const RingTaskState& state = ring.states[number & (window - 1)];
       if (state.phase.load(std::memory_order_acquire) != phase) continue;
       if (listed == kListedTasks) {
         text.add(", ...");

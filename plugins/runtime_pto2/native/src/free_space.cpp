@@ -49,11 +49,11 @@ void FreeSpace::sync_ring(uint32_t index, CleanedBy reason) {
   if (retired == space.alive) return;
   for (int64_t number = space.alive; number < retired; ++number) {
     if (number + kAhead < retired) map_.prepare_to_retire(ring.record(number + kAhead));
-    TaskRecord& record = ring.record(number);
+    RingTask& record = ring.record(number);
     if (record.first_entry != 0) map_.retire(record, reason);
     if (record.payload != nullptr) payloads_.give_back(record.payload, record.payload_class);
   }
-  const TaskRecord& newest = ring.record(retired - 1);
+  const RingTask& newest = ring.record(retired - 1);
   space.heap_tail = newest.heap_end;
   if (space.edges_alive < retired) {
     space.edges_alive = retired;

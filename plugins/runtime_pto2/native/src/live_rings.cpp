@@ -37,7 +37,7 @@ uint32_t EdgePool::reserve(uint32_t index, uint32_t count) {
 }
 
 bool EdgePool::wait_for_entries(const HeldTask& held, EdgeList& edges, uint32_t* first) {
-  const TaskRecord& record = run_.rings.ring[held.ring].record(held.number);
+  const RingTask& record = run_.rings.ring[held.ring].record(held.number);
   Blocked blocked;
   blocked.what = Resource::kEdges;
   blocked.ring = held.ring;
@@ -74,7 +74,7 @@ bool EdgePool::wait_for_fewer(const HeldTask& held, EdgeList& edges, const Block
 
 bool EdgePool::reject_too_many(const HeldTask& held, const EdgeList& edges) {
   const TaskRing& ring = run_.rings.ring[held.ring];
-  const TaskRecord& record = ring.record(held.number);
+  const RingTask& record = ring.record(held.number);
   const int64_t id = TaskId{held.ring, held.number}.value();
   ErrorFacts facts{PTO_ERROR_CAPACITY, id, -1, record.func_id};
   facts.value = uint64_t{edges.count()} + 1;
@@ -160,7 +160,7 @@ int64_t HeapMemory::owner_of(uint32_t index, uint64_t address) const {
     }
   }
   if (low == space.alive) return kNoTask;
-  const TaskRecord& record = ring.record(low - 1);
+  const RingTask& record = ring.record(low - 1);
   const bool is_inside = offset >= record.heap_begin && offset < record.heap_end;
   return is_inside ? TaskId{index, low - 1}.value() : kNoTask;
 }
@@ -354,7 +354,7 @@ bool LiveRings::publish(const HeldTask& held, EdgeList& edges) {
   return true;
 }
 
-bool LiveRings::allocate_cluster(uint32_t depth, Place at, int32_t* cluster) {
+bool LiveRings::allocate_cluster(uint32_t depth, CallSite at, int32_t* cluster) {
   Clusters& clusters = run_.clusters;
   *cluster = clusters.allocate(depth);
   if (*cluster != Clusters::kNone) return true;

@@ -77,7 +77,7 @@ class HeapMemory {
   }
   // Return the live task whose outputs contain the address; kNoTask if there is none.
   int64_t owner_of(uint32_t ring, uint64_t address) const;
-  bool is_output_of(const TaskRecord& task, uint64_t address) const {
+  bool is_output_of(const RingTask& task, uint64_t address) const {
     return address - task.heap_address < (task.heap_end - task.heap_begin) << gap_shift_;
   }
 
@@ -128,11 +128,11 @@ class LiveRings {
     const pto_platform* platform = run_.context.platform;
     return platform->check_range(platform->self, address, bytes, cause);
   }
-  bool is_output_of(const TaskRecord& task, uint64_t address) const {
+  bool is_output_of(const RingTask& task, uint64_t address) const {
     return heaps_.is_output_of(task, address);
   }
 
-  bool allocate_cluster(uint32_t depth, Place at, int32_t* cluster);
+  bool allocate_cluster(uint32_t depth, CallSite at, int32_t* cluster);
   bool is_cluster_allocated(int32_t cluster) const { return run_.clusters.is_allocated(cluster); }
   void free_cluster(int32_t cluster) { run_.clusters.free(cluster); }
   // Called at the end of the scope of this depth. Frees its clusters.

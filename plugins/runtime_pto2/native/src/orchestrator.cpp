@@ -54,7 +54,7 @@ int64_t Orchestrator::reject_submit(const pto_tensor_task& task) {
   return -1;
 }
 
-pto_status Orchestrator::add_dep(int64_t from, int64_t to, Place at) {
+pto_status Orchestrator::add_dep(int64_t from, int64_t to, CallSite at) {
   if (!run_.has_failed() && publisher_.add_dep(from, to, at)) {
     log_event(PTO_LOG_EDGE, from, to, at);
   }
@@ -76,7 +76,7 @@ pto_status Orchestrator::scope_begin(const char* file, int32_t line) {
   return status();
 }
 
-pto_status Orchestrator::scope_end(Place at) {
+pto_status Orchestrator::scope_end(CallSite at) {
   if (run_.has_failed()) return status();
   if (run_.scopes.open() == 1) {
     run_.context.fail_at(at.file, at.line, {PTO_ERROR_USAGE},
@@ -114,7 +114,7 @@ int32_t Orchestrator::allocate_cluster(const char* file, int32_t line) {
   return cluster;
 }
 
-pto_status Orchestrator::free_cluster(int32_t cluster, Place at) {
+pto_status Orchestrator::free_cluster(int32_t cluster, CallSite at) {
   if (run_.has_failed()) return status();
   if (current_.call([&](auto& rings) { return rings.is_cluster_allocated(cluster); })) {
     publisher_.publish();
@@ -131,12 +131,12 @@ pto_status Orchestrator::free_cluster(int32_t cluster, Place at) {
   return status();
 }
 
-void Orchestrator::log_event(uint32_t kind, int64_t first, int64_t second, Place at) {
+void Orchestrator::log_event(uint32_t kind, int64_t first, int64_t second, CallSite at) {
   run_.log_if_on(
       [&](engine::AccessLog& log) { return log.add_event(kind, first, second, at.file, at.line); });
 }
 
-void Orchestrator::log_cluster(uint32_t kind, int32_t cluster, Place at) {
+void Orchestrator::log_cluster(uint32_t kind, int32_t cluster, CallSite at) {
   if (run_.clusters.is_allocated(cluster)) log_event(kind, run_.clusters.group(cluster), 0, at);
 }
 
@@ -144,7 +144,7 @@ void Orchestrator::fail(pto_status status, const char* what, const char* file, i
   if (!run_.has_failed()) run_.context.fail_at(file, line, {status}, what);
 }
 
-void Orchestrator::close(Place at) {
+void Orchestrator::close(CallSite at) {
   if (run_.has_failed()) return;
   if (is_closed_) {
     return fail(PTO_ERROR_USAGE,

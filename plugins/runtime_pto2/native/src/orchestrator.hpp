@@ -45,16 +45,16 @@ class Orchestrator {
     return is_closed_ ? reject_submit(task) : submitter_.submit(task);
   }
   // Add an edge. `to` must be the task that was submitted last.
-  pto_status add_dep(int64_t from, int64_t to, Place at = {});
+  pto_status add_dep(int64_t from, int64_t to, CallSite at = {});
   pto_status scope_begin(const char* file, int32_t line);
-  pto_status scope_end(Place at = {});
+  pto_status scope_end(CallSite at = {});
   // Return the id of a cluster; -1 after an error.
   int32_t allocate_cluster(const char* file, int32_t line);
-  pto_status free_cluster(int32_t cluster, Place at = {});
+  pto_status free_cluster(int32_t cluster, CallSite at = {});
   // Fail the run with an error that the caller found.
   void fail(pto_status status, const char* what, const char* file, int32_t line);
   // Record that the program submits no more tasks. A second call is a usage error.
-  void close(Place at = {});
+  void close(CallSite at = {});
   // Called when the orchestration has returned. Publish the newest submit, end all scopes, and
   // complete the error of a proven deadlock. `is_whole`: the orchestration reported no error.
   void done(bool is_whole);
@@ -78,8 +78,8 @@ class Orchestrator {
     return deadlock_.is_proven() ? PTO_ERROR_DEADLOCK : run_.context.latch.status();
   }
   int64_t reject_submit(const pto_tensor_task& task);
-  void log_event(uint32_t kind, int64_t first, int64_t second, Place at);
-  void log_cluster(uint32_t kind, int32_t cluster, Place at);
+  void log_event(uint32_t kind, int64_t first, int64_t second, CallSite at);
+  void log_cluster(uint32_t kind, int32_t cluster, CallSite at);
   void end_innermost_scope();
 
   RunState run_;
@@ -88,7 +88,7 @@ class Orchestrator {
   SpaceWait wait_;
   CurrentRings current_;
   Publisher publisher_;
-  Submitter submitter_;
+  RingSubmitter submitter_;
   bool is_closed_ = false;  // whether the program submits no more tasks
 };
 

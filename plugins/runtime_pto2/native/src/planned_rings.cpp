@@ -58,7 +58,7 @@ bool PlannedRings::publish(const HeldTask& held, const EdgeList& edges) {
   return true;
 }
 
-bool PlannedRings::allocate_cluster(uint32_t depth, Place, int32_t* cluster) {
+bool PlannedRings::allocate_cluster(uint32_t depth, CallSite, int32_t* cluster) {
   *cluster = planner_.allocate_cluster(depth, run_.clusters.allocated());
   return *cluster != Clusters::kNone || stop();
 }

@@ -46,9 +46,9 @@ class PlannedRings {
 
   // Always valid, because the memory of planned tasks has arbitrary addresses and contains no data.
   pto_status check_range(uint64_t, uint64_t, pto_error*) const { return PTO_OK; }
-  bool is_output_of(const TaskRecord&, uint64_t) const { return true; }
+  bool is_output_of(const RingTask&, uint64_t) const { return true; }
 
-  [[gnu::cold]] bool allocate_cluster(uint32_t depth, Place at, int32_t* cluster);
+  [[gnu::cold]] bool allocate_cluster(uint32_t depth, CallSite at, int32_t* cluster);
   bool is_cluster_allocated(int32_t cluster) const {
     return run_.clusters.is_allocated(cluster) || planner_.is_allocated(cluster);
   }

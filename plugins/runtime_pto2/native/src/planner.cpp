@@ -192,8 +192,8 @@ bool Planner::grow(uint32_t index, int64_t alive) {
   TaskRing larger_window;
   larger_window.window = ring.window;
   while (alive >= static_cast<int64_t>(larger_window.window)) larger_window.window *= 2;
-  const size_t bytes = larger_window.window * sizeof(TaskRecord);
-  larger_window.records = static_cast<TaskRecord*>(context_.memory.reserve(bytes));
+  const size_t bytes = larger_window.window * sizeof(RingTask);
+  larger_window.records = static_cast<RingTask*>(context_.memory.reserve(bytes));
   if (larger_window.records == nullptr) return false;
   for (int64_t task = ring.watermark.load(std::memory_order_relaxed); task < ring.next; ++task) {
     larger_window.record(task) = ring.record(task);
@@ -207,7 +207,7 @@ bool Planner::grow(uint32_t index, int64_t alive) {
 void Planner::release_planned_records(uint32_t index) {
   TaskRing& ring = rings_->ring[index];
   if (ring.records == real_[index].records) return;
-  context_.memory.release(ring.records, ring.window * sizeof(TaskRecord));
+  context_.memory.release(ring.records, ring.window * sizeof(RingTask));
 }
 
 void Planner::released(uint32_t index) {

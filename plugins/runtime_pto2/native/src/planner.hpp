@@ -106,7 +106,7 @@ class Planner {
 
  private:
   struct Real {
-    TaskRecord* records;
+    RingTask* records;
     uint32_t window;
   };
   struct Chunk {

@@ -51,7 +51,7 @@ void Ready::trace_ready(uint32_t thread, SlotRef task, SlotRef producer) {
 }
 
 void Ready::add_one(uint32_t thread, SlotRef task, SlotRef producer) {
-  TaskState& state = rings_.state(task);
+  RingTaskState& state = rings_.state(task);
   move<Event::kSatisfy>(state.phase);
   if (context_.platform->tracing) trace_ready(thread, task, producer);
   const uint32_t type = state.traits & kCoreType;
@@ -71,7 +71,7 @@ void Ready::pin(uint32_t thread, SlotRef task, uint32_t cluster, uint32_t type) 
     lane.pinned[type] |= 1u << cluster;
     return;
   }
-  TaskState& state = rings_.state(task);
+  RingTaskState& state = rings_.state(task);
   SlotRef first = lane.inbox.load(std::memory_order_relaxed);
   do {
     state.next_ready = first;

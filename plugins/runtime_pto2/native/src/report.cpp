@@ -136,7 +136,7 @@ uint64_t size_of(const Sizes& sizes, Resource resource, uint32_t ring) {
   return 0;
 }
 
-void add_place(Text& text, const Place& place) {
+void add_place(Text& text, const CallSite& place) {
   if (place.file == nullptr) {
     text.add("an unknown line");
   } else {

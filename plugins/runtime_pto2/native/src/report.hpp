@@ -8,7 +8,7 @@ namespace pto::ring_buffer {
 
 // Write a source position, for example "graph.cpp:12" (without folders), or "an
 // unknown line".
-void add_place(engine::Text& text, const Place& place);
+void add_place(engine::Text& text, const CallSite& place);
 // Write the name of a ring, for example "ring 3 (scopes of depth 3 and deeper)".
 void add_ring(engine::Text& text, uint32_t ring);
 

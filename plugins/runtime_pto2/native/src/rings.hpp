@@ -32,8 +32,8 @@ namespace pto::ring_buffer {
 struct TaskRing {
   uint32_t window = 0;  // number of slots, a power of two; at most window - 1 tasks are alive
   TaskDescriptor* descriptors = nullptr;
-  TaskState* states = nullptr;
-  TaskRecord* records = nullptr;
+  RingTaskState* states = nullptr;
+  RingTask* records = nullptr;
   Edge* edges = nullptr;  // the dependency pool
   uint32_t edge_capacity = 0;
 
@@ -59,8 +59,8 @@ struct TaskRing {
   }
   uint32_t slot(int64_t number) const { return static_cast<uint32_t>(number) & (window - 1); }
   TaskDescriptor& descriptor(int64_t number) const { return descriptors[slot(number)]; }
-  TaskState& state(int64_t number) const { return states[slot(number)]; }
-  TaskRecord& record(int64_t number) const { return records[slot(number)]; }
+  RingTaskState& state(int64_t number) const { return states[slot(number)]; }
+  RingTask& record(int64_t number) const { return records[slot(number)]; }
 };
 
 struct Options;
@@ -108,7 +108,7 @@ struct Rings {
   TaskDescriptor& descriptor(SlotRef ref) const {
     return ring[ring_of(ref)].descriptors[slot_of(ref)];
   }
-  TaskState& state(SlotRef ref) const { return ring[ring_of(ref)].states[slot_of(ref)]; }
+  RingTaskState& state(SlotRef ref) const { return ring[ring_of(ref)].states[slot_of(ref)]; }
   Edge& edge(EdgeRef ref) const { return ring[ref >> 30].edges[ref & 0x3FFFFFFFu]; }
 };
 

@@ -135,7 +135,7 @@ uint32_t Wiring::wire(uint32_t thread, SlotRef head, LaneStatistics& statistics)
 }
 
 void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& descriptor) {
-  TaskState& state = ring.state(number);
+  RingTaskState& state = ring.state(number);
 #ifdef PTO_CHECK_STATES
   // Until the ring wraps around, the slots still contain data of the previous run.
   if (number >= ring.window && !may_follow(state.phase.load(), Event::kWire)) __builtin_trap();
@@ -153,7 +153,7 @@ void Wiring::init(const TaskRing& ring, int64_t number, const TaskDescriptor& de
 }
 
 // Connect a task to its producers. Return whether all producers have completed.
-bool Wiring::connect(TaskState& state, const TaskDescriptor& descriptor,
+bool Wiring::connect(RingTaskState& state, const TaskDescriptor& descriptor,
                      LaneStatistics& statistics) {
   const uint32_t orders = hold(descriptor);
   if (orders == 0) return true;
@@ -227,7 +227,7 @@ bool Wiring::push(EdgeRef ref) {
 
 uint32_t Completion::complete(uint32_t thread, SlotRef task, uint32_t core) {
   const TaskDescriptor& descriptor = rings_.descriptor(task);
-  TaskState& state = rings_.state(task);
+  RingTaskState& state = rings_.state(task);
   const int32_t cluster = descriptor.cluster;
   const bool is_block = (state.traits & kIsBlock) != 0;
   move<Event::kFinish>(state.phase);
@@ -248,12 +248,12 @@ uint32_t Completion::complete(uint32_t thread, SlotRef task, uint32_t core) {
 }
 
 // After this call, the slot may retire and another task may take it at any time.
-void Completion::done(TaskState& state) {
+void Completion::done(RingTaskState& state) {
   move<Event::kRelease>(state.phase, std::memory_order_release);
 }
 
 uint32_t Completion::finish(uint32_t thread, SlotRef task) {
-  TaskState& state = rings_.state(task);
+  RingTaskState& state = rings_.state(task);
   const EdgeRef fanout = swap(state.fanout, kClosed, alone_);
   if (context_.platform->tracing & PTO_TRACE_EDGES) record_releases(thread, task, fanout);
   release_consumers(thread, task, fanout);
@@ -295,7 +295,7 @@ uint32_t Completion::release_producers(const TaskDescriptor& descriptor) {
     if ((edges[i].kind & kHolds) == 0) continue;
     // The value of `held` may be outdated here. This release may then appear to be the last one
     // although others follow, which only causes an additional check.
-    TaskState& producer = rings_.state(edges[i].producer);
+    RingTaskState& producer = rings_.state(edges[i].producer);
     const uint32_t released = add(producer.released, 1u, alone_) + 1;
     if (released >= producer.held.load(std::memory_order_relaxed)) {
       rings |= 1u << ring_of(edges[i].producer);
@@ -334,7 +334,7 @@ uint32_t Completion::retire_oldest(TaskRing& ring) {
 }
 
 // Return whether the task is done and no consumer holds it.
-bool Completion::is_over(const TaskState& state) {
+bool Completion::is_over(const RingTaskState& state) {
   if (state.phase.load(std::memory_order_acquire) != kDone) return false;
 #ifdef PTO_PLANT_EARLY_RECLAIM
   return true;
@@ -587,7 +587,7 @@ bool Scheduler::latch_fault(const pto_core_mask& faulted, const Lane& lane) {
   const int64_t id = descriptor.id;
   const int32_t func_id = descriptor.payload->func_id;
   const SlotRef head = descriptor.block_dim > 0 ? descriptor.head : task;
-  const TaskRecord& record = rings_.ring[ring_of(head)].records[slot_of(head)];
+  const RingTask& record = rings_.ring[ring_of(head)].records[slot_of(head)];
   pto_error error = {};
   error.other_task = -1;
   context_.platform->fault(context_.platform->self, core, &error);

@@ -53,7 +53,7 @@ class Wiring {
   void prefetch(uint64_t position);
   uint32_t wire(uint32_t thread, SlotRef head, LaneStatistics& statistics);
   void init(const TaskRing& ring, int64_t number, const TaskDescriptor& descriptor);
-  bool connect(TaskState& state, const TaskDescriptor& descriptor, LaneStatistics& statistics);
+  bool connect(RingTaskState& state, const TaskDescriptor& descriptor, LaneStatistics& statistics);
   uint32_t hold(const TaskDescriptor& descriptor);
   bool is_scope_open(SlotRef task) const;
   bool push(EdgeRef ref);
@@ -95,12 +95,12 @@ class Completion {
 
  private:
   uint32_t finish(uint32_t thread, SlotRef task);
-  void done(TaskState& state);
+  void done(RingTaskState& state);
   void record_releases(uint32_t thread, SlotRef task, EdgeRef edge);
   void release_consumers(uint32_t thread, SlotRef task, EdgeRef edge);
   uint32_t release_producers(const TaskDescriptor& descriptor);
   uint32_t retire_oldest(TaskRing& ring);
-  static bool is_over(const TaskState& state);
+  static bool is_over(const RingTaskState& state);
 
   Context& context_;
   Rings& rings_;

@@ -279,7 +279,7 @@ bool SubmitChecks::locate(const Draft& draft, uint32_t index, Access* access) {
 
 bool SubmitChecks::is_output_of(int64_t id, uint64_t address) {
   const TaskId task = TaskId::of(id);
-  const TaskRecord& record = run_.rings.ring[task.ring].record(task.number);
+  const RingTask& record = run_.rings.ring[task.ring].record(task.number);
   return current_.call([&](auto& rings) { return rings.is_output_of(record, address); });
 }
 
@@ -375,7 +375,7 @@ bool SubmitChecks::reject_other_run(const Draft& draft, uint32_t index) {
                           ", its owner; use the tensor that a submit of this run filled in");
 }
 
-bool Publisher::add_dep(int64_t from, int64_t to, Place at) {
+bool Publisher::add_dep(int64_t from, int64_t to, CallSite at) {
   if (!check_dep(from, to, at)) return false;
   const TaskId producer = TaskId::of(from);
   // A retired task has also completed, so no edge is needed.
@@ -385,7 +385,7 @@ bool Publisher::add_dep(int64_t from, int64_t to, Place at) {
   return true;
 }
 
-bool Publisher::check_dep(int64_t from, int64_t to, Place at) {
+bool Publisher::check_dep(int64_t from, int64_t to, CallSite at) {
   const ErrorFacts facts{PTO_ERROR_USAGE, to, from};
   const TaskId producer = TaskId::of(from);
   if (held_.count == 0 || to != last_id_) {
@@ -413,7 +413,7 @@ constexpr uint64_t kKeys = uint64_t{1} << 63;
 
 }  // namespace
 
-int64_t Submitter::submit(pto_tensor_task& task) {
+int64_t RingSubmitter::submit(pto_tensor_task& task) {
   publisher_.append();
   run_.stream.announce_if_due();
   run_.space.sync_at_intervals();
@@ -431,7 +431,7 @@ int64_t Submitter::submit(pto_tensor_task& task) {
   return draft.id;
 }
 
-bool Submitter::take_slots(Draft& draft) {
+bool RingSubmitter::take_slots(Draft& draft) {
   if (!current_.take([&](auto& rings) { return rings.reserve_slots(draft); })) return false;
   TaskRing& ring = run_.rings.ring[draft.ring];
   const RingSpace& space = run_.space.ring(draft.ring);
@@ -448,7 +448,7 @@ bool Submitter::take_slots(Draft& draft) {
 }
 
 // Find the edges of the task: look up each parameter, in order.
-void Submitter::find_edges(Draft& draft) {
+void RingSubmitter::find_edges(Draft& draft) {
   EdgeList& edges = current_.edges();
   edges.clear();
   RunStatistics::Edges& counters = run_.statistics.edges;
@@ -472,7 +472,7 @@ void Submitter::find_edges(Draft& draft) {
   }
 }
 
-void Submitter::find_writers(const Access& access, uint32_t kind, uint64_t& counter) {
+void RingSubmitter::find_writers(const Access& access, uint32_t kind, uint64_t& counter) {
   EdgeList& edges = current_.edges();
   const Rings& rings = run_.rings;
   run_.space.map().find_writers(access, [&](int64_t task, bool is_conservative) {
@@ -481,7 +481,7 @@ void Submitter::find_writers(const Access& access, uint32_t kind, uint64_t& coun
   });
 }
 
-void Submitter::find_readers(const Access& access) {
+void RingSubmitter::find_readers(const Access& access) {
   EdgeList& edges = current_.edges();
   const Rings& rings = run_.rings;
   run_.space.map().find_readers(access, [&](int64_t task, bool is_conservative) {
@@ -490,7 +490,7 @@ void Submitter::find_readers(const Access& access) {
   });
 }
 
-bool Submitter::place_outputs(Draft& draft) {
+bool RingSubmitter::place_outputs(Draft& draft) {
   const HeapRing& heap = run_.space.ring(draft.ring).heap;
   draft.heap_begin = heap.head();
   if (draft.fresh != 0 && !address_outputs(draft)) return false;
@@ -498,7 +498,7 @@ bool Submitter::place_outputs(Draft& draft) {
   return true;
 }
 
-bool Submitter::address_outputs(Draft& draft) {
+bool RingSubmitter::address_outputs(Draft& draft) {
   if (draft.output_bytes != 0 &&
       !current_.take([&](auto& rings) { return rings.reserve_outputs(draft); })) {
     return false;
@@ -530,15 +530,15 @@ bool Submitter::address_outputs(Draft& draft) {
   return true;
 }
 
-bool Submitter::reserve_entries(const Draft& draft) {
+bool RingSubmitter::reserve_entries(const Draft& draft) {
   return draft.entries == 0 ||
          current_.take([&](auto& rings) { return rings.reserve_entries(draft); });
 }
 
-void Submitter::write_records(const Draft& draft) {
+void RingSubmitter::write_records(const Draft& draft) {
   const pto_tensor_task& task = draft.task;
   const TaskRing& ring = run_.rings.ring[draft.ring];
-  TaskRecord record;
+  RingTask record;
   record.heap_address = draft.heap_address;
   record.heap_begin = draft.heap_begin;
   record.heap_end = draft.heap_end;
@@ -562,7 +562,7 @@ void Submitter::write_records(const Draft& draft) {
 
 // Insert the accesses of the task into the tensor map. This step is the last one, so that the data
 // loaded by the look-ups is still in the cache.
-void Submitter::insert_accesses(const Draft& draft) {
+void RingSubmitter::insert_accesses(const Draft& draft) {
   if (draft.entries == 0) return;
   TensorMap& map = run_.space.map();
   const pto_param* const params = draft.task.params;
@@ -580,7 +580,7 @@ void Submitter::insert_accesses(const Draft& draft) {
   }
 }
 
-bool Submitter::log_submit(const Draft& draft) {
+bool RingSubmitter::log_submit(const Draft& draft) {
   engine::AccessLog& log = run_.log;
   const pto_tensor_task& task = draft.task;
   const Access* access = draft.accesses;
@@ -611,7 +611,7 @@ bool Submitter::log_submit(const Draft& draft) {
   return true;
 }
 
-int64_t Submitter::owner_of(const pto_tensor_data& tensor) {
+int64_t RingSubmitter::owner_of(const pto_tensor_data& tensor) {
   uint32_t ring = 0;
   HeapMemory& heaps = current_.heaps();
   if (tensor.owner >= 0 || !heaps.find_ring(tensor.buffer.addr, &ring)) return tensor.owner;

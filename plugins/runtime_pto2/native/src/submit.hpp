@@ -90,10 +90,10 @@ class Publisher {
   }
 
   // Add an edge to the task that is held back, which must be `to`. Return false after an error.
-  bool add_dep(int64_t from, int64_t to, Place at);
+  bool add_dep(int64_t from, int64_t to, CallSite at);
 
  private:
-  bool check_dep(int64_t from, int64_t to, Place at);
+  bool check_dep(int64_t from, int64_t to, CallSite at);
 
   RunState& run_;
   CurrentRings& current_;
@@ -101,9 +101,10 @@ class Publisher {
   int64_t last_id_ = kNoTask;
 };
 
-class Submitter {
+class RingSubmitter {
  public:
-  Submitter(RunState& run, const KernelTable& kernels, CurrentRings& current, Publisher& publisher)
+  RingSubmitter(RunState& run, const KernelTable& kernels, CurrentRings& current,
+                Publisher& publisher)
       : run_(run), current_(current), publisher_(publisher), checks_(run, kernels, current) {}
 
   void begin() { next_key_ = 0; }

@@ -132,7 +132,7 @@ enum Trait : uint32_t {
   kClusterShift = 8  // the bits from this one on contain the cluster + 1; 0 without a cluster
 };
 
-struct alignas(32) TaskState {
+struct alignas(32) RingTaskState {
   std::atomic<EdgeRef> fanout;  // list of edges, or kClosed
   std::atomic<uint32_t> waits;  // number of producers that have not completed
   // number of consumers that hold the task; written by the wiring thread
@@ -144,11 +144,11 @@ struct alignas(32) TaskState {
   SlotRef next_ready;  // next task in the ready queue
   uint32_t traits;     // constant after the task was connected
 };
-static_assert(sizeof(TaskState) == 32, "a cache line must contain two states");
+static_assert(sizeof(RingTaskState) == 32, "a cache line must contain two states");
 
 // The orchestrator's data of a task. `line` and `file` are the position of the submit in the user's
 // program. The heap range consists of virtual offsets in the ring.
-struct TaskRecord {
+struct RingTask {
   uint64_t heap_address;  // device address of heap_begin
   uint64_t heap_begin;
   uint64_t heap_end;
@@ -162,6 +162,6 @@ struct TaskRecord {
   uint32_t edges_end;  // end of the task's edges: virtual offset in the dependency pool, low half
   uint32_t scope_depth;
 };
-static_assert(sizeof(TaskRecord) == 64, "a record must fill one cache line");
+static_assert(sizeof(RingTask) == 64, "a record must fill one cache line");
 
 }  // namespace pto::ring_buffer

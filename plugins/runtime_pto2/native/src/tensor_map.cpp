@@ -83,7 +83,7 @@ void TensorMap::insert_reader(const Access& access, int64_t task) {
   count_live();
 }
 
-void TensorMap::retire(TaskRecord& record, CleanedBy reason) {
+void TensorMap::retire(RingTask& record, CleanedBy reason) {
   uint64_t entries = 0;
   Link next = record.first_entry;
   record.first_entry = 0;

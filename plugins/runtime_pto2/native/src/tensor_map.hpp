@@ -187,12 +187,12 @@ class TensorMap {
   void insert_reader(const Access& access, int64_t task);
 
   // Optional: prefetch the data that retire() will read. Call this some time before retire().
-  void prepare_to_retire(const TaskRecord& record) const {
+  void prepare_to_retire(const RingTask& record) const {
     if ((record.first_entry & kReaderLink) == 0) writers_.prefetch(record.first_entry);
   }
 
   // Free the entries of a task that has retired.
-  void retire(TaskRecord& record, CleanedBy reason);
+  void retire(RingTask& record, CleanedBy reason);
 
   Statistics statistics() const;
 

@@ -118,7 +118,7 @@ class Feeder {
 
   int64_t alive(uint32_t ring) const { return alive(rings_.ring[ring]); }
   uint32_t phase(int64_t id) const { return state(id).phase.load(); }
-  const TaskState& state(int64_t id) const {
+  const RingTaskState& state(int64_t id) const {
     return rings_.ring[TaskId::of(id).ring].state(TaskId::of(id).number);
   }
   LaneStatistics statistics() const {
@@ -143,8 +143,8 @@ class Feeder {
  private:
   struct Memory {
     std::vector<TaskDescriptor> descriptors;
-    std::unique_ptr<TaskState[]> states;
-    std::vector<TaskRecord> records;
+    std::unique_ptr<RingTaskState[]> states;
+    std::vector<RingTask> records;
     std::vector<Edge> edges;
     std::vector<char> payloads;
   };
@@ -157,7 +157,7 @@ class Feeder {
   void allocate(TaskRing& ring, uint32_t window) {
     Memory& memory = memory_[&ring - rings_.ring];
     memory.descriptors.resize(window);
-    memory.states.reset(new TaskState[window]());
+    memory.states.reset(new RingTaskState[window]());
     memory.records.resize(window);
     memory.edges.resize(window * most_edges_ + 1);
     memory.payloads.resize(window * kPayloadBytes);

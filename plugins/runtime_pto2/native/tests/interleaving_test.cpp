@@ -29,7 +29,7 @@ struct TwoTasks {
   pto_platform platform{};
   Context context{&platform};
   Rings rings;
-  TaskState states[4] = {};
+  RingTaskState states[4] = {};
   Resting resting{context};
   Ready ready{context, rings, resting};
   Clusters clusters{context, rings};

@@ -63,7 +63,7 @@ struct Fixture {
   std::unique_ptr<Planner> planner = std::make_unique<Planner>(context);
   Rings rings;
   Sizes sizes;
-  TaskRecord records[kRings][4] = {};
+  RingTask records[kRings][4] = {};
   HistoryFixture history;
 };
 

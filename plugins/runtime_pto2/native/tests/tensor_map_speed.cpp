@@ -77,9 +77,9 @@ const Cut kCuts[] = {
      }},
 };
 
-class Submitter {
+class RingSubmitter {
  public:
-  Submitter()
+  RingSubmitter()
       : platform_(make_platform()),
         memory_(&platform_),
         records_(kWindow),
@@ -90,7 +90,7 @@ class Submitter {
     if (!map_.create(memory_, 65536)) std::abort();
     map_.begin(rings_, false);
   }
-  ~Submitter() { map_.destroy(); }
+  ~RingSubmitter() { map_.destroy(); }
 
   // Submits one task that updates the tensor, after retiring old tasks so that at most `alive`
   // tasks are alive.
@@ -126,7 +126,7 @@ class Submitter {
 
   pto_platform platform_;
   pto::engine::Memory memory_;
-  std::vector<TaskRecord> records_;
+  std::vector<RingTask> records_;
   std::vector<TaskDescriptor> descriptors_;
   std::vector<pto_tensor_data> payloads_;
   Rings rings_;
@@ -169,7 +169,7 @@ class Measurement {
     submitter_->submit(tensor_, alive_);
   }
 
-  std::unique_ptr<Submitter> submitter_ = std::make_unique<Submitter>();
+  std::unique_ptr<RingSubmitter> submitter_ = std::make_unique<RingSubmitter>();
   int64_t alive_;
   pto_tensor_data tensor_;
   void (*place_)(pto_tensor_data& tensor, uint64_t piece);

@@ -31,7 +31,7 @@ pto_tensor_data slice(uint64_t address, uint64_t bytes, uint64_t first, uint64_t
 struct Map {
   pto_platform platform{};
   pto::engine::Memory memory{&platform};
-  std::vector<TaskRecord> records = std::vector<TaskRecord>(kRings * kWindow);
+  std::vector<RingTask> records = std::vector<RingTask>(kRings * kWindow);
   Rings rings;
   TensorMap map;
 

@@ -17,7 +17,7 @@ namespace pto::engine {
 
 constexpr uint32_t kNoFrame = 0;
 
-struct Frame {
+struct RegionFrame {
   uint64_t base;
   int64_t tag;
   uint32_t dims;
@@ -58,14 +58,14 @@ class Frames {
     limit_ = frames + kMaxEmpty + 2;
     bucket_count_ = 64;
     while (bucket_count_ < limit_ / 4) bucket_count_ *= 2;
-    frames_ = static_cast<Frame*>(memory.reserve(limit_ * sizeof(Frame)));
+    frames_ = static_cast<RegionFrame*>(memory.reserve(limit_ * sizeof(RegionFrame)));
     buckets_ = static_cast<Bucket*>(memory.reserve(bucket_count_ * sizeof(Bucket)));
     return frames_ != nullptr && buckets_ != nullptr;
   }
 
   void destroy() {
     if (memory_ == nullptr) return;
-    memory_->release(frames_, limit_ * sizeof(Frame));
+    memory_->release(frames_, limit_ * sizeof(RegionFrame));
     memory_->release(buckets_, bucket_count_ * sizeof(Bucket));
   }
 
@@ -85,7 +85,7 @@ class Frames {
     empty_count_ = 0;
   }
 
-  Frame& operator[](uint32_t index) const { return frames_[index]; }
+  RegionFrame& operator[](uint32_t index) const { return frames_[index]; }
   // The frames used since the restart are 1 to end() - 1.
   uint32_t end() const { return next_; }
 
@@ -103,7 +103,7 @@ class Frames {
   // the table always has space.
   uint32_t add(const Region& region) {
     const uint32_t index = take();
-    Frame& frame = frames_[index];
+    RegionFrame& frame = frames_[index];
     frame.base = region.base;
     frame.tag = region.tag;
     frame.dims = region.dims;
@@ -121,7 +121,7 @@ class Frames {
 
   // Free the frame, which must be empty and unreferenced.
   void remove(uint32_t index) {
-    Frame& frame = frames_[index];
+    RegionFrame& frame = frames_[index];
     not_empty(index);
     uint32_t* link = &bucket_of(frame.base, frame.tag).frame;
     while (*link != index) link = &frames_[*link].next;
@@ -132,7 +132,7 @@ class Frames {
   }
 
   void became_empty(uint32_t index) {
-    Frame& frame = frames_[index];
+    RegionFrame& frame = frames_[index];
     frame.empty_next = kNoFrame;
     frame.empty_previous = youngest_empty_;
     (youngest_empty_ == kNoFrame ? oldest_empty_ : frames_[youngest_empty_].empty_next) = index;
@@ -141,7 +141,7 @@ class Frames {
   }
 
   void not_empty(uint32_t index) {
-    const Frame& frame = frames_[index];
+    const RegionFrame& frame = frames_[index];
     (frame.empty_previous == kNoFrame ? oldest_empty_ : frames_[frame.empty_previous].empty_next) =
         frame.empty_next;
     (frame.empty_next == kNoFrame ? youngest_empty_ : frames_[frame.empty_next].empty_previous) =
@@ -175,7 +175,7 @@ class Frames {
   }
 
   Memory* memory_ = nullptr;
-  Frame* frames_ = nullptr;
+  RegionFrame* frames_ = nullptr;
   Bucket* buckets_ = nullptr;
   uint64_t bucket_count_ = 0;
   uint32_t limit_ = 0;

@@ -214,7 +214,7 @@ class RegionIndex {
 
   // Search a place that prepare() has filled in. Return false if the full search is needed.
   bool look_up_tile(RegionPlace& place) {
-    const Frame& frame = frames_[place.frame];
+    const RegionFrame& frame = frames_[place.frame];
     place.node = grid_.tile(place.layer, place.cell);
     const bool is_only_layer = grid_.layer(place.layer).next == kNoLayer;
     if (place.node == kNoNode && !is_only_layer) return false;
@@ -224,7 +224,7 @@ class RegionIndex {
   }
 
   void look_up_box(const Region& region, RegionPlace& place) {
-    const Frame& frame = frames_[place.frame];
+    const RegionFrame& frame = frames_[place.frame];
     // true while all boxes are tiles of the region's shape: only an equal tile overlaps the region
     bool only_tiles = true;
     for (uint32_t index = frame.first_layer; index != kNoLayer; index = grid_.layer(index).next) {
@@ -306,7 +306,7 @@ class RegionIndex {
 
   uint32_t add(const Region& region, RegionPlace& place, bool shared) {
     if (place.frame != kNoFrame) {
-      Frame& frame = frames_[place.frame];
+      RegionFrame& frame = frames_[place.frame];
       if (place.layer == kNoLayer) pick_layer(frame, region, place);
       if (frame.live++ == 0) frames_.not_empty(place.frame);
     }
@@ -403,7 +403,7 @@ class RegionIndex {
 
   // Call visit(index) for each box of the frame whose byte hull overlaps that of the region.
   template <class Visit>
-  void search_hulls(const Frame& frame, const Region& region, Visit&& visit) {
+  void search_hulls(const RegionFrame& frame, const Region& region, Visit&& visit) {
     const uint32_t slowest = frame.dims - 1;
     const uint64_t bytes = frame.bytes();
     const uint64_t row = bytes / frame.raw[slowest];
@@ -427,7 +427,7 @@ class RegionIndex {
   // shares the memory of the frame.
   template <class Policy>
   void recheck(uint32_t index, bool met, Policy& policy) {
-    Frame& frame = frames_[index];
+    RegionFrame& frame = frames_[index];
     if (met) {
       frame.misses = 0;
     } else if (++frame.misses == kMissesBeforeRecheck) {
@@ -458,7 +458,7 @@ class RegionIndex {
     if (surplus != kNoFrame) drop_frame(surplus);
     ++changes_;
     const uint32_t index = frames_.add(region);
-    Frame& frame = frames_[index];
+    RegionFrame& frame = frames_[index];
     const uint64_t bytes = frame.bytes();
     frame.shared = mark_others(frame.base, bytes, index, policy);
     const Region memory = Region::range(frame.base, bytes);
@@ -478,7 +478,7 @@ class RegionIndex {
   }
 
   // Remove the layers of the frame that have no boxes.
-  void drop_layers(Frame& frame) {
+  void drop_layers(RegionFrame& frame) {
     uint32_t* link = &frame.first_layer;
     while (*link != kNoLayer) {
       const uint32_t layer = *link;
@@ -492,7 +492,7 @@ class RegionIndex {
   }
 
   // Return a layer for a box that is not a tile of an existing layer, and the box's cell in it.
-  void pick_layer(Frame& frame, const Region& region, RegionPlace& place) {
+  void pick_layer(RegionFrame& frame, const Region& region, RegionPlace& place) {
     uint32_t tile_layers = 0;
     uint32_t layers = 0;
     for (uint32_t layer = frame.first_layer; layer != kNoLayer; layer = grid_.layer(layer).next) {
@@ -517,7 +517,8 @@ class RegionIndex {
   }
 
   // Return a power-of-2 layer with these cells or, if `any` is set, with cells at least as large.
-  uint32_t find_layer(const Frame& frame, const Region& region, const CellGrid& wanted, bool any) {
+  uint32_t find_layer(const RegionFrame& frame, const Region& region, const CellGrid& wanted,
+                      bool any) {
     uint32_t layer = frame.first_layer;
     for (; layer != kNoLayer; layer = grid_.layer(layer).next) {
       const CellGrid& cells = grid_.layer(layer).grid;
@@ -527,7 +528,7 @@ class RegionIndex {
     return layer;
   }
 
-  uint32_t add_layer(Frame& frame, uint32_t frame_index, const CellGrid& cells) {
+  uint32_t add_layer(RegionFrame& frame, uint32_t frame_index, const CellGrid& cells) {
     drop_layers(frame);
     const uint32_t layer = take_layer();
     grid_.layer(layer) = {frame_index, frame.first_layer, 0, kNoNode, cells};

@@ -29,12 +29,12 @@
 namespace pto::host {
 
 // A refused call: the record of an error, thrown by the function that detects the error.
-struct Refusal {
+struct BackendRefusal {
   pto_error error;
 };
 
 [[noreturn]] inline void refuse(pto_status status, const std::string& message) {
-  Refusal refusal;
+  BackendRefusal refusal;
   engine::fail(&refusal.error, status, "%s", message.c_str());
   throw refusal;
 }
@@ -50,7 +50,7 @@ pto_status guarded(pto_error* error, Call call) noexcept {
     } else {
       return call();
     }
-  } catch (const Refusal& refusal) {
+  } catch (const BackendRefusal& refusal) {
     if (error != nullptr) *error = refusal.error;
     return refusal.error.status;
   } catch (const std::bad_alloc&) {

@@ -41,7 +41,7 @@ struct ArgumentUse {
 
 // A tensor of a task in a submit.
 struct CapturedKey {
-  Tensor tensor;  // without an address if the submit allocates the memory
+  TensorAccess tensor;  // without an address if the submit allocates the memory
   uint32_t member;
   uint32_t base;    // kNoBase: the address is the same in every replay
   uint64_t offset;  // offset from the base
@@ -59,7 +59,7 @@ struct CapturedTask {
   uint32_t callable;
   uint32_t config;
   uint32_t timeout_ms;
-  Place place;
+  SubmitPosition place;
   uint64_t blobs;  // index of each member's first tensor
   uint32_t first_key, keys;
   uint32_t first_producer, producers;

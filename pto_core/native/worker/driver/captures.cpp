@@ -89,7 +89,7 @@ const std::pair<const uint64_t, Capture::Base>* Capture::base_at(uint64_t addres
   return address < found->second.end ? &*found : nullptr;
 }
 
-Capture::Origin Capture::origin_of(const Tensor& key) const {
+Capture::Origin Capture::origin_of(const TensorAccess& key) const {
   const uint64_t end = key.address + std::max<uint64_t>(key.bytes, 1);
   const auto* base = base_at(key.address);
   if (base && end <= base->second.end) return {base->second.number, key.address - base->first};
@@ -115,7 +115,7 @@ Capture::Origin Capture::origin_of(const Tensor& key) const {
 // The constructor has checked that no argument begins inside another one.
 void Capture::check(const Submission& submission) const {
   for (const Member& member : submission.members) {
-    for (const Tensor& tensor : member.tensors)
+    for (const TensorAccess& tensor : member.tensors)
       if (tensor.child == kNone && !is_allocated(tensor) && tensor.address != 0) origin_of(tensor);
   }
 }
@@ -135,7 +135,7 @@ int64_t Capture::submit(const Submission& submission) {
   task.place = submission.place;
   task.first_key = static_cast<uint32_t>(graph_->keys.size());
   for (size_t i = 0; i < submission.members.size(); ++i) {
-    for (const Tensor& tensor : submission.members[i].tensors)
+    for (const TensorAccess& tensor : submission.members[i].tensors)
       graph_->keys.push_back({tensor, static_cast<uint32_t>(i), kNoBase, 0, 0});
   }
   int64_t number = kNone;
@@ -556,7 +556,7 @@ class Writer {
   }
 
   void add_access(const CapturedKey& key, uint32_t index) {
-    const Tensor& named = key.tensor;
+    const TensorAccess& named = key.tensor;
     pto_tensor_data tensor{};
     tensor.buffer.addr = named.address;
     tensor.buffer.size = named.bytes;
@@ -590,7 +590,7 @@ class Writer {
   }
 
   // Return the number of the file and the line; 0 and -1 if they are unknown.
-  std::pair<uintptr_t, int32_t> position(const Place& place) {
+  std::pair<uintptr_t, int32_t> position(const SubmitPosition& place) {
     const nb::object found = places_.file_and_line(place);
     const nb::object file = found[0];
     const nb::object line = found[1];

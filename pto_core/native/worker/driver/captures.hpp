@@ -61,7 +61,7 @@ class Capture {
   };
 
   void check(const Submission& submission) const;
-  Origin origin_of(const Tensor& key) const;
+  Origin origin_of(const TensorAccess& key) const;
   const std::pair<const uint64_t, Base>* base_at(uint64_t address) const;
   uint32_t add_base(uint64_t address, uint64_t bytes);
   void keep_keys(const Submission& submission, CapturedTask* task);
@@ -96,7 +96,7 @@ struct CapturedObject {
 
 class Captures {
  public:
-  Captures(const Configuration& engine, const WorkerSettings& settings, ChildMemory& memory,
+  Captures(const Configuration& engine, const SubmitSettings& settings, ChildMemory& memory,
            const ChildPlaces& children)
       : engine_(engine), settings_(settings), memory_(memory), children_(children) {}
 
@@ -128,7 +128,7 @@ class Captures {
   void check_argument(const TaskArgs& args, uint32_t index, const ArgumentUse& use) const;
 
   const Configuration& engine_;
-  const WorkerSettings& settings_;
+  const SubmitSettings& settings_;
   ChildMemory& memory_;
   const ChildPlaces& children_;
   std::unique_ptr<Capture> capture_;

@@ -33,7 +33,7 @@ void ChildLink::detach() {
   end_ = nullptr;
 }
 
-void ChildLink::send(uint64_t count, const Frame& frame) {
+void ChildLink::send(uint64_t count, const QueuedFrame& frame) {
   ring_[count & mask_] = frame;
   sent_ = count;
 }

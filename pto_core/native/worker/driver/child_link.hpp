@@ -20,7 +20,7 @@ namespace pto::worker {
 
 // A member of a task in the queue of a child. Its pto_frame is created when the transport accepts
 // it.
-struct Frame {
+struct QueuedFrame {
   int64_t task;
   int32_t member;
   int32_t required_child;  // kNone: nothing is required
@@ -39,7 +39,8 @@ class FrameSource {
   virtual ~FrameSource() = default;
   // Fill in `head` and return the frame for the transport. The data of the frame must live until
   // the task ends. `receives_use`: see ChildConfiguration.
-  virtual pto_frame_view view_of(const Frame& frame, bool receives_use, pto_frame* head) const = 0;
+  virtual pto_frame_view view_of(const QueuedFrame& frame, bool receives_use,
+                                 pto_frame* head) const = 0;
 };
 
 // Whether the child accepts tasks.
@@ -75,7 +76,7 @@ class ChildLink {
   void distrust() { is_broken_ = is_distrusted_ = true; }
   bool is_distrusted() const { return is_distrusted_; }
 
-  void send(uint64_t count, const Frame& frame);
+  void send(uint64_t count, const QueuedFrame& frame);
   void control(uint64_t number, std::shared_ptr<const std::string> data);
 
   bool has_unsent() const { return taken_ < sent_ || !controls_.empty(); }
@@ -98,7 +99,7 @@ class ChildLink {
   // control frames without a reply.
   std::vector<uint64_t> lose();
 
-  const Frame& frame(uint64_t count) const { return ring_[count & mask_]; }
+  const QueuedFrame& frame(uint64_t count) const { return ring_[count & mask_]; }
   uint64_t sent() const { return sent_; }
   uint64_t taken() const { return taken_; }
   uint64_t completed() const { return completed_; }
@@ -126,8 +127,8 @@ class ChildLink {
   uint64_t sent_ = 0;
   uint64_t taken_ = 0;
   uint64_t completed_ = 0;
-  uint32_t replies_ = 0;     // number of control frames that were not answered yet
-  std::vector<Frame> ring_;  // task frames, by count
+  uint32_t replies_ = 0;           // number of control frames that were not answered yet
+  std::vector<QueuedFrame> ring_;  // task frames, by count
   uint64_t mask_;
   std::deque<ControlFrame> controls_;
 };

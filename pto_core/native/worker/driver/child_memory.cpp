@@ -110,7 +110,7 @@ void ChildMemory::place(SubmitCall& call, std::span<const int32_t> candidates) c
   const bool is_pinned = !call.pins.empty() && !submission.is_hint;
   if (is_pinned && call.pins.size() != args.size()) return;  // the engine refuses this submit
   std::vector<int32_t> found;
-  Tensor* tensor = call.tensors.data();
+  TensorAccess* tensor = call.tensors.data();
   for (size_t i = 0; i < args.size(); ++i) {
     const std::string member = call.is_group ? " of member " + std::to_string(i) : "";
     const int32_t pin = is_pinned ? call.pins[i] : static_cast<int32_t>(kNone);
@@ -177,9 +177,9 @@ void ChildMemory::check_holders(const TaskArgs& args, uint32_t index,
                     names_of({pin}) + "; name the " + noun() + " that has the memory");
 }
 
-void ChildMemory::add_uses(std::span<const Tensor> tensors, const TaskRange& tasks,
+void ChildMemory::add_uses(std::span<const TensorAccess> tensors, const TaskRange& tasks,
                            int64_t oldest_live) {
-  for (const Tensor& tensor : tensors)
+  for (const TensorAccess& tensor : tensors)
     if (tensor.child != kNone) add_use(tensor.child, tensor.address, tasks, oldest_live);
 }
 

@@ -97,7 +97,7 @@ class ChildMemory {
   void place(SubmitCall& call, std::span<const int32_t> candidates) const;
 
   // Record that these tasks use the memory of the tensors.
-  void add_uses(std::span<const Tensor> tensors, const TaskRange& tasks, int64_t oldest_live);
+  void add_uses(std::span<const TensorAccess> tensors, const TaskRange& tasks, int64_t oldest_live);
   void add_use(int32_t child, uint64_t address, const TaskRange& tasks, int64_t oldest_live);
   // Return an unfinished task that uses the allocation, or kNone.
   int64_t user(int32_t child, uint64_t address, Driver& driver) const;

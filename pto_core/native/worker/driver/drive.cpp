@@ -233,7 +233,7 @@ bool Background::poll(const Role& role, uint64_t drives, bool* has_actions) {
   return *has_actions;
 }
 
-uint64_t Drive::slice_ns(uint64_t deadline_ns, uint64_t* longest_ns) const {
+uint64_t WorkerDrive::slice_ns(uint64_t deadline_ns, uint64_t* longest_ns) const {
   constexpr uint64_t kShortest = 100'000;
   uint64_t slice = std::min(*longest_ns, longest_slice_ns(flags_));
   if (flags_.timeouts > 0) slice = std::min(slice, kSliceNs / 5);
@@ -246,7 +246,7 @@ uint64_t Drive::slice_ns(uint64_t deadline_ns, uint64_t* longest_ns) const {
   return slice;
 }
 
-void Drive::run_actions() {
+void WorkerDrive::run_actions() {
   std::vector<Action> actions;
   {
     const Role role(state_, Role::kAsks);
@@ -266,12 +266,12 @@ void Drive::run_actions() {
   }
 }
 
-void Drive::call_host(bool is_callers) {
+void WorkerDrive::call_host(bool is_callers) {
   flags_.last_host_call_ns = engine::monotonic_ns();
   host_.attend(is_callers);
 }
 
-void Drive::call_host_if_due() {
+void WorkerDrive::call_host_if_due() {
   if (!flags_.is_host_call_due.exchange(false, std::memory_order_relaxed)) return;
   {
     const Role role(state_);
@@ -281,7 +281,7 @@ void Drive::call_host_if_due() {
   call_host(true);
 }
 
-void Drive::keep_failure(std::exception_ptr error) {
+void WorkerDrive::keep_failure(std::exception_ptr error) {
   {
     const Role role(state_, Role::kPolls);
     if (!role->core.failure) role->core.failure = std::exchange(error, nullptr);
@@ -294,7 +294,7 @@ void Drive::keep_failure(std::exception_ptr error) {
   host_.give_up();
 }
 
-uint32_t Drive::waits_of_this_thread() const {
+uint32_t WorkerDrive::waits_of_this_thread() const {
   return Waiting::by_this_thread(*this);
 }
 

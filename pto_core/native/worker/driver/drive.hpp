@@ -20,7 +20,7 @@
 
 namespace pto::worker {
 
-class Drive;
+class WorkerDrive;
 class Role;
 
 // The driver's own thread. It drives a run while the program neither submits nor waits.
@@ -31,7 +31,7 @@ class Role;
 // parked and holds no lock.
 class Background {
  public:
-  explicit Background(Drive& drive) : drive_(drive) {}
+  explicit Background(WorkerDrive& drive) : drive_(drive) {}
   ~Background() { stop(); }
   Background(const Background&) = delete;
   Background& operator=(const Background&) = delete;
@@ -63,7 +63,7 @@ class Background {
   void call_host(bool has_actions);
   bool poll(const Role& role, uint64_t drives, bool* has_actions);
 
-  Drive& drive_;
+  WorkerDrive& drive_;
   std::thread thread_;                 // used by start() and stop() only
   std::atomic<std::thread::id> id_{};  // set while the thread exists
   std::function<void()> rest_;         // the last action of the driver's own thread
@@ -90,10 +90,10 @@ inline uint64_t saturating_add(uint64_t a, uint64_t b) {
   return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-class Drive {
+class WorkerDrive {
  public:
   // `progress` is the progress table of the state. Its doorbell is used without the role.
-  Drive(GuardedState& state, Host& host, SharedFlags& flags, const ProgressTable& progress)
+  WorkerDrive(GuardedState& state, Host& host, SharedFlags& flags, const ProgressTable& progress)
       : state_(state), host_(host), flags_(flags), progress_(progress), background_(*this) {}
 
   // Wait until `done(role)` returns true; return false at `deadline_ns` (CLOCK_MONOTONIC). `done`
@@ -147,9 +147,9 @@ class Drive {
 };
 
 // Registers a waiting thread of the program.
-class Drive::Waiting {
+class WorkerDrive::Waiting {
  public:
-  explicit Waiting(Drive& drive) : drive_(drive), outer_(innermost()) {
+  explicit Waiting(WorkerDrive& drive) : drive_(drive), outer_(innermost()) {
     innermost() = this;
     drive_.flags_.waiting.fetch_add(1);
   }
@@ -161,7 +161,7 @@ class Drive::Waiting {
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
-  static uint32_t by_this_thread(const Drive& drive) {
+  static uint32_t by_this_thread(const WorkerDrive& drive) {
     uint32_t count = 0;
     for (const Waiting* each = innermost(); each; each = each->outer_)
       count += &each->drive_ == &drive;
@@ -174,7 +174,7 @@ class Drive::Waiting {
     return innermost;
   }
 
-  Drive& drive_;
+  WorkerDrive& drive_;
   Waiting* const outer_;
 };
 
@@ -203,7 +203,7 @@ class TracedWait {
 };
 
 template <class Done>
-bool Drive::wait_until(Done done, uint64_t deadline_ns, uint16_t event) {
+bool WorkerDrive::wait_until(Done done, uint64_t deadline_ns, uint16_t event) {
   Waiting waiting(*this);
   const TracedWait traced(state_, flags_, event);
   uint64_t longest_ns = kShortestSliceNs;
@@ -238,7 +238,7 @@ bool Drive::wait_until(Done done, uint64_t deadline_ns, uint16_t event) {
 }
 
 template <class Attempt>
-void Drive::attempt_or_wait(Attempt attempt) {
+void WorkerDrive::attempt_or_wait(Attempt attempt) {
   {
     const Role role(state_);
     if (attempt(role)) return;
@@ -248,7 +248,7 @@ void Drive::attempt_or_wait(Attempt attempt) {
 }
 
 template <class Call>
-bool Drive::guarded(Call call, std::exception_ptr& error) noexcept {
+bool WorkerDrive::guarded(Call call, std::exception_ptr& error) noexcept {
   const bool calls_python = flags_.calls_python.load(std::memory_order_relaxed);
   if (calls_python) host_.take();
   bool is_ready = true;

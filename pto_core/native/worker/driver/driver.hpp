@@ -20,7 +20,7 @@ namespace pto::worker {
 // frames.
 class ChildControl {
  public:
-  explicit ChildControl(Drive& drive) : drive_(drive) {}
+  explicit ChildControl(WorkerDrive& drive) : drive_(drive) {}
 
   // Take ownership of the end. Called before the child is ready, and again before a restarted child
   // is ready.
@@ -38,7 +38,7 @@ class ChildControl {
   ReplyState reply(uint64_t number, uint64_t timeout_ns, std::string* data);
 
  private:
-  Drive& drive_;
+  WorkerDrive& drive_;
 };
 
 // Call each method on a thread that holds the resources of the program (the GIL; see
@@ -112,7 +112,7 @@ class Driver {
   SharedFlags flags_;
   Host& host_;
   GuardedState state_;
-  Drive drive_;
+  WorkerDrive drive_;
   ChildControl children_;
   bool is_cancelled_ = false;  // the open run; a thread changes it only with the role
 };

@@ -20,7 +20,7 @@ void trace_phase(Tracer& tracer, uint16_t event, uint64_t begin, uint64_t end) {
 void trace_completions(DriverCore& core, int32_t child, uint64_t count) {
   const ChildLink& link = core.link(child);
   for (uint64_t each = link.completed() + 1; each <= count; ++each) {
-    const Frame& frame = link.frame(each);
+    const QueuedFrame& frame = link.frame(each);
     core.tracer.add(kSchedulerTrack, PTO_TRACE_COMPLETE, static_cast<uint64_t>(frame.task),
                     frame_word(child, frame.member, each));
   }
@@ -37,7 +37,7 @@ uint64_t late_frame(DriverCore& core, int32_t child, uint64_t now_ns) {
       started > link.completed() && seen.completed.load(std::memory_order_acquire) < started;
   const uint64_t count = is_running ? started : std::max(started, link.completed()) + 1;
   if (count <= link.lateness.reported || count > link.sent()) return 0;
-  const TaskRecord* record = core.book.records.find(link.frame(count).task);
+  const SentTask* record = core.book.records.find(link.frame(count).task);
   if (!record || record->timeout_ms == 0) return 0;
   uint64_t limit_ns = uint64_t{record->timeout_ms} * 1'000'000;
   if (is_running) {
@@ -47,7 +47,7 @@ uint64_t late_frame(DriverCore& core, int32_t child, uint64_t now_ns) {
   // The time before the start counts from the moment from which the child can start the frame. On
   // another host it counts from the end of the permitted silence, because the inputs of the task
   // are sent first.
-  const Frame& frame = link.frame(count);
+  const QueuedFrame& frame = link.frame(count);
   if (frame.required_child != kNone &&
       core.link(frame.required_child).completed() < frame.required_count)
     return 0;
@@ -158,7 +158,7 @@ void Exchange::take_completion(int32_t child, const pto_answer& answer) {
   int64_t cause = kNone;
   if (answer.outcome == PTO_OUTCOME_FAILED) {
     cause = core_.book.next_cause();
-    const Frame& frame = link.frame(count);
+    const QueuedFrame& frame = link.frame(count);
     core_.book.outcomes()->causes[cause] = {
         std::string(static_cast<const char*>(answer.data), answer.data ? answer.bytes : 0),
         frame.task, child, frame.member};
@@ -186,7 +186,7 @@ void Exchange::skip_consumers(int32_t child, uint64_t count) {
   for (size_t i = 0; i < core_.links.size(); ++i) {
     const ChildLink& link = *core_.links[i];
     for (uint64_t each = link.completed() + 1; each <= link.sent(); ++each) {
-      const Frame& frame = link.frame(each);
+      const QueuedFrame& frame = link.frame(each);
       if (frame.required_child == child && frame.required_count == count)
         core_.progress.skip(static_cast<int32_t>(i), each);
     }
@@ -267,7 +267,7 @@ void Exchange::send(const Instruction& instruction) {
   ChildLink& link = core_.link(instruction.child);
   if (!has_sent_) first_child_ = instruction.child;
   has_sent_ = true;
-  const TaskRecord& record = *core_.book.records.find(instruction.task);
+  const SentTask& record = *core_.book.records.find(instruction.task);
   for (; link.configs_sent < record.config; ++link.configs_sent)
     link.control(core_.replies.next(), core_.catalogue.config_frame(link.configs_sent + 1));
   if (core_.configuration.near_inputs)
@@ -283,7 +283,7 @@ void Exchange::send(const Instruction& instruction) {
 }
 
 void Exchange::finish(const Instruction& instruction) {
-  TaskRecord* record = core_.book.records.find(instruction.task);
+  SentTask* record = core_.book.records.find(instruction.task);
   if (!record) return;
   core_.book.finish(instruction, *record);
   if (core_.tracer.is_on())
@@ -363,11 +363,12 @@ uint64_t Exchange::last_begun(int32_t child) const {
   return std::clamp(begun, link.completed(), link.sent());
 }
 
-pto_frame_view Exchange::view_of(const Frame& frame, bool receives_use, pto_frame* head) const {
-  const TaskRecord& record = *const_cast<Records&>(core_.book.records).find(frame.task);
-  const bool has_arguments = (record.flags & TaskRecord::kHasArguments) != 0;
+pto_frame_view Exchange::view_of(const QueuedFrame& frame, bool receives_use,
+                                 pto_frame* head) const {
+  const SentTask& record = *const_cast<Records&>(core_.book.records).find(frame.task);
+  const bool has_arguments = (record.flags & SentTask::kHasArguments) != 0;
   const BlobPlace blob = has_arguments ? blob_of(record, frame.member) : BlobPlace{nullptr, 0};
-  if (has_arguments && (record.flags & TaskRecord::kHasUses)) write_uses(blob, receives_use);
+  if (has_arguments && (record.flags & SentTask::kHasUses)) write_uses(blob, receives_use);
   std::memcpy(head->callable, core_.catalogue.digest(record.callable).data(), PTO_DIGEST_BYTES);
   head->required_child = frame.required_child;
   head->required_count = frame.required_child == kNone ? 0 : frame.required_count;
@@ -376,7 +377,7 @@ pto_frame_view Exchange::view_of(const Frame& frame, bool receives_use, pto_fram
   head->bytes = blob.bytes;
   head->kind = PTO_FRAME_TASK;
   head->flags = has_arguments ? PTO_FRAME_HAS_ARGUMENTS : 0;
-  if (record.flags & TaskRecord::kHasKinds) head->flags |= PTO_FRAME_HAS_KINDS;
+  if (record.flags & SentTask::kHasKinds) head->flags |= PTO_FRAME_HAS_KINDS;
   return {head, blob.data};
 }
 
@@ -409,7 +410,7 @@ void Exchange::wake_waiting() {
 }
 
 std::optional<EndedTask> describe_live(DriverCore& core, int64_t task, int32_t* child) {
-  const TaskRecord* record = core.book.records.find(task);
+  const SentTask* record = core.book.records.find(task);
   if (!record) return std::nullopt;
   for (size_t i = 0; i < core.links.size(); ++i) {
     const ChildLink& link = *core.links[i];

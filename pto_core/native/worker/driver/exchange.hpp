@@ -37,7 +37,8 @@ class Exchange : private FrameSource {
   void lose_all(int64_t cause);
 
  private:
-  pto_frame_view view_of(const Frame& frame, bool receives_use, pto_frame* head) const override;
+  pto_frame_view view_of(const QueuedFrame& frame, bool receives_use,
+                         pto_frame* head) const override;
   bool poll_children();
   bool dispatch();
   bool read_progress(int32_t child);

@@ -9,7 +9,7 @@
 
 namespace pto::worker {
 
-Copies::Parts::iterator Copies::split(uint64_t at) {
+RemoteCopies::Parts::iterator RemoteCopies::split(uint64_t at) {
   const auto next = parts_.lower_bound(at);
   if (next == parts_.begin()) return next;
   const auto last = std::prev(next);
@@ -19,7 +19,7 @@ Copies::Parts::iterator Copies::split(uint64_t at) {
   return made;
 }
 
-void Copies::add(ByteRange range, int32_t child) {
+void RemoteCopies::add(ByteRange range, int32_t child) {
   if (parts_.size() >= kMost) parts_.clear();
   auto part = split(range.begin);
   split(range.end);
@@ -35,7 +35,7 @@ void Copies::add(ByteRange range, int32_t child) {
   }
 }
 
-void Copies::replace(ByteRange range, int32_t child) {
+void RemoteCopies::replace(ByteRange range, int32_t child) {
   if (parts_.size() >= kMost) parts_.clear();
   const auto first = split(range.begin);
   const auto last = split(range.end);
@@ -43,7 +43,7 @@ void Copies::replace(ByteRange range, int32_t child) {
   if (child != kNone) parts_.emplace(range.begin, Part{range.end, {child}});
 }
 
-void Copies::forget(int32_t child) {
+void RemoteCopies::forget(int32_t child) {
   for (auto part = parts_.begin(); part != parts_.end();) {
     auto& children = part->second.children;
     children.erase(std::remove(children.begin(), children.end(), child), children.end());
@@ -51,7 +51,7 @@ void Copies::forget(int32_t child) {
   }
 }
 
-void Copies::count(ByteRange range, std::span<uint64_t> held) const {
+void RemoteCopies::count(ByteRange range, std::span<uint64_t> held) const {
   auto part = parts_.upper_bound(range.begin);
   if (part != parts_.begin() && std::prev(part)->second.end > range.begin) --part;
   for (; part != parts_.end() && part->first < range.end; ++part) {
@@ -84,8 +84,8 @@ void NearInputs::attach(Records& records, const std::vector<ChildConfiguration>&
 }
 
 template <class Visit>
-void NearInputs::visit_tensors(const TaskRecord& record, int32_t member, Visit&& visit) const {
-  constexpr uint8_t kKnown = TaskRecord::kHasArguments | TaskRecord::kHasUses;
+void NearInputs::visit_tensors(const SentTask& record, int32_t member, Visit&& visit) const {
+  constexpr uint8_t kKnown = SentTask::kHasArguments | SentTask::kHasUses;
   if ((record.flags & kKnown) != kKnown) return;
   const BlobPlace blob = blob_of(record, member);
   const std::byte* uses = blob.data + blob.bytes;
@@ -98,7 +98,7 @@ void NearInputs::visit_tensors(const TaskRecord& record, int32_t member, Visit&&
   }
 }
 
-void NearInputs::sent(const TaskRecord& record, int32_t member, int32_t child) {
+void NearInputs::sent(const SentTask& record, int32_t member, int32_t child) {
   visit_tensors(record, member, [&](ByteRange range, uint8_t use) {
     const auto tag = static_cast<Tag>((use & PTO_USE_TAG) - 1);
     const int32_t holder = is_remote(child) ? child : static_cast<int32_t>(kNone);
@@ -109,7 +109,7 @@ void NearInputs::sent(const TaskRecord& record, int32_t member, int32_t child) {
   });
 }
 
-uint64_t NearInputs::count(const TaskRecord& record) {
+uint64_t NearInputs::count(const SentTask& record) {
   std::fill(held_.begin(), held_.end(), 0);
   uint64_t needed = 0;
   visit_tensors(record, 0, [&](ByteRange range, uint8_t use) {
@@ -124,7 +124,7 @@ uint64_t NearInputs::count(const TaskRecord& record) {
 
 NearInputs::Facts NearInputs::facts(std::span<const int32_t> children, int64_t task) {
   Facts found;
-  const TaskRecord* record = records_ ? records_->find(task) : nullptr;
+  const SentTask* record = records_ ? records_->find(task) : nullptr;
   if (record) {
     found.input_bytes = count(*record);
     if (catalogue_) found.callable = catalogue_->name(record->callable);
@@ -136,7 +136,7 @@ NearInputs::Facts NearInputs::facts(std::span<const int32_t> children, int64_t t
 
 int32_t NearInputs::pick(std::span<const Candidate> candidates, int32_t preferred, int64_t task) {
   missing_.assign(candidates.size(), 0);
-  const TaskRecord* record = records_ ? records_->find(task) : nullptr;
+  const SentTask* record = records_ ? records_->find(task) : nullptr;
   if (record) {
     const uint64_t needed = count(*record);
     for (size_t i = 0; i < candidates.size(); ++i)

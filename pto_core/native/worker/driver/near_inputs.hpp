@@ -30,7 +30,7 @@ struct ByteRange {
 //
 // The program can write the memory between two runs, and a host can evict it. So the answers only
 // serve to choose between children. The parts do not overlap. One thread at a time may use it.
-class Copies {
+class RemoteCopies {
  public:
   // The child reads the range, so it has the content from now on.
   void add(ByteRange range, int32_t child);
@@ -69,7 +69,7 @@ class NearInputs {
   void detach() { records_ = nullptr; }
 
   // A member of a task was sent to the child.
-  void sent(const TaskRecord& record, int32_t member, int32_t child);
+  void sent(const SentTask& record, int32_t member, int32_t child);
   void lost(int32_t child) { copies_.forget(child); }
   // Return the child for a task, as a Policy does. A task without a record has no inputs.
   int32_t pick(std::span<const Candidate> candidates, int32_t preferred, int64_t task);
@@ -87,16 +87,16 @@ class NearInputs {
   static constexpr uint64_t kSmallest = 4096;
 
   // Return the bytes of the inputs of a task; set held_.
-  uint64_t count(const TaskRecord& record);
+  uint64_t count(const SentTask& record);
   bool is_remote(int32_t child) const { return is_remote_[static_cast<size_t>(child)]; }
   // Call visit(range, use) for each tensor of a member in memory that hosts share.
   template <class Visit>
-  void visit_tensors(const TaskRecord& record, int32_t member, Visit&& visit) const;
+  void visit_tensors(const SentTask& record, int32_t member, Visit&& visit) const;
 
   Records* records_ = nullptr;
   const Catalogue* catalogue_ = nullptr;
   std::vector<bool> is_remote_;  // by child
-  Copies copies_;
+  RemoteCopies copies_;
   std::vector<uint64_t> held_;     // of the current task, by child
   std::vector<uint64_t> missing_;  // by candidate
 };

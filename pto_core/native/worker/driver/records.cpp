@@ -37,7 +37,7 @@ Records::Chunk& Records::chunk_of(int64_t number) {
       chunk = std::move(spares_.back());
       spares_.pop_back();
     }
-    for (TaskRecord& record : chunk->records) record.flags = 0;
+    for (SentTask& record : chunk->records) record.flags = 0;
     chunks_.push_back(std::move(chunk));
   }
   return *chunks_[index];
@@ -50,11 +50,11 @@ void Records::keep_spare(std::unique_ptr<Chunk> chunk) {
   spares_.push_back(std::move(chunk));
 }
 
-TaskRecord& Records::append(int64_t number, size_t bytes) {
+SentTask& Records::append(int64_t number, size_t bytes) {
   Chunk& chunk = chunk_of(number);
-  TaskRecord& record = chunk.records[number % kTasks];
+  SentTask& record = chunk.records[number % kTasks];
   record.blobs = chunk.take(bytes);
-  record.flags = TaskRecord::kIsLive;
+  record.flags = SentTask::kIsLive;
   chunk.live += 1;
   live_ += 1;
   next_ = number + 1;
@@ -62,7 +62,7 @@ TaskRecord& Records::append(int64_t number, size_t bytes) {
 }
 
 void Records::end(int64_t number) {
-  TaskRecord* record = find(number);
+  SentTask* record = find(number);
   if (!record) return;
   record->flags = 0;
   live_ -= 1;
@@ -77,9 +77,9 @@ void Records::end(int64_t number) {
   }
 }
 
-BlobPlace blob_of(const TaskRecord& record, int32_t member) {
+BlobPlace blob_of(const SentTask& record, int32_t member) {
   std::byte* data = record.blobs;
-  const bool has_uses = (record.flags & TaskRecord::kHasUses) != 0;
+  const bool has_uses = (record.flags & SentTask::kHasUses) != 0;
   uint32_t bytes = 0;
   for (int32_t i = 0;; ++i) {
     uint32_t counts[2];

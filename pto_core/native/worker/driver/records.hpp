@@ -62,7 +62,7 @@ class Catalogue {
 };
 
 // The data of a task: its blobs, and the values for its frames and error messages.
-struct TaskRecord {
+struct SentTask {
   enum Flags : uint8_t { kIsLive = 1, kHasArguments = 2, kHasUses = 4, kHasKinds = 8 };
 
   // The blobs of all members in sequence, each aligned to 8. With kHasUses, each blob is followed
@@ -71,26 +71,26 @@ struct TaskRecord {
   uint32_t callable;
   uint32_t config;
   uint32_t timeout_ms;
-  Place place;
+  SubmitPosition place;
   uint16_t members;
   uint8_t flags;
 
   bool is_live() const { return (flags & kIsLive) != 0; }
 };
-static_assert(sizeof(TaskRecord) == 32, "keep records small: there is one for each waiting task");
+static_assert(sizeof(SentTask) == 32, "keep records small: there is one for each waiting task");
 
 class Records {
  public:
   // Add the record of task `number`, which is larger than all numbers before. Reserve `bytes` for
   // its blobs. Skipped numbers have no record.
-  TaskRecord& append(int64_t number, size_t bytes);
+  SentTask& append(int64_t number, size_t bytes);
 
   // Return the record of a task, or nullptr if the task has ended or has no record.
-  TaskRecord* find(int64_t number) {
+  SentTask* find(int64_t number) {
     if (number < first_ || number >= next_) return nullptr;
     Chunk* chunk = chunks_[static_cast<size_t>(number / kTasks - first_ / kTasks)].get();
     if (!chunk) return nullptr;
-    TaskRecord& record = chunk->records[number % kTasks];
+    SentTask& record = chunk->records[number % kTasks];
     return record.is_live() ? &record : nullptr;
   }
 
@@ -108,7 +108,7 @@ class Records {
   static constexpr size_t kSpares = 4;
 
   struct Chunk {
-    TaskRecord records[kTasks];
+    SentTask records[kTasks];
     std::vector<std::unique_ptr<std::byte[]>> blocks;
     size_t used = kBlockBytes;  // bytes used in the last block
     uint32_t live = 0;
@@ -136,7 +136,7 @@ struct BlobPlace {
   std::byte* data;
   uint32_t bytes;
 };
-BlobPlace blob_of(const TaskRecord& record, int32_t member);
+BlobPlace blob_of(const SentTask& record, int32_t member);
 
 // Write the uses of the tensors, which follow the blob, into the blob. If `receives_use` is false,
 // write zeros.
@@ -158,7 +158,7 @@ struct EndedTask {
   uint32_t callable = 0;
   uint32_t members = 0;
   uint32_t timeout_ms = 0;
-  Place place;
+  SubmitPosition place;
 };
 
 // The outcomes of the tasks of a run. The driver keeps the outcomes of the last run, and each task

@@ -22,7 +22,7 @@ void RunBook::begin(const std::vector<std::unique_ptr<ChildLink>>& links) {
   counts = {};
 }
 
-void RunBook::finish(const Instruction& instruction, const TaskRecord& record) {
+void RunBook::finish(const Instruction& instruction, const SentTask& record) {
   counts.finished += 1;
   if (instruction.result == Result::kCompleted) return;
   (instruction.result == Result::kFailed ? counts.failed : counts.poisoned) += 1;
@@ -58,7 +58,7 @@ std::optional<EndedTask> RunBook::ended(int64_t task, const RunOutcomes* of, int
   return found->second;
 }
 
-EndedTask RunBook::ended_from(const TaskRecord& record) {
+EndedTask RunBook::ended_from(const SentTask& record) {
   EndedTask task;
   task.callable = record.callable;
   task.members = record.members;

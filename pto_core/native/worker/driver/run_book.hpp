@@ -36,7 +36,7 @@ class RunBook {
   int64_t next_task() const { return newest_ + 1; }
   bool has_ended(int64_t task) { return records.find(task) == nullptr; }
   // Record that the task with this record has finished.
-  void finish(const Instruction& instruction, const TaskRecord& record);
+  void finish(const Instruction& instruction, const SentTask& record);
 
   int64_t next_cause() { return next_cause_++; }
   int64_t add_cause(std::string data);
@@ -47,7 +47,7 @@ class RunBook {
   // Return a task that ended without completing, from the outcomes `of` or, if `of` is null, of the
   // last run.
   std::optional<EndedTask> ended(int64_t task, const RunOutcomes* of, int32_t* child) const;
-  static EndedTask ended_from(const TaskRecord& record);
+  static EndedTask ended_from(const SentTask& record);
 
   Records records;
   TaskCounts counts;

@@ -100,8 +100,8 @@ struct SubmitCall {
 
   // The checked submit, and the lists to which it refers.
   Submission submission;
-  ShortList<TaskArgs*, 4> all_args;  // one for each member
-  ShortList<Tensor, 8> tensors;      // those of all members
+  ShortList<TaskArgs*, 4> all_args;    // one for each member
+  ShortList<TensorAccess, 8> tensors;  // those of all members
   ShortList<Member, 4> members;
   ShortList<int32_t, 8> pins;
   ShortList<int64_t, 8> producers;
@@ -114,7 +114,7 @@ struct SubmitCall {
   bool has_child_memory = false;
 };
 
-struct WorkerSettings {
+struct SubmitSettings {
   std::shared_ptr<const LiveCallables> callables;
   std::shared_ptr<VisibleMemory> memory;    // for forked children
   std::shared_ptr<VisibleMemory> attached;  // the memory that spawned children attach; null without

@@ -20,14 +20,14 @@ SourcePlaces::SourcePlaces()
                       nb::module_::import_("pto_core").attr("__file__"))) +
                   "/") {}
 
-nb::object SourcePlaces::file_and_line(const Place& place) const {
+nb::object SourcePlaces::file_and_line(const SubmitPosition& place) const {
   if (place.code == 0 || place.code >= codes_.size()) return nb::make_tuple(nb::none(), nb::none());
   const nb::object& code = codes_[place.code];
   auto* raw = reinterpret_cast<PyCodeObject*>(code.ptr());
   return nb::make_tuple(code.attr("co_filename"), PyCode_Addr2Line(raw, place.instruction));
 }
 
-Place SourcePlaces::of_caller() {
+SubmitPosition SourcePlaces::of_caller() {
   PyFrameObject* frame = PyEval_GetFrame();
   Py_XINCREF(reinterpret_cast<PyObject*>(frame));
   while (frame) {
@@ -35,7 +35,7 @@ Place SourcePlaces::of_caller() {
     const uint32_t number = code_number(reinterpret_cast<PyObject*>(code));
     Py_DECREF(reinterpret_cast<PyObject*>(code));
     PyFrameObject* const inner = frame;
-    const Place place{number, PyFrame_GetLasti(frame)};
+    const SubmitPosition place{number, PyFrame_GetLasti(frame)};
     if (number == 0) frame = PyFrame_GetBack(inner);
     Py_DECREF(reinterpret_cast<PyObject*>(inner));
     if (number != 0) return place;
@@ -230,7 +230,7 @@ void add_members(VisibleMemory& memory, SubmitCall& call) {
       add_member(PyTuple_GET_ITEM(call.group.ptr(), i), static_cast<size_t>(i), memory, call);
   }
   convert_scalars(call);
-  Tensor* tensor = call.tensors.data();
+  TensorAccess* tensor = call.tensors.data();
   std::span<const uint64_t> converted = call.scalars;
   for (TaskArgs* args : call.all_args) {
     std::span<const uint64_t> scalars = args->scalars();
@@ -256,7 +256,7 @@ void read_options(SubmitCall& call) {
 
 }  // namespace
 
-Submits::Submits(WorkerDriver& worker, Driver& driver, const WorkerSettings& settings,
+Submits::Submits(WorkerDriver& worker, Driver& driver, const SubmitSettings& settings,
                  ChildMemory& memory, ChildPlaces& children, Captures& captures)
     : worker_(worker),
       driver_(driver),
@@ -424,7 +424,7 @@ PyObject* Submits::submit(SubmitCall& call) {
 // Store the addresses of the task's outputs in its arguments, keep the owners of its memory alive
 // until it has ended, and clear its explicit producers.
 void Submits::learn_addresses(const SubmitCall& call, int64_t task) {
-  const Tensor* tensor = call.tensors.data();
+  const TensorAccess* tensor = call.tensors.data();
   for (TaskArgs* args : call.all_args) {
     const auto tensors = args->tensors();
     for (uint32_t i = 0; i < args->tensor_count; ++i, ++tensor) {
@@ -590,7 +590,7 @@ void check_rows(int64_t* count, int64_t rows, const std::string& what) {
 // Store the tensors of one task, without the first dimension, in `tensors` and `keys`. Return the
 // number of tasks.
 int64_t cut(const TaskArgs& args, const ScalarRows& rows, VisibleMemory& memory,
-            std::vector<pto_tensor>* tensors, ShortList<Tensor, 8>* keys) {
+            std::vector<pto_tensor>* tensors, ShortList<TensorAccess, 8>* keys) {
   int64_t count = -1;
   for (uint32_t i = 0; i < args.tensor_count; ++i) {
     pto_tensor tensor = args.tensors()[i];

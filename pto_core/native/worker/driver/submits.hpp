@@ -32,9 +32,9 @@ class SourcePlaces {
   SourcePlaces();
 
   // Return the position of the innermost frame outside of this package.
-  Place of_caller();
+  SubmitPosition of_caller();
   // Return (file, line), or (None, None) if unknown.
-  nb::object file_and_line(const Place& place) const;
+  nb::object file_and_line(const SubmitPosition& place) const;
 
  private:
   uint32_t code_number(PyObject* code);
@@ -53,7 +53,7 @@ class SourcePlaces {
 // GIL held.
 class CallNumbers {
  public:
-  CallNumbers(Driver& driver, const WorkerSettings& settings)
+  CallNumbers(Driver& driver, const SubmitSettings& settings)
       : driver_(driver), settings_(settings) {}
 
   // The result of check_handle() for one object, valid until a registration ends.
@@ -83,7 +83,7 @@ class CallNumbers {
   uint32_t intern_config(nb::handle config);
 
   Driver& driver_;
-  const WorkerSettings& settings_;
+  const SubmitSettings& settings_;
   std::array<KnownHandle, 64> known_handles_;
   nb::object last_config_, last_version_;
   uint32_t last_config_number_ = 0;
@@ -96,7 +96,7 @@ struct TaskHandle;
 
 class Submits {
  public:
-  Submits(WorkerDriver& worker, Driver& driver, const WorkerSettings& settings, ChildMemory& memory,
+  Submits(WorkerDriver& worker, Driver& driver, const SubmitSettings& settings, ChildMemory& memory,
           ChildPlaces& children, Captures& captures);
   ~Submits() { drop_kept(INT64_MAX); }
   Submits(const Submits&) = delete;
@@ -148,7 +148,7 @@ class Submits {
 
   WorkerDriver& worker_;
   Driver& driver_;
-  const WorkerSettings& settings_;
+  const SubmitSettings& settings_;
   ChildMemory& memory_;
   ChildPlaces& children_;
   Captures& captures_;

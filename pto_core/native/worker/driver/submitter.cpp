@@ -34,7 +34,7 @@ size_t bytes_of(const Member& member) {
 uint64_t bytes_to_allocate(const Submission& submission) {
   uint64_t bytes = 0;
   for (const Member& member : submission.members)
-    for (const Tensor& tensor : member.tensors)
+    for (const TensorAccess& tensor : member.tensors)
       if (is_allocated(tensor)) bytes += rounded(tensor.bytes);
   return bytes;
 }
@@ -61,7 +61,7 @@ uint64_t Submitter::find_regions(const Submission& submission,
   uint64_t bytes = 0;
   for (const Member& member : submission.members) {
     for (size_t i = 0; i < member.tensors.size(); ++i) {
-      const Tensor& tensor = member.tensors[i];
+      const TensorAccess& tensor = member.tensors[i];
       if (tensor.tag != Tag::kInout || tensor.bytes == 0) continue;
       if (member.arguments[i].child_memory) {
         throw Refusal(
@@ -152,7 +152,7 @@ void Submitter::keep(const Submission& submission, int64_t task) {
   if (submission.has_arguments)
     for (const Member& member : submission.members)
       bytes += bytes_of(member) + (states_use_ ? use_bytes(member.tensors.size()) : 0);
-  TaskRecord& record = core_.book.records.append(task, bytes);
+  SentTask& record = core_.book.records.append(task, bytes);
   record.callable = submission.callable;
   record.config = submission.config;
   record.timeout_ms = submission.timeout_ms;
@@ -160,15 +160,15 @@ void Submitter::keep(const Submission& submission, int64_t task) {
   record.members = static_cast<uint16_t>(submission.members.size());
   if (submission.timeout_ms > 0) core_.flags.timeouts += 1;
   if (!submission.has_arguments) return;
-  record.flags |= TaskRecord::kHasArguments;
-  if (submission.has_kinds) record.flags |= TaskRecord::kHasKinds;
-  if (states_use_) record.flags |= TaskRecord::kHasUses;
+  record.flags |= SentTask::kHasArguments;
+  if (submission.has_kinds) record.flags |= SentTask::kHasKinds;
+  if (states_use_) record.flags |= SentTask::kHasUses;
   std::byte* to = record.blobs;
   for (const Member& member : submission.members) {
     encode_blob({member.arguments, member.scalars}, to);
     auto* arguments = reinterpret_cast<pto_tensor*>(to + kBlobHeadBytes);
     for (size_t i = 0; i < member.tensors.size(); ++i) {
-      const Tensor& tensor = member.tensors[i];
+      const TensorAccess& tensor = member.tensors[i];
       if (arguments[i].data == tensor.address) continue;
       arguments[i].data = tensor.address;
       if (tensor.bytes > 0) note_allocated(tensor.address, tensor.bytes);
@@ -223,7 +223,8 @@ void Submitter::scope_end(const RunOutcomes* run) {
   exchange_.process();
 }
 
-void Submitter::trace_submit(uint64_t begin, int64_t task, uint32_t callable, const Place& place) {
+void Submitter::trace_submit(uint64_t begin, int64_t task, uint32_t callable,
+                             const SubmitPosition& place) {
   core_.tracer.add_at(begin, kOrchestratorTrack, PTO_TRACE_SUBMIT, static_cast<uint64_t>(task),
                       submit_word(callable, place.code, static_cast<uint32_t>(place.instruction)));
 }
@@ -234,7 +235,7 @@ void Submitter::trace_call(uint64_t begin, int64_t task, const Submission& submi
   for (size_t index = 0; index < submission.members.size(); ++index) {
     const Member& member = submission.members[index];
     for (size_t i = 0; i < member.tensors.size(); ++i) {
-      const Tensor& tensor = member.tensors[i];
+      const TensorAccess& tensor = member.tensors[i];
       trace_argument(begin, task, static_cast<uint32_t>(index), member.arguments[i], tensor.tag,
                      tensor.address, member.arguments[i].data != tensor.address);
     }
@@ -416,7 +417,7 @@ void Replayer::fill_keys(const CapturedGraph& graph, const CapturedTask& task) {
 
 void Replayer::fill_members(const CapturedGraph& graph, const CapturedTask& task, bool has_keys) {
   members_.assign(task.members, Member{});
-  Tensor* first = keys_.data();
+  TensorAccess* first = keys_.data();
   for (uint32_t i = 0; has_keys && i < task.keys; ++i) {
     Member& member = members_[graph.keys[task.first_key + i].member];
     if (member.tensors.empty()) member.tensors = {first + i, 0};
@@ -435,16 +436,16 @@ uint64_t Replayer::ranges_of(const CapturedTask& task, std::vector<SavedRange>* 
 }
 
 void Replayer::keep(CapturedGraph& graph, const CapturedTask& task, int64_t number) {
-  TaskRecord& record = core_.book.records.append(number, 0);
+  SentTask& record = core_.book.records.append(number, 0);
   record.blobs = graph.blobs() + task.blobs;
   record.callable = task.callable;
   record.config = task.config;
   record.timeout_ms = task.timeout_ms;
   record.place = task.place;
   record.members = task.members;
-  if (task.has_arguments) record.flags |= TaskRecord::kHasArguments;
-  if (task.has_kinds) record.flags |= TaskRecord::kHasKinds;
-  if (graph.states_use) record.flags |= TaskRecord::kHasUses;
+  if (task.has_arguments) record.flags |= SentTask::kHasArguments;
+  if (task.has_kinds) record.flags |= SentTask::kHasKinds;
+  if (graph.states_use) record.flags |= SentTask::kHasUses;
   if (task.timeout_ms > 0) core_.flags.timeouts += 1;
   for (uint32_t i = 0; task.needs_keys && i < task.keys; ++i) {
     const CapturedKey& key = graph.keys[task.first_key + i];

@@ -77,7 +77,7 @@ class Submitter {
   void note_allocated(uint64_t address, uint64_t bytes);
   bool is_poll_due(Kind kind, uint32_t submits);
   // Record a submit that began at `begin` of the trace clock.
-  void trace_submit(uint64_t begin, int64_t task, uint32_t callable, const Place& place);
+  void trace_submit(uint64_t begin, int64_t task, uint32_t callable, const SubmitPosition& place);
   bool traces_arguments() const { return core_.tracer.records(PTO_TRACE_PHASES); }
   // Record an argument of this submit. `address`: that of the tensor after the submit.
   void trace_argument(uint64_t begin, int64_t task, uint32_t member, const pto_tensor& tensor,
@@ -143,7 +143,7 @@ class Replayer {
   DriverCore& core_;
   Exchange& exchange_;
   Submitter& submitter_;
-  std::vector<Tensor> keys_;  // keys of the current task; kept to reuse their memory
+  std::vector<TensorAccess> keys_;  // keys of the current task; kept to reuse their memory
   std::vector<Member> members_;
   std::vector<int64_t> after_;
 };

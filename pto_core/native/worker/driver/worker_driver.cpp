@@ -124,7 +124,7 @@ void raise_deadlock(const Deadlock& proof) {
 }
 
 WorkerDriver::WorkerDriver(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine,
-                           nb::object hooks, const WorkerSettings& settings)
+                           nb::object hooks, const SubmitSettings& settings)
     : host_(std::make_unique<PythonHost>(std::move(hooks))),
       driver_(std::make_unique<Driver>(configuration, std::move(engine), *host_)),
       settings_(settings),

@@ -134,7 +134,7 @@ struct RunObject;
 class WorkerDriver {
  public:
   WorkerDriver(const DriverConfiguration& configuration, std::unique_ptr<Engine> engine,
-               nb::object hooks, const WorkerSettings& settings);
+               nb::object hooks, const SubmitSettings& settings);
   ~WorkerDriver();
 
   // Return the driver. Raise UsageError in a forked process, which does not have the threads of the
@@ -193,7 +193,7 @@ class WorkerDriver {
 
   std::unique_ptr<PythonHost> host_;
   std::unique_ptr<Driver> driver_;
-  const WorkerSettings settings_;
+  const SubmitSettings settings_;
   const pid_t process_;
   RunObject* run_ = nullptr;   // an owned reference: the run or capture, until forget_run()
   bool is_abandoned_ = false;  // whether the run is open although no Python object owns it

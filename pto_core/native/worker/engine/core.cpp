@@ -28,7 +28,7 @@ const Configuration& checked(const Configuration& configuration) {
 
 }  // namespace
 
-Core::Core(const Configuration& given)
+EngineState::EngineState(const Configuration& given)
     : configuration(checked(given)),
       children(configuration.children),
       members(children.size()),
@@ -48,11 +48,11 @@ Core::Core(const Configuration& given)
   restart(Hazards::kRaw);
 }
 
-Core::~Core() {
+EngineState::~EngineState() {
   scopes.destroy();
 }
 
-void Core::restart(Hazards run_hazards) {
+void EngineState::restart(Hazards run_hazards) {
   hazards = run_hazards;
   regions.restart(hazards == Hazards::kFull);
   slots.restart();
@@ -67,12 +67,12 @@ void Core::restart(Hazards run_hazards) {
   poisoned.clear();
 }
 
-void Core::begin_scope() {
+void EngineState::begin_scope() {
   if (!scopes.begin(nullptr, 0)) throw std::bad_alloc();
   scope_tasks.emplace_back();
 }
 
-void Core::trace_ring(uint32_t ring) const {
+void EngineState::trace_ring(uint32_t ring) const {
   if (!tracer->records(PTO_TRACE_PHASES)) return;
   tracer->add(kSchedulerTrack, PTO_TRACE_RING, uint64_t{rings[ring].slabs()} | uint64_t{ring} << 56,
               rings[ring].used());

@@ -34,9 +34,9 @@ struct InFlight {
 
 // A child, as the engine sees it. Invariant: the frames in flight have the numbers `completed` + 1
 // to `sent`.
-class Child {
+class EngineChild {
  public:
-  Child(int32_t number, const ChildConfiguration& configuration)
+  EngineChild(int32_t number, const ChildConfiguration& configuration)
       : number(number), kind(configuration.kind), window(configuration.window) {
     uint64_t frames = 1;
     while (frames < window) frames *= 2;
@@ -132,20 +132,22 @@ class Children {
     for (const ChildConfiguration& each : configurations) {
       all_.emplace_back(static_cast<int32_t>(all_.size()), each);
     }
-    for (Child& child : all_) of_kind_[static_cast<uint8_t>(child.kind)].push_back(&child);
+    for (EngineChild& child : all_) of_kind_[static_cast<uint8_t>(child.kind)].push_back(&child);
   }
 
   uint32_t size() const { return static_cast<uint32_t>(all_.size()); }
   // Return a child by a number that comes from the engine, so it is valid.
-  Child& operator[](int64_t number) { return all_[static_cast<uint64_t>(number)]; }
-  const Child& operator[](int64_t number) const { return all_[static_cast<uint64_t>(number)]; }
-  std::vector<Child>& all() { return all_; }
-  const std::vector<Child>& all() const { return all_; }
+  EngineChild& operator[](int64_t number) { return all_[static_cast<uint64_t>(number)]; }
+  const EngineChild& operator[](int64_t number) const {
+    return all_[static_cast<uint64_t>(number)];
+  }
+  std::vector<EngineChild>& all() { return all_; }
+  const std::vector<EngineChild>& all() const { return all_; }
   // Return the children that run tasks of this kind, in ascending order.
-  const std::vector<Child*>& of_kind(uint8_t kind) const { return of_kind_[kind]; }
+  const std::vector<EngineChild*>& of_kind(uint8_t kind) const { return of_kind_[kind]; }
 
   // Return a child by a number that comes from a report, so it is checked.
-  Child& reported(int32_t number) {
+  EngineChild& reported(int32_t number) {
     if (number < 0 || static_cast<uint64_t>(number) >= all_.size()) {
       throw Refusal(Refusal::Kind::kProtocol, "child " + std::to_string(number) +
                                                   " does not exist; there are " +
@@ -155,8 +157,8 @@ class Children {
   }
 
  private:
-  std::vector<Child> all_;
-  std::vector<Child*> of_kind_[2];
+  std::vector<EngineChild> all_;
+  std::vector<EngineChild*> of_kind_[2];
 };
 
 struct Slab {
@@ -443,9 +445,9 @@ struct HeapSpan {
 
 // The state of an engine. Only the state of the children and the rings is kept after the end of a
 // run.
-struct Core {
-  explicit Core(const Configuration& given);
-  ~Core();
+struct EngineState {
+  explicit EngineState(const Configuration& given);
+  ~EngineState();
 
   // Clear the data of the previous run.
   void restart(Hazards run_hazards);

@@ -7,16 +7,16 @@ namespace {
 
 // Return the cause of the last loss among children of which at least one is LOST. Causes have
 // ascending numbers.
-int64_t last_loss(const std::vector<Child*>& children) {
+int64_t last_loss(const std::vector<EngineChild*>& children) {
   int64_t cause = kNone;
-  for (const Child* child : children)
+  for (const EngineChild* child : children)
     if (child->state == ChildState::kLost) cause = std::max(cause, child->cause);
   return cause;
 }
 
 }  // namespace
 
-Dispatcher::Dispatcher(Core& core, Endings& endings, Policy policy)
+Dispatcher::Dispatcher(EngineState& core, Endings& endings, Policy policy)
     : core_(core), endings_(endings), policy_(std::move(policy)) {
   allowed_.reserve(core.children.size());
   chosen_.reserve(core.children.size());
@@ -69,20 +69,20 @@ bool Dispatcher::try_groups() {
 bool Dispatcher::try_group(uint32_t index) {
   Slot& slot = core_.slots[index];
   allow(slot);
-  const auto is_left = [](const Child& child) { return child.state != ChildState::kLost; };
+  const auto is_left = [](const EngineChild& child) { return child.state != ChildState::kLost; };
   if (count(is_left) < slot.members) {
     endings_.fail(index, last_loss(allowed_));
     return true;
   }
-  const auto is_free = [this](const Child& child) { return takes(child); };
+  const auto is_free = [this](const EngineChild& child) { return takes(child); };
   if (count(is_free) < slot.members) {
     reserve_for(slot);
     return false;
   }
   choose(slot, is_free);
-  start(index, StateEvent::kDispatch);
+  start(index, TaskEvent::kDispatch);
   for (uint32_t member = 0; member < slot.members; ++member) {
-    Child& child = *chosen_[member];
+    EngineChild& child = *chosen_[member];
     const uint64_t frame = send(index, member, child, static_cast<int32_t>(kNone), 0);
     core_.group(slot)[member].child = child.number;
     core_.group(slot)[member].count = frame;
@@ -94,17 +94,17 @@ bool Dispatcher::try_group(uint32_t index) {
 }
 
 void Dispatcher::reserve_for(const Slot& slot) {
-  const auto is_ready = [](const Child& child) { return child.state == ChildState::kReady; };
-  const auto is_unreserved = [&](const Child& child) {
+  const auto is_ready = [](const EngineChild& child) { return child.state == ChildState::kReady; };
+  const auto is_unreserved = [&](const EngineChild& child) {
     return is_ready(child) && !is_reserved(child);
   };
   const uint32_t unreserved = count(is_unreserved);
   const uint32_t ready = count(is_ready);
   if (unreserved >= slot.members) {
     choose(slot, is_unreserved);
-    for (Child* child : chosen_) child->reserved = pass_;
+    for (EngineChild* child : chosen_) child->reserved = pass_;
   } else if (unreserved > 0 && slot.is_pinned && ready == slot.members) {
-    for (Child* child : allowed_) child->reserved = pass_;
+    for (EngineChild* child : allowed_) child->reserved = pass_;
   } else if (ready >= slot.members) {
     is_closed_[slot.kind] = true;
   }
@@ -124,7 +124,7 @@ void Dispatcher::allow(const Slot& slot) {
 template <class Fits>
 uint32_t Dispatcher::count(Fits&& fits) const {
   uint32_t found = 0;
-  for (const Child* child : allowed_) found += fits(*child);
+  for (const EngineChild* child : allowed_) found += fits(*child);
   return found;
 }
 
@@ -137,15 +137,15 @@ void Dispatcher::choose(const Slot& slot, Fits&& fits) {
     return;
   }
   const GroupMember* members = core_.group(slot);
-  const auto is_wished = [&](const Child& child) {
+  const auto is_wished = [&](const EngineChild& child) {
     return std::any_of(members, members + slot.members,
                        [&](const GroupMember& member) { return member.pin == child.number; });
   };
   others_.clear();
-  for (Child* child : allowed_) {
+  for (EngineChild* child : allowed_) {
     if (fits(*child) && !is_wished(*child)) others_.push_back(child);
   }
-  std::sort(others_.begin(), others_.end(), [](const Child* one, const Child* other) {
+  std::sort(others_.begin(), others_.end(), [](const EngineChild* one, const EngineChild* other) {
     if (one->in_flight() != other->in_flight()) return one->in_flight() < other->in_flight();
     return one->number < other->number;
   });
@@ -170,7 +170,7 @@ bool Dispatcher::try_oldest_single() {
     if (index != kNoSlot && may_change(kind)) consider(index);
   }
   if (core_.queues.pinned() > 0) {
-    for (const Child& child : core_.children.all()) {
+    for (const EngineChild& child : core_.children.all()) {
       if (!is_of_use(child)) continue;
       consider(core_.queues.list(core_.queues.pinned_list(child.number)).head);
     }
@@ -182,7 +182,7 @@ bool Dispatcher::try_oldest_single() {
 // child is left.
 bool Dispatcher::may_change(uint8_t kind) const {
   bool is_lost = true;
-  for (const Child* child : core_.children.of_kind(kind)) {
+  for (const EngineChild* child : core_.children.of_kind(kind)) {
     if (takes(*child)) return true;
     is_lost = is_lost && child->state == ChildState::kLost;
   }
@@ -191,13 +191,13 @@ bool Dispatcher::may_change(uint8_t kind) const {
 
 bool Dispatcher::try_single(uint32_t index) {
   Slot& slot = core_.slots[index];
-  Child* child = pick(slot);
+  EngineChild* child = pick(slot);
   if (child == nullptr) {
     endings_.fail(index, slot.is_pinned ? core_.children[slot.pin].cause
                                         : last_loss(core_.children.of_kind(slot.kind)));
     return true;
   }
-  start(index, StateEvent::kDispatch);
+  start(index, TaskEvent::kDispatch);
   slot.count = send(index, 0, *child, static_cast<int32_t>(kNone), 0);
   slot.child = child->number;
   consider_consumers(slot);
@@ -205,18 +205,18 @@ bool Dispatcher::try_single(uint32_t index) {
   return true;
 }
 
-Child* Dispatcher::pick(const Slot& slot) {
+EngineChild* Dispatcher::pick(const Slot& slot) {
   if (slot.pin != kNone) {
-    Child& child = core_.children[slot.pin];
+    EngineChild& child = core_.children[slot.pin];
     if (takes(child)) return &child;
     if (slot.is_pinned) return nullptr;
   }
   return policy_ ? pick_by_policy(slot) : pick_least_loaded(slot);
 }
 
-Child* Dispatcher::pick_least_loaded(const Slot& slot) {
-  Child* best = nullptr;
-  for (Child* child : core_.children.of_kind(slot.kind)) {
+EngineChild* Dispatcher::pick_least_loaded(const Slot& slot) {
+  EngineChild* best = nullptr;
+  for (EngineChild* child : core_.children.of_kind(slot.kind)) {
     if (!takes(*child)) continue;
     const bool is_better =
         best == nullptr || child->in_flight() < best->in_flight() ||
@@ -226,9 +226,9 @@ Child* Dispatcher::pick_least_loaded(const Slot& slot) {
   return best;
 }
 
-Child* Dispatcher::pick_by_policy(const Slot& slot) {
+EngineChild* Dispatcher::pick_by_policy(const Slot& slot) {
   candidates_.clear();
-  for (Child* child : core_.children.of_kind(slot.kind)) {
+  for (EngineChild* child : core_.children.of_kind(slot.kind)) {
     if (takes(*child)) candidates_.push_back({child->number, child->in_flight()});
   }
   if (candidates_.empty()) return nullptr;
@@ -242,8 +242,8 @@ Child* Dispatcher::pick_by_policy(const Slot& slot) {
 
 bool Dispatcher::try_oldest_early() {
   uint32_t oldest = kNoSlot;
-  Child* target = nullptr;
-  for (Child& child : core_.children.all()) {
+  EngineChild* target = nullptr;
+  for (EngineChild& child : core_.children.all()) {
     if (!takes(child)) continue;
     const uint32_t index = core_.queues.list(core_.queues.early_list(child.number)).head;
     if (index == kNoSlot) continue;
@@ -256,17 +256,17 @@ bool Dispatcher::try_oldest_early() {
   return true;
 }
 
-void Dispatcher::send_early(uint32_t index, Child& child) {
+void Dispatcher::send_early(uint32_t index, EngineChild& child) {
   Slot& slot = core_.slots[index];
   const Slot& producer = core_.slots[slot.unfinished_sum];
   slot.last_producer = producer.child;
-  start(index, StateEvent::kDispatchEarly);
+  start(index, TaskEvent::kDispatchEarly);
   slot.count = send(index, 0, child, producer.child, producer.count);
   slot.child = child.number;
   consider_consumers(slot);
 }
 
-void Dispatcher::start(uint32_t index, StateEvent event) {
+void Dispatcher::start(uint32_t index, TaskEvent event) {
   Slot& slot = core_.slots[index];
   core_.slots.move(slot, event);
   core_.queues.remove(slot);
@@ -274,8 +274,8 @@ void Dispatcher::start(uint32_t index, StateEvent event) {
   slot.follower = kNoSlot;
 }
 
-uint64_t Dispatcher::send(uint32_t index, uint32_t member, Child& child, int32_t required_child,
-                          uint64_t required_count) {
+uint64_t Dispatcher::send(uint32_t index, uint32_t member, EngineChild& child,
+                          int32_t required_child, uint64_t required_count) {
   const uint64_t frame = child.send({index, member, required_child, required_count});
   Instruction send = instruction(Instruction::What::kSend, core_.slots[index].number);
   send.child = child.number;

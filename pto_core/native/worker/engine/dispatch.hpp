@@ -23,7 +23,7 @@ namespace pto::worker {
 
 class Dispatcher {
  public:
-  Dispatcher(Core& core, Endings& endings, Policy policy);
+  Dispatcher(EngineState& core, Endings& endings, Policy policy);
 
   // Send tasks until no more can be sent.
   void dispatch();
@@ -49,34 +49,34 @@ class Dispatcher {
   // lost.
   bool try_oldest_single();
   bool try_single(uint32_t index);
-  Child* pick(const Slot& slot);
-  Child* pick_least_loaded(const Slot& slot);
-  Child* pick_by_policy(const Slot& slot);
-  bool is_of_use(const Child& child) const {
+  EngineChild* pick(const Slot& slot);
+  EngineChild* pick_least_loaded(const Slot& slot);
+  EngineChild* pick_by_policy(const Slot& slot);
+  bool is_of_use(const EngineChild& child) const {
     return child.state == ChildState::kLost || takes(child);
   }
   bool may_change(uint8_t kind) const;
 
   bool try_oldest_early();
-  void send_early(uint32_t index, Child& child);
+  void send_early(uint32_t index, EngineChild& child);
 
-  bool is_reserved(const Child& child) const { return child.reserved == pass_; }
-  bool takes(const Child& child) const { return child.has_space() && !is_reserved(child); }
+  bool is_reserved(const EngineChild& child) const { return child.reserved == pass_; }
+  bool takes(const EngineChild& child) const { return child.has_space() && !is_reserved(child); }
   // Remove a READY task, or a task that is sent early, from its queue, and change its state.
-  void start(uint32_t index, StateEvent event);
-  uint64_t send(uint32_t index, uint32_t member, Child& child, int32_t required_child,
+  void start(uint32_t index, TaskEvent event);
+  uint64_t send(uint32_t index, uint32_t member, EngineChild& child, int32_t required_child,
                 uint64_t required_count);
   void consider_consumers(const Slot& slot);
   void keep_regions(Slot& slot);
 
-  Core& core_;
+  EngineState& core_;
   Endings& endings_;
   const Policy policy_;
   uint64_t pass_ = 0;  // a child whose `reserved` has this value is reserved for a waiting group
   bool is_closed_[2] = {};  // for each kind: whether no more groups are tried in this pass
-  std::vector<Child*> allowed_;
-  std::vector<Child*> chosen_;
-  std::vector<Child*> others_;
+  std::vector<EngineChild*> allowed_;
+  std::vector<EngineChild*> chosen_;
+  std::vector<EngineChild*> others_;
   std::vector<Candidate> candidates_;
 };
 

@@ -57,10 +57,11 @@ void Endings::consider_early(uint32_t index) {
   Slot& slot = core_.slots[index];
   // A task is sent early only if neither it nor its producer is a group or has retries, and if a
   // failure of the producer poisons it.
-  if (slot.unfinished != 1 || slot.poisoning != 1 || slot.state != State::kPending) return;
+  if (slot.unfinished != 1 || slot.poisoning != 1 || slot.state != TaskState::kPending) return;
   if (slot.members != 1 || slot.has_retries) return;
   Slot& producer = core_.slots[slot.unfinished_sum];
-  if (producer.state != State::kRunning || producer.members != 1 || producer.has_retries) return;
+  if (producer.state != TaskState::kRunning || producer.members != 1 || producer.has_retries)
+    return;
   if (slot.poison != kNotPoisoned || core_.cancelled) return;
   if (slot.is_pinned) return core_.queues.add_early(index, slot.pin);
   if (slot.kind != producer.kind) return;
@@ -82,7 +83,7 @@ void Endings::settle_one(uint32_t index) {
   } else if (slot.poison != kNotPoisoned || core_.cancelled) {
     poison_one(index);
   } else {
-    core_.slots.move(slot, StateEvent::kSatisfy);
+    core_.slots.move(slot, TaskEvent::kSatisfy);
     core_.queues.add_ready(index);
   }
 }
@@ -100,7 +101,7 @@ void Endings::end_attempt(uint32_t index) {
   } else if (!slot.has_begun) {
     leave_one(index);
   } else if (!slot.has_failure) {
-    end(index, StateEvent::kFinish, Result::kCompleted, kNone, kNone);
+    end(index, TaskEvent::kFinish, Result::kCompleted, kNone, kNone);
   } else if (slot.attempts > 0 && !core_.cancelled) {
     --slot.attempts;
     leave_one(index);
@@ -120,7 +121,7 @@ void Endings::leave_one(uint32_t index) {
   for (uint32_t member = 0; slot.members > 1 && member < slot.members; ++member) {
     core_.group(slot)[member].child = static_cast<int32_t>(kNone);
   }
-  core_.slots.move(slot, StateEvent::kRepeat);
+  core_.slots.move(slot, TaskEvent::kRepeat);
   for (uint32_t edge = slot.consumers; edge != kNoEdge; edge = core_.edges[edge].next_consumer) {
     core_.queues.remove(core_.slots[core_.edges[edge].consumer]);
   }
@@ -133,7 +134,7 @@ void Endings::fail_one(uint32_t index, int64_t cause) {
   core_.failed.emplace_back(slot.number, cause);
   slot.has_root = true;
   slot.failure = slot.number;
-  end(index, StateEvent::kFail, Result::kFailed, cause, kNone);
+  end(index, TaskEvent::kFail, Result::kFailed, cause, kNone);
 }
 
 void Endings::poison_one(uint32_t index) {
@@ -144,10 +145,10 @@ void Endings::poison_one(uint32_t index) {
   core_.poisoned.emplace_back(slot.number, root);
   slot.has_root = true;
   slot.failure = root;
-  end(index, StateEvent::kPoison, Result::kPoisoned, cause, root);
+  end(index, TaskEvent::kPoison, Result::kPoisoned, cause, root);
 }
 
-void Endings::end(uint32_t index, StateEvent event, Result result, int64_t cause, int64_t root) {
+void Endings::end(uint32_t index, TaskEvent event, Result result, int64_t cause, int64_t root) {
   Slot& slot = core_.slots[index];
   core_.slots.move(slot, event);
   core_.queues.remove(slot);
@@ -204,9 +205,9 @@ void Endings::notify(const Edge& edge, const Slot& producer, uint32_t producer_i
   }
   if (core_.tracer) trace_release(producer, slot);
   if (child != kNone) slot.last_producer = child;
-  if (slot.state == State::kPending) {
+  if (slot.state == TaskState::kPending) {
     settle_one(edge.consumer);
-  } else if (slot.state == State::kRunning && slot.ended == slot.members) {
+  } else if (slot.state == TaskState::kRunning && slot.ended == slot.members) {
     end_attempt(edge.consumer);
   }
 }
@@ -244,7 +245,7 @@ void Endings::consume_if_unreferenced(uint32_t index) {
 // poisoned.
 void Endings::consume(uint32_t index) {
   Slot& slot = core_.slots[index];
-  core_.slots.move(slot, StateEvent::kRelease);
+  core_.slots.move(slot, TaskEvent::kRelease);
   core_.regions.release(slot);
   if (slot.slab_ring != kNoRing && core_.rings[slot.slab_ring].release(slot.slab)) {
     core_.freed_rings |= 1u << slot.slab_ring;
@@ -259,7 +260,7 @@ namespace {
   throw Refusal(Refusal::Kind::kProtocol, text);
 }
 
-std::string name_of(const Child& child) {
+std::string name_of(const EngineChild& child) {
   return "child " + std::to_string(child.number);
 }
 
@@ -272,7 +273,7 @@ std::string text_of_requirement(const InFlight& frame) {
 }  // namespace
 
 void Reports::completed(int32_t number, uint64_t count, Outcome outcome, int64_t cause) {
-  Child& child = core_.children.reported(number);
+  EngineChild& child = core_.children.reported(number);
   check(child, count, outcome);
   while (child.completed < count) {
     const uint32_t slot = child.complete().slot;
@@ -280,7 +281,7 @@ void Reports::completed(int32_t number, uint64_t count, Outcome outcome, int64_t
   }
 }
 
-void Reports::check(const Child& child, uint64_t count, Outcome outcome) const {
+void Reports::check(const EngineChild& child, uint64_t count, Outcome outcome) const {
   if (child.state != ChildState::kReady) {
     refuse_report(name_of(child) + " is " + kChildStateNames[static_cast<uint8_t>(child.state)] +
                   " and reports frame " + std::to_string(count));
@@ -300,7 +301,7 @@ void Reports::check(const Child& child, uint64_t count, Outcome outcome) const {
 // A child may skip a frame only if the requirement of the frame failed or was lost. A child sees
 // completions of other children before the engine does, so a requirement that was not reported yet
 // may have succeeded or failed.
-void Reports::check_skip(const Child& child, uint64_t count, bool is_skip) const {
+void Reports::check_skip(const EngineChild& child, uint64_t count, bool is_skip) const {
   const InFlight& frame = child.frame(count);
   const Slot& slot = core_.slots[frame.slot];
   const bool is_required = frame.required_child != kNone;
@@ -320,13 +321,13 @@ void Reports::check_skip(const Child& child, uint64_t count, bool is_skip) const
 }
 
 void Reports::ready(int32_t number) {
-  Child& child = core_.children.reported(number);
+  EngineChild& child = core_.children.reported(number);
   if (child.state == ChildState::kReady) refuse_report(name_of(child) + " is ready already");
   child.state = ChildState::kReady;
 }
 
 void Reports::lost(int32_t number, int64_t cause, uint64_t started, bool returns) {
-  Child& child = core_.children.reported(number);
+  EngineChild& child = core_.children.reported(number);
   if (child.state == ChildState::kLost) refuse_report(name_of(child) + " is lost already");
   if (started < child.completed || started > child.sent) {
     refuse_report(name_of(child) + " is lost with " + std::to_string(started) + " frames begun; " +
@@ -359,7 +360,7 @@ void Reports::member_lost(const InFlight& frame, int64_t cause, bool has_begun) 
 }
 
 void Reports::deadline(int32_t number, uint64_t count, int64_t cause) {
-  Child& child = core_.children.reported(number);
+  EngineChild& child = core_.children.reported(number);
   if (count < 1 || count > child.sent) {
     refuse_report("a deadline for frame " + std::to_string(count) + " of " + name_of(child) +
                   ", but only " + std::to_string(child.sent) + " frames were sent to it");

@@ -16,7 +16,7 @@ namespace pto::worker {
 
 class Endings {
  public:
-  explicit Endings(Core& core) : core_(core) {}
+  explicit Endings(EngineState& core) : core_(core) {}
 
   // Choose the next state of a PENDING task. Called when the task may no longer have to wait.
   void settle(uint32_t index);
@@ -48,7 +48,7 @@ class Endings {
   void leave_one(uint32_t index);
   void fail_one(uint32_t index, int64_t cause);
   void poison_one(uint32_t index);
-  void end(uint32_t index, StateEvent event, Result result, int64_t cause, int64_t root);
+  void end(uint32_t index, TaskEvent event, Result result, int64_t cause, int64_t root);
   void notify_consumers();
   void notify(const Edge& edge, const Slot& producer, uint32_t producer_index, int32_t child);
   // Return whether the task runs once it waits for no producer.
@@ -58,7 +58,7 @@ class Endings {
   void consume_if_unreferenced(uint32_t index);
   void consume(uint32_t index);
 
-  Core& core_;
+  EngineState& core_;
   // the list of finished tasks that have not notified their consumers yet, oldest first, linked by
   // Slot::next
   uint32_t first_finished_ = kNoSlot;
@@ -68,7 +68,7 @@ class Endings {
 // The reports of children: completions, and the loss of a child.
 class Reports {
  public:
-  Reports(Core& core, Endings& endings) : core_(core), endings_(endings) {}
+  Reports(EngineState& core, Endings& endings) : core_(core), endings_(endings) {}
 
   // Report the completion of frames up to `count`. For an invalid report, throw and change nothing.
   void completed(int32_t child, uint64_t count, Outcome outcome, int64_t cause);
@@ -81,11 +81,11 @@ class Reports {
   void deadline(int32_t child, uint64_t count, int64_t cause);
 
  private:
-  void check(const Child& child, uint64_t count, Outcome outcome) const;
-  void check_skip(const Child& child, uint64_t count, bool is_skip) const;
+  void check(const EngineChild& child, uint64_t count, Outcome outcome) const;
+  void check_skip(const EngineChild& child, uint64_t count, bool is_skip) const;
   void member_lost(const InFlight& frame, int64_t cause, bool has_begun);
 
-  Core& core_;
+  EngineState& core_;
   Endings& endings_;
 };
 

@@ -18,7 +18,7 @@ struct Engine::Parts {
         dispatcher(core, endings, std::move(policy)),
         reports(core, endings) {}
 
-  Core core;
+  EngineState core;
   Endings endings;
   SubmissionPart submission;
   Dispatcher dispatcher;
@@ -34,7 +34,7 @@ Engine::~Engine() = default;
 
 void Engine::run_begin(Hazards hazards, Instructions& out) {
   begin_event(out);
-  Core& core = parts_->core;
+  EngineState& core = parts_->core;
   if (core.is_running) {
     throw Refusal(Refusal::Kind::kUsage,
                   "a run begins while another is under way; end the other run first");
@@ -46,7 +46,7 @@ void Engine::run_begin(Hazards hazards, Instructions& out) {
 
 void Engine::run_end(Instructions& out) {
   begin_event(out);
-  Core& core = parts_->core;
+  EngineState& core = parts_->core;
   check_open("the end of a run");
   if (core.depth() > 0) {
     throw Refusal(Refusal::Kind::kUsage,
@@ -124,34 +124,35 @@ void Engine::deadline(int32_t child, uint64_t count, int64_t cause, Instructions
 // producers have ended.
 void Engine::cancel(int64_t cause, Instructions& out) {
   begin_event(out);
-  Core& core = parts_->core;
+  EngineState& core = parts_->core;
   if (!core.is_running || core.cancelled) return;
   core.cancelled = cause;
   std::vector<std::pair<int64_t, uint32_t>> ready;
   core.slots.numbers().for_each([&](uint32_t index) {
     Slot& slot = core.slots[index];
     if (core.queues.is_early(slot.list)) core.queues.remove(slot);
-    if (slot.state == State::kReady) ready.emplace_back(slot.number, index);
+    if (slot.state == TaskState::kReady) ready.emplace_back(slot.number, index);
   });
   for (const auto& [number, index] : ready) {
     const Slot& slot = core.slots[index];
-    if (slot.number == number && slot.state == State::kReady) parts_->endings.poison(index);
+    if (slot.number == number && slot.state == TaskState::kReady) parts_->endings.poison(index);
   }
   end_event();
 }
 
 bool Engine::is_quiescent() const {
-  const Core& core = parts_->core;
+  const EngineState& core = parts_->core;
   const auto& children = core.children.all();
-  const bool in_flight = std::any_of(children.begin(), children.end(),
-                                     [](const Child& child) { return child.in_flight() > 0; });
+  const bool in_flight =
+      std::any_of(children.begin(), children.end(),
+                  [](const EngineChild& child) { return child.in_flight() > 0; });
   return !in_flight && core.queues.singles() == 0 && core.queues.groups() == 0;
 }
 
 bool Engine::deadlock(Deadlock* proof) const {
   const Submitted& blocked = parts_->blocked;
   if (blocked.requested == 0 || !is_quiescent()) return false;
-  const Core& core = parts_->core;
+  const EngineState& core = parts_->core;
   const Heap& ring = core.rings[blocked.ring];
   const uint32_t oldest = ring.oldest().slot;
   *proof = {blocked.ring, blocked.requested,         ring.held(),
@@ -196,7 +197,7 @@ void Engine::begin_event(Instructions& out) {
 }
 
 void Engine::end_event() {
-  Core& core = parts_->core;
+  EngineState& core = parts_->core;
   for (uint32_t rings = core.freed_rings; rings != 0; rings &= rings - 1) {
     Instruction freed = instruction(Instruction::What::kRoomFreed, kNone);
     freed.ring = static_cast<uint16_t>(__builtin_ctz(rings));
@@ -216,7 +217,7 @@ void Engine::check_open(const char* what) const {
 }
 
 void Engine::end_scope() {
-  Core& core = parts_->core;
+  EngineState& core = parts_->core;
   uint32_t index = core.scope_tasks.back().first;
   core.scope_tasks.pop_back();
   core.scopes.end();

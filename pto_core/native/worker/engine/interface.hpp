@@ -77,7 +77,7 @@ struct Box {
 // A range of bytes, or a box if `box` is not NULL. If `bytes` is 0, it is a key. For an OUTPUT with
 // address 0 the engine allocates memory and writes the address. Several children may have memory at
 // the same address; a tensor overlaps only tensors with the same `child`.
-struct Tensor {
+struct TensorAccess {
   uint64_t address;
   uint64_t bytes;
   const Box* box;
@@ -85,14 +85,14 @@ struct Tensor {
   int32_t child = static_cast<int32_t>(kNone);  // the child that owns the memory; kNone: the host
 };
 
-constexpr bool is_allocated(const Tensor& tensor) {
+constexpr bool is_allocated(const TensorAccess& tensor) {
   return tensor.tag == Tag::kOutput && tensor.address == 0;
 }
 
 // The arguments of one member of a task. The engine uses `tensors` only, and writes the addresses
 // that it allocates. The rest is for the frame of the member.
 struct Member {
-  std::span<Tensor> tensors;
+  std::span<TensorAccess> tensors;
   std::span<const pto_tensor> arguments =
       {};  // the same tensors, with the addresses that were passed
   std::span<const uint64_t> scalars = {};
@@ -123,7 +123,7 @@ struct Known {
 };
 
 // The source position of a submit, as numbers that the host can translate.
-struct Place {
+struct SubmitPosition {
   uint32_t code = 0;  // number of a code object; 0: unknown
   int32_t instruction = 0;
 };
@@ -150,7 +150,7 @@ struct Submission {
   bool has_kinds = false;  // see PTO_FRAME_HAS_KINDS
   uint32_t callable = 0;
   uint32_t config = 0;
-  Place place;
+  SubmitPosition place;
 };
 
 // The result of a submit: the number of the task. If there is no free space, the number is kNone

@@ -140,7 +140,7 @@ struct Edge {
 // The state of a task. It occupies two cache lines; dispatches and completions use only the first.
 struct alignas(64) Slot {
   int64_t number;  // kNone: the slot is free
-  State state;
+  TaskState state;
   uint8_t kind;
   uint8_t slab_ring;       // kNoRing: it has no slab
   bool is_unfinished;      // whether the task, which has not finished, holds a reference to itself
@@ -283,7 +283,7 @@ class Slots {
   uint32_t take() {
     const uint32_t index = pool_.take();
     Slot& slot = pool_[index];
-    const State state = slot.state;  // FREE, unless the transition table is wrong
+    const TaskState state = slot.state;  // FREE, unless the transition table is wrong
     slot = new_slot_;
     slot.state = state;
     slot.number = next_number_++;
@@ -295,17 +295,17 @@ class Slots {
 
   // Change the state. If the table has no transition for this state and event, throw kInternal and
   // change nothing.
-  void move(Slot& slot, StateEvent event) {
+  void move(Slot& slot, TaskEvent event) {
     const uint8_t next =
         kTransitions.next[static_cast<uint8_t>(slot.state)][static_cast<uint8_t>(event)];
     if (next == kNotAState) refuse(slot, event);
-    slot.state = static_cast<State>(next);
+    slot.state = static_cast<TaskState>(next);
   }
 
   // Free the slot of a consumed task.
   void give_back(uint32_t index) {
     Slot& slot = pool_[index];
-    move(slot, StateEvent::kRecycle);
+    move(slot, TaskEvent::kRecycle);
     numbers_.remove(slot.number);
     slot.number = kNone;
     pool_.give_back(index);
@@ -322,7 +322,7 @@ class Slots {
   uint32_t end() const { return pool_.end(); }
 
  private:
-  [[noreturn]] static void refuse(const Slot& slot, StateEvent event) {
+  [[noreturn]] static void refuse(const Slot& slot, TaskEvent event) {
     throw Refusal(Refusal::Kind::kInternal,
                   std::string(kStateEventNames[static_cast<uint8_t>(event)]) +
                       " cannot happen to a task that is " +

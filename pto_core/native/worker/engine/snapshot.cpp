@@ -12,7 +12,7 @@ namespace pto::worker {
 namespace {
 
 // Return the unfinished producers of each waiting task.
-std::map<int64_t, std::vector<int64_t>> unfinished_of(const Core& core) {
+std::map<int64_t, std::vector<int64_t>> unfinished_of(const EngineState& core) {
   std::map<int64_t, std::vector<int64_t>> found;
   core.slots.numbers().for_each([&](uint32_t index) {
     const Slot& slot = core.slots[index];
@@ -23,7 +23,7 @@ std::map<int64_t, std::vector<int64_t>> unfinished_of(const Core& core) {
   return found;
 }
 
-Snapshot::Task task_of(const Core& core, const Slot& slot) {
+Snapshot::Task task_of(const EngineState& core, const Slot& slot) {
   Snapshot::Task task = {};
   task.number = slot.number;
   task.state = slot.state;
@@ -42,7 +42,7 @@ Snapshot::Task task_of(const Core& core, const Slot& slot) {
   return task;
 }
 
-std::vector<int64_t> queued(const Core& core, uint16_t first, uint16_t last) {
+std::vector<int64_t> queued(const EngineState& core, uint16_t first, uint16_t last) {
   std::vector<std::pair<uint64_t, int64_t>> found;
   for (uint16_t list = first; list <= last; ++list) {
     uint32_t index = core.queues.list(list).head;
@@ -56,8 +56,9 @@ std::vector<int64_t> queued(const Core& core, uint16_t first, uint16_t last) {
   return numbers;
 }
 
-Snapshot::Child child_of(const Core& core, const Child& child) {
-  Snapshot::Child found = {static_cast<uint8_t>(child.state), child.sent, child.completed, {}};
+Snapshot::EngineChild child_of(const EngineState& core, const EngineChild& child) {
+  Snapshot::EngineChild found = {
+      static_cast<uint8_t>(child.state), child.sent, child.completed, {}};
   for (uint64_t count = child.completed + 1; count <= child.sent; ++count) {
     const InFlight& frame = child.frame(count);
     found.in_flight.emplace_back(core.slots[frame.slot].number, frame.member);
@@ -65,7 +66,7 @@ Snapshot::Child child_of(const Core& core, const Child& child) {
   return found;
 }
 
-std::vector<int64_t> scope_of(const Core& core, const ScopeTasks& scope) {
+std::vector<int64_t> scope_of(const EngineState& core, const ScopeTasks& scope) {
   std::vector<int64_t> numbers;
   uint32_t index = scope.first;
   for (; index != kNoSlot; index = core.slots[index].scope_next) {
@@ -76,7 +77,7 @@ std::vector<int64_t> scope_of(const Core& core, const ScopeTasks& scope) {
 
 }  // namespace
 
-Snapshot snapshot_of(const Core& core) {
+Snapshot snapshot_of(const EngineState& core) {
   Snapshot found = {};
   found.is_running = core.is_running;
   found.is_ending = core.is_ending;
@@ -108,7 +109,8 @@ Snapshot snapshot_of(const Core& core) {
   }
   found.groups = queued(core, Queues::group_list(0), Queues::group_list(1));
   found.early = queued(core, core.queues.early_list(0), core.queues.early_list(children - 1));
-  for (const Child& child : core.children.all()) found.children.push_back(child_of(core, child));
+  for (const EngineChild& child : core.children.all())
+    found.children.push_back(child_of(core, child));
   for (const Heap& ring : core.rings) {
     found.rings.push_back({ring.head(), ring.used(), ring.size()});
   }
@@ -142,7 +144,7 @@ struct Expected {
 };
 using Expectations = std::vector<Expected>;
 
-Expectations expectations_of(const Core& core) {
+Expectations expectations_of(const EngineState& core) {
   Expectations found(core.slots.end());
   core.slots.numbers().for_each([&](uint32_t index) {
     const Slot& slot = core.slots[index];
@@ -165,7 +167,7 @@ Expectations expectations_of(const Core& core) {
     uint32_t index = scope.first;
     for (; index != kNoSlot; index = core.slots[index].scope_next) ++found[index].scope;
   }
-  for (const Child& child : core.children.all()) {
+  for (const EngineChild& child : core.children.all()) {
     for (uint64_t count = child.completed + 1; count <= child.sent; ++count) {
       ++found[child.frame(count).slot].frames;
     }
@@ -175,9 +177,9 @@ Expectations expectations_of(const Core& core) {
 
 void validate_task(const Slot& slot, const Expected& expected) {
   const std::string name = name_of(slot);
-  const State state = slot.state;
-  require(state != State::kFree && state != State::kConsumed, name + " is not alive");
-  const bool has_finished = state == State::kCompleted || state == State::kFailed;
+  const TaskState state = slot.state;
+  require(state != TaskState::kFree && state != TaskState::kConsumed, name + " is not alive");
+  const bool has_finished = state == TaskState::kCompleted || state == TaskState::kFailed;
   require(slot.is_unfinished != has_finished,
           name + ": its reference to itself contradicts its state");
   require(slot.is_in_scope == (expected.scope == 1),
@@ -191,12 +193,13 @@ void validate_task(const Slot& slot, const Expected& expected) {
           name + " has a wrong XOR of its unfinished producers");
   require(slot.poisoning == expected.poisoning,
           name + " has a wrong number of producers that can poison it");
-  require((state == State::kPending) <= (slot.unfinished > 0),
+  require((state == TaskState::kPending) <= (slot.unfinished > 0),
           name + " is PENDING without an unfinished producer");
-  require((state == State::kReady) <= (slot.unfinished == 0),
+  require((state == TaskState::kReady) <= (slot.unfinished == 0),
           name + " is READY with an unfinished producer");
-  require(state != State::kReady || slot.poison == kNotPoisoned, name + " is READY and poisoned");
-  const uint32_t frames = state == State::kRunning ? slot.members - slot.ended : 0u;
+  require(state != TaskState::kReady || slot.poison == kNotPoisoned,
+          name + " is READY and poisoned");
+  const uint32_t frames = state == TaskState::kRunning ? slot.members - slot.ended : 0u;
   require(expected.frames == frames, name + " has a wrong number of frames in flight");
   if (has_finished) {
     require(slot.consumers == kNoEdge && slot.holds == kNoEdge,
@@ -204,21 +207,21 @@ void validate_task(const Slot& slot, const Expected& expected) {
   }
 }
 
-void validate_queue(const Core& core, const Slot& slot) {
+void validate_queue(const EngineState& core, const Slot& slot) {
   const std::string name = name_of(slot);
   if (slot.list == 0)
-    return require(slot.state != State::kReady, name + " is READY and in no queue");
+    return require(slot.state != TaskState::kReady, name + " is READY and in no queue");
   if (!core.queues.is_early(slot.list)) {
-    return require(slot.state == State::kReady, name + " is in a queue and not READY");
+    return require(slot.state == TaskState::kReady, name + " is in a queue and not READY");
   }
-  require(slot.state == State::kPending && slot.unfinished == 1,
+  require(slot.state == TaskState::kPending && slot.unfinished == 1,
           name + " is in an early list, but is not PENDING with one producer");
   const Slot& producer = core.slots[slot.unfinished_sum];
-  require(producer.state == State::kRunning,
+  require(producer.state == TaskState::kRunning,
           name + " is in an early list, but its producer is not RUNNING");
 }
 
-void validate_memory(const Core& core) {
+void validate_memory(const EngineState& core) {
   for (const Heap& ring : core.rings) {
     const std::string name = "ring " + std::to_string(ring.number());
     require(ring.used() <= ring.size(), name + " uses more bytes than its size");
@@ -240,7 +243,7 @@ void validate_memory(const Core& core) {
 
 }  // namespace
 
-void validate(const Core& core) {
+void validate(const EngineState& core) {
   const Expectations expected = expectations_of(core);
   uint64_t live = 0;
   core.slots.numbers().for_each([&](uint32_t index) {
@@ -249,7 +252,7 @@ void validate(const Core& core) {
     validate_queue(core, core.slots[index]);
   });
   require(live == core.slots.live(), "the number of live tasks is wrong");
-  for (const Child& child : core.children.all()) {
+  for (const EngineChild& child : core.children.all()) {
     const std::string name = "child " + std::to_string(child.number);
     require(child.in_flight() <= child.window, name + " exceeds its window");
   }

@@ -11,12 +11,12 @@
 
 namespace pto::worker {
 
-struct Core;
+struct EngineState;
 
 struct Snapshot {
   struct Task {
     int64_t number;
-    State state;
+    TaskState state;
     std::vector<int64_t> unfinished;  // producers, ascending
     uint32_t self;                    // references
     uint32_t scope;
@@ -27,7 +27,7 @@ struct Snapshot {
     std::optional<int64_t> poison;
     std::vector<std::pair<int32_t, uint64_t>> children;  // child and frame of each member
   };
-  struct Child {
+  struct EngineChild {
     uint8_t state;
     uint64_t sent;
     uint64_t completed;
@@ -50,14 +50,14 @@ struct Snapshot {
   std::vector<int64_t> singles;
   std::vector<int64_t> groups;
   std::vector<int64_t> early;
-  std::vector<Child> children;
+  std::vector<EngineChild> children;
   std::vector<Ring> rings;
   std::vector<std::vector<int64_t>> scopes;
 };
 
-Snapshot snapshot_of(const Core& core);
+Snapshot snapshot_of(const EngineState& core);
 
 // Throw kInternal for the first invariant that does not hold. Slow; for tests.
-void validate(const Core& core);
+void validate(const EngineState& core);
 
 }  // namespace pto::worker

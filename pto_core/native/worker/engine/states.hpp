@@ -8,7 +8,7 @@
 
 namespace pto::worker {
 
-enum class State : uint8_t {
+enum class TaskState : uint8_t {
   kFree = 0,
   kPending = 1,
   kReady = 2,
@@ -20,7 +20,7 @@ enum class State : uint8_t {
 constexpr uint32_t kStates = 7;
 constexpr uint8_t kNotAState = 255;
 
-enum class StateEvent : uint8_t {
+enum class TaskEvent : uint8_t {
   kSubmit = 0,
   kAllocate = 1,
   kSatisfy = 2,

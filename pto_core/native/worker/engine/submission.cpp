@@ -34,7 +34,7 @@ Submitted SubmissionPart::submit(const Submission& submission) {
   const uint32_t index = take(bytes);
   place(index, submission, *address);
   describe(index, submission);
-  core_.slots.move(core_.slots[index], StateEvent::kSubmit);
+  core_.slots.move(core_.slots[index], TaskEvent::kSubmit);
   core_.slots[index].is_unfinished = true;
   for (const uint32_t owner : owners_) {
     hold(make_edge(index, owner, kOwner));
@@ -61,7 +61,7 @@ Submitted SubmissionPart::allocate(uint64_t bytes, uint64_t* address) {
   *address = slab > 0 ? *begin : next_key();
   locate(access.region, {*address, bytes, nullptr, Tag::kOutput});
   access.owner = slab > 0 ? index : kNoSlot;
-  core_.slots.move(core_.slots[index], StateEvent::kAllocate);
+  core_.slots.move(core_.slots[index], TaskEvent::kAllocate);
   enter_regions(index);
   return {core_.slots[index].number};
 }
@@ -71,7 +71,7 @@ void SubmissionPart::find(const Submission& submission) {
   producers_.clear();
   owners_.clear();
   for (const Member& member : submission.members) {
-    for (const Tensor& tensor : member.tensors) {
+    for (const TensorAccess& tensor : member.tensors) {
       if (tensor.tag == Tag::kNoDep) continue;
       Access& access = accesses_.add(tensor.tag, is_allocated(tensor));
       if (access.is_fresh) continue;
@@ -192,7 +192,7 @@ void SubmissionPart::merge_owners() {
 uint64_t SubmissionPart::bytes_of(const Submission& submission) {
   uint64_t bytes = 0;
   for (const Member& member : submission.members) {
-    for (const Tensor& tensor : member.tensors) {
+    for (const TensorAccess& tensor : member.tensors) {
       const bool takes = is_allocated(tensor) && tensor.bytes > 0;
       if (takes && __builtin_add_overflow(bytes, rounded(tensor.bytes), &bytes)) {
         bytes = ~uint64_t{0} / kSlabBytes * kSlabBytes;
@@ -205,7 +205,7 @@ uint64_t SubmissionPart::bytes_of(const Submission& submission) {
 void SubmissionPart::place(uint32_t index, const Submission& submission, uint64_t address) {
   uint32_t at = 0;
   for (const Member& member : submission.members) {
-    for (Tensor& tensor : member.tensors) {
+    for (TensorAccess& tensor : member.tensors) {
       if (tensor.tag == Tag::kNoDep) continue;
       Access* access = submission.known == nullptr ? &accesses_[at++] : nullptr;
       if (!is_allocated(tensor)) continue;
@@ -269,7 +269,7 @@ void SubmissionPart::describe(uint32_t index, const Submission& submission) {
   }
   if (!slot.has_retries) return;
   for (const Member& member : submission.members) {
-    for (const Tensor& tensor : member.tensors) {
+    for (const TensorAccess& tensor : member.tensors) {
       slot.keeps_regions |= tensor.tag == Tag::kInout && tensor.bytes > 0;
     }
   }
@@ -354,7 +354,7 @@ std::string list_of(std::span<const int32_t> numbers) {
   return text + "]";
 }
 
-void check_pins(const Core& core, const Submission& submission) {
+void check_pins(const EngineState& core, const Submission& submission) {
   const std::span<const int32_t> pins = submission.pins;
   if (pins.empty()) return;
   if (pins.size() != submission.members.size()) {
@@ -367,7 +367,7 @@ void check_pins(const Core& core, const Submission& submission) {
     if (exists && core.children[pin].kind == submission.kind) continue;
     std::vector<int32_t> there;
     const uint8_t kind = static_cast<uint8_t>(submission.kind);
-    for (const Child* child : core.children.of_kind(kind)) there.push_back(child->number);
+    for (const EngineChild* child : core.children.of_kind(kind)) there.push_back(child->number);
     refuse_usage("worker " + std::to_string(pin) + " is not a " + kKindNames[kind] +
                  " child; use one of " + list_of(there));
   }
@@ -408,14 +408,14 @@ bool fits(const Box& box) {
   return bytes <= ~box.base;
 }
 
-void check_box(const Tensor& tensor) {
+void check_box(const TensorAccess& tensor) {
   if (fits(*tensor.box)) return;
   refuse_usage(text_of_box(*tensor.box) + " is not a view of its buffer");
 }
 
 // Child memory is located by addresses with additional bits set (see locate()), so addresses must
 // not use these bits.
-void check_child_memory(const Core& core, const Tensor& tensor) {
+void check_child_memory(const EngineState& core, const TensorAccess& tensor) {
   if (tensor.child < 0 || static_cast<uint32_t>(tensor.child) >= core.children.size()) {
     refuse_usage("memory of child " + std::to_string(tensor.child) +
                  ", which does not exist; use 0 to " + std::to_string(core.children.size() - 1));
@@ -433,7 +433,7 @@ void check_child_memory(const Core& core, const Tensor& tensor) {
   }
 }
 
-void check_tensor(const Core& core, const Tensor& tensor) {
+void check_tensor(const EngineState& core, const TensorAccess& tensor) {
   if (tensor.bytes > ~tensor.address) {
     refuse_usage(std::to_string(tensor.bytes) + " bytes at " + hex(tensor.address) +
                  " are not a tensor");
@@ -457,7 +457,7 @@ constexpr uint64_t window_of(int32_t child) {
 
 }  // namespace
 
-void check_submission(const Core& core, const Submission& submission) {
+void check_submission(const EngineState& core, const Submission& submission) {
   const size_t count = submission.members.size();
   const uint8_t kind = static_cast<uint8_t>(submission.kind);
   const size_t children = core.children.of_kind(kind).size();
@@ -477,11 +477,11 @@ void check_submission(const Core& core, const Submission& submission) {
   }
   check_pins(core, submission);
   for (const Member& member : submission.members) {
-    for (const Tensor& tensor : member.tensors) check_tensor(core, tensor);
+    for (const TensorAccess& tensor : member.tensors) check_tensor(core, tensor);
   }
 }
 
-void locate(engine::Region& region, const Tensor& tensor) {
+void locate(engine::Region& region, const TensorAccess& tensor) {
   const uint64_t window = window_of(tensor.child);
   if (tensor.bytes == 0) {
     region.begin = region.end = window + tensor.address;

@@ -15,7 +15,7 @@ namespace pto::worker {
 
 class SubmissionPart {
  public:
-  SubmissionPart(Core& core, Endings& endings) : core_(core), endings_(endings) {}
+  SubmissionPart(EngineState& core, Endings& endings) : core_(core), endings_(endings) {}
 
   // Accept a task. If the ring of the scope has no free space, change nothing.
   Submitted submit(const Submission& submission);
@@ -64,7 +64,7 @@ class SubmissionPart {
   uint32_t make_edge(uint32_t consumer, uint32_t producer, uint8_t why);
   void enter_regions(uint32_t index);
 
-  Core& core_;
+  EngineState& core_;
   Endings& endings_;
   // The data of the current submit; the object is kept so that its memory is reused.
   Accesses accesses_;
@@ -73,9 +73,9 @@ class SubmissionPart {
 };
 
 // Throw kUsage if the task is malformed, or if no child can run it.
-void check_submission(const Core& core, const Submission& submission);
+void check_submission(const EngineState& core, const Submission& submission);
 // Build the region of a tensor that has an address. Throws kUsage if the position or size of its
 // box differs from that of the tensor.
-void locate(engine::Region& region, const Tensor& tensor);
+void locate(engine::Region& region, const TensorAccess& tensor);
 
 }  // namespace pto::worker

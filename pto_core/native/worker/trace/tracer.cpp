@@ -12,7 +12,7 @@ constexpr uint64_t kDrainsARing = 20;
 
 }  // namespace
 
-void Tracer::begin(const TraceSettings& settings, const TraceMemory& memory) {
+void Tracer::begin(const WorkerTraceSettings& settings, const TraceMemory& memory) {
   settings_ = settings;
   memory_ = memory;
   frames_a_drain_ = std::max<uint64_t>(memory.ring_records / kDrainsARing, 1);

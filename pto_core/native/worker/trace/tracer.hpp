@@ -107,7 +107,7 @@ struct TraceMemory {
   uint64_t ring_records = 0;  // a power of two
 };
 
-struct TraceSettings {
+struct WorkerTraceSettings {
   uint32_t groups = 0;
   uint64_t most_records = UINT64_MAX;   // of all tracks together
   uint64_t window_begin_ns = 0;         // CLOCK_MONOTONIC
@@ -150,7 +150,7 @@ class Tracer {
   bool is_on() const { return groups_ != 0; }
   bool keeps_last() const { return settings_.keeps_last; }
 
-  void begin(const TraceSettings& settings, const TraceMemory& memory);
+  void begin(const WorkerTraceSettings& settings, const TraceMemory& memory);
   // End the trace and return it.
   WorkerRecords end();
   // Take the records out of the rings of the children.
@@ -209,7 +209,7 @@ class Tracer {
   const ProgressTable progress_;
   uint32_t groups_ = 0;
   TraceMemory memory_;
-  TraceSettings settings_;
+  WorkerTraceSettings settings_;
   uint64_t window_begin_ = 0;  // in ticks
   uint64_t window_length_ = UINT64_MAX;
   uint64_t count_ = 0;

@@ -15,7 +15,7 @@ from pto_core.config.options import CHECK, HAZARDS
 from pto_core.device.foreign_tensors import addresses_of, handle_of
 from pto_core.device.programs import Chip, Programs
 from pto_core.device.report import Activity, DeviceProcess, RunReport
-from pto_core.device.tracing import Tracing
+from pto_core.device.tracing import DeviceTracing
 from pto_core.errors import ConfigError, DeadlockError, UnsupportedError, UsageError
 from pto_core.errors.values import check_seconds, shown
 from pto_core.interfaces import Backend, Runtime, TensorSharingBackend
@@ -58,7 +58,7 @@ class Device:
         native.set_loader(self._programs.load_kernel)
         self._default = CallConfig(config["block_dim"], config["aicpu_thread_num"])
         self._call_config = self._default.pack()
-        self.tracing = Tracing(config, can_trace=native.can_trace)
+        self.tracing = DeviceTracing(config, can_trace=native.can_trace)
         self._task_timeout_s = config["task_timeout_s"]
         self._measures: bool = config["measure"]
         self._hazards: str | None = config["hazards"]
@@ -361,7 +361,7 @@ class _Files:
             error.add_note(f"the trace of the run was not written: {problem}")
 
 
-def _files_of(config: CallConfig, tracing: Tracing, run: int) -> _Files | None:
+def _files_of(config: CallConfig, tracing: DeviceTracing, run: int) -> _Files | None:
     if not config.enable_l2_swimlane and not config.enable_scope_stats:
         return None
     return _Files(

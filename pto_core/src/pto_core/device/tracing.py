@@ -53,7 +53,7 @@ class RunTrace(NamedTuple):
         return trace
 
 
-class Tracing:
+class DeviceTracing:
     """Converts native traces, and keeps the last one.
 
     ``can_trace``: whether the backend can trace a run. ``flight_recorder``: the prefix of the files

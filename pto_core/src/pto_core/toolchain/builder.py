@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from pto_core.errors import CompileError
 from pto_core.toolchain.cache import ArtefactCache, searched_folders
-from pto_core.toolchain.children import Outcome, ProcessGroup
+from pto_core.toolchain.children import CompilerResult, ProcessGroup
 from pto_core.toolchain.compilers import BuildRequest, Compiler, gxx_advice, missing_part
 from pto_core.toolchain.diagnosis import (
     compile_error,
@@ -155,7 +155,7 @@ class Builder:
         command = request.command(compiler)
         note_read = ("-MD", "-MT", "artefact", "-MF", str(scratch / "read.d"))
         direct = (*command, *note_read, "-o", str(built), str(unit))
-        outcome: Outcome | None = None
+        outcome: CompilerResult | None = None
         if request.keeps_attributes or not _uses_attribute(request):
             outcome = self._run(direct, request, scratch)
             if outcome.code == 0:
@@ -187,7 +187,7 @@ class Builder:
                 raise self._failure(request, compiler, outcome)
             compiled = output
 
-    def _run(self, command: Sequence[str], request: BuildRequest, scratch: Path) -> Outcome:
+    def _run(self, command: Sequence[str], request: BuildRequest, scratch: Path) -> CompilerResult:
         self._pause(0)
         # Place the compiler's temporary files in a folder from which a sweep removes them if the
         # compiler is killed.
@@ -205,7 +205,7 @@ class Builder:
         self,
         request: BuildRequest,
         compiler: Compiler,
-        outcome: Outcome,
+        outcome: CompilerResult,
     ) -> CompileError:
         if ran_out_of_space(outcome):
             return no_space_error(self._cache_dir, "the disk is full", self._free_bytes())

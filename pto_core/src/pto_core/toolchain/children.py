@@ -33,7 +33,7 @@ _LEADER = ("/bin/sh", "-c", _LEADER_SCRIPT)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CompilerResult:
     """The result of a compiler: its exit code (negative: the signal) and its whole output."""
 
     code: int
@@ -98,14 +98,14 @@ class ProcessGroup:
 
     def run(
         self, command: Sequence[str], folder: Path | None, environment: Mapping[str, str]
-    ) -> Outcome:
+    ) -> CompilerResult:
         """Run one child until it exits. Raises OSError if it cannot be started."""
         process = self.start(
             command, stdout=subprocess.PIPE, folder=folder, environment=environment
         )
         with process:
             output, _ = process.communicate()
-        return Outcome(process.returncode, os.fsdecode(output))
+        return CompilerResult(process.returncode, os.fsdecode(output))
 
     def close(self) -> None:
         """Kill every process of the group; a second call has no effect."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pto_core.errors import CompileError
 from pto_core.errors.values import suggestion
-from pto_core.toolchain.children import Outcome
+from pto_core.toolchain.children import CompilerResult
 from pto_core.toolchain.compilers import (
     BuildRequest,
     Compiler,
@@ -46,12 +46,14 @@ _LATER_INTERFACES = {
 """Names of published interfaces that are later than the supported one, the latest first."""
 
 
-def ran_out_of_space(outcome: Outcome) -> bool:
+def ran_out_of_space(outcome: CompilerResult) -> bool:
     """Return whether the compiler failed because there was no space for a file."""
     return outcome.code != 0 and _NO_SPACE.search(outcome.output) is not None
 
 
-def compile_error(request: BuildRequest, compiler: Compiler, outcome: Outcome) -> CompileError:
+def compile_error(
+    request: BuildRequest, compiler: Compiler, outcome: CompilerResult
+) -> CompileError:
     """Return the error for a failed compilation, with file, line and the compiler's message."""
     if lacks_entry(request, outcome.output) and not _later_interface(outcome.output):
         return _missing_entry_error(request, compiler, outcome.output)
@@ -141,7 +143,7 @@ def no_space_error(folder: Path, what: str, free_bytes: int | None) -> CompileEr
     )
 
 
-def _other_reason(outcome: Outcome) -> str:
+def _other_reason(outcome: CompilerResult) -> str:
     linker = _LINKER_ERROR.search(outcome.output)
     if linker:
         return linker.group().strip()

@@ -10,7 +10,7 @@ from pto_core._worker import CallableHandle, CallableSpace
 from pto_core.errors import UsageError
 from pto_core.errors.values import shown
 from pto_core.worker.hosts import RemoteCallable
-from pto_core.worker.life_cycle import State
+from pto_core.worker.life_cycle import WorkerState
 from pto_core.worker.registry import Registration
 from pto_core.worker.worker_node import WorkerNode
 
@@ -66,7 +66,7 @@ class Callables:
         chosen = _checked_workers(target, workers, self._node.remote_ids)
         life, registry = self._node.life, self._node.registry
         while True:
-            is_new = life.settled("register") is State.NEW
+            is_new = life.settled("register") is WorkerState.NEW
             inherits = is_new and self._node.settings.config["start_method"] == "fork"
             made = registry.make(target, serialise=serialise, inherits=inherits, workers=chosen)
             self._check_space(made)

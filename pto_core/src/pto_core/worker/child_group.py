@@ -80,7 +80,7 @@ from pto_core.worker.processes import (
 from pto_core.worker.registry import Registration, Registry
 from pto_core.worker.remote_buffers import BufferTable
 from pto_core.worker.settings import WorkerSettings, level_name
-from pto_core.worker.tracing import Tracing, flight_file
+from pto_core.worker.tracing import WorkerTracing, flight_file
 
 _FRAME_BYTES = 128
 _GRACE_S = 2.0
@@ -455,7 +455,7 @@ class ChildGroup:
         space = CallableSpace.LOCAL_CHIP if is_for_chips else CallableSpace.LOCAL_PYTHON
         self.driver = self._new_driver(space, inputs)
         self.control = Control(self.driver, self.children)
-        self.tracing = Tracing(
+        self.tracing = WorkerTracing(
             self.driver, self.control, self.children, self.memory.release_traces, path, config
         )
         self.buffers: BufferTable | None = None

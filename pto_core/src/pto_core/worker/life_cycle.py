@@ -22,7 +22,7 @@ from pto_core.worker.processes import refuse_inside
 _NAP_S = 0.002
 
 
-class State(Enum):
+class WorkerState(Enum):
     """The state of a Worker; the value is the text in messages."""
 
     NEW = "not started"
@@ -42,7 +42,7 @@ class LifeCycle:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.state = State.NEW
+        self.state = WorkerState.NEW
         self._above: LifeCycle | None = None  # the life cycle of the parent Worker, if any
         self._thread = 0  # the thread that starts or closes the Worker
         self._process = os.getpid()
@@ -58,12 +58,12 @@ class LifeCycle:
     @property
     def is_new(self) -> bool:
         """Whether neither this Worker nor one of its ancestors has begun to start."""
-        return self.state is State.NEW and (self._above is None or self._above.is_new)
+        return self.state is WorkerState.NEW and (self._above is None or self._above.is_new)
 
     def add_to(self, above: LifeCycle) -> bool:
         """Make the Worker a child of ``above``. Return False unless it is new and has no parent."""
         with self.lock:
-            if self.state is not State.NEW or self.is_child:
+            if self.state is not WorkerState.NEW or self.is_child:
                 return False
             self._above = above
             return True
@@ -74,22 +74,22 @@ class LifeCycle:
 
     def check_open(self) -> None:
         """Raise WorkerClosedError after close(), and UsageError in a forked process."""
-        if self.state in (State.CLOSING, State.CLOSED):
+        if self.state in (WorkerState.CLOSING, WorkerState.CLOSED):
             raise WorkerClosedError(f"this Worker is {self.state.value}; create another one")
-        if self.state is not State.NEW and self._process != os.getpid():
+        if self.state is not WorkerState.NEW and self._process != os.getpid():
             raise UsageError(
                 f"this Worker belongs to process {self._process}, which forked this one; "
                 "create a Worker in this process"
             )
 
-    def settled(self, call: str) -> State:
+    def settled(self, call: str) -> WorkerState:
         """Return NEW or RUNNING; while the Worker is starting, wait for the end of the start.
 
         Raises the errors of :meth:`check_open`. Raises UsageError, which names ``call``, if this
         thread is starting the Worker, or if its parent started it in another process.
         """
         above = self._above
-        if above is not None and above.settled(call) is not State.NEW:
+        if above is not None and above.settled(call) is not WorkerState.NEW:
             self.check_open()
             raise UsageError(
                 f"{call}() was called on a Worker that init() of its parent Worker has started in "
@@ -98,24 +98,24 @@ class LifeCycle:
         while True:
             self.check_open()
             state = self.state
-            if state is State.NEW or state is State.RUNNING:
+            if state is WorkerState.NEW or state is WorkerState.RUNNING:
                 return state
             self._nap(call)
 
     def begin_start(self) -> bool:
         """Change from NEW to STARTING. Return False in another state, or for a child Worker."""
         with self.lock:
-            if self.state is not State.NEW or self.is_child:
+            if self.state is not WorkerState.NEW or self.is_child:
                 return False
-            self.state = State.STARTING
+            self.state = WorkerState.STARTING
             self._thread = threading.get_ident()
             self._process = os.getpid()
             return True
 
-    def end_start(self, state: State) -> bool:
+    def end_start(self, state: WorkerState) -> bool:
         """Change from STARTING to RUNNING or NEW. Return False if close() was called meanwhile."""
         with self.lock:
-            if self.state is not State.STARTING:
+            if self.state is not WorkerState.STARTING:
                 return False
             self.state = state
             return True
@@ -123,17 +123,17 @@ class LifeCycle:
     def begin_close(self) -> bool:
         """Change to CLOSING. Return whether the calling thread must stop the children."""
         with self.lock:
-            if self.state in (State.CLOSING, State.CLOSED):
+            if self.state in (WorkerState.CLOSING, WorkerState.CLOSED):
                 return False
-            is_ours = self.state is not State.STARTING
+            is_ours = self.state is not WorkerState.STARTING
             if is_ours:
                 self._thread = threading.get_ident()
-            self.state = State.CLOSING
+            self.state = WorkerState.CLOSING
             return is_ours
 
     def end_close(self) -> None:
         """Change from CLOSING to CLOSED."""
-        self.state = State.CLOSED
+        self.state = WorkerState.CLOSED
 
     def await_closed(self) -> None:
         """Wait until another thread has closed the Worker.
@@ -142,7 +142,7 @@ class LifeCycle:
         signal handler that interrupted close().
         """
         is_here = self._process == os.getpid() and self._thread != threading.get_ident()
-        while is_here and self.state is not State.CLOSED:
+        while is_here and self.state is not WorkerState.CLOSED:
             time.sleep(_NAP_S)
 
     def _nap(self, call: str) -> None:

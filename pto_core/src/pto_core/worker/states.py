@@ -13,7 +13,7 @@ from enum import IntEnum
 from pto_core.errors import InternalError
 
 
-class State(IntEnum):
+class TaskState(IntEnum):
     """The state of a task."""
 
     FREE = 0
@@ -25,7 +25,7 @@ class State(IntEnum):
     CONSUMED = 6
 
 
-class StateEvent(IntEnum):
+class TaskEvent(IntEnum):
     """An event that changes the state of a task."""
 
     SUBMIT = 0
@@ -50,48 +50,48 @@ class Reference(IntEnum):
     OWNER = 3
 
 
-Transitions = Mapping[tuple[State, StateEvent], State]
+Transitions = Mapping[tuple[TaskState, TaskEvent], TaskState]
 
 TRANSITIONS: Transitions = {
-    (State.FREE, StateEvent.SUBMIT): State.PENDING,
-    (State.FREE, StateEvent.ALLOCATE): State.COMPLETED,
-    (State.PENDING, StateEvent.SATISFY): State.READY,
-    (State.PENDING, StateEvent.DISPATCH_EARLY): State.RUNNING,
-    (State.PENDING, StateEvent.POISON): State.FAILED,
-    (State.READY, StateEvent.DISPATCH): State.RUNNING,
-    (State.READY, StateEvent.FAIL): State.FAILED,
-    (State.READY, StateEvent.POISON): State.FAILED,
-    (State.RUNNING, StateEvent.FINISH): State.COMPLETED,
-    (State.RUNNING, StateEvent.REPEAT): State.PENDING,
-    (State.RUNNING, StateEvent.FAIL): State.FAILED,
-    (State.RUNNING, StateEvent.POISON): State.FAILED,
-    (State.COMPLETED, StateEvent.RELEASE): State.CONSUMED,
-    (State.FAILED, StateEvent.RELEASE): State.CONSUMED,
-    (State.CONSUMED, StateEvent.RECYCLE): State.FREE,
+    (TaskState.FREE, TaskEvent.SUBMIT): TaskState.PENDING,
+    (TaskState.FREE, TaskEvent.ALLOCATE): TaskState.COMPLETED,
+    (TaskState.PENDING, TaskEvent.SATISFY): TaskState.READY,
+    (TaskState.PENDING, TaskEvent.DISPATCH_EARLY): TaskState.RUNNING,
+    (TaskState.PENDING, TaskEvent.POISON): TaskState.FAILED,
+    (TaskState.READY, TaskEvent.DISPATCH): TaskState.RUNNING,
+    (TaskState.READY, TaskEvent.FAIL): TaskState.FAILED,
+    (TaskState.READY, TaskEvent.POISON): TaskState.FAILED,
+    (TaskState.RUNNING, TaskEvent.FINISH): TaskState.COMPLETED,
+    (TaskState.RUNNING, TaskEvent.REPEAT): TaskState.PENDING,
+    (TaskState.RUNNING, TaskEvent.FAIL): TaskState.FAILED,
+    (TaskState.RUNNING, TaskEvent.POISON): TaskState.FAILED,
+    (TaskState.COMPLETED, TaskEvent.RELEASE): TaskState.CONSUMED,
+    (TaskState.FAILED, TaskEvent.RELEASE): TaskState.CONSUMED,
+    (TaskState.CONSUMED, TaskEvent.RECYCLE): TaskState.FREE,
 }
 
 STATE_MEANINGS = {
-    State.FREE: "the slot holds no task",
-    State.PENDING: "waits for producers that have not finished",
-    State.READY: "waits for a child with free space; a group needs one for each member",
-    State.RUNNING: "sent to its children; if sent early, it may wait there for its requirement",
-    State.COMPLETED: "all its members have succeeded, or it is an allocation",
-    State.FAILED: "a member has failed, or the task was poisoned and did not run",
-    State.CONSUMED: "the last reference was dropped; its slab is freed after all older slabs",
+    TaskState.FREE: "the slot holds no task",
+    TaskState.PENDING: "waits for producers that have not finished",
+    TaskState.READY: "waits for a child with free space; a group needs one for each member",
+    TaskState.RUNNING: "sent to its children; if sent early, it may wait there for its requirement",
+    TaskState.COMPLETED: "all its members have succeeded, or it is an allocation",
+    TaskState.FAILED: "a member has failed, or the task was poisoned and did not run",
+    TaskState.CONSUMED: "the last reference was dropped; its slab is freed after all older slabs",
 }
 
 EVENT_MEANINGS = {
-    StateEvent.SUBMIT: "its slot and its slab are taken",
-    StateEvent.ALLOCATE: "the slot and the slab of a buffer that no task writes are taken",
-    StateEvent.SATISFY: "its last producer has finished",
-    StateEvent.DISPATCH: "all its members are sent",
-    StateEvent.DISPATCH_EARLY: "it is sent with its only unfinished producer as requirement",
-    StateEvent.FINISH: "its last member has ended, and all have succeeded",
-    StateEvent.REPEAT: "it failed or was lost with its child, and runs again",
-    StateEvent.FAIL: "its last member has ended and one has failed, or no child is left for it",
-    StateEvent.POISON: "a producer has failed, or the run was cancelled",
-    StateEvent.RELEASE: "its last reference is dropped",
-    StateEvent.RECYCLE: "its slot is free again",
+    TaskEvent.SUBMIT: "its slot and its slab are taken",
+    TaskEvent.ALLOCATE: "the slot and the slab of a buffer that no task writes are taken",
+    TaskEvent.SATISFY: "its last producer has finished",
+    TaskEvent.DISPATCH: "all its members are sent",
+    TaskEvent.DISPATCH_EARLY: "it is sent with its only unfinished producer as requirement",
+    TaskEvent.FINISH: "its last member has ended, and all have succeeded",
+    TaskEvent.REPEAT: "it failed or was lost with its child, and runs again",
+    TaskEvent.FAIL: "its last member has ended and one has failed, or no child is left for it",
+    TaskEvent.POISON: "a producer has failed, or the run was cancelled",
+    TaskEvent.RELEASE: "its last reference is dropped",
+    TaskEvent.RECYCLE: "its slot is free again",
 }
 
 REFERENCE_MEANINGS = {
@@ -102,7 +102,7 @@ REFERENCE_MEANINGS = {
 }
 
 
-def follow(state: State, event: StateEvent, transitions: Transitions = TRANSITIONS) -> State:
+def follow(state: TaskState, event: TaskEvent, transitions: Transitions = TRANSITIONS) -> TaskState:
     """Return the next state. Raises :class:`InternalError` if the table has no row for the pair."""
     target = transitions.get((state, event))
     if target is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from pathlib import Path
 
-from pto_core.worker.states import TRANSITIONS, State, StateEvent
+from pto_core.worker.states import TRANSITIONS, TaskEvent, TaskState
 
 NOT_A_STATE = 255
 
@@ -30,16 +30,16 @@ def header() -> str:
             "",
             "namespace pto::worker {",
             "",
-            *_enumeration("State", State),
-            f"constexpr uint32_t kStates = {len(State)};",
+            *_enumeration("TaskState", TaskState),
+            f"constexpr uint32_t kStates = {len(TaskState)};",
             f"constexpr uint8_t kNotAState = {NOT_A_STATE};",
             "",
-            *_enumeration("StateEvent", StateEvent),
-            f"constexpr uint32_t kStateEvents = {len(StateEvent)};",
+            *_enumeration("TaskEvent", TaskEvent),
+            f"constexpr uint32_t kStateEvents = {len(TaskEvent)};",
             "",
             "// clang-format off",
-            *_names("kStateNames", State),
-            *_names("kStateEventNames", StateEvent),
+            *_names("kStateNames", TaskState),
+            *_names("kStateEventNames", TaskEvent),
             "",
             "// `next[state][event]`: the next state, or kNotAState.",
             "struct Transitions {",
@@ -57,9 +57,9 @@ def header() -> str:
     )
 
 
-def _rows() -> Iterable[tuple[State, list[int]]]:
-    for state in State:
-        yield state, [int(TRANSITIONS.get((state, event), NOT_A_STATE)) for event in StateEvent]
+def _rows() -> Iterable[tuple[TaskState, list[int]]]:
+    for state in TaskState:
+        yield state, [int(TRANSITIONS.get((state, event), NOT_A_STATE)) for event in TaskEvent]
 
 
 def _constant(name: str) -> str:

@@ -15,8 +15,8 @@ from pto_core.worker.states import (
     REFERENCE_MEANINGS,
     STATE_MEANINGS,
     TRANSITIONS,
-    State,
-    StateEvent,
+    TaskEvent,
+    TaskState,
 )
 
 HEADING = "## Level 3 and up: the engine of Workers\n"
@@ -55,10 +55,10 @@ def with_part(page: str) -> str:
 
 
 def _table() -> list[str]:
-    lines = ["| state |" + "".join(f" `{event.name}` |" for event in StateEvent)]
-    lines.append("| --- |" + " --- |" * len(StateEvent))
-    for state in State:
-        cells = (TRANSITIONS.get((state, event)) for event in StateEvent)
+    lines = ["| state |" + "".join(f" `{event.name}` |" for event in TaskEvent)]
+    lines.append("| --- |" + " --- |" * len(TaskEvent))
+    for state in TaskState:
+        cells = (TRANSITIONS.get((state, event)) for event in TaskEvent)
         row = "".join(" |" if target is None else f" `{target.name}` |" for target in cells)
         lines.append(f"| `{state.name}` |{row}")
     return lines

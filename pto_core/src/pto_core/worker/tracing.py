@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 LEVELS = (1, 2, 3, 4)
 
 
-class Tracing:
+class WorkerTracing:
     """The trace of one Worker, from :meth:`begin` to :meth:`end`, and its flight recorder.
 
     The flight recorder records the driver and the children while there is no trace. The settings

@@ -14,7 +14,7 @@ from pto_core.errors.values import shown
 from pto_core.interrupts import Interrupts
 from pto_core.worker.child_group import ChildGroup
 from pto_core.worker.child_specs import child_specs
-from pto_core.worker.life_cycle import Exclusive, LifeCycle, State
+from pto_core.worker.life_cycle import Exclusive, LifeCycle, WorkerState
 from pto_core.worker.memory import Budget, SharedArena
 from pto_core.worker.processes import refuse_inside
 from pto_core.worker.registry import Registry
@@ -24,7 +24,7 @@ from pto_core.worker.settings import WorkerSettings
 if TYPE_CHECKING:
     from pto_core.interfaces import Policy, Scheduler
     from pto_core.kernels import CallConfig
-    from pto_core.worker.tracing import Tracing
+    from pto_core.worker.tracing import WorkerTracing
 
 _Found = TypeVar("_Found")
 _STARTED_MEANWHILE = "another thread started this Worker during add_worker; call add_worker again"
@@ -92,7 +92,7 @@ class WorkerNode:
         """
         refuse_inside()
         with self.changes.entered("add_worker"):
-            is_running = self.life.settled("add_worker") is State.RUNNING
+            is_running = self.life.settled("add_worker") is WorkerState.RUNNING
             self._check_addable(node)
             if not is_running:
                 return self._add_before_start(node)
@@ -117,7 +117,7 @@ class WorkerNode:
     def remove(self, worker: int) -> None:
         """End a child on another host, which can be added again; raise UsageError."""
         with self.changes.entered("remove_worker"):
-            if self.life.settled("remove_worker") is State.NEW:
+            if self.life.settled("remove_worker") is WorkerState.NEW:
                 raise UsageError(
                     "remove_worker was called before init(); create a Worker without that child"
                 )
@@ -141,7 +141,7 @@ class WorkerNode:
 
     def start(self) -> None:
         """Start the children, or wait until another thread has; see ``Worker.init``."""
-        while self.life.settled("init") is State.NEW:
+        while self.life.settled("init") is WorkerState.NEW:
             if self.life.is_child:
                 raise UsageError(
                     "this Worker is the child of another Worker, which starts it in a separate "
@@ -180,7 +180,7 @@ class WorkerNode:
         self.started_runs().run(graph, args, config, "raw")
 
     @property
-    def tracing(self) -> Tracing:
+    def tracing(self) -> WorkerTracing:
         """The trace of the Worker; the first access starts the children."""
         return self.started_children().tracing
 
@@ -206,7 +206,7 @@ class WorkerNode:
 
     def close(self) -> None:
         """End the children, or wait until another thread has; see ``Worker.close``."""
-        if self.life.state is State.CLOSED:
+        if self.life.state is WorkerState.CLOSED:
             return
         refuse_inside()
         with Interrupts():  # a signal must not stop a close that has begun
@@ -224,11 +224,11 @@ class WorkerNode:
                 return
             try:
                 self._start_children()
-                if not self.life.end_start(State.RUNNING):
+                if not self.life.end_start(WorkerState.RUNNING):
                     raise WorkerClosedError(_CANCELLED)
                 self._observe_start()
             except BaseException as error:
-                if self.life.end_start(State.NEW):
+                if self.life.end_start(WorkerState.NEW):
                     raise
                 self._end()
                 if isinstance(error, Exception):
@@ -237,7 +237,7 @@ class WorkerNode:
 
     def _start_children(self) -> None:
         for number, node in self._nested.items():
-            if node.life.state is not State.NEW:
+            if node.life.state is not WorkerState.NEW:
                 raise WorkerClosedError(
                     f"child Worker {number} was closed before init(); add Workers that are open"
                 )
@@ -246,7 +246,7 @@ class WorkerNode:
             children = ChildGroup(
                 self.settings, self.path, self.registry, self.nested, self.arena(), self.policy
             )
-            children.start(lambda: self.life.state is not State.STARTING)
+            children.start(lambda: self.life.state is not WorkerState.STARTING)
         except OSError as error:
             text = f"{self.path} cannot start its children: {error.strerror or error}"
             raise system_error(text, error.errno) from error
@@ -294,9 +294,9 @@ class WorkerNode:
             )
 
     def _check_addable(self, node: WorkerNode) -> None:
-        if node.life.state in (State.CLOSING, State.CLOSED):
+        if node.life.state in (WorkerState.CLOSING, WorkerState.CLOSED):
             raise WorkerClosedError("the Worker to be added is closed; create another one")
-        if node.life.state is not State.NEW:
+        if node.life.state is not WorkerState.NEW:
             raise UsageError(
                 "the Worker to be added has been started; add it without init(): "
                 "it is started in the process of the child"

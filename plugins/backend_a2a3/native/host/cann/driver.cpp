@@ -76,7 +76,7 @@ Version read_version(std::string_view text) noexcept {
   return is_whole ? version : Version{};
 }
 
-pto_status Driver::load(const DriverOptions& options, pto_error* error) {
+pto_status CannDriver::load(const DriverOptions& options, pto_error* error) {
   pto_status status = open_libraries(options, error);
   if (status == PTO_OK) status = find_functions(error);
   if (status == PTO_OK) status = call(error, functions_.aclInit, nullptr);
@@ -84,7 +84,7 @@ pto_status Driver::load(const DriverOptions& options, pto_error* error) {
   return status;
 }
 
-pto_status Driver::open_libraries(const DriverOptions& options, pto_error* error) {
+pto_status CannDriver::open_libraries(const DriverOptions& options, pto_error* error) {
   const std::string folder = options.folder.empty() ? "" : options.folder + "/";
   for (Library library : {kAcl, kRuntime, kHal}) {
     const Candidates& candidates = kCandidates[library];
@@ -125,7 +125,7 @@ pto_status Driver::open_libraries(const DriverOptions& options, pto_error* error
               kCandidates[kAcl].names[0]);
 }
 
-pto_status Driver::find_functions(pto_error* error) {
+pto_status CannDriver::find_functions(pto_error* error) {
   const char* missing = nullptr;
   Library place = kAcl;
 #define PTO_A2A3_FIND(library, need, result, name, parameters)                   \
@@ -142,7 +142,7 @@ pto_status Driver::find_functions(pto_error* error) {
               kCandidates[place].names[0], missing);
 }
 
-pto_status Driver::read_release(const DriverOptions& options, pto_error* error) {
+pto_status CannDriver::read_release(const DriverOptions& options, pto_error* error) {
   PackageVersion found = {};
   if (functions_.aclsysGetCANNVersion.address != nullptr) {
     const pto_status status = call(error, functions_.aclsysGetCANNVersion, kPackageCann, &found);
@@ -158,7 +158,7 @@ pto_status Driver::read_release(const DriverOptions& options, pto_error* error) 
               text.c_str());
 }
 
-pto_status Driver::check_process(pto_error* error) const {
+pto_status CannDriver::check_process(pto_error* error) const {
   if (getpid() == process_) return PTO_OK;
   return fail(error, PTO_ERROR_USAGE,
               "process %d was forked from process %d, which had loaded CANN; CANN does not work "
@@ -166,7 +166,7 @@ pto_status Driver::check_process(pto_error* error) const {
               static_cast<int>(getpid()), process_);
 }
 
-pto_status Driver::check_chip(pto_error* error) const {
+pto_status CannDriver::check_chip(pto_error* error) const {
   const char* name = functions_.aclrtGetSocName();
   if (name == nullptr) {
     return fail(error, PTO_ERROR_LOAD,
@@ -182,8 +182,8 @@ pto_status Driver::check_chip(pto_error* error) const {
               kChips[0], kChips[1]);
 }
 
-pto_status Driver::check(const char* function, Code code, pto_error* error,
-                         const char* advice) const {
+pto_status CannDriver::check(const char* function, Code code, pto_error* error,
+                             const char* advice) const {
   const CodeEntry* entry = find_code(code);
   if (code == kSuccess || (entry != nullptr && entry->status == PTO_OK)) return PTO_OK;
   if (entry != nullptr && entry->status == PTO_PENDING) return PTO_PENDING;
@@ -206,8 +206,8 @@ pto_status Driver::check(const char* function, Code code, pto_error* error,
   return status;
 }
 
-pto_status Driver::check_hal(const char* function, Code code, uint32_t device,
-                             pto_error* error) const {
+pto_status CannDriver::check_hal(const char* function, Code code, uint32_t device,
+                                 pto_error* error) const {
   if (code == kSuccess) return PTO_OK;
   if (code == kLinkStub) return check(function, code, error);
   const char* advice = code == kHalWrongDevice
@@ -220,14 +220,14 @@ pto_status Driver::check_hal(const char* function, Code code, uint32_t device,
   return PTO_ERROR_LOAD;
 }
 
-pto_status Driver::fail_absent(const char* function, pto_error* error) const {
+pto_status CannDriver::fail_absent(const char* function, pto_error* error) const {
   return fail(error, PTO_ERROR_UNSUPPORTED,
               "CANN %d.%d has no function %s, which this call needs; install a newer release, up "
               "to 9.1",
               version_.major, version_.minor, function);
 }
 
-const char* Driver::path_of(const char* function) const {
+const char* CannDriver::path_of(const char* function) const {
   Dl_info place = {};
   for (void* library : libraries_) {
     void* address = library != nullptr ? dlsym(library, function) : nullptr;
@@ -236,7 +236,7 @@ const char* Driver::path_of(const char* function) const {
   return "unknown file";
 }
 
-std::string Driver::vendor_message() const {
+std::string CannDriver::vendor_message() const {
   const char* text =
       functions_.aclGetRecentErrMsg.address ? functions_.aclGetRecentErrMsg() : nullptr;
   const std::string source = is_fake_ ? "The fake driver" : "CANN";

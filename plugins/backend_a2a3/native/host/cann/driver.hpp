@@ -31,11 +31,11 @@ struct DriverOptions {
   bool is_fake = false;  // use the fake driver of the tests, and no other
 };
 
-class Driver {
+class CannDriver {
  public:
-  Driver() = default;
-  Driver(const Driver&) = delete;
-  Driver& operator=(const Driver&) = delete;
+  CannDriver() = default;
+  CannDriver(const CannDriver&) = delete;
+  CannDriver& operator=(const CannDriver&) = delete;
 
   // Loads the libraries and initialises CANN. On error nothing can be called.
   pto_status load(const DriverOptions& options, pto_error* error);

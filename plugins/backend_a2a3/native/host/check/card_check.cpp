@@ -148,7 +148,7 @@ class Check {
 
   std::string dispatcher(pto_error* error) {
     DeviceImages images;
-    DeviceOptions options;
+    AicpuOptions options;
     options.pool_bytes = kPoolBytes;
     options.gate_timeout_ms = kGateMs;
     options.bootstrap = settings_.bootstrap;
@@ -234,7 +234,7 @@ class Check {
   }
 
   const Settings& settings_;
-  cann::Driver driver_;
+  cann::CannDriver driver_;
   Card card_;
   AicpuDevice aicpu_;
   Kernels kernels_;

@@ -107,7 +107,7 @@ pto_status AicpuLibrary::start_dispatcher(const BootstrapNames& names, uint64_t 
   described.args_size = sizeof arguments;
   described.kernel_name_offset = offsetof(pto_a2a3_bootstrap_arguments, kernel);
   described.so_name_offset = offsetof(pto_a2a3_bootstrap_arguments, library);
-  Session& session = card_.session();
+  CardSession& session = card_.session();
   const auto lock = session.lock();
   const pto_status status = session.enter(error);
   if (status != PTO_OK) return status;
@@ -137,7 +137,7 @@ pto_status AicpuLibrary::find(const std::string& symbol, Handle* function, pto_e
   option.id = kLoadCpuKernelMode;
   option.value[0] = kCpuKernelDescriptionOnly;
   const LoadSettings settings = {&option, 1};
-  Session& session = card_.session();
+  CardSession& session = card_.session();
   const auto lock = session.lock();
   pto_status status = session.enter(error);
   if (status != PTO_OK) return status;
@@ -152,7 +152,7 @@ pto_status AicpuLibrary::find(const std::string& symbol, Handle* function, pto_e
 
 pto_status AicpuLibrary::launch(Handle function, uint32_t threads, const void* arguments,
                                 uint32_t bytes, pto_error* error) {
-  Session& session = card_.session();
+  CardSession& session = card_.session();
   const auto lock = session.lock();
   const pto_status status = session.enter(error);
   if (status != PTO_OK) return status;
@@ -167,7 +167,7 @@ pto_status AicpuLibrary::launch(Handle function, uint32_t threads, const void* a
 
 pto_status AicpuLibrary::unload(pto_error* error) {
   pto_status status = free_blocks(error);
-  Session& session = card_.session();
+  CardSession& session = card_.session();
   const auto lock = session.lock();
   for (const Handle binary : binaries_) {
     pto_error* const failure = status == PTO_OK ? error : nullptr;

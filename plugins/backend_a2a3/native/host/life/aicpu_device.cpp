@@ -84,7 +84,7 @@ pto_status find_blocks(const Card& card, const pto_run& run, uint32_t* blocks, p
               PTO_MAX_AICPU_THREADS);
 }
 
-pto_status AicpuDevice::open(const DeviceImages& images, const DeviceOptions& options,
+pto_status AicpuDevice::open(const DeviceImages& images, const AicpuOptions& options,
                              pto_error* error) {
   pto_status status = install(images, options.bootstrap, error);
   if (status == PTO_OK) status = initialise(options, error);
@@ -133,7 +133,7 @@ pto_status AicpuDevice::allocate_blocks(pto_a2a3_device& device, pto_error* erro
   return status;
 }
 
-pto_status AicpuDevice::initialise(const DeviceOptions& options, pto_error* error) {
+pto_status AicpuDevice::initialise(const AicpuOptions& options, pto_error* error) {
   pto_a2a3_device device = {};
   device.magic = PTO_A2A3_MAGIC;
   device.version = PTO_A2A3_VERSION;
@@ -510,7 +510,7 @@ void add_in_flight(const pto_a2a3_progress& progress, const pto_a2a3_cores& core
   failure.core = static_cast<int32_t>(last);
 }
 
-void name_in_flight(Session& session, uint64_t progress, uint64_t cores, pto_error& failure) {
+void name_in_flight(CardSession& session, uint64_t progress, uint64_t cores, pto_error& failure) {
   const auto states = std::make_unique<pto_a2a3_progress>();
   const auto slots = std::make_unique<pto_a2a3_cores>();
   std::this_thread::sleep_for(kSettleTime);

@@ -65,7 +65,7 @@ struct DeviceImages {
   std::string executor;
 };
 
-struct DeviceOptions {
+struct AicpuOptions {
   uint64_t pool_bytes = uint64_t{256} << 20;  // device memory of the variant and its runs
   uint32_t flags = PTO_A2A3_PLANNING;         // what the device may do
   LogSettings log;
@@ -84,7 +84,7 @@ class AicpuDevice {
   AicpuDevice& operator=(const AicpuDevice&) = delete;
 
   // Installs the libraries and initialises the device. On error the device is closed.
-  pto_status open(const DeviceImages& images, const DeviceOptions& options, pto_error* error);
+  pto_status open(const DeviceImages& images, const AicpuOptions& options, pto_error* error);
   // Frees all that the device holds. A card that is unusable is only forgotten: its forced reset
   // frees everything. Closing twice is permitted.
   pto_status close(pto_error* error);
@@ -120,7 +120,7 @@ class AicpuDevice {
                      pto_error* error);
   pto_status allocate(size_t bytes, uint64_t* address, pto_error* error);
   pto_status allocate_blocks(pto_a2a3_device& device, pto_error* error);
-  pto_status initialise(const DeviceOptions& options, pto_error* error);
+  pto_status initialise(const AicpuOptions& options, pto_error* error);
   pto_status find_hardware(pto_a2a3_device& device, pto_error* error);
   void forget();
 
@@ -163,6 +163,6 @@ void add_in_flight(const pto_a2a3_progress& progress, const pto_a2a3_cores& core
                    pto_error& failure);
 
 // The same with the blocks at these device addresses, if the driver still copies memory.
-void name_in_flight(Session& session, uint64_t progress, uint64_t cores, pto_error& failure);
+void name_in_flight(CardSession& session, uint64_t progress, uint64_t cores, pto_error& failure);
 
 }  // namespace pto::a2a3

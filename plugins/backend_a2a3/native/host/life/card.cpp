@@ -295,7 +295,7 @@ pto_status Card::synchronise(Handle stream, pto_error* error) {
 namespace {
 
 pto_status read_registers(Card& card, uint64_t* address, pto_error* error) {
-  const Driver& driver = card.session().driver();
+  const CannDriver& driver = card.session().driver();
   const auto& function = driver.functions().halMemCtl;
   HalAddressQuery question = {kHalCoreRegisters, card.driver_device()};
   HalAddressRange range = {};
@@ -317,7 +317,7 @@ pto_status read_registers(Card& card, uint64_t* address, pto_error* error) {
 }
 
 pto_status read_processors(Card& card, uint64_t* mask, pto_error* error) {
-  const Driver& driver = card.session().driver();
+  const CannDriver& driver = card.session().driver();
   const auto& function = driver.functions().halGetDeviceInfo;
   int64_t value = 0;
   const Code code = function(card.driver_device(), kHalModuleAicpu, kHalInfoOccupy, &value);
@@ -337,7 +337,7 @@ std::optional<uint64_t> read_clusters(Card& card) {
 }
 
 pto_status read_flag_base(Card& card, uint64_t* address, pto_error* error) {
-  Session& session = card.session();
+  CardSession& session = card.session();
   const auto lock = session.lock();
   uint32_t bytes = 0;
   const pto_status status = session.enter(error);

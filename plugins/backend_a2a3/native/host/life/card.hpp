@@ -34,7 +34,7 @@ enum class StreamKind : uint8_t { kAicpu, kCore };
 
 class Card {
  public:
-  explicit Card(const cann::Driver& driver) : session_(driver, streams_), memory_(session_) {}
+  explicit Card(const cann::CannDriver& driver) : session_(driver, streams_), memory_(session_) {}
   ~Card() { close(); }
   Card(const Card&) = delete;
   Card& operator=(const Card&) = delete;
@@ -73,7 +73,7 @@ class Card {
   pto_status lose(const pto_error& failure, pto_error* error);
   bool is_usable();
 
-  Session& session() noexcept { return session_; }
+  CardSession& session() noexcept { return session_; }
   uint32_t blocks() const noexcept { return blocks_; }
   const Limits& limits() const noexcept { return limits_; }
   // The driver's number of the device; the logical one depends on what the process may see.
@@ -92,7 +92,7 @@ class Card {
   pto_status probe(pto_error* error);
   void release();
 
-  Session session_;
+  CardSession session_;
   CardMemory memory_;
   uint32_t driver_device_ = 0;
   Limits limits_;

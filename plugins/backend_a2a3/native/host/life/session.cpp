@@ -36,7 +36,7 @@ void copy_call(const pto_error& from, pto_error& to) {
 
 }  // namespace
 
-pto_status Session::select(int32_t device, pto_error* error) {
+pto_status CardSession::select(int32_t device, pto_error* error) {
   pto_status status = driver_.check_process(error);
   if (status != PTO_OK) return status;
   device_ = device;
@@ -50,7 +50,7 @@ pto_status Session::select(int32_t device, pto_error* error) {
 }
 
 // Launches that a failure stops end before the forced reset.
-pto_status Session::reset(pto_error* error) {
+pto_status CardSession::reset(pto_error* error) {
   const bool is_forced = is_poisoned();
   const auto& synchronise = functions().aclrtSynchronizeDeviceWithTimeout;
   // Without a context, select() has failed, and this thread has the default one.
@@ -65,7 +65,7 @@ pto_status Session::reset(pto_error* error) {
               device_);
 }
 
-pto_status Session::enter(pto_error* error) {
+pto_status CardSession::enter(pto_error* error) {
   if (is_poisoned()) {
     fail(error, PTO_ERROR_LOST,
          "device %d is unusable because of an earlier failure; close it and open it again. The "
@@ -79,7 +79,7 @@ pto_status Session::enter(pto_error* error) {
   return status == PTO_OK ? call(error, functions().aclrtSetCurrentContext, context_) : status;
 }
 
-pto_status Session::report(const pto_error& failure, pto_error* error) {
+pto_status CardSession::report(const pto_error& failure, pto_error* error) {
   const bool has_cause = is_selected() && !is_poisoned() && is_cascade(failure);
   const pto_error found = has_cause ? find_cause(failure) : failure;
   if (cann::is_poison(failure.vendor_code) && !is_poisoned()) first_ = found;
@@ -87,14 +87,14 @@ pto_status Session::report(const pto_error& failure, pto_error* error) {
   return found.status;
 }
 
-pto_status Session::lose(const pto_error& failure, pto_error* error) {
+pto_status CardSession::lose(const pto_error& failure, pto_error* error) {
   if (!is_poisoned()) first_ = failure;
   if (error != nullptr) *error = first_;
   return first_.status;
 }
 
 // The driver may keep the thread that calls it for ever, so the call has a thread of its own.
-bool Session::salvage(void* host, uint64_t address, size_t bytes) const {
+bool CardSession::salvage(void* host, uint64_t address, size_t bytes) const {
   struct Copy {
     std::vector<char> bytes;
     std::promise<bool> is_made;
@@ -126,7 +126,7 @@ bool Session::salvage(void* host, uint64_t address, size_t bytes) const {
   return true;
 }
 
-pto_error Session::find_cause(const pto_error& failure) const {
+pto_error CardSession::find_cause(const pto_error& failure) const {
   for (const cann::Handle stream : streams_) {
     if (stream == nullptr) continue;
     pto_error found = {};
@@ -213,7 +213,7 @@ uint64_t DeviceLog::read(CardMemory& memory) {
   return read_;
 }
 
-void DeviceLog::salvage(Session& session) {
+void DeviceLog::salvage(CardSession& session) {
   const auto lock = session.lock();
   if (session.salvage(ring_.get(), address_, sizeof *ring_)) show();
 }

@@ -15,14 +15,14 @@
 
 namespace pto::a2a3 {
 
-class Session {
+class CardSession {
  public:
   // `streams`: those of the device, null while there are none. A call can fail because of earlier
   // work on them.
-  Session(const cann::Driver& driver, std::span<const cann::Handle> streams)
+  CardSession(const cann::CannDriver& driver, std::span<const cann::Handle> streams)
       : driver_(driver), streams_(streams) {}
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
+  CardSession(const CardSession&) = delete;
+  CardSession& operator=(const CardSession&) = delete;
 
   [[nodiscard]] std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
 
@@ -57,13 +57,13 @@ class Session {
   bool is_poisoned() const noexcept { return first_.status != PTO_OK; }
   const pto_error& first_failure() const noexcept { return first_; }
 
-  const cann::Driver& driver() const noexcept { return driver_; }
+  const cann::CannDriver& driver() const noexcept { return driver_; }
   const cann::Functions& functions() const noexcept { return driver_.functions(); }
 
  private:
   pto_error find_cause(const pto_error& failure) const;
 
-  const cann::Driver& driver_;
+  const cann::CannDriver& driver_;
   const std::span<const cann::Handle> streams_;
   std::mutex mutex_;
   int32_t device_ = -1;
@@ -75,7 +75,7 @@ class Session {
 // dereferences them.
 class CardMemory {
  public:
-  explicit CardMemory(Session& session) : session_(session) {}
+  explicit CardMemory(CardSession& session) : session_(session) {}
 
   // The address is a multiple of 64. The content is undefined.
   pto_status allocate(size_t bytes, uint64_t* address, pto_error* error);
@@ -89,7 +89,7 @@ class CardMemory {
  private:
   pto_status copy(void* target, const void* source, size_t bytes, int32_t kind, pto_error* error);
 
-  Session& session_;
+  CardSession& session_;
 };
 
 struct LogSettings {
@@ -108,7 +108,7 @@ class DeviceLog {
   // failure of the driver has no consequence here: the next call of the driver returns it.
   uint64_t read(CardMemory& memory);
   // The same on an unusable device, if the driver still copies memory.
-  void salvage(Session& session);
+  void salvage(CardSession& session);
 
  private:
   void show();

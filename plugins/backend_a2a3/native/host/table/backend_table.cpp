@@ -10,14 +10,14 @@ namespace pto::a2a3 {
 namespace {
 
 // Loads CANN, once in a process.
-pto_status find_driver(const cann::DriverOptions& options, const cann::Driver** driver,
+pto_status find_driver(const cann::DriverOptions& options, const cann::CannDriver** driver,
                        pto_error* error) {
   static std::mutex mutex;
-  static const cann::Driver* loaded = nullptr;
+  static const cann::CannDriver* loaded = nullptr;
   static cann::DriverOptions used;
   const std::lock_guard lock(mutex);
   if (loaded == nullptr) {
-    auto fresh = std::make_unique<cann::Driver>();
+    auto fresh = std::make_unique<cann::CannDriver>();
     const pto_status status = fresh->load(options, error);
     if (status != PTO_OK) return status;
     used = options;
@@ -38,11 +38,11 @@ pto_status open(int32_t device_id, const pto_option* options, uint32_t num_optio
                 pto_device_shape* shape, pto_error* error) {
   return host::guarded(error, [&] {
     Options parsed;
-    const cann::Driver* driver = nullptr;
+    const cann::CannDriver* driver = nullptr;
     pto_status status = parse_options(options, num_options, parsed, error);
     if (status == PTO_OK) status = find_driver(parsed.driver, &driver, error);
     if (status != PTO_OK) return status;
-    auto opened = std::make_unique<Device>(*driver);
+    auto opened = std::make_unique<CardDevice>(*driver);
     status = opened->open(device_id, parsed, error);
     if (status != PTO_OK) return status;
     *shape = opened->shape();
@@ -53,7 +53,7 @@ pto_status open(int32_t device_id, const pto_option* options, uint32_t num_optio
 
 void close(void* handle, pto_leak_report* leaks) {
   host::guarded(nullptr, [&] {
-    const std::unique_ptr<Device> device(static_cast<Device*>(handle));
+    const std::unique_ptr<CardDevice> device(static_cast<CardDevice*>(handle));
     pto_leak_report found = {};
     device->close(found);
     if (leaks != nullptr) *leaks = found;
@@ -63,7 +63,7 @@ void close(void* handle, pto_leak_report* leaks) {
 
 constexpr pto_backend_api make_table() {
   pto_backend_api api =
-      host::backend_table<Device>("a2a3", PTO_BACKEND_THREADS | PTO_BACKEND_STREAMS);
+      host::backend_table<CardDevice>("a2a3", PTO_BACKEND_THREADS | PTO_BACKEND_STREAMS);
   api.open = open;
   api.close = close;
   return api;

@@ -43,7 +43,7 @@ const char* path_of(const pto_attachment& attachment, const char* kind) {
 }
 
 // Refuses a device that an earlier run has lost.
-pto_status enter(Session& session, pto_error* error) {
+pto_status enter(CardSession& session, pto_error* error) {
   const auto lock = session.lock();
   return session.enter(error);
 }
@@ -57,9 +57,9 @@ Result on_host(void* runtime, Arguments... arguments) {
 
 }  // namespace
 
-pto_status Device::open(int32_t number, const Options& options, pto_error* error) {
+pto_status CardDevice::open(int32_t number, const Options& options, pto_error* error) {
   DeviceImages images;
-  DeviceOptions settings;
+  AicpuOptions settings;
   settings.pool_bytes = options.pool_bytes;
   settings.log = log_ = options.log;
   settings.bootstrap = options.bootstrap;
@@ -76,7 +76,7 @@ pto_status Device::open(int32_t number, const Options& options, pto_error* error
   return PTO_OK;
 }
 
-void Device::close(pto_leak_report& leaks) {
+void CardDevice::close(pto_leak_report& leaks) {
   leaks = buffers_.describe();
   buffers_.free_all();
   kernels_.close();
@@ -85,7 +85,7 @@ void Device::close(pto_leak_report& leaks) {
   card_.close();
 }
 
-pto_status Device::load_library(const char* path, uint64_t* library, pto_error* error) {
+pto_status CardDevice::load_library(const char* path, uint64_t* library, pto_error* error) {
   if (host_ != nullptr) return host_->load_library(path, library, error);
   std::string file;
   const pto_status status = read_file(path, &file, error);
@@ -93,13 +93,13 @@ pto_status Device::load_library(const char* path, uint64_t* library, pto_error* 
   return aicpu_.load(PTO_A2A3_ORCHESTRATION, file, nullptr, library, nullptr, error);
 }
 
-pto_status Device::unload_library(uint64_t library) {
+pto_status CardDevice::unload_library(uint64_t library) {
   return host_ != nullptr ? host_->unload_library(library) : aicpu_.unload(library, nullptr);
 }
 
-pto_status Device::attach(const pto_attachment* attachment, const pto_option* options,
-                          uint32_t num_options, const pto_runtime_api** table, void** runtime,
-                          pto_error* error) {
+pto_status CardDevice::attach(const pto_attachment* attachment, const pto_option* options,
+                              uint32_t num_options, const pto_runtime_api** table, void** runtime,
+                              pto_error* error) {
   *runtime = this;  // of the proxy
   const char* path = path_of(*attachment, "runtime");
   if (path == nullptr) {
@@ -118,8 +118,8 @@ pto_status Device::attach(const pto_attachment* attachment, const pto_option* op
   return status;
 }
 
-pto_status Device::attach_on_device(const std::string& path, const char* variant,
-                                    std::span<const pto_option> options, pto_error* error) {
+pto_status CardDevice::attach_on_device(const std::string& path, const char* variant,
+                                        std::span<const pto_option> options, pto_error* error) {
   std::string file;
   uint64_t handle = 0;
   pto_status status = read_file(path, &file, error);
@@ -136,8 +136,8 @@ pto_status Device::attach_on_device(const std::string& path, const char* variant
   return status;
 }
 
-pto_status Device::attach_on_host(const pto_runtime_api* api, std::span<const pto_option> options,
-                                  pto_error* error) {
+pto_status CardDevice::attach_on_host(const pto_runtime_api* api,
+                                      std::span<const pto_option> options, pto_error* error) {
   host_ = std::make_unique<HostGraph>(api, card_, aicpu_, log_);
   fill_host_calls();
   return host_->create(options, card_.blocks(), error);
@@ -145,7 +145,7 @@ pto_status Device::attach_on_host(const pto_runtime_api* api, std::span<const pt
 
 // Without the calls of the host's instance, the proxy has no submit path: the orchestration runs on
 // the device.
-void Device::fill_table(const char* variant) {
+void CardDevice::fill_table(const char* variant) {
   const pto_a2a3_status& answer = aicpu_.answer();
   variant_name_ = variant;
   table_ = {};
@@ -166,7 +166,7 @@ void Device::fill_table(const char* variant) {
 }
 
 // The submit path is that of the host's instance.
-void Device::fill_host_calls() {
+void CardDevice::fill_host_calls() {
   using api = pto_runtime_api;
   table_.submit = on_host<&api::submit, int64_t, const pto_task*>;
   table_.submit_tensors = on_host<&api::submit_tensors, int64_t, pto_tensor_task*>;
@@ -182,14 +182,14 @@ void Device::fill_host_calls() {
   }
 }
 
-void Device::detach() {
+void CardDevice::detach() {
   host_.reset();
   if (variant_ == 0) return;
   if (aicpu_.detach(nullptr) == PTO_OK) aicpu_.unload(variant_, nullptr);
   variant_ = 0;
 }
 
-pto_status Device::start(const pto_run* run, pto_error* error) {
+pto_status CardDevice::start(const pto_run* run, pto_error* error) {
   refused_ = PTO_OK;
   explanation_.restart();
   uint32_t blocks = 0;
@@ -206,7 +206,7 @@ pto_status Device::start(const pto_run* run, pto_error* error) {
   return refused_;
 }
 
-void Device::orchestration_done(int32_t result) {
+void CardDevice::orchestration_done(int32_t result) {
   if (run_ == nullptr || run_->library != 0) return;
   if (host_ != nullptr) host_->api().orchestration_done(host_->instance(), result);
   launch(0);
@@ -214,7 +214,7 @@ void Device::orchestration_done(int32_t result) {
 
 // Passes the run to the device. If its graph has an error or the device refuses it, the run has
 // ended. Without an orchestration and an instance on the host, the tasks are in the arguments.
-void Device::launch(uint64_t orchestration) {
+void CardDevice::launch(uint64_t orchestration) {
   std::vector<char> graph;
   if (host_ != nullptr) {
     refused_ = host_->last_error(&refusal_);
@@ -225,11 +225,11 @@ void Device::launch(uint64_t orchestration) {
   is_running_ = refused_ == PTO_OK;
 }
 
-pto_status Device::wait(int64_t timeout_ns) {
+pto_status CardDevice::wait(int64_t timeout_ns) {
   return is_running_ ? aicpu_.wait(timeout_ns) : PTO_OK;
 }
 
-pto_status Device::finish(pto_run_report* report, pto_error* error) {
+pto_status CardDevice::finish(pto_run_report* report, pto_error* error) {
   const pto_status status = refused_ == PTO_OK ? aicpu_.finish(error) : refused_;
   if (refused_ != PTO_OK && error != nullptr) *error = refusal_;
   is_running_ = false;
@@ -246,7 +246,7 @@ pto_status Device::finish(pto_run_report* report, pto_error* error) {
   return status == PTO_OK ? finished : status;
 }
 
-void Device::abort(const pto_error* cause, int32_t is_lost) {
+void CardDevice::abort(const pto_error* cause, int32_t is_lost) {
   if (is_running_) return aicpu_.mailbox().abort(cause, is_lost != 0);
   if (run_ == nullptr) return;
   if (host_ != nullptr) return host_->api().abort(host_->instance(), cause);
@@ -256,13 +256,13 @@ void Device::abort(const pto_error* cause, int32_t is_lost) {
   refused_ = cause->status;
 }
 
-uint32_t Device::statistics(pto_statistic* out, uint32_t capacity) const {
+uint32_t CardDevice::statistics(pto_statistic* out, uint32_t capacity) const {
   const auto count = static_cast<uint32_t>(statistics_.size());
   std::copy_n(statistics_.begin(), std::min(count, capacity), out);
   return count;
 }
 
-size_t Device::explain(char* out, size_t capacity) {
+size_t CardDevice::explain(char* out, size_t capacity) {
   std::string text;
   if (!aicpu_.mailbox().explain(text)) {
     text = explanation_.text();

@@ -49,9 +49,9 @@ class Explanation {
   bool is_final_ = false;
 };
 
-class Device {
+class CardDevice {
  public:
-  explicit Device(const cann::Driver& driver)
+  explicit CardDevice(const cann::CannDriver& driver)
       : driver_(driver), card_(driver), aicpu_(card_), buffers_(card_) {}
 
   pto_status open(int32_t number, const Options& options, pto_error* error);
@@ -113,7 +113,7 @@ class Device {
   void fill_host_calls();
   void launch(uint64_t orchestration);
 
-  const cann::Driver& driver_;
+  const cann::CannDriver& driver_;
   LogSettings log_;
   Card card_;
   AicpuDevice aicpu_;
@@ -133,8 +133,8 @@ class Device {
 };
 
 // Return the device of a handle that the table gave to its caller.
-inline Device& device_of(void* device) noexcept {
-  return *static_cast<Device*>(device);
+inline CardDevice& device_of(void* device) noexcept {
+  return *static_cast<CardDevice*>(device);
 }
 
 }  // namespace pto::a2a3

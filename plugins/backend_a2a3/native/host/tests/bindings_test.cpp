@@ -12,7 +12,7 @@ using namespace pto::a2a3::cann;
 namespace {
 
 pto_error load(const DriverOptions& options) {
-  Driver driver;
+  CannDriver driver;
   pto_error error = {};
   CHECK_EQUAL(driver.load(options, &error), error.status);
   return error;
@@ -59,7 +59,7 @@ TEST(a_missing_function_is_named) {
 #define PTO_CASE(library, need, result, name, parameters)          \
   {                                                                \
     const vendor::PatchedFolder folder(#name);                     \
-    Driver driver;                                                 \
+    CannDriver driver;                                             \
     pto_error error = {};                                          \
     DriverOptions options = vendor::options(folder.path);          \
     options.version = "8.3";                                       \
@@ -74,7 +74,7 @@ TEST(a_missing_function_is_named) {
 
 TEST(a_call_of_a_missing_function_is_unsupported) {
   const vendor::PatchedFolder folder("rtsBinaryUnload");
-  Driver driver;
+  CannDriver driver;
   pto_error error = {};
   CHECK_EQUAL(driver.load(vendor::options(folder.path), &error), PTO_OK);
   CHECK_EQUAL(driver.call(&error, driver.functions().rtsBinaryUnload, nullptr),

@@ -20,7 +20,7 @@ TEST(a_run_leaves_nothing_and_breaks_no_rule) {
   vendor::Fake& fake = vendor::fresh();
   Card card(fake.driver);
   for (int round = 0; round < 3; ++round) {
-    scenario::Device device(fake.control);
+    scenario::CardDevice device(fake.control);
     pto_error error = {};
     CHECK_EQUAL(scenario::Scenario(card).run({}, &error), PTO_OK);
     card.close();
@@ -33,11 +33,11 @@ TEST(each_release_gets_the_same_calls) {
   vendor::Fake& fake = vendor::fresh();
   for (const char* version : {"8.1.RC1", "9.0.0", "9.1.0"}) {
     CHECK_EQUAL(fake.control.configure((std::string("version=") + version).c_str()), 0);
-    Driver driver;
+    CannDriver driver;
     pto_error error = {};
     CHECK_EQUAL(driver.load(vendor::options(vendor::kFolders / "fake"), &error), PTO_OK);
     Card card(driver);
-    scenario::Device device(fake.control);
+    scenario::CardDevice device(fake.control);
     CHECK_EQUAL(scenario::Scenario(card).run({}, &error), PTO_OK);
     card.close();
     CHECK_EQUAL(fake.control.findings(), std::string());
@@ -361,7 +361,7 @@ TEST(the_first_failure_is_kept_and_a_forced_reset_makes_the_device_usable) {
   CHECK_EQUAL(card.recover(&error), PTO_OK);
   card.close();
   CHECK_EQUAL(fake.control.findings(), std::string());
-  scenario::Device working(fake.control);
+  scenario::CardDevice working(fake.control);
   CHECK_EQUAL(scenario::Scenario(card).run({}, &error), PTO_OK);
   card.close();
   CHECK_EQUAL(fake.control.findings(), std::string());
@@ -442,7 +442,7 @@ TEST(a_missing_dispatcher_and_a_second_inner_library_are_found) {
 // What a dispatcher has installed does not outlive the reset of the device.
 TEST(without_the_dispatcher_the_load_fails) {
   vendor::Fake& fake = vendor::fresh();
-  scenario::Device device(fake.control);
+  scenario::CardDevice device(fake.control);
   device.has_cores = false;
   Card card(fake.driver);
   AicpuLibrary aicpu(card);

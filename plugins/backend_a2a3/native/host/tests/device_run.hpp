@@ -55,8 +55,8 @@ inline DeviceImages images() {
   return {read_file(PTO_DISPATCHER), read_file(PTO_DEVICE_LIBRARY), read_file(PTO_EXECUTOR)};
 }
 
-inline DeviceOptions options() {
-  DeviceOptions options;
+inline AicpuOptions options() {
+  AicpuOptions options;
   options.pool_bytes = uint64_t{64} << 20;
   options.gate_timeout_ms = 20'000;
   return options;
@@ -90,8 +90,8 @@ inline void expect(pto_status status, const pto_error& error, int line) {
   if (status != PTO_OK) check::fail(__FILE__, line, error.message);
 }
 
-struct Device {
-  explicit Device(vendor::Fake& fake, const Limits& limits = {})
+struct CardDevice {
+  explicit CardDevice(vendor::Fake& fake, const Limits& limits = {})
       : fake(fake), card(fake.driver), aicpu(card) {
     pto_error error = {};
     expect(card.open({0, "", limits}, &error), error, __LINE__);

@@ -69,7 +69,7 @@ void require(bool condition, const Cell& cell, const std::string& what) {
 
 // Uses the card once without a planned failure.
 void use_without_failure(vendor::Fake& fake, Card& card, const Cell& before = {}) {
-  scenario::Device device(fake.control);
+  scenario::CardDevice device(fake.control);
   pto_error error = {};
   const pto_status status = scenario::Scenario(card).run({}, &error);
   require(status == PTO_OK, before, std::string("the next use: ") + error.message);
@@ -115,7 +115,7 @@ void check_error(const pto_error& error, const Cell& cell) {
 
 // Uses the card with a planned failure, and closes it.
 void use(vendor::Fake& fake, Card& card, const Cell& cell) {
-  scenario::Device device(fake.control);
+  scenario::CardDevice device(fake.control);
   device.has_cores = !cell.is_late;
   fake.control.fail(cell.function.c_str(), cell.nth, cell.code, cell.is_late);
   pto_error error = {};
@@ -182,7 +182,7 @@ TEST(the_load_fails_with_the_code_of_its_calls) {
   for (const char* name : {"aclInit", "aclsysGetCANNVersion"}) {
     for (const Code code : kCodes) {
       fake.control.fail(name, 1, code, 0);
-      Driver driver;
+      CannDriver driver;
       pto_error error = {};
       CHECK_EQUAL(driver.load(vendor::options(vendor::kFolders / "fake"), &error), error.status);
       check_error(error, {name, 1, code, false});

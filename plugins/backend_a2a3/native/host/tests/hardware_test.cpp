@@ -56,7 +56,7 @@ pto_a2a3_device describe(vendor::Fake& fake, const CardOptions& options) {
   Card card(fake.driver);
   open(card, options);
   AicpuDevice aicpu(card);
-  DeviceOptions settings;
+  AicpuOptions settings;
   settings.pool_bytes = 1 << 20;
   const DeviceImages images = {scenario::kDispatcher, scenario::kInner, scenario::kCores};
   pto_error error = {};

@@ -16,7 +16,7 @@ namespace {
 
 TEST(one_task_runs_in_another_process) {
   vendor::Fake& fake = vendor::fresh(settings("blocks=1 seed=1").c_str());
-  Device device(fake);
+  CardDevice device(fake);
   CHECK_EQUAL(device.card.blocks(), 1u);
   device.run_one_task();
   const auto process = static_cast<uint32_t>(fake.control.process(0));
@@ -29,7 +29,7 @@ TEST(one_task_runs_in_another_process) {
 // A launch sets DATA_MAIN_BASE of its cores to 0, and chooses other cores and threads.
 TEST(runs_follow_on_chips_with_other_cores_and_threads) {
   for (const char* silicon : {"blocks=2 seed=3", "blocks=2 seed=4 duplicates=1", "blocks=24"}) {
-    Device device(vendor::fresh(settings(silicon).c_str()));
+    CardDevice device(vendor::fresh(settings(silicon).c_str()));
     for (int round = 0; round < 3; ++round) device.run_one_task();
     device.close();
   }
@@ -38,7 +38,7 @@ TEST(runs_follow_on_chips_with_other_cores_and_threads) {
 // An older stream could run what the instruction caches of the cores contain.
 TEST(linked_code_runs_where_it_was_uploaded_on_a_new_stream) {
   vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
-  Device device(fake);
+  CardDevice device(fake);
   Kernels kernels(device.card, device.aicpu);
   const std::string path = std::string(PTO_KERNELS) + "/kernel_raw.elf";
   const pto_kernel_source source = {7,       PTO_CORE_AIV, "raw",  path.c_str(),
@@ -66,7 +66,7 @@ TEST(linked_code_runs_where_it_was_uploaded_on_a_new_stream) {
 
 // The flags between cube and vector cores need an address that the host asks for.
 TEST(a_kernel_with_flags_between_cores_ends) {
-  Device device(vendor::fresh(settings("blocks=1").c_str()));
+  CardDevice device(vendor::fresh(settings("blocks=1").c_str()));
   pto_error error = {};
   device.start("flags");
   expect(device.finish(&error), error, __LINE__);
@@ -76,7 +76,7 @@ TEST(a_kernel_with_flags_between_cores_ends) {
 TEST(a_driver_that_does_not_know_the_clusters_runs_tasks) {
   const std::string unknown = ",clusters=0,register_bytes=4096";
   for (const char* silicon : {"blocks=2 seed=3", "blocks=24"}) {
-    Device device(vendor::fresh((settings(silicon) + unknown).c_str()));
+    CardDevice device(vendor::fresh((settings(silicon) + unknown).c_str()));
     device.run_one_task();
     device.close();
   }
@@ -85,7 +85,7 @@ TEST(a_driver_that_does_not_know_the_clusters_runs_tasks) {
 TEST(errors_are_also_in_the_log_of_the_vendor) {
   const std::string log = std::string(PTO_INSTALLED) + "/vendor_log_" + std::to_string(getpid());
   vendor::Fake& fake = vendor::fresh(settings("blocks=1 log=" + log).c_str());
-  Device device(fake);
+  CardDevice device(fake);
   pto_error error = {};
   uint64_t handle = 0;
   CHECK_EQUAL(device.aicpu.unload(7, &error), PTO_ERROR_USAGE);
@@ -99,7 +99,7 @@ TEST(errors_are_also_in_the_log_of_the_vendor) {
 
 TEST(a_run_has_the_limit_of_a_kernel_and_that_of_the_host) {
   vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
-  Device device(fake, {1, 2});
+  CardDevice device(fake, {1, 2});
   device.start("hang");
   pto_error error = {};
   CHECK_EQUAL(device.finish(&error), PTO_ERROR_TIMEOUT);
@@ -131,7 +131,7 @@ TEST(the_library_must_be_the_one_that_the_dispatcher_installed) {
 TEST(a_library_of_other_bytes_is_found_by_the_latch) {
   vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
   {
-    Device device(fake);
+    CardDevice device(fake);
   }
   Card card(fake.driver);
   AicpuDevice aicpu(card);
@@ -169,7 +169,7 @@ TEST(a_pool_that_does_not_fit_names_its_setting) {
   AicpuDevice aicpu(card);
   pto_error error = {};
   expect(card.open({}, &error), error, __LINE__);
-  DeviceOptions large = options();
+  AicpuOptions large = options();
   large.pool_bytes = uint64_t{256} << 20;
   CHECK_EQUAL(aicpu.open(images(), large, &error), PTO_ERROR_MEMORY);
   CHECK_CONTAINS(error.message, "code 207001: device 0 has no 256 MiB for the pool of the runtime");
@@ -181,7 +181,7 @@ TEST(a_pool_that_does_not_fit_names_its_setting) {
 
 TEST(a_killed_device_process_is_a_lost_device) {
   vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
-  Device device(fake);
+  CardDevice device(fake);
   device.start("hang");
   CHECK_EQUAL(device.aicpu.wait(50'000'000), PTO_PENDING);
   kill(fake.control.process(0), SIGKILL);
@@ -198,7 +198,7 @@ TEST(a_killed_device_process_is_a_lost_device) {
 
 TEST(a_crash_on_a_core_is_the_first_failure_and_names_the_task) {
   vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
-  Device device(fake);
+  CardDevice device(fake);
   device.run_one_task();
   device.start("crash");
   pto_error error = {};
@@ -261,7 +261,7 @@ TEST(ten_tasks_in_flight_name_no_culprit) {
 
 TEST(a_kernel_that_does_not_return_is_abandoned) {
   vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
-  Device device(fake);
+  CardDevice device(fake);
   device.start("hang");
   CHECK_EQUAL(device.aicpu.wait(50'000'000), PTO_PENDING);
   pto_error cause = {};
@@ -279,7 +279,7 @@ TEST(a_kernel_that_does_not_return_is_abandoned) {
 // The process is stopped, so it cannot end the run itself.
 TEST(a_device_that_does_not_answer_is_given_up) {
   vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
-  Device device(fake);
+  CardDevice device(fake);
   device.start("hang");
   CHECK_EQUAL(device.aicpu.wait(50'000'000), PTO_PENDING);
   CHECK_EQUAL(kill(fake.control.process(0), SIGSTOP), 0);
@@ -294,7 +294,7 @@ TEST(a_device_that_does_not_answer_is_given_up) {
 
 // The host has a block for the input of commands, which grows.
 TEST(a_long_input_arrives_whole) {
-  Device device(vendor::fresh(settings("blocks=1").c_str()));
+  CardDevice device(vendor::fresh(settings("blocks=1").c_str()));
   pto_error error = {};
   const uint64_t variant =
       device.load(PTO_A2A3_VARIANT, hbg + "/native/libpto_aicpu_build_graph.so");
@@ -313,7 +313,7 @@ TEST(a_long_input_arrives_whole) {
 
 TEST(a_refused_run_leaves_the_device_usable) {
   vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
-  Device device(fake);
+  CardDevice device(fake);
   pto_call_config config = {};
   config.aicpu_thread_num = 3;
   config.block_dim = 2;
@@ -332,7 +332,7 @@ TEST(a_refused_run_leaves_the_device_usable) {
 
 TEST(an_explanation_comes_during_a_run) {
   vendor::Fake& fake = vendor::fresh(settings("blocks=1").c_str());
-  Device device(fake);
+  CardDevice device(fake);
   device.start("hang");
   std::string text;
   while (text.empty()) CHECK(device.aicpu.mailbox().explain(text));

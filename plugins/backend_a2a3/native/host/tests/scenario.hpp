@@ -35,13 +35,13 @@ inline bool is_given_up(const pto_fake_launch& launch) {
 }
 
 // The device's part: the AICPU does the work when the cores have started.
-struct Device {
-  explicit Device(const vendor::Control& control) : control(control) {
+struct CardDevice {
+  explicit CardDevice(const vendor::Control& control) : control(control) {
     control.set_program(run, this);
   }
 
   static int32_t run(void* context, const pto_fake_launch* launch) {
-    auto& device = *static_cast<Device*>(context);
+    auto& device = *static_cast<CardDevice*>(context);
     if (launch->is_core) {
       device.cores_have_started = true;
       return 0;

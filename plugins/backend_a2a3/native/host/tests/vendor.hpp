@@ -65,7 +65,7 @@ inline pto::a2a3::cann::DriverOptions options(const fs::path& folder) {
 // The fake driver of this process, loaded once. Each test starts with `fresh`.
 struct Fake {
   Control control{kFolders / "fake"};
-  pto::a2a3::cann::Driver driver;
+  pto::a2a3::cann::CannDriver driver;
 };
 
 inline Fake& fresh(const char* settings = "") {

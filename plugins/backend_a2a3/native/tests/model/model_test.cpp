@@ -21,7 +21,7 @@ namespace model {
     using Link = pto::name::CoreLink<Access>;     \
     template <class Access>                       \
     using Executor = pto::name::Executor<Access>; \
-    using State = pto::name::TaskState;           \
+    using State = pto::name::CoreTaskState;       \
   };
 
 namespace {

@@ -51,9 +51,9 @@ class LauncherSubject:
         """Return the links of the remote transport in the configuration, which agents use."""
         return load_links(self.config()["remote_transport"])
 
-    def world(self, transport: str | None = None) -> World:
+    def world(self, transport: str | None = None) -> LauncherWorld:
         """Open the launcher. ``transport``: another transport for the command of the agents."""
-        return World(self, transport)
+        return LauncherWorld(self, transport)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Client:
         return True
 
 
-class World:
+class LauncherWorld:
     """An open launcher, and the client of its agents."""
 
     def __init__(self, subject: LauncherSubject, transport: str | None = None) -> None:
@@ -151,7 +151,7 @@ class World:
         """Close the launcher."""
         self.launcher.close()
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> LauncherWorld:
         return self
 
     def __exit__(self, *_: object) -> None:

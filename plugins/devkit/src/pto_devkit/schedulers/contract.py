@@ -24,7 +24,7 @@ from pto_devkit.schedulers.world import (
     CALM,
     ROUGH,
     Chances,
-    World,
+    SchedulerWorld,
     configuration_of,
     expect_end,
     expect_failures,
@@ -73,7 +73,7 @@ class SchedulerSubject:
         *,
         ring_slabs: tuple[int, ...] = (4, 6, 16, 4096),
         validates: bool = True,
-    ) -> World:
+    ) -> SchedulerWorld:
         """Run one random program to its end, on a reference engine that uses the policy.
 
         ``ring_slabs``: possible sizes of the heap rings, in units of 1024 bytes. ``validates``:
@@ -87,7 +87,9 @@ class SchedulerSubject:
             repeats_lost=numbers.random() < 0.5,
         )
         engine = ReferenceEngine(configuration, policy=WithoutInputs(self.policy()))
-        world = World(program, configuration, engine, numbers, chances, validates=validates)
+        world = SchedulerWorld(
+            program, configuration, engine, numbers, chances, validates=validates
+        )
         world.run()
         return world
 

@@ -100,7 +100,7 @@ ROUGH = Chances(loss=0.02, deadline=0.01)
 CANCELLED = Chances(loss=0.01, cancel=0.02)
 
 
-class World:
+class SchedulerWorld:
     """Runs a program on an engine. ``events`` and ``answers`` record the exchange."""
 
     def __init__(
@@ -420,7 +420,7 @@ def configuration_of(
 # ---- a finished run against the edges and values that its program is expected to produce ----
 
 
-def expect_end(world: World) -> None:
+def expect_end(world: SchedulerWorld) -> None:
     """Require that each task has ended once, and that the engine has no task at the end."""
     run = _finished(world)
     count = len(world.plans)
@@ -440,7 +440,7 @@ def expect_end(world: World) -> None:
     expect(not world.saved, f"saved regions of the tasks {sorted(world.saved)} are left")
 
 
-def expect_poison(world: World) -> None:
+def expect_poison(world: SchedulerWorld) -> None:
     """Require that exactly the descendants of failed tasks were poisoned."""
     run = _finished(world)
     failed = {task for task, _ in run.failed}
@@ -453,7 +453,7 @@ def expect_poison(world: World) -> None:
         expect(root in failed, f"task {task} was poisoned by {root}, which did not fail")
 
 
-def expect_values(world: World) -> None:
+def expect_values(world: SchedulerWorld) -> None:
     """Check that each task read the values of a sequential run, and the final memory has them."""
     plans = _plans(world)
     spoiled = {n for n, result in world.results.items() if result is not Result.COMPLETED}
@@ -471,7 +471,7 @@ def expect_values(world: World) -> None:
             expect(world.read(cell) == content, f"tile {cell} has a wrong value after the run")
 
 
-def expect_retries(world: World) -> None:
+def expect_retries(world: SchedulerWorld) -> None:
     """Require that a task fails only after its last retry, or if no child can run it."""
     if not world.configuration.repeats_lost:
         return
@@ -486,7 +486,7 @@ def expect_retries(world: World) -> None:
             )
 
 
-def expect_failures(world: World) -> None:
+def expect_failures(world: SchedulerWorld) -> None:
     """Require that a task has failed if and only if it had more failing attempts than retries."""
     run = _finished(world)
     failed = {task for task, _ in run.failed}
@@ -495,7 +495,7 @@ def expect_failures(world: World) -> None:
     expect(failed == expected, f"the tasks {failed} failed, expected {expected}")
 
 
-def expect_cancel(world: World) -> None:
+def expect_cancel(world: SchedulerWorld) -> None:
     """Require that nothing was sent after the run was cancelled."""
     is_cancelled = False
     for event, answer in zip(world.events, world.answers, strict=True):
@@ -504,11 +504,11 @@ def expect_cancel(world: World) -> None:
         expect(not (is_cancelled and sent), f"after the run was cancelled: {sent}")
 
 
-def _finished(world: World) -> RunFinished:
+def _finished(world: SchedulerWorld) -> RunFinished:
     if world.finished is None:
         raise ContractError("the run has not finished")
     return world.finished
 
 
-def _plans(world: World) -> list[Plan]:
+def _plans(world: SchedulerWorld) -> list[Plan]:
     return [world.plans[number] for number in sorted(world.plans)]

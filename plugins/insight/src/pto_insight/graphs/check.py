@@ -24,7 +24,7 @@ from pto_insight.graphs.findings import (
     mark_implied,
     missing_edge,
 )
-from pto_insight.graphs.logged_graph import Access, LoggedGraph, Task
+from pto_insight.graphs.logged_graph import Access, LoggedGraph, LoggedTask
 from pto_insight.graphs.measurement import (
     ByteAccess,
     ByteSet,
@@ -92,7 +92,9 @@ def _race(graph: LoggedGraph, row: np.void, others: int) -> Race:
     )
 
 
-def _fix(graph: LoggedGraph, accesses: tuple[int, int], tasks: tuple[Task, Task]) -> str:
+def _fix(
+    graph: LoggedGraph, accesses: tuple[int, int], tasks: tuple[LoggedTask, LoggedTask]
+) -> str:
     tags = [int(graph.log.accesses[access]["tag"]) for access in accesses]
     for tag, access, task in zip(tags, accesses, tasks, strict=True):
         if tag == NO_DEP:
@@ -218,7 +220,7 @@ class _Check:
         return self._report(buffer, shared, sides, fix)
 
     def _report(
-        self, buffer: NamedBuffer, shared: ByteSet, sides: list[tuple[Task, str]], fix: str
+        self, buffer: NamedBuffer, shared: ByteSet, sides: list[tuple[LoggedTask, str]], fix: str
     ) -> Race:
         begin, end = (at - buffer.begin for at in shared.hull)
         (first, first_use), (second, second_use) = sides
@@ -237,7 +239,9 @@ class _Check:
             fix=fix,
         )
 
-    def _wrong_declaration(self, task: Task, buffer: NamedBuffer, use: str, tags: list[str]) -> str:
+    def _wrong_declaration(
+        self, task: LoggedTask, buffer: NamedBuffer, use: str, tags: list[str]
+    ) -> str:
         """Return the change of a declaration that does not cover the use, or an empty text."""
         if not self._graph.log.has_accesses or task.index not in self.measurement.measured_by_bytes:
             return ""
@@ -247,7 +251,7 @@ class _Check:
         needed = {"reads": "INPUT", "writes": "OUTPUT"}.get(use, "INOUT")
         return f"declare {buffer.name} of {task.label} as {needed}"
 
-    def _missing_edge(self, first: Task, second: Task, tags: list[str]) -> str:
+    def _missing_edge(self, first: LoggedTask, second: LoggedTask, tags: list[str]) -> str:
         if self._graph.log.has_accesses and "OUTPUT_EXISTING" in tags:
             return existing_output(second)
         return missing_edge(self._graph.log, first, second)

@@ -17,7 +17,7 @@ import numpy as np
 from pto_core.errors import UsageError
 from pto_insight.graphs.analysis import Why
 from pto_insight.graphs.log import Rows
-from pto_insight.graphs.logged_graph import LoggedGraph, Task
+from pto_insight.graphs.logged_graph import LoggedGraph, LoggedTask
 
 
 class Style(NamedTuple):
@@ -136,7 +136,7 @@ def _colour(number: int) -> str:
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
 
-def task_node(task: Task, colours: Mapping[str, str]) -> Node:
+def task_node(task: LoggedTask, colours: Mapping[str, str]) -> Node:
     """Return the node of one task. ``colours``: those of the kernels."""
     count = f"{task.blocks} blocks" if task.blocks else ""
     if task.members:

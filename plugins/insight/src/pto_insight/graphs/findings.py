@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from pto_core.errors import RaceError
 from pto_insight.graphs.log import AccessLog
-from pto_insight.graphs.logged_graph import Access, Task
+from pto_insight.graphs.logged_graph import Access, LoggedTask
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Race:
     orders them, too.
     """
 
-    first: Task
-    second: Task
+    first: LoggedTask
+    second: LoggedTask
     first_tag: str
     second_tag: str
     first_place: str
@@ -71,7 +71,7 @@ class Mismatch:
     be adjacent. ``verb``: "reads", "writes" or "does not write".
     """
 
-    task: Task | None
+    task: LoggedTask | None
     buffer: str
     begin: int
     end: int
@@ -224,14 +224,14 @@ def _listed(found: Sequence[Race | Mismatch | Access]) -> Iterator[str]:
         yield f"the fixes above order {implied} more {noun}"
 
 
-def _line(task: Task, place: str, tag: str) -> str:
+def _line(task: LoggedTask, place: str, tag: str) -> str:
     return f"  {task.label}: {place} [{tag}]" + (f"  {task.where}" if task.where else "")
 
 
 _NEAR = 32
 
 
-def missing_edge(log: AccessLog, first: Task, second: Task) -> str:
+def missing_edge(log: AccessLog, first: LoggedTask, second: LoggedTask) -> str:
     """Return the change that orders two tasks, in the language of the program."""
     edge = f"add an edge from {first.label} to {second.label}"
     if not log.has_accesses:
@@ -243,7 +243,7 @@ def missing_edge(log: AccessLog, first: Task, second: Task) -> str:
     return edge if log.is_full else f"run with {_full_hazards(second)}, or {edge}"
 
 
-def existing_output(second: Task) -> str:
+def existing_output(second: LoggedTask) -> str:
     """Return the change of a declaration OUTPUT_EXISTING that leaves two writers unordered."""
     return f"declare it OUTPUT or INOUT in {second.label}, with {_full_hazards(second)}"
 
@@ -278,6 +278,6 @@ def _sorted_by_key(pairs: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
     return values
 
 
-def _full_hazards(task: Task) -> str:
+def _full_hazards(task: LoggedTask) -> str:
     is_python = task.file is None or task.file.endswith(".py")
     return 'hazards="full"' if is_python else "--hazards full"

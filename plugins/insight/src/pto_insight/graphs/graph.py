@@ -17,10 +17,10 @@ from pto_core.output_files import printable, write_text
 from pto_insight.graphs.check import check
 from pto_insight.graphs.findings import Findings
 from pto_insight.graphs.log import Rows
-from pto_insight.graphs.logged_graph import Access, Edge, LoggedGraph, Task
+from pto_insight.graphs.logged_graph import Access, Edge, LoggedGraph, LoggedTask
 from pto_insight.graphs.measurement import Measurement
 from pto_insight.graphs.pictures import dot, svg
-from pto_insight.graphs.places import INPUT, NO_DEP, Layout, element_bytes
+from pto_insight.graphs.places import INPUT, NO_DEP, ViewLayout, element_bytes
 
 FORMATS = ("svg", "dot", "json")
 SCHEMA_VERSION = 1
@@ -110,9 +110,9 @@ class Explanation:
     the two tasks.
     """
 
-    first: Task
-    second: Task
-    chain: tuple[tuple[Task, Edge], ...]
+    first: LoggedTask
+    second: LoggedTask
+    chain: tuple[tuple[LoggedTask, Edge], ...]
     is_reversed: bool = False
 
     def __bool__(self) -> bool:
@@ -169,7 +169,7 @@ def explain(graph: LoggedGraph, first: int, second: int) -> Explanation:
     return Explanation(*ends, tuple(chain))
 
 
-def _line(task: Task) -> str:
+def _line(task: LoggedTask) -> str:
     return f"  {task.label}" + (f"  {task.where}" if task.where else "")
 
 
@@ -222,7 +222,7 @@ def _measured_writers(graph: LoggedGraph, buffer: str, byte: int) -> list[Access
 
 def _has(row: Rows, address: int) -> bool:
     """Return whether the view of an access has the byte at an address."""
-    layout, size = Layout(row), element_bytes(row)
+    layout, size = ViewLayout(row), element_bytes(row)
     first = int(row["address"]) + (int(row["start_offset"]) - layout.start) * size
     element = (address - first) // size
     if address < first or element >= layout.size:

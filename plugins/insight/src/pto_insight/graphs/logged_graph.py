@@ -95,7 +95,7 @@ class Structure:
 
 
 @dataclass(frozen=True)
-class Task:
+class LoggedTask:
     """A task of the graph. ``index`` counts submits; a block task is one task.
 
     ``name`` is the name in error messages. ``scope``: the index of the innermost scope, or None.
@@ -184,7 +184,7 @@ class Edge:
 class Access:
     """An access of one task that is reported."""
 
-    task: Task
+    task: LoggedTask
     place: str
     tag: str
 
@@ -254,14 +254,14 @@ class LoggedGraph:
             self.log.tasks["accesses"], np.arange(len(self.log.accesses)), side="right"
         )
 
-    def task(self, index: int) -> Task:
+    def task(self, index: int) -> LoggedTask:
         """Return one task. Raises UsageError if there is none with this index."""
         row = self.log.tasks[self._checked(index)]
         number = int(row["id"])
         file = self.log.files[int(row["file"]) - 1] if row["file"] else None
         func_id = int(row["func_id"])
         is_of_worker = self.log.blocks == 0
-        return Task(
+        return LoggedTask(
             index=index,
             id=number,
             name=f"task {number // 4} of ring {number % 4}"
@@ -278,7 +278,7 @@ class LoggedGraph:
         )
 
     @property
-    def tasks(self) -> Iterator[Task]:
+    def tasks(self) -> Iterator[LoggedTask]:
         """All tasks, in the order of submits."""
         return map(self.task, range(len(self)))
 

@@ -41,7 +41,7 @@ from pto_insight.graphs.places import (
     INPUT,
     NO_DEP,
     OUTPUT_EXISTING,
-    Layout,
+    ViewLayout,
     element_bytes,
 )
 
@@ -418,7 +418,7 @@ def task_and_block_of_id(log: AccessLog) -> dict[int, tuple[int, int]]:
 def view_ranges(row: Rows) -> list[Range]:
     """Return the bytes of a view as ranges of addresses."""
     size = element_bytes(row)
-    layout = Layout(row)
+    layout = ViewLayout(row)
     order, strides = layout.order, [stride * size for stride in layout.strides]
     shapes = [int(extent) for extent in row["shapes"][: len(order)]]
     if 0 in shapes:

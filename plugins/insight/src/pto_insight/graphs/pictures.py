@@ -56,7 +56,7 @@ class Rectangle:
 
 
 @dataclass
-class Layout:
+class PictureLayout:
     """The rectangles of all nodes by number, and of all boxes, outer boxes first.
 
     ``crossings``: the places that an edge, named by its nodes, crosses between its ends.
@@ -84,10 +84,12 @@ def member_rectangles(node: Rectangle, members: int) -> list[Rectangle]:
     ]
 
 
-def layout(drawing: Drawing) -> Layout:
+def layout(drawing: Drawing) -> PictureLayout:
     """Place everything in a drawing."""
     placed = _Placed(drawing).place(drawing.box)
-    return Layout(placed.nodes, placed.boxes[1:], placed.crossings, placed.width, placed.height)
+    return PictureLayout(
+        placed.nodes, placed.boxes[1:], placed.crossings, placed.width, placed.height
+    )
 
 
 @dataclass
@@ -326,7 +328,7 @@ def _member(number: int, at: Rectangle) -> str:
     )
 
 
-def _line(line: Line, placed: Layout) -> str:
+def _line(line: Line, placed: PictureLayout) -> str:
     style, ends = STYLES[line.style], (line.first, line.second)
     first, second = placed.nodes[line.first], placed.nodes[line.second]
     path = f"M{first.x + first.width / 2:.1f} {first.y + first.height:.1f}"

@@ -22,7 +22,7 @@ TYPES = tuple(kind.name.lower() for kind in DataType)
 TYPE_BYTES = np.array([kind.nbytes for kind in DataType], "<i8")
 
 
-class Layout:
+class ViewLayout:
     """How a view lies in its buffer; distances in elements.
 
     ``order``: the dimensions, the innermost in memory first. ``strides``: the distance of two
@@ -46,7 +46,7 @@ def element_bytes(row: Rows) -> int:
     return int(TYPE_BYTES[row["dtype"]])
 
 
-class Place(NamedTuple):
+class BufferPart(NamedTuple):
     """A part of a buffer: its name, bytes from ``begin`` to ``end``, and the view as text."""
 
     buffer: str
@@ -61,9 +61,9 @@ class Places:
     def __init__(self, log: AccessLog, extents: Rows) -> None:
         self._log = log
         self._extents = extents
-        self._known: dict[int, Place] = {}
+        self._known: dict[int, BufferPart] = {}
 
-    def of(self, access: int) -> Place:
+    def of(self, access: int) -> BufferPart:
         """Return the place of an access."""
         if access not in self._known:
             self._known[access] = self._find(access)
@@ -87,21 +87,21 @@ class Places:
                 return buffer.name, buffer.address
         return f"memory {self._others[address]}", address
 
-    def _find(self, access: int) -> Place:
+    def _find(self, access: int) -> BufferPart:
         row = self._log.accesses[access]
         name, base = self.base(access)
         element = element_bytes(row)
         start = int(row["start_offset"])
         begin = int(row["address"]) - base + start * element
         size = int(self._extents[access][1]) - int(self._extents[access][0])
-        return Place(name, begin, begin + size, self._text(row, name, begin, begin + size))
+        return BufferPart(name, begin, begin + size, self._text(row, name, begin, begin + size))
 
     def _text(self, row: Rows, name: str, begin: int, end: int) -> str:
         dims = int(row["ndims"])
         raw, offsets, shapes = (row[name][:dims] for name in ("raw_shapes", "offsets", "shapes"))
         if row["is_pipe"] or not shapes.all():
             return f"{name} (key)"
-        if Layout(row).start != int(row["start_offset"]):
+        if ViewLayout(row).start != int(row["start_offset"]):
             return f"{name}[bytes {begin}:{end}]"
         if (shapes == raw).all():
             return name

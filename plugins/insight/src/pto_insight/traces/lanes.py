@@ -26,7 +26,7 @@ from pto_insight.traces.worker_records import visible_ends
 _DURATIONS = [int(event) for event in WITH_DURATION]
 
 
-class TaskName(NamedTuple):
+class TaskNumber(NamedTuple):
     """The name of a task in its Worker or device; ``part`` numbers Workers and devices."""
 
     part: int
@@ -41,16 +41,16 @@ class Slice(NamedTuple):
     end: int
     name: str
     notes: Mapping[str, int | str]
-    task: TaskName | None = None
-    after: TaskName | None = None
+    task: TaskNumber | None = None
+    after: TaskNumber | None = None
 
 
-class Submit(NamedTuple):
+class LaneSubmit(NamedTuple):
     """The submit of a task."""
 
     time: int
     name: str
-    task: TaskName
+    task: TaskNumber
 
 
 class Lane(NamedTuple):
@@ -64,7 +64,7 @@ class Lane(NamedTuple):
     name: str
     kind: str
     slices: list[Slice]
-    submits: list[Submit]
+    submits: list[LaneSubmit]
     group: str = ""
 
 
@@ -105,12 +105,12 @@ def _add_tasks(trace: WorkerTraceData, lane: _Lanes) -> None:
     for row, visible_end, more in zip(trace.tasks.tolist(), ends, submits, strict=True):
         worker, run, number, task, member, released_by, child, pid, result, *times = row
         submit, ready, dispatch, start, end, complete, processor = times
-        name = TaskName(worker, run, task)
+        name = TaskNumber(worker, run, task)
         title = trace.callable_name(number)
         if submit >= 0 and name not in submitted:
             submitted.add(name)
             mine = lane(trace.path(worker), "orchestrator", "thread")
-            mine.submits.append(Submit(submit, title, name))
+            mine.submits.append(LaneSubmit(submit, title, name))
         if start < 0:
             continue
         if end < 0:
@@ -129,7 +129,7 @@ def _add_tasks(trace: WorkerTraceData, lane: _Lanes) -> None:
             "released by": released_by,
         }
         known = {key: value for key, value in notes.items() if value >= 0} | more
-        after = TaskName(worker, run, released_by) if released_by >= 0 else None
+        after = TaskNumber(worker, run, released_by) if released_by >= 0 else None
         mine = lane(trace.path(child), "tasks", "core")
         mine.slices.append(Slice(start, visible_end, title, known, name, after))
 
@@ -170,8 +170,8 @@ def _add_device(part: int, path: str, device: TraceData, lane: _Lanes) -> None:
         run, kernel, task, released_by, core, start, end, *more = row
         if start < 0 or end < 0:
             continue
-        name = TaskName(part, run, task)
-        after = TaskName(part, run, released_by) if released_by >= 0 else None
+        name = TaskNumber(part, run, task)
+        after = TaskNumber(part, run, released_by) if released_by >= 0 else None
         keys = ("submitted", "ready", "dispatched", "completed", "processor")
         named = zip(keys, more, strict=True)
         notes = {"task": task, "run": run, **{key: time for key, time in named if time >= 0}}

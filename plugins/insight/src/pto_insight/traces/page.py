@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pto_insight.traces.analysis import critical_path, edges, ring_counters, rows_of
 from pto_insight.traces.data import TraceData, WorkerTraceData
 from pto_insight.traces.details import ARGUMENT, rows_of_members
-from pto_insight.traces.lanes import Lane, Slice, TaskName, apart, lanes as lanes_of
+from pto_insight.traces.lanes import Lane, Slice, TaskNumber, apart, lanes as lanes_of
 from pto_insight.traces.records import (
     FIRST_WORKER,
     HOST,
@@ -319,7 +319,7 @@ class _Shown:
         row = -1 if one.task is None else self._add_task(one, one.task, number)
         self.items.append((one.start, one.end, number, row))
 
-    def _add_task(self, one: Slice, task: TaskName, number: int) -> int:
+    def _add_task(self, one: Slice, task: TaskNumber, number: int) -> int:
         run = self.runs.setdefault((task.part, task.run), len(self.runs))
         after = -1 if one.after is None else one.after.task
         times = [one.notes.get(key, -1) for key in _TIMES]

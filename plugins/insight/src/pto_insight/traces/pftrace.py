@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pto_insight.traces.analysis import counters, rows_of
 from pto_insight.traces.data import TraceData, WorkerTraceData
-from pto_insight.traces.lanes import Lane, Slice, TaskName, apart, lanes
+from pto_insight.traces.lanes import Lane, Slice, TaskNumber, apart, lanes
 from pto_insight.traces.records import (
     FIRST_WORKER,
     WITH_DURATION,
@@ -404,7 +404,7 @@ class _LaneArrows(NamedTuple):
     has its own number.
     """
 
-    submits: dict[TaskName, list[int]]
+    submits: dict[TaskNumber, list[int]]
     begins: dict[_Place, list[int]]
     ends: dict[_Place, list[int]]
 
@@ -490,7 +490,7 @@ def _lane_arrows(tracks: list[Lane]) -> _LaneArrows:
 
     A task is released by the last member of a group to end, and by the last attempt.
     """
-    places: dict[TaskName, list[_Place]] = {}
+    places: dict[TaskNumber, list[_Place]] = {}
     for position, lane in enumerate(tracks):
         for number, one in enumerate(lane.slices):
             if one.task is not None:

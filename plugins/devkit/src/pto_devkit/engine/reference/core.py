@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 
 from pto_core.errors import CapacityError, InternalError, ProtocolError
-from pto_core.worker.states import Reference, State, StateEvent, Transitions, follow
+from pto_core.worker.states import Reference, TaskEvent, TaskState, Transitions, follow
 from pto_devkit.engine.interface import (
     NONE,
     RINGS,
@@ -211,7 +211,7 @@ class Slots:
 
     def __init__(self, transitions: Transitions) -> None:
         self.transitions = transitions
-        self.states: list[State] = []
+        self.states: list[TaskState] = []
         self.free: list[int] = []
         self.tasks: dict[int, Task] = {}
         self.next_number = 0
@@ -220,17 +220,17 @@ class Slots:
         """Return a new task in a free slot. The caller must set its state."""
         if not self.free:
             self.free.append(len(self.states))
-            self.states.append(State.FREE)
+            self.states.append(TaskState.FREE)
         task = Task(self.next_number, self.free.pop(), spec)
         self.next_number += 1
         self.tasks[task.number] = task
         return task
 
-    def state(self, task: Task) -> State:
+    def state(self, task: Task) -> TaskState:
         """Return the task's state."""
         return self.states[task.slot]
 
-    def move(self, task: Task, event: StateEvent) -> None:
+    def move(self, task: Task, event: TaskEvent) -> None:
         """Change the state. If the table does not list the transition, raise and change nothing."""
         try:
             self.states[task.slot] = follow(self.states[task.slot], event, self.transitions)
@@ -249,7 +249,7 @@ class Slots:
 
     def give_back(self, task: Task) -> None:
         """Free the slot of a consumed task."""
-        self.move(task, StateEvent.RECYCLE)
+        self.move(task, TaskEvent.RECYCLE)
         del self.tasks[task.number]
         self.free.append(task.slot)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pto_core.interfaces import Policy
-from pto_core.worker.states import State, StateEvent
+from pto_core.worker.states import TaskEvent, TaskState
 from pto_devkit.abi import Tag
 from pto_devkit.engine.interface import (
     NONE,
@@ -87,7 +87,7 @@ class Dispatcher:
         task = self._core.slots.tasks.get(number)
         if task is None:
             return None
-        return task if self._core.slots.state(task) is State.READY else None
+        return task if self._core.slots.state(task) is TaskState.READY else None
 
     def _try_group(self, number: int) -> bool:
         task = self._ready(number)
@@ -101,7 +101,7 @@ class Dispatcher:
         free = [child for child in unreserved if child.has_space]
         if len(free) >= task.members:
             chosen = self._members(task, free)
-            self._send(task, chosen, StateEvent.DISPATCH)
+            self._send(task, chosen, TaskEvent.DISPATCH)
             queues = self._core.queues
             queues.groups_in_a_row = queues.groups_in_a_row + 1 if queues.singles else 0
             return True
@@ -137,7 +137,7 @@ class Dispatcher:
         child = self._pick(task, allowed)
         if child is None:
             return False
-        self._send(task, [child], StateEvent.DISPATCH)
+        self._send(task, [child], TaskEvent.DISPATCH)
         self._core.queues.groups_in_a_row = 0
         return True
 
@@ -169,7 +169,7 @@ class Dispatcher:
         if not child.has_space or child.number in self._reserved:
             return False
         task.last_producer = required
-        self._send(task, [child], StateEvent.DISPATCH_EARLY, Requirement(required, count))
+        self._send(task, [child], TaskEvent.DISPATCH_EARLY, Requirement(required, count))
         return True
 
     def _allowed(self, task: Task) -> list[Child]:
@@ -191,7 +191,7 @@ class Dispatcher:
         self,
         task: Task,
         children: list[Child],
-        event: StateEvent,
+        event: TaskEvent,
         requirement: Requirement | None = None,
     ) -> None:
         core = self._core

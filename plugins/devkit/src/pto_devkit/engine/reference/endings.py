@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from pto_core.errors import ProtocolError
-from pto_core.worker.states import Reference, State, StateEvent
+from pto_core.worker.states import Reference, TaskEvent, TaskState
 from pto_devkit.engine.interface import (
     NONE,
     ChildLost,
@@ -91,13 +91,13 @@ class Endings:
     def _may_follow(self, task: Task) -> bool:
         """Return whether the task may be sent early: no groups, no retries, a poisoning edge."""
         core = self._core
-        if core.slots.state(task) is not State.PENDING or len(task.unfinished) != 1:
+        if core.slots.state(task) is not TaskState.PENDING or len(task.unfinished) != 1:
             return False
         (number,) = task.unfinished
         producer = core.slots.tasks[number]
         spec = spec_of(task)
         return (
-            core.slots.state(producer) is State.RUNNING
+            core.slots.state(producer) is TaskState.RUNNING
             and task.poison is None
             and core.cancelled is None
             and task.producers[number].poisons
@@ -112,7 +112,7 @@ class Endings:
         elif task.poison is not None or core.cancelled is not None:
             self._poison(task)
         else:
-            core.slots.move(task, StateEvent.SATISFY)
+            core.slots.move(task, TaskEvent.SATISFY)
             core.queues.add(task.number, is_group=task.members > 1)
 
     def _count_member(self, task: Task, outcome: Outcome, cause: int) -> None:
@@ -135,7 +135,7 @@ class Endings:
         elif not task.has_begun:
             self._leave_child(task)
         elif task.failure is None:
-            self._end(task, StateEvent.FINISH, Result.COMPLETED)
+            self._end(task, TaskEvent.FINISH, Result.COMPLETED)
         elif task.attempts > 0 and self._core.cancelled is None:
             task.attempts -= 1
             self._leave_child(task)
@@ -151,7 +151,7 @@ class Endings:
         task.has_begun = False
         task.was_skipped = False
         task.children = ()
-        self._core.slots.move(task, StateEvent.REPEAT)
+        self._core.slots.move(task, TaskEvent.REPEAT)
         for number in task.consumers:
             self._core.queues.remove(number)
         self._settle(task)
@@ -159,7 +159,7 @@ class Endings:
     def _fail(self, task: Task, cause: int) -> None:
         self._core.roots[task.number] = task.number
         self._core.failed.append((task.number, cause))
-        self._end(task, StateEvent.FAIL, Result.FAILED, cause)
+        self._end(task, TaskEvent.FAIL, Result.FAILED, cause)
 
     def _poison(self, task: Task) -> None:
         core = self._core
@@ -167,12 +167,12 @@ class Endings:
         cause = core.cancelled if core.cancelled is not None and root == NONE else NONE
         core.roots[task.number] = root
         core.poisoned.append((task.number, root))
-        self._end(task, StateEvent.POISON, Result.POISONED, cause, root)
+        self._end(task, TaskEvent.POISON, Result.POISONED, cause, root)
 
     def _end(
         self,
         task: Task,
-        event: StateEvent,
+        event: TaskEvent,
         result: Result,
         cause: int = NONE,
         root: int = NONE,
@@ -206,9 +206,9 @@ class Endings:
         if producer.children:
             task.last_producer = producer.children[0][0]
         state = self._core.slots.state(task)
-        if state is State.PENDING:
+        if state is TaskState.PENDING:
             self._settle(task)
-        elif state is State.RUNNING and task.ended == task.members:
+        elif state is TaskState.RUNNING and task.ended == task.members:
             self._end_attempt(task)
 
     def drop(self, task: Task, reference: Reference) -> None:
@@ -220,8 +220,8 @@ class Endings:
     def _consume(self, task: Task) -> None:
         """Free slot and slab. Outputs of a failed task stay known, so that they poison readers."""
         core = self._core
-        has_failed = core.slots.state(task) is State.FAILED
-        core.slots.move(task, StateEvent.RELEASE)
+        has_failed = core.slots.state(task) is TaskState.FAILED
+        core.slots.move(task, TaskEvent.RELEASE)
         kept = [entry for entry in task.entries if has_failed and entry.is_writer]
         core.regions.forget([entry for entry in task.entries if entry not in kept])
         if task.slab is not None:

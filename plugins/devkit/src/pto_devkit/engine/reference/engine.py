@@ -13,7 +13,7 @@ from pto_core.errors import InternalError, UsageError
 from pto_core.interfaces import Policy
 from pto_core.worker.deadlock import Deadlock
 from pto_core.worker.placement import least_loaded
-from pto_core.worker.states import TRANSITIONS, Reference, State, Transitions
+from pto_core.worker.states import TRANSITIONS, Reference, TaskState, Transitions
 from pto_devkit.engine.interface import (
     NONE,
     Allocate,
@@ -140,7 +140,7 @@ class ReferenceEngine:
         core.queues.early.clear()
         for number in sorted(core.slots.tasks):
             task = core.slots.tasks.get(number)
-            if task is not None and core.slots.state(task) is State.READY:
+            if task is not None and core.slots.state(task) is TaskState.READY:
                 self._endings.poison(task)
 
     def is_quiescent(self) -> bool:
@@ -248,16 +248,16 @@ def _validate_slots(core: Core) -> None:
         "a slot is both in use and free, or neither",
     )
     for slot in slots.free:
-        _require(slots.states[slot] is State.FREE, f"slot {slot} is not FREE")
+        _require(slots.states[slot] is TaskState.FREE, f"slot {slot} is not FREE")
 
 
 def _validate_task(core: Core, task: Task) -> None:
     state = core.slots.state(task)
     name = f"task {task.number} ({state.name})"
-    _require(state not in (State.FREE, State.CONSUMED), f"{name} is not alive")
+    _require(state not in (TaskState.FREE, TaskState.CONSUMED), f"{name} is not alive")
     _require(task.references.total() > 0, f"{name} has no reference")
     _require(min(task.references.values()) >= 0, f"{name} has a negative reference count")
-    has_finished = state in (State.COMPLETED, State.FAILED)
+    has_finished = state in (TaskState.COMPLETED, TaskState.FAILED)
     _require(
         (task.references[Reference.SELF] == 0) == has_finished,
         f"{name}: SELF contradicts the state",
@@ -268,10 +268,10 @@ def _validate_task(core: Core, task: Task) -> None:
         _require(
             task.unfinished == expected, f"{name} waits for {task.unfinished}, not for {expected}"
         )
-        _require(task.poison is None or state is not State.READY, f"{name} is poisoned")
-    if state is State.PENDING:
+        _require(task.poison is None or state is not TaskState.READY, f"{name} is poisoned")
+    if state is TaskState.PENDING:
         _require(bool(task.unfinished), f"{name} is PENDING without an unfinished producer")
-    if state is State.READY:
+    if state is TaskState.READY:
         _require(not task.unfinished, f"{name} has unfinished producers")
     if has_finished:
         _require(not task.consumers and not task.holds, f"{name} has not notified all tasks")
@@ -292,16 +292,16 @@ def _validate_references(core: Core) -> None:
 
 
 def _validate_queues(core: Core) -> None:
-    ready = [n for n, task in core.slots.tasks.items() if core.slots.state(task) is State.READY]
+    ready = [n for n, task in core.slots.tasks.items() if core.slots.state(task) is TaskState.READY]
     queued = core.queues.singles + core.queues.groups
     _require(sorted(queued) == sorted(ready), f"queued are {queued}, not {ready}")
     for number in core.queues.early:
         task = core.slots.tasks[number]
-        _require(core.slots.state(task) is State.PENDING, f"early task {number} is not PENDING")
+        _require(core.slots.state(task) is TaskState.PENDING, f"early task {number} is not PENDING")
         _require(len(task.unfinished) == 1, f"early task {number} has not 1 producer")
         (producer,) = task.unfinished
         state = core.slots.state(core.slots.tasks[producer])
-        _require(state is State.RUNNING, f"producer of early task {number} does not run")
+        _require(state is TaskState.RUNNING, f"producer of early task {number} does not run")
     _require(len(set(core.queues.early)) == len(core.queues.early), "an early task is queued twice")
     for number in core.queues.groups:
         _require(core.slots.tasks[number].members > 1, f"task {number} is not a group")
@@ -320,7 +320,7 @@ def _validate_children(core: Core) -> None:
         )
         in_flight.update(frame.task for frame in child.frames)
     for number, task in core.slots.tasks.items():
-        is_running = core.slots.state(task) is State.RUNNING
+        is_running = core.slots.state(task) is TaskState.RUNNING
         expected = task.members - task.ended if is_running else 0
         _require(in_flight[number] == expected, f"task {number} has not {expected} frames")
         in_flight.pop(number, None)

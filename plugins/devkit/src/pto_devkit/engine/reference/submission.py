@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from pto_core.errors import UsageError
-from pto_core.worker.states import Reference, StateEvent
+from pto_core.worker.states import Reference, TaskEvent
 from pto_devkit.abi import Tag
 from pto_devkit.engine.interface import (
     CHILD_MEMORY_END,
@@ -77,7 +77,7 @@ class Submission:
             return
         task = self._take(spec, draft)
         task.attempts = spec.retries
-        self._core.slots.move(task, StateEvent.SUBMIT)
+        self._core.slots.move(task, TaskEvent.SUBMIT)
         self._refer(task, Reference.SELF)
         for owner in sorted(draft.owners):
             self._hold(task, owner, Reference.OWNER)
@@ -95,7 +95,7 @@ class Submission:
             return
         self._place(draft, Tensor(0, event.nbytes, Tag.OUTPUT))
         task = self._take(None, draft)
-        self._core.slots.move(task, StateEvent.ALLOCATE)
+        self._core.slots.move(task, TaskEvent.ALLOCATE)
         region = Region(draft.allocated[0], draft.allocated[0] + event.nbytes)
         task.entries.append(self._core.regions.add(region, task.number, is_writer=True))
 

@@ -121,7 +121,7 @@ void Device::start(const pto_run* run, pto_error*) {
   pto_error error = error_record(status);
   api_->last_error(runtime_, &error);
   leave_run();
-  throw pto::host::Refusal{error};
+  throw pto::host::BackendRefusal{error};
 }
 
 void Device::orchestration_done(int32_t result) {
@@ -216,7 +216,7 @@ void Device::finish(pto_run_report* report, pto_error*) {
   report_.build_ns = built_ns_ - start_ns_;
   *report = report_;
   if (is_lost_) refuse(PTO_ERROR_LOST, "the device is lost; close it and open another");
-  if (error.status != PTO_OK) throw pto::host::Refusal{error};
+  if (error.status != PTO_OK) throw pto::host::BackendRefusal{error};
 }
 
 // Take the lock, so that abort() does not call the runtime after this point.

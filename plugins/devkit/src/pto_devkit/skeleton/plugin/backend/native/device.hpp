@@ -25,7 +25,7 @@ class Device {
   Device(const Device&) = delete;
 
   // Called by the core; see pto/abi/backend.h and pto/host/backend_table.hpp. A function without a
-  // result throws a Refusal if it fails.
+  // result throws a BackendRefusal if it fails.
   void allocate(size_t bytes, uint64_t* address, pto_error*) {
     *address = memory_.allocate(bytes, Owner::kCaller);
   }
