@@ -84,7 +84,7 @@ void Arguments::take(size_t position, nb::handle object) {
 
 void Arguments::take_scalar(size_t position, nb::handle object) {
   const int code = program_.codes[position];
-  const Scalar scalar =
+  const ScalarValue scalar =
       declared_scalar_of(object, code, [&] { return program_.describe_argument(position); });
   values_[position] = scalar.bits;
   if (code != kNoType && program_.is_python())

@@ -10,7 +10,7 @@ std::string LoadedKernel::describe_argument(size_t position) const {
   return text + " of a task of kernel '" + name + "'";
 }
 
-std::optional<Scalar> LoadedKernel::scalar(size_t position, nb::handle object) const {
+std::optional<ScalarValue> LoadedKernel::scalar(size_t position, nb::handle object) const {
   const Direction declared = direction(position);
   const int code = position < task.parameters.size() ? task.parameters[position].code : kNoType;
   if (declared == Direction::kScalar || declared == Direction::kUnspecified) {
@@ -19,7 +19,7 @@ std::optional<Scalar> LoadedKernel::scalar(size_t position, nb::handle object) c
   if (declared == Direction::kScalar) {
     return declared_scalar_of(object, code, [&] { return describe_argument(position); });
   }
-  std::optional<Scalar> scalar = scalar_of(object);
+  std::optional<ScalarValue> scalar = scalar_of(object);
   if (scalar && declared != Direction::kUnspecified) {
     raise_usage(describe_argument(position) + " is " + shown(object) + " of type " +
                 type_text(object) +

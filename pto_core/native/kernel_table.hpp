@@ -100,7 +100,7 @@ struct LoadedKernel {
   std::string describe_argument(size_t position) const;
   // Convert a number to the declared type of an argument. Return nothing if `object` is not a
   // number. Raises UsageError if an array is declared.
-  std::optional<Scalar> scalar(size_t position, nb::handle object) const;
+  std::optional<ScalarValue> scalar(size_t position, nb::handle object) const;
   // Refuse an array where a scalar is declared.
   void check_array(size_t position) const {
     if (direction(position) == Direction::kScalar) refuse_array(position);

@@ -63,7 +63,7 @@ const ScalarType& scalar_type_of(uint8_t code) {
 
 // Raises UsageError, which starts with what(), for an integer that does not fit into 64 bits.
 template <class What>
-Scalar of_integer(PyObject* object, const What& what) {
+ScalarValue of_integer(PyObject* object, const What& what) {
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
   if (overflow == 0) return {static_cast<uint64_t>(value), ScalarKind::kSigned};
@@ -81,14 +81,14 @@ std::string the_integer() {
 }
 
 template <class T>
-Scalar of_signed(const void* memory) {
+ScalarValue of_signed(const void* memory) {
   T value;
   std::memcpy(&value, memory, sizeof(T));
   return {static_cast<uint64_t>(static_cast<int64_t>(value)), ScalarKind::kSigned};
 }
 
 template <class T>
-Scalar of_bits(const void* memory, ScalarKind kind) {
+ScalarValue of_bits(const void* memory, ScalarKind kind) {
   T value;
   std::memcpy(&value, memory, sizeof(T));
   return {static_cast<uint64_t>(value), kind};
@@ -109,7 +109,7 @@ class Exported {
   Exported(const Exported&) = delete;
   Exported& operator=(const Exported&) = delete;
 
-  std::optional<Scalar> scalar() const {
+  std::optional<ScalarValue> scalar() const {
     if (!is_given_ || buffer_.ndim != 0) return std::nullopt;
     if (buffer_.format && std::strchr(buffer_.format, 'c')) return std::nullopt;  // a character
     const auto code = code_of_format(buffer_.format, static_cast<size_t>(buffer_.itemsize));
@@ -129,7 +129,7 @@ class Exported {
   bool is_given_ = false;
 };
 
-Value value_of(const Scalar& scalar) {
+Value value_of(const ScalarValue& scalar) {
   switch (scalar.kind) {
     case ScalarKind::kSigned:
       return static_cast<Value>(static_cast<int64_t>(scalar.bits));
@@ -212,23 +212,23 @@ uint64_t pattern_of(Value value, ScalarKind kind) {
 }
 
 // Return nothing if the type does not contain the value.
-std::optional<Scalar> converted(Value value, const ScalarType& type) {
+std::optional<ScalarValue> converted(Value value, const ScalarType& type) {
   if (type.is_real()) {
     const Value nearest = rounded(value, type);
     if (std::isfinite(nearest) && std::fabs(nearest) > type.largest()) return std::nullopt;
-    return Scalar{pattern_of(nearest, type.kind), type.kind};
+    return ScalarValue{pattern_of(nearest, type.kind), type.kind};
   }
   const bool is_inside = value >= type.smallest() && value <= type.largest();
   if (!is_inside || std::trunc(value) != value) return std::nullopt;
   const bool is_negative = value < 0;
-  return Scalar{is_negative ? static_cast<uint64_t>(static_cast<int64_t>(value))
-                            : static_cast<uint64_t>(value),
-                type.kind};
+  return ScalarValue{is_negative ? static_cast<uint64_t>(static_cast<int64_t>(value))
+                                 : static_cast<uint64_t>(value),
+                     type.kind};
 }
 
 // Return the number of an array without dimensions in the floating-point type that its dtype names,
 // for example torch.float32. item() of the array returns a Python float for each of these types.
-Scalar in_type_of(nb::handle array, const Scalar& element) {
+ScalarValue in_type_of(nb::handle array, const ScalarValue& element) {
   if (element.kind != ScalarKind::kFloat64) return element;
   const std::string text = nb::str(nb::getattr(array, "dtype", nb::none())).c_str();
   const std::string name = text.substr(text.rfind('.') + 1);
@@ -259,7 +259,7 @@ std::string range_text(const ScalarType& type) {
 
 }  // namespace
 
-std::optional<Scalar> scalar_in_memory(const void* memory, uint8_t code) {
+std::optional<ScalarValue> scalar_in_memory(const void* memory, uint8_t code) {
   if (code >= std::size(kScalarTypes)) return std::nullopt;
   const ScalarKind kind = kScalarTypes[code].kind;
   const bool is_signed = kind == ScalarKind::kSigned;
@@ -275,13 +275,13 @@ std::optional<Scalar> scalar_in_memory(const void* memory, uint8_t code) {
   }
 }
 
-std::optional<Scalar> scalar_of(nb::handle handle) {
+std::optional<ScalarValue> scalar_of(nb::handle handle) {
   PyObject* object = handle.ptr();
   if (PyBool_Check(object))
-    return Scalar{static_cast<uint64_t>(object == Py_True), ScalarKind::kBool};
+    return ScalarValue{static_cast<uint64_t>(object == Py_True), ScalarKind::kBool};
   if (PyLong_Check(object)) return of_integer(object, the_integer);
   if (PyFloat_Check(object))
-    return Scalar{std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(object)), ScalarKind::kFloat64};
+    return ScalarValue{std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(object)), ScalarKind::kFloat64};
   if (PyArray_Check(object) || PyType_Check(object)) return std::nullopt;
   if (PyObject_CheckBuffer(object)) {
     const Exported exported(object);
@@ -300,8 +300,8 @@ std::optional<Scalar> scalar_of(nb::handle handle) {
   return of_integer(integer.ptr(), the_integer);
 }
 
-Scalar declared_scalar_of(nb::handle object, int code,
-                          const std::function<std::string()>& describe) {
+ScalarValue declared_scalar_of(nb::handle object, int code,
+                               const std::function<std::string()>& describe) {
   if (code == kNoType) {
     if (PyLong_Check(object.ptr()) && !PyBool_Check(object.ptr()))
       return of_integer(object.ptr(), [&] { return describe() + " is "; });
@@ -321,8 +321,8 @@ Scalar declared_scalar_of(nb::handle object, int code,
               "ctypes or NumPy");
 }
 
-Scalar declared_scalar_of(const Scalar& number, int code,
-                          const std::function<std::string()>& describe) {
+ScalarValue declared_scalar_of(const ScalarValue& number, int code,
+                               const std::function<std::string()>& describe) {
   if (code == kNoType) return number;
   const ScalarType& type = scalar_type_of(static_cast<uint8_t>(code));
   if (const auto scalar = converted(value_of(number), type)) return *scalar;
@@ -366,7 +366,7 @@ PyObject* number_of(uint64_t bits, ScalarKind kind) {
 
 namespace {
 
-nb::object pair_of(const Scalar& scalar) {
+nb::object pair_of(const ScalarValue& scalar) {
   return nb::make_tuple(scalar.bits, nb::steal(number_of(scalar.bits, scalar.kind)));
 }
 

@@ -30,7 +30,7 @@ enum class ScalarKind : uint8_t {
   kBfloat16
 };
 
-struct Scalar {
+struct ScalarValue {
   uint64_t bits;
   ScalarKind kind;
 };
@@ -40,34 +40,34 @@ constexpr int kNoType = -1;
 
 // Convert a number in its own type. Return nothing if `object` is not a number, for example an
 // array, None or a string. Raises UsageError for an integer outside -2**63 .. 2**64 - 1.
-std::optional<Scalar> scalar_of(nanobind::handle object);
+std::optional<ScalarValue> scalar_of(nanobind::handle object);
 
 // Convert the most frequent numbers, whose own type is the type `code`, or for which none is
 // declared. Return nothing for other objects.
-inline std::optional<Scalar> frequent_scalar_of(PyObject* object, int code) {
+inline std::optional<ScalarValue> frequent_scalar_of(PyObject* object, int code) {
   if (PyFloat_CheckExact(object) && (code == kNoType || code == PTO_DTYPE_FLOAT64)) {
     const double value = PyFloat_AS_DOUBLE(object);
-    return Scalar{std::bit_cast<uint64_t>(value), ScalarKind::kFloat64};
+    return ScalarValue{std::bit_cast<uint64_t>(value), ScalarKind::kFloat64};
   }
   if (!PyLong_CheckExact(object) || (code != kNoType && code != PTO_DTYPE_INT64))
     return std::nullopt;
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
   if (overflow != 0) return std::nullopt;
-  return Scalar{static_cast<uint64_t>(value), ScalarKind::kSigned};
+  return ScalarValue{static_cast<uint64_t>(value), ScalarKind::kSigned};
 }
 
 // Convert the number in memory with a data type in its own type. Return nothing for a complex type.
-std::optional<Scalar> scalar_in_memory(const void* memory, uint8_t code);
+std::optional<ScalarValue> scalar_in_memory(const void* memory, uint8_t code);
 
 // Convert the number that is passed where a scalar is declared; an array without dimensions counts
 // as a number here. `code`: the declared data type, or kNoType. Raises UsageError, which starts
 // with describe(), for any other object and for a number that the type does not contain.
-Scalar declared_scalar_of(nanobind::handle object, int code,
-                          const std::function<std::string()>& describe);
+ScalarValue declared_scalar_of(nanobind::handle object, int code,
+                               const std::function<std::string()>& describe);
 // The same for a number that was converted in its own type before.
-Scalar declared_scalar_of(const Scalar& number, int code,
-                          const std::function<std::string()>& describe);
+ScalarValue declared_scalar_of(const ScalarValue& number, int code,
+                               const std::function<std::string()>& describe);
 
 // Return the kind of a declared scalar with this data type code. Raises UsageError for complex
 // types.

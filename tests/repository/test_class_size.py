@@ -13,23 +13,23 @@ TEMPLATE = "plugins/devkit/src/pto_devkit/skeleton/plugin"
 # fall.
 LARGER = {
     # a method for each entry of the backend table
-    "plugins/backend_a2a3/native/host/table/device.hpp:Device": (28, 17),
-    "plugins/backend_sim/native/device.hpp:Device": (39, 19),
+    "plugins/backend_a2a3/native/host/table/device.hpp:CardDevice": (28, 17),
+    "plugins/backend_sim/native/device.hpp:SimDevice": (39, 19),
     f"{TEMPLATE}/backend/native/device.hpp:Device": (26, 17),
     "plugins/backend_sim/native/engine/pool.hpp:Pool": (50, 17),
     "plugins/backend_sim/native/memory/device_memory.hpp:DeviceMemory": (35, 18),
-    "plugins/backend_sim/native/run/run.hpp:Run": (40, 19),
+    "plugins/backend_sim/native/run/run.hpp:SimRun": (30, 13),
     "plugins/runtime_hbg/native/src/graph.hpp:Graph": (30, 16),
     "plugins/runtime_hbg/native/src/scheduler.hpp:Scheduler": (30, 10),
     "plugins/runtime_pto2/native/tests/one_thread.hpp:OneThread": (22, 23),
     "pto_core/include/pto/engine/region_grid.hpp:RegionGrid": (26, 17),
     "pto_core/include/pto/engine/region_index.hpp:RegionIndex": (43, 8),
     "plugins/runtime_pto2/native/src/draft.hpp:Draft": (2, 21),
-    "pto_core/native/device.hpp:Device": (44, 23),
+    "pto_core/native/device.hpp:OpenDevice": (44, 19),
     "pto_core/native/graph.hpp:Graph": (26, 14),
     # the arguments of a call, and what follows from them
     "pto_core/native/worker/driver/submit_call.hpp:SubmitCall": (1, 23),
-    "pto_core/native/worker/engine/core.hpp:Core": (6, 26),
+    "pto_core/native/worker/engine/core.hpp:EngineState": (7, 26),
     "pto_core/native/run.hpp:Run": (38, 28),
     "pto_core/native_tests/region_property_test.cpp:Round": (26, 10),
     "tests/workers/test_two_threads.py:World": (32, 0),

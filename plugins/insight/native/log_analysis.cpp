@@ -45,12 +45,12 @@ void LogAnalysis::rank_tasks() {
   rank_.resize(count);
   std::iota(rank_.begin(), rank_.end(), 0u);
   if (std::all_of(unique_.begin(), unique_.end(),
-                  [](const Edge& edge) { return edge.first < edge.second; })) {
+                  [](const TaskPair& edge) { return edge.first < edge.second; })) {
     return;
   }
   std::vector<std::vector<uint32_t>> consumers(count);
   std::vector<uint32_t> waits(count, 0);
-  for (const Edge& edge : unique_) {
+  for (const TaskPair& edge : unique_) {
     consumers[edge.first].push_back(edge.second);
     ++waits[edge.second];
   }
@@ -73,7 +73,7 @@ void LogAnalysis::rank_tasks() {
 void LogAnalysis::build_order() {
   const uint32_t count = tables_.tasks();
   std::vector<uint32_t> first(count + 1, 0);
-  for (const Edge& edge : unique_) ++first[rank_[edge.second] + 1];
+  for (const TaskPair& edge : unique_) ++first[rank_[edge.second] + 1];
   for (uint32_t task = 0; task < count; ++task) first[task + 1] += first[task];
   std::vector<uint32_t> producers(unique_.size());
   std::vector<uint32_t> place(unique_.size());  // of each edge in `producers`

@@ -16,7 +16,7 @@
 namespace pto::insight {
 
 // An edge: at least one reason, and whether other edges imply it.
-struct Edge {
+struct TaskPair {
   uint32_t first;
   uint32_t second;
   uint32_t is_redundant;
@@ -30,7 +30,7 @@ class LogAnalysis {
 
   const std::vector<EdgeReason>& reasons() const { return edges_.reasons; }
   const std::vector<uint32_t>& unwritten() const { return edges_.unwritten; }
-  const std::vector<Edge>& edges() const { return unique_; }
+  const std::vector<TaskPair>& edges() const { return unique_; }
   // Return (begin, end) of the bytes of an access, by the addresses of LogTables.
   std::vector<uint64_t> extents() const;
   // Raises std::out_of_range for a task that does not exist.
@@ -47,8 +47,8 @@ class LogAnalysis {
   const std::vector<pto_logged_event> events_;
   const LogTables tables_;
   Edges edges_;
-  std::vector<Edge> unique_;    // by second, then by first task
-  std::vector<uint32_t> rank_;  // of each task in an order in which each edge leads forward
+  std::vector<TaskPair> unique_;  // by second, then by first task
+  std::vector<uint32_t> rank_;    // of each task in an order in which each edge leads forward
   std::optional<Reachability> order_;
 };
 

@@ -4,7 +4,7 @@
 
 namespace pto::shm {
 
-ChildEnd::ChildEnd(const pto_connection& connection)
+RingChildEnd::RingChildEnd(const pto_connection& connection)
     : connection_(connection),
       indices_(indices_of(connection)),
       frames_(frames_of(connection), &indices_->submitted, connection.queue_bytes - kLine),
@@ -12,7 +12,7 @@ ChildEnd::ChildEnd(const pto_connection& connection)
 
 // --- Frames of the child ------------------------------------------------------------------------
 
-int32_t ChildEnd::receive(pto_frame_view* frames, int32_t count) {
+int32_t RingChildEnd::receive(pto_frame_view* frames, int32_t count) {
   const uint32_t wanted = count < 0 ? 0 : static_cast<uint32_t>(count);
   if (past_last_ - first_ < wanted && !error_.is_broken()) {
     // Read the close flag before the index, so that the reads below see all frames that were
@@ -35,7 +35,7 @@ int32_t ChildEnd::receive(pto_frame_view* frames, int32_t count) {
   return static_cast<int32_t>(visible);
 }
 
-bool ChildEnd::read_next() {
+bool RingChildEnd::read_next() {
   if (error_.is_broken()) return false;
   Item& item = visible_[past_last_ % kVisible];
   const auto found = frames_.next(item);
@@ -53,7 +53,7 @@ bool ChildEnd::read_next() {
   return false;
 }
 
-void ChildEnd::take(int32_t count) {
+void RingChildEnd::take(int32_t count) {
   const uint32_t visible = past_last_ - first_;
   if (count <= 0 || visible == 0) return;
   first_ += static_cast<uint32_t>(count) < visible ? static_cast<uint32_t>(count) : visible;
@@ -65,7 +65,7 @@ void ChildEnd::take(int32_t count) {
 
 // --- Answers of the child -----------------------------------------------------------------------
 
-int32_t ChildEnd::answer(const pto_answer& answer) {
+int32_t RingChildEnd::answer(const pto_answer& answer) {
   if (answers_.is_broken()) return PTO_ENDPOINT_PROTOCOL;
   if (load(indices_->parent_end) == static_cast<uint32_t>(End::kClosed)) return PTO_ENDPOINT_CLOSED;
   const bool is_completed = answer.kind == PTO_ANSWER_COMPLETED;
@@ -87,7 +87,7 @@ int32_t ChildEnd::answer(const pto_answer& answer) {
   return 1;
 }
 
-int32_t ChildEnd::put(const pto_answer& answer) {
+int32_t RingChildEnd::put(const pto_answer& answer) {
   if (uint64_t{answer.bytes} + kLine > connection_.queue_bytes) {
     error_.set_refused("an answer with %u bytes of data is too large: at most %llu are possible",
                        answer.bytes,
@@ -114,18 +114,18 @@ int32_t ChildEnd::put(const pto_answer& answer) {
   return 1;
 }
 
-void ChildEnd::request_space(bool wanted) {
+void RingChildEnd::request_space(bool wanted) {
   if (wanted == wants_space_) return;
   wants_space_ = wanted;
   publish(indices_->child_wants_space, wanted ? 1u : 0u);
 }
 
-void ChildEnd::close() {
+void RingChildEnd::close() {
   publish(indices_->child_end, static_cast<uint32_t>(End::kClosed));
   engine::ring_published(connection_.parent_bell);
 }
 
-ParentEnd::ParentEnd(const pto_connection& connection)
+RingParentEnd::RingParentEnd(const pto_connection& connection)
     : connection_(connection),
       indices_(indices_of(connection)),
       frames_(frames_of(connection), &indices_->taken),
@@ -133,7 +133,7 @@ ParentEnd::ParentEnd(const pto_connection& connection)
 
 // --- Frames of the parent -----------------------------------------------------------------------
 
-int32_t ParentEnd::submit(const pto_frame_view* frames, int32_t count) {
+int32_t RingParentEnd::submit(const pto_frame_view* frames, int32_t count) {
   if (error_.is_broken()) return PTO_ENDPOINT_PROTOCOL;
   if (load(indices_->child_end) == static_cast<uint32_t>(End::kClosed)) return PTO_ENDPOINT_CLOSED;
   if (count <= 0) return 0;
@@ -161,7 +161,7 @@ int32_t ParentEnd::submit(const pto_frame_view* frames, int32_t count) {
 
 // Check one frame. submit() sends the frames before an invalid frame, and fails only if the first
 // frame is invalid.
-bool ParentEnd::is_sendable(const pto_frame& frame) {
+bool RingParentEnd::is_sendable(const pto_frame& frame) {
   const uint64_t bytes = sizeof frame + uint64_t{frame.bytes};
   if (bytes > connection_.queue_bytes) {
     error_.set_refused("a frame of %llu bytes is too large: at most %u are possible (queue_bytes)",
@@ -175,7 +175,7 @@ bool ParentEnd::is_sendable(const pto_frame& frame) {
   return true;
 }
 
-int32_t ParentEnd::put(const pto_frame_view* frames, int32_t count) {
+int32_t RingParentEnd::put(const pto_frame_view* frames, int32_t count) {
   int32_t put_count = 0;
   for (; put_count < count; ++put_count) {
     const pto_frame& frame = *frames[put_count].frame;
@@ -185,7 +185,7 @@ int32_t ParentEnd::put(const pto_frame_view* frames, int32_t count) {
   return put_count;
 }
 
-void ParentEnd::request_space(bool wanted) {
+void RingParentEnd::request_space(bool wanted) {
   if (wanted == wants_space_) return;
   wants_space_ = wanted;
   publish(indices_->parent_wants_space, wanted ? 1u : 0u);
@@ -193,7 +193,7 @@ void ParentEnd::request_space(bool wanted) {
 
 // --- Answers to the parent ----------------------------------------------------------------------
 
-int32_t ParentEnd::poll(pto_answer* answers, int32_t count) {
+int32_t RingParentEnd::poll(pto_answer* answers, int32_t count) {
   if (error_.is_broken()) return PTO_ENDPOINT_PROTOCOL;
   free_reported();
   // Read the close flag before the indices, so that the reads below see all answers that were
@@ -211,7 +211,7 @@ int32_t ParentEnd::poll(pto_answer* answers, int32_t count) {
 }
 
 // Free the records that the previous poll reported. The caller no longer reads them.
-void ParentEnd::free_reported() {
+void RingParentEnd::free_reported() {
   if (answers_.freed() == reported_index_) return;
   answers_.free_until(reported_index_);
   publish(indices_->polled, reported_index_);
@@ -220,7 +220,7 @@ void ParentEnd::free_reported() {
 
 // Read `completed`, and then the end of the records. So all records that the child wrote before it
 // advanced `completed` are visible.
-bool ParentEnd::refresh() {
+bool RingParentEnd::refresh() {
   const uint64_t completed = load(indices_->completed);
   if (completed < completed_ || completed > submitted_tasks_) {
     error_.set_broken(
@@ -236,7 +236,7 @@ bool ParentEnd::refresh() {
   return false;
 }
 
-bool ParentEnd::report_records(pto_answer* answers, int32_t count, int32_t& reported) {
+bool RingParentEnd::report_records(pto_answer* answers, int32_t count, int32_t& reported) {
   while (reported < count) {
     if (!has_waiting_) {
       const auto found = answers_.next(waiting_);
@@ -259,7 +259,7 @@ bool ParentEnd::report_records(pto_answer* answers, int32_t count, int32_t& repo
   return true;
 }
 
-bool ParentEnd::is_valid(const Record& record) {
+bool RingParentEnd::is_valid(const Record& record) {
   const bool is_completed = record.kind == PTO_ANSWER_COMPLETED;
   if ((!is_completed && record.kind != PTO_ANSWER_REPLY) || record.outcome > PTO_OUTCOME_SKIPPED) {
     error_.set_broken("an answer has the kind %u and the outcome %u", record.kind, record.outcome);
@@ -277,7 +277,7 @@ bool ParentEnd::is_valid(const Record& record) {
   return true;
 }
 
-void ParentEnd::report(const Reader<Record>::Item& item, pto_answer& answer) {
+void RingParentEnd::report(const Reader<Record>::Item& item, pto_answer& answer) {
   const Record& record = item.head;
   answer = {record.number, record.bytes == 0 ? nullptr : item.data, record.bytes, record.kind,
             record.outcome};
@@ -285,12 +285,12 @@ void ParentEnd::report(const Reader<Record>::Item& item, pto_answer& answer) {
   reported_index_ = item.end;
 }
 
-void ParentEnd::report_successes(uint64_t number, pto_answer& answer) {
+void RingParentEnd::report_successes(uint64_t number, pto_answer& answer) {
   answer = {number, nullptr, 0, PTO_ANSWER_COMPLETED, PTO_OUTCOME_SUCCEEDED};
   reported_ = number;
 }
 
-void ParentEnd::close() {
+void RingParentEnd::close() {
   publish(indices_->parent_end, static_cast<uint32_t>(End::kClosed));
   engine::ring_published(connection_.child_bell);
 }

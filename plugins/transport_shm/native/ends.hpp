@@ -37,9 +37,9 @@ class ErrorText {
 };
 
 // The child's end of a mailbox. It receives frames and sends answers.
-class ChildEnd {
+class RingChildEnd {
  public:
-  explicit ChildEnd(const pto_connection& connection);
+  explicit RingChildEnd(const pto_connection& connection);
 
   int32_t receive(pto_frame_view* frames, int32_t count);
   void take(int32_t count);
@@ -75,9 +75,9 @@ class ChildEnd {
 };
 
 // The parent's end of a mailbox. It sends frames and polls answers.
-class ParentEnd {
+class RingParentEnd {
  public:
-  explicit ParentEnd(const pto_connection& connection);
+  explicit RingParentEnd(const pto_connection& connection);
 
   int32_t submit(const pto_frame_view* frames, int32_t count);
   int32_t poll(pto_answer* answers, int32_t count);

@@ -5,14 +5,14 @@
 
 #include "ends.hpp"
 
-using pto::shm::ChildEnd;
-using pto::shm::ParentEnd;
+using pto::shm::RingChildEnd;
+using pto::shm::RingParentEnd;
 
 struct pto_parent_end {
-  ParentEnd end;
+  RingParentEnd end;
 };
 struct pto_child_end {
-  ChildEnd end;
+  RingChildEnd end;
 };
 
 namespace {

@@ -33,7 +33,7 @@ class CycleSearch {
   ~CycleSearch() {
     const int64_t count = graph_.task_count();
     for (int64_t id = 0; id < count; ++id) {
-      GraphTask& record = graph_.record(id);
+      BuiltTask& record = graph_.record(id);
       if (!is_completed(record.fanout.load(std::memory_order_relaxed))) {
         record.start_time = record.end_time = 0;
       }
@@ -44,7 +44,7 @@ class CycleSearch {
   enum : uint64_t { kUnseen = 0, kOnPath = 1, kLeft = 2, kMark = 3, kOneFollowed = 4 };
 
   bool is_searched(int32_t task) const {
-    const GraphTask& record = graph_.record(task);
+    const BuiltTask& record = graph_.record(task);
     return is_completed(record.fanout.load(std::memory_order_relaxed)) ||
            (record.end_time & kMark) != kUnseen;
   }
@@ -54,7 +54,7 @@ class CycleSearch {
     for (int32_t task = root; task != kNoTask;) {
       const int32_t successor = next_successor(graph_.record(task));
       if (successor == kNoTask) {
-        GraphTask& record = graph_.record(task);
+        BuiltTask& record = graph_.record(task);
         record.end_time = kLeft;
         task = record.next_ready;
       } else if ((graph_.record(successor).end_time & kMark) == kOnPath) {
@@ -69,12 +69,12 @@ class CycleSearch {
   }
 
   void enter(int32_t task, int32_t from) {
-    GraphTask& record = graph_.record(task);
+    BuiltTask& record = graph_.record(task);
     record.end_time = kOnPath;
     record.next_ready = from;
   }
 
-  int32_t next_successor(GraphTask& record) const {
+  int32_t next_successor(BuiltTask& record) const {
     const uint32_t index = static_cast<uint32_t>(record.end_time / kOneFollowed);
     if (index == successor_count(record.fanout.load(std::memory_order_relaxed))) return kNoTask;
     record.end_time += kOneFollowed;
@@ -107,7 +107,7 @@ void add_waiting(const Graph& graph, Text& text) {
   const int64_t count = graph.task_count();
   int64_t listed = 0;
   for (int64_t id = 0; id < count && listed < 3; ++id) {
-    const GraphTask& record = graph.record(id);
+    const BuiltTask& record = graph.record(id);
     const int32_t waits = record.fanin.load(std::memory_order_relaxed);
     if (waits <= 0 || is_completed(record.fanout.load(std::memory_order_relaxed))) continue;
     text.add(listed++ == 0 ? "; " : ", ", "task ", id, " (function ", record.payload->func_id,

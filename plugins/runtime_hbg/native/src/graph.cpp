@@ -96,7 +96,7 @@ int64_t Graph::add_task(const pto_task& task) {
   }
   seeds_[number / 64].vector |= static_cast<uint64_t>(core_type) << (number % 64);
   write_payload(payload, task, kernel);
-  GraphTask& record = this->record(id);
+  BuiltTask& record = this->record(id);
   record.fanin.store(0, std::memory_order_relaxed);
   record.fanin_count = 0;
   record.payload = payload;
@@ -114,7 +114,7 @@ int64_t Graph::add_task(const pto_task& task) {
 pto_status Graph::add_edge(int64_t from, int64_t to) {
   if (context_.latch.is_set()) return context_.latch.status();
   if (!contains(from) || !contains(to) || from == to) return reject_edge(from, to);
-  GraphTask& target = record(to);
+  BuiltTask& target = record(to);
   if (target.published) return reject_edge(from, to);
   pto_yield(context_.platform, PTO_YIELD_EDGE);
   has_backward_edge_ |= from > to;
@@ -122,7 +122,7 @@ pto_status Graph::add_edge(int64_t from, int64_t to) {
     return out_of_memory("the access log");
   }
 
-  GraphTask& source = record(from);
+  BuiltTask& source = record(from);
   uint32_t fanout = source.fanout.load(std::memory_order_relaxed);
   if (is_completed(fanout)) return ++edges_to_completed_, PTO_OK;
   int32_t* slot = successor_slot(source, fanout);
@@ -153,7 +153,7 @@ bool Graph::publish(int64_t id) {
     return false;
   }
   if (!rules_.explicit_publish) return false;
-  GraphTask& record = this->record(id);
+  BuiltTask& record = this->record(id);
   if (record.published) {
     context_.fail({PTO_ERROR_USAGE, id, -1, record.payload->func_id}, "task ", id,
                   " is published a second time; publish each task once");
@@ -309,7 +309,7 @@ bool Graph::begin_seeds(uint64_t word) {
   return true;
 }
 
-int32_t* Graph::successor_slot(GraphTask& record, uint32_t index) {
+int32_t* Graph::successor_slot(BuiltTask& record, uint32_t index) {
   if (index < kInlineSuccessors) return &record.successors[index];
   const uint32_t place = (index - kInlineSuccessors) % kBlockSuccessors;
   if (place == 0) {

@@ -34,7 +34,7 @@ constexpr uint32_t kBlockSuccessors = 7;
 //                 fan-out count, until the task is closed
 //   scheduler     next_ready, start_time, end_time of a task that it made ready or dispatched
 //   both          fanin and fanout, which are atomic
-struct alignas(64) GraphTask {
+struct alignas(64) BuiltTask {
   // The number of predecessors that have not completed. While a concurrent build has not published
   // the task, this is the negative number of completed predecessors; publishing then adds
   // fanin_count. So each edge counts once, even if its predecessor completes before the task is
@@ -54,7 +54,7 @@ struct alignas(64) GraphTask {
   uint64_t start_time;
   uint64_t end_time;
 };
-static_assert(sizeof(GraphTask) == 64, "a task must fill one cache line");
+static_assert(sizeof(BuiltTask) == 64, "a task must fill one cache line");
 
 constexpr uint32_t kClosed = 0x80000000u;
 
@@ -96,7 +96,7 @@ struct BuildRules {
 
 class Graph {
  public:
-  static constexpr int64_t kMaxTasks = ChunkedArray<GraphTask, 13>::kCapacity;
+  static constexpr int64_t kMaxTasks = ChunkedArray<BuiltTask, 13>::kCapacity;
 
   explicit Graph(Context& context) : context_(context), log(context.memory) {}
 
@@ -122,11 +122,11 @@ class Graph {
 
   // Calls `visit(id)` for each of the first `count` successors, in the order of their edges.
   template <class Visit>
-  void for_each_successor(const GraphTask& record, uint32_t count, Visit visit) const;
+  void for_each_successor(const BuiltTask& record, uint32_t count, Visit visit) const;
 
   int64_t task_count() const { return task_count_.load(std::memory_order_acquire); }
   bool contains(int64_t id) const { return id >= 0 && id < task_count(); }
-  GraphTask& record(int64_t id) const { return tasks_[static_cast<uint64_t>(id)]; }
+  BuiltTask& record(int64_t id) const { return tasks_[static_cast<uint64_t>(id)]; }
   const EdgeBlock& block(uint32_t index) const { return blocks_[index]; }
   KernelTable& kernels() { return kernels_; }
   const BuildRules& rules() const { return rules_; }
@@ -147,13 +147,13 @@ class Graph {
   bool are_values_plausible(const pto_task& task);
   void write_payload(pto_payload* payload, const pto_task& task, uint64_t kernel);
   bool begin_seeds(uint64_t word);
-  int32_t* successor_slot(GraphTask& record, uint32_t index);
+  int32_t* successor_slot(BuiltTask& record, uint32_t index);
   pto_status out_of_memory(const char* what);
 
   Context& context_;
   KernelTable kernels_;
   BuildRules rules_{};
-  ChunkedArray<GraphTask, 13> tasks_;
+  ChunkedArray<BuiltTask, 13> tasks_;
   ChunkedArray<SeedWord, 14> seeds_;
   ChunkedArray<EdgeBlock, 14> blocks_;
   ChunkedArray<TensorPair, 10> pairs_;
@@ -187,7 +187,7 @@ void Graph::for_each_seed(Visit visit) const {
 }
 
 template <class Visit>
-void Graph::for_each_successor(const GraphTask& record, uint32_t count, Visit visit) const {
+void Graph::for_each_successor(const BuiltTask& record, uint32_t count, Visit visit) const {
   const uint32_t inline_count = count < kInlineSuccessors ? count : kInlineSuccessors;
   for (uint32_t i = 0; i < inline_count; ++i) visit(record.successors[i]);
   uint32_t left = count - inline_count;

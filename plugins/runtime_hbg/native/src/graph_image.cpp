@@ -23,7 +23,7 @@ uint64_t hash_of(const char* at, size_t bytes, uint64_t tasks) {
   return hash;
 }
 
-uint32_t successors_of(const GraphTask& record) {
+uint32_t successors_of(const BuiltTask& record) {
   return successor_count(record.fanout.load(std::memory_order_relaxed));
 }
 
@@ -71,7 +71,7 @@ bool add_task(const TaskView& view, int64_t id, Graph& graph) {
 }
 
 // Writes one task and returns the address after it.
-char* write_task(Graph& graph, const GraphTask& record, char* at) {
+char* write_task(Graph& graph, const BuiltTask& record, char* at) {
   const uint32_t count = successors_of(record);
   const ImageTask task = {record.payload_length, record.core_type, count, 0};
   std::memcpy(at, &task, sizeof task);
@@ -137,7 +137,7 @@ size_t write_graph(Graph& graph, void* out, size_t capacity) {
   const int64_t tasks = graph.task_count();
   size_t bytes = sizeof(GraphImage);
   for (int64_t id = 0; id < tasks; ++id) {
-    const GraphTask& record = graph.record(id);
+    const BuiltTask& record = graph.record(id);
     bytes += sizeof(ImageTask) + record.payload_length + successor_bytes(successors_of(record));
   }
   if (bytes > capacity) return bytes;

@@ -50,7 +50,7 @@ int32_t get_task_count(void* graph) {
 int32_t view_task(void* graph, int32_t task, pto_task_view* out) {
   const Graph& tasks = instance_of(graph).graph();
   if (!tasks.contains(task)) return -1;
-  const GraphTask& record = tasks.record(task);
+  const BuiltTask& record = tasks.record(task);
   const uint32_t fanout = record.fanout.load(std::memory_order_acquire);
   const int32_t fanin = record.fanin.load(std::memory_order_relaxed);
   const bool has_all_of_fanin = !tasks.rules().concurrent || record.published;
@@ -68,7 +68,7 @@ int32_t view_task(void* graph, int32_t task, pto_task_view* out) {
 void get_successors(void* graph, int32_t task, int32_t* out, int32_t capacity) {
   const Graph& tasks = instance_of(graph).graph();
   if (!tasks.contains(task) || capacity <= 0) return;
-  const GraphTask& record = tasks.record(task);
+  const BuiltTask& record = tasks.record(task);
   const uint32_t count = successor_count(record.fanout.load(std::memory_order_acquire));
   const uint32_t limit = static_cast<uint32_t>(capacity);
   tasks.for_each_successor(record, count < limit ? count : limit,
@@ -88,7 +88,7 @@ int32_t get_initial_ready_tasks(void* graph, int32_t* out) {
 
 void print_task(Instance& instance, int64_t id) {
   const Graph& graph = instance.graph();
-  const GraphTask& record = graph.record(id);
+  const BuiltTask& record = graph.record(id);
   char line[512];
   Text text(line, sizeof line);
   text.add("task ", id, ": function ", record.payload->func_id,

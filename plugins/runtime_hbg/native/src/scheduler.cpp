@@ -14,18 +14,18 @@ namespace {
 }
 
 [[gnu::noinline]] void trace_complete(const pto_platform* platform, uint32_t thread,
-                                      const GraphTask& record, uint32_t core) {
+                                      const BuiltTask& record, uint32_t core) {
   pto_trace(platform, PTO_TRACK_SCHEDULER + thread, PTO_TRACE_COMPLETE, record.payload->task, core);
 }
 
 [[gnu::noinline]] void trace_release(const pto_platform* platform, uint32_t thread,
-                                     const GraphTask& record, int32_t successor) {
+                                     const BuiltTask& record, int32_t successor) {
   pto_record(platform, PTO_TRACK_SCHEDULER + thread, PTO_TRACE_RELEASE, record.payload->task,
              static_cast<uint64_t>(successor));
 }
 
 [[gnu::noinline]] void trace_ready(const pto_platform* platform, uint32_t thread,
-                                   const GraphTask& record, int32_t successor) {
+                                   const BuiltTask& record, int32_t successor) {
   pto_order(platform, PTO_TRACE_READY, static_cast<uint64_t>(successor), thread);
   pto_record(platform, PTO_TRACK_SCHEDULER + thread, PTO_TRACE_READY,
              static_cast<uint64_t>(successor), record.payload->task + 1);
@@ -167,7 +167,7 @@ bool Scheduler::latch_fault(const pto_core_mask& faulted, const Lane& lane) {
 
 void Scheduler::complete(Lane& lane, uint32_t core) {
   const pto_platform* platform = context_.platform;
-  GraphTask& record = *lane.running[core];
+  BuiltTask& record = *lane.running[core];
   const uint32_t type = record.core_type;
   lane.free_cores[type].words[core / 64] |= uint64_t{1} << (core % 64);
   ++lane.free_count[type];
@@ -177,7 +177,7 @@ void Scheduler::complete(Lane& lane, uint32_t core) {
   if (is_traced) trace_complete(platform, lane.thread, record, core);
   pto_yield(platform, PTO_YIELD_COMPLETE);
   graph_.for_each_successor(record, close(record), [&](int32_t successor) {
-    GraphTask& waiting = graph_.record(successor);
+    BuiltTask& waiting = graph_.record(successor);
     if (is_traced) trace_release(platform, lane.thread, record, successor);
     if (release(waiting)) {
       lane.local[waiting.core_type].push(graph_, successor);
@@ -189,7 +189,7 @@ void Scheduler::complete(Lane& lane, uint32_t core) {
 
 // Marks the task as completed, so that edges that are added later do not count. Returns the number
 // of edges that count.
-uint32_t Scheduler::close(GraphTask& record) {
+uint32_t Scheduler::close(BuiltTask& record) {
   if (graph_.rules().concurrent) {
     return record.fanout.fetch_or(kClosed, std::memory_order_acq_rel);
   }
@@ -199,7 +199,7 @@ uint32_t Scheduler::close(GraphTask& record) {
 }
 
 // Counts one predecessor as completed. Returns true if it was the last one.
-bool Scheduler::release(GraphTask& record) {
+bool Scheduler::release(BuiltTask& record) {
   int32_t waits;
   if (is_exclusive_) {
     waits = record.fanin.load(std::memory_order_relaxed);
@@ -259,7 +259,7 @@ uint32_t Scheduler::put_on_cores(Lane& lane, uint32_t type, const int32_t* tasks
     const uint32_t word = words[0] != 0 ? 0 : 1;
     const uint32_t core = word * 64 + static_cast<uint32_t>(__builtin_ctzll(words[word]));
     words[word] &= words[word] - 1;
-    GraphTask& record = graph_.record(tasks[i]);
+    BuiltTask& record = graph_.record(tasks[i]);
     __builtin_prefetch(record.payload);
     if (platform->timing) record.start_time = now;
     lane.running[core] = &record;

@@ -170,7 +170,7 @@ class Scheduler {
     std::atomic<int64_t> dispatched;  // other threads read these two values for reports
     std::atomic<int64_t> completed;
     LaneStatistics statistics;
-    GraphTask* running[PTO_MAX_CORES];
+    BuiltTask* running[PTO_MAX_CORES];
     pto_dispatch batch[PTO_MAX_CORES];
   };
 
@@ -178,8 +178,8 @@ class Scheduler {
   void collect(Lane& lane);
   bool latch_fault(const pto_core_mask& faulted, const Lane& lane);
   void complete(Lane& lane, uint32_t core);
-  uint32_t close(GraphTask& record);
-  bool release(GraphTask& record);
+  uint32_t close(BuiltTask& record);
+  bool release(BuiltTask& record);
   uint32_t fill_cores(Lane& lane);
   uint32_t take_ready(Lane& lane, uint32_t type, int32_t* tasks);
   uint32_t put_on_cores(Lane& lane, uint32_t type, const int32_t* tasks, uint32_t count,

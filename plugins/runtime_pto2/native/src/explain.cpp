@@ -27,7 +27,7 @@ void add_tasks(Text& text, const RunView& view, Phase phase, const char* heading
         return;
       }
       text.add(listed++ == 0 ? heading : ", ");
-      text.add(TaskName{TaskId{index, number}.value()});
+      text.add(RingTaskName{TaskId{index, number}.value()});
       if (phase != kPending) continue;
       text.add(" waits for ", state.waits.load(std::memory_order_relaxed), " producers");
     }

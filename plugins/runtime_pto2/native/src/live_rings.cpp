@@ -79,8 +79,8 @@ bool EdgePool::reject_too_many(const HeldTask& held, const EdgeList& edges) {
   ErrorFacts facts{PTO_ERROR_CAPACITY, id, -1, record.func_id};
   facts.value = uint64_t{edges.count()} + 1;
   facts.limit = ring.edge_capacity;
-  run_.context.fail_at(record.file, record.line, facts, TaskName{id}, " (function ", record.func_id,
-                       ") depends on ", edges.count(),
+  run_.context.fail_at(record.file, record.line, facts, RingTaskName{id}, " (function ",
+                       record.func_id, ") depends on ", edges.count(),
                        " live tasks, and the dependency pool of ring ", held.ring,
                        " has entries for ", run_.space.ring(held.ring).edges.capacity(),
                        "; it needs at least ", Setting{Resource::kEdges, facts.value});
@@ -224,8 +224,8 @@ bool LiveRings::reject_outputs(const Draft& draft) {
   ErrorFacts facts{PTO_ERROR_CAPACITY};
   facts.value = draft.output_bytes;
   facts.limit = run_.sizes.options.heap[draft.ring];
-  return reject(run_.context, draft, facts, "the outputs of ", TaskName{draft.id}, " (function ",
-                draft.task.func_id, ") take ", draft.output_bytes,
+  return reject(run_.context, draft, facts, "the outputs of ", RingTaskName{draft.id},
+                " (function ", draft.task.func_id, ") take ", draft.output_bytes,
                 " bytes and can never fit into the heap of ring ", draft.ring, ", which has ",
                 facts.limit, "; it needs at least ", Setting{Resource::kHeap, draft.output_bytes});
 }
@@ -241,7 +241,7 @@ bool LiveRings::lend_output(const Draft& draft, uint32_t parameter) {
   ErrorFacts facts{status};
   facts.value = cause.value;
   facts.limit = cause.limit;
-  return reject(run_.context, draft, facts, "when the outputs of ", TaskName{draft.id},
+  return reject(run_.context, draft, facts, "when the outputs of ", RingTaskName{draft.id},
                 " (function ", draft.task.func_id,
                 ") received their memory: ", static_cast<const char*>(cause.message));
 }
@@ -252,8 +252,8 @@ bool LiveRings::wait_for_entries(const Draft& draft) {
     ErrorFacts facts{PTO_ERROR_CAPACITY};
     facts.value = draft.entries;
     facts.limit = run_.sizes.options.tensor_map_pool;
-    return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", draft.task.func_id,
-                  ") takes ", draft.entries,
+    return reject(run_.context, draft, facts, RingTaskName{draft.id}, " (function ",
+                  draft.task.func_id, ") takes ", draft.entries,
                   " entries and can never fit into the tensor map's pool, which has ", facts.limit,
                   "; it needs at least ", Setting{Resource::kTensorMap, draft.entries});
   }
@@ -281,7 +281,7 @@ bool LiveRings::write_payload(Draft& draft) {
   pto_payload* payload = run_.space.payloads().take(draft.payload_class);
   if (payload == nullptr) {
     return reject(run_.context, draft, {PTO_ERROR_MEMORY}, "no memory for the payload of ",
-                  TaskName{draft.id}, "; free memory or use a smaller task_window");
+                  RingTaskName{draft.id}, "; free memory or use a smaller task_window");
   }
   draft.payload = payload;
   uint64_t* args = pto_payload_args(payload);

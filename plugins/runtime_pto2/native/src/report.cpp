@@ -216,7 +216,7 @@ void add_chain(Text& text, const Proof& proof) {
   } else {
     text.add("free space -> ");
     if (proof.holder != kNoTask) {
-      text.add(TaskName{proof.holder}, " from ");
+      text.add(RingTaskName{proof.holder}, " from ");
       add_place(text, proof.holder_place);
       text.add(", done but not retired -> ");
     }

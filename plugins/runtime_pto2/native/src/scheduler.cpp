@@ -569,7 +569,7 @@ void Scheduler::name_fault(pto_error& error) {
     text.add(slash != nullptr ? slash + 1 : told.file, ":", told.line, ": ");
   }
   char name[64];
-  Text(name, sizeof name).add(TaskName{told.task});
+  Text(name, sizeof name).add(RingTaskName{told.task});
   if (told.message[0] == '\0') {
     text.add(name, " (function ", told.func_id, ") failed on core ", told.core);
   } else if (std::strstr(told.message, name) != nullptr) {

@@ -80,7 +80,7 @@ bool SubmitChecks::reject_parameter(const Draft& draft, uint32_t index, Parts...
   ErrorFacts facts{PTO_ERROR_USAGE};
   facts.value = index;
   return reject(run_.context, draft, facts, "parameter ", index, " (",
-                name_of_tag(draft.task.params[index].tag), ") of ", TaskName{draft.id},
+                name_of_tag(draft.task.params[index].tag), ") of ", RingTaskName{draft.id},
                 " (function ", draft.task.func_id, ") ", parts...);
 }
 
@@ -132,11 +132,11 @@ bool SubmitChecks::reject_core_type(const Draft& draft) {
   ErrorFacts facts{PTO_ERROR_USAGE};
   facts.value = static_cast<uint64_t>(static_cast<int64_t>(task.core_type));
   if (task.core_type != PTO_CORE_AIC && task.core_type != PTO_CORE_AIV) {
-    return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", task.func_id,
+    return reject(run_.context, draft, facts, RingTaskName{draft.id}, " (function ", task.func_id,
                   ") has worker type ", task.core_type, "; use 0 (AIC, cube) or 1 (AIV, vector)");
   }
   const int32_t registered = kernels_.core_type(task.func_id);
-  return reject(run_.context, draft, facts, TaskName{draft.id}, " requests a worker of type ",
+  return reject(run_.context, draft, facts, RingTaskName{draft.id}, " requests a worker of type ",
                 task.core_type == PTO_CORE_AIC ? "AIC (cube)" : "AIV (vector)", ", but function ",
                 task.func_id, " is registered for ",
                 registered == PTO_CORE_AIC ? "AIC (cube)" : "AIV (vector)",
@@ -150,8 +150,8 @@ bool SubmitChecks::check_clusters(const Draft& draft) {
     ErrorFacts facts{PTO_ERROR_USAGE};
     facts.value = static_cast<uint64_t>(static_cast<int64_t>(cluster));
     facts.limit = run_.clusters.blocks();
-    return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", draft.task.func_id,
-                  ") requests cluster ", cluster,
+    return reject(run_.context, draft, facts, RingTaskName{draft.id}, " (function ",
+                  draft.task.func_id, ") requests cluster ", cluster,
                   ", which is not allocated; use a result of allocate_cluster that has not been "
                   "freed and whose scope is open");
   }
@@ -180,7 +180,7 @@ bool SubmitChecks::check_signature(const Draft& draft, const pto_signature& sign
   if (!engine::accepts(signature, task.num_params, draft.is_block_task() ? 2 : 0)) {
     ErrorFacts facts{PTO_ERROR_USAGE};
     facts.value = task.num_params;
-    return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", task.func_id,
+    return reject(run_.context, draft, facts, RingTaskName{draft.id}, " (function ", task.func_id,
                   ") has ", task.num_params, " parameters, but the signature of its kernel lists ",
                   signature.num_arguments, "; pass as many");
   }
@@ -248,7 +248,7 @@ bool SubmitChecks::check_address(const Draft& draft, uint32_t index) {
   ErrorFacts facts{status};
   facts.value = tensor.buffer.addr;
   return reject(run_.context, draft, facts, "parameter ", index, " (",
-                name_of_tag(draft.task.params[index].tag), ") of ", TaskName{draft.id},
+                name_of_tag(draft.task.params[index].tag), ") of ", RingTaskName{draft.id},
                 " (function ", draft.task.func_id, "), address ", Address{tensor.buffer.addr}, ": ",
                 static_cast<const char*>(cause.message));
 }
@@ -299,14 +299,14 @@ bool SubmitChecks::is_scope_open(int64_t id) const {
 bool SubmitChecks::reject_parameters(const Draft& draft) {
   const pto_tensor_task& task = draft.task;
   if (task.params == nullptr) {
-    return reject(run_.context, draft, {PTO_ERROR_USAGE}, TaskName{draft.id}, " (function ",
+    return reject(run_.context, draft, {PTO_ERROR_USAGE}, RingTaskName{draft.id}, " (function ",
                   task.func_id, ") got a null pointer for ", task.num_params,
                   " parameters; pass the array that holds them");
   }
   ErrorFacts facts{PTO_ERROR_CAPACITY};
   facts.limit = kMostParameters;
   facts.value = task.num_params;
-  return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", task.func_id,
+  return reject(run_.context, draft, facts, RingTaskName{draft.id}, " (function ", task.func_id,
                 ") has ", task.num_params, " parameters; at most ", PTO_MAX_TASK_TENSORS,
                 " tensors and ", PTO_MAX_TASK_SCALARS, " scalars are possible");
 }
@@ -315,8 +315,8 @@ bool SubmitChecks::reject_scalars(const Draft& draft) {
   ErrorFacts facts{PTO_ERROR_CAPACITY};
   facts.limit = PTO_MAX_TASK_SCALARS;
   facts.value = draft.scalars;
-  return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", draft.task.func_id,
-                ") has more than ", PTO_MAX_TASK_SCALARS, " scalars",
+  return reject(run_.context, draft, facts, RingTaskName{draft.id}, " (function ",
+                draft.task.func_id, ") has more than ", PTO_MAX_TASK_SCALARS, " scalars",
                 draft.is_block_task() ? ", including block_dim and block_id" : "",
                 "; pass the rest in a tensor");
 }
@@ -325,8 +325,8 @@ bool SubmitChecks::reject_tensors(const Draft& draft) {
   ErrorFacts facts{PTO_ERROR_CAPACITY};
   facts.limit = PTO_MAX_TASK_TENSORS;
   facts.value = draft.tensors;
-  return reject(run_.context, draft, facts, TaskName{draft.id}, " (function ", draft.task.func_id,
-                ") has more than ", PTO_MAX_TASK_TENSORS,
+  return reject(run_.context, draft, facts, RingTaskName{draft.id}, " (function ",
+                draft.task.func_id, ") has more than ", PTO_MAX_TASK_TENSORS,
                 " tensors; put several tensors into one buffer and pass a view, or split the task");
 }
 
@@ -361,7 +361,7 @@ bool SubmitChecks::reject_owner(const Draft& draft, uint32_t index, int64_t owne
                             "the submit filled in, while its scope is open");
   }
   return reject_parameter(
-      draft, index, "names the buffer at ", address, ", which ", TaskName{owner},
+      draft, index, "names the buffer at ", address, ", which ", RingTaskName{owner},
       " allocated in a scope that has ended; submit both tasks in one scope, or "
       "allocate the buffer in an outer scope");
 }
@@ -371,7 +371,7 @@ bool SubmitChecks::reject_owner(const Draft& draft, uint32_t index, int64_t owne
 bool SubmitChecks::reject_other_run(const Draft& draft, uint32_t index) {
   const pto_tensor_data& tensor = *draft.task.params[index].value.tensor;
   return reject_parameter(draft, index, "has address ", Address{tensor.buffer.addr},
-                          ", which is not among the outputs of ", TaskName{tensor.owner},
+                          ", which is not among the outputs of ", RingTaskName{tensor.owner},
                           ", its owner; use the tensor that a submit of this run filled in");
 }
 
@@ -390,7 +390,7 @@ bool Publisher::check_dep(int64_t from, int64_t to, CallSite at) {
   const TaskId producer = TaskId::of(from);
   if (held_.count == 0 || to != last_id_) {
     run_.context.fail_at(
-        at.file, at.line, facts, "add_dep from ", TaskName{from}, " to ", TaskName{to},
+        at.file, at.line, facts, "add_dep from ", RingTaskName{from}, " to ", RingTaskName{to},
         ": the second task is not the one submitted last, or another call followed its submit; "
         "add the dependencies of a task right after its submit");
     return false;
@@ -398,8 +398,8 @@ bool Publisher::check_dep(int64_t from, int64_t to, CallSite at) {
   if (from >= 0 && from != to && producer.number < run_.rings.ring[producer.ring].next) {
     return true;
   }
-  run_.context.fail_at(at.file, at.line, facts, "add_dep to ", TaskName{to}, " from ",
-                       TaskName{from},
+  run_.context.fail_at(at.file, at.line, facts, "add_dep to ", RingTaskName{to}, " from ",
+                       RingTaskName{from},
                        from == to ? ", which is the same task; name another task"
                                   : ", which does not exist; use an id that a submit returned");
   return false;

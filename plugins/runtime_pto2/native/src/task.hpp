@@ -54,11 +54,11 @@ struct TaskId {
 };
 
 // A task in reports, printed by its name, such as "task 4 of ring 3". Programs use its id.
-struct TaskName {
+struct RingTaskName {
   int64_t id;
 };
 
-inline void write(engine::Text& text, TaskName task) {
+inline void write(engine::Text& text, RingTaskName task) {
   text.add(engine::TaskName{task.id, PTO_RUNTIME_RING_IDS});
 }
 

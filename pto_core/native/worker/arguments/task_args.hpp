@@ -50,7 +50,7 @@ struct TaskArgs {
     return {reinterpret_cast<uint64_t*>(blob + blob_bytes(tensor_count, 0)), scalar_count};
   }
   // Return a scalar with the type of the number that was added.
-  core::Scalar scalar(size_t index) const {
+  core::ScalarValue scalar(size_t index) const {
     return {scalars()[index], static_cast<core::ScalarKind>(scalar_kinds[index])};
   }
   // Called by a submit: update the addresses of tensors that had no memory when they were added.

@@ -199,8 +199,8 @@ void add_member(PyObject* object, size_t position, VisibleMemory& memory, Submit
 }
 
 // Convert scalar `index` of a task to the type that the signature of its callable declares.
-core::Scalar declared_scalar(const CallableHandle& callable, size_t tensors, size_t index,
-                             const core::Scalar& number) {
+core::ScalarValue declared_scalar(const CallableHandle& callable, size_t tensors, size_t index,
+                                  const core::ScalarValue& number) {
   const int code = index < callable.scalars.size() ? callable.scalars[index] : core::kNoType;
   return core::declared_scalar_of(number, code, [&] {
     return "argument " + std::to_string(tensors + index) + " of " + callable.name;
@@ -519,7 +519,7 @@ class ScalarRows {
   bool is_given() const { return is_given_; }
   int64_t rows() const { return rows_; }
   size_t columns() const { return columns_; }
-  const core::Scalar* row(int64_t index) const {
+  const core::ScalarValue* row(int64_t index) const {
     return values_.data() + static_cast<size_t>(index) * columns_;
   }
   // Convert each number to the declared type. A task has `first` other scalars before its row.
@@ -577,7 +577,7 @@ class ScalarRows {
   bool is_given_ = false;
   int64_t rows_ = 0;
   size_t columns_ = 0;
-  std::vector<core::Scalar> values_;
+  std::vector<core::ScalarValue> values_;
 };
 
 void check_rows(int64_t* count, int64_t rows, const std::string& what) {

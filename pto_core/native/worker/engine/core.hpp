@@ -21,7 +21,7 @@
 namespace pto::worker {
 
 // The children: their frames in flight, and whether they accept frames.
-enum class ChildState : uint8_t { kExpected, kReady, kLost };
+enum class EngineChildState : uint8_t { kExpected, kReady, kLost };
 constexpr const char* kChildStateNames[] = {"EXPECTED", "READY", "LOST"};
 
 // A frame that was sent and has not completed yet.
@@ -46,7 +46,7 @@ class EngineChild {
   const int32_t number;
   const Kind kind;
   const uint32_t window;
-  ChildState state = ChildState::kExpected;
+  EngineChildState state = EngineChildState::kExpected;
   uint64_t reserved = 0;  // number of the dispatch pass in which the child was reserved for a group
   uint32_t early = 0;     // number of frames in flight that have a requirement
   uint64_t sent = 0;
@@ -54,7 +54,7 @@ class EngineChild {
   int64_t cause = kNone;   // cause of the child's last loss
 
   uint64_t in_flight() const { return sent - completed; }
-  bool has_space() const { return state == ChildState::kReady && in_flight() < window; }
+  bool has_space() const { return state == EngineChildState::kReady && in_flight() < window; }
   InFlight& frame(uint64_t count) { return frames_[count & (frames_.size() - 1)]; }
   const InFlight& frame(uint64_t count) const { return frames_[count & (frames_.size() - 1)]; }
 

@@ -10,7 +10,7 @@ namespace {
 int64_t last_loss(const std::vector<EngineChild*>& children) {
   int64_t cause = kNone;
   for (const EngineChild* child : children)
-    if (child->state == ChildState::kLost) cause = std::max(cause, child->cause);
+    if (child->state == EngineChildState::kLost) cause = std::max(cause, child->cause);
   return cause;
 }
 
@@ -69,7 +69,9 @@ bool Dispatcher::try_groups() {
 bool Dispatcher::try_group(uint32_t index) {
   Slot& slot = core_.slots[index];
   allow(slot);
-  const auto is_left = [](const EngineChild& child) { return child.state != ChildState::kLost; };
+  const auto is_left = [](const EngineChild& child) {
+    return child.state != EngineChildState::kLost;
+  };
   if (count(is_left) < slot.members) {
     endings_.fail(index, last_loss(allowed_));
     return true;
@@ -94,7 +96,9 @@ bool Dispatcher::try_group(uint32_t index) {
 }
 
 void Dispatcher::reserve_for(const Slot& slot) {
-  const auto is_ready = [](const EngineChild& child) { return child.state == ChildState::kReady; };
+  const auto is_ready = [](const EngineChild& child) {
+    return child.state == EngineChildState::kReady;
+  };
   const auto is_unreserved = [&](const EngineChild& child) {
     return is_ready(child) && !is_reserved(child);
   };
@@ -184,7 +188,7 @@ bool Dispatcher::may_change(uint8_t kind) const {
   bool is_lost = true;
   for (const EngineChild* child : core_.children.of_kind(kind)) {
     if (takes(*child)) return true;
-    is_lost = is_lost && child->state == ChildState::kLost;
+    is_lost = is_lost && child->state == EngineChildState::kLost;
   }
   return is_lost;
 }

@@ -53,7 +53,7 @@ class Dispatcher {
   EngineChild* pick_least_loaded(const Slot& slot);
   EngineChild* pick_by_policy(const Slot& slot);
   bool is_of_use(const EngineChild& child) const {
-    return child.state == ChildState::kLost || takes(child);
+    return child.state == EngineChildState::kLost || takes(child);
   }
   bool may_change(uint8_t kind) const;
 

@@ -282,7 +282,7 @@ void Reports::completed(int32_t number, uint64_t count, Outcome outcome, int64_t
 }
 
 void Reports::check(const EngineChild& child, uint64_t count, Outcome outcome) const {
-  if (child.state != ChildState::kReady) {
+  if (child.state != EngineChildState::kReady) {
     refuse_report(name_of(child) + " is " + kChildStateNames[static_cast<uint8_t>(child.state)] +
                   " and reports frame " + std::to_string(count));
   }
@@ -322,19 +322,19 @@ void Reports::check_skip(const EngineChild& child, uint64_t count, bool is_skip)
 
 void Reports::ready(int32_t number) {
   EngineChild& child = core_.children.reported(number);
-  if (child.state == ChildState::kReady) refuse_report(name_of(child) + " is ready already");
-  child.state = ChildState::kReady;
+  if (child.state == EngineChildState::kReady) refuse_report(name_of(child) + " is ready already");
+  child.state = EngineChildState::kReady;
 }
 
 void Reports::lost(int32_t number, int64_t cause, uint64_t started, bool returns) {
   EngineChild& child = core_.children.reported(number);
-  if (child.state == ChildState::kLost) refuse_report(name_of(child) + " is lost already");
+  if (child.state == EngineChildState::kLost) refuse_report(name_of(child) + " is lost already");
   if (started < child.completed || started > child.sent) {
     refuse_report(name_of(child) + " is lost with " + std::to_string(started) + " frames begun; " +
                   std::to_string(child.completed) + " have completed and " +
                   std::to_string(child.sent) + " were sent");
   }
-  child.state = returns ? ChildState::kExpected : ChildState::kLost;
+  child.state = returns ? EngineChildState::kExpected : EngineChildState::kLost;
   child.cause = cause;
   const uint64_t first = child.completed + 1;
   child.lose();

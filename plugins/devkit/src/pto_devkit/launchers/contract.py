@@ -18,7 +18,7 @@ from pto_core.errors import LinkError
 from pto_core.interfaces import PlacedAgent
 from pto_devkit.checks import contract_test, expect
 from pto_devkit.launchers.subject import Client, LauncherSubject, until
-from pto_devkit.transports.processes import ChildProcess, apart
+from pto_devkit.transports.processes import ForkedProcess, apart
 from pto_transport_zmq.link.interface import KeyPair
 from pto_transport_zmq.remote.agent_messages import Stop
 
@@ -150,7 +150,7 @@ def check_killed_owner(subject: LauncherSubject) -> None:
             os.write(write, json.dumps(report).encode())
             time.sleep(3600)
 
-        owner = ChildProcess(own)
+        owner = ForkedProcess(own)
         os.close(write)
         try:
             report = os.read(reports, 65536)

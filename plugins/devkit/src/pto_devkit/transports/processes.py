@@ -21,12 +21,12 @@ LIMIT_S = 30.0
 _BODY_LIMIT_S = 120.0
 _PATIENCE_S = 0.05
 
-_beside: list[ChildProcess] = []
+_beside: list[ForkedProcess] = []
 """The processes of :func:`running`. If one of them fails, a wait inside its block ends early.
 """
 
 
-class ChildProcess:
+class ForkedProcess:
     """A forked process that runs a body. :meth:`join` reports its failure."""
 
     def __init__(self, body: Callable[[], None]) -> None:
@@ -100,13 +100,13 @@ def _read_all(descriptor: int) -> bytes:
 
 
 @contextmanager
-def running(body: Callable[[], None]) -> Iterator[ChildProcess]:
+def running(body: Callable[[], None]) -> Iterator[ForkedProcess]:
     """Run ``body`` in a child during a ``with`` block; afterwards, require that ``body`` succeeded.
 
     If both the block and ``body`` fail, the error of ``body`` is raised, because it may be the
     cause.
     """
-    child = ChildProcess(body)
+    child = ForkedProcess(body)
     _beside.append(child)
     try:
         try:
