@@ -1,4 +1,4 @@
-"""The ctypes structures of the kit have the layout of the headers, field by field."""
+"""The kit reads the layouts and the constants of the headers as a C++ compiler does."""
 
 from __future__ import annotations
 
@@ -7,67 +7,16 @@ import subprocess
 
 from pto_devkit import abi
 
-C_NAMES = {
-    abi.Error: "pto_error",
-    abi.Option: "pto_option",
-    abi.HostRange: "pto_host_range",
-    abi.CallConfig: "pto_call_config",
-    abi.CoreMask: "pto_core_mask",
-    abi.Topology: "pto_topology",
-    abi.Payload: "pto_payload",
-    abi.Dispatch: "pto_dispatch",
-    abi.PollResult: "pto_poll_result",
-    abi.Platform: "pto_platform",
-    abi.KernelEntry: "pto_kernel_entry",
-    abi.Run: "pto_run",
-    abi.Task: "pto_task",
-    abi.Buffer: "pto_buffer",
-    abi.TensorData: "pto_tensor_data",
-    abi.Param: "pto_param",
-    abi.TensorTask: "pto_tensor_task",
-    abi.Statistic: "pto_statistic",
-    abi.RuntimeApi: "pto_runtime_api",
-    abi.KernelSource: "pto_kernel_source",
-    abi.CoreUsage: "pto_core_usage",
-    abi.RunReport: "pto_run_report",
-    abi.LeakReport: "pto_leak_report",
-    abi.DeviceShape: "pto_device_shape",
-    abi.ActivitySlot: "pto_activity_slot",
-    abi.ActivityPage: "pto_activity_page",
-    abi.Artefact: "pto_artefact",
-    abi.Attachment: "pto_attachment",
-    abi.BackendApi: "pto_backend_api",
-    abi.FrameHead: "pto_frame",
-    abi.FrameView: "pto_frame_view",
-    abi.Answer: "pto_answer",
-    abi.Bell: "pto_bell",
-    abi.Connection: "pto_connection",
-    abi.TransportApi: "pto_transport_api",
-}
-
-CONSTANTS = {
-    "PTO_ABI_VERSION": abi.ABI_VERSION,
-    "PTO_MAX_KERNEL_ARGS": abi.MAX_KERNEL_ARGS,
-    "PTO_MAX_PAYLOAD": abi.MAX_PAYLOAD,
-    "PTO_MAX_CORES": abi.MAX_CORES,
-    "PTO_MAX_BLOCKS": abi.MAX_BLOCKS,
-    "PTO_MAX_AICPU_THREADS": abi.MAX_AICPU_THREADS,
-    "PTO_ACTIVITY_MAGIC": abi.ACTIVITY_MAGIC,
-    "PTO_ACTIVITY_SLOTS": abi.ACTIVITY_SLOTS,
-    "PTO_OK": abi.Status.OK,
-    "PTO_PENDING": abi.Status.PENDING,
-    **{f"PTO_ERROR_{s.name}": s for s in abi.Status if s > abi.Status.PENDING},
-    **{f"PTO_STEP_{step.name}": step for step in abi.Step},
-    **{f"PTO_CORE_{core.name}": core for core in abi.Core},
-    **{f"PTO_BACKEND_{flag.name}": flag for flag in abi.BackendFlag},
-    **{f"PTO_RUNTIME_{flag.name}": flag for flag in abi.RuntimeFlag},
-    **{f"PTO_TRANSPORT_{flag.name}": flag for flag in abi.TransportFlag},
-}
-
 
 def assertions() -> list[str]:
-    lines = [f"static_assert({name} == {int(value)}u);" for name, value in CONSTANTS.items()]
-    for structure, c_name in C_NAMES.items():
+    lines = [f"static_assert({name} == {value}u);" for name, value in abi.constants().items()]
+    structures = {
+        name: found
+        for name in abi.type_names()
+        if isinstance(found := abi.type_of(name), type) and issubclass(found, ctypes.Structure)
+    }
+    assert len(structures) > 40
+    for c_name, structure in structures.items():
         lines.append(f"static_assert(sizeof({c_name}) == {ctypes.sizeof(structure)});")
         for field in structure._fields_:
             member = getattr(structure, field[0])
@@ -78,19 +27,18 @@ def assertions() -> list[str]:
     return lines
 
 
-def test_every_structure_of_the_kit_is_compared() -> None:
-    structures = {
-        value
-        for value in vars(abi).values()
-        if isinstance(value, type) and issubclass(value, ctypes.Structure)
-    }
-    assert structures - {ctypes.Structure} == set(C_NAMES)
-
-
 def test_layouts_and_constants_are_those_of_the_headers(tmp_path, compiler, include) -> None:
     source = tmp_path / "mirror.cpp"
-    headers = [f'#include "pto/abi/{name}.h"' for name in ("backend", "endpoint")]
+    headers = [f'#include "{header}"' for header in abi.HEADERS]
     source.write_text("\n".join([*headers, *assertions()]))
     subprocess.run(
         [*compiler, "-std=c++20", "-fsyntax-only", f"-I{include}", str(source)], check=True
     )
+
+
+def test_enumerations_have_the_names_of_the_headers() -> None:
+    assert abi.Status.OK == 0
+    assert abi.Status.INTERNAL.name == "INTERNAL"
+    assert list(abi.Core) == [abi.Core.AIC, abi.Core.AIV]
+    assert [tag.name for tag in abi.Tag][:3] == ["INPUT", "OUTPUT", "INOUT"]
+    assert [step.name for step in abi.Step] == ["IDLE", "PROGRESS", "DONE", "ERROR"]

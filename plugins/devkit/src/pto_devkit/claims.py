@@ -147,7 +147,7 @@ def check_kernel_faults(backend: BackendSubject) -> None:
     def fail(_payload: Any, _core: int, error: Any) -> int:
         error.contents.status = abi.Status.KERNEL
         error.contents.message = b"the kernel of the kit fails on purpose"
-        return abi.Status.KERNEL
+        return int(abi.Status.KERNEL)
 
     probe = Probe(backend)
     with backend.open() as device:

@@ -191,7 +191,7 @@ def check_failing_kernel(runtime: RuntimeSubject) -> None:
     def fail(_payload: Any, _core: int, error: Any) -> int:
         error.contents.status = abi.Status.KERNEL
         error.contents.message = b"the kernel of the kit fails on purpose"
-        return abi.Status.KERNEL
+        return int(abi.Status.KERNEL)
 
     with RuntimeSession(runtime) as session:
         failing = session.device.load_callback(9, abi.Core.AIV, fail)

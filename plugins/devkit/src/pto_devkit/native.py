@@ -60,7 +60,7 @@ class RunOutcome:
         return bytes(self.error.message).decode(errors="replace")
 
 
-def _options(options: Mapping[str, object]) -> ctypes.Array[abi.Option]:
+def _options(options: Mapping[str, object]) -> Any:
     return (abi.Option * len(options))(
         *(abi.Option(key.encode(), str(value).encode()) for key, value in options.items())
     )

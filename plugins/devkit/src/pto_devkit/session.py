@@ -148,7 +148,7 @@ def key(address: int) -> abi.TensorData:
 def tensor(address: int, elements: int, first: int = 0, of: int | None = None) -> abi.TensorData:
     """Return a view of ``elements`` bytes, from byte ``first`` on, of a buffer of ``of`` bytes."""
     whole = elements if of is None else of
-    made = abi.TensorData(ndims=1, dtype=abi.UINT8, owner=-1, start_offset=first)
+    made = abi.TensorData(ndims=1, dtype=abi.DTYPE_UINT8, owner=-1, start_offset=first)
     made.buffer.addr, made.buffer.size = address, whole
     made.raw_shapes[0], made.shapes[0], made.offsets[0] = whole, elements, first
     return made

@@ -49,7 +49,7 @@ def _expect_shape(topology: abi.Topology, blocks: int, threads: int) -> None:
     )
     owners: dict[int, int] = {}
     for thread in range(topology.schedulers):
-        for core in topology.thread_cores[thread].cores():
+        for core in abi.cores_of(topology.thread_cores[thread]):
             expect(core not in owners, f"{asked}core {core} belongs to two scheduler threads")
             owners[core] = thread
     expect(

@@ -44,9 +44,9 @@ class _Face:
         self._is_open = True
 
     def _count(self, call: str, status: int, most: int, message: bytes | None) -> int:
-        if status == abi.CLOSED:
+        if status == abi.ENDPOINT_CLOSED:
             raise EndpointClosedError(f"{call}: the other end is closed")
-        if status == abi.PROTOCOL:
+        if status == abi.ENDPOINT_PROTOCOL:
             text = (message or b"").decode(errors="replace")
             expect(text, f"{call} returned an error without a message")
             raise ProtocolError(f"{call}: {text}")
@@ -59,7 +59,7 @@ class ParentFace(_Face):
 
     def submit(self, frames: Sequence[Frame]) -> int:
         """Offer frames. Return the number of frames that were accepted."""
-        heads = [abi.head_of(frame.pack()) for frame in frames]
+        heads = [abi.Frame.from_buffer_copy(frame.pack()) for frame in frames]
         data = [ctypes.create_string_buffer(frame.data, len(frame.data)) for frame in frames]
         views = (abi.FrameView * len(frames))(
             *(
