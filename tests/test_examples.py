@@ -16,7 +16,7 @@ import pytest
 
 from pto_core import open_device, plugins
 from pto_core.cases import run_case
-from pto_core.cases.golden import Tensor, load_golden
+from pto_core.cases.golden import TensorArgument, load_golden
 from pto_core.cases.kernel_config import load_kernel_config
 from pto_core.cases.session import Build
 from pto_core.config import load_with_plugins
@@ -146,7 +146,7 @@ def outputs(
         plugins.load_runtime(runtime),
     )
     inputs = load_golden(EXAMPLES / example / "golden.py").generate(case)
-    values = [a.array if isinstance(a, Tensor) else a.value for a in inputs.arguments]
+    values = [a.array if isinstance(a, TensorArgument) else a.value for a in inputs.arguments]
     with open_device(config=config) as device:
         device.run(build.chip(inputs), *values)
     return {tensor.name: tensor.array for tensor in inputs.tensors if tensor.name in inputs.outputs}

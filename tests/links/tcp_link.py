@@ -18,7 +18,7 @@ from pto_transport_zmq.link.interface import (
     Buffer,
     KeyPair,
     LinkLimits,
-    Message,
+    LinkMessage,
     Peer,
     Ready,
     check_message,
@@ -65,14 +65,14 @@ class Stream:
         except OSError:
             self.close()
 
-    def receive(self) -> Message | None:
+    def receive(self) -> LinkMessage | None:
         """Return the next complete message, or None."""
         if not self.fill():
             return None
         ends = self.ends()
         parts: list[Buffer] = [bytes(self.received[a:b]) for a, b in pairwise(ends)]
         del self.received[: ends[-1]]
-        return Message(self.peer, parts)
+        return LinkMessage(self.peer, parts)
 
     def fill(self) -> bool:
         """Read until one message is complete. Later bytes stay in TCP and slow down the sender."""
@@ -140,7 +140,7 @@ class End:
         """Accept or dial; return whether wait() must report the new connection."""
         return False
 
-    def receive(self) -> Message | None:
+    def receive(self) -> LinkMessage | None:
         """Return the next message of any stream."""
         self.require_open()
         self.connect()

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pto_transport_zmq.link.interface import Message, split_address
+from pto_transport_zmq.link.interface import LinkMessage, split_address
 from pto_transport_zmq.link.loading import load_links
 from pto_transport_zmq.remote.agent_messages import (
     Ended,
@@ -64,7 +64,7 @@ class Impostor:
             if self.session is not None:
                 self.serve(self.session)
 
-    def answer(self, message: Message) -> None:
+    def answer(self, message: LinkMessage) -> None:
         number, _, content = unpack(message.parts)
         request = decode_request(content)
         if isinstance(request, Open):

@@ -34,8 +34,8 @@ from pto_transport_zmq.remote import remote_child
 from pto_transport_zmq.remote.agent_messages import (
     AwaitEnd,
     Drain,
-    End,
     Ended,
+    EndSession,
     Open,
     Opened,
     Refused,
@@ -124,7 +124,7 @@ def test_a_request_of_another_build_that_cannot_be_read_is_answered(agent: Agent
 def test_an_agent_logs_sessions_refused_keys_and_its_end(keys: Path, tmp_path: Path) -> None:
     with running_agent(tmp_path, "zmq", keys) as agent:
         start(agent, blueprint=EMPTY)
-        ask(agent, End(bytes(16), 1))
+        ask(agent, EndSession(bytes(16), 1))
         contact = Contact.of(AgentAddress(agent.address, str(keys), "zmq", False))
         stranger = contact.plugin.key_pair()
         link = contact.plugin.dial(agent.address, stranger, contact.server_key)
@@ -175,7 +175,7 @@ def test_a_late_start_of_an_older_epoch_changes_nothing(agent: Agent) -> None:
     assert "epoch 1 of the session is over" in str(refusal(agent, epoch=1, blueprint=EMPTY))
     assert isinstance(start(agent, epoch=2, blueprint=EMPTY), Opened)
     assert agent.processes() == started
-    assert isinstance(ask(agent, End(bytes(16), 2)), Ended)
+    assert isinstance(ask(agent, EndSession(bytes(16), 2)), Ended)
     assert "epoch 2 of the session is over" in str(refusal(agent, epoch=2, blueprint=EMPTY))
     assert agent.processes() == []
 
@@ -184,12 +184,12 @@ def test_a_late_start_of_an_older_epoch_changes_nothing(agent: Agent) -> None:
 # of an earlier agent may still run.
 def test_an_agent_confirms_the_end_of_sessions_that_it_has_started(agent: Agent) -> None:
     name = bytes(16)
-    for request in (End(name, 2), AwaitEnd(name, 2)):
+    for request in (EndSession(name, 2), AwaitEnd(name, 2)):
         with pytest.raises(LinkError, match="did not answer within 1 s"):
             ask(agent, request, 1)
     assert isinstance(start(agent, epoch=2, blueprint=EMPTY), Opened)
     assert isinstance(ask(agent, AwaitEnd(name, 1)), Ended)
-    assert isinstance(ask(agent, End(name, 2)), Ended)
+    assert isinstance(ask(agent, EndSession(name, 2)), Ended)
     assert agent.processes() == []
     assert isinstance(ask(agent, AwaitEnd(name, 2)), Ended)
     with pytest.raises(LinkError, match="did not answer within 1 s"):

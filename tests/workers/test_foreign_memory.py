@@ -98,10 +98,14 @@ def test_memory_mapped_after_the_start_is_refused_at_the_submit(make, way: Way) 
 
 
 class Mapping:
-    """Shared memory that can be replaced by other shared memory at the same address."""
+    """Shared memory that can be replaced by other shared memory at the same address.
+
+    The address is far below those that the kernel chooses, so no other thread maps memory there.
+    """
 
     def __init__(self) -> None:
-        self.address = self._map(None, 0)
+        self.address = 0x3000_0000_0000
+        self._map()
 
     @property
     def array(self) -> Any:
@@ -110,15 +114,15 @@ class Mapping:
 
     def replace(self) -> None:
         self.unmap()
-        assert self._map(self.address, MAP_FIXED_NOREPLACE) == self.address
+        self._map()
 
     def unmap(self) -> None:
         libc.munmap(self.address, PAGE)
 
-    def _map(self, address: int | None, flags: int) -> int:
+    def _map(self) -> None:
         protection = mmap.PROT_READ | mmap.PROT_WRITE
-        flags |= mmap.MAP_SHARED | mmap.MAP_ANONYMOUS
-        return int(libc.mmap(address, PAGE, protection, flags, -1, 0))
+        flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | MAP_FIXED_NOREPLACE
+        assert libc.mmap(self.address, PAGE, protection, flags, -1, 0) == self.address
 
 
 @pytest.mark.parametrize("is_used_before", [True, False])

@@ -121,19 +121,6 @@ constexpr int32_t kDefaultThreads = 3;
 
 }  // namespace
 
-pto_topology make_topology(uint32_t blocks, uint32_t schedulers) noexcept {
-  pto_topology topology{};
-  topology.blocks = blocks;
-  topology.cores = 3 * blocks;
-  topology.schedulers = schedulers;
-  for (uint32_t core = 0; core < topology.cores; ++core) {
-    topology.core_type[core] = core < blocks ? PTO_CORE_AIC : PTO_CORE_AIV;
-    const uint32_t cluster = core < blocks ? core : (core - blocks) / 2;
-    insert(topology.thread_cores[cluster % schedulers], core);
-  }
-  return topology;
-}
-
 pto_status run_shape(const pto_call_config* config, uint32_t capabilities, uint32_t blocks,
                      SimRunShape& shape, pto_error* error) noexcept {
   const int32_t asked = config != nullptr ? config->block_dim : 0;

@@ -36,10 +36,6 @@ pto_status parse_options(const pto_option* given, uint32_t count, Options& optio
                          pto_error* error);
 
 // The shape of the device in one run: the number of blocks, and the cores of each scheduler.
-
-// Assigns the clusters round robin: cluster i belongs to scheduler i % schedulers.
-pto_topology make_topology(uint32_t blocks, uint32_t schedulers) noexcept;
-
 struct SimRunShape {
   pto_topology topology;
   // Whether one AICPU thread both orchestrates and schedules, alternately.
@@ -54,6 +50,7 @@ pto_status run_shape(const pto_call_config* config, uint32_t capabilities, uint3
 using engine::contains;
 using engine::empty;
 using engine::insert;
+using engine::make_topology;
 using engine::remove;
 using engine::take_first;
 

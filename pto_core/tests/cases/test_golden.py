@@ -11,7 +11,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pto_core.cases.golden import Scalar, Tensor, as_argument, as_array, contiguous, load_golden
+from pto_core.cases.golden import (
+    ScalarArgument,
+    TensorArgument,
+    as_argument,
+    as_array,
+    contiguous,
+    load_golden,
+)
 from pto_core.errors import UsageError
 
 HEAD = "import ctypes\nimport numpy as np\n"
@@ -312,14 +319,14 @@ class StandIn:
 def test_torch_tensor_is_viewed_and_copied_as_a_torch_tensor() -> None:
     memory = np.ones(3, np.float32)
     argument = as_argument("t", StandIn(memory), "here")
-    assert isinstance(argument, Tensor)
+    assert isinstance(argument, TensorArgument)
     assert argument.array is memory
     assert type(argument.copied()) is StandIn
 
 
 def test_non_contiguous_torch_output_is_refused_with_advice_for_torch() -> None:
     argument = as_argument("t", StandIn(np.ones((4, 4), np.float32)[:, 1]), "here")
-    assert isinstance(argument, Tensor)
+    assert isinstance(argument, TensorArgument)
     with pytest.raises(UsageError, match=r"return tensor.contiguous\(\) in its place"):
         contiguous(argument, written=True, where="here")
 
@@ -330,7 +337,7 @@ def test_non_contiguous_torch_output_is_refused_with_advice_for_torch() -> None:
 )
 def test_numbers_of_every_kind_are_passed_unchanged(value) -> None:
     argument = as_argument("s", value, "here")
-    assert isinstance(argument, Scalar)
+    assert isinstance(argument, ScalarArgument)
     assert argument.value is value
 
 
@@ -338,7 +345,7 @@ def test_numbers_of_every_kind_are_passed_unchanged(value) -> None:
     "dtype", [ml_dtypes.bfloat16, np.float16, np.int8, np.uint64, np.bool_, np.complex64, complex]
 )
 def test_data_types(dtype) -> None:
-    assert isinstance(as_argument("t", np.zeros(2, dtype), "here"), Tensor)
+    assert isinstance(as_argument("t", np.zeros(2, dtype), "here"), TensorArgument)
 
 
 def test_input_that_is_not_contiguous_is_copied(golden) -> None:

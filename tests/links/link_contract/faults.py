@@ -21,9 +21,9 @@ from pto_transport_zmq.link.interface import (
     KeyPair,
     Link,
     LinkLimits,
+    LinkMessage,
     Links,
     Listener,
-    Message,
     Peer,
     Ready,
 )
@@ -170,7 +170,7 @@ class FaultyLink:
             self.cut()
         return accepted
 
-    def receive(self) -> Message | None:
+    def receive(self) -> LinkMessage | None:
         """Receive."""
         return self.inner.receive()
 
@@ -200,7 +200,7 @@ class FaultyListener:
         """Send with the faults of this message."""
         return self.disturbance.send(peer, lambda: self.inner.send(peer, parts))[0]
 
-    def receive(self) -> Message | None:
+    def receive(self) -> LinkMessage | None:
         """Receive."""
         return self.inner.receive()
 

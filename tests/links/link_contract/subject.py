@@ -14,9 +14,9 @@ from pto_transport_zmq.link.interface import (
     KeyPair,
     Link,
     LinkLimits,
+    LinkMessage,
     Links,
     Listener,
-    Message,
     Peer,
 )
 from pto_transport_zmq.link.loading import load_links
@@ -130,9 +130,9 @@ class World:
         """Send from the listener as soon as there is free space."""
         self.until(lambda: self.listener.send(peer, parts), f"sending {_sizes(parts)} to a peer")
 
-    def receive(self, end: Link | Listener) -> Message:
+    def receive(self, end: Link | Listener) -> LinkMessage:
         """Return the next message."""
-        found: list[Message] = []
+        found: list[LinkMessage] = []
 
         def has_one() -> bool:
             message = end.receive()

@@ -16,7 +16,7 @@ from pto_transport_zmq.link.interface import (
     Buffer,
     Link,
     LinkLimits,
-    Message,
+    LinkMessage,
 )
 
 _MESSAGES = 400
@@ -27,7 +27,7 @@ _SYSTEM_QUEUE_BYTES = 24 << 20
 """The bytes that the system may buffer outside the queues of both ends: the socket buffers."""
 
 
-def same(message: Message, sent: Sequence[Buffer], what: str) -> None:
+def same(message: LinkMessage, sent: Sequence[Buffer], what: str) -> None:
     """Raise unless ``message`` has the parts that were sent."""
     sizes = [len(part) for part in message.parts]
     wanted = [len(part) for part in sent]
@@ -88,7 +88,7 @@ class Stream:
     def __init__(
         self,
         send: Callable[[Sequence[Buffer]], bool],
-        receive: Callable[[], Message | None],
+        receive: Callable[[], LinkMessage | None],
         seed: int,
     ) -> None:
         self._send, self._receive, self._seed = send, receive, seed
@@ -135,7 +135,7 @@ def _fill_and_drain(
     world: World,
     sender: object,
     send: Callable[[Sequence[Buffer]], bool],
-    receive: Callable[[], Message | None],
+    receive: Callable[[], LinkMessage | None],
 ) -> None:
     bulk = bytes(_QUEUE.part_bytes)
     limit = 2 * _QUEUE.queue_messages + _SYSTEM_QUEUE_BYTES // len(bulk)
@@ -162,7 +162,7 @@ def _fill_and_drain(
         ready = world.plugin.wait([world.listener, *world.links], 0.005)
         was_reported = was_reported or (sender in ready.ends and received < sent)
     world.until(lambda: send([b"last"]), "sending after the other side has received everything")
-    got: list[Message] = []
+    got: list[LinkMessage] = []
 
     def has_last() -> bool:
         message = receive()

@@ -18,19 +18,6 @@ constexpr uint32_t kMaxOptions = 64;
 // The threads of a launch start within microseconds; one that never starts costs a run this much.
 constexpr uint64_t kPatienceNs = 1'000'000;
 
-pto_topology make_topology(uint32_t blocks, uint32_t schedulers) {
-  pto_topology topology{};
-  topology.blocks = blocks;
-  topology.cores = 3 * blocks;
-  topology.schedulers = schedulers;
-  for (uint32_t core = 0; core < topology.cores; ++core) {
-    topology.core_type[core] = core < blocks ? PTO_CORE_AIC : PTO_CORE_AIV;
-    const uint32_t cluster = core < blocks ? core : (core - blocks) / 2;
-    engine::insert(topology.thread_cores[cluster % schedulers], core);
-  }
-  return topology;
-}
-
 pto_status check(const pto_a2a3_device& config, pto_error& error) {
   if (config.magic != PTO_A2A3_MAGIC || config.version != PTO_A2A3_VERSION) {
     return fail(error, PTO_ERROR_LOAD, "the host describes the device in version ", config.version,
@@ -125,7 +112,7 @@ pto_status DeviceProgram::attach(const pto_a2a3_launch& launch, pto_a2a3_status&
   }
   has_cause_ = false;
   run_.attach(api, nullptr);
-  run_.set_topology(make_topology(config_.blocks, 1));
+  run_.set_topology(engine::make_topology(config_.blocks, 1));
   const pto_status status = api->create(&platform_, options, input->num_options, &runtime_, &error);
   if (status != PTO_OK) {
     pool_.free_all(Owner::variant);
@@ -292,8 +279,8 @@ pto_status DeviceProgram::shape_of(const pto_call_config* config, CardRunShape& 
   const auto count = static_cast<uint32_t>(threads);
   shape.shares_thread = shape.has_orchestrator && count == 1;
   const bool has_own_thread = shape.has_orchestrator && count > 1;
-  shape.topology = make_topology(asked == 0 ? config_.blocks : static_cast<uint32_t>(asked),
-                                 has_own_thread ? count - 1 : count);
+  shape.topology = engine::make_topology(asked == 0 ? config_.blocks : static_cast<uint32_t>(asked),
+                                         has_own_thread ? count - 1 : count);
   return PTO_OK;
 }
 

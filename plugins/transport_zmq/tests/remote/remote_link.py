@@ -14,7 +14,14 @@ from functools import partial
 from itertools import count
 
 from pto_transport_zmq.remote.lease import ENDING_NS, MILLISECOND, SECOND
-from pto_transport_zmq.remote.session import BULK, CONTROL, Identity, RemoteSession, Side, State
+from pto_transport_zmq.remote.session import (
+    BULK,
+    CONTROL,
+    Identity,
+    RemoteSession,
+    SessionState,
+    Side,
+)
 from pto_transport_zmq.remote.wire import ChannelNumber, Message
 
 SESSION = bytes(range(16))
@@ -192,7 +199,7 @@ class World:
                     self._transmit(side, channel, [bytes(part) for part in message])
         outboxes = (host.session.control.outbox, host.session.bulk.outbox)
         host.most_kept = max(host.most_kept, sum(each.kept_bytes for each in outboxes))
-        if host.session.state is State.OVER and host.over_at_ns is None:
+        if host.session.state is SessionState.OVER and host.over_at_ns is None:
             host.over_at_ns = self.now
             if side is Side.GATEWAY:
                 self.at(self.random.randrange(ENDING_NS + 1), self._end_processes)
@@ -286,8 +293,8 @@ class Pair:
         for channel in ChannelNumber:
             self.relay.reconnected(channel, self.now)
         self.exchange()
-        assert self.relay.state is State.OPEN
-        assert self.gateway.state is State.OPEN
+        assert self.relay.state is SessionState.OPEN
+        assert self.gateway.state is SessionState.OPEN
         return self
 
     def exchange(self) -> tuple[list[Message], list[Message]]:

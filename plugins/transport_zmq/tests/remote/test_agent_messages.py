@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from pto_core.errors import ProtocolError, UsageError
-from pto_transport_zmq.link.interface import Message, Peer
+from pto_transport_zmq.link.interface import LinkMessage, Peer
 from pto_transport_zmq.remote.agent import EndedSessions
 from pto_transport_zmq.remote.agent_messages import (
     AwaitOpened,
-    End,
     Ended,
+    EndSession,
     Open,
     Opened,
     Question,
@@ -58,7 +58,7 @@ class Connection:
         self.connections = 1
         self.sent: list[Any] = []
         self.numbers: set[bytes] = set()
-        self.arrived: deque[Message] = deque()
+        self.arrived: deque[LinkMessage] = deque()
 
     def send(self, parts: Sequence[Any]) -> bool:
         number, _, content = unpack(parts)
@@ -66,13 +66,13 @@ class Connection:
         self.sent.append(decode_request(content))
         return True
 
-    def receive(self) -> Message | None:
+    def receive(self) -> LinkMessage | None:
         return self.arrived.popleft() if self.arrived else None
 
     def answer(self, reply: Record) -> None:
         (number,) = self.numbers
         parts = [bytes(part) for part in pack(number, reply)]
-        self.arrived.append(Message(Peer(b"", None), parts))
+        self.arrived.append(LinkMessage(Peer(b"", None), parts))
 
 
 def ask_until(question: Question, link: Connection, count: int) -> None:
@@ -100,9 +100,9 @@ def test_the_content_of_a_start_is_sent_once_on_each_connection() -> None:
 
 def test_another_request_is_repeated() -> None:
     link: Any = Connection()
-    question = Question(link, End(bytes(16), 2))
+    question = Question(link, EndSession(bytes(16), 2))
     ask_until(question, link, 2)
-    assert link.sent == [End(bytes(16), 2)] * 2
+    assert link.sent == [EndSession(bytes(16), 2)] * 2
     link.answer(Ended())
     assert question.reply() == Ended()
 
@@ -112,7 +112,7 @@ def test_an_agent_of_another_build_answers_with_its_build_alone() -> None:
     question = Question(link, OPEN)
     ask_until(question, link, 1)
     (number,) = link.numbers
-    link.arrived.append(Message(Peer(b"", None), [b"PTOA" + number + b"9.9.9+c0ffee"]))
+    link.arrived.append(LinkMessage(Peer(b"", None), [b"PTOA" + number + b"9.9.9+c0ffee"]))
     with pytest.raises(UsageError) as info:
         question.reply()
     assert str(info.value).startswith(

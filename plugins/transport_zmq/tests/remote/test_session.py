@@ -10,7 +10,7 @@ from remote_link import BULK, CONTROL, IDENTITY, KIND, LEASE_NS, SESSION, Pair
 
 from pto_core.errors import ProtocolError, UsageError
 from pto_transport_zmq.remote.lease import SECOND, Lease
-from pto_transport_zmq.remote.session import RemoteSession, Side, State
+from pto_transport_zmq.remote.session import RemoteSession, SessionState, Side
 from pto_transport_zmq.remote.wire import Kind, pack_head, pack_text, unpack
 
 GATEWAY_NS = Lease(LEASE_NS).gateway_ns
@@ -46,12 +46,12 @@ def hello(relay: RemoteSession, now: int) -> list[bytes]:
 def test_a_gateway_that_does_not_match_refuses_by_name_and_number(change, text):
     pair = Pair(gateway=replace(IDENTITY, **change))
     pair.gateway.received(CONTROL, hello(pair.relay, pair.now), pair.now)
-    assert pair.gateway.state is State.CONNECTING
+    assert pair.gateway.state is SessionState.CONNECTING
     (refused,) = pair.gateway.outgoing(CONTROL, pair.now)
     with pytest.raises(ProtocolError, match=text):
         pair.relay.received(CONTROL, refused, pair.now)
     assert text in pair.relay.reason
-    assert pair.relay.state is State.ENDING
+    assert pair.relay.state is SessionState.ENDING
 
 
 def test_a_relay_checks_the_gateway_too():
@@ -73,7 +73,7 @@ def test_another_protocol_version_is_refused_and_the_gateway_stays():
     with pytest.raises(ProtocolError, match="protocol version differs: 2 on the parent's host, 1"):
         pair.relay.received(CONTROL, refused, pair.now)
     valid = Pair()
-    assert pair.gateway.state is State.CONNECTING
+    assert pair.gateway.state is SessionState.CONNECTING
     pair.gateway.received(CONTROL, hello(valid.relay, valid.now), pair.now)
     assert unpack(pair.gateway.outgoing(CONTROL, pair.now)[0]).kind == Kind.WELCOME
 
@@ -95,7 +95,7 @@ def test_a_relay_names_the_protocol_version_of_its_gateway():
 def test_the_greeting_of_another_session_or_epoch_is_refused(pair, change, text):
     greeting = changed(hello(pair.relay, pair.now), **change)
     pair.gateway.received(CONTROL, greeting, pair.now)
-    assert pair.gateway.state is State.OPEN
+    assert pair.gateway.state is SessionState.OPEN
     refused = pair.gateway.outgoing(CONTROL, pair.now)[0]
     head = unpack(refused)
     assert head.kind == Kind.REFUSED
@@ -103,7 +103,7 @@ def test_the_greeting_of_another_session_or_epoch_is_refused(pair, change, text)
     assert text in refused[1].decode()
     # the refusal names another session or epoch, so it is ignored
     assert pair.relay.received(CONTROL, refused, pair.now) == []
-    assert pair.relay.state is State.OPEN
+    assert pair.relay.state is SessionState.OPEN
 
 
 @pytest.mark.parametrize("change", [{"session": bytes(16)}, {"epoch": 2}, {"epoch": 0}])
@@ -116,7 +116,7 @@ def test_messages_of_another_session_or_epoch_change_nothing(pair, change):
         [pack_head(*unpack(message)._replace(**change, kind=Kind.END, body_bytes=0))],
     ):
         assert pair.gateway.received(CONTROL, strange, pair.now) == []
-        assert pair.gateway.state is State.OPEN
+        assert pair.gateway.state is SessionState.OPEN
     assert len(pair.gateway.received(CONTROL, message, pair.now)) == 1
 
 
@@ -138,7 +138,7 @@ def test_invalid_bytes_end_this_session_only(pair, side, message):
     with pytest.raises(ProtocolError) as raised:
         session.received(BULK, message, pair.now)
     assert session.reason == str(raised.value)
-    assert session.state is (State.ENDING if side is Side.RELAY else State.OVER)
+    assert session.state is (SessionState.ENDING if side is Side.RELAY else SessionState.OVER)
     assert session.received(BULK, message, pair.now) == []
     other.relay.send(KIND, [b"x"])
     assert len(other.exchange()[1]) == 1
@@ -192,7 +192,7 @@ def test_damaged_messages_only_raise_protocol_errors(seed):
             except ProtocolError as error:
                 reason = str(error)
             if reason is not None:
-                assert before < State.ENDING <= session.state
+                assert before < SessionState.ENDING <= session.state
                 assert session.reason == reason
             session.outgoing(CONTROL, now)
             session.outgoing(BULK, now)
@@ -212,12 +212,12 @@ def test_a_relay_repeats_its_greeting_until_it_is_welcome(pair):
 
 def test_the_gateway_is_over_at_the_end_of_its_lease(pair):
     begin_ns = pair.now
-    assert pair.gateway.advance(begin_ns + GATEWAY_NS - 1) is State.OPEN
+    assert pair.gateway.advance(begin_ns + GATEWAY_NS - 1) is SessionState.OPEN
     assert pair.gateway.deadline_ns <= begin_ns + GATEWAY_NS
     pair.relay.send(KIND, [b"x"])
     (message,) = pair.relay.outgoing(CONTROL, begin_ns)
     assert pair.gateway.received(CONTROL, message, begin_ns + GATEWAY_NS) == []
-    assert pair.gateway.state is State.OVER
+    assert pair.gateway.state is SessionState.OVER
     assert pair.gateway.reason == "the parent's host has not answered for 3.9 s"
 
 
@@ -225,9 +225,9 @@ def test_the_relay_is_over_after_its_wait(pair):
     begin_ns = pair.now
     pair.gateway.send(KIND, [b"x"])
     (message,) = pair.gateway.outgoing(CONTROL, begin_ns)
-    assert pair.relay.advance(begin_ns + RELAY_NS - 1) is State.OPEN
+    assert pair.relay.advance(begin_ns + RELAY_NS - 1) is SessionState.OPEN
     assert pair.relay.received(CONTROL, message, begin_ns + RELAY_NS) == []
-    assert pair.relay.state is State.OVER
+    assert pair.relay.state is SessionState.OVER
     assert pair.relay.reason == "the remote host has not answered for 4.48379 s"
     assert pair.relay.deadline_ns is None
 
@@ -237,27 +237,27 @@ def test_a_delayed_message_does_not_renew_the_lease(pair):
     pair.relay.send(KIND, [b"x"])
     (message,) = pair.relay.outgoing(CONTROL, begin_ns)
     assert len(pair.gateway.received(CONTROL, message, begin_ns + GATEWAY_NS - 1)) == 1
-    assert pair.gateway.advance(begin_ns + GATEWAY_NS) is State.OVER
+    assert pair.gateway.advance(begin_ns + GATEWAY_NS) is SessionState.OVER
 
 
 def test_a_relay_that_ends_stops_the_gateway_even_if_its_message_is_lost(pair):
     pair.relay.close("the program has ended", pair.now)
-    assert pair.relay.state is State.ENDING
+    assert pair.relay.state is SessionState.ENDING
     (lost,) = pair.relay.outgoing(CONTROL, pair.now)
     assert unpack(lost).kind == Kind.END
     assert pair.relay.outgoing(CONTROL, pair.now) == []
     assert pair.relay.outgoing(BULK, pair.now) == []
-    assert pair.gateway.advance(pair.now + GATEWAY_NS) is State.OVER
-    assert pair.relay.advance(pair.now + RELAY_NS - 1) is State.ENDING
-    assert pair.relay.advance(pair.now + RELAY_NS) is State.OVER
+    assert pair.gateway.advance(pair.now + GATEWAY_NS) is SessionState.OVER
+    assert pair.relay.advance(pair.now + RELAY_NS - 1) is SessionState.ENDING
+    assert pair.relay.advance(pair.now + RELAY_NS) is SessionState.OVER
     assert pair.relay.reason == "the program has ended"
 
 
 def test_a_relay_repeats_its_end_until_the_gateway_confirms(pair):
     pair.relay.close("the program has ended", pair.now)
     pair.exchange()
-    assert pair.gateway.state is State.OVER
-    assert pair.relay.state is State.ENDING  # the processes of the gateway may still run
+    assert pair.gateway.state is SessionState.OVER
+    assert pair.relay.state is SessionState.ENDING  # the processes of the gateway may still run
     pair.now += pair.relay.lease.heartbeat_ns
     assert pair.relay.deadline_ns == pair.now
     pair.gateway.confirm_end(pair.now)
@@ -265,7 +265,7 @@ def test_a_relay_repeats_its_end_until_the_gateway_confirms(pair):
     assert unpack(ended).kind == Kind.ENDED  # this message is lost
     assert pair.gateway.outgoing(CONTROL, pair.now) == []
     pair.exchange()
-    assert pair.relay.state is State.OVER
+    assert pair.relay.state is SessionState.OVER
 
 
 def test_a_gateway_confirms_its_end_only_after_it(pair):
@@ -273,30 +273,32 @@ def test_a_gateway_confirms_its_end_only_after_it(pair):
         pair.gateway.confirm_end(pair.now)
     pair.gateway.close("no memory", pair.now)
     assert pair.exchange() == ([], [])
-    assert pair.relay.state is State.OPEN
+    assert pair.relay.state is SessionState.OPEN
     pair.gateway.confirm_end(pair.now)
     pair.exchange()
-    assert pair.relay.state is State.OVER
+    assert pair.relay.state is SessionState.OVER
     assert pair.relay.reason == "the remote host has ended the session: no memory"
 
 
 def test_an_end_can_be_confirmed_on_another_way(pair):
     pair.relay.confirm_end(pair.now)
-    assert pair.relay.state is State.OVER
+    assert pair.relay.state is SessionState.OVER
 
 
 def test_a_silent_bulk_channel_ends_the_session_in_the_end(pair):
     end_ns = pair.now + 10 * LEASE_NS
     while pair.now < end_ns:
-        assert pair.gateway.state is pair.relay.state is State.OPEN
+        assert pair.gateway.state is pair.relay.state is SessionState.OPEN
         pair.now += LEASE_NS // 20
         for source, target in ((pair.relay, pair.gateway), (pair.gateway, pair.relay)):
             source.outgoing(BULK, pair.now)  # all bulk messages are lost
             for message in source.outgoing(CONTROL, pair.now):
                 target.received(CONTROL, message, pair.now)
-    assert pair.gateway.advance(pair.now) is State.OVER
+    assert pair.gateway.advance(pair.now) is SessionState.OVER
     assert "bulk channel has carried nothing for 30 s" in pair.gateway.reason
-    assert pair.relay.state is State.ENDING  # only a control message can prove the gateway's end
+    assert (
+        pair.relay.state is SessionState.ENDING
+    )  # only a control message can prove the gateway's end
 
 
 def test_the_owner_is_not_woken_without_a_reason(pair):
@@ -310,7 +312,7 @@ def test_the_owner_is_not_woken_without_a_reason(pair):
             for channel in (CONTROL, BULK):
                 session.outgoing(channel, pair.now)
             assert session.deadline_ns is None or session.deadline_ns > pair.now
-    assert pair.relay.state is pair.gateway.state is State.OVER
+    assert pair.relay.state is pair.gateway.state is SessionState.OVER
 
 
 @pytest.mark.parametrize(("session", "epoch"), [(b"short", 1), (SESSION, 0), (SESSION, 2**32)])

@@ -9,7 +9,7 @@ import pytest
 from remote_link import LEASE_NS, Chances, World, exchange
 
 from pto_transport_zmq.remote.lease import MILLISECOND, SECOND
-from pto_transport_zmq.remote.session import Side, State
+from pto_transport_zmq.remote.session import SessionState, Side
 
 SHORT_CUT = (10 * MILLISECOND, LEASE_NS * 3 // 4)
 LONG_CUT = (10 * MILLISECOND, 3 * LEASE_NS)
@@ -56,7 +56,7 @@ def test_cuts_within_the_lease_lose_and_repeat_nothing(seeds):
         print("seed", seed)
         world = run(seed, chances_of(seed, SHORT_CUT), gap_ns=SECOND)
         world.check()
-        assert [host.session.state for host in world.hosts.values()] == [State.OPEN] * 2
+        assert [host.session.state for host in world.hosts.values()] == [SessionState.OPEN] * 2
         assert world.is_complete
 
 
@@ -72,7 +72,7 @@ def test_a_cut_as_long_as_the_lease_is_survived(seeds):
             exchange(world, control=60, bulk=60, until_ns=cut_ns)
         world.run(20 * SECOND)
         world.check()
-        assert [host.session.state for host in world.hosts.values()] == [State.OPEN] * 2
+        assert [host.session.state for host in world.hosts.values()] == [SessionState.OPEN] * 2
         assert world.is_complete
 
 
@@ -87,7 +87,9 @@ def test_long_cuts_end_both_sides_and_nothing_is_delivered_afterwards(seeds):
         world.check()
         world.check_end()
         states = {host.session.state for host in world.hosts.values()}
-        assert states == {State.OVER} or (states == {State.OPEN} and world.is_complete)
+        assert states == {SessionState.OVER} or (
+            states == {SessionState.OPEN} and world.is_complete
+        )
         ended += world.is_over
     assert 0 < ended < len(seeds)
 
@@ -125,7 +127,7 @@ def test_a_cut_after_each_message_of_a_run(is_silent):
         world = exchange_with({index: (300 * MILLISECOND, is_silent)})
         world.check()
         assert world.is_complete, f"cut after message {index}"
-        assert all(host.session.state is State.OPEN for host in world.hosts.values())
+        assert all(host.session.state is SessionState.OPEN for host in world.hosts.values())
 
 
 def test_a_link_that_repeats_and_reorders_everything():

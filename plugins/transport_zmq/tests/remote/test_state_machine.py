@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from remote_link import KIND, Pair
 
 from pto_transport_zmq.remote.lease import MILLISECOND, SECOND
-from pto_transport_zmq.remote.session import BULK, CONTROL, RemoteSession, Side, State
+from pto_transport_zmq.remote.session import BULK, CONTROL, RemoteSession, SessionState, Side
 from pto_transport_zmq.remote.wire import LIMITS, ChannelNumber
 
 SIDES = st.sampled_from(Side)
@@ -115,7 +115,7 @@ class LossyLink(RuleBasedStateMachine):
 
     def deliver(self, side: Side, channel: ChannelNumber, message) -> None:
         target = self.session(side.peer)
-        had_ended = target.state >= State.ENDING
+        had_ended = target.state >= SessionState.ENDING
         for delivered in target.received(channel, message, self.pair.now):
             assert not had_ended
             number = ChannelNumber(delivered.channel)
@@ -134,11 +134,11 @@ class LossyLink(RuleBasedStateMachine):
         for _ in range(100):
             self.carry_everything()
             self.pair.now += SECOND // 10
-        if self.pair.relay.state is State.OPEN:
-            assert self.pair.gateway.state is State.OPEN
+        if self.pair.relay.state is SessionState.OPEN:
+            assert self.pair.gateway.state is SessionState.OPEN
             assert self.received == self.sent
         else:
-            assert self.pair.gateway.state is self.pair.relay.state is State.OVER
+            assert self.pair.gateway.state is self.pair.relay.state is SessionState.OVER
 
 
 def test_a_lossy_link(pytestconfig):

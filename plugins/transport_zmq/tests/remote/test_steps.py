@@ -14,7 +14,7 @@ from test_frames import INLINE_BYTES, Host, Sending, World, blob_of
 from pto_core import TensorArgType
 from pto_core.errors import UsageError
 from pto_core.interfaces.frame import Outcome
-from pto_transport_zmq.link.interface import Message as Arrived, Peer
+from pto_transport_zmq.link.interface import LinkMessage as Arrived, Peer
 from pto_transport_zmq.remote.address_space import (
     PIECE_BYTES,
     PIECES_PER_STEP,

@@ -31,4 +31,19 @@ inline uint32_t take_first(pto_core_mask& mask) noexcept {
   return bit + (&word == mask.words ? 0 : 64);
 }
 
+// The topology of a run: the AIC cores come first, then the two AIV cores of each block. Cluster i
+// belongs to scheduler i % schedulers.
+inline pto_topology make_topology(uint32_t blocks, uint32_t schedulers) noexcept {
+  pto_topology topology{};
+  topology.blocks = blocks;
+  topology.cores = 3 * blocks;
+  topology.schedulers = schedulers;
+  for (uint32_t core = 0; core < topology.cores; ++core) {
+    topology.core_type[core] = core < blocks ? PTO_CORE_AIC : PTO_CORE_AIV;
+    const uint32_t cluster = core < blocks ? core : (core - blocks) / 2;
+    insert(topology.thread_cores[cluster % schedulers], core);
+  }
+  return topology;
+}
+
 }  // namespace pto::engine

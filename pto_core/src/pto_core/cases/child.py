@@ -101,7 +101,7 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
     from pto_core.cases.job import Job
     from pto_core.cases.kernel_config import load_kernel_config
     from pto_core.cases.session import (
-        Session,
+        JobRun,
         diagnostics_of,
         texts_without_diagnostics,
         without_diagnostics,
@@ -142,7 +142,7 @@ def _run_job(text: str, emit: _Events, activity: int) -> None:
         )
 
     toolchain = Toolchain(config, progress)
-    session = Session(job, emit, diagnostics_of(job.settings, job.set_, kernel_config.settings))
+    session = JobRun(job, emit, diagnostics_of(job.settings, job.set_, kernel_config.settings))
     session.run(
         config,
         kernel_config,

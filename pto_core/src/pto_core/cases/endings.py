@@ -150,7 +150,7 @@ _FUNCTIONS = {
 
 
 @dataclass
-class ChildState:
+class ChildProgress:
     """The last known state of the child, collected from its events."""
 
     cases: list[str] = field(default_factory=list)
@@ -188,7 +188,7 @@ class ChildState:
 
 
 def timeout_error(
-    state: ChildState, timeout_s: float, stuck: Sequence[RunningKernel], place: str | None
+    state: ChildProgress, timeout_s: float, stuck: Sequence[RunningKernel], place: str | None
 ) -> TaskTimeoutError:
     """Return the error of a case that exceeded its time limit; it names the stuck kernels.
 
@@ -245,7 +245,7 @@ def seed_note(job: Job, case: str, seed: int) -> str:
     return f"seed {seed} of {job.seeds} failed first; reproduce it with: {job.command(case, seed)}"
 
 
-def death_error(state: ChildState, code: int, running: Sequence[RunningKernel]) -> PtoError:
+def death_error(state: ChildProgress, code: int, running: Sequence[RunningKernel]) -> PtoError:
     """Return the error of a child that exited with ``code``; ``running``: the kernels that ran."""
     # If the backend recorded which thread received the signal, only the kernel of that thread is a
     # suspect.

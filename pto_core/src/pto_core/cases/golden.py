@@ -43,14 +43,16 @@ class Inputs:
     elements of the first tensor.
     """
 
-    arguments: tuple[Tensor | Scalar, ...]
+    arguments: tuple[TensorArgument | ScalarArgument, ...]
     outputs: tuple[str, ...]
     trailing: tuple[int, ...] = ()
 
     @property
-    def tensors(self) -> tuple[Tensor, ...]:
+    def tensors(self) -> tuple[TensorArgument, ...]:
         """The tensor arguments, in order."""
-        return tuple(argument for argument in self.arguments if isinstance(argument, Tensor))
+        return tuple(
+            argument for argument in self.arguments if isinstance(argument, TensorArgument)
+        )
 
 
 @dataclass(frozen=True)
@@ -99,11 +101,11 @@ class Golden:
         by_name = isinstance(given, Mapping)
         pairs = self._ordered(given) if by_name else _checked_pairs(given, where)
         arguments = tuple(as_argument(name, value, where) for name, value in pairs)
-        tensors = [argument.name for argument in arguments if isinstance(argument, Tensor)]
+        tensors = [argument.name for argument in arguments if isinstance(argument, TensorArgument)]
         outputs = self._output_names(tensors)
         arguments = tuple(
             contiguous(argument, written=argument.name in outputs, where=where)
-            if isinstance(argument, Tensor)
+            if isinstance(argument, TensorArgument)
             else argument
             for argument in arguments
         )
@@ -347,8 +349,8 @@ def _is_same(before: np.ndarray[Any, Any], after: np.ndarray[Any, Any]) -> bool:
     return np.array_equal(old, new)
 
 
-def _sizes(arguments: tuple[Tensor | Scalar, ...]) -> tuple[int, ...]:
-    tensors = [argument.array for argument in arguments if isinstance(argument, Tensor)]
+def _sizes(arguments: tuple[TensorArgument | ScalarArgument, ...]) -> tuple[int, ...]:
+    tensors = [argument.array for argument in arguments if isinstance(argument, TensorArgument)]
     return (*(array.nbytes for array in tensors), tensors[0].size if tensors else 0)
 
 
@@ -362,7 +364,7 @@ def _wrong(path: Path, name: str, value: Any, expected: str) -> UsageError:
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorArgument:
     """A tensor argument: ``value`` is the user's object, ``array`` a view of its memory."""
 
     name: str
@@ -377,27 +379,27 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Scalar:
+class ScalarArgument:
     """A scalar argument: a number of Python, ctypes or NumPy."""
 
     name: str
     value: Any
 
 
-def as_argument(name: str, value: Any, where: str) -> Tensor | Scalar:
+def as_argument(name: str, value: Any, where: str) -> TensorArgument | ScalarArgument:
     """Wrap one value. Raises a UsageError with its name if it is neither tensor nor scalar."""
     try:
         is_scalar = number(value) is not None
     except UsageError:
         raise _wrong_value(name, f"the int {value}", where, "a number of at most 64 bits") from None
     if is_scalar:
-        return Scalar(name, value)
+        return ScalarArgument(name, value)
     is_other_scalar = isinstance(value, np.generic | ctypes._SimpleCData)
     array = None if is_other_scalar else as_array(value)
     if array is None:
         raise _wrong_value(name, type(value).__name__, where, "an array, a tensor or a number")
     _check_type(name, array, where)
-    return Tensor(name, value, array)
+    return TensorArgument(name, value, array)
 
 
 def as_array(value: Any) -> np.ndarray[Any, Any] | None:
@@ -414,7 +416,7 @@ def as_array(value: Any) -> np.ndarray[Any, Any] | None:
         return None
 
 
-def contiguous(tensor: Tensor, *, written: bool, where: str) -> Tensor:
+def contiguous(tensor: TensorArgument, *, written: bool, where: str) -> TensorArgument:
     """Return a contiguous tensor: a copy if needed; UsageError for an output (``written``)."""
     array = tensor.array
     if written and not array.flags.writeable:
@@ -427,7 +429,7 @@ def contiguous(tensor: Tensor, *, written: bool, where: str) -> Tensor:
         raise _wrong_value(
             tensor.name, shown, where, f"a contiguous output; return {way} in its place"
         )
-    return Tensor(tensor.name, tensor.value, np.ascontiguousarray(array))
+    return TensorArgument(tensor.name, tensor.value, np.ascontiguousarray(array))
 
 
 def _is_torch(value: Any) -> bool:

@@ -14,7 +14,14 @@ from urllib.parse import quote
 import numpy as np
 
 from pto_core.cases.endings import named, seed_note
-from pto_core.cases.golden import Golden, Inputs, Tensor, compare, load_golden, mismatch_error
+from pto_core.cases.golden import (
+    Golden,
+    Inputs,
+    TensorArgument,
+    compare,
+    load_golden,
+    mismatch_error,
+)
 from pto_core.cases.job import Job
 from pto_core.cases.kernel_config import KernelConfig, KernelEntry
 from pto_core.cases.report import (
@@ -44,7 +51,7 @@ Measuring = Callable[[], "contextlib.AbstractContextManager[tuple[Build, Device]
 """Builds kernels that report their accesses, and opens a device for them."""
 
 
-class Session:
+class JobRun:
     """The work on one job, and the data that its cases share."""
 
     def __init__(self, job: Job, emit: Emit, diagnostics: Mapping[str, Any]) -> None:
@@ -217,7 +224,9 @@ class _Case:
                 for name, array in fresh.items():
                     np.copyto(_output(inputs, name), array)
             self._phase("run", repeat=repeat + 1)
-            values = [a.array if isinstance(a, Tensor) else a.value for a in inputs.arguments]
+            values = [
+                a.array if isinstance(a, TensorArgument) else a.value for a in inputs.arguments
+            ]
             try:
                 report = self._device.run(
                     chip,
@@ -250,7 +259,7 @@ class _Case:
         for name, array in fresh.items():
             np.copyto(_output(inputs, name), array)
         self._phase("explain")
-        values = [a.array if isinstance(a, Tensor) else a.value for a in inputs.arguments]
+        values = [a.array if isinstance(a, TensorArgument) else a.value for a in inputs.arguments]
         log = self._device.run(chip, *values, *inputs.trailing, accesses=True).accesses
         if log is None:
             return
@@ -281,7 +290,7 @@ class _Case:
         self._phase("intermediates")
         copies = {tensor.name: tensor.copied() for tensor in inputs.tensors}
         expected = self._golden.intermediates(copies, self._name)
-        values = [a.array if isinstance(a, Tensor) else a.value for a in inputs.arguments]
+        values = [a.array if isinstance(a, TensorArgument) else a.value for a in inputs.arguments]
         try:
             with self._measuring() as (build, device):
                 chip = build.chip(inputs)
@@ -524,7 +533,7 @@ class Build:
         return [
             "inout" if argument.name in inputs.outputs else "in"
             for argument in inputs.arguments
-            if isinstance(argument, Tensor)
+            if isinstance(argument, TensorArgument)
         ]
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from pto_core.cases.child import STACK_SIGNAL
 from pto_core.cases.endings import (
     ActivityPage,
-    ChildState,
+    ChildProgress,
     RunningKernel,
     death_error,
     orchestration_death_error,
@@ -227,7 +227,7 @@ class _Watch:
         self._job = job
         self._listener = listener
         self._timeout_s = timeout_s
-        self._state = ChildState()
+        self._state = ChildProgress()
         self._started = time.monotonic()
         self._suspects: list[RunningKernel] | None = None
         self._expired = False

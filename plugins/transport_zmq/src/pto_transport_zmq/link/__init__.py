@@ -8,7 +8,7 @@ import zmq
 
 from pto_core.interfaces import Health
 from pto_transport_zmq.link import keys
-from pto_transport_zmq.link.ends import End, ZmqLink, ZmqListener, wait
+from pto_transport_zmq.link.ends import LinkEnd, ZmqLink, ZmqListener, wait
 from pto_transport_zmq.link.interface import (
     KeyPair,
     LinkLimits,
@@ -74,7 +74,7 @@ class ZmqLinks:
 
     def wait(
         self,
-        ends: Sequence[End],
+        ends: Sequence[LinkEnd],
         timeout_s: float | None = None,
         descriptors: Collection[int] = (),
     ) -> Ready:

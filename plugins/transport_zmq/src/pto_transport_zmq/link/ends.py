@@ -31,7 +31,7 @@ from pto_transport_zmq.link.interface import (
     Buffer,
     KeyPair,
     LinkLimits,
-    Message,
+    LinkMessage,
     Peer,
     Ready,
     check_message,
@@ -171,7 +171,7 @@ _FINAL = (zmq.Event.HANDSHAKE_FAILED_AUTH, zmq.Event.HANDSHAKE_FAILED_PROTOCOL)
 _REDIAL_S = 0.3
 
 
-class End:
+class LinkEnd:
     """The base of both ends: a socket, a second socket for events, and their context."""
 
     def __init__(self, address: str, kind: int, limits: LinkLimits) -> None:
@@ -295,7 +295,7 @@ class End:
         return 0 < len(parts) <= PARTS_LIMIT and largest <= self._limits.part_bytes
 
 
-class ZmqListener(End):
+class ZmqListener(LinkEnd):
     """A ROUTER socket. With keys, a second socket answers libzmq's questions about them (ZAP)."""
 
     def __init__(
@@ -354,7 +354,7 @@ class ZmqListener(End):
             raise
         return self._send(parts)
 
-    def receive(self) -> Message | None:
+    def receive(self) -> LinkMessage | None:
         """Return the next message of a peer whose key is allowed now."""
         while (frames := self._receive()) is not None:
             connection, *parts = frames
@@ -364,7 +364,7 @@ class ZmqListener(End):
             elif not self._is_in_limits(parts):
                 self._rare.add("message beyond the limits", key=key, parts=len(parts))
             else:
-                return Message(Peer(connection.bytes, key), _contents(parts))
+                return LinkMessage(Peer(connection.bytes, key), _contents(parts))
         self._rare.write()
         return None
 
@@ -386,7 +386,7 @@ class ZmqListener(End):
         return [version, number, code, b"", key.encode(), b""]
 
 
-class ZmqLink(End):
+class ZmqLink(LinkEnd):
     """A DEALER socket. A second socket monitors its connections."""
 
     def __init__(
@@ -438,11 +438,11 @@ class ZmqLink(End):
         self._note_commands()
         return self._is_connected and self._send(parts)
 
-    def receive(self) -> Message | None:
+    def receive(self) -> LinkMessage | None:
         """Return the next message."""
         while (frames := self._receive()) is not None:
             if self._is_in_limits(frames):
-                return Message(self._peer, _contents(frames))
+                return LinkMessage(self._peer, _contents(frames))
         return None
 
     def serve_side(self) -> None:
@@ -519,7 +519,7 @@ def _contents(frames: list[zmq.Frame]) -> list[Buffer]:
     return [frame.buffer if len(frame) >= _VIEW_BYTES else frame.bytes for frame in frames]
 
 
-def wait(ends: Sequence[End], timeout_s: float | None, descriptors: Collection[int]) -> Ready:
+def wait(ends: Sequence[LinkEnd], timeout_s: float | None, descriptors: Collection[int]) -> Ready:
     """Return the ends with a message, free space or news, and the readable descriptors."""
     until = math.inf if timeout_s is None else time.monotonic() + timeout_s
     numbers = [*descriptors]

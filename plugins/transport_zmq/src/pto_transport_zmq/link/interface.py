@@ -69,7 +69,7 @@ class Peer(NamedTuple):
     key: str | None
 
 
-class Message(NamedTuple):
+class LinkMessage(NamedTuple):
     """A received message and its sender.
 
     The parts belong to the receiver. A large part is a view of memory that the link allocated for
@@ -117,7 +117,7 @@ class Link(Protocol):
         :func:`check_message` does.
         """
 
-    def receive(self) -> Message | None:
+    def receive(self) -> LinkMessage | None:
         """Return the next message, or None if none has arrived completely. Never blocks."""
 
     def close(self, linger_s: float = 0.0) -> None:
@@ -152,7 +152,7 @@ class Listener(Protocol):
         Returns True for a peer whose connection is cut: the message is lost. See :meth:`Link.send`.
         """
 
-    def receive(self) -> Message | None:
+    def receive(self) -> LinkMessage | None:
         """Return the next message of any peer; peers that send have equal shares."""
 
     def close(self, linger_s: float = 0.0) -> None:

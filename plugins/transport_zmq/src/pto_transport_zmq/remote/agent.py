@@ -30,9 +30,9 @@ from pto_core.worker.failures import Failure
 from pto_core.worker.processes.starting import interpreter_command
 from pto_transport_zmq.link.interface import (
     KeyPair,
+    LinkMessage,
     Links,
     Listener,
-    Message,
     Peer,
     split_address,
 )
@@ -41,8 +41,8 @@ from pto_transport_zmq.remote.agent_messages import (
     AwaitEnd,
     AwaitOpened,
     Done,
-    End,
     Ended,
+    EndSession,
     GetStatus,
     Open,
     Opened,
@@ -178,7 +178,7 @@ class Agent:
             self._input = None
             self.stop("the end of its standard input")
 
-    def _receive(self, message: Message) -> None:
+    def _receive(self, message: LinkMessage) -> None:
         peer = message.peer
         rights = self._clients.get(peer.key)
         if rights is None:
@@ -206,7 +206,7 @@ class Agent:
     def _reply(self, request: object, rights: Rights, peer: Peer, number: bytes) -> Reply | None:
         if isinstance(request, Open):
             return self._open(request, rights, peer, number)
-        if isinstance(request, End):
+        if isinstance(request, EndSession):
             return self._end_epoch(request)
         if isinstance(request, AwaitEnd):
             # The client repeats the request until the session is over.
@@ -336,7 +336,7 @@ class Agent:
             self._listener.send(peer, pack(number, reply))
         session.waiting.clear()
 
-    def _end_epoch(self, request: End) -> Reply | None:
+    def _end_epoch(self, request: EndSession) -> Reply | None:
         if self._is_over(request):
             return Ended()
         known = self._sessions.get(request.session)
@@ -344,7 +344,7 @@ class Agent:
             self._end(request.session)
         return None  # the client repeats the request until the session is over
 
-    def _is_over(self, request: End | AwaitEnd) -> bool:
+    def _is_over(self, request: EndSession | AwaitEnd) -> bool:
         """Return whether this agent has started the session, and none of its processes exists.
 
         An agent confirms only ends of sessions that it has started. For other sessions, the gateway

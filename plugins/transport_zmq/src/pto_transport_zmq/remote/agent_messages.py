@@ -103,7 +103,7 @@ class AwaitOpened(Record, frozen=True, tag="await_opened"):
     epoch: Natural
 
 
-class End(Record, frozen=True, tag="end"):
+class EndSession(Record, frozen=True, tag="end"):
     """End a session, and all its earlier epochs."""
 
     session: _Session
@@ -113,7 +113,7 @@ class End(Record, frozen=True, tag="end"):
 class AwaitEnd(Record, frozen=True, tag="await_end"):
     """Wait until no process of the session exists. The request itself does not end the session.
 
-    An agent that did not start the session replies neither to this request nor to ``End``.
+    An agent that did not start the session replies neither to this request nor to ``EndSession``.
     """
 
     session: _Session
@@ -175,7 +175,7 @@ class Done(Record, frozen=True, tag="done"):
     """The agent has performed the request."""
 
 
-Request = Open | AwaitOpened | End | AwaitEnd | GetStatus | Drain | Stop
+Request = Open | AwaitOpened | EndSession | AwaitEnd | GetStatus | Drain | Stop
 Reply = Opened | Unknown | Refused | Ended | Status | Done
 _Kind = TypeVar("_Kind")
 

@@ -54,7 +54,13 @@ from pto_transport_zmq.remote.program_modules import (
 )
 from pto_transport_zmq.remote.requests import Deliver, Request
 from pto_transport_zmq.remote.rights import Rights
-from pto_transport_zmq.remote.session import AcceptedSession, Identity, RemoteSession, Side, State
+from pto_transport_zmq.remote.session import (
+    AcceptedSession,
+    Identity,
+    RemoteSession,
+    SessionState,
+    Side,
+)
 from pto_transport_zmq.remote.values import failure_to_bytes
 
 _FRAME_BYTES = 128
@@ -198,9 +204,9 @@ class Gateway:
         is_ready = False
         reason = "the session is over"
         try:
-            while session.advance(now := now_ns()) < State.ENDING:
+            while session.advance(now := now_ns()) < SessionState.ENDING:
                 self._handle(now)
-                if session.state is State.OPEN and not is_ready:
+                if session.state is SessionState.OPEN and not is_ready:
                     is_ready = session.send(MessageKind.READY, [b""]) is not None
                 self._watch.arm()  # from here on, a completion ends the wait
                 self._frames.step(now)
@@ -269,7 +275,7 @@ class Gateway:
         lost = failure_to_bytes(Failure.of(error))
         is_reported = False
         # The relay ends the session when it has read the report.
-        while self._session.advance(now_ns()) < State.ENDING:
+        while self._session.advance(now_ns()) < SessionState.ENDING:
             self._handle(now_ns())
             if not is_reported and self._step_after_exit():
                 is_reported = self._session.send(MessageKind.LOST, [lost]) is not None

@@ -83,14 +83,14 @@ class Waiting(Record, frozen=True, tag="waiting"):
     reason: Text
 
 
-class Failed(Record, frozen=True, tag="failed"):
+class PlacementFailed(Record, frozen=True, tag="failed"):
     """The host cannot be placed, or its agent has ended."""
 
     number: Natural
     failure: FailureRecord
 
 
-Event = Placed | Waiting | Failed
+Event = Placed | Waiting | PlacementFailed
 decode_event: Callable[[bytes], Event] = decoder(Event, "message of a launcher", MESSAGE_BYTES)
 _decode_order: Callable[[bytes], Place | Release] = decoder(
     Place | Release, "message for a launcher", MESSAGE_BYTES
@@ -164,8 +164,8 @@ def _next_order(start: Start, channel: socket.socket) -> Place | Release | None:
     return None if content is None else _decode_order(content)
 
 
-def _failed(number: int, error: BaseException) -> Failed:
-    return Failed(number, failure_to_record(Failure.of(error), MESSAGE_BYTES // 2))
+def _failed(number: int, error: BaseException) -> PlacementFailed:
+    return PlacementFailed(number, failure_to_record(Failure.of(error), MESSAGE_BYTES // 2))
 
 
 class _Hosts:

@@ -29,8 +29,8 @@ from pto_transport_zmq.remote.session import (
     DialledSession,
     Identity,
     RemoteSession,
+    SessionState,
     Side,
-    State,
 )
 from pto_transport_zmq.remote.wire import Part
 
@@ -181,7 +181,7 @@ class _Incoming:
 
     def is_over(self, now: int) -> bool:
         """Return whether the source has ended the copy, or cannot be reached any more."""
-        return self.session.advance(now) is State.OVER
+        return self.session.advance(now) is SessionState.OVER
 
     def close(self, now: int) -> None:
         """Report the end to the source."""
@@ -228,12 +228,12 @@ class _Outgoing:
             self.session.close(str(error), now)
         self._send()
         self.end.flush(now)
-        if self.session.advance(now) >= State.ENDING:
+        if self.session.advance(now) >= SessionState.ENDING:
             self._report(to_refusal(Failure.of(self._error())))
 
     def is_over(self, now: int) -> bool:
         """Return whether the target has received the end, or cannot be reached any more."""
-        return self.session.advance(now) is State.OVER
+        return self.session.advance(now) is SessionState.OVER
 
     def close(self, now: int) -> None:
         """Close the links."""

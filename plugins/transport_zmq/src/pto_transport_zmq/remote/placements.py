@@ -25,9 +25,9 @@ from pto_core.worker.settings import WorkerSettings
 from pto_transport_zmq.remote.launcher_process import (
     MESSAGE_BYTES,
     Event,
-    Failed,
     Place,
     Placed,
+    PlacementFailed,
     Release,
     Start,
     Waiting,
@@ -119,7 +119,7 @@ class LauncherClient:
             return
         for event in self._process.events():
             if event.number in self._hosts:  # otherwise it was released meanwhile
-                known = _exception_of(event) if isinstance(event, Failed) else event
+                known = _exception_of(event) if isinstance(event, PlacementFailed) else event
                 self._hosts[event.number] = known
         if self._process.has_ended:
             exit_code = self._process.end()
@@ -130,7 +130,7 @@ class LauncherClient:
                 self._hosts[number] = error
 
 
-def _exception_of(event: Failed) -> BaseException:
+def _exception_of(event: PlacementFailed) -> BaseException:
     failure = failure_from_record(event.failure)
     return failure.exception or ChildStartError(f"{failure.type_name}: {failure.message}")
 

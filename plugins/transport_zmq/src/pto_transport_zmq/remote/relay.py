@@ -29,8 +29,8 @@ from pto_transport_zmq.link.loading import load_links
 from pto_transport_zmq.remote.address_space import AddressSpace, keep_freed_chunks
 from pto_transport_zmq.remote.agent_messages import (
     AwaitEnd,
-    End,
     Ended,
+    EndSession,
     GetStatus,
     Open,
     Opened,
@@ -46,7 +46,13 @@ from pto_transport_zmq.remote.keys import AGENT, CLIENT, key_pair, public_key
 from pto_transport_zmq.remote.lease import now_ns
 from pto_transport_zmq.remote.memory import DigestTable, HomeMemory
 from pto_transport_zmq.remote.messages import MessageKind
-from pto_transport_zmq.remote.session import DialledSession, Identity, RemoteSession, Side, State
+from pto_transport_zmq.remote.session import (
+    DialledSession,
+    Identity,
+    RemoteSession,
+    SessionState,
+    Side,
+)
 from pto_transport_zmq.remote.values import failure_from_bytes, failure_from_record
 from pto_transport_zmq.remote.wire import Message
 
@@ -239,8 +245,10 @@ class _Relay:
         session = self._session
         session.close(reason, now_ns())
         # A gateway that was killed cannot confirm its end, but the agent can.
-        question = Question(self._agent.dial(), End(self._request.session, self._request.epoch))
-        while session.advance(now_ns()) < State.OVER:
+        question = Question(
+            self._agent.dial(), EndSession(self._request.session, self._request.epoch)
+        )
+        while session.advance(now_ns()) < SessionState.OVER:
             self._end.receive(now_ns())
             self._end.flush(now_ns())
             if isinstance(question.reply(), Ended):
@@ -257,7 +265,7 @@ class _Relay:
         for message in self._end.receive(now):
             self._handle(message)
         self._check_cut(now)
-        if self._session.advance(now) >= State.ENDING:
+        if self._session.advance(now) >= SessionState.ENDING:
             raise LinkError(
                 f"{self._path}: the session with {self._address} is over: {self._session.reason}",
                 address=self._address,

@@ -19,7 +19,7 @@ from pto_core.worker.processes import ChildExit
 from pto_core.worker.processes.starting import interpreter_command
 from pto_core.worker.registry import Registration
 from pto_transport_zmq.link.interface import with_port
-from pto_transport_zmq.remote.agent_messages import End, Ended, Open, build
+from pto_transport_zmq.remote.agent_messages import Ended, EndSession, Open, build
 from pto_transport_zmq.remote.blueprint import blueprint_of, shipped
 from pto_transport_zmq.remote.keys import AGENT, public_key
 from pto_transport_zmq.remote.lease import Lease
@@ -262,7 +262,7 @@ def main() -> None:
     address, keys, transport, is_insecure, session, epoch, lease_ns = sys.argv[1:]
     until = time.monotonic() + Lease(int(lease_ns)).relay_ns / 1e9
     contact = Contact.of(AgentAddress(address, keys or None, transport, bool(int(is_insecure))))
-    request = End(bytes.fromhex(session), int(epoch))
+    request = EndSession(bytes.fromhex(session), int(epoch))
     while (left_s := until - time.monotonic()) > 0:
         with contextlib.suppress(PtoError):
             if isinstance(contact.ask(request, min(_TRY_S, left_s)), Ended):

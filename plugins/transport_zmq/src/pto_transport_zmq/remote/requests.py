@@ -274,29 +274,29 @@ def to_request(
     return request
 
 
-class Done(Record, frozen=True, tag="done"):
+class RequestDone(Record, frozen=True, tag="done"):
     """The result of a request."""
 
     value: Value
 
 
-class Failed(Record, frozen=True, tag="failed"):
+class RequestFailed(Record, frozen=True, tag="failed"):
     """The failure of a request."""
 
     failure: FailureRecord
 
 
-AnyReply = Done | Failed
+AnyReply = RequestDone | RequestFailed
 
 
-def to_reply(result: object) -> Done:
+def to_reply(result: object) -> RequestDone:
     """Return the reply with a result; raise UsageError if the result is not plain."""
-    return Done(to_value(result))
+    return RequestDone(to_value(result))
 
 
-def to_refusal(failure: Failure) -> Failed:
+def to_refusal(failure: Failure) -> RequestFailed:
     """Return the reply with a failure."""
-    return Failed(failure_to_record(failure))
+    return RequestFailed(failure_to_record(failure))
 
 
 def relayed_reply(content: bytes) -> AnyReply:
@@ -306,14 +306,14 @@ def relayed_reply(content: bytes) -> AnyReply:
     """
     try:
         is_done, value = load_known(content)
-        return to_reply(value) if is_done else Failed(packed_to_record(value))
+        return to_reply(value) if is_done else RequestFailed(packed_to_record(value))
     except (UsageError, TypeError, ValueError, pickle.UnpicklingError) as error:
         raise ProtocolError(f"a child sent an invalid reply: {error}") from None
 
 
 def result_of(reply: AnyReply) -> tuple[bool, Any]:
     """Return (True, result) or (False, :class:`Failure`); raise ProtocolError."""
-    if isinstance(reply, Done):
+    if isinstance(reply, RequestDone):
         return True, from_value(reply.value)
     return False, failure_from_record(reply.failure)
 

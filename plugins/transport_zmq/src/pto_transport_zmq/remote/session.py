@@ -317,7 +317,7 @@ _HEARTBEAT: Final = int(Kind.HEARTBEAT)
 _REPLAY: Final = int(Kind.REPLAY)
 
 
-class State(IntEnum):
+class SessionState(IntEnum):
     """The states of a session, in their order."""
 
     CONNECTING = 0
@@ -326,8 +326,8 @@ class State(IntEnum):
     OVER = 3
 
 
-_ENDING: Final = State.ENDING  # constants, because access to a member of an enum is slow
-_OVER: Final = State.OVER
+_ENDING: Final = SessionState.ENDING  # constants, because access to a member of an enum is slow
+_OVER: Final = SessionState.OVER
 
 
 class RemoteSession:
@@ -346,7 +346,7 @@ class RemoteSession:
                 f"{MAX_EPOCH}; {len(session)} bytes and epoch {epoch} were passed"
             )
         self.side = side
-        self.state = State.CONNECTING
+        self.state = SessionState.CONNECTING
         self.reason = ""
         """Why the session is ending or over; empty before."""
         self.lease = Lease(identity.lease_ns)
@@ -428,7 +428,7 @@ class RemoteSession:
             self._end(str(error), now)
             raise
 
-    def advance(self, now: int) -> State:
+    def advance(self, now: int) -> SessionState:
         """End the session if the lease is over or the bulk channel is silent; return the state."""
         if self.state is _OVER:
             return self.state
@@ -445,7 +445,7 @@ class RemoteSession:
 
         A relay requests the end of the gateway. A gateway is ``OVER`` at once.
         """
-        if self.advance(now) < State.ENDING:
+        if self.advance(now) < SessionState.ENDING:
             self._end(reason, now)
 
     def confirm_end(self, now: int) -> None:
@@ -456,7 +456,7 @@ class RemoteSession:
         """
         if self.side is Side.RELAY:
             self._over("the remote host has ended the session")
-        elif self.advance(now) is State.OVER:
+        elif self.advance(now) is SessionState.OVER:
             self._is_confirmed = True
             self._farewell_due_ns = now
         else:
@@ -524,15 +524,15 @@ class RemoteSession:
                 channel.resume(head, now)
         else:
             raise ProtocolError(f"{self.side.peer.value} sent {Kind(kind).name}, which is invalid")
-        if self.state is State.CONNECTING and self._greetings.is_complete:
-            self.state = State.OPEN
+        if self.state is SessionState.CONNECTING and self._greetings.is_complete:
+            self.state = SessionState.OPEN
 
     def _received_after_end(self, message: Sequence[Part], now: int) -> None:
         """Answer a relay that has not received the end, or accept the confirmation of a gateway."""
         if self.side is Side.GATEWAY:
             if self._is_confirmed:
                 self._farewell_due_ns = now
-        elif self.state is State.ENDING:
+        elif self.state is SessionState.ENDING:
             try:
                 head = unpack(message)
             except ProtocolError:
@@ -544,7 +544,7 @@ class RemoteSession:
     def _refuses_version(self, channel: int, message: Sequence[Part]) -> bool:
         """Refuse a greeting of another protocol version; return whether the message is one."""
         version = version_of(message)
-        is_greeting = self.side is Side.GATEWAY and self.state is State.CONNECTING
+        is_greeting = self.side is Side.GATEWAY and self.state is SessionState.CONNECTING
         if not is_greeting or version in (None, VERSION):
             return False
         self._greetings.refuse_version(channel, int(version or 0))
@@ -564,12 +564,12 @@ class RemoteSession:
             self._over(reason)
         else:
             self.reason = reason
-            self.state = State.ENDING
+            self.state = SessionState.ENDING
             self._farewell_due_ns = now
 
     def _over(self, reason: str) -> None:
         self.reason = self.reason or reason
-        self.state = State.OVER
+        self.state = SessionState.OVER
         self._farewell_due_ns = None
 
 

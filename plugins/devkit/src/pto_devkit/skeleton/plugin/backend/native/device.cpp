@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "pto/engine/core_mask.hpp"
 #include "pto/host/backend_table.hpp"
 
 namespace pto_backend_template {
@@ -36,15 +37,8 @@ pto_topology topology_of(const pto_call_config& config) {
     refuse(PTO_ERROR_USAGE, "aicpu_thread_num is " + std::to_string(config.aicpu_thread_num) +
                                 "; use 1 to " + std::to_string(PTO_MAX_AICPU_THREADS));
   }
-  pto_topology topology{};
-  topology.blocks = static_cast<uint32_t>(config.block_dim == 0 ? most : config.block_dim);
-  topology.cores = 3 * topology.blocks;
-  topology.schedulers = 1;
-  for (uint32_t core = 0; core < topology.cores; ++core) {
-    topology.core_type[core] = core < topology.blocks ? PTO_CORE_AIC : PTO_CORE_AIV;
-    topology.thread_cores[0].words[core / 64] |= uint64_t{1} << core % 64;
-  }
-  return topology;
+  const int32_t blocks = config.block_dim == 0 ? most : config.block_dim;
+  return pto::engine::make_topology(static_cast<uint32_t>(blocks), 1);
 }
 
 }  // namespace
