@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from pto_core.cli.main import main
 from pto_core.config import load_core
 from pto_core.errors import CapacityError, RightsError, UsageError
 from pto_transport_zmq.remote import agent
+from pto_transport_zmq.remote.agent_messages import Open
 from pto_transport_zmq.remote.blueprint import Blueprint, CallableRecord
 from pto_transport_zmq.remote.callables import ImportedFunction, PortableChip, SerialisedFunction
 from pto_transport_zmq.remote.frames import FrameGateway
@@ -85,11 +85,16 @@ def test_callables_of_all_levels_need_a_right() -> None:
         Rights("ann", "k", python_code=False).permitted(outer)
 
 
+def plan_of(python: tuple[int, int]) -> GatewayPlan:
+    """Return the plan of a session whose client has this version of Python."""
+    blueprint = Blueprint(3, [], 0, {}, bytes(16), [], [])
+    request = Open(bytes(16), 1, "a", "1", python, 1, blueprint, [], [], (0, 0), 1, 1.0, 1, 1, 1)
+    return GatewayPlan(request, Rights("a", "k"), "zmq", "tcp://127.0.0.1:0", None, insecure=True)
+
+
 @pytest.mark.parametrize("is_of_chip", [False, True])
 def test_code_of_another_python_version_is_refused_while_a_session_runs(is_of_chip: bool) -> None:
-    members = dict.fromkeys(field.name for field in fields(GatewayPlan))
-    same = GatewayPlan(**{**members, "python": sys.version_info[:2], "rights": Rights("a", "k")})
-    other = replace(same, python=(2, 7))
+    same, other = (plan_of(python) for python in (sys.version_info[:2], (2, 7)))
     code = SerialisedFunction(b"not unpickled")
     imported = ImportedFunction("json:loads", None)
     delivery = PortableChip([], code, [], "x") if is_of_chip else code

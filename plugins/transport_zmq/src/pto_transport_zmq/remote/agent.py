@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+import msgspec
+
 from pto_core import log
 from pto_core.errors import ProtocolError, PtoError, UsageError
 from pto_core.worker.failures import Failure
@@ -271,33 +273,21 @@ class Agent:
         others = [_needs(one.request) for one in self._sessions.values() if one.rights is rights]
         used = Needs(*map(sum, zip(Needs(), *others, strict=True)))
         rights.check_quotas(_needs(request), used)
-        blueprint = rights.permitted(request.blueprint)
-        callables = rights.permitted_callables(request.callables)
+        permitted = msgspec.structs.replace(
+            request,
+            blueprint=rights.permitted(request.blueprint),
+            callables=rights.permitted_callables(request.callables),
+            modules=rights.permitted_modules(request.modules),
+        )
         host, _ = split_address(self._listener.address)
         host = f"[{host}]" if ":" in host else host
         plan = GatewayPlan(
-            session=request.session,
-            epoch=request.epoch,
-            path=request.path,
-            lease_ns=request.lease_ns,
-            blueprint=blueprint,
-            callables=tuple(callables),
-            ranges=tuple(request.ranges),
-            buffers=request.buffers,
-            queue_bytes=request.queue_bytes,
-            start_timeout_s=request.start_timeout_s,
-            transport=self._plugin.name,
-            bind=f"tcp://{host}:0",
-            credentials=self._credentials,
-            rights=rights,
-            core_version=request.core_version,
-            python=request.python,
-            insecure=self._insecure,
-            memory=None if rights.memory is None else request.memory,
-            buffer_memory=None if rights.memory is None else request.buffer_memory,
-            tasks=None if rights.tasks is None else request.tasks,
-            modules=rights.permitted_modules(request.modules),
-            uses=tuple(request.uses),
+            permitted,
+            rights,
+            self._plugin.name,
+            f"tcp://{host}:0",
+            self._credentials,
+            self._insecure,
         )
         return _Session(request, rights, send_plan(self._host, request.session, plan))
 

@@ -33,6 +33,7 @@ from pto_core.worker.worker_node import WorkerNode
 from pto_transport_zmq.link.interface import KeyPair
 from pto_transport_zmq.link.loading import load_links
 from pto_transport_zmq.remote.address_space import AddressSpace, Range, keep_freed_chunks
+from pto_transport_zmq.remote.agent_messages import Open
 from pto_transport_zmq.remote.blueprint import (
     Blueprint,
     CallableRecord,
@@ -79,36 +80,31 @@ class AddressInUseError(FileExistsError):
 class GatewayPlan:
     """A session to serve, as the agent has checked it.
 
-    ``ranges``: address and size of each memory that the parent's Worker shares. ``buffers``: the
-    first address and the size of the range for buffers. ``bind``: the address to listen on, with
-    port 0. ``memory``: the most bytes of shadow memory. ``buffer_memory``: the most bytes of
-    buffers. ``tasks``: the most tasks in flight. For these three, None means no limit. ``modules``:
-    sources by file name. ``uses``: modules that the Worker compares with those of this host.
-    ``python``: the version on the parent's host.
+    ``request``: with what the client has the rights for. ``bind``: the address to listen on, with
+    port 0.
     """
 
-    session: bytes
-    epoch: int
-    path: str
-    lease_ns: int
-    blueprint: Blueprint
-    callables: tuple[CallableRecord, ...]
-    ranges: tuple[tuple[int, int], ...]
-    buffers: tuple[int, int]
-    queue_bytes: int
-    start_timeout_s: float
+    request: Open
+    rights: Rights
     transport: str
     bind: str
     credentials: KeyPair | None
-    rights: Rights
-    core_version: str
-    python: tuple[int, int]
     insecure: bool
-    memory: int | None
-    buffer_memory: int | None
-    tasks: int | None
-    modules: Mapping[str, bytes]
-    uses: tuple[UsedModule, ...]
+
+    @property
+    def memory(self) -> int | None:
+        """The maximum of bytes of shadow memory; None means no limit."""
+        return None if self.rights.memory is None else self.request.memory
+
+    @property
+    def buffer_memory(self) -> int | None:
+        """The maximum of bytes of remote buffers; None means no limit."""
+        return None if self.rights.memory is None else self.request.buffer_memory
+
+    @property
+    def tasks(self) -> int | None:
+        """The maximum of tasks in flight; None means no limit."""
+        return None if self.rights.tasks is None else self.request.tasks
 
     def permitted_request(self, request: Request) -> Request:
         """Return the permitted part of a request; raise RightsError if there is none.
@@ -116,7 +112,7 @@ class GatewayPlan:
         Raises UsageError if the function's code is from another Python version.
         """
         if isinstance(request, Deliver):
-            check_python(self.python, [request])
+            check_python(self.request.python, [request])
         return self.rights.permitted_request(request)
 
 
@@ -132,14 +128,15 @@ class Gateway:
     def __init__(
         self, plan: GatewayPlan, agent: socket.socket, outputs: Sequence[int], folder: str
     ) -> None:
+        request = plan.request
         self._plan = plan
         self._agent = agent
         self._outputs = {descriptor: OutputLines(descriptor) for descriptor in outputs}
         self._memory_check = 0  # the time of the next check of the memory
-        self._shadow_files = [_mapped_file(*one) for one in plan.ranges]
-        self._buffer_file = _mapped_file(*plan.buffers)
-        space = AddressSpace.mapped(plan.ranges)
-        self._processes = ChildProcesses(timeout_s=plan.start_timeout_s)
+        self._shadow_files = [_mapped_file(*one) for one in request.ranges]
+        self._buffer_file = _mapped_file(*request.buffers)
+        space = AddressSpace.mapped(request.ranges)
+        self._processes = ChildProcesses(timeout_s=request.start_timeout_s)
         self._port = self._start_worker(folder)
         keep_freed_chunks()
         self._watch = BellWatch(self._port.bell)
@@ -147,11 +144,13 @@ class Gateway:
         allowed = [] if plan.credentials is None else [plan.rights.key]
         listener = plugin.listen(plan.bind, plan.credentials, allowed, insecure=plan.insecure)
         self.address = listener.address
-        identity = Identity.of_this_process(plan.core_version, plan.lease_ns)
-        self._session = RemoteSession(Side.GATEWAY, identity, plan.session, plan.epoch, now_ns())
+        identity = Identity.of_this_process(request.core_version, request.lease_ns)
+        self._session = RemoteSession(
+            Side.GATEWAY, identity, request.session, request.epoch, now_ns()
+        )
         self._end = AcceptedSession(plugin, listener, self._session)
         shadow = ShadowMemory(space, _release)
-        buffers = AddressSpace.mapped([plan.buffers])
+        buffers = AddressSpace.mapped([request.buffers])
         links = PeerLinks(plugin, plan.bind, plan.credentials, identity, plan.insecure)
         self._peers = PeerCopies(links, buffers)
         buffer_gateway = BufferGateway(
@@ -169,32 +168,34 @@ class Gateway:
         )
 
     def _start_worker(self, folder: str) -> ParentPort:
-        plan = self._plan
+        request = self._plan.request
         transport = plugins.load_transport(default_name("transport", "shm"))
-        opener = Opener(transport, plan.queue_bytes // _FRAME_BYTES, plan.queue_bytes)
+        opener = Opener(transport, request.queue_bytes // _FRAME_BYTES, request.queue_bytes)
         table_bytes = -(-_worker.progress_table_bytes(1) // 4096) * 4096
         self._memory = SharedMapping(table_bytes + opener.memory_bytes)
         table = self._memory.address
         _worker.create_progress_table(table, 1, len(os.sched_getaffinity(0)))
         _worker.open_bell_descriptor(_worker.progress_table_parent_bell(table))
         connection = opener.connect(
-            plan.path,
+            request.path,
             memory=(table + table_bytes, opener.memory_bytes),
             parent_bell=_worker.progress_table_parent_bell(table),
             child_bell=_worker.progress_table_child_bell(table, 0),
         )
         context = ChildContext(0, table, connection)
-        modules = ProgramModules.written(folder, plan.modules, plan.uses)
-        body = RemoteWorkerBody(context, plan.blueprint, plan.callables, modules, plan.rights)
+        modules = ProgramModules.written(folder, request.modules, request.uses)
+        body = RemoteWorkerBody(
+            context, request.blueprint, request.callables, modules, self._plan.rights
+        )
         keep(
             (file, nbytes, address)
             for file, (address, nbytes) in zip(
                 (*self._shadow_files, self._buffer_file),
-                (*plan.ranges, plan.buffers),
+                (*request.ranges, request.buffers),
                 strict=True,
             )
         )
-        self._processes.start([ChildPlan(plan.path, body, passes_on=True)])
+        self._processes.start([ChildPlan(request.path, body, passes_on=True)])
         opened = connection.open_parent()
         return ParentPort(opened.table, opened.end, table)
 
@@ -370,7 +371,7 @@ class RemoteWorkerBody:
 
     context: ChildContext
     blueprint: Blueprint
-    callables: tuple[CallableRecord, ...]
+    callables: Sequence[CallableRecord]
     modules: ProgramModules
     rights: Rights
 
