@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pto_core.interfaces import API_VERSION, Health
 from pto_transport_zmq.link import ZmqLinks
 from pto_transport_zmq.link.interface import Links
+from pto_transport_zmq.remote import REASON_BYTES, TABLE_BYTES
 
 if TYPE_CHECKING:
     from pto_core.worker import remote_transport
@@ -23,25 +24,13 @@ class LinkTransport:
     """The transport with the name and the capabilities of its links."""
 
     api_version = API_VERSION
+    reason_bytes = REASON_BYTES
+    digest_bytes = TABLE_BYTES
 
     def __init__(self, links: Links) -> None:
         self.name = links.name
         self.capabilities = links.capabilities
         self.links = links
-
-    @property
-    def reason_bytes(self) -> int:
-        """The size of the shared memory in which a relay explains its exit."""
-        from pto_transport_zmq.remote.relay import REASON_BYTES
-
-        return REASON_BYTES
-
-    @property
-    def digest_bytes(self) -> int:
-        """The size of the table of digests that all relays of a Worker share."""
-        from pto_transport_zmq.remote.memory import TABLE_BYTES
-
-        return TABLE_BYTES
 
     def health(self) -> Health:
         """Return the health of the links."""

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from pto_core import TensorArgType
+from pto_transport_zmq.remote import TABLE_BYTES
 from pto_transport_zmq.remote.address_space import PIECE_BYTES, Access, AddressSpace, Range
 from pto_transport_zmq.remote.lease import now_ns
 from pto_transport_zmq.remote.memory import (
     SMALLEST_BYTES,
-    TABLE_BYTES,
     HomeMemory,
     SharedDigests,
     digest_of,

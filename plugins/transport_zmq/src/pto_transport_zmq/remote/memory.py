@@ -34,6 +34,7 @@ import numpy.typing as npt
 import xxhash
 
 from pto_core.errors import ProtocolError
+from pto_transport_zmq.remote import TABLE_BYTES
 from pto_transport_zmq.remote.address_space import (
     PIECE_BYTES,
     PIECES_PER_STEP,
@@ -160,9 +161,7 @@ SMALLEST_BYTES = 1 << 16
 _FIELDS = struct.Struct("<QQQ16s")  # start and end of the piece, start of the read in ns, digest
 _CHECK_BYTES = 8
 _ENTRY_BYTES = 64  # one cache line
-_ENTRIES = 1 << 14
-TABLE_BYTES = _ENTRIES * _ENTRY_BYTES
-"""The size of a table. It has one entry for each 1 MiB of an input of up to 16 GiB."""
+_ENTRIES = TABLE_BYTES // _ENTRY_BYTES
 
 
 class DigestTable(NamedTuple):

@@ -26,6 +26,7 @@ from pto_transport_zmq.link.interface import (
     with_port,
 )
 from pto_transport_zmq.link.loading import load_links
+from pto_transport_zmq.remote import REASON_BYTES
 from pto_transport_zmq.remote.address_space import AddressSpace, keep_freed_chunks
 from pto_transport_zmq.remote.agent_messages import (
     AwaitEnd,
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
 
 SESSION_OVER = 75
 """The exit code of a relay whose session is over: no process of it is left on the other host."""
-REASON_BYTES = 4096
 """The size of the memory for the reason of an exit."""
 _LENGTH = struct.Struct("<I")
 _CONNECT_S = 5.0
