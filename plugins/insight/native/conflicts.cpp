@@ -1,3 +1,28 @@
+// One pass over the accesses, in the order of the submits, finds all conflicts.
+//
+// Two indexes of regions have the accesses so far: one has the regions of writers, the other those
+// of readers. Each region has a list of accesses, and each access has a list of accesses below it:
+//
+//     bytes 0 to 64:  W7 --next--> W5            nothing orders W7 and W5
+//                      |
+//                    below
+//                      v
+//                     W3 --next--> R4            inside 0 to 64, and before W7
+//
+// Invariants:
+// - An access is in one list: that of a region, or that below another access.
+// - An access below X lies inside the region of X, and belongs to the task of X or to a task that
+//   is ordered before it.
+//
+// A new access A is compared with the lists of all regions that overlap its own. If A comes after
+// X, it also comes after everything below X, so the search skips X and what is below it. Otherwise
+// X is a conflict if one of both writes and they share bytes, and the search goes on below X: what
+// is there may overlap A too, and A may have no order with it.
+//
+// Then A is inserted. A writer takes over the accesses of all regions that its own covers: those
+// that are ordered before it go below it, the others join its list. A reader joins the list of
+// exactly its region, and only the newest reader there can go below it. So a region that many
+// ordered tasks read and write keeps a short list, however long the log is.
 #include "conflicts.hpp"
 
 #include "index.hpp"

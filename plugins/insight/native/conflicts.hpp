@@ -3,8 +3,8 @@
 //
 // Nothing is excepted: OUTPUT_EXISTING counts as a write, NO_DEP as a read. An access that a later
 // one covers, and that is ordered before it, hangs below it: a task that comes after the later one
-// also comes after the earlier one. So it is visited only for tasks that the later one is not
-// ordered before, and the cost follows the overlaps that are found and the pairs that are reported.
+// also comes after the earlier one. So the earlier one is visited only for tasks that the later one
+// does not precede, and the cost follows the number of overlaps and of reported pairs.
 #pragma once
 
 #include <cstdint>

@@ -7,6 +7,23 @@
 // the region is known and no other region overlaps it, a look-up costs one probe, because `shared`
 // is false for its node and its frame.
 //
+//     ranges, by address                      frame of a buffer: base, element size, raw shape
+//       layer of cells of 1 byte                layer of tiles of 64 x 64
+//       layer of cells of 4 bytes               layer of tiles of 1 x 4096
+//       ...       a node for each range         layer of cells that are powers of 2
+//       layer     and for each frame ------->   ...       a node for each box
+//
+// A look-up has three steps, and most end after the first:
+// 1. look_up() finds the node of exactly this region. The answer is complete if nothing else can
+//    overlap: `shared` of the node and of its frame are false.
+// 2. Otherwise for_each_overlap() searches the layers of the region's own frame.
+// 3. If the frame is shared, it also searches the ranges, and the other frames by the bytes that
+//    their boxes span. Such an overlap is conservative, unless both are contiguous or a
+//    contiguous one contains the other.
+//
+// RegionPlace keeps what a look-up found, so that a find() and a replace() of the same region
+// search once. It is valid while `changes_` has not changed.
+//
 // Invariants: a node whose `shared` is false overlaps no live node of its frame (or, if it is a
 // range, no other range and no frame); a frame whose `shared` is false overlaps no live range and
 // no other frame with boxes. So each insertion sets `shared` of all nodes and frames that the new

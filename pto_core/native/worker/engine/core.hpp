@@ -1,8 +1,27 @@
 // The data that the parts of the engine share: the tables, and the instructions of the
 // current event.
 //
-// Each part has a .cpp file and a header. Its specification is the part with the same name of the
-// reference engine, in pto_devkit.engine.reference.
+//     event             part                 reads and changes
+//     submit            SubmissionPart       Slots, RegionMap, Heap: producers, memory, edges
+//        | READY            |
+//        v                  v
+//     dispatch          Dispatcher           Queues, Children: which task goes to which child
+//        | RUNNING          |                                  --> kSend
+//        v                  v
+//     child_completed   Endings, Reports     Slots, edges, Heap: consumers become READY, slots
+//     child_lost                             and slabs are freed --> kTaskFinished, kRoomFreed
+//
+// A part has a .cpp file and a header. Its specification is the part with the same name of the
+// reference engine, in pto_devkit.engine.reference. docs/states.md has the states of a task, and
+// docs/adr/0010-the-hierarchy-engine.md the reasons for the events.
+//
+// Invariants over all tables, between two events:
+// - A slot is in use while its task has a SELF, SCOPE, CONSUMER or OWNER reference, and no longer.
+// - A task that is READY is in exactly one list of Queues; a PENDING one is at most in an early
+// list.
+// - The frames in flight of a child have the numbers `completed` + 1 to `sent`.
+// - A slab of a heap ring is free when its task and the tasks of all older slabs are CONSUMED.
+// - An event that is refused has changed nothing: each part checks before its first change.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,27 @@
 
 It is a new interpreter, because it is unsafe to fork when a link has started threads. For the
 parent, the relay is a local child: it receives frames and answers them.
+
+::
+
+    parent's host                                      remote host
+    Worker ── shared memory ── relay ══ session ══ gateway ── shared memory ── Worker
+                               FrameRelay            FrameGateway
+                               HomeMemory            ShadowMemory
+                                  └── questions ──── agent
+
+One thread does everything, in turns: handle the messages that have arrived (``_turn``), move frames
+(``FrameRelay.step``), transmit (``flush``), and wait for the links or for a new frame.
+
+Invariants:
+
+- The parent sees the death of a relay only after no process of its session is left on the other
+  host. So the parent may start the child again at once. ``leave`` waits for the confirmation of the
+  gateway, or of the agent if the gateway was killed, or for the end of its lease.
+- Everything that ends a relay is an exception: ``EndpointClosedError`` if the parent has closed,
+  any other ``PtoError`` with the reason, which the parent reads from shared memory.
+- While the other host is silent, the relay asks the agent, so a killed gateway is noticed before
+  the lease is over.
 """
 
 from __future__ import annotations
@@ -64,7 +85,6 @@ if TYPE_CHECKING:
 
 SESSION_OVER = 75
 """The exit code of a relay whose session is over: no process of it is left on the other host."""
-"""The size of the memory for the reason of an exit."""
 _LENGTH = struct.Struct("<I")
 _CONNECT_S = 5.0
 _HEAD_BYTES = 64

@@ -12,6 +12,24 @@ are arguments, in nanoseconds of one clock that never goes back (see
 | ``ENDING`` | relay only: nothing more is delivered; the gateway may still run |
 | ``OVER`` | nothing more is delivered; at the relay: the gateway's processes have ended |
 
+::
+
+    relay                                              gateway
+    HELLO  (once per heartbeat) ─────────────────────►  compare identity, session, epoch
+       ◄─────────────────────────────────────────────  WELCOME, or REFUSED with the reason
+    message 1, 2, 3 ══ CONTROL ══ or ══ BULK ════════►  delivered in order, acknowledged in heads
+       ◄──────── cut: HELLO again, then what the ────  REPLAY: "I have messages up to 2"
+                 other side does not have
+    END ─────────────────────────────────────────────►  OVER: ends its processes
+       ◄─────────────────────────────────────────────  ENDED: no process of the session is left
+
+Invariants, whatever the link loses and whenever it is cut:
+
+- The layers above receive each message once, and in the order of its channel.
+- A gateway that has heard nothing for its lease is OVER before the relay gives up, so two epochs of
+  a session never run at the same time.
+- A relay is OVER only if no process of the session can be left on the other host.
+
 A session never returns to an earlier state. The owner of a gateway that is ``OVER`` ends its
 processes and then calls :meth:`RemoteSession.confirm_end`. The relay becomes ``OVER`` with that
 confirmation, or when the gateway's lease and the time to end its processes have passed.
