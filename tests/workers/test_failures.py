@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import signal
@@ -477,3 +478,56 @@ def test_a_handle_of_an_earlier_run_still_has_the_error_of_its_task(make) -> Non
     assert "no luck today, in task 0 (fail, " in found[0].message
     assert isinstance(found[1].__cause__, TaskFailedError)
     assert found[2].timeout_s == 0.1
+
+
+def test_a_handled_failure_is_not_raised_again(make) -> None:
+    worker = make(num_sub_workers=2)
+    rows = worker.shared_array((3, 8))
+    with worker.session() as s:
+        failed = s.submit(fail, rows[0])
+        poisoned = s.submit(add_one, rows[0], rows[1])
+        assert isinstance(failed.exception(), TaskFailedError)
+    with worker.session() as s:  # by its exception, and by the task that it poisoned
+        failed = s.submit(fail, rows[0])
+        poisoned = s.submit(add_one, rows[0], rows[1])
+        with pytest.raises(TaskPoisonedError):
+            poisoned.result()
+        s.submit(write, 5, rows[2])
+    assert (rows[2] == 5).all()
+
+    def graph(orch: Any, _args: Any, _config: Any) -> None:
+        args = TaskArgs()
+        args.add_tensor(rows[0], TensorArgType.OUTPUT)
+        assert orch.submit_sub(worker.register(fail), args).exception() is not None
+
+    worker.run(graph)
+    still_works(worker)
+
+
+def test_an_unhandled_failure_beside_a_handled_one_is_raised(make) -> None:
+    worker = make(num_sub_workers=2)
+    rows = worker.shared_array((4, 8))
+    with pytest.raises(TaskFailedError) as raised, worker.session() as s:  # noqa: PT012
+        first = s.submit(fail, rows[0])
+        s.submit(add_one, rows[0], rows[1])
+        second = s.submit(fail, rows[2])
+        third = s.submit(add_one, rows[2], rows[3])
+        assert first.exception() is not None
+    assert raised.value.task == second.task_slot
+    assert raised.value.failures == ()
+    assert [one.task for one in raised.value.poisoned] == [third.task_slot]
+    with pytest.raises(TaskFailedError) as raised, worker.session() as s:  # the next run
+        s.submit(fail, rows[0])
+    still_works(worker)
+
+
+def test_a_failure_that_was_awaited_and_caught_is_handled(make) -> None:
+    async def program() -> None:
+        async with worker.session() as s:
+            with pytest.raises(TaskFailedError):
+                await s.submit(fail, row)
+
+    worker = make(num_sub_workers=1)
+    row = worker.shared_array(8)
+    asyncio.run(program())
+    still_works(worker)

@@ -715,12 +715,13 @@ class DriverHooks:
     The driver calls them with the GIL, on the thread that waits for a task or on its own thread. It
     owns this object, which outlives the Worker if a handle of a task is kept. So this object refers
     to the group weakly, and to no child. ``paths``: those of the children. ``event_loops``: the
-    event loops that await tasks.
+    event loops that await tasks. ``handled``: the tasks of this run whose errors the program took.
     """
 
     def __init__(self, group: ChildGroup) -> None:
         self.paths = [child.path for child in group.children]
         self.event_loops = EventLoops()
+        self.handled: set[int] = set()
         self._group: Callable[[], ChildGroup | None] = weakref.ref(group)
         self._mappings = group.memory.own_mappings  # keeps the memory of the driver mapped
         self._begun_ns = 0
@@ -805,9 +806,9 @@ class DriverHooks:
     # ---- called by the Worker ----
 
     def begin_run(self) -> None:
-        """Detect children that have exited since the end of the last run.
+        """Forget the handled errors, and detect children that have exited since the last run.
 
-        Without this check, a task of the new run could be sent to an exited child and fail. The
+        Without the second, a task of the new run could be sent to an exited child and fail. The
         check takes a considerable part of a short run, so it is omitted if the last run began less
         than 50 ms ago.
         """
@@ -815,6 +816,7 @@ class DriverHooks:
         if now - self._begun_ns >= _PAUSE_NS:
             self.poll()
         self._begun_ns = now
+        self.handled.clear()
         group = self._group()
         if group is not None and group.pending:
             for child in list(group.pending.values()):  # another thread may change the dict

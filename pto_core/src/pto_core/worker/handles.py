@@ -38,6 +38,9 @@ from pto_core.worker.serialisation import (
 from pto_core.worker.tasks import Task
 
 
+_NO_TASK = -1
+
+
 class Result(IntEnum):
     """The result of a task."""
 
@@ -49,7 +52,8 @@ class Result(IntEnum):
 def exception(self: TaskHandle, timeout: float | None = None) -> PtoError | None:
     """Wait for the task. Return its error if it failed or did not run, otherwise None.
 
-    Raises TimeoutError if the task has not ended after ``timeout`` seconds.
+    An error that was returned counts as handled: the end of the run does not raise it again. The
+    same holds for the error of the task because of which this task did not run. Raises TimeoutError if the task has not ended after ``timeout`` seconds.
     """
     errors = RunErrors(self.driver)
     if not self.wait(timeout):
@@ -59,6 +63,7 @@ def exception(self: TaskHandle, timeout: float | None = None) -> PtoError | None
     if failure is None:
         return None
     result, cause, root = failure
+    self.driver.hooks.handled.update({self.task_slot, root} - {_NO_TASK})
     if result == Result.FAILED:
         return errors.failed(self.task_slot, cause, self)
     return errors.poisoned(self.task_slot, root, self)

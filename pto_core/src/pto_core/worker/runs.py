@@ -200,8 +200,9 @@ class Runs:
         )
 
     def end(self) -> None:
-        """Wait for all tasks; raise the first failure, with the others attached.
+        """Wait for all tasks; raise the first unhandled failure, with the others attached.
 
+        A failure is handled if a handle has returned or raised it.
         Raises UsageError if the graph function left a scope open; the run is over in this case too.
         Raises WorkerClosedError if ``close()`` ended tasks of the run.
         """
@@ -216,6 +217,9 @@ class Runs:
         _, failed, poisoned = self._driver.outcome()
         if (failed or poisoned) and self._children.is_closing:
             raise WorkerClosedError("this Worker was closed during the run")
+        handled = self._hooks.handled
+        failed = [(task, cause) for task, cause in failed if task not in handled]
+        poisoned = [one for one in poisoned if handled.isdisjoint(one)]
         if failed or poisoned:
             raise self._errors.run(failed, poisoned)
 

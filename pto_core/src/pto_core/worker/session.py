@@ -52,7 +52,8 @@ A Worker with child Workers also accepts the handle of a graph function.
 class Session(RunScope):
     """Submits tasks while its block is open; created by :meth:`Worker.session`.
 
-    The end of the block waits for all tasks and raises the first failure. If the block raises an
+    The end of the block waits for all tasks and raises the first failure, unless the program has
+    handled it: with ``handle.exception()``, or ``try: handle.result()``. If the block raises an
     exception, tasks that have not been sent do not run. ``async with`` waits without blocking the
     event loop.
     """
