@@ -37,7 +37,6 @@ from pto_core.worker.serialisation import (
 )
 from pto_core.worker.tasks import Task
 
-
 _NO_TASK = -1
 
 
@@ -53,7 +52,8 @@ def exception(self: TaskHandle, timeout: float | None = None) -> PtoError | None
     """Wait for the task. Return its error if it failed or did not run, otherwise None.
 
     An error that was returned counts as handled: the end of the run does not raise it again. The
-    same holds for the error of the task because of which this task did not run. Raises TimeoutError if the task has not ended after ``timeout`` seconds.
+    same holds for the error of the task because of which this task did not run. Raises TimeoutError
+    if the task has not ended after ``timeout`` seconds.
     """
     errors = RunErrors(self.driver)
     if not self.wait(timeout):
