@@ -22,7 +22,7 @@ from pto_transport_zmq.link.interface import (
     Link,
     LinkLimits,
     Listener,
-    Message,
+    LinkMessage,
 )
 from pto_transport_zmq.link.loading import load_links
 
@@ -115,7 +115,7 @@ def _link(is_secure: bool, trips: int, chunks: int) -> float:
             link.close()
 
 
-def _next(end: Link | Listener) -> Message:
+def _next(end: Link | Listener) -> LinkMessage:
     while (message := end.receive()) is None:
         plugin.wait([end])
     return message

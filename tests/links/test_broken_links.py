@@ -16,8 +16,8 @@ from link_contract.contract import LinkContract
 DEFECTS = {
     "cuts_a_part": ("bytes(self.received[a:b])", "bytes(self.received[a:b][:80_000])", "whole"),
     "merges_parts": (
-        "return Message(self.peer, parts)",
-        'return Message(self.peer, [parts[0], b"".join(parts[1:])] if parts[1:] else parts)',
+        "return LinkMessage(self.peer, parts)",
+        'return LinkMessage(self.peer, [parts[0], b"".join(parts[1:])] if parts[1:] else parts)',
         "whole",
     ),
     "repeats_a_message": (

@@ -52,7 +52,7 @@ def closure(wheelhouse, environment, distribution):
         "    if name in seen: continue\n"
         "    seen.add(name)\n"
         "    todo += [re.match(r'[\\w.-]+', r)[0] for r in requires(name) or ()\n"
-        "             if not re.search('extra ==|python_version <|implementation_name', r)]\n"
+        "             if not re.search('extra ==|python_version <|implementation_name ==', r)]\n"
         "print(*seen)\n"
     )
     return set(environment.run(environment.python, "-c", program, distribution).split())

@@ -79,8 +79,8 @@ MUTANTS = {
     "no barrier after COND": (
         TASKS,
         LINK,
-        "      Access::order_loads();\n      return TaskState::finished;",
-        "      return TaskState::finished;",
+        "      Access::order_loads();\n      return CoreTaskState::finished;",
+        "      return CoreTaskState::finished;",
     ),
     "no invalidation of the handshake line": (
         TASKS,

@@ -18,7 +18,7 @@ import pytest
 
 from pto_core.errors import CapacityError, LinkError
 from pto_core.interfaces import Pending
-from pto_devkit.launchers.subject import LauncherSubject, World, until
+from pto_devkit.launchers.subject import LauncherSubject, LauncherWorld, until
 from pto_devkit.transports.processes import Child, apart
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("address")]
@@ -34,11 +34,11 @@ sys.stdin.read()
 """
 
 
-def world() -> World:
+def world() -> LauncherWorld:
     return LauncherSubject.load("ray", {}).world()
 
 
-def place(made: World, count: int, **resources: float) -> Sequence[Any]:
+def place(made: LauncherWorld, count: int, **resources: float) -> Sequence[Any]:
     return made.launcher.place(count, resources)
 
 
@@ -150,7 +150,7 @@ def test_an_agent_waits_for_resources_of_others() -> None:
         end.close()
 
 
-def _free(made: World, placement: Any) -> float:
+def _free(made: LauncherWorld, placement: Any) -> float:
     found = made.address(placement)
     assert isinstance(found, Pending)
     wanted, _, free = found.reason.partition("; free on all nodes together: held=")
