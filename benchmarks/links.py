@@ -21,8 +21,8 @@ from pto_transport_zmq.link.interface import (
     KeyPair,
     Link,
     LinkLimits,
-    Listener,
     LinkMessage,
+    Listener,
 )
 from pto_transport_zmq.link.loading import load_links
 

@@ -222,8 +222,7 @@ def test_failures_are_raised_by_await(make) -> None:
             with pytest.raises(TaskPoisonedError):
                 await second
 
-    with pytest.raises(TaskFailedError, match="no luck"):
-        run(main())
+    run(main())  # both failures are handled
 
 
 def test_a_child_that_dies_ends_the_await(make) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,8 +76,12 @@ class HostRequest:
 
 def _amounts(resources: Mapping[str, float]) -> dict[str, float]:
     def is_amount(name: Any, amount: Any) -> bool:
-        is_number = isinstance(amount, numbers.Real) and not isinstance(amount, bool)
-        return isinstance(name, str) and is_number and 0 <= amount <= sys.float_info.max
+        if isinstance(amount, bool) or not isinstance(amount, numbers.Real):
+            return False
+        try:
+            return isinstance(name, str) and 0 <= float(amount) < math.inf
+        except OverflowError:
+            return False
 
     if isinstance(resources, Mapping) and all(is_amount(*one) for one in resources.items()):
         return {name: float(amount) for name, amount in resources.items()}
