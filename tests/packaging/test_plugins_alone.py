@@ -1,8 +1,7 @@
 """The tests of each package, in an environment that has only it and what its README names.
 
-The environments are links, so what costs time is the tests: those of the quick profile, and with
-``--full`` all of them. Left out are native programs, which use no installed package, and the tests
-that run alone.
+The environments are links, so what costs time is the tests. Left out are native programs, which use
+no installed package, and the tests that run alone.
 """
 
 from __future__ import annotations
@@ -54,13 +53,11 @@ def paths(folder: str) -> list[str]:
 
 @pytest.mark.timeout(900)  # the time limit of all tests of a package
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_package_passes_its_tests_without_others(
-    folder: str, tmp_path: Path, pytestconfig: pytest.Config
-) -> None:
+def test_a_package_passes_its_tests_without_others(folder: str, tmp_path: Path) -> None:
     alone = make(tmp_path / "environment", distribution(folder), *needed(folder))
     options = (
         "-q",
-        f"--profile={'all' if pytestconfig.getoption('full') else 'quick'}",
+        "--profile=all",
         "--no-skips",
         *(f"--ignore-glob=*/{name}" for name in NATIVE),
         "-p",
