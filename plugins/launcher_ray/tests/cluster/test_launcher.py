@@ -19,7 +19,7 @@ import pytest
 from pto_core.errors import CapacityError, LinkError
 from pto_core.interfaces import Pending
 from pto_devkit.launchers.subject import LauncherSubject, LauncherWorld, until
-from pto_devkit.transports.processes import Child, apart
+from pto_devkit.transports.processes import ForkedProcess, apart
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("address")]
 HOLDER = """
@@ -195,7 +195,7 @@ def test_no_process_and_no_reservation_survives_a_killed_launcher() -> None:
         os.write(write, made.client.keys.public.encode())
         time.sleep(3600)
 
-    owner = Child(own)
+    owner = ForkedProcess(own)
     os.close(write)
     try:
         key = os.read(reports, 4096).decode()
