@@ -1,4 +1,4 @@
-// The bindings of each folder of the worker, for the module pto_core._worker.
+// The bindings of each folder of native/worker, for the module pto_core._worker.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -51,7 +51,7 @@ def each_seed(examples: int):
     )
 
 
-# Invariant: A slot of the worker lives exactly as long as it has a SELF, SCOPE, CONSUMER or
+# Invariant: A slot of a Worker lives exactly as long as it has a SELF, SCOPE, CONSUMER or
 # OWNER reference. No run leaves a slot alive.
 # Invariant: A task starts after all its producers, even if it was sent early and waits in its
 # child.

@@ -48,7 +48,7 @@ def test_the_table_is_as_decided():
     assert dict(TRANSITIONS) == decided
 
 
-# Invariant: A task of the worker changes its state only as the table states. Any other event is
+# Invariant: A task of a Worker changes its state only as the table states. Any other event is
 # refused and changes nothing.
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(TaskState, TaskEvent)))
 def test_each_pair_changes_the_state_or_raises(state: TaskState, event: TaskEvent) -> None:

@@ -23,9 +23,10 @@ PAGE = 4096  # of the memory of connections, in bytes
 
 HEADERS = ("pto/abi/backend.h", "pto/abi/dtype.h", "pto/abi/endpoint.h")
 _INCLUDE = re.compile(r'#include "(pto/abi/\w+\.h)"\n')
-# What declares neither a type nor a number: comments, other directives, assertions, functions.
+_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+# What declares neither a type nor a number: other directives, assertions, functions.
 _REST = re.compile(
-    r"/\*.*?\*/|^#(?!define \w+ -?\w+ *$).*?$|^PTO_ABI_ASSERT\(.*?\);$"
+    r"^#(?!define \w+ -?\w+ *$).*?$|^PTO_ABI_ASSERT\(.*?\);$"
     r"|^(?:static inline|__attribute__).*?^}$",
     re.DOTALL | re.MULTILINE,
 )
@@ -63,7 +64,7 @@ def _headers() -> cffi.FFI:
     seen: set[str] = set()
     text = "".join(_text(header, seen) for header in HEADERS)
     ffi = cffi.FFI()
-    ffi.cdef(_REST.sub("", re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)))
+    ffi.cdef(_REST.sub("", _COMMENT.sub("", text)))
     return ffi
 
 
