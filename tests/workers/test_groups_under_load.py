@@ -16,7 +16,6 @@ import psutil
 import pytest
 
 from pto_core import TaskArgs
-from pto_core.errors import ChildDiedError
 
 CHILDREN, WINDOW = 4, 8
 OVERLAPPING = 3
@@ -166,8 +165,8 @@ def test_groups_start_as_soon_with_a_child_killed(make, groups) -> None:
     worker = make(num_sub_workers=CHILDREN, child_window=WINDOW, on_worker_death="reroute")
     starts = Starts(worker)
     passed: list[int] = []
-    with pytest.raises(ChildDiedError):
-        run_groups(worker, starts, groups, passed, kill_at=groups // 2)
+    # The program takes each failure of a group, so that the run does not raise it.
+    run_groups(worker, starts, groups, passed, kill_at=groups // 2)
     assert len(passed) > groups // 2
     assert max(passed) <= SOON
     counts = worker.statistics()
