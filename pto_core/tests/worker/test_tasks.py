@@ -114,7 +114,7 @@ def test_a_task_can_be_called_here() -> None:
         (
             untyped,
             [np.zeros(3)],
-            r"argument x of task function untyped is ndarray.*annotate.*In, Out",
+            r"untyped is a @task, which runs in a SUB child, and this Worker has none",
         ),
         (every_way, [np.zeros(3)], r"every_way takes 6 to 7 arguments \(x, factor, .*got 1"),
         (nothing, [1], r"nothing takes 0 arguments"),

@@ -62,6 +62,16 @@ def nothing() -> None:
 
 
 @task
+def length(text: str) -> int:
+    return len(text)
+
+
+@task
+def words(text: str, *, least: int = 1) -> dict[str, int]:
+    return dict.fromkeys(text.split(), least)
+
+
+@task
 def seven(a: In, b: In, c: In, d: In, e: In, f: OutExisting, g: NoDep) -> None:
     f[:] = a + b + c + d + e
 
@@ -78,7 +88,8 @@ def power(x: In, exponent: int, out: Out) -> None:
 
 native = CoreCallable(KernelSource("add.cpp"), "aiv", ("in", Direction.OUT, Direction.SCALAR()))
 
-reveal_type(scale)  # Task[[x: Array, factor: float, out: Array]]
+reveal_type(scale)  # Task[[x: Array, factor: float, out: Array], None]
+reveal_type(words("a", least=2))  # dict[str, int]
 reveal_type(scale.retries)  # int
 reveal_type(add)  # CoreCallable[[a: Array, b: Array, out: Array]]
 reveal_type(power(np.ones(3), 2, np.ones(3)))  # None
@@ -120,6 +131,10 @@ def main() -> None:
             s.submit(count, x, 1, 2)
             s.submit(count, x, 1, 2, 3, 4)
             s.submit(nothing)
+            s.submit(words, "a b")
+            s.submit(words, "a b", least=2)
+            s.submit(length, s.submit(length, "a", retries=2), worker=1)
+            reveal_type(worker.map(len, ["a"], chunksize=3))  # list[int]
             s.submit(seven, x, x, x, x, x, x, x)
             s.submit(chip, x, part, x, 3, config=CallConfig(), worker=0)
             s.submit(handle, x, part, x, 3)

@@ -38,9 +38,9 @@ def plain(x: In, out: Out) -> None:
     out[:] = x
 
 
-@task  # refused
-def returns(x: In, out: Out) -> Any | int:
-    return 3
+@task
+def words(text: str, *, least: int = 1) -> dict[str, int]:
+    return dict.fromkeys(text.split(), least)
 
 
 task(retries="two")  # refused
@@ -71,6 +71,9 @@ def main() -> None:
             s.submit(scale, x, 2.0, x, wrker=1)  # refused
             s.submit(scale, x, 2.0, x, config=3)  # refused
             s.submit(step)  # refused
+            s.submit(words, 3)  # refused
+            s.submit(words, "a", most=3)  # refused
+            worker.map(len, [3])  # refused
             s.submit(step, x)  # refused
             s.submit(step, x, 1, 2, 3)  # refused
             s.submit(plain, x, x)  # refused

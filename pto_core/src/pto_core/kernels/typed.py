@@ -1,20 +1,21 @@
 """Types that let type checkers check the arguments of submits.
 
 A submit has options in addition to the arguments of its function, and a ParamSpec cannot express
-that. Therefore the type of a submit has one overload for each number of arguments from 0 to 6. The
-arguments of a function with more parameters are not checked. An argument must have the type of its
-parameter, or be a tensor of a type other than NumPy array.
+that. Therefore the type of a submit has one overload for each number of arguments from 0 to 6, and
+one for a submit with keyword arguments and without options. The arguments of a function with more
+parameters are not checked. An argument must have the type of its parameter, or be a handle, or a
+tensor of a type other than NumPy array.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     import ctypes
     from collections.abc import Sequence
 
-    from typing_extensions import ParamSpec
+    from typing_extensions import ParamSpec, TypeVar
 
     from pto_core._native import DeviceArray
     from pto_core._worker import ContinuousTensor, TaskHandle
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from pto_core.kernels.direction import CoreType, Parameter
 
     Parameters = ParamSpec("Parameters", default=...)
+    Value = TypeVar("Value", covariant=True, default=Any)
 else:
-    from typing import ParamSpec
+    from typing import ParamSpec, TypeVar
 
     Parameters = ParamSpec("Parameters")
+    Value = TypeVar("Value", covariant=True)
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -34,8 +37,8 @@ D = TypeVar("D")
 E = TypeVar("E")
 F = TypeVar("F")
 
-Tensor: TypeAlias = "ContinuousTensor | HasDataPointer"
-"""A tensor that a session's submit accepts instead of a NumPy array."""
+Tensor: TypeAlias = "ContinuousTensor | HasDataPointer | TaskHandle"
+"""What a session's submit accepts instead of an argument: a tensor, or the handle of a task."""
 
 Argument: TypeAlias = "DeviceArray | Parameter | ctypes._SimpleCData[Any]"
 """An argument for ``rt.submit``: an array or a number, depending on the parameter."""
@@ -49,7 +52,7 @@ class TypedTask(Protocol[Parameters]):
         """The number of times that the task may run again."""
         ...
 
-    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> object:
         """Call the function in this process."""
         ...
 

@@ -52,7 +52,7 @@ from pto_core.interfaces import Policy, Scheduler
 from pto_core.interfaces.observer import WorkerInfo
 from pto_core.interrupts import Interrupts
 from pto_core.plugins import load_observers
-from pto_core.worker.child_specs import ChildSpec, child_specs, empty_place, spec_of_worker
+from pto_core.worker.child_specs import ChildSpec, Kind, child_specs, empty_place, spec_of_worker
 from pto_core.worker.children import (
     ChildContext,
     ChipBody,
@@ -201,7 +201,11 @@ class Child(ChildSpec):
             if not self.is_spawned:
                 refuse_fork_with_vendor_libraries(config)
             return ChipBody(inside, self.device, config)
-        return SubBody(inside, config) if self.worker is None else WorkerBody(inside, self.worker)
+        if self.worker is not None:
+            return WorkerBody(inside, self.worker)
+        assert memory.values is not None
+        first = next(child.number for child in group.children if child.kind is Kind.SUB)
+        return SubBody(inside, config, memory.values.part(self.number - first))
 
     def attach(self) -> None:
         """Open the parent's end of the connection for the driver, because the child is ready."""
@@ -876,6 +880,7 @@ def _worker_memory(
         trace_file=flight_file(config, path),
         heap_ring_size=config["heap_ring_size"],
         arena=arena,
+        sub_children=settings.sub_workers,
     )
     cpus = len(os.sched_getaffinity(0))
     _worker.create_progress_table(memory.progress_table, len(specs), cpus)

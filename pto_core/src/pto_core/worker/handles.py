@@ -36,6 +36,7 @@ from pto_core.worker.serialisation import (
     serialised,
 )
 from pto_core.worker.tasks import Task
+from pto_core.worker.values import Returned
 
 _NO_TASK = -1
 
@@ -70,15 +71,24 @@ def exception(self: TaskHandle, timeout: float | None = None) -> PtoError | None
 
 
 def result(self: TaskHandle, timeout: float | None = None) -> Any:
-    """Wait for the task. Return the array that it wrote, or a tuple if it wrote several arrays.
+    """Wait for the task. Return the value that its function returned.
 
-    Raises the error that :func:`exception` returns. Returns None for a task that was not submitted
-    by a session, or that writes no array. Arrays in a heap ring are copied.
+    If that is None, return the array that the task wrote, or a tuple if it wrote several arrays.
+    For a group whose function returns values, return a list with the value of each member. Arrays
+    in a value are read-only views of shared memory, which stays in use while they exist. Arrays in
+    a heap ring are copied. Raises the error that :func:`exception` returns. Returns None for a task
+    that was not submitted by a session.
     """
     error = exception(self, timeout)
     if error is not None:
         raise error
-    outputs = tuple(map(_kept, self.outputs or ()))
+    outputs = self.outputs or ()
+    if isinstance(outputs, Returned):
+        value = outputs.value()
+        if value is not None:
+            return value
+        outputs = outputs.written
+    outputs = tuple(map(_kept, outputs))
     return outputs[0] if len(outputs) == 1 else outputs or None
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, cast, overload
 
+from pto_core._native import integer
 from pto_core._worker import (
     CallableHandle,
     ContinuousTensor,
@@ -20,9 +21,11 @@ from pto_core._worker import (
 from pto_core.errors import UsageError
 from pto_core.errors.values import listed, shown
 from pto_core.kernels import CallConfig, ChipCallable, DataType
+from pto_core.kernels.typed import SubmitOptions
 from pto_core.worker.handles import name_of
 from pto_core.worker.progress import Follower, Listener, default_listener
-from pto_core.worker.tasks import ChipTask, GraphTask, Task
+from pto_core.worker.tasks import ChipTask, GraphTask, Task, task as as_task
+from pto_core.worker.values import Returned, ValueMemory, of_group
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
         D,
         E,
         F,
-        SubmitOptions,
+        Parameters,
         Tensor,
         TypedTask,
     )
@@ -42,7 +45,10 @@ if TYPE_CHECKING:
     from pto_core.worker.runs import Runs
     from pto_core.worker.worker_node import WorkerNode
 
-Submittable: TypeAlias = "Task[...] | ChipCallable | CallableHandle"
+Item = TypeVar("Item")
+Mapped = TypeVar("Mapped")
+
+Submittable: TypeAlias = "Task[..., Any] | ChipCallable | CallableHandle"
 """A task that a session accepts: a ``@task``, a ChipCallable, or a handle.
 
 A Worker with child Workers also accepts the handle of a graph function.
@@ -75,6 +81,7 @@ class Session(RunScope):
         self._follower: Follower | None = None
         self._runs: Runs | None = None
         self._orchestrator: Orchestrator | None = None
+        self._memory: ValueMemory | None = None
 
     # ---- the block ----
 
@@ -85,6 +92,7 @@ class Session(RunScope):
         try:
             self._orchestrator = runs.begin(self, self._hazards, self._config)
             self._runs = runs
+            self._memory = self._node.started_children().memory.values
             if self._progress is not False:
                 shown = self._progress
                 listener = default_listener(self._node.path) if shown is True else shown
@@ -224,6 +232,15 @@ class Session(RunScope):
     @overload
     def submit(
         self,
+        task: TypedTask[Parameters],
+        /,
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> TaskHandle: ...
+
+    @overload
+    def submit(
+        self,
         task: TypedTask[...],
         a: object,
         b: object,
@@ -237,7 +254,8 @@ class Session(RunScope):
         **options: Unpack[SubmitOptions],
     ) -> TaskHandle: ...
 
-    def submit(
+    # The options have precedence over parameters with their names, which no type can express.
+    def submit(  # type: ignore[misc]
         self,
         task: Submittable | TypedTask[...],
         /,
@@ -248,8 +266,12 @@ class Session(RunScope):
         timeout_s: float | None = None,
         after: Sequence[TaskHandle] = (),
         config: CallConfig | None = None,
+        **keywords: object,
     ) -> TaskHandle:
         """Submit a task and return its handle.
+
+        Other keyword arguments are those of the function of a @task. An argument may be the handle
+        of a task: it is the result that this task will have.
 
         The task runs after the tasks whose outputs it reads, after the tasks that use memory that
         it overwrites, and after the tasks in ``after``. ``worker``: the child that runs it; with
@@ -260,18 +282,24 @@ class Session(RunScope):
         """
         orch = self.orchestrator
         handle, target = self._typed(task)
-        is_sub = isinstance(target, Task)
-        submit = orch.submit_sub if is_sub else orch.submit_next_level
-        blob, written = target.arguments(args)
-        submitted: TaskHandle = submit(
-            *((handle, blob) if is_sub else (handle, blob, config)),
-            worker=-1 if worker is None else worker,
-            hint=hint,
-            retries=target.retries if retries is None else retries,
-            timeout_s=timeout_s,
-            after=after,
-        )
-        submitted.outputs = written
+        options: dict[str, Any] = {
+            "worker": -1 if worker is None else worker,
+            "hint": hint,
+            "retries": target.retries if retries is None else retries,
+            "timeout_s": timeout_s,
+            "after": after,
+        }
+        if not isinstance(target, Task):
+            blob, outputs = self._given(target, args, keywords)
+            submitted = orch.submit_next_level(handle, blob, config, **options)
+        else:
+            try:
+                blob, outputs = target.arguments(args, self._memory, keywords)
+                submitted = orch.submit_sub(handle, blob, **options)
+            except UsageError:  # an array of this process is an error, unless it is only read
+                blob, outputs = target.arguments(args, self._memory, keywords, copies=True)
+                submitted = orch.submit_sub(handle, blob, **options)
+        submitted.outputs = outputs
         return submitted
 
     def submit_group(
@@ -297,20 +325,49 @@ class Session(RunScope):
         if not given:
             raise UsageError("a group without members; pass the arguments of at least one member")
         handle, target = self._typed(task)
-        is_sub = isinstance(target, Task)
-        submit = orch.submit_sub_group if is_sub else orch.submit_next_level_group
-        blobs, written = zip(*map(target.arguments, given), strict=True)
-        all_arguments = [blob or TaskArgs() for blob in blobs]
-        submitted: TaskHandle = submit(
-            *((handle, all_arguments) if is_sub else (handle, all_arguments, config)),
-            workers=workers,
-            hint=hint,
-            retries=target.retries if retries is None else retries,
-            timeout_s=timeout_s,
-            after=after,
-        )
-        submitted.outputs = tuple(array for arrays in written for array in arrays)
-        return submitted
+        options: dict[str, Any] = {
+            "workers": workers,
+            "hint": hint,
+            "retries": target.retries if retries is None else retries,
+            "timeout_s": timeout_s,
+            "after": after,
+        }
+
+        def submit_all(*, copies: bool) -> TaskHandle:
+            made = [self._given(target, one, copies=copies) for one in given]
+            blobs = [blob or TaskArgs() for blob, _ in made]
+            if isinstance(target, Task):
+                submitted = orch.submit_sub_group(handle, blobs, **options)
+            else:
+                submitted = orch.submit_next_level_group(handle, blobs, config, **options)
+            submitted.outputs = of_group([outputs for _, outputs in made])
+            return submitted
+
+        try:
+            return submit_all(copies=False)
+        except UsageError:
+            if not isinstance(target, Task):
+                raise
+            return submit_all(copies=True)
+
+    def _given(
+        self,
+        target: Task[..., Any] | ChipTask | GraphTask,
+        values: Sequence[object],
+        keywords: Mapping[str, object] | None = None,
+        *,
+        copies: bool = False,
+    ) -> tuple[TaskArgs | None, tuple[Any, ...] | Returned]:
+        """Return the arguments of a submit, and what its handle needs."""
+        if isinstance(target, Task):
+            return target.arguments(values, self._memory, keywords, copies=copies)
+        if keywords:
+            raise UsageError(
+                f"submit has no option {next(iter(keywords))!r}, and {target.name} takes arguments "
+                f"by position only; the options are {', '.join(SubmitOptions.__annotations__)}",
+                name=next(iter(keywords)),
+            )
+        return target.arguments(values)
 
     def empty(
         self, shape: int | Sequence[int], dtype: DTypeLike | DataType = "float32"
@@ -336,7 +393,7 @@ class Session(RunScope):
 
     def _typed(
         self, task: Submittable | TypedTask[...]
-    ) -> tuple[CallableHandle, Task[...] | ChipTask | GraphTask]:
+    ) -> tuple[CallableHandle, Task[..., Any] | ChipTask | GraphTask]:
         """Return the handle of a task, and the object that converts its arguments."""
         handle, target = self._callables.submittable(task)
         if isinstance(target, Task):
@@ -352,3 +409,38 @@ class Session(RunScope):
             name="task",
             value=task,
         )
+
+
+@as_task
+def _each(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    return [function(item) for item in items]
+
+
+def mapped(
+    session: Session,
+    function: Callable[[Item], Mapped],
+    items: Iterable[Item],
+    chunksize: object,
+    count: int,
+) -> list[Mapped]:
+    """Call a function with each item in tasks of a session; see ``Worker.map``.
+
+    ``count``: the number of tasks if ``chunksize`` is None.
+    """
+    if not callable(function):
+        raise UsageError(f"function is {shown(function)}; pass a function", name="function")
+    given = list(items)
+    even = max(1, -(-len(given) // max(count, 1)))
+    size = even if chunksize is None else integer(chunksize, 1, 2**63 - 1)
+    if size is None:
+        raise UsageError(
+            f"chunksize is {shown(chunksize)}; pass the number of items of a task, 1 or more",
+            name="chunksize",
+            value=chunksize,
+        )
+    with session as s:
+        handles = [
+            s.submit(_each, function, given[first : first + size])
+            for first in range(0, len(given), size)
+        ]
+        return [value for handle in handles for value in handle.result()]

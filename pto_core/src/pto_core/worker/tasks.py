@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import dis
 import functools
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, overload
 
+import numpy as np
+
 from pto_core._native import declared_number, integer, number
-from pto_core._worker import TaskArgs, TensorArgType
+from pto_core._worker import (
+    ContinuousTensor,
+    SharedBlock,
+    TaskArgs,
+    TaskHandle,
+    TensorArgType,
+    is_private,
+)
 from pto_core.errors import UsageError
-from pto_core.errors.plain_functions import require_plain
+from pto_core.errors.plain_functions import require_executed, require_plain
 from pto_core.errors.values import shown
 from pto_core.kernels import ChipCallable
 from pto_core.kernels.data_type import DataType
 from pto_core.kernels.direction import WRITTEN, Direction, TaskSignature, task_signature
-from pto_core.kernels.lost_results import checked, refuse_returned
-from pto_core.kernels.typed import Parameters
+from pto_core.kernels.lost_results import checked
+from pto_core.kernels.typed import Parameters, Value
 from pto_core.worker.remote_buffers import RemoteTaskArgs, RemoteTensorRef
+from pto_core.worker.values import Content, Received, Returned, ValueMemory, store_result
 
 if TYPE_CHECKING:
     from pto_core._worker import TaskArgsView
@@ -33,6 +46,11 @@ class ChipTask:
     chip: ChipCallable
     retries: int = 0
 
+    @property
+    def name(self) -> str:
+        """The name of the ChipCallable."""
+        return self.chip.name
+
     def arguments(self, values: Sequence[Any]) -> tuple[TaskArgs, tuple[Any, ...]]:
         """Return the arguments of a submit, and the arrays that the task writes.
 
@@ -42,6 +60,7 @@ class ChipTask:
         Python orchestration would receive as another one, because no type is declared.
         """
         args, written, chip = TaskArgs(), [], self.chip
+        values = _arrays_of(values, f"an argument of {chip.name}")
         for index, (value, direction, code) in enumerate(_declared(chip, values)):
             where = f"argument {index} of {chip.name}"
             is_unclear = direction is Direction.UNSPECIFIED
@@ -108,19 +127,22 @@ def _chip_scalar(chip: ChipCallable, where: str, value: Any, code: int) -> float
 
 
 # The kind of each argument is encoded in four bits, so one additional scalar of 64 bits holds the
-# kinds of sixteen arguments.
-_TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL, _UNSIGNED = range(6)
+# kinds of sixteen arguments. The last three kinds are tensors that follow those of the arguments:
+# the block with all values, the slots and arrays of the handles in them, and the slot of the task.
+_TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL, _UNSIGNED, _VALUES, _INPUT, _SLOT = range(9)
 _TYPES = {_INT: DataType.INT64, _FLOAT: DataType.FLOAT64, _BOOL: DataType.BOOL}
 _PER_SCALAR = 16
+# Frequent types that are neither numbers nor arrays.
+_OBJECTS = frozenset({str, bytes, dict, list, tuple, set, type(None)})
 
 
-class Task(Generic[Parameters]):
+class Task(Generic[Parameters, Value]):
     """A Python function that runs in a SUB child; created by :func:`task`.
 
     A call runs the function in this process.
     """
 
-    def __init__(self, function: Callable[Parameters, None], *, retries: int = 0) -> None:
+    def __init__(self, function: Callable[Parameters, Value], *, retries: int = 0) -> None:
         if not callable(function):
             raise UsageError(
                 f"{shown(function)} is not a function; put @task before a def", name="task"
@@ -137,35 +159,126 @@ class Task(Generic[Parameters]):
         self.retries = count
         self.signature: TaskSignature = task_signature(function, None)
         self._checked = checked(function, self.signature)
+        self._returns = _may_return_value(function)
+        # by number of arguments
+        self._directions: dict[int, list[tuple[str, Direction, int]]] = {}
         functools.update_wrapper(self, function)
         self.name = str(getattr(function, "__qualname__", function))
 
-    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
-        """Call the function in this process; raise UsageError if it returns a value."""
-        self._refuse_value(self._checked(*args, **kwargs))
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Value:
+        """Call the function in this process and return its value."""
+        returned: Value = self._checked(*args, **kwargs)
+        require_executed("task function", self.name, returned)
+        return returned
 
     def __repr__(self) -> str:
         return f"<Task {self.name!r}>"
 
-    def arguments(self, values: Sequence[Any]) -> tuple[TaskArgs | None, tuple[Any, ...]]:
-        """Return the arguments of a submit, or None, and the arrays that the task writes."""
-        directions = self._directions(values)
+    def arguments(
+        self,
+        values: Sequence[Any],
+        memory: ValueMemory | None = None,
+        keywords: Mapping[str, Any] | None = None,
+        *,
+        copies: bool = False,
+    ) -> tuple[TaskArgs | None, tuple[Any, ...] | Returned]:
+        """Return the arguments of a submit, or None, and what the handle of the task needs.
+
+        ``memory``: where values are stored; None if the Worker has no SUB child. ``copies``: pass
+        copies of private arrays that the task only reads. Raises UsageError.
+        """
+        passed: dict[str, Any] = {}
+        if keywords:
+            values, passed = self._bound(values, keywords)
+        directions = self._directions.get(len(values)) or self._listed(len(values))
         args, written, layout, scalars = TaskArgs(), [], [], []
-        for (name, direction, code), value in zip(directions, values, strict=True):
-            where = f"argument {name} of task function {self.name}"
+        places: list[int] = []  # of the arguments that travel as values
+        for place, value in enumerate(values):
+            where, direction, code = directions[place]
+            kind = type(value)
+            if kind is TaskHandle:
+                value = _array_of(value, where, direction)
+                if direction not in TAGS or type(value) is TaskHandle:
+                    places.append(place)
+                    continue
             if direction in TAGS:
+                if copies:
+                    value = _shared(value, where, direction, self._needed(memory))
                 add_array(args, value, TAGS[direction], where)
                 layout.append(_READ_ONLY if direction is Direction.IN else _TENSOR)
                 if direction in WRITTEN:
                     written.append(value)
+            elif direction is Direction.UNSPECIFIED and (
+                kind in _OBJECTS or _is_value(value, where)
+            ):
+                places.append(place)
             else:
-                way, bits = _scalar(where, name, value, direction, code)
+                way, bits = _scalar(where, value, code)
                 layout.append(way)
                 scalars.append(bits)
+        if places or passed:
+            given = [values[place] for place in places]
+            self._add_values(args, layout, (places, given, passed), self._needed(memory))
+        outputs: tuple[Any, ...] | Returned = tuple(written)
+        if self._returns:
+            owner = self._needed(memory)
+            slot = owner.slot()
+            args.add_tensor(slot, TensorArgType.OUTPUT)
+            layout.append(_SLOT)
+            outputs = Returned(owner, (slot,), tuple(written))
         for bits in (*scalars, *_packed(layout)):
             args.add_scalar(bits)
         args.has_kinds = True
-        return (args if layout else None), tuple(written)
+        return (args if layout else None), outputs
+
+    def _needed(self, memory: ValueMemory | None) -> ValueMemory:
+        if memory is None:
+            raise UsageError(
+                f"{self.name} is a @task, which runs in a SUB child, and this Worker has none; "
+                "create it with num_sub_workers=1 or more",
+                name=self.name,
+            )
+        return memory
+
+    def _add_values(
+        self,
+        args: TaskArgs,
+        layout: list[int],
+        values: tuple[list[int], list[Any], dict[str, Any]],
+        memory: ValueMemory,
+    ) -> None:
+        def name(place: int) -> str:
+            listed = self.signature.parameters
+            return listed[place][0] if place < len(listed) else f"args[{place}]"
+
+        places, given, passed = values
+        content = Content(
+            values, lambda: [*zip(map(name, places), given, strict=True), *passed.items()], memory
+        )
+        args.add_tensor(memory.stored(content), TensorArgType.INPUT)
+        layout.append(_VALUES)
+        for tensor in content.inputs:
+            args.add_tensor(tensor, TensorArgType.INPUT)
+            layout.append(_INPUT)
+        if content.producers:
+            args.add_dep(*content.producers)
+
+    def _bound(
+        self, values: Sequence[Any], keywords: Mapping[str, Any]
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Return the arguments by position, and those that the function takes by keyword only."""
+        signature = inspect.signature(self.function)
+        try:
+            bound = signature.bind(*values, **keywords)
+        except TypeError as error:
+            raise UsageError(
+                f"task function {self.name}: {error}; it is {self.name}{signature}", name=self.name
+            ) from None
+        by_position = [name for name, *_ in self.signature.parameters]
+        last = max((i for i, name in enumerate(by_position) if name in bound.arguments), default=-1)
+        for name in by_position[: last + 1]:
+            bound.arguments.setdefault(name, signature.parameters[name].default)
+        return bound.args, bound.kwargs
 
     def run(self, args: TaskArgsView) -> None:
         """Call the function in the child, with views of the arrays."""
@@ -177,38 +290,60 @@ class Task(Generic[Parameters]):
                 name=self.name,
             )
         values: list[Any] = []
+        inputs: list[Any] = []
+        block, slot = None, None
         tensors, scalars = 0, 0
         for way in _layout(args):
-            if way in (_TENSOR, _READ_ONLY):
-                array = args.tensor(tensors)
-                array.flags.writeable = way == _TENSOR
-                values.append(array)
-                tensors += 1
-            else:
+            if _INT <= way <= _UNSIGNED:
                 values.append(args.scalar(scalars, _TYPES.get(way)))
                 scalars += 1
-        self._refuse_value(self._checked(*values))
+                continue
+            array = args.tensor(tensors)
+            tensors += 1
+            array.flags.writeable = way in (_TENSOR, _SLOT)
+            if way == _VALUES:
+                block = array
+            elif way == _SLOT:
+                slot = array
+            else:
+                (inputs if way == _INPUT else values).append(array)
+        keywords: dict[str, Any] = {}
+        received = None
+        if block is not None:
+            received = Received(block, inputs)
+            keywords = _inserted(values, received.take())
+        result = self._checked(*values, **keywords)
+        if slot is not None:
+            require_executed("task function", self.name, result)
+            store_result(slot, result, self.name)
+        if received is not None:
+            del values, keywords, result
+            received.release(self.name)
 
-    def _refuse_value(self, returned: Any) -> None:
-        if returned is not None:
-            refuse_returned("task function", self.name, returned)
-
-    def _directions(self, values: Sequence[Any]) -> list[tuple[str, Direction, int]]:
+    def _listed(self, count: int) -> list[tuple[str, Direction, int]]:
+        """Return text, direction and declared type of each of ``count`` arguments."""
         listed, required, takes_more, rest = self.signature
-        if not required <= len(values) <= (len(values) if takes_more else len(listed)):
+        if not required <= count <= (count if takes_more else len(listed)):
             most = "or more" if takes_more else f"to {len(listed)}"
             expected = str(required) if required == len(listed) else f"{required} {most}"
             names = ", ".join(name for name, _, _ in listed)
             raise UsageError(
-                f"task function {self.name} takes {expected} arguments ({names}), "
-                f"got {len(values)}",
+                f"task function {self.name} takes {expected} arguments ({names}), got {count}",
                 name=self.name,
-                value=len(values),
+                value=count,
                 expected=expected,
             )
-        extra = len(values) - len(listed)
-        found = [(name, Direction(way), code) for name, way, code in listed[: len(values)]]
-        return found + [(f"number {len(listed) + i}", Direction(rest), -1) for i in range(extra)]
+        of_task = f"of task function {self.name}"
+        found = [
+            (f"argument {name} {of_task}", Direction(way), code)
+            for name, way, code in listed[:count]
+        ]
+        found += [
+            (f"argument number {place} {of_task}", Direction(rest), -1)
+            for place in range(len(listed), count)
+        ]
+        self._directions[count] = found
+        return found
 
 
 @dataclass(frozen=True)
@@ -217,13 +352,13 @@ class TaskDecorator:
 
     retries: int
 
-    def __call__(self, function: Callable[Parameters, None]) -> Task[Parameters]:
+    def __call__(self, function: Callable[Parameters, Value]) -> Task[Parameters, Value]:
         """Return the task; raises UsageError."""
         return Task(function, retries=self.retries)
 
 
 @overload
-def task(function: Callable[Parameters, None], *, retries: int = 0) -> Task[Parameters]: ...
+def task(function: Callable[Parameters, Value], *, retries: int = 0) -> Task[Parameters, Value]: ...
 
 
 @overload
@@ -231,19 +366,28 @@ def task(function: None = None, *, retries: int = 0) -> TaskDecorator: ...
 
 
 def task(
-    function: Callable[..., None] | None = None, *, retries: int = 0
-) -> Task[...] | TaskDecorator:
+    function: Callable[..., Any] | None = None, *, retries: int = 0
+) -> Task[..., Any] | TaskDecorator:
     """Convert a Python function to a task that can be submitted in a session.
 
-    The annotations of the parameters state how the function uses each argument, as in a kernel::
+    A child calls the function. The annotations of the parameters state how it uses arrays and
+    numbers, as in a kernel::
 
         @task
         def scale(x: In, factor: Scalar, out: Out):
             np.multiply(x, factor, out=out)
 
-    A child calls the function with a NumPy view for each array, and with numbers. The function
-    writes its results into the arrays. It fails with a UsageError if it returns a value other than
-    None, or if it assigns a new array to the name of an Out or InOut parameter. ``retries``: how
+        @task
+        def count(text, *, least=1):
+            words = collections.Counter(text.split())
+            return {word: number for word, number in words.items() if number >= least}
+
+    For an array it receives a NumPy view. The argument of a parameter without annotation is a
+    number or any object that can be pickled, and the function receives a copy of the object; the
+    arrays in it are read-only, and must not be kept after the return. What the function returns is
+    the ``result()`` of the task's handle, also a copy. A handle as an argument is the result that
+    it will have. The function fails with a UsageError if it assigns a new array to the name of an
+    Out or InOut parameter. ``retries``: how
     often the task may run again after it failed or its child died; a value above 0 declares that
     repeating it is safe. Before a repetition, arrays that it changes in place are restored.
     """
@@ -252,23 +396,117 @@ def task(
     return Task(function, retries=retries)
 
 
-def _scalar(where: str, name: str, value: Any, direction: Direction, code: int) -> tuple[int, int]:
+def _scalar(where: str, value: Any, code: int) -> tuple[int, int]:
     """Return the kind of a scalar and its 64 bits; a float is sent as a double."""
-    is_unclear = direction is Direction.UNSPECIFIED and not isinstance(value, int)
-    if is_unclear and number(value) is None:
-        raise UsageError(
-            f"{where} is {type(value).__name__}, and its direction is unknown: annotate the "
-            "parameter In, Out or InOut for an array, Scalar for a number",
-            name=name,
-            value=type(value).__name__,
-            expected="In, Out, InOut or Scalar",
-        )
     bits, converted = declared_number(value, code, where)
     if isinstance(converted, float):
         return _FLOAT, declared_number(converted, DataType.FLOAT64, where)[0]
     if isinstance(converted, bool):
         return _BOOL, bits
     return (_INT if converted < 2**63 else _UNSIGNED), bits
+
+
+def _is_value(value: Any, where: str) -> bool:
+    """Return whether the argument of a parameter without annotation is an object, not a number.
+
+    Raises UsageError for memory of a Worker, because the use of it is not known.
+    """
+    if type(value) is int and not -(2**63) <= value < 2**64:
+        return True
+    if number(value) is not None:
+        return False
+    owner = value
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, SharedBlock | ContinuousTensor):
+        raise UsageError(
+            f"{where} is an array of the Worker, and its direction is unknown: annotate the "
+            "parameter In, Out or InOut",
+            name=where,
+            value=type(value).__name__,
+            expected="In, Out or InOut",
+        )
+    return True
+
+
+def _array_of(handle: TaskHandle, where: str, direction: Direction) -> Any:
+    """Return the array that the task of a handle writes; the handle itself if it is a value."""
+    outputs = handle.outputs
+    if direction not in TAGS:
+        return handle
+    if isinstance(outputs, Returned):
+        if direction is not Direction.IN:
+            raise UsageError(
+                f"{where} is not only read, so it must be an array; {handle!r} returns a value",
+                name=where,
+                value=handle,
+            )
+        return handle
+    if not outputs or len(outputs) != 1:
+        raise UsageError(
+            f"{where} is {handle!r}, whose task writes {len(outputs or ())} arrays; pass the array "
+            "itself",
+            name=where,
+            value=handle,
+        )
+    return outputs[0]
+
+
+def _arrays_of(values: Sequence[Any], where: str) -> Sequence[Any]:
+    """Replace each handle by the array that its task writes. Raises UsageError."""
+    if TaskHandle not in map(type, values):
+        return values
+    found = [
+        _array_of(one, where, Direction.IN) if type(one) is TaskHandle else one for one in values
+    ]
+    if TaskHandle in map(type, found):
+        raise UsageError(
+            f"{where} is a handle whose task returns a value; only a @task receives values",
+            name=where,
+        )
+    return found
+
+
+def _shared(value: Any, where: str, direction: Direction, memory: ValueMemory) -> Any:
+    """Return a copy in shared memory of a private array that is only read. Raises UsageError."""
+    if not isinstance(value, np.ndarray):
+        return value
+    address = value.__array_interface__["data"][0]
+    if not is_private(address, value.nbytes):
+        return value
+    if direction is Direction.IN:
+        return memory.copied(value)
+    raise UsageError(
+        f"{where} is an array of this process only, so that a child cannot write to it; make it "
+        "with Worker.shared_array(shape, dtype), or return the array from the function",
+        name=where,
+        value=type(value).__name__,
+    )
+
+
+def _may_return_value(function: Callable[..., Any]) -> bool:
+    """Return False for a Python function whose returns all return None."""
+    if not isinstance(function, FunctionType):
+        return True
+    previous = None
+    for instruction in dis.get_instructions(function.__code__):
+        if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
+            return True
+        if instruction.opname == "RETURN_VALUE" and not (
+            previous is not None and previous.opname == "LOAD_CONST" and previous.argval is None
+        ):
+            return True
+        previous = instruction
+    return False
+
+
+def _inserted(values: list[Any], content: Any) -> dict[str, Any]:
+    """Insert values at their places among the arrays and numbers; return the keyword arguments."""
+    places, given, keywords = content
+    for place, value in zip(places, given, strict=True):
+        values.insert(place, value)
+    passed: dict[str, Any] = keywords
+    return passed
 
 
 def _packed(layout: Sequence[int]) -> list[int]:
@@ -309,6 +547,7 @@ class GraphTask:
         """
         if len(values) == 1 and isinstance(values[0], TaskArgs):
             return values[0], ()
+        values = _arrays_of(values, f"an argument of the graph function {self.name}")
         is_remote = any(isinstance(value, RemoteTensorRef) for value in values)
         args, written = RemoteTaskArgs() if is_remote else TaskArgs(), []
         for index, value in enumerate(values):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from pto_core.worker.callables import Callables
 from pto_core.worker.hosts import Hosts, RemoteWorkerSpec
 from pto_core.worker.memory_calls import MemoryCalls
 from pto_core.worker.runs import GraphFunction, hazards_number
-from pto_core.worker.session import Session
+from pto_core.worker.session import Item, Mapped, Session, mapped
 from pto_core.worker.settings import OtherHost, worker_settings
 from pto_core.worker.worker_node import WorkerNode
 
@@ -297,6 +297,29 @@ class Worker(MemoryCalls):
             )
         hazards_number(hazards)  # detect an invalid value here, before the block begins
         return Session(self._node, self._callables, config, hazards, progress)
+
+    def map(
+        self,
+        function: Callable[[Item], Mapped],
+        items: Iterable[Item],
+        *,
+        chunksize: int | None = None,
+        progress: bool | Listener = False,
+    ) -> list[Mapped]:
+        """Call a function with each item in the SUB children; return the values in order.
+
+        Function, items and values are pickled. ``chunksize``: the number of items of one task; None
+        makes four tasks for each child. ``progress``: as for :meth:`session`. If a call raises an
+        exception, tasks that have not been sent do not run, and the error of the first task that
+        failed is raised. Raises UsageError, TaskFailedError.
+        """
+        return mapped(
+            self.session(progress=progress),
+            function,
+            items,
+            chunksize,
+            4 * self._node.settings.sub_workers,
+        )
 
     @contextmanager
     def trace(self, level: int = 1) -> Iterator[WorkerTrace]:

@@ -16,6 +16,7 @@ from pto_core.user_ranges import forget_inherited_recorders
 from pto_core.worker.children.tracing import TraceOperations
 from pto_core.worker.failures import Failure
 from pto_core.worker.handles import materialised
+from pto_core.worker.values import open_part
 
 if TYPE_CHECKING:
     from pto_core.config import Config
@@ -146,14 +147,19 @@ class _Service:
 
 @dataclass(frozen=True)
 class SubBody:
-    """The body of a SUB child. ``config`` contains the settings of the log."""
+    """The body of a SUB child. ``config`` contains the settings of the log.
+
+    ``values``: the address and the size of the child's memory for results.
+    """
 
     context: ChildContext
     config: Config
+    values: tuple[int, int]
 
     def __call__(self, start: ChildStart) -> None:
         """Run tasks until the parent asks the child to close."""
         log.configure(self.config)
+        open_part(*self.values)
         serve(start, self.context)
 
 

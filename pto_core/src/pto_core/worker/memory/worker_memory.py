@@ -13,6 +13,7 @@ from pto_core._worker import SharedMapping
 from pto_core.errors import CapacityError, UsageError
 from pto_core.worker.memory.arena import SharedArena
 from pto_core.worker.processes.parking import parent_only_mapping
+from pto_core.worker.values import ValueMemory, default_capacity
 
 
 class TraceFile:
@@ -59,7 +60,8 @@ class WorkerMemory:
     size of the table that the relays of remote children share. ``trace_bytes``: the size of the
     traces. ``trace_file``: a file for the traces, which exists until :meth:`close`, and
     afterwards if this process crashes. ``arena``: an existing arena, which
-    stays open; its budget also covers the heap rings. Only the parent manages the memory; a forked
+    stays open; its budget also covers the heap rings. ``sub_children``: the number of SUB children,
+    whose tasks receive and return values. Only the parent manages the memory; a forked
     process only reads and writes it.
     """
 
@@ -73,6 +75,7 @@ class WorkerMemory:
         trace_file: Path | None = None,
         heap_ring_size: int = 1 << 30,
         arena: SharedArena | None = None,
+        sub_children: int = 0,
     ) -> None:
         self.arena = arena or SharedArena()
         self._owns_arena = arena is None
@@ -86,13 +89,16 @@ class WorkerMemory:
         self._trace_file = None if trace_file is None else TraceFile(trace_file, trace_bytes)
         self.arena.budget.add_backing(self._mapping)
         self._granted = [0] * RING_COUNT
+        self.values: ValueMemory | None = None
+        if sub_children:
+            capacity = default_capacity(self.arena.budget.limit)
+            self.values = ValueMemory(sub_children, capacity)
 
     @property
     def own_mappings(self) -> tuple[SharedMapping, ...]:
         """The mappings without the arena."""
-        if self._trace_file is None:
-            return (self._mapping,)
-        return self._mapping, self._trace_file.mapping
+        parts = (self._trace_file, self.values)
+        return self._mapping, *(part.mapping for part in parts if part is not None)
 
     @property
     def mappings(self) -> tuple[SharedMapping, ...]:

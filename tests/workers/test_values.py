@@ -1,0 +1,493 @@
+"""Objects as arguments and results of tasks, and handles as arguments."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import gc
+import os
+import pickle
+import random
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pto_core import In, InOut, Out, Scalar, TaskArgs, Worker, task
+from pto_core.errors import (
+    CapacityError,
+    ChildDiedError,
+    TaskFailedError,
+    TaskPoisonedError,
+    UsageError,
+)
+
+
+@dataclasses.dataclass
+class Model:
+    name: str
+    weights: np.ndarray
+
+
+class Refusing:
+    def __reduce__(self) -> Any:
+        raise ValueError("never")
+
+
+@task
+def echo(*values: Any, **named: Any) -> Any:
+    return values, named
+
+
+@task
+def count(text: str, *, least: int = 1) -> dict[str, int]:
+    words = collections.Counter(text.split())
+    return {word: number for word, number in words.items() if number >= least}
+
+
+@task
+def merge(parts: list[dict[str, int]]) -> collections.Counter[str]:
+    return sum(map(collections.Counter, parts), collections.Counter())
+
+
+@task
+def predict(model: Model, x: In, scale: float = 1.0) -> Any:
+    return model.weights @ x * scale
+
+
+@task
+def ramp(size: int) -> Any:
+    return np.arange(size, dtype=np.float64)
+
+
+@task
+def total(values: Any, more: float = 0) -> float:
+    return float(np.sum(values)) + more
+
+
+@task
+def read_total(x: In) -> float:
+    return float(x.sum())
+
+
+@task
+def fill(number: float, out: Out) -> None:
+    out[:] = number
+
+
+@task
+def add(x: In, out: InOut) -> str:
+    out += x
+    return "added"
+
+
+@task
+def fail(number: int) -> float:
+    return number / 0
+
+
+@task
+def pid() -> int:
+    return os.getpid()
+
+
+@task(retries=3)
+def die_once(marker: str) -> Any:
+    """Write a large result; then die before its end is reported, but only the first time."""
+    if not Path(marker).exists():
+        from pto_core.worker import values
+
+        original = values.store_result
+
+        def store_and_die(*args: Any) -> None:
+            original(*args)
+            Path(marker).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        import pto_core.worker.tasks as tasks
+
+        tasks.store_result = store_and_die
+    return np.full(100_000, 7.0)
+
+
+kept: list[Any] = []
+
+
+@task
+def keep(value: Any) -> None:
+    kept.append(value)
+
+
+@task
+def keep_in_a_cycle(value: Any) -> int:
+    cycle = [value]
+    cycle.append(cycle)
+    return len(cycle)
+
+
+@task
+def write_into(value: Any) -> None:
+    value[0] = 1
+
+
+@pytest.fixture
+def worker(make) -> Worker:
+    return make(num_sub_workers=2)
+
+
+OBJECTS = [
+    None,
+    "text",
+    b"bytes",
+    2**100,
+    1j,
+    [],
+    {"a": [1, (2, {3})]},
+    frozenset({1}),
+    Path("x"),
+    random.Random,
+    len,
+]
+
+
+def test_any_object_goes_to_a_task_and_back(worker) -> None:
+    with worker.session() as s:
+        handles = [s.submit(echo, one, named=one) for one in OBJECTS]
+        assert [handle.result() for handle in handles] == [
+            ((one,), {"named": one}) for one in OBJECTS
+        ]
+        assert handles[1].result() is handles[1].result()
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 900, 1000, 1024, 1 << 16, 3 << 20])
+def test_objects_of_any_size(worker, size: int) -> None:
+    data = random.Random(size).randbytes(size)
+    array = np.frombuffer(data, np.uint8)
+    with worker.session() as s:
+        ((text, found), _) = s.submit(echo, data, array).result()
+    assert text == data
+    np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["float32", "bool", "U3", "M8[s]", "i4,f8", "O", "bfloat16"])
+def test_arrays_in_objects(worker, dtype: str, order: Any) -> None:
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    array = np.asarray(np.arange(12).reshape(3, 4), order=order).astype(kind)
+    with worker.session() as s:
+        (((given, part),), _) = s.submit(echo, (array, array[:, ::2])).result()
+    assert given.dtype == array.dtype
+    assert (given == array).all()
+    assert (part == array[:, ::2]).all()
+
+
+def test_words_are_counted_by_a_pipeline(worker) -> None:
+    with worker.session() as s:
+        counts = [s.submit(count, f"a b {i} {i}", least=2) for i in range(20)]
+        merged = s.submit(merge, counts)
+        assert s.submit(total, s.submit(echo, 1), more=2).exception() is not None
+        assert merged.result() == {str(i): 2 for i in range(20)}
+
+
+def test_objects_arrays_and_numbers_are_mixed(worker) -> None:
+    x, y = worker.shared_array(3, "float64"), worker.shared_array(3, "float64")
+    x[:] = [1, 2, 3]
+    model = Model("m", np.eye(3) * 2)
+    with worker.session() as s:
+        assert s.submit(predict, model, x, 3).result().tolist() == [6, 12, 18]
+        assert s.submit(predict, scale=3, x=x, model=model).result().tolist() == [6, 12, 18]
+        assert s.submit(predict, x=x, model=model).result().tolist() == [2, 4, 6]
+        added = s.submit(add, x, y)
+        assert added.result() == "added"
+        assert y.tolist() == [1, 2, 3]
+    assert predict(model, x).tolist() == [2, 4, 6]
+    assert count("a a b", least=2) == {"a": 2}
+
+
+def test_a_task_without_a_value_has_the_arrays_that_it_wrote(worker) -> None:
+    x = worker.shared_array(3)
+    with worker.session() as s:
+        written = s.submit(fill, 2.5, x)
+        assert s.submit(read_total, written).result() == 7.5
+        assert s.submit(total, written).result() == 7.5
+        assert (
+            s.submit(echo, [written, {"x": written}]).result()[0][0][1]["x"].tolist() == [2.5] * 3
+        )
+        assert written.result() is x
+
+
+def test_a_handle_is_a_value_and_a_dependency(worker) -> None:
+    with worker.session() as s:
+        values = [s.submit(ramp, size) for size in (3, 1000, 100_000)]
+        totals = [s.submit(total, one) for one in values]
+        read = [s.submit(read_total, one) for one in values]
+        assert [one.result() for one in totals] == [one.result().sum() for one in values]
+        assert [one.result() for one in read] == [one.result().sum() for one in values]
+        chain = s.submit(total, 1)
+        for _ in range(100):
+            chain = s.submit(total, chain, 1)
+        assert chain.result() == 101
+
+
+# Invariant: The memory of a value is used again only when no handle, array or task refers to it.
+def test_values_live_as_long_as_their_handles_and_arrays(make) -> None:
+    worker = make(num_sub_workers=1)
+    with worker.session() as s:
+        large, small = s.submit(ramp, 1_000_000), s.submit(ramp, 10)
+    with worker.session() as s:
+        assert s.submit(total, [large, small]).exception() is not None  # arrays of other sizes
+        assert s.submit(total, large).result() == 499999500000
+    found, tiny = large.result(), small.result()
+    del large, small
+    worker.close()
+    gc.collect()
+    assert found[-1] == 999_999
+    assert tiny.tolist() == list(range(10))
+    assert not found.flags.writeable
+    with pytest.raises(ValueError, match="read-only"):
+        found[0] = 1
+
+
+def test_memory_of_values_is_used_again(make) -> None:
+    worker = make(num_sub_workers=2)
+    data = bytes(100_000)
+    resident = []
+    for _ in range(4):
+        with worker.session() as s:
+            for _ in range(200):
+                ((found,), _) = s.submit(echo, data).result()
+                assert len(found) == len(data)
+        resident.append(worker._node.children.memory.values.mapping.resident_bytes)
+    assert resident[-1] <= resident[1]
+    assert resident[-1] < 200 * len(data)
+
+
+def test_values_that_do_not_fit_are_refused(make) -> None:
+    worker = make(num_sub_workers=1, shared_memory_limit=1 << 24, heap_ring_size=1 << 20)
+    with worker.session() as s:
+        with pytest.raises(CapacityError, match="drop handles"):
+            s.submit(echo, bytes(1 << 24))
+        handles = [s.submit(ramp, 100_000) for _ in range(20)]
+        errors = [handle.exception() for handle in handles]
+        assert any(isinstance(error and error.__cause__, CapacityError) for error in errors)
+        del handles
+        gc.collect()
+        s.submit(ramp, 1).result()  # the driver drops the arguments of tasks that have ended
+        assert s.submit(ramp, 100_000).result().size == 100_000
+
+
+def test_a_failure_reaches_those_that_need_the_value(worker) -> None:
+    with worker.session() as s:
+        failed = s.submit(fail, 3)
+        for argument in (failed, [failed], {"x": failed}):
+            poisoned = s.submit(echo, argument)
+            assert isinstance(poisoned.exception(), TaskPoisonedError)
+        with pytest.raises(TaskFailedError):
+            failed.result()
+    with worker.session() as s:
+        later = s.submit(echo, failed)
+        with pytest.raises(TaskFailedError, match="has no value"):
+            later.result()
+
+
+def test_a_repeated_task_has_one_value(make, tmp_path) -> None:
+    worker = make(num_sub_workers=1, on_worker_death="restart")
+    with worker.session() as s:
+        handle = s.submit(die_once, str(tmp_path / "died"))
+        assert handle.result().sum() == 700_000
+        assert s.submit(total, handle).result() == 700_000
+    assert worker.statistics()["deaths"] == 1
+
+
+# Invariant: A child that replaces a killed one overwrites no value of it.
+def test_a_child_that_replaces_another_keeps_the_values_of_the_first(make) -> None:
+    worker = make(num_sub_workers=1, on_worker_death="restart")
+    with worker.session() as s:
+        values = [s.submit(ramp, 10_000 + i) for i in range(10)]
+        os.kill(s.submit(pid).result(), signal.SIGKILL)
+        time.sleep(0.2)
+        for handle in (s.submit(pid), *[s.submit(ramp, 10_000 + i) for i in range(10)]):
+            try:
+                handle.result()
+            except TaskFailedError as error:
+                assert isinstance(error.__cause__, ChildDiedError)  # noqa: PT017
+        assert [value.result().size for value in values] == [10_000 + i for i in range(10)]
+        assert all(value.result()[-1] == value.result().size - 1 for value in values)
+
+
+def test_private_arrays_are_copied_if_they_are_only_read(worker) -> None:
+    private = np.arange(4.0)
+    shared = worker.shared_array(4, "float64")
+    with worker.session() as s:
+        reads = s.submit(read_total, private)
+        private[:] = 0
+        assert reads.result() == 6
+        assert s.submit(read_total, np.arange(8.0)[::2]).result() == 12
+        group = s.submit_group(read_total, [[np.ones(2)], [np.ones(3)]])
+        assert group.result() == [2, 3]
+        with pytest.raises(UsageError, match="argument out of task function add") as caught:
+            s.submit(add, np.ones(4), np.zeros(4))
+        assert "Worker.shared_array" in str(caught.value)
+        s.submit(add, np.ones(4), shared)
+    assert shared.tolist() == [1] * 4
+
+
+def test_a_kept_array_is_an_error(worker) -> None:
+    with worker.session() as s:
+        error = s.submit(keep, np.ones(3)).exception()
+        assert isinstance(error.__cause__, UsageError)
+        assert "keep kept an array" in str(error)
+        assert s.submit(keep, "text").exception() is None
+        assert s.submit(keep_in_a_cycle, np.ones(3)).result() == 2
+        assert isinstance(s.submit(write_into, np.ones(3)).exception().__cause__, ValueError)
+
+
+def test_objects_that_cannot_be_pickled_are_named(worker) -> None:
+    lock = threading.Lock()
+    with worker.session() as s:
+        for submit, path in (
+            (lambda: s.submit(count, lock), "text"),
+            (lambda: s.submit(echo, 1, {"a": [0, lock]}), "args[1]['a'][1]"),
+            (lambda: s.submit(echo, model=Model("m", lock)), "model.weights"),
+            (lambda: s.submit(echo, Refusing()), "args[0]"),
+        ):
+            with pytest.raises(UsageError) as caught:
+                submit()
+            assert caught.value.name == path
+            assert "cannot be pickled" in str(caught.value)
+        error = s.submit(returns_a_lock).exception()
+        assert "the value that returns_a_lock returned" in str(error)
+
+
+@task
+def returns_a_lock() -> Any:
+    return threading.Lock()
+
+
+def test_wrong_arguments_are_refused(worker) -> None:
+    x = worker.shared_array(3)
+    with worker.session() as s:
+        value = s.submit(echo, 1)
+        wrong: list[tuple[Any, str]] = [
+            (lambda: s.submit(count, "a", most=1), "unexpected keyword argument 'most'"),
+            (lambda: s.submit(count), "takes 1 arguments"),
+            (lambda: s.submit(total, x), "annotate the parameter In, Out or InOut"),
+            (lambda: s.submit(total, s.empty(3)), "annotate the parameter In, Out or InOut"),
+            (lambda: s.submit(fill, 1, value), "must be an array"),
+            (lambda: pickle.dumps(value), "cannot be pickled"),
+        ]
+        for submit, message in wrong:
+            with pytest.raises(UsageError) as caught:
+                submit()
+            assert message in str(caught.value)
+
+
+def test_a_handle_of_another_worker_is_refused(make) -> None:
+    one, other = make(num_sub_workers=1), make(num_sub_workers=1)
+    with one.session() as s:
+        value = s.submit(echo, 1)
+    with other.session() as s, pytest.raises(UsageError, match="another Worker"):
+        s.submit(echo, value)
+
+
+def test_classes_and_functions_of_the_program_travel(make) -> None:
+    """As in a notebook, where they are defined after the children have started."""
+    worker = make(num_sub_workers=1)
+    worker.init()
+    scope: dict[str, Any] = {"__name__": "__main__", "task": task}
+    exec(
+        "class Pair:\n    def __init__(self, x): self.x = x\ndef twice(x): return 2 * x\n",
+        scope,
+    )
+    with worker.session() as s:
+        ((pair, twice), _) = s.submit(echo, scope["Pair"](3), scope["twice"]).result()
+        assert pair.x == 3
+        assert isinstance(pair, scope["Pair"])
+        assert twice(4) == 8
+        ((inner,), _) = s.submit(echo, lambda x: x + 1).result()
+        assert inner(1) == 2
+
+
+def triple(number: int) -> int:
+    return 3 * number
+
+
+@pytest.mark.parametrize("chunksize", [None, 1, 3, 1000])
+@pytest.mark.parametrize("count", [0, 1, 100])
+def test_map_calls_a_function_with_each_item(worker, chunksize: int | None, count: int) -> None:
+    expected = [3 * i for i in range(count)]
+    assert worker.map(triple, range(count), chunksize=chunksize) == expected
+    assert worker.map(task(triple), iter(range(count)), chunksize=chunksize) == expected
+    assert worker.map(lambda x: x, "abc", chunksize=chunksize) == ["a", "b", "c"]
+
+
+def test_map_raises_the_error_of_the_first_call_that_fails(worker) -> None:
+    with pytest.raises(TaskFailedError) as caught:
+        worker.map(lambda x: 1 // x, [1, 0, 2], chunksize=1)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    for wrong in ((3, [1]), (triple, [1], 0), (triple, [1], "x")):
+        with pytest.raises(UsageError):
+            worker.map(*wrong[:2], **dict(zip(["chunksize"], wrong[2:], strict=False)))
+
+
+def test_values_of_groups(worker) -> None:
+    with worker.session() as s:
+        group = s.submit_group(total, [[1, 2], [3, 4]])
+        assert group.result() == [3, 7]
+        assert s.submit(echo, group).result() == (([3.0, 7.0],), {})
+
+
+def test_spawned_children_have_values_too(make) -> None:
+    worker = make(num_sub_workers=2, start_method="spawn")
+    with worker.session() as s:
+        words = s.submit(count, "a b a")
+        assert s.submit(merge, [words]).result() == {"a": 2, "b": 1}
+
+
+def test_threads_submit_values_at_once(worker) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    failures = []
+    with worker.session() as s:
+
+        def work(number: int) -> None:
+            chosen = random.Random(seed + number)
+            for _ in range(200):
+                data = chosen.randbytes(chosen.choice((1, 500, 1500, 20_000)))
+                if s.submit(echo, s.submit(echo, data)).result() != (((((data,), {}),), {})):
+                    failures.append(number)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not failures
+
+
+def test_a_declared_number_may_be_a_handle(worker) -> None:
+    with worker.session() as s:
+        assert s.submit(scaled, s.submit(total, 4), 2).result() == 8
+
+
+@task
+def scaled(x: Scalar, y: Scalar("int32")) -> float:  # type: ignore[valid-type]
+    return x * y
+
+
+def test_a_plain_function_receives_no_values(make) -> None:
+    worker = make(num_sub_workers=1)
+    handle = worker.register(lambda args: None)
+    with worker.session() as s, pytest.raises(UsageError, match="is not a scalar"):
+        s.orchestrator.submit_sub(handle, _with("text"))
+
+
+def _with(value: Any) -> TaskArgs:
+    args = TaskArgs()
+    args.add_scalar(value)
+    return args
