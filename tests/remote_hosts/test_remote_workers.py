@@ -122,6 +122,7 @@ def test_an_exception_is_rebuilt_and_names_the_remote_child(agent: Agent) -> Non
             worker.run(lambda o, a, c: o.submit_next_level(step, task_args(y), worker=there))
         cause = info.value.__cause__
         assert isinstance(cause, TaskFailedError)
+        assert isinstance(info.value, ValueError)
         assert isinstance(cause.__cause__, ValueError)
         assert (y == np.arange(1024)).all()
         worker.run(lambda o, a, c: None)

@@ -35,7 +35,8 @@ class Witness:
 
     @hookimpl
     def pto_worker_run_finished(self, run: Any, counts: Any, error: Any) -> None:
-        self.events.append(("worker_run_finished", run, dict(counts), type(error)))
+        kind = TaskFailedError if isinstance(error, TaskFailedError) else type(error)
+        self.events.append(("worker_run_finished", run, dict(counts), kind))
 
     @hookimpl
     def pto_child_started(self, child: Any) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import gc
 import os
 import pickle
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -32,6 +35,11 @@ from pto_core.errors import (
 class Model:
     name: str
     weights: np.ndarray
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    inside: Any
 
 
 class Refusing:
@@ -66,6 +74,47 @@ def ramp(size: int) -> Any:
 
 
 @task
+def ramp_later(size: int) -> Any:
+    time.sleep(0.1)
+    return np.arange(size, dtype=np.float64)
+
+
+@task
+def constant(size: int, value: float) -> Any:
+    return np.full(size, float(value))
+
+
+@task
+def value_or_none(value: Any) -> Any:
+    return value or None
+
+
+def traced(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+@task
+@traced
+def fill_traced(number: float, out: Out) -> None:
+    out[:] = number
+
+
+@task
+def fill_later(number: float, out: Out) -> None:
+    time.sleep(0.1)
+    out[:] = number
+
+
+@task
+def with_options(x: Any, retries: int = 0) -> Any:
+    return x, retries
+
+
+@task
 def total(values: Any, more: float = 0) -> float:
     return float(np.sum(values)) + more
 
@@ -89,6 +138,11 @@ def add(x: In, out: InOut) -> str:
 @task
 def fail(number: int) -> float:
     return number / 0
+
+
+@task
+def nothing() -> None:
+    pass
 
 
 @task
@@ -121,6 +175,26 @@ kept: list[Any] = []
 @task
 def keep(value: Any) -> None:
     kept.append(value)
+
+
+@task
+def keep_and_fail(value: Any) -> None:
+    kept.append(value)
+    raise ValueError("after that")
+
+
+@task(retries=1)
+def die_while_writing(marker: str) -> Any:
+    """Die in the middle of the first write of a large result."""
+    if not Path(marker).exists():
+        from pto_core.worker import values
+
+        def write(*args: Any) -> None:
+            Path(marker).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        values.Content.write = write  # type: ignore[method-assign]
+    return np.full(100_000, 7.0)
 
 
 @task
@@ -221,6 +295,38 @@ def test_a_task_without_a_value_has_the_arrays_that_it_wrote(worker) -> None:
         assert written.result() is x
 
 
+def test_every_form_of_a_return_is_found(worker) -> None:
+    x = worker.shared_array(3)
+    with worker.session() as s:
+        assert s.submit(value_or_none, [1]).result() == [1]
+        assert s.submit(value_or_none, []).result() is None
+        traced = s.submit(fill_traced, 2.5, x)  # may return a value, but returns None
+        assert traced.result() is x
+        assert s.submit(read_total, traced).result() == 7.5
+        assert s.submit(echo, [traced]).result()[0][0][0].tolist() == [2.5] * 3
+        assert s.submit(fill, 1, traced).result() is x
+        group = s.submit_group(fill_traced, [(1, x[:1]), (2, x[1:])])
+        assert [array.tolist() for array in group.result()] == [[1], [2, 2]]
+
+
+def test_arrays_of_the_worker_inside_objects_are_inputs(worker) -> None:
+    x = worker.shared_array(1000)
+    with worker.session() as s:
+        s.submit(fill_later, 2, x)
+        both = s.submit(total, [x, x])
+        s.submit(fill, 5, x)  # after the task that reads it
+        assert both.result() == 4000
+        ((found,), _) = s.submit(echo, {"x": x[10:20]}).result()
+        assert found["x"].tolist() == [5] * 10
+
+
+def test_numbers_of_other_types_keep_their_type(worker) -> None:
+    numbers = [np.float32(0.1), np.int8(3), np.bool_(True), signal.SIGTERM, 2.5, True, 7]
+    with worker.session() as s:
+        (found, _) = s.submit(echo, *numbers).result()
+    assert [(type(one), one) for one in found] == [(type(one), one) for one in numbers]
+
+
 def test_a_handle_is_a_value_and_a_dependency(worker) -> None:
     with worker.session() as s:
         values = [s.submit(ramp, size) for size in (3, 1000, 100_000)]
@@ -235,22 +341,42 @@ def test_a_handle_is_a_value_and_a_dependency(worker) -> None:
 
 
 # Invariant: The memory of a value is used again only when no handle, array or task refers to it.
-def test_values_live_as_long_as_their_handles_and_arrays(make) -> None:
+@pytest.mark.parametrize("size", [10, 10_000])
+def test_values_live_as_long_as_their_handles_and_arrays(make, size: int) -> None:
+    worker = make(num_sub_workers=1)
+    with worker.session() as s:
+        slow = s.submit(ramp_later, size)
+        total_of_slow = s.submit(total, slow)
+        del slow
+        handle, other = s.submit(ramp, size), s.submit(ramp, size)
+        found = other.result()
+        del other
+        for number in range(50):  # of the same sizes, with other contents
+            assert s.submit(constant, size, number).result()[-1] == number
+        expected = np.arange(size, dtype=np.float64)
+        assert total_of_slow.result() == expected.sum()
+        assert (handle.result() == expected).all()
+        assert (found == expected).all()
+    kept = handle.result()
+    del handle
+    worker.close()
+    gc.collect()
+    assert (found == expected).all()
+    assert (kept == expected).all()
+    assert not found.flags.writeable
+
+
+def test_the_memory_of_a_closed_worker_has_only_values_in_use(make) -> None:
     worker = make(num_sub_workers=1)
     with worker.session() as s:
         large, small = s.submit(ramp, 1_000_000), s.submit(ramp, 10)
-    with worker.session() as s:
-        assert s.submit(total, [large, small]).exception() is not None  # arrays of other sizes
-        assert s.submit(total, large).result() == 499999500000
-    found, tiny = large.result(), small.result()
+        found = small.result()
+        assert large.result().size == 1_000_000
     del large, small
+    mapping = worker._node.children.memory.values.mapping
     worker.close()
-    gc.collect()
-    assert found[-1] == 999_999
-    assert tiny.tolist() == list(range(10))
-    assert not found.flags.writeable
-    with pytest.raises(ValueError, match="read-only"):
-        found[0] = 1
+    assert mapping.resident_bytes < 1 << 17
+    assert found.tolist() == list(range(10))
 
 
 def test_memory_of_values_is_used_again(make) -> None:
@@ -263,6 +389,7 @@ def test_memory_of_values_is_used_again(make) -> None:
                 ((found,), _) = s.submit(echo, data).result()
                 assert len(found) == len(data)
         resident.append(worker._node.children.memory.values.mapping.resident_bytes)
+    assert worker.statistics()["value_bytes"] < 2 * 131072  # at most the last value
     assert resident[-1] <= resident[1]
     assert resident[-1] < 200 * len(data)
 
@@ -281,6 +408,18 @@ def test_values_that_do_not_fit_are_refused(make) -> None:
         assert s.submit(ramp, 100_000).result().size == 100_000
 
 
+def test_blocks_of_all_sizes_share_the_memory(make) -> None:
+    worker = make(num_sub_workers=1, shared_memory_limit=1 << 24, heap_ring_size=1 << 20)
+    with worker.session() as s:
+        for size in (900_000, 100, 3_000_000, 70_000, 1_500_000, 1000, 7_000_000):
+            ((data,), _) = s.submit(echo, bytes(size)).result() if size < 5e6 else ((b"",), 0)
+            assert len(data) in (size, 0)
+            assert len(s.submit(ramp, size // 10).result()) == size // 10
+            handles = [s.submit(echo, bytes(size // 20)) for _ in range(8)]
+            assert all(len(handle.result()[0][0]) == size // 20 for handle in handles)
+            del handles, data
+
+
 def test_a_failure_reaches_those_that_need_the_value(worker) -> None:
     with worker.session() as s:
         failed = s.submit(fail, 3)
@@ -289,19 +428,38 @@ def test_a_failure_reaches_those_that_need_the_value(worker) -> None:
             assert isinstance(poisoned.exception(), TaskPoisonedError)
         with pytest.raises(TaskFailedError):
             failed.result()
+        done = s.submit(nothing)
+        done.result()
     with worker.session() as s:
+        assert s.submit(echo, done).result() == ((None,), {})
         later = s.submit(echo, failed)
         with pytest.raises(TaskFailedError, match="has no value"):
             later.result()
 
 
+# Invariant: The failure of a task reaches no task that only uses the memory of its value again.
+def test_a_failure_reaches_no_task_that_uses_the_memory_again(make) -> None:
+    worker = make(num_sub_workers=1, shared_memory_limit=1 << 21, heap_ring_size=1 << 20)
+    with worker.session() as s:
+        for number in range(1000):
+            assert s.submit(fail, number).exception() is not None
+            data = bytes(random.Random(number).choice((1, 100, 1000, 20_000, 100_000)))
+            assert s.submit(echo, data).result() == ((data,), {})
+
+
 def test_a_repeated_task_has_one_value(make, tmp_path) -> None:
-    worker = make(num_sub_workers=1, on_worker_death="restart")
+    worker = make(
+        num_sub_workers=1, on_worker_death="restart", shared_memory_limit=6 << 20, heap_ring_size=1
+    )
     with worker.session() as s:
         handle = s.submit(die_once, str(tmp_path / "died"))
         assert handle.result().sum() == 700_000
         assert s.submit(total, handle).result() == 700_000
-    assert worker.statistics()["deaths"] == 1
+        assert worker.statistics()["value_bytes"] < 2 * 800_000
+        for _ in range(3):  # neither attempt has left a block behind
+            marker = str(tmp_path / str(time.monotonic_ns()))
+            assert s.submit(die_while_writing, marker).result().sum() == 700_000
+    assert worker.statistics()["deaths"] == 4
 
 
 # Invariant: A child that replaces a killed one overwrites no value of it.
@@ -311,13 +469,15 @@ def test_a_child_that_replaces_another_keeps_the_values_of_the_first(make) -> No
         values = [s.submit(ramp, 10_000 + i) for i in range(10)]
         os.kill(s.submit(pid).result(), signal.SIGKILL)
         time.sleep(0.2)
-        for handle in (s.submit(pid), *[s.submit(ramp, 10_000 + i) for i in range(10)]):
+        others = [s.submit(constant, 10_000 + i, -1) for i in range(10)]
+        for handle in (s.submit(pid), *others):
             try:
                 handle.result()
             except TaskFailedError as error:
                 assert isinstance(error.__cause__, ChildDiedError)  # noqa: PT017
-        assert [value.result().size for value in values] == [10_000 + i for i in range(10)]
-        assert all(value.result()[-1] == value.result().size - 1 for value in values)
+        for number, value in enumerate(values):
+            assert (value.result() == np.arange(10_000 + number)).all()
+        assert all((one.result() == -1).all() for one in others if one.exception() is None)
 
 
 def test_private_arrays_are_copied_if_they_are_only_read(worker) -> None:
@@ -343,6 +503,10 @@ def test_a_kept_array_is_an_error(worker) -> None:
         assert isinstance(error.__cause__, UsageError)
         assert "keep kept an array" in str(error)
         assert s.submit(keep, "text").exception() is None
+        failed = s.submit(keep_and_fail, np.ones(3)).exception()
+        assert "keep_and_fail kept an array" in failed.remote_traceback
+        failed = s.submit(fail, [np.ones(3)]).exception()
+        assert "kept" not in failed.remote_traceback
         assert s.submit(keep_in_a_cycle, np.ones(3)).result() == 2
         assert isinstance(s.submit(write_into, np.ones(3)).exception().__cause__, ValueError)
 
@@ -379,6 +543,7 @@ def test_wrong_arguments_are_refused(worker) -> None:
             (lambda: s.submit(total, x), "annotate the parameter In, Out or InOut"),
             (lambda: s.submit(total, s.empty(3)), "annotate the parameter In, Out or InOut"),
             (lambda: s.submit(fill, 1, value), "must be an array"),
+            (lambda: s.submit(with_options, 1, retries=7), "a parameter of with_options"),
             (lambda: pickle.dumps(value), "cannot be pickled"),
         ]
         for submit, message in wrong:
@@ -433,6 +598,45 @@ def test_map_raises_the_error_of_the_first_call_that_fails(worker) -> None:
     for wrong in ((3, [1]), (triple, [1], 0), (triple, [1], "x")):
         with pytest.raises(UsageError):
             worker.map(*wrong[:2], **dict(zip(["chunksize"], wrong[2:], strict=False)))
+
+
+SCRIPT = """
+import enum
+from dataclasses import dataclass
+
+from pto_core import Worker, task
+
+
+class Mode(enum.Enum):
+    FAST = 1
+
+
+@dataclass
+class Point:
+    x: int
+
+
+@task
+def same(mode, point):
+    assert mode is Mode.FAST and isinstance(point, Point) and point == Point(3)
+    return mode, point
+
+
+if __name__ == "__main__":
+    with Worker(3, num_sub_workers=1, start_method=METHOD) as worker, worker.session() as s:
+        mode, point = s.submit(same, Mode.FAST, Point(3)).result()
+        print(mode is Mode.FAST, point == Point(3))
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_classes_of_a_script_are_the_same_in_its_children(tmp_path, method: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("METHOD", repr(method)))
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("True True\n", "")
 
 
 def test_values_of_groups(worker) -> None:

@@ -1,8 +1,8 @@
 """Detect results of Python kernels and tasks that would be lost.
 
-A Python kernel or task returns its results in its Out and InOut arrays. Two mistakes lose a result
-without an error: the function returns a value, or it assigns a new array to the name of a parameter
-(``out = x * 2`` instead of ``out[:] = x * 2``).
+A Python kernel or task writes results into its Out and InOut arrays. Two mistakes lose a result
+without an error: a kernel returns a value, or a function assigns a new array to the name of a
+parameter (``out = x * 2`` instead of ``out[:] = x * 2``).
 
 Assignments are found in the bytecode, once for each function. Only a function that assigns to the
 name of such a parameter is wrapped in :class:`_AssignmentCheck`, which compares the final value of

@@ -205,7 +205,8 @@ class Child(ChildSpec):
             return WorkerBody(inside, self.worker)
         assert memory.values is not None
         first = next(child.number for child in group.children if child.kind is Kind.SUB)
-        return SubBody(inside, config, memory.values.part(self.number - first))
+        part = memory.values.part(self.number - first)
+        return SubBody(inside, config, part, is_forked=not self.is_spawned)
 
     def attach(self) -> None:
         """Open the parent's end of the connection for the driver, because the child is ready."""
@@ -660,8 +661,10 @@ class ChildGroup:
     def statistics(self) -> dict[str, Any]:
         """Return the counters of the driver, of restarts, and of hosts, as plain data."""
         remotes = [child.remote for child in self.children if child.remote is not None]
+        values = self.memory.values
         return {
             **self.driver.statistics(),
+            "value_bytes": 0 if values is None else values.nbytes,
             "deaths": self.deaths,
             "restarts": self.restarts,
             "fenced": sum(child.state is ChildState.FENCED for child in self.children),
@@ -881,6 +884,7 @@ def _worker_memory(
         heap_ring_size=config["heap_ring_size"],
         arena=arena,
         sub_children=settings.sub_workers,
+        is_forking=config["start_method"] == "fork",
     )
     cpus = len(os.sched_getaffinity(0))
     _worker.create_progress_table(memory.progress_table, len(specs), cpus)

@@ -11,7 +11,7 @@ import pickle
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from pto_core._worker import Driver, TaskHandle
 from pto_core.errors import (
@@ -128,6 +128,7 @@ def _loaded(content: bytes) -> BaseException | None:
     return found if isinstance(found, BaseException) else None
 
 
+_OF_THE_INTERPRETER = (StopIteration, StopAsyncIteration)
 _NAMED_MAX = 5
 _NONE = -1
 # The failure of a task that exceeded its time limit, if the child exited before the Worker killed
@@ -216,7 +217,7 @@ def task_error(place: TaskPlace, failure: Failure) -> PtoError:
     lost = failure.exception
     if isinstance(lost, ChildDiedError) and lost.task is None:
         return _lost(place, lost)
-    error = TaskFailedError(
+    error = failed_with(_user_class(lost))(
         f"{_origin(place, failure)}, in {place.name}",
         task=place.task,
         callable=place.callable,
@@ -232,6 +233,77 @@ def task_error(place: TaskPlace, failure: Failure) -> PtoError:
     if failure.traceback:
         error.add_note(f"In {place.path or 'the child'}:\n{failure.traceback.rstrip()}")
     return error
+
+
+class UserTaskFailedError(TaskFailedError):
+    """The base of the classes that are a TaskFailedError and also ``kind``, a class of the program.
+
+    Attributes that a TaskFailedError does not have are those of the exception that the task raised.
+    """
+
+    kind: ClassVar[type[Exception]]
+
+    def __init__(self, message: str, **fields: Any) -> None:
+        # not the __init__ of `kind`, which may require other arguments
+        Exception.__init__(self, message)
+        for name in self.fields:
+            setattr(self, name, fields.get(name))
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __getattr__(self, name: str) -> Any:
+        raised = self.__cause__
+        while isinstance(raised, TaskFailedError):
+            raised = raised.__cause__
+        if raised is None or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(raised, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        _, (_, *arguments), *state = super().__reduce__()
+        return _made_again, (self.kind, *arguments), *state
+
+
+def _made_again(kind: type[Exception], message: str, fields: dict[str, Any]) -> TaskFailedError:
+    return failed_with(kind)(message, **fields)
+
+
+_combined: dict[type[BaseException], type[TaskFailedError]] = {}
+
+
+def failed_with(kind: type[BaseException]) -> type[TaskFailedError]:
+    """Return a TaskFailedError that is also ``kind``, so that ``except kind`` catches it.
+
+    Returns TaskFailedError itself for our own errors, for classes such as SystemExit, which have a
+    meaning for the interpreter, and for a class that no other class can be combined with.
+    """
+    if kind not in _combined:
+        _combined[kind] = _combination(kind)
+    return _combined[kind]
+
+
+def _combination(kind: type[BaseException]) -> type[TaskFailedError]:
+    is_ours = issubclass(kind, PtoError)
+    if is_ours or not issubclass(kind, Exception) or issubclass(kind, _OF_THE_INTERPRETER):
+        return TaskFailedError
+    space = {"__module__": TaskFailedError.__module__, "__doc__": TaskFailedError.__doc__}
+    bases: tuple[type, ...] = (UserTaskFailedError, kind)
+    try:
+        made = type(TaskFailedError.__name__, bases, {**space, "kind": kind})
+        made("")
+    except Exception:  # noqa: BLE001 - the class of a program may raise anything
+        return TaskFailedError
+    return made
+
+
+def _user_class(raised: BaseException | None) -> type[BaseException]:
+    """Return the class of what a task raised, also below other Workers."""
+    while isinstance(raised, TaskFailedError):
+        if isinstance(raised, UserTaskFailedError):
+            return raised.kind
+        raised = raised.__cause__
+    return TaskFailedError if raised is None else type(raised)
 
 
 def run_error(failures: Sequence[PtoError], poisoned: Sequence[PoisonedTask]) -> PtoError:

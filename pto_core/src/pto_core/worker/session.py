@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from pto_core.worker.runs import Runs
     from pto_core.worker.worker_node import WorkerNode
 
+_OPTIONS = tuple(SubmitOptions.__annotations__)
+
 Item = TypeVar("Item")
 Mapped = TypeVar("Mapped")
 
@@ -289,16 +291,14 @@ class Session(RunScope):
             "timeout_s": timeout_s,
             "after": after,
         }
-        if not isinstance(target, Task):
-            blob, outputs = self._given(target, args, keywords)
-            submitted = orch.submit_next_level(handle, blob, config, **options)
+        blob, outputs = self._given(target, args, keywords)
+        if isinstance(target, Task):
+            if target.shadowed:
+                passed = (worker, hint, retries, timeout_s, after, config)
+                _check_shadowed(target, dict(zip(_OPTIONS, passed, strict=True)))
+            submitted = orch.submit_sub(handle, blob, **options)
         else:
-            try:
-                blob, outputs = target.arguments(args, self._memory, keywords)
-                submitted = orch.submit_sub(handle, blob, **options)
-            except UsageError:  # an array of this process is an error, unless it is only read
-                blob, outputs = target.arguments(args, self._memory, keywords, copies=True)
-                submitted = orch.submit_sub(handle, blob, **options)
+            submitted = orch.submit_next_level(handle, blob, config, **options)
         submitted.outputs = outputs
         return submitted
 
@@ -333,38 +333,28 @@ class Session(RunScope):
             "after": after,
         }
 
-        def submit_all(*, copies: bool) -> TaskHandle:
-            made = [self._given(target, one, copies=copies) for one in given]
-            blobs = [blob or TaskArgs() for blob, _ in made]
-            if isinstance(target, Task):
-                submitted = orch.submit_sub_group(handle, blobs, **options)
-            else:
-                submitted = orch.submit_next_level_group(handle, blobs, config, **options)
-            submitted.outputs = of_group([outputs for _, outputs in made])
-            return submitted
-
-        try:
-            return submit_all(copies=False)
-        except UsageError:
-            if not isinstance(target, Task):
-                raise
-            return submit_all(copies=True)
+        made = [self._given(target, one) for one in given]
+        blobs = [blob or TaskArgs() for blob, _ in made]
+        if isinstance(target, Task):
+            submitted = orch.submit_sub_group(handle, blobs, **options)
+        else:
+            submitted = orch.submit_next_level_group(handle, blobs, config, **options)
+        submitted.outputs = of_group([outputs for _, outputs in made])
+        return submitted
 
     def _given(
         self,
         target: Task[..., Any] | ChipTask | GraphTask,
         values: Sequence[object],
         keywords: Mapping[str, object] | None = None,
-        *,
-        copies: bool = False,
     ) -> tuple[TaskArgs | None, tuple[Any, ...] | Returned]:
         """Return the arguments of a submit, and what its handle needs."""
         if isinstance(target, Task):
-            return target.arguments(values, self._memory, keywords, copies=copies)
+            return target.arguments(values, self._memory, keywords)
         if keywords:
             raise UsageError(
                 f"submit has no option {next(iter(keywords))!r}, and {target.name} takes arguments "
-                f"by position only; the options are {', '.join(SubmitOptions.__annotations__)}",
+                f"by position only; the options are {', '.join(_OPTIONS)}",
                 name=next(iter(keywords)),
             )
         return target.arguments(values)
@@ -444,3 +434,15 @@ def mapped(
             for first in range(0, len(given), size)
         ]
         return [value for handle in handles for value in handle.result()]
+
+
+def _check_shadowed(target: Task[..., Any], passed: Mapping[str, object]) -> None:
+    """Raise UsageError for an option that has the name of a parameter of the function."""
+    for name in target.shadowed:
+        if passed[name] not in (None, False, ()):
+            raise UsageError(
+                f"{name} is an option of submit and a parameter of {target.name}; pass the "
+                "argument by position, or use another name for the parameter",
+                name=name,
+                value=passed[name],
+            )

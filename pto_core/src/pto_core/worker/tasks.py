@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
@@ -28,9 +29,16 @@ from pto_core.kernels import ChipCallable
 from pto_core.kernels.data_type import DataType
 from pto_core.kernels.direction import WRITTEN, Direction, TaskSignature, task_signature
 from pto_core.kernels.lost_results import checked
-from pto_core.kernels.typed import Parameters, Value
+from pto_core.kernels.typed import Parameters, SubmitOptions, Value
 from pto_core.worker.remote_buffers import RemoteTaskArgs, RemoteTensorRef
-from pto_core.worker.values import Content, Received, Returned, ValueMemory, store_result
+from pto_core.worker.values import (
+    Content,
+    Received,
+    Returned,
+    ValueMemory,
+    empty_slot,
+    store_result,
+)
 
 if TYPE_CHECKING:
     from pto_core._worker import TaskArgsView
@@ -160,6 +168,7 @@ class Task(Generic[Parameters, Value]):
         self.signature: TaskSignature = task_signature(function, None)
         self._checked = checked(function, self.signature)
         self._returns = _may_return_value(function)
+        self.shadowed = _parameter_names(function) & SubmitOptions.__annotations__.keys()
         # by number of arguments
         self._directions: dict[int, list[tuple[str, Direction, int]]] = {}
         functools.update_wrapper(self, function)
@@ -179,13 +188,10 @@ class Task(Generic[Parameters, Value]):
         values: Sequence[Any],
         memory: ValueMemory | None = None,
         keywords: Mapping[str, Any] | None = None,
-        *,
-        copies: bool = False,
     ) -> tuple[TaskArgs | None, tuple[Any, ...] | Returned]:
         """Return the arguments of a submit, or None, and what the handle of the task needs.
 
-        ``memory``: where values are stored; None if the Worker has no SUB child. ``copies``: pass
-        copies of private arrays that the task only reads. Raises UsageError.
+        ``memory``: where values are stored; None if the Worker has no SUB child. Raises UsageError.
         """
         passed: dict[str, Any] = {}
         if keywords:
@@ -202,14 +208,14 @@ class Task(Generic[Parameters, Value]):
                     places.append(place)
                     continue
             if direction in TAGS:
-                if copies:
-                    value = _shared(value, where, direction, self._needed(memory))
+                if isinstance(value, np.ndarray) and memory is not None:
+                    value = _visible(value, where, direction, memory)
                 add_array(args, value, TAGS[direction], where)
                 layout.append(_READ_ONLY if direction is Direction.IN else _TENSOR)
                 if direction in WRITTEN:
                     written.append(value)
             elif direction is Direction.UNSPECIFIED and (
-                kind in _OBJECTS or _is_value(value, where)
+                kind in _OBJECTS or _is_object(value, where)
             ):
                 places.append(place)
             else:
@@ -307,18 +313,53 @@ class Task(Generic[Parameters, Value]):
                 slot = array
             else:
                 (inputs if way == _INPUT else values).append(array)
-        keywords: dict[str, Any] = {}
-        received = None
-        if block is not None:
-            received = Received(block, inputs)
-            keywords = _inserted(values, received.take())
-        result = self._checked(*values, **keywords)
         if slot is not None:
-            require_executed("task function", self.name, result)
+            empty_slot(slot)
+        if block is None:
+            self._call(values, {}, slot)
+            return
+        received = Received(block, inputs)
+        keywords = self._inserted(values, received.take())
+        try:
+            self._call(values, keywords, slot)
+        except BaseException as error:
+            traceback.clear_frames(error.__traceback__)  # they refer to the arguments
+            values.clear()
+            keywords.clear()
+            if kept := received.kept(self.name):
+                error.add_note(kept)
+            raise
+        values.clear()
+        keywords.clear()
+        if kept := received.kept(self.name):
+            if slot is not None:
+                empty_slot(slot)
+            raise UsageError(kept, name=self.name)
+
+    def _call(self, values: list[Any], keywords: dict[str, Any], slot: Any) -> None:
+        """Call the function, and store what it returns."""
+        result = self._checked(*values, **keywords)
+        require_executed("task function", self.name, result)
+        if slot is not None:
             store_result(slot, result, self.name)
-        if received is not None:
-            del values, keywords, result
-            received.release(self.name)
+        elif result is not None:
+            raise UsageError(
+                f"task function {self.name} returned a value of type {type(result).__name__}, "
+                "although its code seemed to return None; return the value in another way",
+                name=self.name,
+            )
+
+    def _inserted(self, values: list[Any], content: Any) -> dict[str, Any]:
+        """Insert objects at their places among the arrays and numbers; return those by keyword."""
+        places, given, keywords = content
+        listed = self.signature.parameters
+        for place, value in zip(places, given, strict=True):
+            name, direction, code = listed[place] if place < len(listed) else ("", -1, -1)
+            if direction == Direction.SCALAR and code >= 0:  # the result of another task
+                value = declared_number(value, code, f"argument {name} of {self.name}")[1]
+            values.insert(place, value)
+        passed: dict[str, Any] = keywords
+        return passed
 
     def _listed(self, count: int) -> list[tuple[str, Direction, int]]:
         """Return text, direction and declared type of each of ``count`` arguments."""
@@ -387,9 +428,11 @@ def task(
     arrays in it are read-only, and must not be kept after the return. What the function returns is
     the ``result()`` of the task's handle, also a copy. A handle as an argument is the result that
     it will have. The function fails with a UsageError if it assigns a new array to the name of an
-    Out or InOut parameter. ``retries``: how
-    often the task may run again after it failed or its child died; a value above 0 declares that
-    repeating it is safe. Before a repetition, arrays that it changes in place are restored.
+    Out or InOut parameter.
+
+    ``retries``: how often the task may run again after it failed or its child died; a value above 0
+    declares that repeating it is safe. Before a repetition, arrays that it changes in place are
+    restored.
     """
     if function is None:
         return TaskDecorator(retries)
@@ -406,15 +449,13 @@ def _scalar(where: str, value: Any, code: int) -> tuple[int, int]:
     return (_INT if converted < 2**63 else _UNSIGNED), bits
 
 
-def _is_value(value: Any, where: str) -> bool:
+def _is_object(value: Any, where: str) -> bool:
     """Return whether the argument of a parameter without annotation is an object, not a number.
 
     Raises UsageError for memory of a Worker, because the use of it is not known.
     """
-    if type(value) is int and not -(2**63) <= value < 2**64:
-        return True
-    if number(value) is not None:
-        return False
+    if type(value) in (int, float, bool):
+        return type(value) is int and not -(2**63) <= value < 2**64
     owner = value
     while isinstance(owner, np.ndarray):
         owner = owner.base
@@ -435,17 +476,13 @@ def _array_of(handle: TaskHandle, where: str, direction: Direction) -> Any:
     if direction not in TAGS:
         return handle
     if isinstance(outputs, Returned):
-        if direction is not Direction.IN:
-            raise UsageError(
-                f"{where} is not only read, so it must be an array; {handle!r} returns a value",
-                name=where,
-                value=handle,
-            )
-        return handle
+        if direction is Direction.IN:
+            return handle
+        outputs = outputs.written
     if not outputs or len(outputs) != 1:
         raise UsageError(
-            f"{where} is {handle!r}, whose task writes {len(outputs or ())} arrays; pass the array "
-            "itself",
+            f"{where} must be an array; {handle!r} writes {len(outputs or ())} arrays, so pass the "
+            "array itself",
             name=where,
             value=handle,
         )
@@ -456,32 +493,40 @@ def _arrays_of(values: Sequence[Any], where: str) -> Sequence[Any]:
     """Replace each handle by the array that its task writes. Raises UsageError."""
     if TaskHandle not in map(type, values):
         return values
-    found = [
-        _array_of(one, where, Direction.IN) if type(one) is TaskHandle else one for one in values
+    return [
+        _array_of(one, where, Direction.INOUT) if type(one) is TaskHandle else one for one in values
     ]
-    if TaskHandle in map(type, found):
-        raise UsageError(
-            f"{where} is a handle whose task returns a value; only a @task receives values",
-            name=where,
-        )
-    return found
 
 
-def _shared(value: Any, where: str, direction: Direction, memory: ValueMemory) -> Any:
-    """Return a copy in shared memory of a private array that is only read. Raises UsageError."""
-    if not isinstance(value, np.ndarray):
+def _visible(value: Any, where: str, direction: Direction, memory: ValueMemory) -> Any:
+    """Return an array, or a copy in shared memory of a private one that is only read.
+
+    Raises UsageError for a private array that the task would write.
+    """
+    owner = value.base
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if type(owner) is SharedBlock or not value.nbytes or value.dtype.hasobject:
         return value
-    address = value.__array_interface__["data"][0]
-    if not is_private(address, value.nbytes):
+    if not is_private(value.__array_interface__["data"][0], value.nbytes):
         return value
     if direction is Direction.IN:
         return memory.copied(value)
-    raise UsageError(
-        f"{where} is an array of this process only, so that a child cannot write to it; make it "
-        "with Worker.shared_array(shape, dtype), or return the array from the function",
-        name=where,
-        value=type(value).__name__,
-    )
+    if direction in WRITTEN:
+        raise UsageError(
+            f"{where} is an array of this process only, so that a child cannot write to it; make "
+            "it with Worker.shared_array(shape, dtype), or return the array from the function",
+            name=where,
+            value=type(value).__name__,
+        )
+    return value
+
+
+def _parameter_names(function: Callable[..., Any]) -> set[str]:
+    try:
+        return set(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return set()
 
 
 def _may_return_value(function: Callable[..., Any]) -> bool:
@@ -492,21 +537,15 @@ def _may_return_value(function: Callable[..., Any]) -> bool:
     for instruction in dis.get_instructions(function.__code__):
         if instruction.opname == "RETURN_CONST" and instruction.argval is not None:
             return True
-        if instruction.opname == "RETURN_VALUE" and not (
-            previous is not None and previous.opname == "LOAD_CONST" and previous.argval is None
+        if instruction.opname == "RETURN_VALUE" and (
+            instruction.is_jump_target  # as in `return x or None`
+            or previous is None
+            or previous.opname != "LOAD_CONST"
+            or previous.argval is not None
         ):
             return True
         previous = instruction
     return False
-
-
-def _inserted(values: list[Any], content: Any) -> dict[str, Any]:
-    """Insert values at their places among the arrays and numbers; return the keyword arguments."""
-    places, given, keywords = content
-    for place, value in zip(places, given, strict=True):
-        values.insert(place, value)
-    passed: dict[str, Any] = keywords
-    return passed
 
 
 def _packed(layout: Sequence[int]) -> list[int]:

@@ -11,23 +11,28 @@ the engine orders, repeats and poisons both tasks like tasks that share an array
 larger than the slot lies in a block of the child's part, and the slot contains its address.
 
 Buffers inside an object, such as the memory of a NumPy array, follow the pickle in the same block
-(pickle protocol 5). The receiver has read-only views of them.
+(pickle protocol 5), and the receiver has read-only views of them. Arrays of the Worker are not
+copied: they are input tensors of the task.
 
 A block of the parent is free when no view of it exists. Views have: a handle, for its slot; the
-driver, until the task has ended; the arrays in a result that the program has read. A block of a
-child is free when its header says so. The parent changes the header when the slot is free.
+driver, until the task has ended; the arrays in a result that the program has read. The header of a
+child's block says whether it is free. The parent changes the header when the slot is free.
 """
 
 from __future__ import annotations
 
+import functools
 import gc
+import io
 import mmap
 import os
 import pickle
 import struct
+import sys
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FunctionType
 from typing import Any, TypeAlias
 from weakref import ref
 
@@ -37,6 +42,7 @@ import numpy.typing as npt
 from pto_core._worker import SharedMapping, TaskHandle
 from pto_core.errors import CapacityError, UsageError
 from pto_core.errors.values import shown
+from pto_core.worker.memory.arena import FreeList
 from pto_core.worker.processes.parking import parent_only_mapping
 
 _Bytes = npt.NDArray[np.uint8]
@@ -48,6 +54,8 @@ _HEADER_BYTES = 64
 _ALIGNMENT = 64
 _LEAST_CAPACITY = 1 << 21
 _PAGE = mmap.PAGESIZE
+_SMALL_BYTES = 1 << 16
+"""The maximum size of a block of the parent that is kept for a block of the same size."""
 _PUNCHED_BYTES = 1 << 20
 """The minimum size of a free block whose pages are returned to the system."""
 
@@ -58,15 +66,19 @@ _EMPTY, _INSIDE, _IN_BLOCK = range(3)
 _SIZE, _IS_USED = range(2)
 _WORD = 8
 
-_HEAD = struct.Struct("<qq")  # bytes of the pickle, number of buffers; then the size of each buffer
+# Bytes of the pickle, number of buffers; then size and address of each buffer. The address is 0 for
+# a buffer that follows the pickle.
+_HEAD = struct.Struct("<qq")
+_DEPTH_MAX = 20
 
 
 class Content:
     """A pickled object and its buffers. Raises UsageError, which names what cannot be pickled.
 
     ``parts``: names and parts of the object, for messages. ``memory``: the memory of the Worker to
-    which the object is submitted. ``inputs``: the tensors of the handles in the object.
-    ``producers``: the handles in the object whose tasks have no result.
+    which the object is submitted; None for a result. ``inputs``: the tensors that the receiver
+    needs: those of handles, and arrays of the Worker. ``producers``: the handles in the object
+    whose tasks have no result.
     """
 
     def __init__(
@@ -77,17 +89,61 @@ class Content:
         self._memory = memory
         _collecting.content = self
         try:
-            self._pickled, self._buffers = _pickled(value, parts, self._forget)
+            self._pickled, self._buffers = self._dumped(value, parts)
         finally:
             _collecting.content = None
         if not self._buffers:
             self.nbytes = _HEAD.size + len(self._pickled)
             return
-        self._begin = _HEAD.size + _WORD * len(self._buffers)
+        self._begin = _HEAD.size + 2 * _WORD * len(self._buffers)
         end = self._begin + len(self._pickled)
-        for buffer in self._buffers:
-            end = _aligned(end) + buffer.nbytes
+        for buffer, address in self._buffers:
+            end = end if address else _aligned(end) + buffer.nbytes
         self.nbytes = end
+
+    def _dumped(
+        self, value: object, parts: Callable[[], Parts]
+    ) -> tuple[bytes, list[tuple[memoryview, int]]]:
+        buffers: list[pickle.PickleBuffer] = []
+        try:
+            content = pickle.dumps(value, 5, buffer_callback=buffers.append)
+            is_complete = b"__main__" not in content
+        except UsageError:
+            raise
+        except Exception:  # noqa: BLE001 - the second attempt explains it
+            is_complete = False
+        if not is_complete:
+            for listed in (buffers, self.inputs, self.producers):
+                listed.clear()
+            try:
+                content = _dumped_by_code(value, buffers)
+            except UsageError:
+                raise
+            except Exception as error:
+                raise _unpicklable(parts(), error) from error
+        return content, [self._placed(buffer.raw()) for buffer in buffers]
+
+    def _placed(self, buffer: memoryview) -> tuple[memoryview, int]:
+        """Return a buffer with its address if it is memory of the Worker's arrays, otherwise 0."""
+        if self._memory is None or not buffer.nbytes:
+            return buffer, 0
+        array = np.frombuffer(buffer, np.uint8)
+        address: int = array.__array_interface__["data"][0]
+        if not self._memory.is_in_arena(address):
+            return buffer, 0
+        self.inputs.append(array)
+        return buffer, address
+
+    def is_known(self, thing: type | FunctionType) -> bool:
+        """Return whether the receiver has a function or class of the main module by its name."""
+        name, *rest = thing.__qualname__.split(".")
+        known = _inherited if self._memory is None else self._memory.inherited
+        found: object = known.get(name)
+        if found is None or vars(sys.modules["__main__"]).get(name) is not found:
+            return False
+        for part in rest:
+            found = getattr(found, part, None)
+        return found is thing
 
     def write(self, target: memoryview) -> None:
         """Write the content at the start of ``target``."""
@@ -96,17 +152,15 @@ class Content:
         if not buffers:
             target[_HEAD.size : self.nbytes] = pickled
             return
-        struct.pack_into(f"<{len(buffers)}q", target, _HEAD.size, *(b.nbytes for b in buffers))
+        places = [word for buffer, address in buffers for word in (buffer.nbytes, address)]
+        struct.pack_into(f"<{len(places)}q", target, _HEAD.size, *places)
         end = self._begin + len(pickled)
         target[self._begin : end] = pickled
-        for buffer in buffers:
-            start = _aligned(end)
-            end = start + buffer.nbytes
-            target[start:end] = buffer
-
-    def _forget(self) -> None:
-        self.inputs.clear()
-        self.producers.clear()
+        for buffer, address in buffers:
+            if not address:
+                start = _aligned(end)
+                end = start + buffer.nbytes
+                target[start:end] = buffer
 
     def reduced(self, handle: TaskHandle) -> tuple[Callable[..., object], tuple[object, ...]]:
         """Return what the receiver calls to get the result of ``handle``."""
@@ -121,12 +175,14 @@ class Content:
                     value=handle,
                 )
             self.inputs += outputs.slots
-            return _received, (first, len(outputs.slots) if outputs.is_group else None)
-        if not outputs:
+            self.inputs += outputs.written
+            counts = (len(outputs.slots), len(outputs.written), outputs.is_group)
+            return _received, (first, *counts)
+        if outputs:
+            self.inputs += outputs
+        elif not handle.done or handle.failure is not None:
             self.producers.append(handle)
-            return _nothing, ()
-        self.inputs += outputs
-        return _arrays, (first, len(outputs))
+        return _arrays, (first, len(outputs or ()))
 
 
 class _Collecting(threading.local):
@@ -150,61 +206,71 @@ def _reduce_handle(self: TaskHandle, protocol: object = None) -> tuple[Any, ...]
 
 TaskHandle.__reduce_ex__ = _reduce_handle  # type: ignore[assignment, method-assign]
 
+_inherited: Mapping[str, object] = {}
+"""In a forked child, the functions and classes of the main module that its parent has too."""
 
-def _pickled(
-    value: object, parts: Callable[[], Parts], forget: Callable[[], None]
-) -> tuple[bytes, list[memoryview]]:
-    """Pickle by reference, or, if that is impossible, functions and classes by code.
 
-    The classes of the main module travel by code, because the receiver may have others.
-    """
-    buffers: list[pickle.PickleBuffer] = []
-    try:
-        content = pickle.dumps(value, 5, buffer_callback=buffers.append)
-        is_complete = b"__main__" not in content
-    except UsageError:
-        raise
-    except Exception:  # noqa: BLE001 - the second attempt explains it
-        is_complete = False
-    if not is_complete:
-        import cloudpickle
+def main_module() -> dict[str, object]:
+    """Return the functions and classes of the main module, by name."""
+    known = vars(sys.modules["__main__"]).items()
+    return {name: thing for name, thing in known if isinstance(thing, type | FunctionType)}
 
-        buffers.clear()
-        forget()
-        try:
-            content = cloudpickle.dumps(value, 5, buffer_callback=buffers.append)
-        except UsageError:
-            raise
-        except Exception as error:
-            path, found = _culprit(parts())
-            raise UsageError(
-                f"{path} is {shown(found)} of type {type(found).__name__}, which cannot be "
-                f"pickled: {error}; pass what it is made from, and make it in the task",
-                name=path,
-                value=type(found).__name__,
-            ) from error
-    return content, [buffer.raw() for buffer in buffers]
+
+@functools.cache
+def _pickler_by_code() -> type[Any]:
+    """Return the class that pickles functions and classes by code if the receiver lacks them."""
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, thing: object) -> Any:
+            if isinstance(thing, type | FunctionType) and thing.__module__ == "__main__":
+                content = _collecting.content
+                if content is not None and content.is_known(thing):
+                    return NotImplemented
+            return super().reducer_override(thing)
+
+    return Pickler
+
+
+def _dumped_by_code(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
+    file = io.BytesIO()
+    _pickler_by_code()(file, 5, buffer_callback=buffers.append).dump(value)
+    return file.getvalue()
+
+
+def _unpicklable(parts: Parts, error: Exception) -> UsageError:
+    path, found = _culprit(parts)
+    return UsageError(
+        f"{path} is {shown(found)} of type {type(found).__name__}, which cannot be pickled: "
+        f"{_start_of(error)}; pass what it is made from, and make it in the task",
+        name=path,
+        value=type(found).__name__,
+    )
+
+
+def _start_of(error: Exception) -> str:
+    """Return the first line of the message of an error."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0]
 
 
 def _culprit(parts: Parts) -> tuple[str, object]:
     """Return the innermost part that cannot be pickled, and how to reach it."""
-    import cloudpickle
-
     path, value = "", None
-    seen: set[int] = set()
-    while True:
-        for name, part in parts:
+    for depth in range(_DEPTH_MAX):
+        known = list(parts)
+        if depth == 0 and known:
+            path, value = known[0]  # if each part can be pickled alone
+        for name, part in known:
             try:
-                cloudpickle.dumps(part)
+                _dumped_by_code(part, [])
             except Exception:  # noqa: BLE001 - this is the part that is searched for
-                path, value = path + name, part
+                path, value = name if depth == 0 else path + name, part
                 break
         else:
-            return path, value
-        if id(value) in seen:
-            return path, value
-        seen.add(id(value))
+            break
         parts = _parts(value)
+    return path, value
 
 
 def _parts(value: object) -> Parts:
@@ -212,24 +278,32 @@ def _parts(value: object) -> Parts:
         yield from ((f"[{shown(key)}]", part) for key, part in value.items())
     elif isinstance(value, list | tuple | set | frozenset):
         yield from ((f"[{index}]", part) for index, part in enumerate(value))
-    yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    for name in (*getattr(value, "__dict__", ()), *slots):
+        if hasattr(value, name):
+            yield f".{name}", getattr(value, name)
 
 
 def _loaded(content: memoryview) -> tuple[Any, list[ref[_Bytes]]]:
     """Return an object, and weak references to the memory of its buffers."""
     nbytes, count = _HEAD.unpack_from(content)
-    begin = _HEAD.size + _WORD * count
+    begin = _HEAD.size + 2 * _WORD * count
     end = begin + nbytes
     if count == 0:
         return pickle.loads(content[begin:end]), []
-    whole, parts, start = np.frombuffer(content, np.uint8), [], end
-    for size in struct.unpack_from(f"<{count}q", content, _HEAD.size):
+    whole, buffers, own, start = np.frombuffer(content, np.uint8), [], [], end
+    places = struct.unpack_from(f"<{2 * count}q", content, _HEAD.size)
+    for size, address in zip(places[::2], places[1::2], strict=True):
+        if address:
+            buffers.append(_memory_at(address, size).data.toreadonly())
+            continue
         start = _aligned(start)
-        parts.append(whole[start : start + size])
+        part = whole[start : start + size]
+        buffers.append(part.data)
+        own.append(ref(part))
         start += size
-    return pickle.loads(content[begin:end], buffers=[part.data for part in parts]), [
-        *map(ref, parts)
-    ]
+        del part
+    return pickle.loads(content[begin:end], buffers=buffers), own
 
 
 def _aligned(nbytes: int) -> int:
@@ -255,9 +329,13 @@ def _memory_at(address: int, nbytes: int, owner: object = None) -> _Bytes:
     return np.asarray(_Memory(address, nbytes, owner))
 
 
+def _words_of(slot: _Bytes) -> memoryview:
+    return slot[:_HEADER_BYTES].data.cast("q")
+
+
 def _content_of(slot: _Bytes) -> memoryview | None:
     """Return the content of a slot, which keeps the slot in use; None if it has no content."""
-    words = slot[:_HEADER_BYTES].data.cast("q")
+    words = _words_of(slot)
     state, nbytes = words[_STATE], words[_NBYTES]
     if state == _EMPTY:
         return None
@@ -285,19 +363,31 @@ class ValueMemory:
     """The mapping, and the blocks of the parent. Any thread may call the methods.
 
     ``children``: the number of SUB children. ``capacity``: the size of the mapping, whose memory is
-    used only for pages that were written. No Python code runs when a view is destroyed: the next
-    call frees its block.
+    used only for pages that were written. ``arena``: the mapping of the Worker's arrays.
+    ``inherited``: the functions and classes of the main module that all SUB children have. No
+    Python code runs when a view is destroyed: the next call frees its block.
     """
 
-    def __init__(self, children: int, capacity: int) -> None:
+    def __init__(
+        self,
+        children: int,
+        capacity: int,
+        arena: SharedMapping,
+        inherited: Mapping[str, object],
+    ) -> None:
+        self.inherited = inherited
         self._mapping = _reserved(capacity)
         self._children = children
         self._part_bytes = self._mapping.nbytes // 2 // max(children, 1) & -_PAGE
         self._own_bytes = self._mapping.nbytes - self._part_bytes * children
         self._bytes = _memory_at(self._mapping.address, self._mapping.nbytes, self._mapping)
         self._words = self._bytes[: self._mapping.nbytes & -_WORD].data.cast("q")
-        self._used_bytes = 0  # where the blocks end
-        self._free: defaultdict[int, list[int]] = defaultdict(list)
+        self._arena = range(arena.address, arena.address + arena.nbytes)
+        self._space = FreeList(self._own_bytes)
+        self._small: defaultdict[int, list[int]] = defaultdict(list)  # free blocks by size
+        # Free slots. They stay slots: if the task of a slot has failed, each task that reads this
+        # memory is poisoned, until another task has it as its output.
+        self._slots: list[int] = []
         self._live: set[_Block] = set()
         self._gone: deque[_Block] = deque()
         self._lock = threading.Lock()
@@ -307,10 +397,38 @@ class ValueMemory:
         """The mapping, which children need at the same address."""
         return self._mapping
 
-    def part(self, child: int) -> tuple[int, int]:
-        """Return the address and the size of the part of a child, by number among SUB children."""
-        offset = self._own_bytes + child * self._part_bytes
-        return self._mapping.address + offset, self._part_bytes
+    @property
+    def nbytes(self) -> int:
+        """The memory of all values that a handle, a task or an array refers to."""
+        self._collect()
+        blocks = list(self._live)
+        return sum(block.size for block in blocks) + sum(size for _, size in self._results())
+
+    def is_in_arena(self, address: int) -> bool:
+        """Return whether memory belongs to an array of the Worker."""
+        return address in self._arena
+
+    def part(self, child: int) -> tuple[int, int, list[tuple[int, int]]]:
+        """Return address and size of the part of a child, and offset and size of its used blocks.
+
+        ``child``: the number among SUB children. A killed child may have used other blocks, which
+        are free.
+        """
+        self._collect()
+        first = self._own_bytes + child * self._part_bytes
+        inside = range(first, first + self._part_bytes)
+        used = [(offset - first, size) for offset, size in self._results() if offset in inside]
+        return self._mapping.address + first, self._part_bytes, used
+
+    def _results(self) -> list[tuple[int, int]]:
+        """Return offset and size of each block of a child to which a slot refers."""
+        found, words = [], self._words
+        for block in list(self._live):
+            first = block.offset // _WORD
+            if block.is_slot and words[first + _STATE] == _IN_BLOCK:
+                header = self._header_of(words[first + _ADDRESS])
+                found.append((header * _WORD, words[header + _SIZE]))
+        return found
 
     def stored(self, content: Content) -> _Bytes:
         """Write a content into a block; return the view that keeps it in use."""
@@ -331,34 +449,36 @@ class ValueMemory:
         return self._block(SLOT_BYTES, is_slot=True)
 
     def _block(self, nbytes: int, *, is_slot: bool) -> _Bytes:
-        size = max(SLOT_BYTES, 1 << (nbytes - 1).bit_length())
         if self._gone:
             self._collect()
-        free = self._free[size]
-        try:
-            offset = free.pop()
-        except IndexError:
-            offset = self._extend(size)
+        if nbytes <= _SMALL_BYTES:
+            size = max(SLOT_BYTES, 1 << (nbytes - 1).bit_length())
+            free = self._slots if is_slot else self._small[size]
+            try:
+                offset = free.pop()
+            except IndexError:
+                offset = self._take(_SMALL_BYTES)
+                free += range(offset + _SMALL_BYTES - size, offset, -size)
+        else:
+            size = -(-nbytes // _PAGE) * _PAGE
+            offset = self._take(size)
         view = self._bytes[offset : offset + nbytes]
         block = _Block(view, self._gone.append)
         block.offset, block.size, block.is_slot = offset, size, is_slot
         self._live.add(block)
         return view
 
-    def _extend(self, size: int) -> int:
+    def _take(self, size: int) -> int:
         with self._lock:
-            offset = self._used_bytes
-            if offset + size > self._own_bytes:
-                alive = sum(block.size for block in list(self._live))
-                raise CapacityError(
-                    f"a value needs a block of {size} bytes, and {alive} of {self._own_bytes} "
-                    "bytes for values are in use; drop handles and results that are no longer "
-                    "needed, or pass large data in arrays of the Worker",
-                    name="values",
-                    value=size,
-                    limit=self._own_bytes,
-                )
-            self._used_bytes = offset + size
+            offset = self._space.take(size)
+            if offset is not None:
+                return offset
+            for small, offsets in list(self._small.items()):
+                while offsets:
+                    self._space.give_back(offsets.pop(), small)
+            offset = self._space.take(size)
+            if offset is None:
+                raise _full(size, self._space.largest, self._own_bytes, "arguments and slots")
             return offset
 
     def _collect(self) -> None:
@@ -375,20 +495,49 @@ class ValueMemory:
                 if words[first + _STATE] == _IN_BLOCK:
                     self._release(words[first + _ADDRESS])
                 words[first + _STATE] = _EMPTY
-            if block.size >= _PUNCHED_BYTES:
-                with self._lock:
+                self._slots.append(block.offset)
+                continue
+            if block.size <= _SMALL_BYTES:
+                self._small[block.size].append(block.offset)
+                continue
+            with self._lock:
+                if block.size >= _PUNCHED_BYTES:
                     self._mapping.zero(block.offset, block.size)
-            self._free[block.size].append(block.offset)
+                self._space.give_back(block.offset, block.size)
 
     def _release(self, address: int) -> None:
         """Free a block of a child."""
-        offset = address - self._mapping.address
-        first = (offset - _HEADER_BYTES) // _WORD
+        first = self._header_of(address)
         size = self._words[first + _SIZE]
         if size >= _PUNCHED_BYTES:
             with self._lock:
-                self._mapping.zero(offset, size - _HEADER_BYTES)
+                self._mapping.zero(address - self._mapping.address, size - _HEADER_BYTES)
         self._words[first + _IS_USED] = 0
+
+    def _header_of(self, address: int) -> int:
+        """Return the first word of the header of a child's block whose content is at an address."""
+        return (address - self._mapping.address - _HEADER_BYTES) // _WORD
+
+    def close(self) -> None:
+        """Free the memory that no value uses. Called after the children have exited."""
+        self._collect()
+        used = [(block.offset, block.size) for block in list(self._live)] + self._results()
+        end = 0
+        for offset, size in sorted([*used, (self._mapping.nbytes, 0)]):
+            if offset > end:
+                self._mapping.zero(end, offset - end)
+            end = max(end, offset + size)
+
+
+def _full(size: int, largest: int, whole: int, what: str) -> CapacityError:
+    return CapacityError(
+        f"a value needs {size} contiguous bytes, and {largest} of the {whole} bytes for {what} are "
+        "free in one piece; drop handles and results that are no longer needed, pass large data in "
+        "arrays of the Worker, or set a larger shared_memory_limit",
+        name="shared_memory_limit",
+        value=size,
+        limit=largest,
+    )
 
 
 def _reserved(capacity: int) -> SharedMapping:
@@ -401,16 +550,16 @@ def _reserved(capacity: int) -> SharedMapping:
                 raise CapacityError(
                     f"reserving {capacity} bytes of addresses for values failed: "
                     f"{error.strerror}; raise the limit of this process (ulimit -v)",
-                    name="values",
+                    name="shared_memory_limit",
                     value=capacity,
                 ) from error
             capacity //= 2
 
 
 class Returned:
-    """The value of a task: what its function returned, or else the arrays that it wrote.
+    """The value of a task: what its function returned, or, if that is None, the arrays it wrote.
 
-    ``slots``: one, or one for each member of a group.
+    ``slots``: one, or one for each member of a group, whose value is a list.
     """
 
     __slots__ = ("_value", "is_group", "memory", "slots", "written")
@@ -429,14 +578,21 @@ class Returned:
         self.is_group = is_group
 
     def value(self) -> Any:
-        """Return the value, or a list with the value of each member. The task has ended."""
+        """Return what was returned; None if that is None, and there are arrays. Call it later."""
         try:
             return self._value
         except AttributeError:
             pass
         values = [_value_of(slot, "the task") for slot in self.slots]
-        self._value: Any = values if self.is_group else values[0]
+        self._value: Any = _chosen(values, None if self.written else values, self.is_group)
         return self._value
+
+
+def _chosen(values: list[Any], arrays: Any, is_group: bool) -> Any:
+    """Return what the members of a task returned; ``arrays`` if all of them returned None."""
+    if arrays is not values and all(value is None for value in values):
+        return arrays
+    return values if is_group else values[0]
 
 
 def of_group(outputs: Sequence[tuple[Any, ...] | Returned]) -> tuple[Any, ...] | Returned:
@@ -465,55 +621,34 @@ def _value_of(slot: _Bytes, what: str, parts: list[ref[_Bytes]] | None = None) -
 
 
 class _Blocks:
-    """The blocks in the part of a child. The first word of the part states where they end.
+    """The blocks in the part of a child. ``used``: offset and size of those that are used."""
 
-    The state of the blocks is in the part only, so a process that replaces a killed child continues
-    with it.
-    """
-
-    def __init__(self, address: int, nbytes: int) -> None:
+    def __init__(self, address: int, nbytes: int, used: Iterable[tuple[int, int]]) -> None:
         self._address, self._nbytes = address, nbytes
         self._bytes = _memory_at(address, nbytes)
         self._words = self._bytes.data.cast("q")
-        self._free: defaultdict[int, list[int]] = defaultdict(list)
+        self._space = FreeList(nbytes)
         self._used: deque[tuple[int, int]] = deque()
-        offset = _HEADER_BYTES
-        while offset < self._words[0]:
-            size = self._words[offset // _WORD + _SIZE]
-            self._used.append((offset, size))
-            offset += size
-        self._words[0] = offset
+        for offset, size in used:
+            if self._space.take_from(offset, size) == offset:
+                self._used.append((offset, size))
 
     def take(self, nbytes: int) -> tuple[int, memoryview]:
         """Return the address and the memory of ``nbytes`` in a new block."""
-        size = 1 << (nbytes + _HEADER_BYTES - 1).bit_length()
+        size = _aligned(nbytes + _HEADER_BYTES)
         self._collect(8)
-        if not self._free[size] and self._words[0] + size > self._nbytes:
+        offset = self._space.take(size)
+        if offset is None:
             self._collect(len(self._used))
-        if self._free[size]:
-            offset = self._free[size].pop()
-            self._words[offset // _WORD + _IS_USED] = 1
-        else:
-            offset = self._extend(size)
+            offset = self._space.take(size)
+        if offset is None:
+            what = "the results of this child"
+            raise _full(nbytes, max(self._space.largest - _HEADER_BYTES, 0), self._nbytes, what)
+        self._words[offset // _WORD + _SIZE] = size
+        self._words[offset // _WORD + _IS_USED] = 1
         self._used.append((offset, size))
         begin = offset + _HEADER_BYTES
         return self._address + begin, self._bytes.data[begin : begin + nbytes]
-
-    def _extend(self, size: int) -> int:
-        words, offset = self._words, self._words[0]
-        if offset + size > self._nbytes:
-            raise CapacityError(
-                f"a result needs a block of {size} bytes, and the {self._nbytes} bytes for results "
-                "of this child are in use; drop handles and results that are no longer needed",
-                name="values",
-                value=size,
-                limit=self._nbytes,
-            )
-        # The header precedes the end, for a process that replaces this one.
-        words[offset // _WORD + _SIZE] = size
-        words[offset // _WORD + _IS_USED] = 1
-        words[0] = offset + size
-        return offset
 
     def _collect(self, count: int) -> None:
         """Check the oldest blocks."""
@@ -522,26 +657,34 @@ class _Blocks:
             if self._words[offset // _WORD + _IS_USED]:
                 self._used.append((offset, size))
             else:
-                self._free[size].append(offset)
+                self._space.give_back(offset, size)
 
 
 _blocks: _Blocks | None = None
 
 
-def open_part(address: int, nbytes: int) -> None:
+def open_part(
+    address: int, nbytes: int, used: Iterable[tuple[int, int]], *, is_forked: bool
+) -> None:
     """Begin to use the part of this child."""
-    global _blocks
-    _blocks = _Blocks(address, nbytes)
+    global _blocks, _inherited
+    _blocks = _Blocks(address, nbytes, used)
+    _inherited = main_module() if is_forked else {}
+
+
+def empty_slot(slot: _Bytes) -> None:
+    """Remove the value of an attempt of the task that was not reported."""
+    words = _words_of(slot)
+    state, words[_STATE] = words[_STATE], _EMPTY
+    if state == _IN_BLOCK:
+        header = _memory_at(words[_ADDRESS] - _HEADER_BYTES, _HEADER_BYTES).data.cast("q")
+        header[_IS_USED] = 0
 
 
 def store_result(slot: _Bytes, result: object, name: str) -> None:
-    """Write what a task function returned into its slot. Raises UsageError and CapacityError."""
+    """Write what a task function returned into its empty slot. Raises UsageError, CapacityError."""
     content = Content(result, lambda: [(f"the value that {name} returned", result)])
-    words = slot[:_HEADER_BYTES].data.cast("q")
-    if words[_STATE] == _IN_BLOCK:  # of an attempt whose end was not reported
-        header = _memory_at(words[_ADDRESS] - _HEADER_BYTES, _HEADER_BYTES).data.cast("q")
-        header[_IS_USED] = 0
-    words[_STATE] = _EMPTY
+    words = _words_of(slot)
     if content.nbytes <= SLOT_BYTES - _HEADER_BYTES:
         content.write(slot.data[_HEADER_BYTES:])
         state = _INSIDE
@@ -555,9 +698,9 @@ def store_result(slot: _Bytes, result: object, name: str) -> None:
 
 
 class Received:
-    """The values that a task receives, and what they refer to while the task runs.
+    """The values that a task receives, and the memory of their buffers.
 
-    ``inputs``: the tensors of the handles in the values.
+    ``inputs``: the tensors that the values need.
     """
 
     def __init__(self, block: _Bytes, inputs: Sequence[npt.NDArray[Any]]) -> None:
@@ -574,16 +717,17 @@ class Received:
         content, self._content = self._content, None
         return content
 
-    def release(self, name: str) -> None:
-        """End the use of the buffers. Raises UsageError if the task has kept one."""
-        if self._is_used():
-            gc.collect()  # the array may be part of a cycle of unreachable objects
-        if self._is_used():
-            raise UsageError(
-                f"task function {name} kept an array that it received in a value; its memory is "
-                "used again after the task, so keep a copy: array.copy()",
-                name=name,
-            )
+    def kept(self, name: str) -> str | None:
+        """Return a message if an object still uses a buffer, although the task has ended."""
+        if not self._is_used():
+            return None
+        gc.collect()  # the array may be part of a cycle of unreachable objects
+        if not self._is_used():
+            return None
+        return (
+            f"task function {name} kept an array that it received in a value; its memory is used "
+            "again after the task, so keep a copy: array.copy()"
+        )
 
     def _is_used(self) -> bool:
         return any(part() is not None for part in self._parts)
@@ -596,23 +740,18 @@ class _Receiving(threading.local):
 _receiving = _Receiving()
 
 
-def _received(first: int, count: int | None) -> Any:
+def _received(first: int, slots: int, written: int, is_group: bool) -> Any:
     assert _receiving.now is not None
     inputs, parts = _receiving.now
-    if count is None:
-        return _value_of(inputs[first], "a handle in the arguments", parts)
-    slots = inputs[first : first + count]
-    return [_value_of(slot, "a handle in the arguments", parts) for slot in slots]
+    listed = inputs[first : first + slots]
+    values = [_value_of(slot, "a handle in the arguments", parts) for slot in listed]
+    return _chosen(values, _arrays(first + slots, written) if written else values, is_group)
 
 
 def _arrays(first: int, count: int) -> Any:
     assert _receiving.now is not None
     found = tuple(_receiving.now[0][first : first + count])
-    return found[0] if count == 1 else found
-
-
-def _nothing() -> None:
-    return None
+    return found[0] if count == 1 else found or None
 
 
 def default_capacity(limit: int | None) -> int:

@@ -323,8 +323,8 @@ def _record(exception: BaseException, depth: int) -> ExceptionRecord:
     name = start_of(encodable(kind.__qualname__), NAME_MAX)
     message = shortened(message_of(exception))
     notes = _notes(exception)
-    if OWN_ERRORS.get(name) is kind:
-        assert isinstance(exception, PtoError)
+    # The error of a task may be of a subclass that is also a class of a program; it has this name.
+    if isinstance(exception, PtoError) and isinstance(exception, OWN_ERRORS.get(name, ())):
         fields = {one: _field(getattr(exception, one, None), depth + 1) for one in exception.fields}
         return ExceptionRecord(name, message, fields=fields, notes=notes)
     if BUILTINS.get(name) is kind:

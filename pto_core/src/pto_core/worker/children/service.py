@@ -149,17 +149,18 @@ class _Service:
 class SubBody:
     """The body of a SUB child. ``config`` contains the settings of the log.
 
-    ``values``: the address and the size of the child's memory for results.
+    ``part``: the child's memory for results, as ``ValueMemory.part`` returns it.
     """
 
     context: ChildContext
     config: Config
-    values: tuple[int, int]
+    part: tuple[int, int, list[tuple[int, int]]]
+    is_forked: bool
 
     def __call__(self, start: ChildStart) -> None:
         """Run tasks until the parent asks the child to close."""
         log.configure(self.config)
-        open_part(*self.values)
+        open_part(*self.part, is_forked=self.is_forked)
         serve(start, self.context)
 
 

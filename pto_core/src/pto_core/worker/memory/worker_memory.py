@@ -13,7 +13,7 @@ from pto_core._worker import SharedMapping
 from pto_core.errors import CapacityError, UsageError
 from pto_core.worker.memory.arena import SharedArena
 from pto_core.worker.processes.parking import parent_only_mapping
-from pto_core.worker.values import ValueMemory, default_capacity
+from pto_core.worker.values import ValueMemory, default_capacity, main_module
 
 
 class TraceFile:
@@ -59,10 +59,10 @@ class WorkerMemory:
     doorbells. ``connection_bytes``: the size of each child's connection. ``digest_bytes``: the
     size of the table that the relays of remote children share. ``trace_bytes``: the size of the
     traces. ``trace_file``: a file for the traces, which exists until :meth:`close`, and
-    afterwards if this process crashes. ``arena``: an existing arena, which
-    stays open; its budget also covers the heap rings. ``sub_children``: the number of SUB children,
-    whose tasks receive and return values. Only the parent manages the memory; a forked
-    process only reads and writes it.
+    afterwards if this process crashes. ``arena``: an existing arena, which stays open; its budget
+    also covers the heap rings. ``sub_children``: the number of SUB children, whose tasks receive
+    and return values. ``is_forking``: whether they are forked. Only the parent manages the memory;
+    a forked process only reads and writes it.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class WorkerMemory:
         heap_ring_size: int = 1 << 30,
         arena: SharedArena | None = None,
         sub_children: int = 0,
+        is_forking: bool = False,
     ) -> None:
         self.arena = arena or SharedArena()
         self._owns_arena = arena is None
@@ -92,7 +93,8 @@ class WorkerMemory:
         self.values: ValueMemory | None = None
         if sub_children:
             capacity = default_capacity(self.arena.budget.limit)
-            self.values = ValueMemory(sub_children, capacity)
+            inherited = main_module() if is_forking else {}
+            self.values = ValueMemory(sub_children, capacity, self.arena.mapping, inherited)
 
     @property
     def own_mappings(self) -> tuple[SharedMapping, ...]:
@@ -175,6 +177,8 @@ class WorkerMemory:
         self.arena.budget.give_back(sum(self._granted))
         self._granted = [0] * RING_COUNT
         self._mapping.zero(0, self._mapping.nbytes)
+        if self.values is not None:
+            self.values.close()
         if self._trace_file is not None:
             self.release_traces()
             self._trace_file.remove()

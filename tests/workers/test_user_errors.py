@@ -1,0 +1,120 @@
+"""The error of a task is also of the class that its function raised."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from pto_core import Worker, task
+from pto_core.errors import PtoError, TaskFailedError, UsageError
+from pto_core.worker.failures import failed_with
+
+
+class Coded(Exception):
+    def __init__(self, code: int, *, retry: bool) -> None:
+        super().__init__(f"code {code}")
+        self.code, self.retry = code, retry
+
+    def __reduce__(self) -> Any:
+        return _coded, (self.code, self.retry)
+
+
+def _coded(code: int, retry: bool) -> Coded:
+    return Coded(code, retry=retry)
+
+
+class Final(Exception):
+    def __init_subclass__(cls) -> None:
+        raise TypeError("no subclasses")
+
+
+class Slotted(Exception):
+    __slots__ = ("path",)
+
+
+@task
+def raise_coded() -> None:
+    raise Coded(7, retry=True)
+
+
+@task
+def call(function: Any) -> Any:
+    return function()
+
+
+def test_except_names_the_class_of_the_program(make) -> None:
+    worker = make(num_sub_workers=1)
+    with worker.session() as s:
+        handle = s.submit(raise_coded)
+        with pytest.raises(Coded, match=r"Coded: code 7, in task 0 \(raise_coded") as caught:
+            handle.result()
+    error = caught.value
+    assert isinstance(error, TaskFailedError)
+    assert type(error).__name__ == "TaskFailedError"
+    assert (error.task, error.code, error.retry) == (0, 7, True)
+    assert not hasattr(error, "no_such_attribute")
+    assert isinstance(error.__cause__, Coded)
+    copy = pickle.loads(pickle.dumps(error))
+    assert isinstance(copy, Coded)
+    assert (copy.task, copy.message) == (error.task, error.message)
+
+
+def test_the_error_of_a_run_is_of_that_class_too(make) -> None:
+    worker = make(num_sub_workers=1)
+    with pytest.raises(Coded) as caught, worker.session() as s:
+        [s.submit(raise_coded) for _ in range(2)]
+    assert [type(one) for one in caught.value.failures] == [type(caught.value)]
+    with pytest.raises(ZeroDivisionError):
+        worker.map(lambda x: 1 // x, [0])
+
+
+def test_the_class_passes_a_worker_between() -> None:
+    with Worker(level=4) as top:
+        child = Worker(level=3, num_sub_workers=1)
+        top.add_worker(child)
+        inner = child.register(raise_coded.function)
+
+        def graph(orch: Any, args: Any, config: Any) -> None:
+            orch.submit_sub(inner)
+
+        handle = top.register(graph)
+        with pytest.raises(Coded) as caught:
+            top.run(lambda orch, args, config: orch.submit_next_level(handle, None, None))
+        assert caught.value.code == 7
+
+
+@pytest.mark.parametrize(
+    "kind", [KeyError, OSError, FileNotFoundError, UnicodeDecodeError, Slotted, ValueError]
+)
+def test_classes_of_any_layout(kind: type[Exception]) -> None:
+    made = failed_with(kind)
+    error = made("a message", task=3)
+    assert isinstance(error, kind)
+    assert str(error) == error.message == "a message"
+    assert error.task == 3
+    assert failed_with(kind) is made
+
+
+@pytest.mark.parametrize(
+    "kind", [SystemExit, KeyboardInterrupt, StopIteration, UsageError, PtoError, Final]
+)
+def test_classes_that_stay_apart(kind: type[BaseException]) -> None:
+    assert failed_with(kind) is TaskFailedError
+
+
+def test_an_exception_that_cannot_be_made_again_keeps_its_texts(make) -> None:
+    class Local(Exception):
+        def __init__(self, one: int, two: int) -> None:
+            super().__init__("of this function")
+
+    def fail() -> None:
+        raise Local(1, 2)
+
+    worker = make(num_sub_workers=1)
+    with worker.session() as s:
+        error = s.submit(call, fail).exception()
+    assert type(error) is TaskFailedError
+    assert "Local: of this function" in str(error)
+    assert "raise Local(1, 2)" in error.remote_traceback
