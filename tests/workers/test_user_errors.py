@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,13 +26,44 @@ def _coded(code: int, retry: bool) -> Coded:
     return Coded(code, retry=retry)
 
 
+class Odd(Exception):
+    """Its ``__init__`` requires other arguments than ``args``."""
+
+    def __init__(self, status: int, *, url: str) -> None:
+        super().__init__(f"status {status}")
+        self.status, self.url = status, url
+
+
 class Final(Exception):
     def __init_subclass__(cls) -> None:
         raise TypeError("no subclasses")
 
 
 class Slotted(Exception):
-    __slots__ = ("path",)
+    __slots__ = ("inside", "path")
+
+    def __init__(self, inside: int = 0) -> None:
+        self.inside = inside
+
+
+def open_nothing() -> None:
+    Path("/nonexistent").read_text()
+
+
+def decode() -> None:
+    b"a\xff".decode()
+
+
+def raise_odd() -> None:
+    raise Odd(404, url="x")
+
+
+def raise_slotted() -> None:
+    raise Slotted(3)
+
+
+def raise_key() -> None:
+    {}["k"]
 
 
 @task
@@ -83,6 +115,30 @@ def test_the_class_passes_a_worker_between() -> None:
         with pytest.raises(Coded) as caught:
             top.run(lambda orch, args, config: orch.submit_next_level(handle, None, None))
         assert caught.value.code == 7
+
+
+@pytest.mark.parametrize(
+    ("function", "attributes"),
+    [
+        (open_nothing, {"errno": 2, "filename": "/nonexistent"}),
+        (decode, {"object": b"a\xff", "start": 1, "encoding": "utf-8"}),
+        (raise_odd, {"status": 404, "url": "x", "args": ("status 404",)}),
+        (raise_slotted, {"inside": 3}),
+        (raise_key, {"args": ("k",)}),
+    ],
+)
+def test_the_error_has_the_attributes_of_the_exception(
+    make, function: Any, attributes: dict[str, Any]
+) -> None:
+    worker = make(num_sub_workers=1)
+    with worker.session() as s:
+        error = s.submit(call, function).exception()
+    assert isinstance(error, type(error.__cause__))
+    for name, value in attributes.items():
+        assert getattr(error, name) == value, name
+    assert "in task 0 (call, " in error.message
+    assert str(error) == error.message
+    assert error.path == "L3/sub0"
 
 
 @pytest.mark.parametrize(

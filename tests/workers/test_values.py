@@ -545,6 +545,9 @@ def test_wrong_arguments_are_refused(worker) -> None:
             (lambda: s.submit(fill, 1, value), "must be an array"),
             (lambda: s.submit(with_options, 1, retries=7), "a parameter of with_options"),
             (lambda: pickle.dumps(value), "cannot be pickled"),
+            (lambda: s.submit("text"), "not the result of a call"),
+            (lambda: s.submit(value), "not the result of a call"),
+            (lambda: s.submit(triple, 3), "put @task before its function, or pass task(function)"),
         ]
         for submit, message in wrong:
             with pytest.raises(UsageError) as caught:

@@ -6,11 +6,13 @@ exception itself if it can be pickled. The parent makes the errors of tasks and 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pickle
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import GetSetDescriptorType, MemberDescriptorType
 from typing import Any, ClassVar
 
 from pto_core._worker import Driver, TaskHandle
@@ -98,13 +100,39 @@ def _links(exception: BaseException | None) -> list[Link]:
 
 
 def _pickled(exception: BaseException) -> bytes | None:
-    """Return the pickle of an exception; None if it cannot be pickled and unpickled."""
-    try:
-        content = pickle.dumps(exception)
-        pickle.loads(content)
-    except Exception:  # noqa: BLE001 - its __reduce__ may raise anything
-        return None
-    return content
+    """Return the pickle of an exception; None if it cannot be pickled and unpickled.
+
+    By default, unpickling calls ``__init__`` with ``args``. For a class that requires other
+    arguments, the pickle contains its attributes instead.
+    """
+    for form in (exception, _Attributes(exception)):
+        try:
+            content = pickle.dumps(form)
+            pickle.loads(content)
+        except Exception:  # noqa: BLE001 - its __reduce__ may raise anything
+            continue
+        return content
+    return None
+
+
+@dataclass(frozen=True)
+class _Attributes:
+    """An exception, pickled without its ``__init__``."""
+
+    exception: BaseException
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        one = self.exception
+        return _of_attributes, (type(one), one.args, vars(one))
+
+
+def _of_attributes(
+    kind: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]
+) -> BaseException:
+    made = kind.__new__(kind, *args)
+    made.args = args
+    vars(made).update(attributes)
+    return made
 
 
 def _unpickled(links: Iterable[Link]) -> BaseException | None:
@@ -230,6 +258,8 @@ def task_error(place: TaskPlace, failure: Failure) -> PtoError:
         core=getattr(lost, "core", None),
     )
     error.__cause__ = lost
+    if isinstance(error, UserTaskFailedError):
+        error.adopt()
     if failure.traceback:
         error.add_note(f"In {place.path or 'the child'}:\n{failure.traceback.rstrip()}")
     return error
@@ -246,17 +276,40 @@ class UserTaskFailedError(TaskFailedError):
     def __init__(self, message: str, **fields: Any) -> None:
         # not the __init__ of `kind`, which may require other arguments
         Exception.__init__(self, message)
+        self._message = message
         for name in self.fields:
             setattr(self, name, fields.get(name))
 
-    def __str__(self) -> str:
-        return self.message
+    @property
+    def message(self) -> str:
+        """The whole message; ``args`` are those of the exception that the task raised."""
+        return self._message
 
-    def __getattr__(self, name: str) -> Any:
+    def __str__(self) -> str:
+        return self._message
+
+    def adopt(self) -> None:
+        """Copy ``args``, and the attributes that are not in a dictionary, such as ``errno``."""
+        raised = self._raised()
+        if not isinstance(raised, self.kind):
+            return
+        self.args = raised.args
+        for kind in self.kind.__mro__[: self.kind.__mro__.index(Exception)]:
+            for name, thing in vars(kind).items():
+                is_stored = isinstance(thing, MemberDescriptorType | GetSetDescriptorType)
+                if is_stored and name not in (*self.fields, "__dict__", "__weakref__"):
+                    with contextlib.suppress(Exception):  # not set, or read-only
+                        setattr(self, name, getattr(raised, name))
+
+    def _raised(self) -> BaseException | None:
         raised = self.__cause__
         while isinstance(raised, TaskFailedError):
             raised = raised.__cause__
-        if raised is None or name.startswith("__"):
+        return raised
+
+    def __getattr__(self, name: str) -> Any:
+        raised = self._raised()
+        if raised is None or name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(raised, name)
 
@@ -323,6 +376,8 @@ def run_error(failures: Sequence[PtoError], poisoned: Sequence[PoisonedTask]) ->
     fields.update(failures=tuple(others), poisoned=tuple(poisoned))
     error = type(first)(message, **fields)
     error.__cause__ = first.__cause__
+    if isinstance(error, UserTaskFailedError):
+        error.adopt()
     for note in getattr(first, "__notes__", ()):
         error.add_note(note)
     return error

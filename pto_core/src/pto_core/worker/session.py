@@ -385,6 +385,13 @@ class Session(RunScope):
         self, task: Submittable | TypedTask[...]
     ) -> tuple[CallableHandle, Task[..., Any] | ChipTask | GraphTask]:
         """Return the handle of a task, and the object that converts its arguments."""
+        if not callable(task) and not isinstance(task, ChipCallable | CallableHandle):
+            raise UsageError(
+                f"the task is {shown(task)}; pass a function with @task and then its arguments, as "
+                "in s.submit(function, x), not the result of a call",
+                name="task",
+                value=task,
+            )
         handle, target = self._callables.submittable(task)
         if isinstance(target, Task):
             return handle, target
@@ -393,9 +400,8 @@ class Session(RunScope):
         if self._node.nested:
             return handle, GraphTask(name_of(target))
         raise UsageError(
-            f"{shown(task)} is not typed, so a session does not know the directions of its "
-            "arguments; "
-            "put @task before its function, or use submit_sub of s.orchestrator with a TaskArgs",
+            f"{shown(task)} has no @task, so a session does not know how it uses its arguments; "
+            "put @task before its function, or pass task(function)",
             name="task",
             value=task,
         )

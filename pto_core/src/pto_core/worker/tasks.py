@@ -481,8 +481,8 @@ def _array_of(handle: TaskHandle, where: str, direction: Direction) -> Any:
         outputs = outputs.written
     if not outputs or len(outputs) != 1:
         raise UsageError(
-            f"{where} must be an array; {handle!r} writes {len(outputs or ())} arrays, so pass the "
-            "array itself",
+            f"{where} must be an array, and {handle!r} is a task that writes "
+            f"{len(outputs or ())} arrays; pass the array that the task will use",
             name=where,
             value=handle,
         )
