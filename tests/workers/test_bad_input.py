@@ -302,7 +302,7 @@ def test_a_tag_that_is_missing(world) -> None:
     with world.worker.session() as s:
         with pytest.raises(UsageError, match="annotate the parameter In, Out or InOut"):
             s.submit(untyped, world.out)
-        with pytest.raises(UsageError, match="not typed"):
+        with pytest.raises(UsageError, match="has no @task"):
             s.submit(world.mark, world.out)
     for tag in (None, "what", 7):
         with pytest.raises(

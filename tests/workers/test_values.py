@@ -85,6 +85,11 @@ def constant(size: int, value: float) -> Any:
 
 
 @task
+def plus_one(values: Any) -> Any:
+    return values + 1
+
+
+@task
 def value_or_none(value: Any) -> Any:
     return value or None
 
@@ -404,8 +409,23 @@ def test_values_that_do_not_fit_are_refused(make) -> None:
         assert any(isinstance(error and error.__cause__, CapacityError) for error in errors)
         del handles
         gc.collect()
-        s.submit(ramp, 1).result()  # the driver drops the arguments of tasks that have ended
         assert s.submit(ramp, 100_000).result().size == 100_000
+
+
+def test_memory_becomes_free_while_the_program_waits(make) -> None:
+    worker = make(num_sub_workers=2, shared_memory_limit=1 << 26, heap_ring_size=1 << 20)
+    with worker.session() as s:
+        value = s.submit(ramp, 250_000)
+        for _ in range(60):  # 2 MB each; a child has 16 MB
+            value = s.submit(plus_one, value)
+        assert value.result()[0] == 60
+        chain = s.submit(ramp, 250_000)
+        for _ in range(60):
+            chain = s.submit(plus_one, chain)
+    assert chain.result()[0] == 60
+    del value, chain
+    gc.collect()
+    assert worker.statistics()["value_bytes"] == 0
 
 
 def test_blocks_of_all_sizes_share_the_memory(make) -> None:

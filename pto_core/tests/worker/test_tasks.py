@@ -58,7 +58,7 @@ def arrays(count: int) -> list[np.ndarray]:
 
 def test_the_annotations_determine_tags_and_outputs() -> None:
     x, y, z, e, n = arrays(5)
-    args, written = every_way.arguments([x, 2.5, y, z, e, n, True])
+    args, written, _ = every_way.arguments([x, 2.5, y, z, e, n, True])
     assert args is not None
     assert [args.tag(i) for i in range(args.tensor_count)] == [
         TensorArgType.INPUT,
@@ -72,7 +72,7 @@ def test_the_annotations_determine_tags_and_outputs() -> None:
 
 def test_the_child_gets_arrays_and_numbers_in_the_order_of_the_call(shared: Any) -> None:
     x, y, z, e, n = (shared((2, 3), fill) for fill in range(5))
-    args, _ = every_way.arguments([x, 2.5, y, z, e, n, True])
+    args, _, _ = every_way.arguments([x, 2.5, y, z, e, n, True])
     assert args is not None
     every_way.run(args.view())
     found_x, factor, found_y, _, _, _, flag = SEEN
@@ -88,7 +88,7 @@ def test_the_child_gets_arrays_and_numbers_in_the_order_of_the_call(shared: Any)
 def test_any_number_of_scalars_is_returned_unchanged(count: int) -> None:
     kinds = [7, -1, 2.5, True, 2**63 - 1, -(2**63), np.float32(1.5), np.int8(-3), False]
     values = [kinds[i % len(kinds)] for i in range(count)]
-    args, written = numbers.arguments(values)
+    args, written, _ = numbers.arguments(values)
     assert args is not None
     assert written == ()
     numbers.run(args.view())
@@ -97,7 +97,7 @@ def test_any_number_of_scalars_is_returned_unchanged(count: int) -> None:
 
 
 def test_a_task_without_arguments_is_called_without() -> None:
-    args, _ = nothing.arguments([])
+    args, _, _ = nothing.arguments([])
     assert args is None
     nothing.run(TaskArgs().view())
     assert SEEN == ["nothing"]

@@ -81,6 +81,7 @@ from pto_core.worker.registry import Registration, Registry
 from pto_core.worker.remote_buffers import BufferTable
 from pto_core.worker.settings import WorkerSettings, level_name
 from pto_core.worker.tracing import WorkerTracing, flight_file
+from pto_core.worker.values import CHECKED
 
 _FRAME_BYTES = 128
 _GRACE_S = 2.0
@@ -747,6 +748,8 @@ class DriverHooks:
             raise WorkerClosedError(
                 "the Worker of this task was deleted; keep a reference to it until you close it"
             )
+        if (values := group.memory.values) is not None:
+            values.settle(CHECKED)
         is_failed = group.placement is not None and group.placement.is_cancel_due
         if not (is_failed or group.pending or group.processes.have_exited()):
             return

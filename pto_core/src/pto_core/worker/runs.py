@@ -241,6 +241,8 @@ class Runs:
         try:
             self._driver.run_end(is_interrupted)
         finally:
+            if (values := self._children.memory.values) is not None:
+                values.settle()
             error = None if self._placement is None else self._placement.end()
         return error
 

@@ -291,7 +291,7 @@ class Session(RunScope):
             "timeout_s": timeout_s,
             "after": after,
         }
-        blob, outputs = self._given(target, args, keywords)
+        blob, outputs, views = self._given(target, args, keywords)
         if isinstance(target, Task):
             if target.shadowed:
                 passed = (worker, hint, retries, timeout_s, after, config)
@@ -300,6 +300,7 @@ class Session(RunScope):
         else:
             submitted = orch.submit_next_level(handle, blob, config, **options)
         submitted.outputs = outputs
+        self._keep(submitted, views)
         return submitted
 
     def submit_group(
@@ -334,12 +335,13 @@ class Session(RunScope):
         }
 
         made = [self._given(target, one) for one in given]
-        blobs = [blob or TaskArgs() for blob, _ in made]
+        blobs = [blob or TaskArgs() for blob, _, _ in made]
         if isinstance(target, Task):
             submitted = orch.submit_sub_group(handle, blobs, **options)
         else:
             submitted = orch.submit_next_level_group(handle, blobs, config, **options)
-        submitted.outputs = of_group([outputs for _, outputs in made])
+        submitted.outputs = of_group([outputs for _, outputs, _ in made])
+        self._keep(submitted, [view for _, _, views in made for view in views])
         return submitted
 
     def _given(
@@ -347,8 +349,8 @@ class Session(RunScope):
         target: Task[..., Any] | ChipTask | GraphTask,
         values: Sequence[object],
         keywords: Mapping[str, object] | None = None,
-    ) -> tuple[TaskArgs | None, tuple[Any, ...] | Returned]:
-        """Return the arguments of a submit, and what its handle needs."""
+    ) -> tuple[TaskArgs | None, tuple[Any, ...] | Returned, list[Any]]:
+        """Return the arguments of a submit, what its handle needs, and what must be kept."""
         if isinstance(target, Task):
             return target.arguments(values, self._memory, keywords)
         if keywords:
@@ -357,7 +359,12 @@ class Session(RunScope):
                 f"by position only; the options are {', '.join(_OPTIONS)}",
                 name=next(iter(keywords)),
             )
-        return target.arguments(values)
+        return *target.arguments(values), []
+
+    def _keep(self, submitted: TaskHandle, views: list[Any]) -> None:
+        """Keep the blocks of values until the task has ended."""
+        if views and self._memory is not None:
+            self._memory.keep(submitted, views)
 
     def empty(
         self, shape: int | Sequence[int], dtype: DTypeLike | DataType = "float32"

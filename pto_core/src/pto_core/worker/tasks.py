@@ -38,6 +38,7 @@ from pto_core.worker.values import (
     ValueMemory,
     empty_slot,
     store_result,
+    tensor_of,
 )
 
 if TYPE_CHECKING:
@@ -188,10 +189,11 @@ class Task(Generic[Parameters, Value]):
         values: Sequence[Any],
         memory: ValueMemory | None = None,
         keywords: Mapping[str, Any] | None = None,
-    ) -> tuple[TaskArgs | None, tuple[Any, ...] | Returned]:
+    ) -> tuple[TaskArgs | None, tuple[Any, ...] | Returned, list[Any]]:
         """Return the arguments of a submit, or None, and what the handle of the task needs.
 
-        ``memory``: where values are stored; None if the Worker has no SUB child. Raises UsageError.
+        The third object is a list of blocks of values to keep until the task has ended. ``memory``:
+        where values are stored; None if the Worker has no SUB child. Raises UsageError.
         """
         passed: dict[str, Any] = {}
         if keywords:
@@ -199,6 +201,7 @@ class Task(Generic[Parameters, Value]):
         directions = self._directions.get(len(values)) or self._listed(len(values))
         args, written, layout, scalars = TaskArgs(), [], [], []
         places: list[int] = []  # of the arguments that travel as values
+        views: list[Any] = []
         for place, value in enumerate(values):
             where, direction, code = directions[place]
             kind = type(value)
@@ -224,18 +227,20 @@ class Task(Generic[Parameters, Value]):
                 scalars.append(bits)
         if places or passed:
             given = [values[place] for place in places]
-            self._add_values(args, layout, (places, given, passed), self._needed(memory))
+            owner = self._needed(memory)
+            views = self._add_values(args, layout, (places, given, passed), owner)
         outputs: tuple[Any, ...] | Returned = tuple(written)
         if self._returns:
             owner = self._needed(memory)
             slot = owner.slot()
-            args.add_tensor(slot, TensorArgType.OUTPUT)
+            views.append(slot)
+            args.add_tensor(tensor_of(slot), TensorArgType.OUTPUT)
             layout.append(_SLOT)
             outputs = Returned(owner, (slot,), tuple(written))
         for bits in (*scalars, *_packed(layout)):
             args.add_scalar(bits)
         args.has_kinds = True
-        return (args if layout else None), outputs
+        return (args if layout else None), outputs, views
 
     def _needed(self, memory: ValueMemory | None) -> ValueMemory:
         if memory is None:
@@ -252,7 +257,9 @@ class Task(Generic[Parameters, Value]):
         layout: list[int],
         values: tuple[list[int], list[Any], dict[str, Any]],
         memory: ValueMemory,
-    ) -> None:
+    ) -> list[Any]:
+        """Add the tensors of the values; return the blocks to keep."""
+
         def name(place: int) -> str:
             listed = self.signature.parameters
             return listed[place][0] if place < len(listed) else f"args[{place}]"
@@ -261,13 +268,15 @@ class Task(Generic[Parameters, Value]):
         content = Content(
             values, lambda: [*zip(map(name, places), given, strict=True), *passed.items()], memory
         )
-        args.add_tensor(memory.stored(content), TensorArgType.INPUT)
+        view = memory.stored(content)
+        args.add_tensor(tensor_of(view), TensorArgType.INPUT)
         layout.append(_VALUES)
         for tensor in content.inputs:
             args.add_tensor(tensor, TensorArgType.INPUT)
             layout.append(_INPUT)
         if content.producers:
             args.add_dep(*content.producers)
+        return [view, *content.views]
 
     def _bound(
         self, values: Sequence[Any], keywords: Mapping[str, Any]

@@ -14,9 +14,11 @@ Buffers inside an object, such as the memory of a NumPy array, follow the pickle
 (pickle protocol 5), and the receiver has read-only views of them. Arrays of the Worker are not
 copied: they are input tensors of the task.
 
-A block of the parent is free when no view of it exists. Views have: a handle, for its slot; the
-driver, until the task has ended; the arrays in a result that the program has read. The header of a
-child's block says whether it is free. The parent changes the header when the slot is free.
+A block of the parent is free when no view of it exists. Views have: a handle, for its slot;
+:meth:`ValueMemory.keep`, until the task has ended; the arrays in a result that the program has
+read. The header of a child's block says whether it is free. The parent changes the header when the
+slot is free. The driver calls :meth:`ValueMemory.settle` every 50 ms, so memory becomes free also
+while the program waits.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ import pickle
 import struct
 import sys
 import threading
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
@@ -39,9 +42,10 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
-from pto_core._worker import SharedMapping, TaskHandle
+from pto_core._worker import ContinuousTensor, SharedMapping, TaskHandle
 from pto_core.errors import CapacityError, UsageError
 from pto_core.errors.values import shown
+from pto_core.kernels.data_type import DataType
 from pto_core.worker.memory.arena import FreeList
 from pto_core.worker.processes.parking import parent_only_mapping
 
@@ -70,6 +74,11 @@ _WORD = 8
 # a buffer that follows the pickle.
 _HEAD = struct.Struct("<qq")
 _DEPTH_MAX = 20
+CHECKED = 256
+"""How many tasks the driver checks for their end every 50 ms."""
+_WAIT_S = 1.0
+"""How long a child waits for memory; a multiple of the interval in which the parent frees it."""
+_PAUSE_S = 0.01
 
 
 class Content:
@@ -77,14 +86,15 @@ class Content:
 
     ``parts``: names and parts of the object, for messages. ``memory``: the memory of the Worker to
     which the object is submitted; None for a result. ``inputs``: the tensors that the receiver
-    needs: those of handles, and arrays of the Worker. ``producers``: the handles in the object
-    whose tasks have no result.
+    needs: those of handles, and arrays of the Worker. ``views``: the slots among them.
+    ``producers``: the handles in the object whose tasks have no result.
     """
 
     def __init__(
         self, value: object, parts: Callable[[], Parts], memory: ValueMemory | None = None
     ) -> None:
         self.inputs: list[Any] = []
+        self.views: list[_Bytes] = []
         self.producers: list[TaskHandle] = []
         self._memory = memory
         _collecting.content = self
@@ -113,7 +123,7 @@ class Content:
         except Exception:  # noqa: BLE001 - the second attempt explains it
             is_complete = False
         if not is_complete:
-            for listed in (buffers, self.inputs, self.producers):
+            for listed in (buffers, self.inputs, self.views, self.producers):
                 listed.clear()
             try:
                 content = _dumped_by_code(value, buffers)
@@ -174,7 +184,8 @@ class Content:
                     name="handle",
                     value=handle,
                 )
-            self.inputs += outputs.slots
+            self.inputs += map(tensor_of, outputs.slots)
+            self.views += outputs.slots
             self.inputs += outputs.written
             counts = (len(outputs.slots), len(outputs.written), outputs.is_group)
             return _received, (first, *counts)
@@ -183,6 +194,12 @@ class Content:
         elif not handle.done or handle.failure is not None:
             self.producers.append(handle)
         return _arrays, (first, len(outputs or ()))
+
+
+def tensor_of(view: _Bytes) -> ContinuousTensor:
+    """Return the tensor of a block, which does not keep it in use."""
+    address: int = view.__array_interface__["data"][0]
+    return ContinuousTensor.from_pointer(address, view.nbytes, DataType.UINT8)
 
 
 class _Collecting(threading.local):
@@ -390,6 +407,7 @@ class ValueMemory:
         self._slots: list[int] = []
         self._live: set[_Block] = set()
         self._gone: deque[_Block] = deque()
+        self._kept: deque[tuple[TaskHandle, Sequence[_Bytes]]] = deque()
         self._lock = threading.Lock()
 
     @property
@@ -400,7 +418,7 @@ class ValueMemory:
     @property
     def nbytes(self) -> int:
         """The memory of all values that a handle, a task or an array refers to."""
-        self._collect()
+        self.settle()
         blocks = list(self._live)
         return sum(block.size for block in blocks) + sum(size for _, size in self._results())
 
@@ -429,6 +447,25 @@ class ValueMemory:
                 header = self._header_of(words[first + _ADDRESS])
                 found.append((header * _WORD, words[header + _SIZE]))
         return found
+
+    def keep(self, submitted: TaskHandle, views: Sequence[_Bytes]) -> None:
+        """Keep the blocks of a submitted task until it has ended."""
+        self._kept.append((submitted, views))
+        self.settle(2)
+
+    def settle(self, count: int | None = None) -> None:
+        """Free the blocks of tasks that have ended, among the next ``count`` tasks or all."""
+        kept = self._kept
+        for _ in range(len(kept) if count is None else min(count, len(kept))):
+            try:
+                one = kept.popleft()
+            except IndexError:
+                break  # another thread has taken it
+            if not one[0].done:
+                kept.append(one)
+            del one
+        if self._gone:
+            self._collect()
 
     def stored(self, content: Content) -> _Bytes:
         """Write a content into a block; return the view that keeps it in use."""
@@ -471,8 +508,10 @@ class ValueMemory:
     def _take(self, size: int) -> int:
         with self._lock:
             offset = self._space.take(size)
-            if offset is not None:
-                return offset
+        if offset is not None:
+            return offset
+        self.settle()
+        with self._lock:
             for small, offsets in list(self._small.items()):
                 while offsets:
                     self._space.give_back(offsets.pop(), small)
@@ -520,6 +559,7 @@ class ValueMemory:
 
     def close(self) -> None:
         """Free the memory that no value uses. Called after the children have exited."""
+        self._kept.clear()
         self._collect()
         used = [(block.offset, block.size) for block in list(self._live)] + self._results()
         end = 0
@@ -634,13 +674,21 @@ class _Blocks:
                 self._used.append((offset, size))
 
     def take(self, nbytes: int) -> tuple[int, memoryview]:
-        """Return the address and the memory of ``nbytes`` in a new block."""
+        """Return the address and the memory of ``nbytes`` in a new block.
+
+        If there is no space, wait for the parent, which frees the blocks of tasks that have ended.
+        """
         size = _aligned(nbytes + _HEADER_BYTES)
         self._collect(8)
         offset = self._space.take(size)
-        if offset is None:
+        deadline = time.monotonic() + _WAIT_S
+        while offset is None and size <= self._nbytes:
             self._collect(len(self._used))
             offset = self._space.take(size)
+            if time.monotonic() > deadline:
+                break
+            if offset is None:
+                time.sleep(_PAUSE_S)
         if offset is None:
             what = "the results of this child"
             raise _full(nbytes, max(self._space.largest - _HEADER_BYTES, 0), self._nbytes, what)
