@@ -89,7 +89,7 @@ def test_except_names_the_class_of_the_program(make) -> None:
     assert not hasattr(error, "no_such_attribute")
     assert isinstance(error.__cause__, Coded)
     copy = pickle.loads(pickle.dumps(error))
-    assert isinstance(copy, Coded)
+    assert type(copy) is TaskFailedError
     assert (copy.task, copy.message) == (error.task, error.message)
 
 

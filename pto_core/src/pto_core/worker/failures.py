@@ -314,12 +314,9 @@ class UserTaskFailedError(TaskFailedError):
         return getattr(raised, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        _, (_, *arguments), *state = super().__reduce__()
-        return _made_again, (self.kind, *arguments), *state
-
-
-def _made_again(kind: type[Exception], message: str, fields: dict[str, Any]) -> TaskFailedError:
-    return failed_with(kind)(message, **fields)
+        """Pickle it as a TaskFailedError; the receiver may not have the class of the program."""
+        make, (_, *arguments), *state = super().__reduce__()
+        return make, (TaskFailedError, *arguments), *state
 
 
 _combined: dict[type[BaseException], type[TaskFailedError]] = {}
