@@ -39,6 +39,7 @@ def raised(exception: BaseException) -> Failure:
 class NoReturn(Exception):
     def __init__(self, one: int, two: int) -> None:
         super().__init__(f"{one} and {two}")
+        self.cannot_be_pickled = lambda: None
 
 
 class NoWords(Exception):

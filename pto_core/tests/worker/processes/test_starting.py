@@ -63,10 +63,11 @@ def test_large_values_are_returned_whole(processes) -> None:
 
 
 class OddError(Exception):
-    """An exception that can be pickled, but not unpickled."""
+    """An exception that cannot be pickled."""
 
     def __init__(self, one, two) -> None:
         super().__init__(f"{one} and {two}")
+        self.cannot_be_pickled = lambda: None
 
 
 def raising(start) -> None:
