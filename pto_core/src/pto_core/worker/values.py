@@ -27,7 +27,6 @@ import functools
 import gc
 import io
 import mmap
-import os
 import pickle
 import struct
 import sys
@@ -46,8 +45,7 @@ from pto_core._worker import ContinuousTensor, SharedMapping, TaskHandle
 from pto_core.errors import CapacityError, UsageError
 from pto_core.errors.values import shown
 from pto_core.kernels.data_type import DataType
-from pto_core.worker.memory.arena import FreeList
-from pto_core.worker.processes.parking import parent_only_mapping
+from pto_core.worker.memory.arena import FreeList, reserved
 
 _Bytes = npt.NDArray[np.uint8]
 Parts: TypeAlias = Iterable[tuple[str, object]]
@@ -76,7 +74,7 @@ _HEAD = struct.Struct("<qq")
 _DEPTH_MAX = 20
 CHECKED = 256
 """How many tasks the driver checks for their end every 50 ms."""
-_WAIT_S = 1.0
+_WAIT_S = 3.0
 """How long a child waits for memory; a multiple of the interval in which the parent frees it."""
 _PAUSE_S = 0.01
 
@@ -393,7 +391,7 @@ class ValueMemory:
         inherited: Mapping[str, object],
     ) -> None:
         self.inherited = inherited
-        self._mapping = _reserved(capacity)
+        self._mapping = reserved(max(capacity, _LEAST_CAPACITY), _LEAST_CAPACITY, "values")
         self._children = children
         self._part_bytes = self._mapping.nbytes // 2 // max(children, 1) & -_PAGE
         self._own_bytes = self._mapping.nbytes - self._part_bytes * children
@@ -580,22 +578,6 @@ def _full(size: int, largest: int, whole: int, what: str) -> CapacityError:
     )
 
 
-def _reserved(capacity: int) -> SharedMapping:
-    """Reserve addresses; reserve fewer if a limit of the process (``ulimit -v``) refuses them."""
-    while True:
-        try:
-            return parent_only_mapping(SharedMapping(capacity))
-        except OSError as error:
-            if capacity // 2 < _LEAST_CAPACITY:
-                raise CapacityError(
-                    f"reserving {capacity} bytes of addresses for values failed: "
-                    f"{error.strerror}; raise the limit of this process (ulimit -v)",
-                    name="shared_memory_limit",
-                    value=capacity,
-                ) from error
-            capacity //= 2
-
-
 class Returned:
     """The value of a task: what its function returned, or, if that is None, the arrays it wrote.
 
@@ -618,21 +600,23 @@ class Returned:
         self.is_group = is_group
 
     def value(self) -> Any:
-        """Return what was returned; None if that is None, and there are arrays. Call it later."""
+        """Return what the function returned. Call this after the end of the task.
+
+        For a group, return a list; None if all members returned None and wrote arrays.
+        """
         try:
             return self._value
         except AttributeError:
             pass
         values = [_value_of(slot, "the task") for slot in self.slots]
-        self._value: Any = _chosen(values, None if self.written else values, self.is_group)
+        self._value: Any = None
+        if not (self.written and _are_none(values)):
+            self._value = values if self.is_group else values[0]
         return self._value
 
 
-def _chosen(values: list[Any], arrays: Any, is_group: bool) -> Any:
-    """Return what the members of a task returned; ``arrays`` if all of them returned None."""
-    if arrays is not values and all(value is None for value in values):
-        return arrays
-    return values if is_group else values[0]
+def _are_none(values: Iterable[object]) -> bool:
+    return all(value is None for value in values)
 
 
 def of_group(outputs: Sequence[tuple[Any, ...] | Returned]) -> tuple[Any, ...] | Returned:
@@ -793,16 +777,12 @@ def _received(first: int, slots: int, written: int, is_group: bool) -> Any:
     inputs, parts = _receiving.now
     listed = inputs[first : first + slots]
     values = [_value_of(slot, "a handle in the arguments", parts) for slot in listed]
-    return _chosen(values, _arrays(first + slots, written) if written else values, is_group)
+    if written and _are_none(values):
+        return _arrays(first + slots, written)
+    return values if is_group else values[0]
 
 
 def _arrays(first: int, count: int) -> Any:
     assert _receiving.now is not None
     found = tuple(_receiving.now[0][first : first + count])
     return found[0] if count == 1 else found or None
-
-
-def default_capacity(limit: int | None) -> int:
-    """Return the size of the mapping: the limit of shared memory, or the memory of the machine."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(limit or machine, _LEAST_CAPACITY)

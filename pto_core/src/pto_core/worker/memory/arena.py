@@ -288,7 +288,9 @@ class SharedArena:
         capacity: int | None = None,
     ) -> None:
         self.budget = budget or Budget()
-        self._mapping = _reserved(capacity or _default_capacity(self.budget))
+        self._mapping = reserved(
+            capacity or default_capacity(self.budget), _LEAST_CAPACITY, "shared arrays"
+        )
         self.budget.add_backing(self._mapping)
         self._free = FreeList(self._mapping.nbytes)
         self._arrays = 0
@@ -378,22 +380,25 @@ class SharedArena:
             raise UsageError("shared_array was called after close; create arrays before close")
 
 
-def _default_capacity(budget: Budget) -> int:
+def default_capacity(budget: Budget) -> int:
     """Return the limit of the budget, or the memory size of the machine."""
     if budget.limit is not None:
         return max(budget.limit, _ALIGNMENT)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _reserved(capacity: int) -> SharedMapping:
-    """Reserve addresses; reserve fewer if a limit of the process (``ulimit -v``) refuses them."""
+def reserved(capacity: int, least: int, purpose: str) -> SharedMapping:
+    """Reserve addresses; reserve fewer if a limit of the process (``ulimit -v``) refuses them.
+
+    Raises CapacityError, with ``purpose`` in its message, if ``least`` bytes are refused too.
+    """
     while True:
         try:
             return parent_only_mapping(SharedMapping(capacity))
         except OSError as error:
-            if capacity // 2 < _LEAST_CAPACITY:
+            if capacity // 2 < least:
                 raise CapacityError(
-                    f"reserving {capacity} bytes of addresses for shared arrays failed: "
+                    f"reserving {capacity} bytes of addresses for {purpose} failed: "
                     f"{error.strerror}; raise the limit of this process (ulimit -v)",
                     name=LIMIT_SETTING,
                     value=capacity,

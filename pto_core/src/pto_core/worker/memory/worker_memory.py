@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pto_core._worker import SharedMapping
 from pto_core.errors import CapacityError, UsageError
-from pto_core.worker.memory.arena import SharedArena
+from pto_core.worker.memory.arena import SharedArena, default_capacity
 from pto_core.worker.processes.parking import parent_only_mapping
-from pto_core.worker.values import ValueMemory, default_capacity, main_module
+from pto_core.worker.values import ValueMemory, main_module
 
 
 class TraceFile:
@@ -92,7 +92,7 @@ class WorkerMemory:
         self._granted = [0] * RING_COUNT
         self.values: ValueMemory | None = None
         if sub_children:
-            capacity = default_capacity(self.arena.budget.limit)
+            capacity = default_capacity(self.arena.budget)
             inherited = main_module() if is_forking else {}
             self.values = ValueMemory(sub_children, capacity, self.arena.mapping, inherited)
 
