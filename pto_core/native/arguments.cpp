@@ -71,9 +71,9 @@ void Arguments::take(size_t position, nb::handle object) {
     direction_of(position);
     ++tensors_seen_;
     values_[position] = scalar_of(object)->bits;
-  } else if (listed(position) == Direction::kScalar) {
+  } else if (listed(position) == Tag::kScalar) {
     take_scalar(position, object);
-  } else if (listed(position) != Direction::kUnspecified) {
+  } else if (listed(position) != Tag::kAny) {
     take_tensor(position, object);
   } else if (const auto scalar = scalar_of(object)) {
     values_[position] = scalar->bits;
@@ -92,33 +92,32 @@ void Arguments::take_scalar(size_t position, nb::handle object) {
 }
 
 // Return the direction of an argument if the signature lists all arguments.
-Direction Arguments::listed(size_t position) const {
+Tag Arguments::listed(size_t position) const {
   const bool is_listed = !program_.by_tensor && position < program_.directions.size();
-  return is_listed ? program_.directions[position] : Direction::kUnspecified;
+  return is_listed ? program_.directions[position] : Tag::kAny;
 }
 
 void Arguments::take_tensor(size_t position, nb::handle object) {
-  const Direction direction = direction_of(position);
+  const Tag direction = direction_of(position);
   ++tensors_seen_;
-  const bool must_write = direction == Direction::kOut || direction == Direction::kInOut;
+  const bool must_write = direction == Tag::kOutput || direction == Tag::kInout;
   HostArray host(
       object, must_write, [&] { return program_.describe_argument(position); },
-      direction == Direction::kIn ? Advice::kPassCopy : Advice::kPassAndCopyBack,
+      direction == Tag::kInput ? Advice::kPassCopy : Advice::kPassAndCopyBack,
       ", or a DeviceArray, an int, a float or a ctypes scalar");
   values_[position] = reinterpret_cast<uint64_t>(host.data);
   if (host.bytes) ranges_.push_back({reinterpret_cast<uint64_t>(host.data), host.bytes});
-  const bool copy_out = must_write || (direction == Direction::kUnspecified && host.writable);
-  const bool is_read_only =
-      direction == Direction::kIn || (direction == Direction::kUnspecified && !host.writable);
+  const bool copy_out = must_write || (direction == Tag::kAny && host.writable);
+  const bool is_read_only = direction == Tag::kInput || (direction == Tag::kAny && !host.writable);
   tensors_.push_back(
-      {std::move(host), position, direction != Direction::kOut, copy_out, is_read_only, 0});
+      {std::move(host), position, direction != Tag::kOutput, copy_out, is_read_only, 0});
 }
 
-Direction Arguments::direction_of(size_t position) const {
+Tag Arguments::direction_of(size_t position) const {
   const size_t index = program_.by_tensor ? tensors_seen_ : position;
   if (index < program_.directions.size()) {
-    const Direction direction = program_.directions[index];
-    if (direction != Direction::kScalar) return direction;
+    const Tag direction = program_.directions[index];
+    if (direction != Tag::kScalar) return direction;
     raise_usage(
         program_.describe_argument(position) +
         " is an array, but its signature declares scalar; pass a number or change the signature");
@@ -128,7 +127,7 @@ Direction Arguments::direction_of(size_t position) const {
                 std::to_string(tensors_seen_ + 1) + ", the signature lists " +
                 std::to_string(program_.directions.size()) + "; pass as many as it lists");
   }
-  return Direction::kUnspecified;
+  return Tag::kAny;
 }
 
 void Arguments::check_signature_used_up() const {

@@ -58,8 +58,8 @@ class Arguments {
   void take(size_t position, nb::handle object);
   void take_scalar(size_t position, nb::handle object);
   void take_tensor(size_t position, nb::handle object);
-  Direction direction_of(size_t position) const;
-  Direction listed(size_t position) const;
+  Tag direction_of(size_t position) const;
+  Tag listed(size_t position) const;
   void check_signature_used_up() const;
   void share_and_refuse_overlap();
   void place();

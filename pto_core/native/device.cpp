@@ -451,11 +451,11 @@ TaskSignature OpenDevice::task_signature(nb::handle task) {
       nb::cast<std::tuple<nb::list, size_t, bool, int>>(task);
   for (nb::handle one : parameters) {
     const auto [name, direction, code] = nb::cast<std::tuple<std::string, int, int>>(one);
-    signature.parameters.push_back({name, static_cast<Direction>(direction), code});
+    signature.parameters.push_back({name, static_cast<Tag>(direction), code});
   }
   signature.required = required;
   signature.takes_more = takes_more;
-  signature.rest = static_cast<Direction>(rest);
+  signature.rest = static_cast<Tag>(rest);
   return signature;
 }
 
@@ -477,7 +477,7 @@ void OpenDevice::load_kernel(nb::object callable, const std::string& name, int32
   for (const TaskParameter& parameter : kernel->task.parameters) {
     const bool is_typed = parameter.code != kNoType;
     const auto code = static_cast<uint8_t>(is_typed ? parameter.code : PTO_ANY);
-    const bool is_scalar = parameter.direction == Direction::kScalar;
+    const bool is_scalar = parameter.direction == Tag::kScalar;
     kernel->scalars.push_back(is_typed && is_scalar ? spec_of(scalar_kind_of(code)) : kTensorSpec);
     kernel->arguments.push_back({static_cast<uint8_t>(parameter.direction), code});
   }

@@ -11,16 +11,16 @@ std::string LoadedKernel::describe_argument(size_t position) const {
 }
 
 std::optional<ScalarValue> LoadedKernel::scalar(size_t position, nb::handle object) const {
-  const Direction declared = direction(position);
+  const Tag declared = direction(position);
   const int code = position < task.parameters.size() ? task.parameters[position].code : kNoType;
-  if (declared == Direction::kScalar || declared == Direction::kUnspecified) {
+  if (declared == Tag::kScalar || declared == Tag::kAny) {
     if (const auto frequent = frequent_scalar_of(object.ptr(), code)) return frequent;
   }
-  if (declared == Direction::kScalar) {
+  if (declared == Tag::kScalar) {
     return declared_scalar_of(object, code, [&] { return describe_argument(position); });
   }
   std::optional<ScalarValue> scalar = scalar_of(object);
-  if (scalar && declared != Direction::kUnspecified) {
+  if (scalar && declared != Tag::kAny) {
     raise_usage(describe_argument(position) + " is " + shown(object) + " of type " +
                 type_text(object) +
                 ", but its signature declares an array; pass a device array or change the "

@@ -14,6 +14,7 @@
 
 #include "pto/abi/backend.h"
 #include "pto/abi/runtime.h"
+#include "pto/engine/tag.hpp"
 #include "scalars.hpp"
 #include "views.hpp"
 
@@ -47,21 +48,12 @@ inline bool is_scalar(ArgumentSpec spec) {
   return spec != kTensorSpec && spec <= spec_of(ScalarKind::kBfloat16);
 }
 
-// The direction of a parameter, as the ABI and pto_core.kernels.Direction number it.
-enum class Direction : uint8_t {
-  kIn = PTO_TAG_INPUT,
-  kOut = PTO_TAG_OUTPUT,
-  kInOut = PTO_TAG_INOUT,
-  kOutExisting = PTO_TAG_OUTPUT_EXISTING,
-  kNoDep = PTO_TAG_NO_DEP,
-  kScalar = PTO_TAG_SCALAR,
-  kUnspecified = PTO_ANY
-};
+using engine::Tag;  // in Python: pto_core.kernels.Direction
 
 // A parameter of a kernel, as its signature or annotations describe it.
 struct TaskParameter {
   std::string name;
-  Direction direction;
+  Tag direction;
   int code;  // data type, or kNoType
 };
 
@@ -71,7 +63,7 @@ struct TaskSignature {
   size_t required = 0;
   // whether more arguments than `parameters` are accepted, with direction `rest`
   bool takes_more = true;
-  Direction rest = Direction::kUnspecified;
+  Tag rest = Tag::kAny;
 };
 
 struct LoadedKernel {
@@ -92,7 +84,7 @@ struct LoadedKernel {
   mutable bool was_kept = false;  // whether the user was warned that the kernel kept an array
 
   bool is_python() const { return function.is_valid(); }
-  Direction direction(size_t position) const {
+  Tag direction(size_t position) const {
     return position < task.parameters.size() ? task.parameters[position].direction : task.rest;
   }
   bool is_checked() const { return !task.parameters.empty() || !task.takes_more; }
@@ -103,7 +95,7 @@ struct LoadedKernel {
   std::optional<ScalarValue> scalar(size_t position, nb::handle object) const;
   // Refuse an array where a scalar is declared.
   void check_array(size_t position) const {
-    if (direction(position) == Direction::kScalar) refuse_array(position);
+    if (direction(position) == Tag::kScalar) refuse_array(position);
   }
   // Refuse a number of arguments that the signature does not accept. A submit adds `appended`
   // numbers, which a signature may list or omit.

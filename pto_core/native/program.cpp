@@ -108,7 +108,7 @@ void make_program(Program* program, std::string name, std::vector<std::string> p
   program->required = required;
   program->maximum = maximum;
   for (size_t i = 0; i < directions.size(); ++i)
-    program->directions.push_back(static_cast<Direction>(directions.c_str()[i]));
+    program->directions.push_back(static_cast<Tag>(directions.c_str()[i]));
   program->codes = std::move(codes);
   program->by_tensor = by_tensor;
   if (!function.is_none()) program->function = std::move(function);

@@ -37,7 +37,7 @@ struct Program {
   int64_t required = 0;                 // minimum number of arguments
   int64_t maximum = -1;                 // maximum number of arguments; -1 means no limit
   // one for each argument, or for each tensor if `by_tensor` is set
-  std::vector<Direction> directions;
+  std::vector<Tag> directions;
   bool by_tensor = false;
   std::vector<int8_t> codes;  // for each direction the declared data type, or kNoType
   nb::object function;        // the Python orchestration; invalid for a C++ one

@@ -83,10 +83,10 @@ class CallArguments {
       auto* array = reinterpret_cast<PyArrayObject*>(objects_[i + 1]);
       const auto begin = reinterpret_cast<uint64_t>(PyArray_DATA(array));
       const uint64_t end = begin + bytes_of(array);
-      const Direction direction =
+      const Tag direction =
           i < declared.parameters.size() ? declared.parameters[i].direction : declared.rest;
-      const bool reads = direction == Direction::kIn || direction == Direction::kNoDep ||
-                         !PyArray_ISWRITEABLE(array);
+      const bool reads =
+          direction == Tag::kInput || direction == Tag::kNoDep || !PyArray_ISWRITEABLE(array);
       const auto task = static_cast<int64_t>(payload_->task);
       const pto_measured_range ranges[] = {
           {task, begin, end, reads ? PTO_MEASURED_READ : PTO_MEASURED_WRITE, core},

@@ -15,7 +15,7 @@ namespace {
 // An argument whose direction the call states, for example In(a).
 struct Directed {
   PyObject* object;
-  Direction direction;
+  Tag direction;
   nb::object keep;
 };
 
@@ -27,10 +27,10 @@ Directed directed_of(PyObject* object) {
       value.is_valid() ? nb::steal(PyObject_GetAttr(object, direction_name)) : nb::object();
   if (!direction.is_valid() || Py_TYPE(value.ptr()) != DeviceArray::type) {
     PyErr_Clear();
-    return {object, Direction::kUnspecified, {}};
+    return {object, Tag::kAny, {}};
   }
   const auto number = static_cast<uint8_t>(PyLong_AsLong(direction.ptr()));
-  return {value.ptr(), static_cast<Direction>(number), std::move(value)};
+  return {value.ptr(), static_cast<Tag>(number), std::move(value)};
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ void TaskParameters::take_one(size_t position, PyObject* object) {
 
 void TaskParameters::take_directed(size_t position, PyObject* object) {
   const Directed directed = directed_of(object);
-  if (directed.direction == Direction::kUnspecified) {
+  if (directed.direction == Tag::kAny) {
     raise_usage(kernel_.describe_argument(position) + " is " + shown(object) + " of type " +
                 type_text(object) +
                 "; pass a device array (an argument of the orchestration or rt.tensor), an int, "
@@ -79,7 +79,7 @@ void TaskParameters::take_directed(size_t position, PyObject* object) {
   take_array(position, *nb::inst_ptr<DeviceArray>(directed.object), directed.direction);
 }
 
-void TaskParameters::take_array(size_t position, DeviceArray& array, Direction direction) {
+void TaskParameters::take_array(size_t position, DeviceArray& array, Tag direction) {
   if (!array.belongs_to(&device_)) array.require(&device_);
   const auto tag = static_cast<uint32_t>(direction);
   pto_tensor_data& tensor = array.tensor();

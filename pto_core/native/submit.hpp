@@ -35,7 +35,7 @@ class TaskParameters {
   [[noreturn]] void refuse(size_t count, size_t limit, const char* what) const;
   void take_one(size_t position, PyObject* object);
   void take_directed(size_t position, PyObject* object);
-  void take_array(size_t position, DeviceArray& array, Direction direction);
+  void take_array(size_t position, DeviceArray& array, Tag direction);
   void check_unusual(size_t position, DeviceArray& array, uint32_t tag);
 
   const OpenDevice& device_;

@@ -5,6 +5,11 @@ from __future__ import annotations
 import ctypes
 import subprocess
 
+import pytest
+
+from pto_core import TensorArgType
+from pto_core.interfaces.frame import AnswerKind, FrameKind, Outcome
+from pto_core.kernels import CoreType, DataType, Direction
 from pto_devkit import abi
 
 
@@ -42,3 +47,26 @@ def test_enumerations_have_the_names_of_the_headers() -> None:
     assert list(abi.Core) == [abi.Core.AIC, abi.Core.AIV]
     assert [tag.name for tag in abi.Tag][:3] == ["INPUT", "OUTPUT", "INOUT"]
     assert [step.name for step in abi.Step] == ["IDLE", "PROGRESS", "DONE", "ERROR"]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "kind"),
+    [
+        ("TAG", TensorArgType),
+        ("CORE", CoreType),
+        ("DTYPE", DataType),
+        ("FRAME", FrameKind),
+        ("ANSWER", AnswerKind),
+        ("OUTCOME", Outcome),
+    ],
+)
+def test_enumerations_of_the_core_have_the_numbers_of_the_headers(prefix, kind) -> None:
+    numbers = {f"PTO_{prefix}_{member.name}": member.value for member in kind}
+    assert numbers.items() <= abi.constants().items()
+
+
+def test_directions_are_the_tags_of_the_headers() -> None:
+    shorter = {"INPUT": "IN", "OUTPUT": "OUT", "OUTPUT_EXISTING": "OUT_EXISTING"}
+    tags = {shorter.get(tag.name, tag.name): tag.value for tag in abi.Tag}
+    tags["UNSPECIFIED"] = abi.constants()["PTO_ANY"]
+    assert {direction.name: direction.value for direction in Direction} == tags

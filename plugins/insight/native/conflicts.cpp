@@ -35,10 +35,6 @@ using engine::RegionPlace;
 using engine::RegionRemoval;
 using engine::RegionState;
 
-bool writes(uint32_t tag) {
-  return tag != PTO_TAG_INPUT && tag != PTO_TAG_NO_DEP;
-}
-
 class ConflictFinder {
  public:
   ConflictFinder(const LogTables& log, const Reachability& order, uint64_t limit)

@@ -73,14 +73,14 @@ class EdgeFinder {
 
   void look_up(uint32_t task) {
     for (uint32_t access = log_.first_access(task); access < log_.end_access(task); ++access) {
-      const uint32_t tag = log_.tag(access);
-      if (tag == PTO_TAG_NO_DEP || log_.is_fresh(access)) continue;
-      if (tag == PTO_TAG_INPUT || tag == PTO_TAG_INOUT) {
+      const Tag tag = log_.tag(access);
+      if (tag == Tag::kNoDep || log_.is_fresh(access)) continue;
+      if (reads(tag)) {
         if (!find_writers(access, Why::kRead)) edges_.unwritten.push_back(access);
-      } else if (is_full_ && tag == PTO_TAG_OUTPUT) {
+      } else if (is_full_ && tag == Tag::kOutput) {
         find_writers(access, Why::kOverwrite);
       }
-      if (is_full_ && (tag == PTO_TAG_INOUT || tag == PTO_TAG_OUTPUT)) find_readers(access);
+      if (is_full_ && (tag == Tag::kInout || tag == Tag::kOutput)) find_readers(access);
     }
   }
 
@@ -107,11 +107,10 @@ class EdgeFinder {
 
   void insert(uint32_t task) {
     for (uint32_t access = log_.first_access(task); access < log_.end_access(task); ++access) {
-      const uint32_t tag = log_.tag(access);
-      if (tag == PTO_TAG_NO_DEP) continue;
-      if (tag != PTO_TAG_INPUT) {
+      const Tag tag = log_.tag(access);
+      if (writes(tag)) {
         insert_writer(access);
-      } else if (is_full_) {
+      } else if (is_full_ && tag == Tag::kInput) {
         insert_reader(access);
       }
     }

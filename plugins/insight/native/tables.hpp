@@ -13,10 +13,12 @@
 
 #include "pto/abi/access_log.h"
 #include "pto/engine/region.hpp"
+#include "pto/engine/tag.hpp"
 
 namespace pto::insight {
 
 using engine::Region;
+using engine::Tag;
 
 constexpr uint32_t kNone = ~uint32_t{0};  // means no task, no access
 
@@ -47,11 +49,11 @@ class LogTables {
   }
   uint32_t end_access(uint32_t task) const { return rows_.tasks[task].accesses; }
   uint32_t task_of(uint32_t access) const { return task_of_[access]; }
-  uint32_t tag(uint32_t access) const { return rows_.accesses[access].tag; }
+  Tag tag(uint32_t access) const { return static_cast<Tag>(rows_.accesses[access].tag); }
   const Region& region(uint32_t access) const { return regions_[access]; }
   // Return whether the submit of the access allocated its memory.
   bool is_fresh(uint32_t access) const {
-    return tag(access) == PTO_TAG_OUTPUT && owner_of_[access] == task_of_[access];
+    return tag(access) == Tag::kOutput && owner_of_[access] == task_of_[access];
   }
   // Return the index of the task with this id. Throws BadLog.
   uint32_t index_of(int64_t id) const;

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "pto/engine/signature.hpp"
+#include "pto/engine/tag.hpp"
 #include "pto/engine/tensor_region.hpp"
 
 namespace pto::ring_buffer {
@@ -15,9 +16,7 @@ constexpr uint32_t kMostParameters = PTO_MAX_TASK_TENSORS + PTO_MAX_TASK_SCALARS
 constexpr uint64_t kLargestOutput = uint64_t{1} << 46;
 
 const char* name_of_tag(uint32_t tag) {
-  static const char* const names[] = {"INPUT",           "OUTPUT", "INOUT",
-                                      "OUTPUT_EXISTING", "NO_DEP", "SCALAR"};
-  return tag < 6 ? names[tag] : "unknown tag";
+  return tag <= PTO_TAG_SCALAR ? kTagNames[tag] : "unknown tag";
 }
 
 // Compute the size of the tensor's buffer. Return false if it exceeds every possible memory.

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "pto/abi/arguments.h"
-#include "pto/abi/tensor.h"
+#include "pto/engine/tag.hpp"
 
 namespace pto::worker {
 
@@ -47,17 +47,7 @@ constexpr uint64_t rounded(uint64_t bytes) {
 }
 
 enum class Kind : uint8_t { kNextLevel = 0, kSub = 1 };
-enum class Tag : uint8_t {
-  kInput = PTO_TAG_INPUT,
-  kOutput = PTO_TAG_OUTPUT,
-  kInout = PTO_TAG_INOUT,
-  kOutputExisting = PTO_TAG_OUTPUT_EXISTING,
-  kNoDep = PTO_TAG_NO_DEP
-};
-
-constexpr bool writes(Tag tag) {
-  return tag == Tag::kOutput || tag == Tag::kInout || tag == Tag::kOutputExisting;
-}
+using engine::Tag;
 
 enum class Hazards : uint8_t { kRaw = 0, kFull = 1 };
 enum class Outcome : uint8_t { kSucceeded = 0, kFailed = 1, kSkipped = 2 };

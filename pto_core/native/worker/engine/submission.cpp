@@ -11,10 +11,6 @@ namespace {
 // The first address for OUTPUT tensors of size 0. No memory has such an address.
 constexpr uint64_t kKeyBit = uint64_t{1} << 63;
 
-constexpr bool reads(Tag tag) {
-  return tag == Tag::kInput || tag == Tag::kInout;
-}
-
 }  // namespace
 
 Submitted SubmissionPart::submit(const Submission& submission) {
@@ -344,7 +340,6 @@ constexpr const char* kMore[] = {
     "make the Worker with device_ids, or add some with add_worker",
     "make the Worker with num_sub_workers",
 };
-constexpr const char* kTagNames[] = {"INPUT", "OUTPUT", "INOUT", "OUTPUT_EXISTING", "NO_DEP"};
 
 std::string list_of(std::span<const int32_t> numbers) {
   std::string text = "[";
@@ -442,7 +437,7 @@ void check_tensor(const EngineState& core, const TensorAccess& tensor) {
   if (tensor.child != kNone) check_child_memory(core, tensor);
   if (tensor.address != 0) return;
   if (tensor.tag != Tag::kOutput && tensor.tag != Tag::kNoDep) {
-    refuse_usage(std::string("an ") + kTagNames[static_cast<uint8_t>(tensor.tag)] +
+    refuse_usage(std::string("an ") + engine::kTagNames[static_cast<uint8_t>(tensor.tag)] +
                  " tensor without an address; only OUTPUT is allocated");
   }
   if (tensor.box != nullptr) refuse_usage("a view of a buffer that is not allocated yet");
