@@ -11,6 +11,7 @@
 
 #include "check.hpp"
 #include "engine/interface.hpp"
+#include "pto/abi/dtype.h"
 
 namespace {
 
@@ -35,7 +36,7 @@ pto_tensor some_tensor(Random& random) {
   tensor.data = random() >> 8;
   tensor.ndims = static_cast<uint32_t>(random() % (PTO_MAX_DIMS + 1));
   for (uint32_t i = 0; i < tensor.ndims; ++i) tensor.shapes[i] = random() % 100;
-  tensor.dtype = static_cast<uint8_t>(random() % kDataTypes);
+  tensor.dtype = static_cast<uint8_t>(random() % (PTO_DTYPE_COMPLEX128 + 1));
   tensor.child_memory = random() % 2;
   return tensor;
 }
@@ -121,7 +122,7 @@ TEST(impossible_tensors_are_refused) {
   good.ndims = 2;
   good.shapes[0] = good.shapes[1] = 4;
   pto_tensor bad = good;
-  bad.dtype = kDataTypes;
+  bad.dtype = PTO_DTYPE_COMPLEX128 + 1;
   refuses(bad);
   bad = good;
   bad.ndims = PTO_MAX_DIMS + 1;

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "engine/interface.hpp"
-#include "pto/abi/dtype.h"
+#include "pto/engine/tensor_region.hpp"
 
 namespace pto::worker {
 namespace {
@@ -30,36 +30,9 @@ void check_tensor(const pto_tensor& tensor, size_t index) {
 
 }  // namespace
 
-uint32_t element_bytes_of(uint8_t code) {
-  switch (code) {
-    case PTO_DTYPE_INT8:
-    case PTO_DTYPE_UINT8:
-    case PTO_DTYPE_BOOL:
-      return 1;
-    case PTO_DTYPE_FLOAT16:
-    case PTO_DTYPE_BFLOAT16:
-    case PTO_DTYPE_INT16:
-    case PTO_DTYPE_UINT16:
-      return 2;
-    case PTO_DTYPE_FLOAT32:
-    case PTO_DTYPE_INT32:
-    case PTO_DTYPE_UINT32:
-      return 4;
-    case PTO_DTYPE_FLOAT64:
-    case PTO_DTYPE_INT64:
-    case PTO_DTYPE_UINT64:
-    case PTO_DTYPE_COMPLEX64:
-      return 8;
-    case PTO_DTYPE_COMPLEX128:
-      return 16;
-    default:
-      return 0;
-  }
-}
-
 bool count_bytes(const pto_tensor& tensor, uint64_t* bytes) {
-  uint64_t total = element_bytes_of(tensor.dtype);
-  if (total == 0 || tensor.ndims > PTO_MAX_DIMS) return false;
+  if (tensor.dtype >= sizeof engine::kElementBytes || tensor.ndims > PTO_MAX_DIMS) return false;
+  uint64_t total = engine::kElementBytes[tensor.dtype];
   bool is_empty = false;
   for (uint32_t i = 0; i < tensor.ndims; ++i) is_empty |= tensor.shapes[i] == 0;
   for (uint32_t i = 0; i < tensor.ndims && !is_empty; ++i)
@@ -84,10 +57,18 @@ Blob decode_blob(std::span<const std::byte> bytes) {
     refuse_blob(std::to_string(tensors) + " tensors and " + std::to_string(scalars) +
                 " scalars take " + std::to_string(blob_bytes(tensors, scalars)) + " bytes, but " +
                 std::to_string(bytes.size()) + " came");
-  const auto* first = reinterpret_cast<const pto_tensor*>(bytes.data() + kBlobHeadBytes);
-  const Blob blob{{first, tensors}, {reinterpret_cast<const uint64_t*>(first + tensors), scalars}};
+  const Blob blob = blob_at(bytes.data());
   for (size_t i = 0; i < tensors; ++i) check_tensor(blob.tensors[i], i);
   return blob;
+}
+
+Blob blob_at(const std::byte* bytes) {
+  Head head;
+  std::memcpy(&head, bytes, sizeof head);
+  const auto* first = reinterpret_cast<const pto_tensor*>(bytes + sizeof head);
+  const auto* last = first + head.tensors;
+  return {{first, last},
+          {reinterpret_cast<const uint64_t*>(last), static_cast<size_t>(head.scalars)}};
 }
 
 void encode_blob(const Blob& blob, std::byte* to) {

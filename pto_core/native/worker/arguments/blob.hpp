@@ -15,14 +15,10 @@
 namespace pto::worker {
 
 constexpr size_t kBlobHeadBytes = 8;
-constexpr uint32_t kDataTypes = 15;  // codes of pto/abi/dtype.h
 
 constexpr size_t blob_bytes(size_t tensors, size_t scalars) {
   return kBlobHeadBytes + tensors * sizeof(pto_tensor) + scalars * sizeof(uint64_t);
 }
-
-// Return the size of one element, or 0 for an unknown code.
-uint32_t element_bytes_of(uint8_t code);
 
 // Return false if the data type is unknown, if there are too many dimensions, or if the bytes
 // exceed the address space.
@@ -36,6 +32,9 @@ struct Blob {
 
 // Decode a blob; `bytes` is aligned to 8. Throws Refusal (protocol) if it is not a blob.
 Blob decode_blob(std::span<const std::byte> bytes);
+
+// Return the parts of a blob whose counts this process has written or checked.
+Blob blob_at(const std::byte* bytes);
 
 // Encode a blob: write exactly blob_bytes() bytes.
 void encode_blob(const Blob& blob, std::byte* to);

@@ -10,6 +10,7 @@
 #include "data_types.hpp"
 #include "errors.hpp"
 #include "host_array.hpp"
+#include "pto/engine/tensor_region.hpp"
 #include "views.hpp"
 
 namespace pto::worker {
@@ -18,6 +19,7 @@ namespace {
 using core::raise_usage;
 
 constexpr uint64_t kLargestExtent = UINT32_MAX;
+constexpr size_t kDataTypes = sizeof engine::kElementBytes;
 
 void set_shape(pto_tensor& tensor, const npy_intp* shape, size_t dims) {
   if (dims > PTO_MAX_DIMS)

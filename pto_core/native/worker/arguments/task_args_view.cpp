@@ -158,9 +158,7 @@ bool TaskArgsView::detach() {
     return false;
   }
   encode_blob(blob, memory);
-  const auto* first = reinterpret_cast<const pto_tensor*>(memory + kBlobHeadBytes);
-  const auto* last = first + blob.tensors.size();
-  blob = {{first, last}, {reinterpret_cast<const uint64_t*>(last), blob.scalars.size()}};
+  blob = blob_at(memory);
   PyMem_Free(std::exchange(copy, memory));
   return true;
 }

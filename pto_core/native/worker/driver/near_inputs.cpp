@@ -89,7 +89,7 @@ void NearInputs::visit_tensors(const SentTask& record, int32_t member, Visit&& v
   if ((record.flags & kKnown) != kKnown) return;
   const BlobPlace blob = blob_of(record, member);
   const std::byte* uses = blob.data + blob.bytes;
-  const std::span tensors = decode_blob({blob.data, blob.bytes}).tensors;
+  const std::span tensors = blob_at(blob.data).tensors;
   for (size_t i = 0; i < tensors.size(); ++i) {
     uint64_t bytes = 0;
     const bool counts = !tensors[i].child_memory && count_bytes(tensors[i], &bytes);

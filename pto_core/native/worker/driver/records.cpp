@@ -80,24 +80,19 @@ void Records::end(int64_t number) {
 BlobPlace blob_of(const SentTask& record, int32_t member) {
   std::byte* data = record.blobs;
   const bool has_uses = (record.flags & SentTask::kHasUses) != 0;
-  uint32_t bytes = 0;
   for (int32_t i = 0;; ++i) {
-    uint32_t counts[2];
-    std::memcpy(counts, data, sizeof(counts));
-    bytes = static_cast<uint32_t>(sizeof(counts) + counts[0] * sizeof(pto_tensor) +
-                                  counts[1] * sizeof(uint64_t));
-    if (i == member) break;
-    data += bytes + (has_uses ? use_bytes(counts[0]) : 0);
+    const Blob blob = blob_at(data);
+    const size_t bytes = blob_bytes(blob.tensors.size(), blob.scalars.size());
+    if (i == member) return {data, static_cast<uint32_t>(bytes)};
+    data += bytes + (has_uses ? use_bytes(blob.tensors.size()) : 0);
   }
-  return {data, bytes};
 }
 
 void write_uses(const BlobPlace& blob, bool receives_use) {
-  int32_t tensors = 0;
-  std::memcpy(&tensors, blob.data, sizeof tensors);
+  const size_t tensors = blob_at(blob.data).tensors.size();
   auto* tensor = reinterpret_cast<pto_tensor*>(blob.data + kBlobHeadBytes);
   const std::byte* uses = blob.data + blob.bytes;
-  for (int32_t i = 0; i < tensors; ++i) {
+  for (size_t i = 0; i < tensors; ++i) {
     const auto use = receives_use ? static_cast<uint8_t>(uses[i]) : uint8_t{0};
     if (tensor[i].use != use) tensor[i].use = use;
   }
