@@ -197,6 +197,7 @@ void bind_parent_port(nb::module_& module) {
 void bind_remote(nb::module_& module) {
   bind_child_port(module);
   bind_parent_port(module);
+  module.attr("TASK_HEAD_FORMAT") = kTaskHeadFormat;
   module.def(
       "plain_tasks",
       [](const nb::bytes& packed, size_t offset, uint64_t number, uint64_t limit) {

@@ -29,6 +29,9 @@ struct TaskHead {
   uint32_t reserved;
 };
 
+// The same layout for Python, in the notation of its module struct.
+constexpr const char* kTaskHeadFormat = "<QQII32sHH4x";
+
 static_assert(sizeof(TaskHead) == 64);
 static_assert(offsetof(TaskHead, callable) == 24);
 

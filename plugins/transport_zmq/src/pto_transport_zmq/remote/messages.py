@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from pto_core._worker import plain_tasks
+from pto_core._worker import TASK_HEAD_FORMAT, plain_tasks
 from pto_core.errors import ProtocolError
 from pto_core.interfaces.frame import Outcome
 from pto_transport_zmq.remote.address_space import PIECE_BYTES, Range
@@ -32,8 +32,7 @@ FRAMES_MAX = 256
 
 _COUNT = struct.Struct("<I")
 _TASKS = struct.Struct("<QI")  # number of the first frame, count of frames
-# TaskHead in native/worker/remote/packed_tasks.hpp
-_TASK = struct.Struct("<QQII32sHH4x")  # task, required, config, bytes of data, ..., pieces
+_TASK = struct.Struct(TASK_HEAD_FORMAT)  # task, required, config, bytes of data, ..., pieces
 _PUSH = struct.Struct("<QI")  # address and bytes
 _ENDED = struct.Struct("<QIHHI")  # number, count, outcome, results, bytes of the failure
 _RESULT = struct.Struct("<QII16s")  # address and bytes of the piece, bytes of changes, digest
