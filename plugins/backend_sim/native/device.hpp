@@ -55,9 +55,9 @@ class SimDevice {
   }
   pto_status unload_kernel(uint64_t address) { return loader_.unload_kernel(address); }
   pto_status load_library(const char* path, uint64_t* library, pto_error* error) {
-    return loader_.load_library(path, library, error);
+    return loader_.libraries().load(path, library, error);
   }
-  pto_status unload_library(uint64_t library) { return loader_.unload_library(library); }
+  pto_status unload_library(uint64_t library) { return loader_.libraries().unload(library); }
   pto_status attach(const pto_attachment* attachment, const pto_option* options,
                     uint32_t num_options, const pto_runtime_api** table, void** runtime,
                     pto_error* error);

@@ -10,7 +10,6 @@
 #include <string>
 
 #include "error.hpp"
-#include "pto/host/own_library.hpp"
 #include "recorder.hpp"
 
 namespace pto::sim {
@@ -31,13 +30,6 @@ bool write_all(int file, const char* bytes, size_t length) {
     length -= static_cast<size_t>(written);
   }
   return true;
-}
-
-// Adds advice to the reason of a failed dlopen() for known errors.
-std::string with_advice(const std::string& reason) {
-  if (reason.rfind("undefined symbol: ", 0) != 0) return reason;
-  return reason +
-         ", which no library defines; define it in that source, or make it inline in a header";
 }
 
 pto_status fail_kernel(const Kernel& kernel, pto_error* error, const char* what,
@@ -61,7 +53,7 @@ pto_status open_kernel(Kernel& kernel, const char* path, const char* what, const
                        pto_error* error) {
   kernel.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (kernel.library == nullptr) {
-    return fail_kernel(kernel, error, what, with_advice(host::load_failure(path)).c_str());
+    return fail_kernel(kernel, error, what, host::load_failure(path).c_str());
   }
   kernel.function = reinterpret_cast<KernelFunction>(dlsym(kernel.library, symbol));
   connect_recorder(kernel);
@@ -88,7 +80,6 @@ pto_status open_bytes(Kernel& kernel, const void* bytes, size_t length, pto_erro
 
 Loader::~Loader() {
   for (const auto& [address, kernel] : kernels_) close_kernel(*kernel);
-  for (const auto& [library, file] : libraries_) host::close_own_library({library, file});
 }
 
 pto_status Loader::load_kernel(const pto_kernel_source& source, uint64_t* address,
@@ -145,44 +136,6 @@ void Loader::end_run() {
     uploaded.swap(uploaded_);
   }
   for (const uint64_t address : uploaded) unload_kernel(address);
-}
-
-pto_status Loader::load_library(const char* path, uint64_t* library, pto_error* error) {
-  std::string reason;
-  const host::OwnLibrary own = host::open_own_library(path, reason);
-  if (own.handle == nullptr) {
-    return fail(error, PTO_ERROR_LOAD, "cannot load library %s: %s", path,
-                with_advice(reason).c_str());
-  }
-  const std::lock_guard lock(mutex_);
-  libraries_.emplace(own.handle, own.file);
-  *library = reinterpret_cast<uint64_t>(own.handle);
-  return PTO_OK;
-}
-
-pto_status Loader::unload_library(uint64_t library) {
-  void* handle = reinterpret_cast<void*>(library);
-  const std::lock_guard lock(mutex_);
-  const auto found = libraries_.find(handle);
-  if (found == libraries_.end()) return PTO_ERROR_USAGE;
-  host::close_own_library({handle, found->second});
-  libraries_.erase(found);
-  return PTO_OK;
-}
-
-pto_status Loader::resolve(uint64_t library, const char* symbol, void** address) {
-  void* handle = reinterpret_cast<void*>(library);
-  const std::lock_guard lock(mutex_);
-  if (libraries_.find(handle) == libraries_.end()) return PTO_ERROR_USAGE;
-  *address = dlsym(handle, symbol);
-  return *address != nullptr ? PTO_OK : PTO_ERROR_LOAD;
-}
-
-void Loader::abandon() {
-  const std::lock_guard lock(mutex_);
-  for (auto& [address, kernel] : kernels_) static_cast<void>(kernel.release());
-  kernels_.clear();
-  libraries_.clear();
 }
 
 uint64_t Loader::keep(std::unique_ptr<Kernel> kernel) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "pto/abi/backend.h"
+#include "pto/host/own_library.hpp"
 
 namespace pto::sim {
 
@@ -43,15 +44,7 @@ class Loader {
                            pto_error* error);
   void end_run();
 
-  // A library that this process has loaded already is loaded again from a copy of its file, because
-  // two devices must not share its static variables.
-  pto_status load_library(const char* path, uint64_t* library, pto_error* error);
-  pto_status unload_library(uint64_t library);
-  pto_status resolve(uint64_t library, const char* symbol, void** address);
-
-  // Clears the registry without closing the libraries: an abandoned thread may still run their
-  // code.
-  void abandon();
+  host::OwnLibraries& libraries() noexcept { return libraries_; }
 
  private:
   uint64_t keep(std::unique_ptr<Kernel> kernel);
@@ -59,7 +52,7 @@ class Loader {
   std::mutex mutex_;
   std::unordered_map<uint64_t, std::unique_ptr<Kernel>> kernels_;
   std::vector<uint64_t> uploaded_;
-  std::unordered_map<void*, int> libraries_;  // handle, and descriptor of the copy or -1
+  host::OwnLibraries libraries_;
 };
 
 }  // namespace pto::sim

@@ -11,6 +11,7 @@
 #include "error.hpp"
 #include "pto/abi/activity.h"
 #include "pto/abi/topology.h"
+#include "pto/host/backend_table.hpp"
 
 namespace pto::sim {
 namespace {
@@ -123,24 +124,15 @@ constexpr int32_t kDefaultThreads = 3;
 
 pto_status run_shape(const pto_call_config* config, uint32_t capabilities, uint32_t blocks,
                      SimRunShape& shape, pto_error* error) noexcept {
-  const int32_t asked = config != nullptr ? config->block_dim : 0;
+  uint32_t used = 0;
+  const pto_status status =
+      host::find_blocks(config, blocks, &used, error, ", or open it with a larger sim.blocks");
+  if (status != PTO_OK) return status;
   const int32_t threads = config != nullptr ? config->aicpu_thread_num : kDefaultThreads;
-  if (asked < 0 || asked > static_cast<int32_t>(blocks)) {
-    return fail(
-        error, PTO_ERROR_USAGE,
-        "block_dim is %d, but this simulated device has %u blocks; use 0 (all blocks) to %u, or "
-        "open it with a larger sim.blocks (at most %d)",
-        asked, blocks, blocks, PTO_MAX_BLOCKS);
-  }
-  if (threads < 1 || threads > PTO_MAX_AICPU_THREADS) {
-    return fail(error, PTO_ERROR_USAGE, "aicpu_thread_num is %d; use 1 to %d", threads,
-                PTO_MAX_AICPU_THREADS);
-  }
   const bool on_host = (capabilities & PTO_RUNTIME_HOST_ORCHESTRATION) != 0;
   shape.shares_thread = threads == 1 && !on_host;
   const int32_t schedulers = on_host || threads == 1 ? threads : threads - 1;
-  shape.topology = make_topology(asked == 0 ? blocks : static_cast<uint32_t>(asked),
-                                 static_cast<uint32_t>(schedulers));
+  shape.topology = make_topology(used, static_cast<uint32_t>(schedulers));
   return PTO_OK;
 }
 

@@ -91,8 +91,7 @@ pto_status upload_kernel(void* self, int32_t func_id, const void* bytes, size_t 
 }
 
 pto_status resolve(void* self, uint64_t library, const char* symbol, void** address) {
-  return host::guarded(nullptr,
-                       [&] { return device_of(self).loader().resolve(library, symbol, address); });
+  return device_of(self).loader().libraries().resolve(library, symbol, address);
 }
 
 void dispatch(void* self, uint32_t thread, const pto_dispatch* batch, uint32_t count) {

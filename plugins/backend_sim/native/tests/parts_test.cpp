@@ -187,13 +187,13 @@ TEST(a_load_error_names_kernel_and_symbol) {
   CHECK_EQUAL(loader.upload_kernel(1, "rubbish", 7, &address, &error), PTO_ERROR_LOAD);
   CHECK(std::strstr(error.message, "/proc/") == nullptr);
   uint64_t library = 0;
-  CHECK_EQUAL(loader.load_library("/nonexistent.so", &library, &error), PTO_ERROR_LOAD);
-  CHECK_EQUAL(loader.load_library(PTO_KERNEL_LIBRARY, &library, &error), PTO_OK);
+  CHECK_EQUAL(loader.libraries().load("/nonexistent.so", &library, &error), PTO_ERROR_LOAD);
+  CHECK_EQUAL(loader.libraries().load(PTO_KERNEL_LIBRARY, &library, &error), PTO_OK);
   void* symbol = nullptr;
-  CHECK_EQUAL(loader.resolve(library, "kernel_entry", &symbol), PTO_OK);
-  CHECK_EQUAL(loader.resolve(library, "nothing", &symbol), PTO_ERROR_LOAD);
-  CHECK_EQUAL(loader.unload_library(library), PTO_OK);
-  CHECK_EQUAL(loader.unload_library(library), PTO_ERROR_USAGE);
+  CHECK_EQUAL(loader.libraries().resolve(library, "kernel_entry", &symbol), PTO_OK);
+  CHECK_EQUAL(loader.libraries().resolve(library, "nothing", &symbol), PTO_ERROR_LOAD);
+  CHECK_EQUAL(loader.libraries().unload(library), PTO_OK);
+  CHECK_EQUAL(loader.libraries().unload(library), PTO_ERROR_USAGE);
 }
 
 TEST(the_activity_page_is_shared_with_the_parent) {

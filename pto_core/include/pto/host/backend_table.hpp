@@ -158,6 +158,24 @@ inline size_t touched_bytes(void*, const void* memory, size_t bytes) {
   return count * page;
 }
 
+// Check the shape that a run requests from a device with `most` blocks, and return its number of
+// blocks. A null `config` requests all of them. `advice` continues the message about too many.
+inline pto_status find_blocks(const pto_call_config* config, uint32_t most, uint32_t* blocks,
+                              pto_error* error, const char* advice = "") {
+  const int32_t asked = config != nullptr ? config->block_dim : 0;
+  const int32_t threads = config != nullptr ? config->aicpu_thread_num : 1;
+  *blocks = asked > 0 ? static_cast<uint32_t>(asked) : most;
+  if (asked < 0 || *blocks > most) {
+    return engine::fail(
+        error, PTO_ERROR_USAGE,
+        "block_dim is %d, but this device has %u blocks; use 0 (all blocks) to %u%s", asked, most,
+        most, advice);
+  }
+  if (threads >= 1 && threads <= PTO_MAX_AICPU_THREADS) return PTO_OK;
+  return engine::fail(error, PTO_ERROR_USAGE, "aicpu_thread_num is %d; use 1 to %d", threads,
+                      PTO_MAX_AICPU_THREADS);
+}
+
 inline uint64_t monotonic_ns() {
   const std::chrono::nanoseconds now = std::chrono::steady_clock::now().time_since_epoch();
   return static_cast<uint64_t>(now.count());

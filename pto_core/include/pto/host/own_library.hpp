@@ -12,9 +12,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <unordered_map>
+
+#include "pto/engine/error_record.hpp"
 
 namespace pto::host {
 
@@ -35,11 +39,14 @@ inline void close_own_library(const OwnLibrary& library) {
   if (library.file >= 0) close(library.file);
 }
 
-// Returns the reason why dlopen(path) failed, without the path at its beginning.
+// Returns the reason why dlopen(path) failed, without the path at its beginning, and with advice
+// for an undefined symbol.
 inline std::string load_failure(const std::string& path) {
   std::string text = dlerror();
   const std::string prefix = path + ": ";
   if (text.compare(0, prefix.size(), prefix) == 0) text.erase(0, prefix.size());
+  if (text.rfind("undefined symbol: ", 0) == 0)
+    text += ", which no library defines; define it in that source, or make it inline in a header";
   return text;
 }
 
@@ -85,5 +92,49 @@ inline OwnLibrary open_own_library(const char* path, std::string& reason) {
   close_own_library(library);
   return {};
 }
+
+// The orchestration libraries of one device, by handle. Any thread may call.
+class OwnLibraries {
+ public:
+  OwnLibraries() = default;
+  OwnLibraries(const OwnLibraries&) = delete;
+  ~OwnLibraries() {
+    for (const auto& [handle, library] : libraries_) close_own_library(library);
+  }
+
+  pto_status load(const char* path, uint64_t* library, pto_error* error) {
+    std::string reason;
+    const OwnLibrary loaded = open_own_library(path, reason);
+    if (loaded.handle == nullptr) {
+      return engine::fail(error, PTO_ERROR_LOAD, "cannot load library %s: %s", path,
+                          reason.c_str());
+    }
+    *library = reinterpret_cast<uint64_t>(loaded.handle);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    libraries_.emplace(*library, loaded);
+    return PTO_OK;
+  }
+
+  pto_status unload(uint64_t library) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = libraries_.find(library);
+    if (found == libraries_.end()) return PTO_ERROR_USAGE;
+    close_own_library(found->second);
+    libraries_.erase(found);
+    return PTO_OK;
+  }
+
+  // See pto_platform.resolve.
+  pto_status resolve(uint64_t library, const char* symbol, void** address) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (libraries_.find(library) == libraries_.end()) return PTO_ERROR_USAGE;
+    *address = dlsym(reinterpret_cast<void*>(library), symbol);
+    return *address != nullptr ? PTO_OK : PTO_ERROR_LOAD;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<uint64_t, OwnLibrary> libraries_;
+};
 
 }  // namespace pto::host

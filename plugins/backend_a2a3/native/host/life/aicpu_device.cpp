@@ -11,6 +11,7 @@
 
 #include "error.hpp"
 #include "pto/engine/run_image.hpp"
+#include "pto/host/backend_table.hpp"
 
 namespace pto::a2a3 {
 
@@ -69,20 +70,6 @@ pto_status lose_late(Card& card, const char* what, uint32_t number, pto_error* f
 }
 
 }  // namespace
-
-pto_status find_blocks(const Card& card, const pto_run& run, uint32_t* blocks, pto_error* error) {
-  const int32_t asked = run.config != nullptr ? run.config->block_dim : 0;
-  const int32_t threads = run.config != nullptr ? run.config->aicpu_thread_num : 1;
-  *blocks = asked > 0 ? static_cast<uint32_t>(asked) : card.blocks();
-  if (asked < 0 || *blocks > card.blocks()) {
-    return fail(error, PTO_ERROR_USAGE,
-                "block_dim is %d, but this device has %u blocks; use 0 (all blocks) to %u", asked,
-                card.blocks(), card.blocks());
-  }
-  if (threads >= 1 && threads <= PTO_MAX_AICPU_THREADS) return PTO_OK;
-  return fail(error, PTO_ERROR_USAGE, "aicpu_thread_num is %d; use 1 to %d", threads,
-              PTO_MAX_AICPU_THREADS);
-}
 
 pto_status AicpuDevice::open(const DeviceImages& images, const AicpuOptions& options,
                              pto_error* error) {
@@ -331,7 +318,7 @@ pto_status AicpuDevice::start(const pto_run& run, uint64_t orchestration,
 pto_status AicpuDevice::launch(const pto_run& run, uint64_t orchestration, uint64_t graph_bytes,
                                pto_error* error) {
   uint32_t blocks = 0;
-  pto_status status = find_blocks(card_, run, &blocks, error);
+  pto_status status = host::find_blocks(run.config, card_.blocks(), &blocks, error);
   if (status != PTO_OK) return status;
   const pto_a2a3_core_launch cores = {cores_, ++core_launch_, flag_base_};
   pto_a2a3_launch aicpu = describe(PTO_A2A3_RUN, engine::run_image_bytes(run), orchestration);

@@ -73,9 +73,6 @@ struct AicpuOptions {
   uint32_t gate_timeout_ms = 10'000;
 };
 
-// Finds the number of blocks of a run; refuses a run whose shape is impossible on the card.
-pto_status find_blocks(const Card& card, const pto_run& run, uint32_t* blocks, pto_error* error);
-
 class AicpuDevice {
  public:
   explicit AicpuDevice(Card& card) : card_(card), mailbox_(card), answer_(new pto_a2a3_status{}) {}

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "error.hpp"
+#include "pto/host/backend_table.hpp"
 
 namespace pto::a2a3 {
 
@@ -86,7 +87,7 @@ void CardDevice::close(pto_leak_report& leaks) {
 }
 
 pto_status CardDevice::load_library(const char* path, uint64_t* library, pto_error* error) {
-  if (host_ != nullptr) return host_->load_library(path, library, error);
+  if (host_ != nullptr) return host_->libraries().load(path, library, error);
   std::string file;
   const pto_status status = read_file(path, &file, error);
   if (status != PTO_OK) return status;
@@ -94,7 +95,7 @@ pto_status CardDevice::load_library(const char* path, uint64_t* library, pto_err
 }
 
 pto_status CardDevice::unload_library(uint64_t library) {
-  return host_ != nullptr ? host_->unload_library(library) : aicpu_.unload(library, nullptr);
+  return host_ != nullptr ? host_->libraries().unload(library) : aicpu_.unload(library, nullptr);
 }
 
 pto_status CardDevice::attach(const pto_attachment* attachment, const pto_option* options,
@@ -194,7 +195,7 @@ pto_status CardDevice::start(const pto_run* run, pto_error* error) {
   explanation_.restart();
   uint32_t blocks = 0;
   pto_status status = enter(card_.session(), error);
-  if (status == PTO_OK) status = find_blocks(card_, *run, &blocks, error);
+  if (status == PTO_OK) status = host::find_blocks(run->config, card_.blocks(), &blocks, error);
   if (status == PTO_OK && host_ != nullptr) status = host_->begin(*run, error);
   if (status != PTO_OK) return status;
   run_ = run;

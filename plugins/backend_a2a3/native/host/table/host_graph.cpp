@@ -1,14 +1,10 @@
 #include "table/host_graph.hpp"
 
-#include <dlfcn.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <fstream>
-#include <iterator>
+#include <string>
 
 #include "error.hpp"
+#include "pto/engine/core_mask.hpp"
+#include "pto/host/backend_table.hpp"
 #include "pto/host/runtime_log.hpp"
 
 namespace pto::a2a3 {
@@ -58,62 +54,17 @@ pto_leak_report Buffers::describe() const {
   return report;
 }
 
-namespace {
-
-void* reserve(void*, size_t bytes) {
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return memory == MAP_FAILED ? nullptr : memory;
-}
-
-void release(void*, void* memory, size_t bytes) {
-  munmap(memory, bytes);
-}
-
-pto_status resolve(void*, uint64_t library, const char* symbol, void** address) {
-  *address = dlsym(reinterpret_cast<void*>(library), symbol);
-  return *address != nullptr ? PTO_OK : PTO_ERROR_LOAD;
-}
-
-uint64_t now(void*) {
-  const auto since = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(since / std::chrono::nanoseconds(1));
-}
-
-void wake(void*, uint32_t) {}
-void notify(void*, const uint32_t*) {}
-
-// Returns the descriptor of a file in memory with the bytes of `path`, -1 if it cannot be read.
-int copy_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  if (bytes.empty()) return -1;
-  const int descriptor = memfd_create("pto_orchestration", MFD_CLOEXEC);
-  const auto written = write(descriptor, bytes.data(), bytes.size());
-  if (written == static_cast<ssize_t>(bytes.size())) return descriptor;
-  ::close(descriptor);
-  return -1;
-}
-
-}  // namespace
-
 HostGraph::HostGraph(const pto_runtime_api* api, Card& card, AicpuDevice& aicpu,
                      const LogSettings& log)
     : api_(api), card_(card), aicpu_(aicpu), log_(log), buffers_(card) {}
 
 HostGraph::~HostGraph() {
   if (instance_ != nullptr) api_->destroy(instance_);
-  while (!libraries_.empty()) unload_library(libraries_.begin()->first);
 }
 
 pto_platform HostGraph::make_platform() {
-  pto_platform table = {};
-  table.abi_version = PTO_ABI_VERSION;
-  table.struct_size = sizeof table;
-  table.self = this;
-  table.topology = &topology_;
-  table.reserve = reserve;
-  table.release = release;
+  pto_platform table = host::host_platform(this, topology_);
+  table.planning = 0;
   table.allocate = [](void* self, size_t bytes, uint64_t* address) {
     return static_cast<HostGraph*>(self)->buffers_.allocate(bytes, address, nullptr);
   };
@@ -130,10 +81,9 @@ pto_platform HostGraph::make_platform() {
                            uint64_t* address) {
     return static_cast<HostGraph*>(self)->upload_kernel(bytes, length, address);
   };
-  table.resolve = resolve;
-  table.wake = wake;
-  table.notify = notify;
-  table.now = now;
+  table.resolve = [](void* self, uint64_t library, const char* symbol, void** address) {
+    return static_cast<HostGraph*>(self)->libraries_.resolve(library, symbol, address);
+  };
   table.log = [](void* self, int32_t level, const char* message) {
     const LogSettings& log = static_cast<HostGraph*>(self)->log_;
     const bool is_shown = level >= PTO_LOG_ALWAYS && level <= log.level;
@@ -144,41 +94,10 @@ pto_platform HostGraph::make_platform() {
 
 pto_status HostGraph::create(std::span<const pto_option> options, uint32_t blocks,
                              pto_error* error) {
-  topology_.blocks = blocks;
-  topology_.cores = 3 * blocks;
-  topology_.schedulers = 1;
-  for (uint32_t core = 0; core < topology_.cores; ++core) {
-    topology_.core_type[core] = core < blocks ? PTO_CORE_AIC : PTO_CORE_AIV;
-  }
+  topology_ = engine::make_topology(blocks, 1);
   platform_ = make_platform();
   return api_->create(&platform_, options.data(), static_cast<uint32_t>(options.size()), &instance_,
                       error);
-}
-
-pto_status HostGraph::load_library(const std::string& path, uint64_t* library, pto_error* error) {
-  const int descriptor = copy_file(path);
-  if (descriptor < 0) {
-    return fail(error, PTO_ERROR_LOAD, "the file %s cannot be read or is empty", path.c_str());
-  }
-  // The descriptor stays open, so no other library gets this path.
-  const std::string copy = "/proc/self/fd/" + std::to_string(descriptor);
-  void* loaded = dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (loaded == nullptr) {
-    ::close(descriptor);
-    return fail(error, PTO_ERROR_LOAD, "%s cannot be loaded: %s", path.c_str(), dlerror());
-  }
-  *library = reinterpret_cast<uint64_t>(loaded);
-  libraries_[*library] = descriptor;
-  return PTO_OK;
-}
-
-pto_status HostGraph::unload_library(uint64_t library) {
-  const auto found = libraries_.find(library);
-  if (found == libraries_.end()) return PTO_ERROR_USAGE;
-  dlclose(reinterpret_cast<void*>(library));
-  ::close(found->second);
-  libraries_.erase(found);
-  return PTO_OK;
 }
 
 pto_status HostGraph::begin(const pto_run& run, pto_error* error) {

@@ -3,17 +3,17 @@
 //   create -> { begin -> orchestrate, or submits and build -> take -> finish }* -> destroy
 //
 // The orchestration and its submits run on the caller's thread. The instance makes no step, so its
-// platform table has no cores.
+// platform table dispatches nothing.
 #pragma once
 
 #include <map>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "life/aicpu_device.hpp"
 #include "life/card.hpp"
 #include "pto/abi/backend.h"
+#include "pto/host/own_library.hpp"
 
 namespace pto::a2a3 {
 
@@ -49,9 +49,7 @@ class HostGraph {
   const pto_runtime_api& api() const noexcept { return *api_; }
   void* instance() const noexcept { return instance_; }
 
-  // Loads an orchestration library, a copy for this device alone.
-  pto_status load_library(const std::string& path, uint64_t* library, pto_error* error);
-  pto_status unload_library(uint64_t library);
+  host::OwnLibraries& libraries() noexcept { return libraries_; }
 
   // Begins a run, and calls its orchestration if it has one. `run` lives until finish().
   pto_status begin(const pto_run& run, pto_error* error);
@@ -76,9 +74,9 @@ class HostGraph {
   void* instance_ = nullptr;
   pto_topology topology_ = {};
   pto_platform platform_ = {};
-  Buffers buffers_;                    // of the run
-  std::vector<uint64_t> kernels_;      // that the orchestration uploaded
-  std::map<uint64_t, int> libraries_;  // descriptors of the copies, by handle
+  Buffers buffers_;                // of the run
+  std::vector<uint64_t> kernels_;  // that the orchestration uploaded
+  host::OwnLibraries libraries_;   // of orchestrations
   const pto_run* run_ = nullptr;
   uint64_t bytes_in_ = 0, bytes_out_ = 0, copies_in_ = 0, copies_out_ = 0;
 };
