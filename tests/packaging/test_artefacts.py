@@ -65,7 +65,7 @@ def test_the_devkit_ships_what_new_cases_and_plugins_are_made_of(wheelhouse):
     devkit = wheelhouse.package("ptorun-devkit")
     skeletons = devkit.folder / "src" / "pto_devkit" / "skeleton"
     parts = [path for path in skeletons.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    assert {"CMakeLists.txt", "device.cpp", "runtime.h"} <= {path.name for path in parts}
+    assert {"CMakeLists.txt", "backend.cpp", "runtime.h"} <= {path.name for path in parts}
     made = {path.relative_to(devkit.folder).as_posix() for path in parts}
     assert made <= set(sdist_names(devkit))
     assert {name.removeprefix("src/") for name in made} <= set(wheel_names(devkit))

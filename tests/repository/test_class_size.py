@@ -15,7 +15,6 @@ LARGER = {
     # a method for each entry of the backend table
     "plugins/backend_a2a3/native/host/table/device.hpp:CardDevice": (28, 17),
     "plugins/backend_sim/native/device.hpp:SimDevice": (39, 19),
-    f"{TEMPLATE}/backend/native/device.hpp:Device": (26, 17),
     "plugins/backend_sim/native/engine/pool.hpp:Pool": (50, 17),
     "plugins/backend_sim/native/memory/device_memory.hpp:DeviceMemory": (35, 18),
     "plugins/backend_sim/native/run/run.hpp:SimRun": (30, 13),
