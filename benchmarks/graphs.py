@@ -6,7 +6,7 @@ import ctypes
 from pathlib import Path
 from typing import Any
 
-from pto_core import ChipCallable, CoreCallable, Device, KernelSource, RunReport
+from pto_core.chip import ChipCallable, CoreCallable, Device, KernelSource, RunReport
 from pto_core.kernels import OrchestrationSource
 
 SOURCES = Path(__file__).resolve().parent / "sources"

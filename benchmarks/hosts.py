@@ -18,9 +18,10 @@ import psutil
 
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure, interleaved
-from pto_core import Hosts, TaskArgs, TensorArgType, Worker
+from pto_core import Hosts, Worker
 from pto_core.errors import PtoError
 from pto_core.interfaces import AgentCommand
+from pto_core.published import TaskArgs, TensorArgType
 from pto_transport_zmq.link.loading import load_links
 
 COUNTS = (1, 4)

@@ -10,7 +10,8 @@ from benchmarks.effort import Effort
 from benchmarks.figure import Figure, interleaved, percentile, ratios
 from benchmarks.graphs import chains_program, run_chains
 from benchmarks.native import Binaries, numbers
-from pto_core import CallConfig, Device, open_device
+from pto_core import open_device
+from pto_core.chip import CallConfig, Device
 
 TASKS = 100_000
 SINGLE_CHAIN_TASKS = 10_000

@@ -9,7 +9,8 @@ from typing import Any
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure, interleaved, percentile, wall_s
 from benchmarks.native import Binaries, numbers
-from pto_core import CallableHandle, Worker
+from pto_core import Worker
+from pto_core.published import CallableHandle
 
 PAUSE_S = 0.002
 """After this time each thread that waits for a doorbell is parked."""

@@ -12,7 +12,8 @@ from benchmarks.effort import Effort
 from benchmarks.figure import Figure
 from benchmarks.graphs import SOURCES
 from benchmarks.native import Binaries
-from pto_core import CoreCallable, KernelSource, open_device
+from pto_core import open_device
+from pto_core.chip import CoreCallable, KernelSource
 
 TASKS = 50_000
 

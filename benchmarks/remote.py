@@ -23,7 +23,8 @@ import numpy as np
 from benchmarks.effort import Effort
 from benchmarks.figure import Figure, interleaved, percentile
 from benchmarks.links import bare
-from pto_core import TaskArgs, TensorArgType, Worker
+from pto_core import Worker
+from pto_core.published import TaskArgs, TensorArgType
 from pto_transport_zmq.link.loading import load_links
 from pto_transport_zmq.remote.keys import new_keys
 

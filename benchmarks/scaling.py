@@ -29,7 +29,8 @@ import numpy as np
 import psutil
 
 from benchmarks.machine import describe, load
-from pto_core import TaskArgs, TensorArgType, Worker
+from pto_core import Worker
+from pto_core.published import TaskArgs, TensorArgType
 
 FITTED, HELD_OUT = (1, 2, 4, 8, 16, 32), 24
 TASKS, IDLE_S, HOSTS = 2000, 10.0, 1000

@@ -14,15 +14,8 @@ from benchmarks.figure import Figure, interleaved, percentile, ratios
 from benchmarks.graphs import SOURCES
 from benchmarks.level2 import HANDOVER
 from benchmarks.native import Binaries, numbers
-from pto_core import (
-    CallConfig,
-    ChipCallable,
-    CoreCallable,
-    Device,
-    DeviceArray,
-    KernelSource,
-    open_device,
-)
+from pto_core import open_device
+from pto_core.chip import CallConfig, ChipCallable, CoreCallable, Device, DeviceArray, KernelSource
 from pto_core.kernels import OrchestrationSource
 from pto_runtime_pto2 import plugin
 

@@ -10,7 +10,9 @@ from benchmarks.effort import Effort
 from benchmarks.figure import Figure, ratios, wall_s
 from benchmarks.graphs import chains_program, run_chains
 from benchmarks.native import Binaries, numbers
-from pto_core import CallableHandle, Device, Worker, open_device
+from pto_core import Worker, open_device
+from pto_core.chip import Device
+from pto_core.published import CallableHandle
 
 RECORDS = 10_000_000
 SPIN_TASKS = 4_000

@@ -21,17 +21,16 @@ from benchmarks.graphs import SOURCES
 from benchmarks.idle import SECONDS, sleeper
 from benchmarks.level2 import HANDOVER
 from benchmarks.native import Binaries, numbers
-from pto_core import (
-    CapturedGraph,
+from pto_core import CapturedGraph, Worker
+from pto_core.published import (
     ChipCallable,
     ContinuousTensor,
     CoreCallable,
     KernelSource,
+    OrchestrationSource,
     TaskArgs,
     TensorArgType,
-    Worker,
 )
-from pto_core.kernels import OrchestrationSource
 from pto_core.worker.runs import Runs
 
 TASKS = 10_000

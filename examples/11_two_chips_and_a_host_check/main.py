@@ -2,20 +2,15 @@
 
 import numpy as np
 
-from pto_core import (
+from pto_core import Graph, In, Out, Scalar, Worker, kernel
+from pto_core.published import (
     CallConfig,
     ChipCallable,
     DataType,
-    Graph,
-    In,
     Orchestrator,
-    Out,
-    Scalar,
     TaskArgs,
     TaskArgsView,
     TensorArgType,
-    Worker,
-    kernel,
 )
 
 ROWS, COLUMNS = 128, 256

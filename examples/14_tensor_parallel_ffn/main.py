@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from pto_core import ChipCallable, Graph, In, Out, Worker, kernel, task
+from pto_core import Graph, In, Out, Worker, kernel, task
+from pto_core.chip import ChipCallable
 
 TOKENS, MODEL, HIDDEN, CHIPS = 64, 128, 512, 2
 

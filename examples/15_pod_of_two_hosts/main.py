@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pto_core import (
+from pto_core import Worker
+from pto_core.published import (
     CallableHandle,
     CallConfig,
     Orchestrator,
     TaskArgs,
     TaskArgsView,
     TensorArgType,
-    Worker,
 )
 
 HOSTS, WORKERS, ROWS, COLUMNS = 2, 2, 64, 1024

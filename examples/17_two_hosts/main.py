@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from pto_core import (
+from pto_core import Worker
+from pto_core.published import (
     CallableHandle,
     CallConfig,
     Orchestrator,
     TaskArgs,
     TaskArgsView,
     TensorArgType,
-    Worker,
 )
 
 ELEMENTS, WORKERS = 1 << 20, 2

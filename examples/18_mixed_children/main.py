@@ -11,17 +11,14 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from pto_core import (
+from pto_core import In, InOut, Worker, task
+from pto_core.published import (
     CallableHandle,
     CallConfig,
-    In,
-    InOut,
     Orchestrator,
     TaskArgs,
     TaskArgsView,
     TensorArgType,
-    Worker,
-    task,
 )
 
 BLOCKS, ROWS, COLUMNS = 8, 16, 4096

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from pto_core import CallConfig, Orchestrator, TaskArgsView, Worker
+from pto_core import Worker
+from pto_core.published import CallConfig, Orchestrator, TaskArgsView
 
 ROWS = 6
 

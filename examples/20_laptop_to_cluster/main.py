@@ -10,16 +10,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pto_core import (
+from pto_core import Hosts, Worker
+from pto_core.published import (
     CallableHandle,
     CallConfig,
     DataType,
-    Hosts,
     Orchestrator,
     TaskArgs,
     TaskArgsView,
     TensorArgType,
-    Worker,
 )
 
 BLOCKS, ROWS, MODEL, HIDDEN = 16, 128, 512, 2048

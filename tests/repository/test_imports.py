@@ -25,8 +25,8 @@ FLOORS = (
         *("errors", "config", "plugins", "interfaces", "interrupts", "_interrupts", "log", "trust"),
         *("output_files", "standard_streams", "user_ranges"),
     ),
-    ("kernels", "toolchain", "device", "_native"),  # one chip
-    ("worker", "_worker"),  # Workers
+    ("kernels", "toolchain", "device", "_native", "chip"),  # one chip
+    ("worker", "_worker", "published"),  # Workers
     ("cases",),
     ("cli",),
 )
@@ -38,7 +38,7 @@ UPWARD = {
 }
 # What any plugin may import from the core, and what only those plugins may that are a part of it in
 # a distribution of their own.
-PUBLIC = {"config", "errors", "interfaces", "kernels", "log", "plugins", "toolchain"}
+PUBLIC = {"chip", "config", "errors", "interfaces", "kernels", "log", "plugins", "toolchain"}
 INNER = {
     "pto_devkit": {"worker", "_worker"},
     "pto_insight": {"cases", "cli", "output_files", "user_ranges"},

@@ -1,4 +1,10 @@
-"""A task-graph runtime for Ascend NPUs: the public names of the core.
+"""A task-graph runtime for Ascend NPUs: the names that most programs need, and four sections.
+
+- ``pto_core.chip`` has all names for programs on one chip.
+- ``pto_core.published`` has the names of Workers that programs for the published runtime use.
+- ``pto_core.cases`` runs cases. ``pto_core.errors`` has all exceptions.
+
+Programs can also import the names of the first three sections from this package.
 
 Importing this package loads no other part; each name is loaded when it is first used. Closed
 standard streams are replaced by ``/dev/null``.
@@ -11,8 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from pto_core import standard_streams
 
-# For type checkers; `_PARTS` lists the same names.
+# For type checkers: the names of `_SECTIONS` and `_PARTS`.
 if TYPE_CHECKING:
+    from pto_core import (
+        cases as cases,
+        chip as chip,
+        errors as errors,
+        published as published,
+    )
     from pto_core._worker import (
         CallableHandle as CallableHandle,
         CapturedGraph as CapturedGraph,
@@ -48,6 +60,7 @@ if TYPE_CHECKING:
         InOut as InOut,
         KernelSource as KernelSource,
         NoDep as NoDep,
+        OrchestrationSource as OrchestrationSource,
         Out as Out,
         OutExisting as OutExisting,
         Scalar as Scalar,
@@ -81,6 +94,8 @@ if TYPE_CHECKING:
     )
 
 __version__ = "0.1.0"
+
+_SECTIONS = ("cases", "chip", "errors", "published")
 
 _PARTS = {
     "_worker": (
@@ -135,6 +150,7 @@ _PARTS = {
         "InOut",
         "KernelSource",
         "NoDep",
+        "OrchestrationSource",
         "Out",
         "OutExisting",
         "Scalar",
@@ -144,19 +160,40 @@ _PARTS = {
 }
 _PART_OF = {name: part for part, names in _PARTS.items() for name in names}
 
-# `import *` must not hide the built-in range
-__all__ = sorted(_PART_OF.keys() - {"range"})
+# Not in it: names that belong to a section, and `range`, which would hide the built-in function.
+__all__ = [
+    "CapturedGraph",
+    "Graph",
+    "Hosts",
+    "In",
+    "InOut",
+    "Out",
+    "Progress",
+    "Scalar",
+    "Session",
+    "Task",
+    "TaskHandle",
+    "Worker",
+    "kernel",
+    "open_device",
+    "run_case",
+    "task",
+]
 
 standard_streams.complete()
 
+# Type checkers must not see it, because they accept any attribute of a module that has it.
+if not TYPE_CHECKING:
 
-def __getattr__(name: str) -> Any:
-    if name not in _PART_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"pto_core.{_PART_OF[name]}"), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        if name in _SECTIONS:
+            return import_module(f"pto_core.{name}")
+        if name not in _PART_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"pto_core.{_PART_OF[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_SECTIONS})

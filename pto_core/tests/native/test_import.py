@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,23 @@ def test_type_checkers_see_the_same_names() -> None:
         node.module: tuple(alias.name for alias in node.names if alias.name == alias.asname)
         for node in imports
     }
-    assert listed == {f"pto_core.{part}": names for part, names in pto_core._PARTS.items()}
+    parts = {f"pto_core.{part}": names for part, names in pto_core._PARTS.items()}
+    assert listed == {"pto_core": pto_core._SECTIONS, **parts}
+
+
+def test_a_name_of_a_section_is_also_a_name_of_the_package() -> None:
+    for section in ("pto_core.chip", "pto_core.published"):
+        for name in names_of(section):
+            assert getattr(pto_core, name) is getattr(import_module(section), name)
+
+
+def test_sections_are_attributes_of_the_package() -> None:
+    program = "import pto_core; print(pto_core.chip.Device, pto_core.published.TaskArgs)"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def names_of(module: str) -> set[str]:
+    return {name for name in vars(import_module(module)) if not name.startswith("_")}
 
 
 def test_other_names_are_not() -> None:

@@ -6,33 +6,25 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pto_core import (
+import pto_core
+from pto_core import Graph, Hosts, In, InOut, Out, Scalar, Worker, kernel, open_device, task
+from pto_core.chip import CoreCallable, Direction, KernelSource, NoDep, OutExisting
+from pto_core.published import (
     CallConfig,
     ChipCallable,
-    CoreCallable,
-    Direction,
-    Graph,
-    Hosts,
-    In,
-    InOut,
-    KernelSource,
-    NoDep,
     Orchestrator,
-    Out,
-    OutExisting,
     RemoteCallable,
     RemoteTaskArgs,
     RemoteTensorRef,
     RemoteWorkerSpec,
-    Scalar,
     TaskArgs,
     TaskArgsView,
     TensorArgType,
-    Worker,
-    kernel,
-    open_device,
-    task,
 )
+
+reveal_type(pto_core.TaskArgs())  # TaskArgs
+reveal_type(pto_core.published.CallConfig())  # CallConfig
+reveal_type(pto_core.chip.open_device())  # Device
 
 
 @task

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+import pto_core
 from pto_core import (
     CallConfig,
     Graph,
@@ -16,6 +17,8 @@ from pto_core import (
     kernel,
     task,
 )
+
+no_name = pto_core.Wroker  # refused
 
 
 @task

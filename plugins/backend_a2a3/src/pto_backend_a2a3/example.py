@@ -14,7 +14,7 @@ import numpy as np
 
 import pto_core
 from pto_backend_a2a3.device_images import PROBE_KERNEL
-from pto_core import CoreCallable, KernelSource
+from pto_core.chip import CoreCallable, KernelSource
 from pto_core.errors import PtoError
 
 _NUMBERS = 1000
