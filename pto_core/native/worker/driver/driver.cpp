@@ -71,7 +71,7 @@ ReplyState ChildControl::reply(uint64_t number, uint64_t timeout_ns, std::string
 
 namespace {
 
-constexpr uint32_t kSubmitsAPoll = 8;
+constexpr uint32_t kSubmitsPerPoll = 8;
 
 }  // namespace
 
@@ -212,7 +212,7 @@ int64_t Driver::submit(const Submission& submission) {
   if (allocated > 0) ensure_granted(allocated);
   int64_t task = kNone;
   drive_.attempt_or_wait([&](const Role& role) {
-    task = role->submitter.try_submit(submission, kSubmitsAPoll);
+    task = role->submitter.try_submit(submission, kSubmitsPerPoll);
     return task != kNone;
   });
   own_thread().wake_if_asleep();
@@ -221,10 +221,10 @@ int64_t Driver::submit(const Submission& submission) {
 
 void Driver::submit_each(const Submission& submission, int64_t count,
                          const std::function<void(int64_t)>& prepare, TaskRange& made) {
-  constexpr int64_t kTasksARole = 256;
+  constexpr int64_t kTasksPerRole = 256;
   for (int64_t i = 0; i < count;) {
     drive_.call_host_if_due();
-    const int64_t stop = std::min(count, i + kTasksARole);
+    const int64_t stop = std::min(count, i + kTasksPerRole);
     i = Role(state_)->submitter.try_submit_each(submission, i, stop, prepare, made);
     if (i == stop) continue;
     made.add(submit(submission));
@@ -237,7 +237,7 @@ void Driver::submit_each(const Submission& submission, int64_t count,
 // The state keeps a reference to the graph, because its records point into it. Another thread may
 // end the run during the replay, which drops the reference.
 void Driver::replay(std::shared_ptr<CapturedGraph> graph, bool is_known) {
-  constexpr size_t kStepsARole = 1024;
+  constexpr size_t kStepsPerRole = 1024;
   {
     const Role role(state_);
     role->core.replayed = graph;
@@ -249,7 +249,7 @@ void Driver::replay(std::shared_ptr<CapturedGraph> graph, bool is_known) {
     drive_.call_host_if_due();
     {
       const Role role(state_);
-      const size_t stop = std::min(steps.size(), at + kStepsARole);
+      const size_t stop = std::min(steps.size(), at + kStepsPerRole);
       at = role->replayer.make_steps(*graph, at, stop, is_known);
       if (at == stop) continue;
     }

@@ -9,7 +9,7 @@
 namespace pto::worker {
 namespace {
 
-constexpr int32_t kAnswersAPoll = 64;
+constexpr int32_t kAnswersPerPoll = 64;
 // A child may take this long to start a task, whatever the time limit of the task.
 constexpr uint64_t kShortestWaitNs = 2'000'000'000;
 
@@ -98,16 +98,16 @@ bool Exchange::dispatch() {
 
 bool Exchange::poll_children() {
   bool has_moved = false;
-  pto_answer answers[kAnswersAPoll];
+  pto_answer answers[kAnswersPerPoll];
   for (size_t i = 0; i < core_.links.size(); ++i) {
     ChildLink& link = *core_.links[i];
     while (link.is_awaited()) {
-      const int32_t got = link.poll(answers, kAnswersAPoll);
+      const int32_t got = link.poll(answers, kAnswersPerPoll);
       if (got < 0) note_broken(static_cast<int32_t>(i), link.error());
       if (got <= 0) break;
       has_moved = true;
       take_answers(static_cast<int32_t>(i), answers, got);
-      if (got < kAnswersAPoll) break;
+      if (got < kAnswersPerPoll) break;
     }
     has_moved = read_progress(static_cast<int32_t>(i)) || has_moved;
   }

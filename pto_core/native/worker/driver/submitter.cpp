@@ -12,10 +12,10 @@ namespace pto::worker {
 namespace {
 
 // The number of submits after which the driver polls its children; a quarter of the largest window.
-constexpr uint32_t kSubmitsAPollTogether = 64;
+constexpr uint32_t kBatchedSubmitsPerPoll = 64;
 // The number of submits after which the clock is read, to call the host at least every 50 ms even
 // if the program only submits.
-constexpr uint32_t kSubmitsAClock = 32;
+constexpr uint32_t kSubmitsPerClockRead = 32;
 
 size_t bytes_of(const Member& member) {
   return blob_bytes(member.tensors.size(), member.scalars.size());
@@ -109,7 +109,7 @@ void Submitter::throw_if_stuck() const {
   if (core_.engine->is_quiescent() && core_.engine->deadlock(&proof)) throw DeadlockFound{proof};
 }
 
-int64_t Submitter::try_submit(const Submission& submission, uint32_t submits_a_poll) {
+int64_t Submitter::try_submit(const Submission& submission, uint32_t submits_per_poll) {
   core_.check_run(submission.run);
   check_sizes(submission);
   std::vector<SavedRange> ranges;
@@ -127,11 +127,11 @@ int64_t Submitter::try_submit(const Submission& submission, uint32_t submits_a_p
     trace_call(begin, answer.task, submission);
   note_submitted(answer.task);
   exchange_.process();
-  if (++since_clock_ >= kSubmitsAClock) {
+  if (++since_clock_ >= kSubmitsPerClockRead) {
     since_clock_ = 0;
     note_if_host_call_due(core_.flags);
   }
-  if (is_poll_due(submission.kind, submits_a_poll)) exchange_.poll_and_dispatch();
+  if (is_poll_due(submission.kind, submits_per_poll)) exchange_.poll_and_dispatch();
   return answer.task;
 }
 
@@ -140,7 +140,7 @@ int64_t Submitter::try_submit_each(const Submission& submission, int64_t at, int
   for (; at < stop; ++at) {
     prepare(at);
     if (bytes_to_allocate(submission) > 0) break;
-    const int64_t task = try_submit(submission, kSubmitsAPollTogether);
+    const int64_t task = try_submit(submission, kBatchedSubmitsPerPoll);
     if (task == kNone) break;
     made.add(task);
   }
@@ -290,7 +290,7 @@ void note_if_host_call_due(SharedFlags& flags) {
 
 namespace {
 
-constexpr uint32_t kTasksAPoll = 32;
+constexpr uint32_t kTasksPerPoll = 32;
 
 bool is_allocated(const CapturedKey& key) {
   return key.tensor.tag == Tag::kOutput && key.tensor.address == 0;
@@ -379,7 +379,7 @@ bool Replayer::try_resubmit(CapturedGraph& graph, const CapturedTask& task, bool
     trace(graph, task, answer.task, begin);
   submitter_.note_submitted(answer.task);
   if (!core_.out.empty()) exchange_.process();
-  if (submitter_.is_poll_due(task.kind, kTasksAPoll)) exchange_.poll_and_dispatch();
+  if (submitter_.is_poll_due(task.kind, kTasksPerPoll)) exchange_.poll_and_dispatch();
   return true;
 }
 

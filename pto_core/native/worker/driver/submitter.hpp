@@ -45,9 +45,9 @@ class Submitter {
 
   void begin_run();
   // Submit a task. Return its number, or kNone if there is no free space now. Throw Refusal or
-  // DeadlockFound. Poll the children after every `submits_a_poll` submits, and earlier if a child
+  // DeadlockFound. Poll the children after every `submits_per_poll` submits, and earlier if a child
   // is idle.
-  int64_t try_submit(const Submission& submission, uint32_t submits_a_poll);
+  int64_t try_submit(const Submission& submission, uint32_t submits_per_poll);
   // Submit tasks from `at` up to `stop`; `prepare(i)` changes `submission` to that of task i.
   // Return `stop`, or the position of the first task that was not submitted: it allocates memory,
   // or there is no free space for it now.

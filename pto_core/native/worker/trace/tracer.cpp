@@ -8,14 +8,14 @@
 namespace pto::worker {
 namespace {
 
-constexpr uint64_t kDrainsARing = 20;
+constexpr uint64_t kDrainsPerRing = 20;
 
 }  // namespace
 
 void Tracer::begin(const WorkerTraceSettings& settings, const TraceMemory& memory) {
   settings_ = settings;
   memory_ = memory;
-  frames_a_drain_ = std::max<uint64_t>(memory.ring_records / kDrainsARing, 1);
+  frames_per_drain_ = std::max<uint64_t>(memory.ring_records / kDrainsPerRing, 1);
   drops_.assign(static_cast<size_t>(children()), {});
   first_ = read_clock_pair();
   set_window();

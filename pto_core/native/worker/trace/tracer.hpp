@@ -52,8 +52,8 @@ struct FlightHead {
   TracedRun run;        // the last one
   uint64_t text_bytes;
 
-  // Append a text with a zero at its end. Without space for it, append an empty one, so that later
-  // texts keep their numbers.
+  // Append a text with a zero at its end. If there is no space for it, append an empty text, so
+  // that later texts keep their numbers.
   void add_text(const std::string& text) {
     const uint64_t space = kFlightHeadBytes - sizeof *this - text_bytes;
     if (space == 0) return;
@@ -158,7 +158,7 @@ class Tracer {
   // Children have ended `frames` frames: drain the rings when they may be a quarter full.
   void frames_ended(uint64_t frames) {
     undrained_ += frames;
-    if (undrained_ >= frames_a_drain_) drain();
+    if (undrained_ >= frames_per_drain_) drain();
   }
 
   void run_began(int64_t first_task);
@@ -213,13 +213,13 @@ class Tracer {
   uint64_t window_begin_ = 0;  // in ticks
   uint64_t window_length_ = UINT64_MAX;
   uint64_t count_ = 0;
-  uint64_t undrained_ = 0;       // frames that have ended since the last drain
-  uint64_t frames_a_drain_ = 1;  // a frame has up to three records, and two waits before it
+  uint64_t undrained_ = 0;         // frames that have ended since the last drain
+  uint64_t frames_per_drain_ = 1;  // a frame has up to three records, and two waits before it
   std::vector<std::unique_ptr<pto_trace_record[]>> chunks_;
   uint64_t attempts_[2] = {0, 0};  // of the driver's tracks
   uint64_t lost_[2] = {0, 0};
-  // By child: the records that were dropped because of the limit, those that its ring has dropped,
-  // and those of them outside of the window.
+  // The dropped records of a child. over_limit: by the limit of records. seen: by the ring of the
+  // child. outside: records of `seen` that are outside of the window.
   struct Drops {
     uint64_t over_limit = 0;
     uint64_t seen = 0;
