@@ -91,7 +91,7 @@ class _Repeated:
 
 
 class RareWarnings:
-    """Warnings about what peers do: at most one line for each event in ``period_s`` seconds.
+    """Warnings about peers, at most one line for each event in ``period_s`` seconds.
 
     A line has the values of the last occurrence, and the number of occurrences since the line
     before it.

@@ -1,6 +1,6 @@
-/* What the host and the dispatcher exchange. The dispatcher is our first library on the AICPU: CANN
- * loads it from device memory, and it writes the device library to a file, from which CANN loads
- * it by name.
+/* The data that the host and the dispatcher exchange. The dispatcher is our first library on the
+ * AICPU. CANN loads the dispatcher from device memory. The dispatcher writes the device library to
+ * a file, and CANN loads this file by name.
  *
  * The layout belongs to CANN. The host writes the block, the dispatcher and the device library to
  * device memory, and starts CANN's entry with the arguments.
@@ -13,7 +13,8 @@
 
 #include "pto/abi/version.h"
 
-/* Here CANN looks for libraries of the AICPU. Devices that share an AICPU share the folder. */
+/* The folder in which CANN looks for libraries of the AICPU. Devices that share an AICPU share the
+ * folder. */
 #define PTO_A2A3_LIBRARY_FOLDER "/usr/lib64/aicpu_kernels/0/aicpu_kernels_device"
 
 typedef struct pto_a2a3_bootstrap_block {

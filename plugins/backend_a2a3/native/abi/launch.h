@@ -1,4 +1,4 @@
-/* What the host and the device exchange: launch arguments, commands, and blocks in device memory.
+/* The data that host and device exchange: launch arguments, commands, and blocks in device memory.
  *
  * The host launches the AICPU entry pto_a2a3_serve(const pto_a2a3_launch*) once for each command.
  * Commands run one after another: the host launches the next one when the stream is idle. Except
@@ -170,8 +170,9 @@ PTO_ABI_ASSERT(offsetof(pto_a2a3_status, report) == 1448, "pto_a2a3_status.repor
 PTO_ABI_ASSERT(offsetof(pto_a2a3_status, statistics) == 2688, "pto_a2a3_status.statistics");
 PTO_ABI_ASSERT(sizeof(pto_a2a3_status) == 27264, "pto_a2a3_status");
 
-/* What the host asks of a run. The host writes it, at any time; `cause` before `abort`, with a copy
- * of its own. The device reads it at least every 10 ms, and at the start of a run. */
+/* The requests of the host during a run. The host writes them at any time. It copies `cause` to the
+ * device before it copies `abort`. The device reads it at least every 10 ms, and at the start of a
+ * run. */
 typedef struct pto_a2a3_control {
   uint64_t abort;    /* the sequence of the RUN that must end; others are ignored */
   uint64_t explain;  /* number of the newest request for an explanation: 1, 2, ...; 0: none */
@@ -194,8 +195,8 @@ enum {
   PTO_A2A3_LEAVING = 3 /* the cores leave */
 };
 
-/* What the device tells during a run. The device writes it. The host copies it at any time, also
- * after a fault: then it is the newest state that reached memory, at most 10 ms old. */
+/* The state that the device reports during a run. The device writes it. The host copies it at any
+ * time, also after a fault: it then has the newest state that reached memory, at most 10 ms old. */
 typedef struct pto_a2a3_progress {
   uint64_t sequence;  /* of the newest RUN */
   uint64_t heartbeat; /* grows while the device drives the run */
@@ -205,8 +206,8 @@ typedef struct pto_a2a3_progress {
   uint64_t explained; /* number of the request that `explanation` answers */
   uint64_t explanation_bytes;
   uint64_t pad[2];
-  /* Of each core, the sequence number of the newest task that has finished. The task in slot c of
-   * pto_a2a3_cores is in flight while its number differs: pto_a2a3_in_flight(). */
+  /* For each core, the sequence number of the newest finished task. The task in slot c of
+   * pto_a2a3_cores is in flight while its number is a different one; see pto_a2a3_in_flight(). */
   uint32_t finished[PTO_MAX_CORES];
   uint32_t finished_pad[8];
   char explanation[PTO_A2A3_EXPLANATION]; /* a snapshot of pto_runtime_api.explain */
@@ -250,8 +251,8 @@ typedef struct pto_a2a3_slot {
 PTO_ABI_ASSERT(offsetof(pto_a2a3_slot, payload) == 8, "pto_a2a3_slot.payload");
 PTO_ABI_ASSERT(sizeof(pto_a2a3_slot) == PTO_MAX_PAYLOAD + PTO_A2A3_LINE, "pto_a2a3_slot");
 
-/* What the AICPU and the cores exchange. The host fills it with zeros once, before INIT. Element c
- * of each array belongs to logical core c (pto/abi/topology.h). */
+/* The data that the AICPU and the cores exchange. The host fills the block with zeros once, before
+ * INIT. Element c of each array belongs to logical core c (pto/abi/topology.h). */
 typedef struct pto_a2a3_cores {
   uint64_t closed; /* AICPU: the newest launch that has ended. A core of it that starts late ends */
   uint64_t pad[7];

@@ -21,7 +21,7 @@ _NUMBERS = 1000
 
 
 def run_example(device: int) -> dict[str, str]:
-    """Run one task of ``host_build_graph``; return the label of the device, and what it found."""
+    """Run one task of ``host_build_graph``; return the label of the device, and the result."""
     kernel = CoreCallable(KernelSource(PROBE_KERNEL), "aiv")
 
     def graph(rt: Any, numbers: Any, out: Any) -> None:

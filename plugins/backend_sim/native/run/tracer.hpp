@@ -1,4 +1,4 @@
-// What the simulator itself records: the order of a deterministic run, and its part of the trace.
+// The records of the simulator itself: the order of a deterministic run, and its part of the trace.
 //
 // The device owns it. Between runs it selects the trace of the next run; during a run each function
 // states which thread may call it.

@@ -1,4 +1,4 @@
-"""What the checks of all families share: broken contracts, random numbers, claimed capabilities.
+"""The parts that the checks of all families share: broken contracts, random numbers, capabilities.
 
 A check is a function of a subject. It raises :class:`ContractError` for a broken contract.
 """

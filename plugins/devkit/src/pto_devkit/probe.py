@@ -220,7 +220,7 @@ class Gate:
         return Work(task, kernel, [self.address, self._limit_ms])
 
     def entered(self) -> bool:
-        """Whether the kernel has begun."""
+        """Return whether the kernel has begun."""
         return self._device.copy_out(self.address, 8) == (1).to_bytes(8, "little")
 
     def await_entered(self) -> None:

@@ -1,4 +1,4 @@
-"""What the core uses of this package: :class:`pto_core.interfaces.Insight`."""
+"""The interface of this package to the core: :class:`pto_core.interfaces.Insight`."""
 
 from pto_insight.commands.logged_case import load_log
 from pto_insight.graphs import AccessLog, TaskGraph

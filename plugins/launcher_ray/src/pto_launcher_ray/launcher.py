@@ -1,4 +1,4 @@
-"""The launcher: which agents exist, which ones fit, and what is reported of them."""
+"""The launcher: starts agents, chooses those that fit a request, and reports their state."""
 
 from __future__ import annotations
 

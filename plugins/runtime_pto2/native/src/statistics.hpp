@@ -45,7 +45,7 @@ struct RunStatistics {
   }
 };
 
-// The current use of a ring, as far as the orchestrator knows.
+// The current use of a ring, in the orchestrator's view: a scheduler may have freed more.
 struct RingUse {
   uint64_t tasks;
   uint64_t heap_bytes;

@@ -1,4 +1,4 @@
-/* The access log of a run: what each task names, in the order of submits.
+/* The access log of a run: the memory that each task names, in the order of submits.
  *
  * A runtime variant keeps it when pto_call_config.enable_dep_gen is set. The core derives the graph
  * of the program from it, because the edges that a run links depend on timing: tasks that have

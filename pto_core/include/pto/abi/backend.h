@@ -152,9 +152,9 @@ typedef struct pto_backend_api {
   pto_status (*load_library)(void* device, const char* path, uint64_t* library, pto_error* error);
   pto_status (*unload_library)(void* device, uint64_t library);
 
-  /* Creates an instance of the variant, in the host process or on the device. `*table` and
-   * `*runtime` are what the core uses until detach(): the variant's own table and handle, or those
-   * of a proxy in the host process whose calls reach the variant on the device. The core reads
+  /* Creates an instance of the variant, in the host process or on the device. The core uses
+   * `*table` and `*runtime` until detach(). They are the variant's own table and handle or, for a
+   * variant on the device, the table and handle of a proxy in the host process. The core reads
    * capabilities, max_args and max_tasks from `*table`. */
   pto_status (*attach)(void* device, const pto_attachment* attachment, const pto_option* options,
                        uint32_t num_options, const pto_runtime_api** table, void** runtime,

@@ -34,9 +34,9 @@ typedef struct pto_measured_range {
 
 PTO_ABI_ASSERT(sizeof(pto_measured_range) == 32, "pto_measured_range");
 
-/* Gets the ranges of each call after it has returned. Without a CALL or PAGES, the ranges are what
- * the call may touch. The caller of start() owns it until finish(). Several threads may call add()
- * at once.
+/* Receives the ranges of each kernel call after the call has returned. If they contain neither CALL
+ * nor PAGES, they are the ranges that the call may touch. The caller of start() owns this object
+ * and keeps it until finish(). Several threads may call add() at once.
  */
 typedef struct pto_measurement {
   void* context;

@@ -1,9 +1,9 @@
 // The placement policy near_inputs: it prefers the child that has the inputs of the task.
 //
-// A child on another host lacks the bytes of a task that Copies does not know there; a child of
-// this host lacks nothing. 16 MiB that a child lacks count as one more task in flight, and 32 MiB
-// or more as two. The child with the fewest tasks in that sense is chosen. So a child receives at
-// most two tasks more than another one because of its copies, and an idle child does not stay idle.
+// A child on another host lacks the input bytes of which RemoteCopies records no copy there; a
+// child of this host lacks no bytes. The policy chooses the child with the fewest tasks in flight,
+// and counts 16 MiB of missing bytes as one more task, 32 MiB or more as two. So copies give a
+// child at most two tasks more than another child, and no child stays idle because of them.
 //
 // The driver reports the tasks that it sends. Only the thread with the driver role uses the object
 // after attach().
@@ -26,10 +26,11 @@ struct ByteRange {
   uint64_t end;
 };
 
-// The memory whose content children on other hosts have, as far as the sent tasks show.
+// The memory of which children on other hosts have copies, derived from the tasks that were sent.
 //
-// The program can write the memory between two runs, and a host can evict it. So the answers only
-// serve to choose between children. The parts do not overlap. One thread at a time may use it.
+// The data may be outdated: the program can write the memory between two runs, and a host can evict
+// a copy. So use it only to choose between children. The parts do not overlap. One thread at a time
+// may use it.
 class RemoteCopies {
  public:
   // The child reads the range, so it has the content from now on.

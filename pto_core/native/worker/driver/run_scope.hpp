@@ -20,11 +20,11 @@ class RunScope {
   RunScope(const RunScope&) = delete;
   RunScope& operator=(const RunScope&) = delete;
 
-  // Take the turn for `thread` before the begin, which otherwise waits for it. `waits`: wait for it
-  // here. Return whether the turn was taken.
+  // Take the turn for `thread` before begin(), which otherwise takes it. `waits`: wait until the
+  // turn is free. Return whether it was taken.
   bool take_turn(nb::object driver, uint64_t thread, bool waits);
-  // Wait for the turn, begin a run or a capture, and return its Orchestrator. If it is refused,
-  // this throws and the object owns nothing.
+  // Wait for the turn, begin a run or a capture, and return its Orchestrator. If the driver refuses
+  // the run, this throws, and the object owns no run.
   nb::object begin(nb::object driver, Hazards hazards, nb::handle config);
   nb::object begin_capture(nb::object driver, Hazards hazards, nb::handle config, TaskArgs* args);
   // Begin a run to which only WorkerDriver::replay() adds tasks.

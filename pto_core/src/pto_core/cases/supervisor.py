@@ -334,7 +334,7 @@ class _Watch:
         return time.monotonic() - self._started - limit_s
 
     def _locate(self, child: subprocess.Popen[bytes]) -> None:
-        """Unless a kernel is stuck, find the line of the user's Python code that hangs."""
+        """Find the line of the user's Python code that hangs, unless a kernel is stuck."""
         if self._suspects:
             return
         folders = (self._job.golden.parent, self._job.kernel_config.parent)

@@ -81,7 +81,7 @@ def _in_a_cell(finding: Finding) -> str:
 
 
 def _problems(findings: Sequence[Finding]) -> list[str]:
-    """Return a note for each problem, with what does not fit in the table."""
+    """Return a note for each problem, with the text that does not fit in the table."""
     return [
         f"{finding.name}: {finding.detail}. To fix it: {finding.fix}"
         for finding in findings
@@ -138,7 +138,7 @@ def examine_compilers(config: Config) -> Iterator[Finding]:
 
 
 def _configured(config: Config) -> Iterator[Finding]:
-    """Report a configured compiler that cannot be run: the toolchain does not try another one."""
+    """Report a configured compiler that cannot be run, because the toolchain tries no other."""
     wanted = config["cxx"]
     if wanted and find_compiler(wanted, config["cache_dir"]) is None:
         detail = f"{wanted!r} ({config.origin('cxx')}) cannot be run"

@@ -29,7 +29,7 @@ START_METHODS = ("fork", "spawn")
 LOG_LEVELS = ("error", "warn", "info", "debug")
 LOG_FORMATS = ("text", "json")
 HOSTS_MAX = 1024
-"""The most hosts of one :class:`pto_core.Hosts`."""
+"""The maximum number of hosts of one :class:`pto_core.Hosts`."""
 LAUNCHER_SETTINGS = (
     *("launcher", "hosts", "host_resources", "host_list", "host_command", "ray_address"),
 )

@@ -353,7 +353,7 @@ class RightsError(PtoError):
 
 
 class WorkerClosedError(UsageError):
-    """The Worker is closed or not running; make another one."""
+    """The Worker is closed or not running; create a new Worker."""
 
 
 class WrongResultError(PtoError):

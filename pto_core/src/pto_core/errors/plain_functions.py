@@ -21,7 +21,7 @@ _KINDS = {
 
 
 def require_plain(kind: str, function: Any) -> None:
-    """Raise UsageError if ``function`` is async or a generator; ``kind`` is what it serves as.
+    """Raise UsageError if ``function`` is async or a generator; ``kind`` names its role.
 
     Calls are followed through :class:`functools.partial` and ``__call__``. For a function whose
     kind only its result shows, call :func:`require_executed` with the result.

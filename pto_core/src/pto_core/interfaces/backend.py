@@ -141,12 +141,12 @@ class ForkSensitiveBackend(Backend, Protocol):
 
 @runtime_checkable
 class TensorSharingBackend(Backend, Protocol):
-    """A backend whose device addresses are those of other programs in the process.
+    """A backend that shares device memory with a tensor library in the same process.
 
-    A run accepts DLPack tensors of ``dlpack_device_type``, a ``DLDeviceType``, on its device. Their
-    ``device_id`` is the number of the device. ``stream_attribute``: the attribute of that program's
-    stream objects that contains the vendor's handle as an int. The capability ``streams`` lets a
-    run wait for such a stream.
+    A run accepts the library's tensors on its device by DLPack, without a copy.
+    ``dlpack_device_type``: their ``DLDeviceType``; their ``device_id`` is the number of the device.
+    ``stream_attribute``: the attribute of the library's stream objects that contains the vendor's
+    handle as an int. With the capability ``streams``, a run can wait for such a stream.
     """
 
     dlpack_device_type: int

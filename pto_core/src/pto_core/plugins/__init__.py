@@ -358,7 +358,7 @@ def load_launcher(name: str) -> LauncherPlugin:
 
 
 def load_unopened(family: str, name: str) -> Backend | Runtime:
-    """Return a plugin whose options and capabilities are read; it may be unusable here."""
+    """Return a plugin for its options and capabilities. It need not be usable on this machine."""
     return cast("Backend | Runtime", load_record(find(family, name)))
 
 

@@ -93,7 +93,7 @@ class ProcessGroup:
             )
 
     def give_time(self, process: subprocess.Popen[bytes]) -> None:
-        """If this process dies, ``process`` receives SIGTERM and has 2 s until SIGKILL."""
+        """Let the leader send ``process`` SIGTERM if this process dies, and SIGKILL 2 s later."""
         os.write(self._lifeline, f"{process.pid}\n".encode())
 
     def run(

@@ -316,7 +316,7 @@ class _Section:
 
 
 class _Reader:
-    """The tables of one file."""
+    """Reads the symbol tables of an ELF file that is mapped into memory."""
 
     def __init__(self, image: mmap.mmap) -> None:
         self._image = image

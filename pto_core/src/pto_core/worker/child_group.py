@@ -1,4 +1,4 @@
-"""The children of a started Worker: each one from its start to its end, and what they share.
+"""The children of a started Worker, from start to end, and the resources that they share.
 
 A Worker has a fixed number of places. A place holds one :class:`Child`, which has one state::
 
@@ -272,7 +272,7 @@ class Child(ChildSpec):
             self.fence.begin(ended)
 
     def advance(self) -> None:
-        """Advance a fence or a restart as far as possible without waiting."""
+        """Do the next steps of a fence or a restart that need no waiting."""
         try:
             self._advance()
         except BaseException as error:
@@ -413,7 +413,7 @@ class Child(ChildSpec):
 
 
 class ChildGroup:
-    """The children of a Worker, from its start to :meth:`close`, and what they share.
+    """The children of a Worker, from its start to :meth:`close`, and their shared resources.
 
     Only the process ``process`` may use it; the copy in a forked process is unusable. ``children``:
     by number; a Worker that joins or leaves replaces its element. ``pending``: the children that
@@ -542,7 +542,7 @@ class ChildGroup:
                 time.sleep(_PLACING_STEP_S)
 
     def _set_empty(self, place: Child, failure: Failure = _NO_CHILD) -> None:
-        """Inform the driver that a place has no child. Tasks do not wait for one.
+        """Inform the driver that a place has no child, so that no task waits for a child there.
 
         ``failure``: the reason for tasks that the last child of the place has not ended.
         """

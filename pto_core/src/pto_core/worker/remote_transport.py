@@ -1,4 +1,4 @@
-"""The seam to Workers on other hosts: what a remote transport provides.
+"""The interface to Workers on other hosts, which a remote transport implements.
 
 A remote transport is a plugin of the group ``pto.transports`` with a method ``child``. It owns
 everything that crosses hosts: agents, sessions, keys and the copies of memory. For each child on

@@ -1,4 +1,4 @@
-"""Trace a Worker: its driver, its children, and what its children record themselves."""
+"""Trace a Worker: its driver, its children, and the records that children write themselves."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@
 
 namespace pto::a2a3 {
 
-// What host and device tell each other during a run: the end of the run, and explanations.
+// The messages between host and device during a run: requests to end the run, and explanations.
 //
 // It uses pto_a2a3_control, which the host writes, and pto_a2a3_progress, which the device writes.
 // Any thread may call.

@@ -1,12 +1,12 @@
-// One open device: streams, launches, and what follows its first failure.
+// One open device: its streams and launches, and the effects of its first failure.
 //
 //   open -> { memory().allocate ..., launch, wait ... }* -> close
 //
-// Any thread may call; the calls take turns. wait() lets others in between its queries.
+// Any thread may call; the calls take turns. wait() lets other calls run between its queries.
 //
 // After a failure that makes the device unusable, each call returns PTO_ERROR_LOST with that first
-// failure, and nothing on the device is freed. recover() resets the device by force and probes it:
-// then it is empty and usable, or it stays refused.
+// failure, and nothing on the device is freed. recover() resets the device by force and probes it.
+// If the probe succeeds, the device is empty and usable; otherwise all calls still fail.
 #pragma once
 
 #include <optional>

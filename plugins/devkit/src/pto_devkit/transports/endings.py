@@ -108,7 +108,7 @@ def check_killed_child(subject: TransportSubject) -> None:
     """Require that the parent receives a prefix of the answers of a child that is killed.
 
     No partial answer arrives, and no error except the close. The next connection has no data of the
-    killed one.
+    killed child.
     """
     with random_numbers(None) as numbers:
         link = subject.link(Capacity(16, 8192))

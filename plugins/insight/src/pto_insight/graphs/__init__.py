@@ -1,4 +1,4 @@
-"""Graphs of programs: what a program's tasks name, why they are ordered, and which of them race."""
+"""Graphs of programs: the memory that tasks name, the reasons for their order, and races."""
 
 from pto_insight.graphs.analysis import Why
 from pto_insight.graphs.findings import Findings, Mismatch, Race

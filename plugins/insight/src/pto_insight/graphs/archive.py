@@ -43,9 +43,9 @@ def write_archive(path: Path, archive: Archive) -> None:
 
 
 def read_archive(path: Path, what: str, advice: str) -> Archive:
-    """Read what :func:`write_archive` wrote. Raises UsageError for other files, and OSError.
+    """Read a file of :func:`write_archive`. Raises UsageError for any other file, and OSError.
 
-    ``what`` and ``advice`` are parts of the message: what the file should be, and what to do.
+    ``what`` and ``advice`` are parts of the error text: the expected kind of file, and the remedy.
     """
     with path.open("rb") as file, refusing_damage(path, what, advice):
         with np.load(file, allow_pickle=False) as members:

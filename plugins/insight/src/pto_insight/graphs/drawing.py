@@ -1,4 +1,4 @@
-"""What a picture shows: nodes, boxes around them, and edges; the same for DOT and SVG.
+"""The content of a picture: nodes, boxes around them, and edges; the same for DOT and SVG.
 
 A large graph is folded: several tasks become one node, by repeated structure, scope, or kernel.
 """

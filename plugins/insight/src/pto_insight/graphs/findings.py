@@ -43,7 +43,7 @@ class Race:
 
     @property
     def source(self) -> tuple[str, ...]:
-        """What races that come from the same two source lines have in common."""
+        """The key that is equal for all races of the same two source lines."""
         first, second = self.first, self.second
         tags = self.first_tag, self.second_tag
         return first.where, first.kernel, second.where, second.kernel, *tags
@@ -86,7 +86,7 @@ class Mismatch:
 
     @property
     def source(self) -> tuple[str, ...]:
-        """What findings that come from the same source line have in common."""
+        """The key that is equal for all findings of the same source line."""
         if self.task is None:
             return ("",)
         return self.task.where, self.task.kernel, self.buffer, self.verb

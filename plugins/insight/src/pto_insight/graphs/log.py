@@ -1,4 +1,4 @@
-"""The access log of a run: what each task names, in the order of submits."""
+"""The access log of a run: the memory that each task names, in the order of submits."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class Access:
 
     @property
     def source(self) -> tuple[str, ...]:
-        """What accesses that come from the same source line have in common."""
+        """The key that is equal for all accesses of the same source line."""
         return self.task.where, self.task.kernel, self.tag
 
     def __str__(self) -> str:

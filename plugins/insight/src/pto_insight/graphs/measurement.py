@@ -264,7 +264,7 @@ class Measurement:
 
     @property
     def measured(self) -> set[int]:
-        """The tasks that were measured, by bytes or by pages."""
+        """The tasks whose accesses were measured: each byte, or whole pages."""
         return self.measured_by_bytes | self.measured_by_pages
 
     def declared_accesses(self, task: int) -> list[int]:

@@ -107,7 +107,7 @@ class _Item:
     crossings: dict[Ends, list[Rectangle]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, item: _Item, x: float, y: float) -> None:
-        """Take in what an item has, at a position."""
+        """Add the nodes, boxes and crossings of an item, moved by ``x`` and ``y``."""
         for number, rectangle in item.nodes.items():
             self.nodes[number] = rectangle.moved(x, y)
         self.boxes += [(box, at.moved(x, y)) for box, at in item.boxes]

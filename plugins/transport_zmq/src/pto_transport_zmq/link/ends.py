@@ -96,7 +96,7 @@ def _configure(socket: Socket, limits: LinkLimits, address: str) -> None:
 
 
 def _configure_listener(socket: Socket, credentials: KeyPair | None) -> None:
-    """Set the keys of a listener. Let a send that ZeroMQ would drop by default fail instead."""
+    """Set the keys of a listener. Make ZeroMQ report messages that it would drop by default."""
     socket.router_mandatory = True
     socket.backlog = _BACKLOG
     if credentials is not None:

@@ -569,7 +569,10 @@ def _made(
     plan_file: int,
     tries: int,
 ) -> Gateway:
-    """Return the gateway. If its addresses are in use here, continue in a new interpreter."""
+    """Return the gateway, or start again in a new interpreter if an address is already in use.
+
+    The gateway needs the memory addresses of the parent; another interpreter may have them free.
+    """
     try:
         return Gateway(plan, channel, outputs, folder)
     except AddressInUseError:

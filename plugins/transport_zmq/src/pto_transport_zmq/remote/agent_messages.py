@@ -72,9 +72,9 @@ _Session = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 class Open(Record, frozen=True, tag="open"):
     """Start a session: a gateway and the Worker of the blueprint.
 
-    ``memory``: the most bytes of shadow memory. ``buffer_memory``: the most bytes of remote
-    buffers. ``tasks``: the most tasks in flight. ``modules``: sources that the Worker can import.
-    ``uses``: modules that its functions use, to compare with those of the host.
+    ``memory``: the limit of shadow memory in bytes. ``buffer_memory``: the limit of remote buffers
+    in bytes. ``tasks``: the maximum number of tasks in flight. ``modules``: sources that the Worker
+    can import. ``uses``: modules that its functions use, to compare with those of the host.
     """
 
     session: _Session
@@ -228,7 +228,7 @@ class Question:
         self._repeat = 0.0
 
     def reply(self) -> Reply | None:
-        """Return the reply, or None before it arrives. Raises ProtocolError for an invalid one."""
+        """Return the reply, or None before it arrives. Raises ProtocolError if it is invalid."""
         while (message := self.link.receive()) is not None:
             number, sender, content = unpack(message.parts)
             if number == self._number:

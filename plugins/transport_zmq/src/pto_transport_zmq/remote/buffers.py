@@ -253,9 +253,9 @@ class BufferGateway:
     """Handles the requests about buffers. One thread; no call blocks.
 
     ``space``: the mapped addresses for buffers. ``release``: frees the memory of whole pages, which
-    read as zeros afterwards. ``peers``: the copies from and to other hosts. ``limit``: the most
-    bytes of buffers, in whole pages; None: no limit. ``measure``: returns the free memory of this
-    host.
+    read as zeros afterwards. ``peers``: the copies from and to other hosts. ``limit``: the maximum
+    size of all buffers in bytes, in whole pages; None: no limit. ``measure``: returns the free
+    memory of this host.
     """
 
     def __init__(

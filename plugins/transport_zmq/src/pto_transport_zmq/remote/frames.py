@@ -186,9 +186,10 @@ class FrameRelay:
         return not (self._waiting or self._departing or self._in_flight or self._answers)
 
     def step(self) -> bool:
-        """Move frames as far as possible; return whether the next step can continue at once.
+        """Move all frames that can move now; return whether to call this again without waiting.
 
-        It can if the parent's queue may have more frames, or if more memory has to be compared.
+        That is the case if the parent's queue may have more frames, or if memory is still to be
+        compared.
         Raises EndpointClosedError when the parent has closed, and ProtocolError.
         """
         self._answer()
@@ -470,7 +471,7 @@ def _refused(failure: Failure) -> bytes:
 
 _EMPTY_CALLABLE = bytes(32)
 _REPORT_NS = 50_000_000  # the shortest time between two reports of a start
-# The most ends in one message; below FRAMES_MAX, because the message also has the results.
+# The maximum number of ends in a message; below FRAMES_MAX, because it also has the results.
 _ENDS_MAX = 64
 
 Permit = Callable[[Request], Request]
@@ -518,8 +519,8 @@ class FrameGateway:
     """Passes frames to the Worker, and their ends to the relay. One thread; no call blocks.
 
     ``permit`` returns the permitted part of a request, or raises an exception of the error tree.
-    Files of callables are written to ``folders``. ``tasks``: the most tasks in flight; None: no
-    limit. ``imports``: the modules that may define imported functions; None: every module.
+    Files of callables are written to ``folders``. ``tasks``: the maximum number of tasks in flight;
+    None: no limit. ``imports``: the modules that may define imported functions; None: every module.
     """
 
     def __init__(
@@ -593,7 +594,7 @@ class FrameGateway:
             raise ProtocolError(f"the parent's host sent a message of the wrong kind {kind}")
 
     def step(self, now: int) -> None:
-        """Move frames as far as possible; raise ProtocolError if the Worker broke a rule."""
+        """Move all frames that can move now. Raises ProtocolError if the Worker broke a rule."""
         self._pieces_left = self._shadow.pieces_per_step
         self._poll()
         self._submit_all()

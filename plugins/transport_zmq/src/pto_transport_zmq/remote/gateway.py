@@ -80,8 +80,8 @@ class AddressInUseError(FileExistsError):
 class GatewayPlan:
     """A session to serve, as the agent has checked it.
 
-    ``request``: with what the client has the rights for. ``bind``: the address to listen on, with
-    port 0.
+    ``request``: the part of the client's request that its rights permit. ``bind``: the address to
+    listen on, with port 0.
     """
 
     request: Open

@@ -304,8 +304,8 @@ class HomeMemory:
 
     ``quota``: the bytes of shadow memory, at least 1 MiB. Above the quota, blocks of 1 MiB that no
     frame in flight uses are evicted, the least recently used first. The shadow exceeds the quota
-    only for a single frame that needs more. ``hashes_per_step``: the most pieces that one call of
-    :meth:`admit` hashes. ``digests``: those that other relays share, if there are any.
+    only for a single frame that needs more. ``hashes_per_step``: the maximum number of pieces that
+    one call of :meth:`admit` hashes. ``digests``: those that other relays share, if there are any.
     """
 
     def __init__(
@@ -514,7 +514,7 @@ def _blocks(place: Range) -> range:
 
 
 def _without(one: Range, removed: Range) -> list[Range]:
-    """Return the parts of a range outside of another one."""
+    """Return the parts of a range that are outside of another range."""
     before = Range(one.start, min(one.end, removed.start))
     after = Range(max(one.start, removed.end), one.end)
     return [part for part in (before, after) if part.start < part.end]
@@ -536,7 +536,7 @@ class _Written:
 
 @dataclass
 class _Frame:
-    """A frame in flight: what it may write, and the pieces of it that were copied."""
+    """A frame in flight: the ranges that it may write, and the pieces of them that were copied."""
 
     written: Sequence[Access]
     pieces: deque[_Written] = field(default_factory=deque)
@@ -546,7 +546,7 @@ class ShadowMemory:
     """Holds the content of frames in flight. One thread.
 
     ``release``: frees the memory of a range of whole pages, which reads as zeros afterwards.
-    ``pieces_per_step``: the most pieces that one call of :meth:`begin` copies.
+    ``pieces_per_step``: the maximum number of pieces that one call of :meth:`begin` copies.
     """
 
     def __init__(

@@ -126,7 +126,7 @@ class PeerCopies:
             )
 
     def step(self, now: int) -> None:
-        """Move content as far as possible, and end the copies that are over."""
+        """Move all content that can move now, and end the copies that are complete."""
         for copy in list(self._copies):
             copy.step(now)
             if copy.is_over(now):

@@ -176,7 +176,7 @@ class PlacedHost:
         return found
 
     def loss(self) -> str | None:
-        """Return why the agent has ended, as far as the launcher has noticed; None otherwise."""
+        """Return the reason that the launcher reports for the end of the agent, or None."""
         if self._number is None:
             return None
         try:

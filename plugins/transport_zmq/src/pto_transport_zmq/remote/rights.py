@@ -55,13 +55,13 @@ Quota = Annotated[int, msgspec.Meta(ge=0)]
 class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The rights of one client key.
 
-    ``processes``, ``memory``, ``tasks``: the most that all sessions of the client may have
-    together, see :class:`Needs`; None means no limit. ``python_code``: whether Python functions and
-    modules may arrive by code. ``native_code``: whether C++ sources and libraries may arrive.
-    ``imports``: the modules that may define imported functions, with their submodules; None means
-    every module. ``host_copies``: whether this host may connect to hosts that the client names, and
-    listen for them. ``host_settings``: whether the client may choose programs and folders of this
-    host. ``admin``: whether the client may drain and stop the agent, and see the sessions of other
+    ``processes``, ``memory``, ``tasks``: the limits for all sessions of the client together, see
+    :class:`Needs`; None means no limit. ``python_code``: whether Python functions and modules may
+    arrive by code. ``native_code``: whether C++ sources and libraries may arrive. ``imports``: the
+    modules that may define imported functions, with their submodules; None means every module.
+    ``host_copies``: whether this host may connect to hosts that the client names, and listen for
+    them. ``host_settings``: whether the client may choose programs and folders of this host.
+    ``admin``: whether the client may drain and stop the agent, and see the sessions of other
     clients.
     """
 

@@ -593,7 +593,7 @@ class RemoteSession:
 
 # ---- a session over two connections: the relay has two links, the gateway a listener ----
 
-_BURST = 16  # the most messages of one channel before the other channel is served
+_BURST = 16  # the maximum number of messages of a channel before the other channel is served
 _CHANNELS = (CONTROL, BULK)
 
 
@@ -607,7 +607,7 @@ class SessionEnd(Protocol):
         """
 
     def flush(self, now: int) -> None:
-        """Transmit the pending messages of the session, as far as there is free space."""
+        """Transmit the pending messages of the session until the link has no free space."""
 
     def wait(
         self, timeout_s: float, descriptors: Collection[int], others: Sequence[Any] = ()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pto_insight.traces.data import WorkerTraceData
     from pto_insight.traces.trace import Trace
 
-_PIECE_BYTES_MAX = 1 << 18  # the most bytes of a reply between hosts
+_PIECE_BYTES_MAX = 1 << 18  # the maximum size of a reply between hosts
 
 
 class Traced(Protocol):
@@ -32,8 +32,8 @@ class Traced(Protocol):
 class TraceOperations:
     """The requests with which a parent traces a child, in the process of the child.
 
-    ``traced`` records what runs inside the child; None: only ranges. ``largest``: the most bytes
-    of a reply.
+    ``traced`` records what runs inside the child; None: only ranges. ``largest``: the maximum size
+    of a reply in bytes.
     """
 
     def __init__(self, path: str, largest: int, traced: Traced | None) -> None:

@@ -1,9 +1,9 @@
-/* What an orchestration library gets from the runtime library: one table of functions.
+/* The table of functions that the runtime library passes to an orchestration library.
  *
- * Nothing is resolved from the process: the runtime library asks the orchestration library for one
- * symbol, which the variant's entry_wrapper.hpp defines, and passes this table to it. All functions
- * are called by the thread that runs the orchestration. After the first error they do nothing and
- * return -1, 0 or NULL.
+ * The libraries share no symbols: the runtime library looks up one function in the orchestration
+ * library, which the variant's entry_wrapper.hpp defines, and passes this table to it. The thread
+ * that runs the orchestration calls all functions. After the first error they do nothing and return
+ * -1, 0 or NULL.
  */
 #ifndef PTO_BUILD_GRAPH_CALLS_H
 #define PTO_BUILD_GRAPH_CALLS_H
@@ -72,8 +72,8 @@ typedef struct pto_build_graph_calls {
   void (*fail)(void* graph, const char* what);
 } pto_build_graph_calls;
 
-/* What entry_wrapper.hpp exports: runs the entry, returns what it returned (0 for void), or -1 when
- * it threw. */
+/* The function that entry_wrapper.hpp exports. It runs the entry and returns its result (0 for
+ * void), or -1 if the entry threw. */
 typedef int32_t (*pto_build_graph_orchestrate_fn)(const pto_build_graph_calls* calls, void* graph,
                                                   const uint64_t* args, int32_t num_args);
 

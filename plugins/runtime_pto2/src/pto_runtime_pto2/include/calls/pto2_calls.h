@@ -1,10 +1,10 @@
-/* What an orchestration library gets from the runtime library: one table of functions.
+/* The table of functions that the runtime library passes to an orchestration library.
  *
- * Nothing is resolved from the process: the runtime library asks the orchestration library for one
- * symbol, which entry_wrapper.hpp defines, and passes this table to it. All functions are called by
- * the thread that runs the orchestration. After the first error they do nothing and return -1; the
- * error of a proven deadlock lets submits go on, without kernels, until the orchestration returns.
- * `file` and `line` are where a call was made; a `file` of NULL is unknown.
+ * The libraries share no symbols: the runtime library looks up one function in the orchestration
+ * library, which entry_wrapper.hpp defines, and passes this table to it. The thread that runs the
+ * orchestration calls all functions. After the first error they do nothing and return -1. After a
+ * proven deadlock, submits continue without kernels until the orchestration returns. `file` and
+ * `line` are the position of the call; if `file` is NULL, it is unknown.
  */
 #ifndef PTO2_CALLS_H
 #define PTO2_CALLS_H
@@ -37,13 +37,15 @@ typedef struct pto2_calls {
   void (*range_begin)(void* runtime, const char* name);
   void (*range_end)(void* runtime);
 
-  /* A usage error that the headers found; `file` is "" where it has no line. With NULL it is an
-   * exception that left the entry. */
+  /* Report that the orchestration has failed. `what`: the text. `file` is NULL for an exception
+   * that the entry threw, otherwise the headers have found a usage error; "" if its position is
+   * unknown. */
   void (*fail)(void* runtime, const char* what, const char* file, int32_t line);
 } pto2_calls;
 
-/* What entry_wrapper.hpp exports: checks the argument count against the configuration, runs the
- * entry, returns what it returned (0 for void), or -1 after fail(). */
+/* The function that entry_wrapper.hpp exports. It checks the number of arguments against the
+ * configuration and runs the entry. It returns the result of the entry (0 for void), or -1 after
+ * fail(). */
 typedef int32_t (*pto2_orchestrate_fn)(const pto2_calls* calls, void* runtime, uint64_t* args,
                                        int32_t num_args);
 
