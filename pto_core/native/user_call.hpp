@@ -1,6 +1,6 @@
 // Guards a call of a user's function against a fork inside it.
 //
-// After fork(), the function goes on in two processes. The copy has one thread and no part in our
+// After fork(), the function continues in two processes. The copy has one thread and no part in our
 // protocols, so it must not return into our code. A guard ends the copy when the function returns
 // there, and tells the original that this has happened. A copy that exits, or executes another
 // program, as those of subprocess and multiprocessing do, is not affected.

@@ -15,9 +15,9 @@
 //   is ordered before it.
 //
 // A new access A is compared with the lists of all regions that overlap its own. If A comes after
-// X, it also comes after everything below X, so the search skips X and what is below it. Otherwise
-// X is a conflict if one of both writes and they share bytes, and the search goes on below X: what
-// is there may overlap A too, and A may have no order with it.
+// X, it also comes after everything below X, so the search skips X and the accesses below it.
+// Otherwise A and X conflict if they share bytes and at least one of them writes. The search then
+// continues below X, because accesses there may conflict with A too.
 //
 // Then A is inserted. A writer takes over the accesses of all regions that its own covers: those
 // that are ordered before it go below it, the others join its list. A reader joins the list of

@@ -1,10 +1,8 @@
-// The pairs of accesses that touch the same bytes, at least one of which writes, of tasks that
-// nothing orders.
+// The conflicts of a program: pairs of accesses of two unordered tasks to the same bytes, of which
+// at least one access writes.
 //
-// Nothing is excepted: OUTPUT_EXISTING counts as a write, NO_DEP as a read. An access that a later
-// one covers, and that is ordered before it, hangs below it: a task that comes after the later one
-// also comes after the earlier one. So the earlier one is visited only for tasks that the later one
-// does not precede, and the cost follows the number of overlaps and of reported pairs.
+// There are no exceptions: OUTPUT_EXISTING counts as a write, NO_DEP as a read. The cost is
+// proportional to the number of overlaps and of reported pairs; conflicts.cpp explains the search.
 #pragma once
 
 #include <cstdint>

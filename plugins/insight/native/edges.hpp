@@ -4,9 +4,9 @@
 // but no task ever retires. So the result contains the edges that a run drops because the producer
 // has already ended, and does not depend on timing.
 //
-// Clusters: the number of a cluster depends on timing, but not the following. An allocation while
-// the program holds all clusters except one takes that one. So all tasks of clusters that the
-// program had freed before have ended, and the tasks on the new cluster come after them.
+// Clusters: the number of a cluster depends on timing, but one case does not. If the program holds
+// all clusters except one, its next allocation receives this last cluster. By then, all tasks on
+// clusters that the program has freed have ended, so they come before the tasks of the allocation.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Which tasks are ordered before which others.
+// The order of tasks: answers whether one task is ordered before another.
 //
 // The tasks are divided into chains. In a chain, each task is ordered before the next one. A task
 // continues the chain of the producer below which it has the longest path, or the chain of an

@@ -30,7 +30,7 @@ _LINKS_MAX = 40
 
 
 def reason_for_distrust(path: Path) -> str | None:
-    """Return what another user can change, with owner and mode, and the remedy; None if nothing.
+    """Name the step that another user can change, with owner, mode and remedy, or None.
 
     Steps that do not exist are ignored. Raises OSError, for example for a cycle of links.
     """

@@ -35,8 +35,8 @@ class Range(NamedTuple):
 class RangeRecorder:
     """Collects the ranges of this process that begin and end between two calls.
 
-    ``own_thread``: only those of the thread that called :meth:`begin`. ``ranges_max``: the most
-    ranges; later ones are counted in ``lost``.
+    ``own_thread``: collect only the ranges of the thread that called :meth:`begin`. ``ranges_max``:
+    the maximum number of ranges; further ranges are counted in ``lost``.
     """
 
     def __init__(self, *, own_thread: bool = False, ranges_max: int = _RANGES_MAX) -> None:
@@ -86,7 +86,7 @@ _depth = threading.local()
 
 
 def forget_inherited_recorders() -> None:
-    """Record no ranges for the traces of the process that forked this one."""
+    """Record no ranges for the traces of the parent, in a forked process."""
     _recorders.clear()
     _depth.value = 0
 

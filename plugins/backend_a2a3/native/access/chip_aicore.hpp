@@ -1,5 +1,5 @@
 // The access policy of a core of the chip, for the compiler of CANN. The two halves of the executor
-// are compiled separately; __DAV_CUBE__ and __DAV_VEC__ tell which half is compiled.
+// are compiled separately; __DAV_CUBE__ and __DAV_VEC__ select the half.
 //
 // A core's data cache is not coherent with anything. `dcci` writes changed lines to memory and then
 // drops them, so it serves clean and invalidate.

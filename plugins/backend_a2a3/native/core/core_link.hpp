@@ -1,11 +1,11 @@
 // The AICPU's side of one core: it opens the core, passes tasks, polls, and closes the core.
 //
 // One AICPU thread at a time uses a link. Between dispatch() and the end of the task the slot
-// belongs to the core. No kernel may write its arguments: they are in the slot, and a line of the
-// slot that the core had changed could overwrite the next task.
+// belongs to the core. No kernel may write its arguments: they are in the slot, and a cache line of
+// the slot that the core changed could overwrite the next task.
 //
-// Sequence numbers go on from one launch to the next, so that a copy of the slots and of
-// pto_a2a3_progress tells which tasks are in flight.
+// Sequence numbers continue from one launch to the next, so that a copy of the slots and of
+// pto_a2a3_progress shows which tasks are in flight.
 #pragma once
 
 #include <cstdint>

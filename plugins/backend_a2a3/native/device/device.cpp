@@ -325,8 +325,8 @@ pto_status DeviceProgram::outcome(pto_error& error) {
   return finalised == PTO_OK ? PTO_OK : latched(finalised, error);
 }
 
-// Copies the first error of the variant, whose message names the operation, and adds why the
-// platform refused it.
+// Copies the first error of the variant, whose message names the operation, and adds the reason of
+// the platform.
 pto_status DeviceProgram::latched(pto_status status, pto_error& error) {
   if (api_->last_error(runtime_, &error) == PTO_OK) {
     return fail(error, status, "runtime ", api_->variant, " failed with status ", status,

@@ -26,8 +26,8 @@ class DeviceProgram {
   pto_status unload(const pto_a2a3_launch& launch, pto_a2a3_status& answer);
   pto_status attach(const pto_a2a3_launch& launch, pto_a2a3_status& answer);
   pto_status detach(pto_a2a3_status& answer);
-  // Every AICPU thread of a RUN calls this. Returns true to one of them, the leader, when the run
-  // is over and the answer is complete but for its sequence number.
+  // Every AICPU thread of a RUN calls this. Returns true to the leader when the run is over and
+  // only the sequence number of the answer is missing.
   bool run(const pto_a2a3_launch& launch, pto_a2a3_status& answer);
 
   bool has_planning() const { return platform_.planning != 0; }

@@ -1,10 +1,11 @@
 // Chooses the AICPU threads of a run from those that were launched.
 //
 // The host launches on all usable AICPU processors and cannot choose them exactly: threads start in
-// any order, and two may be on one processor. The first thread to come is the leader of the launch.
-// It opens the gate for a number of threads, waits for reports, and gives roles: first to one
-// thread for each preferred processor, in the order of the host's list, then to the others in the
-// order of their reports. A thread without a role returns at once; the leader always stays.
+// any order, and two may be on one processor. The first thread that arrives is the leader of the
+// launch. It opens the gate for a number of threads, waits for their reports, and assigns roles:
+// first to one thread for each preferred processor, in the order of the host's list, then to the
+// others in the order of their reports. A thread without a role returns at once; the leader always
+// stays.
 #pragma once
 
 #include <atomic>
@@ -43,9 +44,10 @@ class Gate {
     return number;
   }
 
-  // Leader: waits until the first `needed` of the preferred processors have reported, after
-  // `patience_ns` until any of them suffice, and at most until all launched threads have reported
-  // or the time is over; then gives `needed` roles. Returns the number of threads that reported.
+  // Called by the leader. Waits until the first `needed` of the preferred processors have reported;
+  // after `patience_ns`, any `needed` of them suffice. The wait also ends when all launched threads
+  // have reported, and after `timeout_ns`. Then assigns `needed` roles. Returns the number of
+  // threads that reported.
   uint32_t decide(uint64_t sequence, uint32_t needed, uint32_t launched, const uint16_t* preferred,
                   uint32_t num_preferred, uint64_t patience_ns, uint64_t timeout_ns) {
     const uint64_t start = Aicpu::now_ns(), end = start + timeout_ns;
@@ -78,8 +80,8 @@ class Gate {
     }
   }
 
-  // Another thread than the leader waits until the gate is open. Returns false if the leader gives
-  // the launch up.
+  // Called by the other threads: waits until the gate is open. Returns false if the leader abandons
+  // the launch.
   bool wait_until_open(uint64_t sequence) const {
     while (true) {
       const uint32_t seen = Aicpu::changes();

@@ -10,8 +10,8 @@
 #include "device/files.hpp"
 #include "pto/engine/text.hpp"
 
-// A new C library gives these functions a version that an older device does not have. The first
-// version exists in old and new ones.
+// A new C library has a version of these functions that an older device does not have. Old and new
+// libraries have the first version.
 #if defined(__aarch64__) && defined(__GLIBC__)
 __asm__(
     ".symver dlopen, dlopen@GLIBC_2.17\n"

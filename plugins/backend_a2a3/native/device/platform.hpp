@@ -9,7 +9,7 @@ class DeviceProgram;
 
 pto_platform make_platform(DeviceProgram& device);
 
-// Tries what a runtime that plans needs of this system: sparse memory, and exact counts of the
+// Tests whether this system has the features for planning: sparse memory, and exact counts of the
 // pages in use.
 bool can_plan();
 

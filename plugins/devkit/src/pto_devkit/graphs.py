@@ -41,7 +41,7 @@ class Graph:
 
 
 def diamond() -> Graph:
-    """Return a diamond: one task, two tasks that depend on it, and one that depends on both."""
+    """Return a diamond: a task, two tasks that depend on it, and a task that depends on both."""
     return Graph("diamond", 4, [(0, 1), (0, 2), (1, 3), (2, 3)])
 
 

@@ -28,8 +28,8 @@ constexpr uint32_t kSparedBytes = sizeof(pto_payload) + 4 * sizeof(uint64_t);
 // A use of the platform table, whose results are the answers in the journal.
 enum Experiment : uint64_t {
   kNone = 0,
-  // finalise() copies as many bytes as each operand states to the device, and those of the first
-  // operand back.
+  // finalise() makes one copy to the device for each operand, with that number of bytes, and copies
+  // the bytes of the first operand back.
   kCopies = 1,
   // begin() allocates and reserves memory: the status, the address, the number of reserved bytes
   // that are not zero, the offset of the reserved memory in its page, whether now() went backwards,
@@ -38,7 +38,7 @@ enum Experiment : uint64_t {
   // begin() reserves operand 0 bytes and writes the last byte of the first operand 1: touched()
   // before and after the write, pto_platform.planning, whether memory was reserved.
   kPlanning = 3,
-  // begin() checks values, as many as operand 0 states, then ranges (address, bytes):
+  // begin() checks values, whose number is operand 0, then ranges (address, bytes):
   // pto_platform.checking, then the status of each check.
   kChecks = 4
 };

@@ -110,7 +110,7 @@ def check_errors(runtime: RuntimeSubject) -> None:
 
 
 def _any_runtime() -> str:
-    """Return the name of an installed runtime variant; opening a device requires one."""
+    """Return the name of an installed runtime variant, because opening a device requires one."""
     for record in plugins.runtimes():
         if plugins.inspect(record).health.ok:
             return record.name

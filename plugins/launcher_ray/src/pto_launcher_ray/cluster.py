@@ -148,7 +148,7 @@ class Cluster:
             ray.shutdown()
 
     def _obey(self) -> bool:
-        """Carry out the next order, or wait for a short time. Return whether to go on."""
+        """Carry out the next order, or wait for a short time. Return False after the last order."""
         try:
             order, agent = self._orders.get(timeout=_STEP_S)
         except queue.Empty:

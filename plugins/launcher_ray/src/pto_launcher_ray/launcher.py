@@ -32,7 +32,7 @@ class RayLauncher:
         return made
 
     def address(self, placement: RayAgent) -> PlacedAgent | Pending:
-        """Return the address and key of an agent, or what Ray waits for."""
+        """Return the address and key of an agent, or the reason why it has none."""
         if placement.agent is not None:
             return placement.agent
         reason = "Ray has not started the agent yet"

@@ -1,4 +1,4 @@
-"""Resources: the options of Ray actors, and how many agents fit on nodes."""
+"""Resources: the options of Ray actors, and the number of agents that fit on nodes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _amount(name: str, amount: float) -> str:
 
 
 def actor_options(resources: Resources) -> dict[str, Any]:
-    """Return the options of an actor that reserves the resources and nothing else."""
+    """Return the options of an actor that reserves exactly these resources."""
     options: dict[str, Any] = {"num_cpus": 0, "resources": {}}
     for name, amount in resources.items():
         if name in _OPTIONS:
@@ -51,7 +51,7 @@ def actor_options(resources: Resources) -> dict[str, Any]:
 
 
 def capacity(nodes: Sequence[Node], used: Iterable[tuple[str, Resources]], need: Resources) -> int:
-    """Return how many agents with the resources ``need`` fit on the nodes.
+    """Return the number of agents with the resources ``need`` that fit on the nodes.
 
     ``used``: the node and the resources of each agent that keeps its resources.
     """

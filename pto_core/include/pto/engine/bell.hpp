@@ -146,7 +146,7 @@ class Waiter {
   }
 
   // Wait as above. Before each sleep call `announce()`, then `ready()` again. This is for a waiter
-  // that must tell the ringers that it needs a ring.
+  // that must request a ring from the ringers.
   template <class Ready, class Announce>
   bool wait(Ready ready, Announce announce) {
     if (ready()) return true;

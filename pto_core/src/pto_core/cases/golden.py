@@ -140,14 +140,14 @@ class Golden:
 
     @property
     def has_intermediates(self) -> bool:
-        """Whether the file has references for what single tasks write."""
+        """Whether the file has references for the outputs of single tasks."""
         return self._intermediates is not None
 
     def intermediates(self, tensors: dict[str, Any], case: str) -> dict[str, list[list[Any]]]:
         """Call ``compute_intermediates`` with ``tensors``, which are copies made before the run.
 
-        Returns the expected outputs of the tasks of each kernel, in the order of submits. None is
-        an output or a task without a reference.
+        Returns the expected outputs of the tasks of each kernel, in the order of submits. None
+        stands for an output or a task without a reference.
         """
         assert self._intermediates is not None, "the caller has asked has_intermediates"
         where = f"{self.path}: compute_intermediates"

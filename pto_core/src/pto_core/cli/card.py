@@ -61,7 +61,7 @@ def _card_backend(chosen: str) -> str:
 
 
 def _described(config: Config, prefixes: Set[str], stages: Sequence[CardStage]) -> dict[str, Any]:
-    """Describe the check. ``prefixes``: those of the settings of the backend."""
+    """Describe the check. ``prefixes``: the prefixes of the backend's settings."""
     environment = process_environment()
     return {
         "works": all(stage.error is None for stage in stages),

@@ -105,7 +105,7 @@ def given(values: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def as_text(key: str, raw: Any, origin: str) -> str:
-    """Return the text of a TOML or Python value. Raises ConfigError for a value without one."""
+    """Return the text form of a TOML or Python value. Raises ConfigError if it has no text form."""
     try:
         return _text(raw)
     except ValueError as error:
@@ -408,7 +408,7 @@ def _load(sources: _Sources, options: Iterable[Option]) -> Config:
 def check_plugin_names(config: Config) -> None:
     """Raise PluginError if a setting names a plugin of a Worker that is not installed.
 
-    A default may be missing: the run that needs it reports that.
+    A missing default is no error here: the run that needs it raises one.
     """
     from pto_core.plugins import find
 

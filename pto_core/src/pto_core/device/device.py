@@ -247,7 +247,7 @@ class Device:
         return report
 
     def _add_notes(self, error: BaseException) -> None:
-        """Add what else is known about the error of a run."""
+        """Add notes with further facts about the error of a run."""
         _add_findings(error)
         if not isinstance(error, DeadlockError) or not self._native.is_planning_missing:
             return

@@ -1,4 +1,4 @@
-"""The programs of a device: the callables that are prepared on it, and why one cannot be loaded."""
+"""The programs of a device: the callables prepared on it, and errors of their loading."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ _RECORD_BYTES = 32
 class RunTrace(NamedTuple):
     """The trace of a run before its conversion, which takes time.
 
-    ``native``: the result of the native ``Device.take_trace``. ``ranges``: those of a Python
-    orchestration; ``lost_ranges``: how many more there were.
+    ``native``: the result of the native ``Device.take_trace``. ``ranges``: the user ranges of a
+    Python orchestration; ``lost_ranges``: the number of dropped ranges.
     """
 
     native: Any

@@ -41,9 +41,9 @@ class DeviceBuild:
 
     A backend whose devices run the variant on their own processor compiles the sources as one
     translation unit, which includes them in this order. The code is C++17 without exceptions,
-    run-time type information, threads and thread-local storage; of other libraries it uses only the
-    functions ``mem*`` and ``str*``. ``flags`` are those that the code needs; the backend adds those
-    of its compiler.
+    run-time type information, threads and thread-local storage. The only library functions that it
+    calls are ``mem*`` and ``str*``. ``flags``: the compiler flags that the code needs, to which the
+    backend adds its own.
     """
 
     sources: tuple[Path, ...]

@@ -390,7 +390,7 @@ def write_record(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
-    """Return what :func:`write_record` wrote; None if it is missing, damaged or not trusted."""
+    """Read a file of :func:`write_record`; return None if it is missing, damaged or not trusted."""
     try:
         if reason_for_distrust(path) is not None:
             return None

@@ -154,9 +154,9 @@ def _other_reason(outcome: CompilerResult) -> str:
 
 
 def _later_interface(output: str) -> str:
-    """Return a sentence that names the published interface of the source, if it is a later one.
+    """Return a sentence that names the published interface of the source, if it is a later version.
 
-    The names in errors decide: what the source defines itself is not in them.
+    Only names in the errors of the compiler count, because the source may define others itself.
     """
     errors = "\n".join(line for line in output.splitlines() if "error:" in line)
     for names, when in _LATER_INTERFACES.items():

@@ -342,7 +342,7 @@ class Child(ChildSpec):
             log.get(__name__).warning("child not restarted", reason=str(error))
 
     def report(self, failure: Failure) -> None:
-        """Inform the driver of a loss. Tasks wait for the child if it is expected."""
+        """Inform the driver of a loss. If ``is_expected``, tasks wait for the next process."""
         driver = self.group.driver
         driver.child_lost(self.number, driver.add_cause(failure.pack()), self.is_expected)
 

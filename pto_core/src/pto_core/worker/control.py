@@ -28,7 +28,7 @@ class Lost:
 
 
 class Control:
-    """Sends requests through a driver and waits for the replies. ``children``: by number."""
+    """Sends requests through a driver and awaits the replies. ``children``: by number."""
 
     def __init__(self, driver: Driver, children: Sequence[ChildSpec]) -> None:
         self._driver = driver

@@ -162,9 +162,10 @@ def policy_of(plugin: SchedulerPlugin) -> Policy | Scheduler:
 def placement_of(
     settings: WorkerSettings, policy: Policy | Scheduler | None, *, has_relays: bool
 ) -> tuple[Placement | None, NearInputs | None]:
-    """Return the caller of the policy, None for a policy of the core, and the followed inputs.
+    """Return the object that calls the policy, and the record of inputs that the driver fills.
 
-    ``policy``: that of the program; None: the one that a setting names, or the default.
+    The first is None for a policy of the core. ``policy``: the policy of the program; None selects
+    the policy of the settings, or the default.
     """
     name = f"placement policy {getattr(policy, '__qualname__', type(policy).__qualname__)}"
     if policy is None and settings.policy is not None:

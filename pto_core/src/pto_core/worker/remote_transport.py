@@ -18,7 +18,7 @@ from pto_core.worker.registry import Registration
 
 
 class HostPeer(Protocol):
-    """A host as other hosts reach it."""
+    """The address and keys with which other hosts reach a host."""
 
     @property
     def transport(self) -> str:
@@ -111,14 +111,14 @@ class RemoteChild(Protocol):
         memory. ``buffers``: the first address and the bytes of the addresses for buffers.
         ``reason``: the address of ``reason_bytes`` of shared memory. ``digests``: the address of
         the table of digests, the number of this relay, and the number of relays. ``window``: the
-        most tasks in flight. Raises UsageError for a Worker that cannot be sent.
+        maximum number of tasks in flight. Raises UsageError for a Worker that cannot be sent.
         """
 
     def used_by(self, registration: Registration) -> Sequence[object]:
         """Return the modules that a callable uses, for the relay's request ``modules``."""
 
     def peer(self) -> HostPeer:
-        """Return how other hosts reach this one; raise UsageError if its key cannot be read."""
+        """Return the address for other hosts; raise UsageError if the key cannot be read."""
 
     def exit_error(self, ended: ChildExit) -> PtoError:
         """Return the error that explains the exit of a relay."""

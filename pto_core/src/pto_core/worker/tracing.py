@@ -85,8 +85,8 @@ class WorkerTracing:
     def begin(self, level: int, window: Window | None = None) -> None:
         """Record the later tasks, after those that children have received already.
 
-        ``window``: that of the parent; None: that of the settings. Raises UsageError during a
-        trace. The trace states which children cannot be traced.
+        ``window``: the window of the parent's trace; None: the window in the settings. Raises
+        UsageError during a trace. The trace states which children cannot be traced.
         """
         check_level(level)
         if self.is_on:
@@ -112,7 +112,7 @@ class WorkerTracing:
         """Stop, and return the trace. The Worker may be inside a run, or closed.
 
         This waits for the tasks that children have received. When ``is_cancelled()`` is true, it
-        stops waiting: the trace lacks what the remaining children recorded themselves.
+        stops waiting. The trace then lacks the own records of the remaining children.
         """
         with self._ending:
             ended, self._ended = self._ended, None
@@ -149,7 +149,7 @@ class WorkerTracing:
                 self._driver.trace_begin(1, self._records_max, ALWAYS, text)
 
     def _begin_children(self) -> None:
-        """Tell the children to trace. Times of another host are on its clock."""
+        """Request traces from the children. Times of another host are on its clock."""
         by_window: dict[Window, list[int]] = {}
         for child in self._children:
             by_window.setdefault(self._window_in(child), []).append(child)
@@ -189,7 +189,7 @@ class WorkerTracing:
     def _of_driver(
         self, native: tuple[Any, ...], ranges: tuple[Range, ...], window: Window = ALWAYS
     ) -> WorkerTraceData:
-        """Return the trace of the Worker without what its children recorded themselves."""
+        """Return the trace of the Worker without the own records of its children."""
         recorded = insight.Recorded(native, window, ranges, self._ranges.lost)
         paths = [spec.path for spec in self._specs]
         return insight.from_driver(
@@ -212,7 +212,7 @@ class WorkerTracing:
     def _part(
         self, child: int, reply: Any, is_cancelled: Callable[[], bool]
     ) -> WorkerTraceData | None:
-        """Return what a child recorded itself; ``reply``: that to ``trace_end``."""
+        """Return the own records of a child. ``reply``: its reply to ``trace_end``."""
         try:
             found = insight.unpacked(self._fetch(child, reply, is_cancelled))
         except PtoError as error:
@@ -256,7 +256,7 @@ class WorkerTracing:
                 self._offsets[child] = self._offsets.get(child, now).joined(now)
 
     def _lack(self, child: int, error: PtoError) -> None:
-        """State why the trace lacks something of a child. One reason for each child is kept."""
+        """Note in the trace why records of a child are missing; one reason for each child."""
         self._missing.setdefault(child, f"{self._specs[child].path}: {error}")
 
     def child_lost(self, child: int) -> None:

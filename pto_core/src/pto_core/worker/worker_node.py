@@ -65,7 +65,7 @@ class WorkerNode:
 
     @property
     def nested(self) -> Sequence[WorkerNode]:
-        """The Workers that were added to this one."""
+        """The Workers that were added to this Worker."""
         return list(self._nested.values())
 
     @property
@@ -87,8 +87,8 @@ class WorkerNode:
     def add(self, node: WorkerNode) -> int:
         """Add a Worker as a child and return its child id; raise UsageError.
 
-        A Worker for several hosts gets successive ids; the result is the first one. If this Worker
-        runs, wait until all its children are ready. After an error it is no child.
+        A Worker for several hosts gets successive ids, of which the first is returned. If this
+        Worker runs, wait until all its children are ready. After an error it is no child.
         """
         refuse_inside()
         with self.changes.entered("add_worker"):
@@ -318,7 +318,7 @@ class WorkerNode:
 
 
 def _unless_closed(found: _Found | None) -> _Found:
-    """Return ``found``. None means that another thread closed the Worker: raise that error."""
+    """Return ``found``; raise WorkerClosedError if it is None: another thread closed the Worker."""
     if found is None:
         raise WorkerClosedError("this Worker is closed; create another one")
     return found

@@ -34,8 +34,8 @@ class AicpuLibrary {
   pto_status launch(cann::Handle function, uint32_t threads, const void* arguments, uint32_t bytes,
                     pto_error* error);
   // Unloads what find() loaded, and frees what a failed install() left for the dispatcher. The card
-  // must be idle. After an error, the rest can be unloaded later. A forced reset of the device does
-  // the same for an unusable one; then this object must not be used again.
+  // must be idle. After an error, the rest can be unloaded later. On an unusable device, a forced
+  // reset does the same; do not use this object afterwards.
   pto_status unload(pto_error* error);
 
  private:

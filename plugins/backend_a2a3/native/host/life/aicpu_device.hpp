@@ -40,8 +40,8 @@ class RunMailbox {
   void abort(const pto_error* cause, bool abandons);
   // Returns whether the device has not ended an abandoned run in time.
   bool is_overdue();
-  // Writes a description of the run to `text`. If the device does not answer soon, it is the
-  // previous one, with a first line that says so. Returns false if there is no run.
+  // Writes a description of the run to `text`. If the device does not answer soon, the text is the
+  // previous description, and its first line states that. Returns false if there is no run.
   bool explain(std::string& text);
   // Tells the device how many messages of its log the host has read.
   void set_log_read(uint64_t count);

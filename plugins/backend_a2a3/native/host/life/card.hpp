@@ -63,8 +63,8 @@ class Card {
   // launch is returned here.
   pto_status wait(int64_t timeout_ns, pto_error* error);
   // Waits until the work on a stream of another program in this process has ended; returns
-  // PTO_PENDING after `timeout_ns`. A failure is that program's, and the error says so; if it makes
-  // the device unusable, it is kept as the first failure.
+  // PTO_PENDING after `timeout_ns`. The error of a failure states that the other program caused it.
+  // If the failure makes the device unusable, it is kept as the first failure.
   pto_status wait_stream(cann::Handle stream, int64_t timeout_ns, pto_error* error);
 
   pto_status recover(pto_error* error);

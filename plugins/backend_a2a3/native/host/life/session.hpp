@@ -30,8 +30,8 @@ class CardSession {
 
   // Selects a device by its logical number.
   pto_status select(int32_t device, pto_error* error);
-  // Resets the device. An unusable one is synchronised for a bounded time, then reset by force. All
-  // its handles become invalid.
+  // Resets the device. An unusable device is synchronised for a bounded time, then reset by force.
+  // All its handles become invalid.
   pto_status reset(pto_error* error);
   bool is_selected() const noexcept { return context_ != nullptr; }
   int32_t device() const noexcept { return device_; }

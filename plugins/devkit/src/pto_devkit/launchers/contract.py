@@ -26,7 +26,7 @@ _UNKNOWN = "no_such_transport"
 
 
 def check_agents_answer(subject: LauncherSubject) -> None:
-    """Require that each placement is an agent of its own, which answers the client."""
+    """Require that each placement is a separate agent, which answers the client."""
 
     def body() -> None:
         with subject.world() as world:

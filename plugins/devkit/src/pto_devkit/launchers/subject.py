@@ -1,4 +1,4 @@
-"""The launcher under test, loaded by name, and an open launcher whose calls are measured."""
+"""The launcher under test, loaded by name, and an open launcher that times its calls."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def _drain(parent: ParentFace, last: int) -> None:
 
 
 def check_link_is_new(link: Link) -> None:
-    """Require that a connection has no data of an earlier one, and counts frames from 1."""
+    """Require that a connection has no data of an earlier connection, and counts frames from 1."""
 
     def body() -> None:
         child = link.open_child()

@@ -114,7 +114,7 @@ class LogAnalysis:
         return self._table(_LIBRARY.pto_analysis_edges)
 
     def unwritten(self) -> bytes:
-        """Return the accesses that read what no earlier task wrote, as uint32."""
+        """Return the accesses that read memory that no earlier task wrote, as uint32."""
         return self._table(_LIBRARY.pto_analysis_unwritten)
 
     def extents(self) -> bytes:

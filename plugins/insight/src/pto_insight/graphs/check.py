@@ -141,7 +141,7 @@ Shared = tuple[tuple[ByteAccess, ByteAccess], int, int]
 def check_measured(graph: LoggedGraph, declared: Findings, limit: int) -> Findings:
     """Return the findings for a graph whose accesses were measured.
 
-    ``declared``: the findings by what the tasks declare.
+    ``declared``: the findings for the declared accesses.
     """
     check = _Check(graph)
     found, is_complete = check.races(limit)
@@ -189,7 +189,7 @@ class _Check:
         return [self._race(rows) for _, rows in found], is_complete
 
     def races_of_blocks(self) -> Iterator[Race]:
-        """Find the blocks of one task that access the same bytes, one of them writing."""
+        """Find blocks of one task that access the same bytes; at least one of them writes."""
         by_task: dict[int, list[ByteAccess]] = defaultdict(list)
         for access in self.measurement.byte_accesses:
             if self._graph.log.tasks["blocks"][access.task] > 1:
@@ -320,7 +320,7 @@ class Declarations:
         yield from self._outside_of_views()
 
     def _missed_buffer(self, access: OutsideAccess) -> NamedBuffer | None:
-        """Return the buffer of the task that an access probably missed: the next one, if near."""
+        """Return the buffer of the task that an access probably missed, if it is near."""
 
         def distance(buffer: NamedBuffer) -> int:
             return max(buffer.begin - access.end, access.begin - buffer.end)

@@ -405,10 +405,10 @@ def _lines(graph: LoggedGraph, node_of: Rows, is_drawn: Rows) -> list[Line]:
 
 @dataclass
 class _Part:
-    """What is drawn for a unit: a node for all tasks at its place, or a box for a loop.
+    """The drawing of a unit: a node for its tasks in all iterations, or a box for a loop.
 
-    ``number``: the first task. ``loop``: the number of the loop, and ``count`` how often each of
-    its executions runs ``body``.
+    ``number``: the first task. ``loop``: the number of the loop. ``count``: the number of
+    iterations of ``body``.
     """
 
     number: int
@@ -440,7 +440,7 @@ class _Repeats:
             self._draw(self.drawing.box, part)
 
     def _parts(self, instances: list[Unit], depth: int) -> list[_Part]:
-        """Return what is drawn for a unit that the loops around it execute several times."""
+        """Return the drawing of a unit that the loops around it execute several times."""
         first = instances[0].first
         if not instances[0].iterations:
             self._node_of[[unit.first for unit in instances]] = first
@@ -510,7 +510,7 @@ class _Repeats:
         return name
 
     def _is_linked(self, first: _Part, second: _Part) -> bool:
-        """Return whether a line leads from one part to another one."""
+        """Return whether a line connects the two parts."""
         ends = product(_numbers(first), _numbers(second))
         return any(pair in self._pairs for pair in ends)
 

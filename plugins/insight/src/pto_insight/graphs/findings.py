@@ -14,7 +14,7 @@ from pto_insight.graphs.logged_graph import Access, LoggedTask
 
 @dataclass(frozen=True)
 class Race:
-    """Two tasks without an order that name the same bytes, at least one of them to write.
+    """Two unordered tasks that name the same bytes, of which at least one task writes them.
 
     ``first`` is the earlier submit. ``begin`` to ``end`` are the bytes of ``buffer`` that both
     name, of which ``shared_bytes`` are in both. ``others`` counts further pairs of arguments of the
@@ -249,7 +249,7 @@ def existing_output(second: LoggedTask) -> str:
 
 
 def mark_implied(races: Iterable[Race], is_before: Callable[[int, int], bool]) -> tuple[Race, ...]:
-    """Mark the races that the fix of another one orders, too.
+    """Mark the races that the fix of another race orders, too.
 
     An edge between two tasks orders all tasks up to the first one with all tasks from the second
     one on. A race is compared with the nearest ones that share a task with it.

@@ -37,11 +37,11 @@ class TaskGraph(LoggedGraph):
         return explain(self, self.find(first), self.find(second))
 
     def check(self, limit: int = 10_000) -> Findings:
-        """Find races, outputs that no task reads, and reads that no task wrote.
+        """Find races, outputs that no task reads, and reads of memory that no task wrote.
 
-        At most ``limit`` pairs of accesses are listed. If the log is measured, the bytes that
-        kernels really touched decide. Raises UnsupportedError if nothing is known about accesses:
-        the runtime does not derive edges from them, and they were not measured.
+        At most ``limit`` pairs of accesses are listed. If the log is measured, the check uses the
+        bytes that kernels really touched. Raises UnsupportedError if the log has no accesses: the
+        runtime does not derive edges from accesses, and they were not measured.
         """
         return check(self, limit)
 

@@ -165,7 +165,7 @@ def _add_crossings(
 ) -> list[Ends]:
     """Give edges places in the layers that they cross; return all pairs of neighbours.
 
-    A layer with many places gets no further ones.
+    A layer with many places gets no further places.
     """
     depth = {item: number for number, layer in enumerate(layers) for item in layer}
     widest = {number: len(layer) + _MOST_CROSSINGS for number, layer in enumerate(layers)}
@@ -195,7 +195,7 @@ def _node_item(node: Node) -> _Item:
 
 
 def _layers(items: list[_Item], edges: list[Ends]) -> list[list[int]]:
-    """Return the items of each layer; a layer that is too wide continues in the next one."""
+    """Return the items of each layer. A layer that is too wide continues in the next layer."""
     into = defaultdict(list)
     for first, second in edges:
         if first < second:

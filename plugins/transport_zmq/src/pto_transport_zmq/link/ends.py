@@ -41,7 +41,7 @@ from pto_transport_zmq.link.interface import (
 # ---- contexts and sockets, with the options of a link ----
 #
 # Each end has a context of its own. So closing an end stops only its own threads, and the messages
-# of one end do not wait while another one encrypts.
+# of an end do not wait while another end encrypts.
 
 HANDSHAKE_MS = 5000
 """A connection whose handshake takes longer is closed."""

@@ -98,7 +98,7 @@ class Link(Protocol):
 
     @property
     def connections(self) -> int:
-        """The number of connections since ``dial``; with keys, only those whose keys were verified.
+        """The number of connections since ``dial``; with keys, only connections with verified keys.
 
         A higher number than before means that the connection was cut, and that messages may be
         lost.

@@ -183,9 +183,9 @@ _KEPT_BYTES = 128 << 20  # more than the chunks of a session need
 
 
 def keep_freed_chunks() -> None:
-    """Let ``malloc`` keep the memory of freed chunks for later ones.
+    """Let ``malloc`` reuse the memory of freed chunks.
 
-    By default each chunk of 1 MiB gets fresh pages. Their first use takes longer than the copy.
+    By default each chunk of 1 MiB gets new pages, whose first use takes longer than the copy.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc
     if mallopt is not None:

@@ -105,7 +105,7 @@ class EndedSessions:
         self._epochs: dict[bytes, int] = {}
 
     def add(self, name: bytes, epoch: int) -> None:
-        """Record the end of an epoch; beyond ``most`` sessions, forget the one that ended first."""
+        """Record the end of an epoch; beyond ``most`` sessions, forget the oldest end."""
         self._epochs.pop(name, None)
         self._epochs[name] = epoch
         if len(self._epochs) > self._most:

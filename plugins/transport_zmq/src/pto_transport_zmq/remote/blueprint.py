@@ -105,7 +105,7 @@ def blueprint_of(worker: NestedWorker) -> Blueprint:
 
 
 def _blueprint_below(worker: NestedWorker) -> Blueprint:
-    """Return the blueprint of a Worker below a remote one."""
+    """Return the blueprint of a Worker below a remote Worker."""
     if worker.settings.other_host is not None:
         raise UsageError(
             f"a Worker for {worker.settings.other_host} is below a Worker on another host; add it "

@@ -132,9 +132,9 @@ class PortableChip(Record, frozen=True, tag="chip"):
         return [self.orchestration, *(kernel.part for kernel in self.kernels)]
 
     def written_bytes(self) -> int:
-        """Return how many bytes the receiver writes.
+        """Return the number of bytes that the receiver writes.
 
-        Raises ProtocolError for the number of a content that does not exist.
+        Raises ProtocolError if a part refers to a content that does not exist.
         """
         numbers = (number for part in self.parts for number in _numbers(part))
         return sum(len(_content(self, number)) for number in numbers)

@@ -402,7 +402,7 @@ class FrameRelay:
         self._end_skipped()
 
     def _end_first(self, frame: EndedFrame) -> int:
-        """End the oldest frames in flight, at most up to ``frame``; return how many."""
+        """End the oldest frames in flight, at most up to ``frame``; return their number."""
         self._is_blocked = False
         place, number, count, is_plain, _ = self._in_flight.popleft()
         ended = min(count, frame.number + 1 - number)
@@ -488,7 +488,7 @@ class _Task:
 
 @dataclass
 class _PlainTasks:
-    """Tasks without memory that wait for the Worker; those before ``offset`` were passed on."""
+    """Tasks without memory that wait for the Worker; tasks before ``offset`` were passed on."""
 
     tasks: PlainTasks
     sent: int = 0

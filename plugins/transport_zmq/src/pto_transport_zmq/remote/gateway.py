@@ -93,17 +93,17 @@ class GatewayPlan:
 
     @property
     def memory(self) -> int | None:
-        """The maximum of bytes of shadow memory; None means no limit."""
+        """The maximum size of shadow memory in bytes; None means no limit."""
         return None if self.rights.memory is None else self.request.memory
 
     @property
     def buffer_memory(self) -> int | None:
-        """The maximum of bytes of remote buffers; None means no limit."""
+        """The maximum size of all remote buffers in bytes; None means no limit."""
         return None if self.rights.memory is None else self.request.buffer_memory
 
     @property
     def tasks(self) -> int | None:
-        """The maximum of tasks in flight; None means no limit."""
+        """The maximum number of tasks in flight; None means no limit."""
         return None if self.rights.tasks is None else self.request.tasks
 
     def permitted_request(self, request: Request) -> Request:

@@ -87,9 +87,9 @@ def whole(content: memoryview) -> bytes:
 
 
 def apply_changes(message: bytes | memoryview, target: memoryview) -> None:
-    """Write the changed bytes into a piece, and no others.
+    """Write exactly the changed bytes into a piece.
 
-    Raises ProtocolError for an invalid message; then nothing was written.
+    Raises ProtocolError for an invalid message, and writes nothing then.
     """
     view = memoryview(message)
     if not view:
@@ -265,7 +265,7 @@ class _InFlight:
 
 @dataclass
 class _Admitting:
-    """A frame whose pieces are being compared: those that are left, and the stale ones so far."""
+    """A frame whose pieces are being compared: the remaining pieces, and the stale pieces found."""
 
     in_flight: _InFlight
     left: Iterator[Range]

@@ -80,7 +80,7 @@ class TaskFrame(NamedTuple):
 
 
 class PlainTasks(NamedTuple):
-    """Consecutive tasks without tensors, as packed bytes; ``number`` is that of the first one."""
+    """Consecutive tasks without tensors, as packed bytes; ``number``: of the first task."""
 
     number: int
     frames: int
@@ -88,9 +88,9 @@ class PlainTasks(NamedTuple):
 
 
 class EndedFrame(NamedTuple):
-    """One or more consecutive frames have ended; ``number`` is the last of them.
+    """One or more consecutive frames have ended; ``number``: of the last frame.
 
-    ``frames``: how many frames ended. All frames before the last one succeeded without results.
+    ``frames``: the number of frames. All frames before the last one succeeded without results.
     ``failure``: the packed failure if the outcome is FAILED.
     """
 
@@ -155,7 +155,7 @@ def pack_task(frame: TaskFrame) -> bytes:
 
 
 def pack_tasks(number: int, count: int, packed: Sequence[bytes]) -> list[Part]:
-    """Return the body with ``count`` packed tasks; ``number`` is that of the first one."""
+    """Return the body with ``count`` packed tasks; ``number``: of the first task."""
     return [b"".join((_TASKS.pack(number, count), *packed))]
 
 

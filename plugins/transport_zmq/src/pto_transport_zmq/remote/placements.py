@@ -84,7 +84,7 @@ class LauncherClient:
             self._process.send(Release(number))
 
     def agent(self, number: int) -> AgentAddress | None:
-        """Return how to reach the agent of a host; None while it is being placed.
+        """Return the address and key of the agent of a host; None while it is being placed.
 
         Raises the error of the launcher, also if the agent has ended since.
         """
@@ -99,12 +99,12 @@ class LauncherClient:
         )
 
     def waits_for(self, number: int) -> str:
-        """Return what the placement of a host waits for."""
+        """Return the reason why a host is not placed yet."""
         known = self._hosts[number]
         return known.reason if isinstance(known, Waiting) else "the launcher is starting"
 
     def close(self) -> None:
-        """End the process of the launcher, and so all agents; a second call does nothing."""
+        """End the launcher's process, which ends all agents; a second call does nothing."""
         process, self._process = self._process, None
         if process is not None:
             process.end()
@@ -154,7 +154,7 @@ class PlacedHost:
         self.is_placing = False
 
     def agent(self) -> AgentAddress | None:
-        """Return how to reach the agent; None while the host is being placed.
+        """Return the address and key of the agent; None while the host is being placed.
 
         The first call after a release begins to place a host. A placement that takes longer than
         5 s is logged once. Raises ChildStartError.

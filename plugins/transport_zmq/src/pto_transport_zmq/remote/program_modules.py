@@ -1,4 +1,4 @@
-"""The modules of a program on two hosts: those it sends, and the comparison of those it uses.
+"""The modules of a program on two hosts: modules that are sent, and modules that are compared.
 
 *Compared modules.* A function reaches the other host by its import path or by its code, but the
 other host always imports the modules that the function uses. So the start of a session compares

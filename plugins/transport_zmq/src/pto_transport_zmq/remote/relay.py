@@ -294,8 +294,9 @@ class _Relay:
     def _note_progress(self, *, is_comparing: bool) -> None:
         """Let the parent wait longer for the start of a frame, if its inputs or results move.
 
-        The comparison of inputs counts, too, and a cut: the lease bounds it. The other host may
-        then be silent for two leases: for a cut that is not noticed yet, and for copies of inputs.
+        A comparison of inputs counts as a move, and so does a cut, whose length the lease bounds.
+        The other host may then be silent for two leases: for a cut that is not noticed yet, and for
+        copies of inputs.
         """
         session = self._session
         progress = self._handled

@@ -177,7 +177,7 @@ class RelayedChild:
         return [one.target for one in found if one.workers is None]
 
     def peer(self) -> AgentPeer:
-        """Return how other hosts reach this one; raise UsageError if its key cannot be read."""
+        """Return the address for other hosts; raise UsageError if the key cannot be read."""
         agent = self._agent
         assert agent is not None
         keys = None if agent.keys is None else public_key(Path(agent.keys), AGENT, agent.transport)

@@ -560,7 +560,7 @@ class RemoteSession:
                 self._over("")
 
     def _refuses_version(self, channel: int, message: Sequence[Part]) -> bool:
-        """Refuse a greeting of another protocol version; return whether the message is one."""
+        """Refuse a greeting of another protocol version; return whether it was refused."""
         version = version_of(message)
         is_greeting = self.side is Side.GATEWAY and self.state is SessionState.CONNECTING
         if not is_greeting or version in (None, VERSION):

@@ -132,8 +132,9 @@ class ExceptionValue(Record, frozen=True, tag="exception"):
 class ExceptionRecord(Record, frozen=True):
     """One exception of a chain.
 
-    ``arguments``: those of a built-in exception, or None. ``fields``: those of an error of pto, or
-    None. If both are None, the receiver makes a RemoteError, as it does for an unknown type.
+    ``arguments``: for a built-in exception, otherwise None. ``fields``: for an error of pto,
+    otherwise None. If both are None, the receiver makes a RemoteError, as it does for an unknown
+    type.
     """
 
     type_name: Name

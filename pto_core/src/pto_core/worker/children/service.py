@@ -71,7 +71,8 @@ def serve(
 
     ``invoke(callable, args, config)`` runs a task. If ``invoke`` is None, the loop calls
     ``callable(args)``, or ``callable()`` if that accepts no argument. ``operations``: additional
-    requests that this kind of child handles. ``traced``: what runs inside the child, for traces.
+    requests that this kind of child handles. ``traced``: records the work inside the child, for
+    traces.
     """
     forget_inherited_recorders()
     end = context.endpoint.open_child()

@@ -1,6 +1,6 @@
 """Arrays that a Worker and its children have at the same address.
 
-Here are also the budget and the free memory that limit these arrays.
+The module also has the budget and the free memory that limit these arrays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Availability:
 
 
 def available(root: str = "") -> Availability:
-    """Return the least free memory: that of the machine or of one of its control groups.
+    """Return the free memory of the machine or, if less, of one of the process's control groups.
 
     Page cache that the kernel can drop counts as free. A file that cannot be read sets no limit.
     ``root``: a prefix for ``/proc`` and ``/sys``.
@@ -147,7 +147,7 @@ class Budget:
         self._backings = [*known, ref(backing)]
 
     def take(self, nbytes: int, what: str) -> None:
-        """Count ``nbytes`` as allocated; ``what``: the purpose, for the CapacityError."""
+        """Count ``nbytes`` as allocated, or raise CapacityError with the purpose ``what``."""
         left, reason = self._left()
         if nbytes > left:
             raise CapacityError(

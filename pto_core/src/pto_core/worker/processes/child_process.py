@@ -110,8 +110,8 @@ class ChildProcess:
     ``exit_error`` is the function that creates the error for the exit.
 
     ``reports``: the read end of the pipe while the process starts, otherwise -1. ``doing``: the
-    last step of the start. ``value``: what the child passed to ``ready``. ``failure``: why the
-    start failed, if another attempt may succeed.
+    last step of the start. ``value``: the value that the child passed to ``ready``. ``failure``:
+    why the start failed, if another attempt may succeed.
     """
 
     def __init__(self, index: int, path: str, pid: int, reports: int = -1) -> None:

@@ -86,12 +86,12 @@ class ChildProcesses:
     ) -> list[Any]:
         """Start a child for each plan; return the values that the children passed to ``ready``.
 
-        ``plans``: by child; for a sequence, the children are 0, 1 and so on.
-        All children are started before this method waits for the first one. Raises ChildStartError,
-        which names the child; CapacityError if the system refuses a process; UsageError for a plan
-        that cannot be pickled for a spawned process; the exception of a signal handler, such as
-        KeyboardInterrupt; AbortedError soon after ``is_cancelled()`` is true. After an error, no
-        child is left running.
+        ``plans``: by child; for a sequence, the children are 0, 1 and so on. All children are
+        started before this method waits for any of them. Raises ChildStartError, which names the
+        child; CapacityError if the system refuses a process; UsageError for a plan that cannot be
+        pickled for a spawned process; the exception of a signal handler, such as KeyboardInterrupt;
+        AbortedError soon after ``is_cancelled()`` is true. After an error, no child is left
+        running.
         """
         by_child = plans if isinstance(plans, Mapping) else dict(enumerate(plans))
         wanted = {child: (plan, _body(plan)) for child, plan in by_child.items()}

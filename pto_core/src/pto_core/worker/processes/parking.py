@@ -1,8 +1,9 @@
 """Fork while every registered thread of the process waits at a safe point.
 
 A fork copies only the calling thread. A lock that another thread holds would stay locked in the
-child forever. The registry of threads is global, because a fork affects the whole process. Here
-are also the descriptors that only the parent uses, and the limit of thread pools in children.
+child forever. The registry of threads is global, because a fork affects the whole process. The
+module also has the descriptors that only the parent uses, and the limit of thread pools in
+children.
 """
 
 from __future__ import annotations
