@@ -42,8 +42,8 @@ constexpr int kNoType = -1;
 // array, None or a string. Raises UsageError for an integer outside -2**63 .. 2**64 - 1.
 std::optional<ScalarValue> scalar_of(nanobind::handle object);
 
-// Convert the most frequent numbers, whose own type is the type `code`, or for which none is
-// declared. Return nothing for other objects.
+// Convert the most frequent numbers: a float or int whose own type is the declared type `code`, or
+// without a declared type. Return nothing for other objects.
 inline std::optional<ScalarValue> frequent_scalar_of(PyObject* object, int code) {
   if (PyFloat_CheckExact(object) && (code == kNoType || code == PTO_DTYPE_FLOAT64)) {
     const double value = PyFloat_AS_DOUBLE(object);

@@ -19,8 +19,7 @@ class UserCall {
   // process. In the original, return whether a copy has returned; if it still runs, wait up to 1 s.
   bool has_returned_twice();
 
-  // Forget the guards of the process that forked this one, because this process is not a copy that
-  // can return.
+  // Forget the guards of the parent, in a forked process that cannot return into the parent's code.
   static void forget_inherited();
 
  private:

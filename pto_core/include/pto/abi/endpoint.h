@@ -130,8 +130,8 @@ typedef struct pto_transport_api {
   uint32_t capabilities; /* PTO_TRANSPORT_* */
   const char* name;
 
-  /* Returns how many bytes of memory the connection needs; at least 1. `memory` and the bells are
-   * NULL in this call. */
+  /* Returns the number of bytes of memory that the connection needs; at least 1. `memory` and the
+   * bells are NULL in this call. */
   uint64_t (*memory_needed)(const pto_connection* connection);
 
   /* Returns NULL if memory is exhausted. The caller zeroes the connection's memory first. After

@@ -181,9 +181,9 @@ inline uint64_t monotonic_ns() {
   return static_cast<uint64_t>(now.count());
 }
 
-// Return a platform table for a runtime in this process, without what depends on the device:
-// memory of the device, dispatch, poll, fault, resolve and wait. Its checks accept every address,
-// and it never needs a wake-up.
+// Return a platform table for a runtime in this process, without the functions that depend on the
+// device: memory of the device, dispatch, poll, fault, resolve and wait. Its checks accept every
+// address, and it never needs a wake-up.
 inline pto_platform host_platform(void* self, const pto_topology& topology) {
   pto_platform table{};
   table.abi_version = PTO_ABI_VERSION;

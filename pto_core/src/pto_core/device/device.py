@@ -123,17 +123,17 @@ class Device:
         *args)``. ``args``: arrays (NumPy, buffer protocol, DLPack; C-contiguous), device arrays,
         ints, floats, ctypes scalars. A Python orchestration receives a device array for each array,
         and every other argument unchanged. On a backend that shares tensors, a DLPack tensor in the
-        memory of the device is passed as its address, an int, without a copy. ``stream``: the run
-        starts after the work on this stream of its producer, an object of torch_npu or a handle.
-        ``config``: None takes ``block_dim`` and ``aicpu_thread_num`` from the device's settings.
-        ``timeout_s``: the time limit of the run; a Python orchestration is interrupted at its next
-        call of ``rt``, or when it returns. ``hazards``: the conflicts that order two tasks, for
-        runtimes that find dependencies themselves. ``"raw"``: a reader waits for earlier writers.
-        ``"full"``: a writer also waits for earlier readers and writers. None takes the setting
-        ``hazards``; its default is ``"full"`` for a Python orchestration and ``"raw"`` for a C++
-        one. ``"check"``: as the default, and after the run a RaceError reports the tasks that race.
-        ``accesses``: keep the access log in the report; ``written``: with the bytes that measured
-        tasks wrote. ``trace``: 1 to 4 records the run in ``report.trace`` (docs/traces.md).
+        memory of the device is passed as its address, an int, without a copy. ``stream``: a stream
+        of torch_npu, or the handle of a stream; the run starts after the work on it. ``config``:
+        None takes ``block_dim`` and ``aicpu_thread_num`` from the device's settings. ``timeout_s``:
+        the time limit of the run; a Python orchestration is interrupted at its next call of ``rt``,
+        or when it returns. ``hazards``: the conflicts that order two tasks, for runtimes that find
+        dependencies themselves. ``"raw"``: a reader waits for earlier writers. ``"full"``: a writer
+        also waits for earlier readers and writers. None takes the setting ``hazards``; its default
+        is ``"full"`` for a Python orchestration and ``"raw"`` for a C++ one. ``"check"``: as the
+        default, and after the run a RaceError reports the tasks that race. ``accesses``: keep the
+        access log in the report; ``written``: with the bytes that measured tasks wrote. ``trace``:
+        1 to 4 records the run in ``report.trace`` (docs/traces.md).
 
         Raises UsageError for invalid arguments before the run starts; CompileError and LoadError;
         otherwise the first error of the run. The exception of a kernel is the ``__cause__`` of a
@@ -450,12 +450,13 @@ def open_device(
     """Open a device and attach a runtime to it.
 
     ``backend``, ``runtime`` and ``device`` default to the configuration: ``"a2a3sim"``,
-    ``"host_build_graph"`` and 0 if nothing else is set. If one of these plugins is not installed
-    and only one other of its family is, that one is the default. Pass further settings as a mapping
-    (``settings={"sim.mode": "deterministic"}``) or as keywords with two underscores instead of the
-    dot (``sim__mode="deterministic"``). ``config``: a loaded configuration for all settings that
-    are not given here. Without ``config``, the environment and the settings file are read;
-    suspicious settings cause a RuntimeWarning. Logging follows the device's settings.
+    ``"host_build_graph"`` and 0 if nothing else is set. If one of these plugins is not installed,
+    and exactly one other plugin of its family is, the other plugin is the default. Pass further
+    settings as a mapping (``settings={"sim.mode": "deterministic"}``) or as keywords with two
+    underscores instead of the dot (``sim__mode="deterministic"``). ``config``: a loaded
+    configuration for all settings that are not given here. Without ``config``, the environment and
+    the settings file are read; suspicious settings cause a RuntimeWarning. Logging follows the
+    device's settings.
 
     Raises ConfigError for settings, PluginError for plugins, BackendUnavailableError if the backend
     cannot run on this machine, and UsageError if this process has the same device open with another

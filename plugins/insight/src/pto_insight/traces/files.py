@@ -68,7 +68,7 @@ def write_worker_data(trace: WorkerTraceData, prefix: Path) -> list[Path]:
 def _write(
     prefix: Path, archive: Archive, timeline: Callable[[], bytes], shown: Callable[[], str]
 ) -> list[Path]:
-    """Write the data before the other files are made, so that they are never lost with these."""
+    """Write the data first, so that an error in the other files cannot lose them."""
     prefix.parent.mkdir(parents=True, exist_ok=True)
     paths = [_with_ending(prefix, ending) for ending in (_ENDING, ".pftrace", ".html")]
     write_archive(paths[0], archive)

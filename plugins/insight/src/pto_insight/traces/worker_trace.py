@@ -22,7 +22,7 @@ class WorkerTrace(WorkerTraceData):
 
     @staticmethod
     def of(data: WorkerTraceData) -> WorkerTrace:
-        """Return a trace with this content."""
+        """Return a trace with the content of ``data``."""
         return WorkerTrace(**vars(data))
 
     def fill(self, data: WorkerTraceData) -> None:

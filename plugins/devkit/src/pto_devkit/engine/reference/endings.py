@@ -55,7 +55,7 @@ class Endings:
         self._count_member(task, Outcome.FAILED, cause)
 
     def leave_child(self, task: Task) -> None:
-        """Return a RUNNING task to PENDING, because it must run again; if poisoned, end it."""
+        """Return a RUNNING task to PENDING, because it must run again; end a poisoned task."""
         self._leave_child(task)
         self._notify_consumers()
 
