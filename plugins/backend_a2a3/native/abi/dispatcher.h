@@ -46,8 +46,8 @@ PTO_ABI_ASSERT(offsetof(pto_a2a3_bootstrap_arguments, kernel) == 208, "bootstrap
 
 #define PTO_A2A3_LIBRARY_NAME_BYTES 40
 
-/* Write the name of the file of a device library: it depends on the bytes of the library, so a
- * library is never replaced by another one, and on the device. */
+/* Write the name of the file of a device library: it depends on the bytes of the library, so that a
+ * library never replaces another library, and on the device. */
 static inline void pto_a2a3_library_name(char out[PTO_A2A3_LIBRARY_NAME_BYTES], const void* library,
                                          uint64_t bytes, uint64_t device) {
   static const char digits[] = "0123456789abcdef";

@@ -9,9 +9,10 @@
  *   INIT -> { LOAD, ATTACH, RUN ..., DETACH, UNLOAD } -> QUIT
  *
  * Addresses are device addresses; the host never dereferences them, it copies. Each block starts at
- * a multiple of 64 bytes and has one writer at a time, which is stated above it. The device
- * invalidates what the host wrote before it reads it, and cleans what it wrote before it writes
- * the sequence number that announces it. A line of 64 bytes has one writer.
+ * a multiple of 64 bytes and has one writer at a time, which is stated above it. Before the device
+ * reads memory that the host wrote, it invalidates the cache for this memory. Before the device
+ * writes the sequence number that announces its data, it cleans the cache for the data. A line of
+ * 64 bytes has one writer.
  *
  * The AICPU entry returns 0, also if the command failed: pto_a2a3_status has the outcome. It
  * returns another value only if it cannot reach the status block (wrong magic or version).

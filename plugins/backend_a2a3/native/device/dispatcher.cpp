@@ -1,7 +1,7 @@
 // The dispatcher: installs the device library in the folder from which CANN loads libraries.
 //
-// CANN calls the three entries by name. Only the first one has work; the others must exist. A value
-// other than 0 fails the launch.
+// CANN calls the three entries by name. Only the first entry does anything; the others must exist.
+// A value other than 0 fails the launch.
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

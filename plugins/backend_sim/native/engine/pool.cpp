@@ -482,8 +482,8 @@ bool Pool::claim(Worker& worker) noexcept {
 // A single delay of the machine can make a batch look long. If its cores stayed shared, they would
 // finish one by one, and each later task would need a step of its own. The worker takes back only
 // the cores of schedulers that it steps in its next round: no other worker is notified when a core
-// of its batch finishes. It does so only after a second short batch: the first one says little
-// about the kernels of the shared cores.
+// of its batch finishes. It does so only after a second short batch: the first short batch says
+// little about the kernels of the shared cores.
 void Pool::take_back(Worker& worker) noexcept {
   if (worker.short_batches < kShortBatches || worker.calls_back) return;
   for (uint32_t thread = 0; thread < run_.schedulers(); ++thread) {

@@ -6,7 +6,7 @@
 // been timed yet, the worker *shares* the rest of the batch: it publishes the cores in a mask from
 // which each worker takes one core at a time, and wakes a parked worker. If the kernels are found
 // to be short, the worker takes back the cores that no other worker has taken. Callbacks are always
-// shared. While callbacks are short, no worker wakes another one for them. Instead, the waiting
+// shared. While callbacks are short, no worker wakes another worker for them. Instead, the waiting
 // caller checks every 10 ms whether a worker should be woken, and whether schedulers wait for a
 // worker that is inside a long kernel. The home worker of a scheduler is number `thread % workers`,
 // or the lowest active worker if that one is inactive. While the home worker is inside a kernel, an

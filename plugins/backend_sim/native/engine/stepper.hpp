@@ -102,7 +102,7 @@ class Stepper final : public Engine {
   pto_core_mask acknowledged_{};  // not run yet
   // Cores whose current task is chosen rarely, as if its kernel took long. Without such cores each
   // task would finish soon after its dispatch, and no run would test that several tasks overtake
-  // another one.
+  // another task.
   pto_core_mask lagging_{};
   std::thread driver_;
 };

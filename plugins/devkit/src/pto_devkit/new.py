@@ -108,7 +108,7 @@ def _check_free(family: str, name: str, distribution: str) -> None:
 
 
 def _write(skeletons: list[Path], folder: Path, name: str | None) -> Path:
-    """Copy the skeletons into a new folder; later skeletons replace files of earlier ones."""
+    """Copy the skeletons into a new folder; later skeletons replace files of earlier skeletons."""
     if folder.exists() or folder.is_symlink():
         raise UsageError(
             f"{folder.absolute()} already exists; nothing was written: choose another name, or "

@@ -1,6 +1,6 @@
 """Explain a wrong output: the task that wrote its first wrong element, and the first wrong task.
 
-The first wrong task is the first one whose own output differs from its reference.
+The first wrong task is the first task whose own output differs from its reference.
 """
 
 from __future__ import annotations

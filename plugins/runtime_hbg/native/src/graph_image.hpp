@@ -36,8 +36,8 @@ static_assert(sizeof(ImageTask) == 16, "images travel between processors");
 // Returns the size of the image. Writes it if `capacity` bytes suffice.
 size_t write_graph(Graph& graph, void* out, size_t capacity);
 
-// Adds the tasks and edges of an image to an empty graph. Otherwise latches an error: the version
-// is another one, the bytes are not those of a whole image, or the graph refuses a task or an edge.
+// Adds the tasks and edges of an image to an empty graph. Latches an error if the version differs,
+// if the image is incomplete, or if the graph refuses a task or an edge.
 pto_status read_graph(const void* image, size_t bytes, Graph& graph, Context& context);
 
 }  // namespace pto::build_graph

@@ -25,7 +25,7 @@
  * memory of the caller. The file name of a source line is copied to pto_error, because its text
  * lies in the library of the orchestration, which may be on the device.
  *
- * Errors: the first one is latched; later submits are cheap no-ops that return -1, schedule_step
+ * Errors: the first error is latched; later submits are cheap no-ops that return -1, schedule_step
  * returns PTO_STEP_ERROR, and last_error() copies that first error until end(). After end() the
  * instance is in the same state as after create().
  */

@@ -124,7 +124,7 @@ constexpr bool poisons(uint8_t why) {
   return (why & (kData | kExplicit)) != 0;
 }
 
-// An edge from a task to an earlier one. The edge is in the producer's list of consumers until the
+// An edge from a task to an earlier task. The edge is in the producer's list of consumers until the
 // producer finishes. An edge with kData or kOwner is also in the task's own list of holds until the
 // task finishes.
 struct Edge {

@@ -57,8 +57,8 @@ struct PlainTasks {
   size_t size = 0;
 };
 
-// Count the plain tasks at the beginning of `packed`, at most `limit`; the first one has the number
-// `number`. A task that requires itself or a later one is not plain.
+// Count the plain tasks at the beginning of `packed`, at most `limit`; the first task has the
+// number `number`. A task that requires itself or a later task is not plain.
 PlainTasks plain_tasks(std::string_view packed, uint64_t number, uint64_t limit);
 
 }  // namespace pto::worker

@@ -162,8 +162,8 @@ void Tracer::add_at(uint64_t clock, uint16_t track, uint16_t event, uint64_t a, 
     ++lost_[track];
 }
 
-// Return the number of a kind of argument. If there are too many kinds, later ones have the number
-// of an undefined one.
+// Return the number of a kind of argument. If there are too many kinds, later kinds have the number
+// of an undefined kind.
 uint32_t Tracer::number_of(const ArgumentKind& kind) {
   constexpr uint32_t kLargest = (1u << 24) - 1;
   const auto found = kinds_.find(kind);

@@ -54,7 +54,7 @@ class RunTrace(NamedTuple):
 
 
 class DeviceTracing:
-    """Converts native traces, and keeps the last one.
+    """Converts native traces, and keeps the last trace.
 
     ``can_trace``: whether the backend can trace a run. ``flight_recorder``: the prefix of the files
     that a failed run leaves, or None; it may be changed between runs. With a prefix, each run

@@ -34,7 +34,7 @@ class BuildRecipe:
     ``keeps_attributes``: whether the compiler knows the attributes of the device language, such as
     ``[aicore]``. Otherwise they are removed from the source. ``ceilings``: for libraries that the
     device provides, the newest version of their symbols, such as ``{"GLIBC": "2.17"}``. Code that
-    needs a newer one is refused. ``measured_flags``: the flags that are added to build a kernel
+    needs a newer version is refused. ``measured_flags``: the flags that are added to build a kernel
     that reports its accesses to memory; empty if the backend cannot measure accesses.
     """
 
@@ -120,7 +120,7 @@ class CardBackend(Backend, Protocol):
     """A backend that can check a card; ``pto doctor --card`` uses it."""
 
     def check_card(self, device: int, options: Mapping[str, str]) -> Sequence[CardStage]:
-        """Try the card in stages, and return at least one; only the last one may have an error.
+        """Try the card in stages. Return at least one stage; only the last may have an error.
 
         ``options``: the settings of this backend, by their native keys. The check may take minutes.
         It loads no library of a vendor into this process.

@@ -177,7 +177,7 @@ class Builder:
     def _run_steps(
         self, request: BuildRequest, compiler: Compiler, scratch: Path, compiled: Path, built: Path
     ) -> None:
-        """Run the commands after the compiler; the last one writes ``built``."""
+        """Run the commands after the compiler; the last command writes ``built``."""
         for number, step in enumerate(request.steps, 1):
             output = built if number == len(request.steps) else scratch / f"step{number}"
             names = {"{input}": str(compiled), "{output}": str(output), "{folder}": str(scratch)}

@@ -16,8 +16,9 @@ A Worker has a fixed number of places. A place holds one :class:`Child`, which h
 - Only the thread that owns the fork lock changes a state. After an exit of an ALIVE child the
   driver is informed once, at the change from ALIVE or FENCED; and once more if no process will be
   started.
-- A restarted child is still the same child. A Worker that joins is another one: a new object. Until
-  it is ready the first time, the driver does not expect it and is not informed of a loss.
+- A restarted child is still the same child. A Worker that joins is another child, with a new
+  object. Until it is ready the first time, the driver does not expect it and is not informed of a
+  loss.
 - A new process starts unless restarts are disabled, the start fails, or the child exits repeatedly.
 - A child whose host a launcher places gets another host after each loss, and after a start that
   failed. If restarts are disabled, its start is deferred until the next run begins.

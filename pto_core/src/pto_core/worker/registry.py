@@ -48,8 +48,8 @@ class Registration:
 class Registry:
     """The registrations of one Worker; the driver checks handles against :attr:`live`.
 
-    Several registrations may have the same digest. Children keep the callable until the last one is
-    removed.
+    Several registrations may have the same digest. Children keep the callable until the last
+    registration is removed.
     """
 
     def __init__(self, worker: bytes | None = None) -> None:

@@ -46,8 +46,8 @@ class CardSession {
     return status == PTO_OK || status == PTO_PENDING ? status : report(found, error);
   }
 
-  // Writes the failure of a call, and keeps it if it makes the device unusable and is the first.
-  // If it is the consequence of another failure, which a stream has, that one replaces it.
+  // Writes the failure of a call to `error`. Keeps it if it is the first failure that makes the
+  // device unusable. If a stream has a failure that caused this one, that failure is used instead.
   pto_status report(const pto_error& failure, pto_error* error);
   // Keeps a failure of the device that no code of the driver reports; returns the first failure.
   pto_status lose(const pto_error& failure, pto_error* error);

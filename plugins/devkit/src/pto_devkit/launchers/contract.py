@@ -87,7 +87,7 @@ def check_release(subject: LauncherSubject) -> None:
 
 
 def check_lost_agent(subject: LauncherSubject) -> None:
-    """Require that an agent that ended is lost with a reason, and that another one can follow."""
+    """Require that an ended agent is reported as lost with a reason, and can be replaced."""
 
     def body() -> None:
         with subject.world() as world:

@@ -67,7 +67,7 @@ class ByteSet:
 
     @property
     def hull(self) -> Range:
-        """The first byte and the byte after the last one; the set must not be empty."""
+        """The address of the first byte and the address after the last; the set is not empty."""
         return self._begins[0], self._ends[-1]
 
     def add(self, begin: int, end: int) -> None:

@@ -121,8 +121,8 @@ class Gateway:
 
     ``agent``: a socket to the agent. Its other end is closed when the agent has ended the session
     or has exited. It is inherited by all processes of the session, so the agent knows when the last
-    one has exited. ``outputs``: pipes with the text that the processes print, one for each stream.
-    ``folder``: the path of the folder for modules, which the caller removes.
+    process has exited. ``outputs``: pipes with the text that the processes print, one for each
+    stream. ``folder``: the path of the folder for modules, which the caller removes.
     """
 
     def __init__(

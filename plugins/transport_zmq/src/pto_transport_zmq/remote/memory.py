@@ -338,9 +338,9 @@ class HomeMemory:
 
         While :attr:`is_hashing`, it returns None: repeat the call with the same arguments; earlier
         frames may end in between. Otherwise None means that the frame must wait until an earlier
-        one has ended: either the earlier one may write a piece that has to be sent, or the frames
-        in flight would need more memory than the quota. Raises ProtocolError for memory that is not
-        shared.
+        frame has ended: either the earlier frame may write a piece that has to be sent, or the
+        frames in flight would need more memory than the quota. Raises ProtocolError for memory that
+        is not shared.
         """
         admitting = self._admitting or self._first_step(accesses)
         self._admitting = None

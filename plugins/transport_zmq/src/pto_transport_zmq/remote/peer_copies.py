@@ -166,7 +166,7 @@ class _Incoming:
     arrived: int = 0
 
     def step(self, now: int) -> None:
-        """Write the pieces that have arrived, and confirm the last one."""
+        """Write the pieces that have arrived, and confirm the last piece."""
         try:
             for message in self.end.receive(now):
                 if message.kind == MessageKind.BUFFER:

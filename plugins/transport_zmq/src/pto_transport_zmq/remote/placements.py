@@ -1,7 +1,7 @@
 """The parent's side of a launcher: it asks the process of the launcher for hosts.
 
 A host that was released, or that the launcher lost, is never used again: the next request places
-another one.
+another host.
 """
 
 from __future__ import annotations

@@ -398,7 +398,7 @@ class RemoteSession:
         self.bulk.inbox.consumed(count)
 
     def reconnected(self, channel: ChannelNumber, now: int) -> None:
-        """Greet on a new connection, also on the first one. A gateway waits for the greeting.
+        """Greet on a new connection, including the first. A gateway waits for the greeting.
 
         A relay sends HELLO. It transmits other messages after WELCOME.
         """

@@ -365,7 +365,7 @@ class Outbox:
         return entry
 
     def note(self, acknowledged: int, credits: int) -> None:
-        """Apply an acknowledgement and credits. Values older than the known ones are ignored."""
+        """Apply an acknowledgement and credits; ignore values that are older than known values."""
         if acknowledged > self.transmitted:
             raise ProtocolError(
                 f"the peer acknowledged message {acknowledged}, but the newest that was sent is "

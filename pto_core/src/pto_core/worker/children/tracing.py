@@ -49,7 +49,7 @@ class TraceOperations:
         }
 
     def _begin(self, level: int, window: Window = ALWAYS) -> None:
-        """Begin a trace. Drop the one before, if the parent began twice or did not end it."""
+        """Begin a trace. Drop an earlier trace that the parent did not end."""
         self._packed = b""
         if self._is_on:
             self._is_on = False
@@ -64,7 +64,7 @@ class TraceOperations:
         return len(self._packed)
 
     def _piece(self, begin: int) -> bytes:
-        """Return a piece; with the last one, free the trace."""
+        """Return a piece of the trace; free the trace after the last piece."""
         end = begin + self._piece_bytes
         piece = self._packed[begin:end]
         if end >= len(self._packed):
