@@ -53,8 +53,8 @@ class OptionList {
   std::vector<pto_option> list_;
 };
 
-// A runtime as the core uses it. The backend chooses the table: that of the variant, or that of a
-// proxy.
+// A runtime as the core uses it. The backend chooses the table: the table of the variant, or the
+// table of a proxy.
 struct Attached {
   const pto_runtime_api* table = nullptr;
   void* runtime = nullptr;

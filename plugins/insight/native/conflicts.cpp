@@ -19,10 +19,10 @@
 // Otherwise A and X conflict if they share bytes and at least one of them writes. The search then
 // continues below X, because accesses there may conflict with A too.
 //
-// Then A is inserted. A writer takes over the accesses of all regions that its own covers: those
-// that are ordered before it go below it, the others join its list. A reader joins the list of
-// exactly its region, and only the newest reader there can go below it. So a region that many
-// ordered tasks read and write keeps a short list, however long the log is.
+// Then A is inserted. A writer takes over the accesses of all regions that its region covers.
+// Accesses that are ordered before it move below it; the others join its list. A reader joins the
+// list of exactly its region, and only the newest reader there can go below it. So a region that
+// many ordered tasks read and write keeps a short list, however long the log is.
 #include "conflicts.hpp"
 
 #include "index.hpp"

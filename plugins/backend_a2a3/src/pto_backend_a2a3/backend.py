@@ -86,7 +86,7 @@ class Ascend:
 def _check_with_built_libraries(
     stages: list[CardStage], settings: Sequence[str]
 ) -> list[CardStage]:
-    """Build the libraries, and repeat the check with them. ``stages``: those before the build."""
+    """Build the libraries, and repeat the check with them. ``stages``: before the build."""
     label = stages[-1].label
     with tempfile.TemporaryDirectory() as folder:
         try:

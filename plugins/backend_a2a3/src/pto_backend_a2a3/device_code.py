@@ -54,7 +54,7 @@ def _toolkit_compilers() -> tuple[str, ...]:
 
 
 def device_libraries(recipe: BuildRecipe, *definitions: str) -> tuple[DeviceLibrary, ...]:
-    """List the libraries of the AICPU. ``recipe``: that of the kind ``runtime``.
+    """List the libraries of the AICPU. ``recipe``: the recipe of the kind ``runtime``.
 
     ``definitions``: :data:`CHIP` for a card; none for the fake driver of the tests.
     """

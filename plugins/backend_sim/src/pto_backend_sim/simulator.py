@@ -18,7 +18,7 @@ _KERNEL_FLAGS = (
     # A contracted a * b + c has other bytes, and not every machine contracts.
     "-ffp-contract=off",
     # Hide the symbols of a statically linked C++ library (-static-libstdc++). Otherwise they mix
-    # with those of another copy in the process.
+    # with the symbols of another copy in the process.
     "-Wl,--exclude-libs,ALL",
     "-fpermissive",
     # Kernel sources contain attributes of the device compiler. The host compiler does not know them

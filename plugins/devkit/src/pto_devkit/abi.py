@@ -50,7 +50,7 @@ _PRIMITIVES = {
 
 
 def _text(header: str, seen: set[str]) -> str:
-    """Return a header after those that it includes and that are not in ``seen``."""
+    """Return a header after the headers that it includes, without those in ``seen``."""
     if header in seen:
         return ""
     seen.add(header)

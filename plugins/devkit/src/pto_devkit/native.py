@@ -77,7 +77,7 @@ class NativeBackend:
         self.flags = abi.BackendFlag(self.table.capabilities)
 
     def open(self, device_id: int = 0, **options: object) -> NativeDevice:
-        """Open a device; ``options`` are those of the library, such as ``mode`` and ``seed``."""
+        """Open a device; ``options``: for the library, such as ``mode`` and ``seed``."""
         return NativeDevice(self, device_id, options)
 
 

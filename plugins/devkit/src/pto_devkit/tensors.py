@@ -72,7 +72,7 @@ def check_allocated_buffers_are_apart(runtime: RuntimeSubject, seed: int | None 
 
 
 def _submit_scoped(session: RuntimeSession, log: RecorderLog, count: int, *, scoped: bool) -> int:
-    """Submit ``count`` tasks that allocate memory. Return how many of them were accepted."""
+    """Submit ``count`` tasks that allocate memory. Return the number of accepted tasks."""
     table, handle = session.device.runtime_table, session.device.runtime_handle
     for index in range(count):
         if scoped:

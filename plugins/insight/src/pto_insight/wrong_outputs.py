@@ -83,7 +83,7 @@ _PAGE = 1 << 16
 def explain_intermediates(log: AccessLog, references: References, judge: Judge) -> str:
     """Return a note that names the first wrong output of a task, in the order of submits.
 
-    ``log``: that of a measured run which kept the written bytes.
+    ``log``: the log of a measured run that kept the written bytes.
     """
     graph = TaskGraph(log)
     wanted: dict[int, list[Any]] = {}

@@ -75,7 +75,7 @@ class BuildGraphVariant:
         )
 
     def kernel_include_dirs(self) -> tuple[Path, ...]:
-        """List the folders of the headers of this variant, and that of the native ABI."""
+        """List the folders with the headers of this variant and of the native ABI."""
         return (_INCLUDE / self.name, _INCLUDE / "calls", abi_include_dir())
 
     def options(self) -> tuple[Option, ...]:

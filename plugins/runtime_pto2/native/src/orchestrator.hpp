@@ -71,8 +71,8 @@ class Orchestrator {
   const FreeSpace& space() const { return run_.space; }
 
  private:
-  // Return the status that the orchestration's calls return: that of the run, but PTO_OK while a
-  // plan is made.
+  // Return the status for calls of the orchestration: the status of the run, or PTO_OK while a plan
+  // is made.
   pto_status status() const {
     if (!run_.has_failed()) return PTO_OK;
     return deadlock_.is_proven() ? PTO_ERROR_DEADLOCK : run_.context.latch.status();

@@ -8,8 +8,8 @@ namespace {
 constexpr const char* kCounterNames[kResources] = {"",     "tasks",      "heap",
                                                    "pool", "tensor_map", "clusters"};
 
-// Writes counters into an array, and also counts those that do not fit. The name of a counter is
-// joined from several parts.
+// Writes counters into an array, and counts also the counters that do not fit. The name of a
+// counter is joined from several parts.
 class Writer {
  public:
   Writer(pto_statistic* out, uint32_t capacity) : out_(out), capacity_(capacity) {}

@@ -1,5 +1,5 @@
-// The map from memory to the live tasks that wrote it and, under full hazards, to those that read
-// it.
+// The map from memory to the live tasks that wrote it and, under full hazards, to the live tasks
+// that read it.
 //
 // Only the orchestrator calls these functions. A submit calls them in this order: locate_access()
 // for each parameter; find_*() for all of them; then, if has_space() is true, insert_*() for all of

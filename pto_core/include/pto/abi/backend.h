@@ -101,7 +101,8 @@ typedef struct pto_device_shape {
 
 PTO_ABI_ASSERT(sizeof(pto_device_shape) == 32, "pto_device_shape");
 
-/* A file that was built for the devices of this backend. `kind` is that of its recipe: "runtime".
+/* A file that was built for the devices of this backend. `kind` is the kind of its recipe:
+ * "runtime".
  */
 typedef struct pto_artefact {
   const char* kind;

@@ -15,8 +15,8 @@ enum {
   PTO_MEASURED_READ = 1,   /* bytes that the call read before it wrote them */
   PTO_MEASURED_WRITE = 2,  /* bytes that the call wrote */
   PTO_MEASURED_BUFFER = 3, /* a device buffer into which an argument of the call points */
-  /* Instead of CALL: the kernel does not report its accesses. READ and WRITE ranges are the pages
-   * that it only read, and those that it wrote, one page each. */
+  /* Instead of CALL: the kernel does not report its accesses. READ ranges are the pages that it
+   * only read, WRITE ranges the pages that it wrote, one page each. */
   PTO_MEASURED_PAGES = 4,
   /* Calls of the runtime, with core 0. The task is 0, or the address of the copy in host memory. */
   PTO_MEASURED_ALLOCATED = 5,  /* a new buffer */

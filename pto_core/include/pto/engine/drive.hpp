@@ -16,7 +16,7 @@
 //    ends).
 //
 // A machine derives from Drive<Machine> and has these members:
-//   bool running() const              whether the run goes on; false after the first end_run()
+//   bool running() const              whether the run continues; false after the first end_run()
 //   void end_run(bool is_success)     ends the run; later calls have no effect
 //   int32_t call_step(uint32_t)       calls the variant's schedule_step() for a scheduler
 //   int32_t call_stalled()            calls the variant's stalled()

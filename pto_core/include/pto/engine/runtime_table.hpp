@@ -2,7 +2,7 @@
 //
 // runtime_table<Instance>() fills in the functions that all variants have. Each function calls the
 // member function of the same name. The submit functions report that the variant does not offer
-// them; a variant replaces those that it does offer.
+// them; a variant replaces the functions that it offers.
 //
 // `Instance` provides, besides these member functions:
 //   Instance::Options                  pto_status read(const pto_option*, uint32_t, pto_error*)

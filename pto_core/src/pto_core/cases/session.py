@@ -320,7 +320,7 @@ class _Case:
         return self._job.trace or (1 if needs_times else None)
 
     def _needs_log(self, repeat: int) -> bool:
-        """Return whether a run keeps its access log; a trace needs that of the first run only."""
+        """Return whether a run keeps its access log; a trace needs it for the first run only."""
         return self._job.log_folder is not None or (self._job.trace > 0 and repeat == 0)
 
     def _save_log(self, report: RunReport) -> None:
@@ -328,7 +328,7 @@ class _Case:
             report.accesses.save(self._job.log_folder / f"{quote(self._name, safe=' ')}.npz")
 
     def _write_files(self) -> None:
-        """Write the trace of all runs, also of a run that failed, and the counters of the last."""
+        """Write the trace of all runs, even of a failed run, and the counters of the last run."""
         if self._traces:
             self._add_kernels()
         prefix = self._job.file_prefix(self._name)

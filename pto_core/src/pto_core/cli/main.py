@@ -155,7 +155,7 @@ def _run_command(name: str, arguments: list[str], verbosity: _Verbosity) -> int:
 
 
 def summaries() -> dict[str, str]:
-    """Return one line about each subcommand; those of other projects' plugins come last.
+    """Return one line for each subcommand; subcommands of other projects' plugins come last.
 
     The line of a subcommand whose plugin is not installed names the distribution.
     """

@@ -193,7 +193,7 @@ class Config(Mapping[str, Any]):
         return self.setting(key).origin
 
     def settings(self) -> tuple[Setting, ...]:
-        """List all settings; those of the core come first."""
+        """List all settings; the settings of the core come first."""
         return tuple(self._settings.values())
 
     def native_options(self, prefix: str) -> dict[str, str]:

@@ -46,7 +46,7 @@ class RunTrace(NamedTuple):
     def converted(
         self, statistics: Mapping[str, int] | None = None, log: AccessLog | None = None
     ) -> Trace:
-        """Return the trace. ``statistics`` and ``log``: those of the report of the run."""
+        """Return the trace. ``statistics`` and ``log``: from the report of the run."""
         trace = insight.from_native(self.native, *self.names, statistics, log, self.ranges)
         if self.lost_ranges:
             trace = replace(trace, lost={**trace.lost, "ranges": self.lost_ranges})
@@ -123,7 +123,7 @@ class DeviceTracing:
         return self.last
 
     def failed(self, traces: list[Any], error: BaseException) -> Trace | None:
-        """Keep and return the trace of a run that failed, and write that of a flight recorder.
+        """Keep and return the trace of a failed run, and write the trace of a flight recorder.
 
         With a receiver, the trace is converted only for these files.
         """

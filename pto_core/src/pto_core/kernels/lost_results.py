@@ -122,7 +122,7 @@ def _assigned_names(code: CodeType) -> Iterator[str]:
 
 
 def _stored_names(instruction: dis.Instruction) -> tuple[str, ...]:
-    """Return the names that an instruction assigns; those of Python 3.13 may assign two."""
+    """Return the names that an instruction assigns; in Python 3.13 one may assign two."""
     names = instruction.argval
     if isinstance(names, str):
         return (names,)

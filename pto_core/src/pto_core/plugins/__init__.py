@@ -687,7 +687,7 @@ def _health(record: PluginRecord, plugin: Any) -> Health:
 class Registered:
     """The plugins in use.
 
-    ``loaded``: those that the core has loaded, by name. ``manager``: None until it is needed.
+    ``loaded``: the plugins that the core has loaded, by name. ``manager``: None until it is needed.
     ``hooks``: the names of the hooks that an observer has; a run without them calls nothing.
     """
 

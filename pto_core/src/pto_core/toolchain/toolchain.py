@@ -185,8 +185,7 @@ class Toolchain:
         )
         if build.default_entry is None or function == build.default_entry:
             return request
-        # The comment makes the key differ from that of a request in which the default entry was
-        # named.
+        # The comment makes the key differ from the key of a request that names the default entry.
         unit = f"// instead of {function}\n{_unit(build.default_entry, path, build)}"
         fallback = replace(request, unit=unit, entry=build.default_entry)
         return replace(request, fallback=fallback)

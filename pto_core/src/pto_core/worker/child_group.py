@@ -723,7 +723,7 @@ class DriverHooks:
 
     The driver calls them with the GIL, on the thread that waits for a task or on its own thread. It
     owns this object, which outlives the Worker if a handle of a task is kept. So this object refers
-    to the group weakly, and to no child. ``paths``: those of the children. ``event_loops``: the
+    to the group weakly, and to no child. ``paths``: the paths of the children. ``event_loops``: the
     event loops that await tasks. ``handled``: the tasks of this run whose errors the program took.
     """
 

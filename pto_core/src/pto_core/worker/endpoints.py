@@ -1,8 +1,7 @@
 """Connections to children over any transport, native or in Python.
 
-An end of a connection consists of two addresses: that of the end and that of its function table.
-The native driver and the native loop of a child call this table, so they do not depend on the
-transport.
+An end of a connection consists of two addresses: of the end, and of its function table. The native
+driver and the native loop of a child call this table, so they do not depend on the transport.
 """
 
 from __future__ import annotations

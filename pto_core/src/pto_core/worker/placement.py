@@ -81,7 +81,7 @@ class Placement:
         self.is_cancel_due = False
 
     def pick(self, candidates: Sequence[tuple[int, int]], preferred: int, task: int) -> int:
-        """Return the child that the policy picks; after a failure, that of the default policy."""
+        """Return the child that the policy picks; after a failure, the default policy picks it."""
         if not self._has_failed:
             picked = self._checked(candidates, preferred, task)
             if picked is not None:

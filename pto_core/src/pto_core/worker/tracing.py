@@ -83,7 +83,7 @@ class WorkerTracing:
         return self._level > 0
 
     def begin(self, level: int, window: Window | None = None) -> None:
-        """Record the later tasks, after those that children have received already.
+        """Record the tasks that children receive from now on.
 
         ``window``: the window of the parent's trace; None: the window in the settings. Raises
         UsageError during a trace. The trace states which children cannot be traced.

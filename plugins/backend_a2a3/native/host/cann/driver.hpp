@@ -64,7 +64,7 @@ class CannDriver {
 
   // Converts a code to a status. The message names the function, the code, the vendor's message,
   // the usual meaning and what to do; function and code are also in the error. Call it on the
-  // thread of the failed call, before any other call. `advice` replaces that of the table.
+  // thread of the failed call, before any other call. `advice` replaces the advice of the table.
   pto_status check(const char* function, Code code, pto_error* error,
                    const char* advice = nullptr) const;
 

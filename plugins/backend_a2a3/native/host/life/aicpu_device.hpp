@@ -89,7 +89,7 @@ class AicpuDevice {
   bool has_planning() const noexcept { return has_planning_; }
 
   // Loads a library on the device. `kind` is PTO_A2A3_VARIANT, ..._ORCHESTRATION or ..._KERNEL;
-  // `address` is that of a kernel's symbol.
+  // `address` is the address of a kernel's symbol.
   pto_status load(uint32_t kind, const std::string& file, const char* symbol, uint64_t* handle,
                   uint64_t* address, pto_error* error);
   pto_status unload(uint64_t handle, pto_error* error);

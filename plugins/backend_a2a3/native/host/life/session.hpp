@@ -17,8 +17,8 @@ namespace pto::a2a3 {
 
 class CardSession {
  public:
-  // `streams`: those of the device, null while there are none. A call can fail because of earlier
-  // work on them.
+  // `streams`: the streams of the device, null while there are none. A call can fail because of
+  // earlier work on them.
   CardSession(const cann::CannDriver& driver, std::span<const cann::Handle> streams)
       : driver_(driver), streams_(streams) {}
   CardSession(const CardSession&) = delete;
@@ -104,8 +104,9 @@ class DeviceLog {
  public:
   // A device writes its first message after this.
   void open(uint64_t address, bool is_json);
-  // Shows the new messages on standard error. Returns how many the host has read since open(). A
-  // failure of the driver has no consequence here: the next call of the driver returns it.
+  // Shows the new messages on standard error. Returns the number of messages that the host has read
+  // since open(). A failure of the driver has no consequence here: the next call of the driver
+  // returns it.
   uint64_t read(CardMemory& memory);
   // The same on an unusable device, if the driver still copies memory.
   void salvage(CardSession& session);

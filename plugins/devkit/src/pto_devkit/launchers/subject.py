@@ -44,7 +44,7 @@ class LauncherSubject:
         return cls(plugins.load_launcher(name), settings)
 
     def config(self) -> Config:
-        """Return the settings of the core, with those of the subject."""
+        """Return the settings of the core, with the settings of the subject."""
         return load_core(dict(self.settings))
 
     def links(self) -> Links:

@@ -41,10 +41,10 @@ STYLES = {
 
 @dataclass
 class Node:
-    """A node. ``number``: its place in the order of submits. ``members``: those of a group.
+    """A node. ``number``: its place in the order of submits. ``members``: the members of a group.
 
-    The edges of a group end at its border, because they order all of its members. ``colour``: that
-    of its kernel; empty if its tasks run several kernels.
+    The edges of a group end at its border, because they order all of its members. ``colour``: the
+    colour of its kernel; empty if its tasks run several kernels.
     """
 
     number: int
@@ -137,7 +137,7 @@ def _colour(number: int) -> str:
 
 
 def task_node(task: LoggedTask, colours: Mapping[str, str]) -> Node:
-    """Return the node of one task. ``colours``: those of the kernels."""
+    """Return the node of one task. ``colours``: the colours of the kernels."""
     count = f"{task.blocks} blocks" if task.blocks else ""
     if task.members:
         count = f"{task.members} members"

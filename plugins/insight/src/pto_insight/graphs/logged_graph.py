@@ -21,7 +21,7 @@ _EDGE, _SCOPE_BEGIN, _SCOPE_END, _CLUSTER, _CLUSTER_FREED, _ON_CLUSTER = range(6
 
 @dataclass(frozen=True)
 class Scope:
-    """A scope: its tasks are those from ``first`` to ``end`` - 1, with those of inner scopes."""
+    """A scope. Its tasks, including tasks of inner scopes, are ``first`` to ``end`` - 1."""
 
     index: int
     parent: int | None

@@ -268,7 +268,7 @@ class Measurement:
         return self.measured_by_bytes | self.measured_by_pages
 
     def declared_accesses(self, task: int) -> list[int]:
-        """Return the accesses that a task declares, without those that only order tasks."""
+        """Return the accesses that a task declares, without accesses that only order tasks."""
         rows = self._log.accesses
         ends = self._log.tasks["accesses"]
         first = int(ends[task - 1]) if task else 0

@@ -43,7 +43,7 @@ Ends = tuple[int, int]
 
 @dataclass
 class Rectangle:
-    """A placed node or box; ``x`` and ``y`` are those of its upper left corner."""
+    """A placed node or box; ``x`` and ``y``: its upper left corner."""
 
     x: float
     y: float
@@ -70,7 +70,7 @@ class PictureLayout:
 
 
 def member_rectangles(node: Rectangle, members: int) -> list[Rectangle]:
-    """Return the rectangles of the members of a group inside of that of its node."""
+    """Return the rectangles of a group's members inside the rectangle of its node."""
     columns = min(members, _MEMBERS_IN_ROW)
     left = node.x + (node.width - columns * (_MEMBER_WIDTH + _MEMBER_GAP) + _MEMBER_GAP) / 2
     return [

@@ -74,7 +74,7 @@ class Open(Record, frozen=True, tag="open"):
 
     ``memory``: the limit of shadow memory in bytes. ``buffer_memory``: the limit of remote buffers
     in bytes. ``tasks``: the maximum number of tasks in flight. ``modules``: sources that the Worker
-    can import. ``uses``: modules that its functions use, to compare with those of the host.
+    can import. ``uses``: modules that its functions use, to compare with the modules of the host.
     """
 
     session: _Session

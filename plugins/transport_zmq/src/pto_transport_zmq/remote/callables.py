@@ -74,7 +74,7 @@ class SourcePart(Record, frozen=True, tag="source"):
     """A C++ source with the files that it includes.
 
     ``files``: for each file name, the number of its content; ``source`` is one of the names.
-    ``folders``: those that the build needs in addition to the folders of the files. A folder in
+    ``folders``: further folders that the build needs, besides the folders of the files. A folder in
     ``options`` is ``./`` and a path relative to the folder of the source. ``function_name``: the
     name of the function if the part is an orchestration.
     """

@@ -300,12 +300,13 @@ class _Block:
 
 
 class HomeMemory:
-    """Decides which bytes travel to the shadow, and writes those that come back. One thread.
+    """Selects the bytes to send to the shadow, and writes the results that return. One thread.
 
     ``quota``: the bytes of shadow memory, at least 1 MiB. Above the quota, blocks of 1 MiB that no
     frame in flight uses are evicted, the least recently used first. The shadow exceeds the quota
     only for a single frame that needs more. ``hashes_per_step``: the maximum number of pieces that
-    one call of :meth:`admit` hashes. ``digests``: those that other relays share, if there are any.
+    one call of :meth:`admit` hashes. ``digests``: the digests that other relays share, if there are
+    other relays.
     """
 
     def __init__(

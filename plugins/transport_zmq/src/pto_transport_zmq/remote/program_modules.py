@@ -190,7 +190,7 @@ def _is_library(file: str) -> bool:
 
 
 def check_used(modules: Iterable[UsedModule]) -> None:
-    """Compare modules with those of this host, without an import. Raises UsageError."""
+    """Compare modules with the modules of this host, without an import. Raises UsageError."""
     problems = [problem for one in modules if (problem := _problem(one))]
     if problems:
         raise UsageError("; ".join(problems), name="modules")

@@ -161,14 +161,14 @@ class RelayedChild:
         return RelayBody(context, agent, request, quota, reason, DigestTable(*digests))
 
     def used_by(self, registration: Registration) -> list[UsedModule]:
-        """Return the modules that a callable uses, to compare them with those of the other host."""
+        """Return the modules that a callable uses, for the comparison with the other host."""
         assert self._worker.settings.other_host is not None
         if registration.workers is not None:
             return []  # its code is on the other host only
         return used_modules([registration.target], self._worker.settings.other_host.ship)
 
     def _targets(self, from_above: Iterable[Registration]) -> list[object]:
-        """Return the callables of the Worker and those that its parent registered for it.
+        """Return the callables of the Worker, and the callables that its parent registered for it.
 
         Callables that exist only on the other host are left out.
         """

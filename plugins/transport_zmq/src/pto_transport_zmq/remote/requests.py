@@ -97,7 +97,7 @@ class Close(Request, frozen=True, tag="close"):
 
 
 class CompareModules(Request, frozen=True, tag="modules"):
-    """Compare modules with those of the other host. The gateway answers the request."""
+    """Compare modules with the modules of the other host. The gateway answers the request."""
 
     uses: Annotated[list[UsedModule], msgspec.Meta(max_length=USED_MAX)]
 

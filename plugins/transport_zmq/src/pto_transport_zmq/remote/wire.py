@@ -234,7 +234,7 @@ class Message(NamedTuple):
 
 
 class Inbox:
-    """Puts received messages in order, and holds those that wait for bulk messages."""
+    """Puts received messages in order, and holds messages that wait for bulk messages."""
 
     def __init__(self, number: ChannelNumber) -> None:
         self.limits = LIMITS[number]

@@ -149,7 +149,7 @@ class WorkerMemory:
         return [(self._mapping.address + offset, nbytes) for offset, nbytes in parts]
 
     def grant(self, ring: int, nbytes: int) -> int:
-        """Permit a heap ring to use its first ``nbytes``; return how many it may use now.
+        """Permit a heap ring to use its first ``nbytes``; return the size that it may use now.
 
         The driver calls this method before a ring uses more memory than it may use. Raises
         CapacityError if there is too little memory; the granted size is unchanged in this case.

@@ -105,9 +105,9 @@ ExitError = Callable[[ChildExit], PtoError]
 class ChildProcess:
     """A child of this process that is running, or whose exit status was not collected yet.
 
-    The methods do not affect other children of the program. Any thread may call those that are not
-    about the start. The pidfd is open while ``exit`` is None; ``exit`` is set once, under the lock.
-    ``exit_error`` is the function that creates the error for the exit.
+    The methods do not affect other children of the program. Any thread may call the methods that do
+    not concern the start. The pidfd is open while ``exit`` is None; ``exit`` is set once, under the
+    lock. ``exit_error`` is the function that creates the error for the exit.
 
     ``reports``: the read end of the pipe while the process starts, otherwise -1. ``doing``: the
     last step of the start. ``value``: the value that the child passed to ``ready``. ``failure``:

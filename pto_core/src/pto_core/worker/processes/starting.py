@@ -317,7 +317,7 @@ def _spawn(
 def interpreter_command(function: str, *arguments: object) -> list[str]:
     """Return the command of an interpreter that calls ``"module:function"``.
 
-    Its search path is that of this process. ``arguments``: its ``sys.argv[1:]``.
+    It has the search path of this process. ``arguments``: its ``sys.argv[1:]``.
     """
     module, _, name = function.partition(":")
     program = f"import sys; sys.path[:] = {sys.path!r}; from {module} import {name}; {name}()"

@@ -11,8 +11,8 @@ Runtime& self(void* runtime) {
   return pto::engine::instance_of<Runtime>(runtime);
 }
 
-// runtime_table() has all functions. The submit functions report that the variant does not offer
-// them, so those that it offers are replaced.
+// runtime_table() has all functions. Its submit functions report that the variant does not offer
+// them. So replace the functions that the variant offers.
 constexpr pto_runtime_api make_table() {
   pto_runtime_api made = pto::engine::runtime_table<Runtime>();
   made.capabilities = PTO_RUNTIME_EXPLICIT_EDGES;
