@@ -28,7 +28,7 @@ def part() -> str:
         [
             HEADING,
             "Generated from `pto_core/src/pto_core/worker/states.py`; a test compares this part",
-            "with it. Rewrite it with `python -m pto_core.worker.states_page`, given this page.",
+            "with it. Rewrite it with `python -m pto_core.worker.states_page docs/states.md`.",
             "",
             "The next state. A pair without an entry is refused and changes nothing.",
             "",

@@ -82,7 +82,7 @@ class Line:
 
 @dataclass
 class Drawing:
-    """A picture without positions. ``note``: what is folded, and how to see all tasks."""
+    """A picture without positions. ``note``: the folded parts, and how to see all tasks."""
 
     box: Box
     lines: list[Line]

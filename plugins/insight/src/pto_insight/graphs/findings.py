@@ -38,7 +38,7 @@ class Race:
 
     @property
     def name(self) -> str:
-        """The two tasks."""
+        """The labels of the two tasks."""
         return f"{self.first.label} and {self.second.label}"
 
     @property
@@ -81,7 +81,7 @@ class Mismatch:
 
     @property
     def name(self) -> str:
-        """The task."""
+        """The label of the task, or "no task"."""
         return self.task.label if self.task else "no task"
 
     @property

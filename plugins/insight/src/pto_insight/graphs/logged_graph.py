@@ -117,7 +117,7 @@ class LoggedTask:
 
     @property
     def label(self) -> str:
-        """The kernel and the index."""
+        """The kernel and the index, such as ``add#3``."""
         return f"{self.kernel}#{self.index}"
 
     @property
@@ -190,7 +190,7 @@ class Access:
 
     @property
     def name(self) -> str:
-        """The task."""
+        """The label of the task."""
         return self.task.label
 
     @property
