@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from observer import INTERRUPTED, again_until_interrupted, code_of, left_of, planted, spin_until
 
-from pto_core.worker.memory import Budget, SharedArena, WorkerMemory
+from pto_core.worker.memory import Budget, SharedArena
+from pto_core.worker.memory.worker_memory import WorkerMemory
 from pto_core.worker.processes import ChildPlan, ChildProcesses
 
 BRANCHES = 2

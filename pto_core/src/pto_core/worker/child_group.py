@@ -66,7 +66,8 @@ from pto_core.worker.control import Control
 from pto_core.worker.endpoints import ChildConnection, Opener
 from pto_core.worker.event_loops import EventLoops
 from pto_core.worker.failures import Failure
-from pto_core.worker.memory import SharedArena, WorkerMemory
+from pto_core.worker.memory import SharedArena
+from pto_core.worker.memory.worker_memory import WorkerMemory
 from pto_core.worker.placement import placement_of
 from pto_core.worker.processes import (
     ChildExit,

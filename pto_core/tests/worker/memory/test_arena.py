@@ -256,7 +256,8 @@ def test_few_addresses_suffice_and_too_few_are_reported() -> None:
     program = (
         "import resource, numpy\n"
         "from pto_core.errors import CapacityError\n"
-        "from pto_core.worker.memory import SharedArena, WorkerMemory\n"
+        "from pto_core.worker.memory import SharedArena\n"
+        "from pto_core.worker.memory.worker_memory import WorkerMemory\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * 4096\n"
         "resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 29), -1))\n"
         "arena = SharedArena()\n"

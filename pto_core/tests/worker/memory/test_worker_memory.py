@@ -9,7 +9,8 @@ import pytest
 
 from pto_core._worker import SharedMapping
 from pto_core.errors import CapacityError, UsageError
-from pto_core.worker.memory import Budget, SharedArena, WorkerMemory
+from pto_core.worker.memory import Budget, SharedArena
+from pto_core.worker.memory.worker_memory import WorkerMemory
 
 MIB = 1 << 20
 

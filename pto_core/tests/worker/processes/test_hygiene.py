@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pto_core.worker.memory import Budget, SharedArena, WorkerMemory
+from pto_core.worker.memory import Budget, SharedArena
+from pto_core.worker.memory.worker_memory import WorkerMemory
 from pto_core.worker.processes import ChildPlan, ChildProcesses, close_parent_only, parent_only
 
 POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")

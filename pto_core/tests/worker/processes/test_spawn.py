@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from pto_core.errors import ChildStartError, UsageError
-from pto_core.worker.memory import Budget, SharedArena, WorkerMemory
+from pto_core.worker.memory import Budget, SharedArena
+from pto_core.worker.memory.worker_memory import WorkerMemory
 from pto_core.worker.processes import ChildPlan, ChildProcesses, starting
 
 
@@ -28,7 +29,8 @@ PROGRAM = """
     from dataclasses import dataclass
     from pathlib import Path
     from pto_core.errors import ChildStartError, UsageError
-    from pto_core.worker.memory import Budget, SharedArena, WorkerMemory
+    from pto_core.worker.memory import Budget, SharedArena
+    from pto_core.worker.memory.worker_memory import WorkerMemory
     from pto_core.worker.processes import ChildPlan, ChildProcesses
 
     @dataclass

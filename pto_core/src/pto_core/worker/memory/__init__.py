@@ -7,14 +7,5 @@ from pto_core.worker.memory.arena import (
     SharedArena,
     available,
 )
-from pto_core.worker.memory.worker_memory import RING_COUNT, WorkerMemory
 
-__all__ = [
-    "RING_COUNT",
-    "ArenaStatistics",
-    "Availability",
-    "Budget",
-    "SharedArena",
-    "WorkerMemory",
-    "available",
-]
+__all__ = ["ArenaStatistics", "Availability", "Budget", "SharedArena", "available"]
