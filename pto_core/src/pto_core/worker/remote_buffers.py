@@ -33,7 +33,7 @@ from pto_core.errors import (
 )
 from pto_core.errors.values import shown
 from pto_core.kernels.data_type import DataType
-from pto_core.worker.memory.arena import FreeList
+from pto_core.worker.memory.arena import FreeList, reserved
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -183,7 +183,8 @@ class BufferTable:
     def __init__(self, driver: Driver, arena: SharedArena, nbytes: int) -> None:
         self._driver = driver
         self._arena = arena
-        self._reserved = _reserved(nbytes)
+        kind, least = AddressReservation, _LEAST_BYTES
+        self._reserved = reserved(kind, nbytes, least, "remote buffers", _SETTING)
         self._free = FreeList(self._reserved.nbytes)
         self._next = 0  # the offset after the last allocation
         self._live: set[RemoteBuffer] = set()
@@ -323,20 +324,3 @@ def lost_error(buffer: RemoteBuffer) -> BufferLostError:
 
 def _pages(nbytes: int) -> int:
     return -(-nbytes // _PAGE) * _PAGE
-
-
-def _reserved(nbytes: int) -> AddressReservation:
-    """Reserve addresses, or fewer if a limit of the process (``ulimit -v``) forbids so many."""
-    while True:
-        try:
-            return AddressReservation(nbytes)
-        except OSError as error:
-            if nbytes // 2 < _LEAST_BYTES:
-                raise CapacityError(
-                    f"reserving {nbytes} bytes of addresses for remote buffers failed: "
-                    f"{error.strerror}; set a smaller {_SETTING}, or raise the limit of this "
-                    "process (ulimit -v)",
-                    name=_SETTING,
-                    value=nbytes,
-                ) from error
-            nbytes //= 2

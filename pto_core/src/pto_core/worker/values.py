@@ -46,6 +46,7 @@ from pto_core.errors import CapacityError, UsageError
 from pto_core.errors.values import shown
 from pto_core.kernels.data_type import DataType
 from pto_core.worker.memory.arena import FreeList, reserved
+from pto_core.worker.processes.parking import parent_only_mapping
 
 _Bytes = npt.NDArray[np.uint8]
 Parts: TypeAlias = Iterable[tuple[str, object]]
@@ -391,7 +392,10 @@ class ValueMemory:
         inherited: Mapping[str, object],
     ) -> None:
         self.inherited = inherited
-        self._mapping = reserved(max(capacity, _LEAST_CAPACITY), _LEAST_CAPACITY, "values")
+        nbytes = max(capacity, _LEAST_CAPACITY)
+        self._mapping = parent_only_mapping(
+            reserved(SharedMapping, nbytes, _LEAST_CAPACITY, "values")
+        )
         self._children = children
         self._part_bytes = self._mapping.nbytes // 2 // max(children, 1) & -_PAGE
         self._own_bytes = self._mapping.nbytes - self._part_bytes * children

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from weakref import ref
 
 import numpy as np
@@ -23,6 +23,7 @@ from pto_core.errors import CapacityError, UsageError
 from pto_core.kernels.data_type import DataType, shape_of, wrong_shape
 from pto_core.worker.processes.parking import parent_only_mapping
 
+_Reserved = TypeVar("_Reserved")
 _KIB = 1024
 _STRICT_OVERCOMMIT = "2"
 
@@ -288,8 +289,9 @@ class SharedArena:
         capacity: int | None = None,
     ) -> None:
         self.budget = budget or Budget()
-        self._mapping = reserved(
-            capacity or default_capacity(self.budget), _LEAST_CAPACITY, "shared arrays"
+        nbytes = capacity or default_capacity(self.budget)
+        self._mapping = parent_only_mapping(
+            reserved(SharedMapping, nbytes, _LEAST_CAPACITY, "shared arrays")
         )
         self.budget.add_backing(self._mapping)
         self._free = FreeList(self._mapping.nbytes)
@@ -387,23 +389,31 @@ def default_capacity(budget: Budget) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def reserved(capacity: int, least: int, purpose: str) -> SharedMapping:
+def reserved(
+    kind: Callable[[int], _Reserved],
+    nbytes: int,
+    least: int,
+    purpose: str,
+    setting: str = LIMIT_SETTING,
+) -> _Reserved:
     """Reserve addresses; reserve fewer if a limit of the process (``ulimit -v``) refuses them.
 
-    Raises CapacityError, with ``purpose`` in its message, if ``least`` bytes are refused too.
+    Raises CapacityError for ``setting``, with ``purpose`` in its message, if ``least`` bytes are
+    refused too.
     """
     while True:
         try:
-            return parent_only_mapping(SharedMapping(capacity))
+            return kind(nbytes)
         except OSError as error:
-            if capacity // 2 < least:
+            if nbytes // 2 < least:
+                advice = "" if setting == LIMIT_SETTING else f"set a smaller {setting}, or "
                 raise CapacityError(
-                    f"reserving {capacity} bytes of addresses for {purpose} failed: "
-                    f"{error.strerror}; raise the limit of this process (ulimit -v)",
-                    name=LIMIT_SETTING,
-                    value=capacity,
+                    f"reserving {nbytes} bytes of addresses for {purpose} failed: "
+                    f"{error.strerror}; {advice}raise the limit of this process (ulimit -v)",
+                    name=setting,
+                    value=nbytes,
                 ) from error
-            capacity //= 2
+            nbytes //= 2
 
 
 def _text(shape: tuple[int, ...]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pto_core._worker import SharedMapping
 from pto_core.errors import CapacityError, UsageError
-from pto_core.worker.memory.arena import SharedArena, default_capacity
+from pto_core.worker.memory.arena import SharedArena, default_capacity, reserved
 from pto_core.worker.processes.parking import parent_only_mapping
 from pto_core.worker.values import ValueMemory, main_module
 
@@ -206,13 +206,5 @@ def _reserved(nbytes: int, heap_ring_size: int) -> SharedMapping:
             name=_HEAP_SETTING,
             value=heap_ring_size,
         )
-    try:
-        return parent_only_mapping(SharedMapping(nbytes))
-    except OSError as error:
-        raise CapacityError(
-            f"reserving {nbytes} bytes of addresses for {RING_COUNT} heap rings of "
-            f"{heap_ring_size} failed: {error.strerror}; set a smaller {_HEAP_SETTING}, or raise "
-            "the limit of this process (ulimit -v)",
-            name=_HEAP_SETTING,
-            value=nbytes,
-        ) from error
+    purpose = f"{RING_COUNT} heap rings of {heap_ring_size}"
+    return parent_only_mapping(reserved(SharedMapping, nbytes, nbytes, purpose, _HEAP_SETTING))
