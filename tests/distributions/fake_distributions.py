@@ -108,6 +108,8 @@ REMOTE_TRANSPORT = """
 
         def child(self, worker, path, sibling=None): ...
 
+        def buffers(self): ...
+
     plugin = Fake()
 """
 

@@ -87,7 +87,8 @@ def test_the_error_for_a_missing_plugin_names_its_distribution(pto2: ReducedSet)
 
 
 REMOTE = """
-from pto_core import Hosts, Worker
+import pto_core
+from pto_core import *
 from pto_core.errors import PluginUnavailableError
 
 for place in ({"host": "tcp://127.0.0.1:1"}, {"hosts": Hosts.on("local", 1)}):
@@ -97,6 +98,10 @@ for place in ({"host": "tcp://127.0.0.1:1"}, {"hosts": Hosts.on("local", 1)}):
             worker.init()
     except PluginUnavailableError as error:
         print(error)
+try:
+    pto_core.RemoteTensorRef
+except PluginUnavailableError as error:
+    print(error)
 """
 
 
@@ -104,7 +109,7 @@ def test_without_the_remote_transport_the_messages_name_it(tmp_path: Path) -> No
     some = make(tmp_path / "environment", "ptorun-transport-shm")
     done = some.run(some.python, "-c", REMOTE)
     lines = done.stdout.splitlines()
-    assert (len(lines), done.stderr) == (2, "")
+    assert (len(lines), done.stderr) == (3, "")
     lines += [some.pto(*words).stderr for words in (("agent", "serve"), ("keys", "new", "x"))]
     assert all(installs("ptorun-transport-zmq", line) for line in lines)
 

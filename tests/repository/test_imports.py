@@ -14,6 +14,7 @@ DISTRIBUTION_OF = {
     "zmq": "pyzmq",
     "pto_transport_zmq": "ptorun-transport-zmq",
 }
+TYPES_FOR_THE_CORE = ("pto_insight", "pto_transport_zmq")
 BINDING = re.compile(r"#\s*include\s*[<\"](Python\.h|nanobind/)")
 EXTENSION_MODULE = re.compile(r"^nanobind_add_module\((\w+)", re.M)
 ENVIRONMENT_CALL = re.compile(r"\b(secure_)?getenv\s*\(|\benviron\b")
@@ -56,14 +57,15 @@ def for_type_checkers(tree: ast.Module) -> set[ast.AST]:
 def imported(path: Path) -> set[str]:
     """Return the top-level modules that a file imports, at any depth, by statement or by name.
 
-    The core names types of graphs and traces, which are in a plugin, for type checkers only.
+    The core names types of graphs, traces and remote buffers, which are in plugins, for type
+    checkers only.
     """
     names: set[str] = set()
     tree = ast.parse(path.read_text())
     is_core = "pto_core" in path.parts
     unseen = for_type_checkers(tree) if is_core else set()
     for node in ast.walk(tree):
-        if node in unseen and getattr(node, "module", "").startswith("pto_insight"):
+        if node in unseen and getattr(node, "module", "").startswith(TYPES_FOR_THE_CORE):
             continue
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}

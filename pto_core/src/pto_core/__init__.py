@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from pto_core.worker.progress import (
         Progress as Progress,
     )
-    from pto_core.worker.remote_buffers import (
+    from pto_core.worker.remote_transport import (
         RemoteBuffer as RemoteBuffer,
         RemoteTaskArgs as RemoteTaskArgs,
         RemoteTensorRef as RemoteTensorRef,
@@ -129,7 +129,7 @@ _PARTS = {
         "RemoteWorkerSpec",
     ),
     "worker.progress": ("Progress",),
-    "worker.remote_buffers": (
+    "worker.remote_transport": (
         "RemoteBuffer",
         "RemoteTaskArgs",
         "RemoteTensorRef",

@@ -3,6 +3,8 @@
 ``docs/porting.md`` lists the differences.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from pto_core._worker import (
     CallableHandle as CallableHandle,
     ContinuousTensor as ContinuousTensor,
@@ -21,13 +23,23 @@ from pto_core.kernels import (
     KernelSource as KernelSource,
     OrchestrationSource as OrchestrationSource,
 )
+from pto_core.worker import remote_transport
 from pto_core.worker.hosts import (
     RemoteCallable as RemoteCallable,
     RemoteWorkerSpec as RemoteWorkerSpec,
 )
-from pto_core.worker.remote_buffers import (
-    RemoteBuffer as RemoteBuffer,
-    RemoteTaskArgs as RemoteTaskArgs,
-    RemoteTensorRef as RemoteTensorRef,
-)
 from pto_core.worker.worker import Worker as Worker
+
+if TYPE_CHECKING:
+    from pto_core.worker.remote_transport import (
+        RemoteBuffer as RemoteBuffer,
+        RemoteTaskArgs as RemoteTaskArgs,
+        RemoteTensorRef as RemoteTensorRef,
+    )
+else:
+
+    def __getattr__(name: str) -> Any:
+        """Return a name of remote buffers; raise PluginError if their plugin is missing."""
+        if name not in ("RemoteBuffer", "RemoteTaskArgs", "RemoteTensorRef"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(remote_transport, name)

@@ -183,6 +183,7 @@ def test_a_remote_transport(site):
     [
         (("def child", "def chid"), "has none of 'library'.*did you mean 'chid'"),
         (("= digest_bytes", "= digestbytes"), "no 'digest_bytes'; did you mean 'digestbytes'"),
+        (("def buffers", "def buffer"), "no 'buffers'; did you mean 'buffer'"),
         (
             ("def child(self, worker, path, sibling=None): ...", "child = 3"),
             "'child' that cannot be called",

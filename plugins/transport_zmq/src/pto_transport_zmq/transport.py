@@ -7,6 +7,7 @@ sessions, keys and memory are those of this package.
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from pto_core.interfaces import API_VERSION, Health
@@ -52,6 +53,12 @@ class LinkTransport:
         elif worker.settings.host_request is not None:
             placements = LauncherClient(worker.settings)
         return RelayedChild(worker, path, placements)
+
+    def buffers(self) -> ModuleType:
+        """Return the module of remote buffers, as the program and its Worker see them."""
+        from pto_transport_zmq.remote import worker_buffers
+
+        return worker_buffers
 
 
 plugin = LinkTransport(ZmqLinks())

@@ -551,7 +551,7 @@ def _check_transport(record: PluginRecord, plugin: Any) -> None:
     if not callable(getattr(plugin, kinds[0])):
         raise _load_error(record, f"has a {kinds[0]!r} that cannot be called")
     is_remote = _reach_of(plugin) == "remote"
-    for name in ("reason_bytes", "digest_bytes") if is_remote else ("frame_limit",):
+    for name in ("reason_bytes", "digest_bytes", "buffers") if is_remote else ("frame_limit",):
         if not hasattr(plugin, name):
             raise _load_error(record, f"has no {name!r}{suggestion(name, dir(plugin))}")
     if is_remote:

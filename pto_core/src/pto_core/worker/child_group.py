@@ -36,7 +36,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pto_core import _worker, log
 from pto_core._worker import CallableSpace, Driver, NearInputs
@@ -80,10 +80,12 @@ from pto_core.worker.processes import (
     register_parkable,
 )
 from pto_core.worker.registry import Registration, Registry
-from pto_core.worker.remote_buffers import BufferTable
 from pto_core.worker.settings import WorkerSettings, level_name
 from pto_core.worker.tracing import WorkerTracing, flight_file
 from pto_core.worker.values import CHECKED
+
+if TYPE_CHECKING:
+    from pto_transport_zmq.remote.worker_buffers import BufferTable
 
 _FRAME_BYTES = 128
 _GRACE_S = 2.0
@@ -184,7 +186,7 @@ class Child(ChildSpec):
         context = partial(ChildContext, self.number, memory.progress_table, self.connection)
         if self.remote is not None:
             assert group.buffers is not None
-            relays = [child.number for child in group.children if child.has_relay]
+            relays = [child.number for child in group.children if child.transport is not None]
             address, _ = memory.connection(self.number)
             return self.remote.body(
                 context(),
@@ -446,7 +448,7 @@ class ChildGroup:
         queue_bytes = config["child_queue_bytes"]
         self.opener = Opener(settings.transport, queue_bytes // _FRAME_BYTES, queue_bytes)
         specs = child_specs(settings, path, workers)
-        relays = [child for child, spec in enumerate(specs) if spec.has_relay]
+        relays = {child: one for child, spec in enumerate(specs) if (one := spec.transport)}
         self.memory = _worker_memory(specs, self.opener, settings, arena, path)
         table = self.memory.progress_table
         # Descriptors that ring the doorbells of relays, which also wait for sockets.
@@ -468,7 +470,8 @@ class ChildGroup:
         )
         self.buffers: BufferTable | None = None
         if relays:
-            self.buffers = BufferTable(self.driver, arena, config["remote_buffer_bytes"])
+            module = next(iter(relays.values())).buffers()
+            self.buffers = module.BufferTable(self.driver, arena, config["remote_buffer_bytes"])
         # These functions break reference cycles: the driver and its open run refer to each other,
         # and a policy may refer to handles of tasks. close() calls them too.
         self._finalizers = [weakref.finalize(self, partial(close_driver, self.driver))]
@@ -558,7 +561,7 @@ class ChildGroup:
         for first in range(len(self.children) - count + 1):
             if all(child.is_empty for child in self.children[first : first + count]):
                 return range(first, first + count)
-        places = sum(child.has_relay for child in self.children)
+        places = sum(child.transport is not None for child in self.children)
         lacking = "none is free" if count == 1 else f"no {count} successive ones are free"
         raise CapacityError(
             f"this Worker has {places} places for Workers on other hosts, and {lacking}; create "
@@ -879,11 +882,11 @@ def _worker_memory(
     path: str,
 ) -> WorkerMemory:
     """Reserve the memory that a Worker shares with its children."""
-    config = settings.config
+    config, relays = settings.config, [spec.transport for spec in specs]
     memory = WorkerMemory(
         progress_table_bytes=_worker.progress_table_bytes(len(specs)),
-        connection_bytes=[opener.memory_bytes + spec.reason_bytes for spec in specs],
-        digest_bytes=max((spec.digest_bytes for spec in specs), default=0),
+        connection_bytes=[opener.memory_bytes + (one.reason_bytes if one else 0) for one in relays],
+        digest_bytes=max((one.digest_bytes for one in relays if one is not None), default=0),
         trace_bytes=_worker.trace_bytes(len(specs), trace_ring_records(config)),
         trace_file=flight_file(config, path),
         heap_ring_size=config["heap_ring_size"],

@@ -33,9 +33,8 @@ class ChildSpec:
     ``remote``: for a Worker on another host, its sessions; the child process is then a relay.
     ``receives_use``: whether frames for the child state the use of each tensor in
     ``pto_tensor.use``. ``fence``: reports the end of the child's work that continues after the exit
-    of its process. ``has_relay``: the process of the child is a relay, or will be one.
-    ``reason_bytes``: the size of the memory after the connection in which a relay explains its
-    exit. ``digest_bytes``: the size of the table that all relays share.
+    of its process. ``transport``: that of the relay which is, or will be, the process of the child;
+    otherwise None.
     """
 
     path: str
@@ -47,9 +46,7 @@ class ChildSpec:
     receives_use: bool = False
     fence: Fence | None = None
     remote: RemoteChild | None = None
-    has_relay: bool = False
-    reason_bytes: int = 0
-    digest_bytes: int = 0
+    transport: RemoteTransport | None = None
 
     @property
     def is_spawned(self) -> bool:
@@ -59,7 +56,7 @@ class ChildSpec:
     @property
     def is_empty(self) -> bool:
         """Whether the place has no child; a Worker on another host can join there."""
-        return self.has_relay and self.remote is None
+        return self.transport is not None and self.remote is None
 
     @property
     def placements(self) -> Placements | None:
@@ -131,8 +128,6 @@ def _behind_relay(transport: RemoteTransport, path: str, **fields: Any) -> Child
         CallableSpace.LOCAL_PYTHON,
         start_method="spawn",
         receives_use=True,
-        has_relay=True,
-        reason_bytes=transport.reason_bytes,
-        digest_bytes=transport.digest_bytes,
+        transport=transport,
         **fields,
     )

@@ -1,39 +1,28 @@
 """The interface to Workers on other hosts, which a remote transport implements.
 
 A remote transport is a plugin of the group ``pto.transports`` with a method ``child``. It owns
-everything that crosses hosts: agents, sessions, keys and the copies of memory. For each child on
-another host, this package starts a relay, a local process that it treats as any other child.
+everything between hosts: agents, sessions, keys, buffers and copies of memory. For each child on
+another host, the core starts a relay, a local process that it treats as any other child.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from pto_core.errors import PtoError
 from pto_core.interfaces import Plugin
+from pto_core.plugins import find, load_record
 from pto_core.worker.children import ChildContext, NestedWorker
 from pto_core.worker.processes import ChildExit, ChildStart
 from pto_core.worker.registry import Registration
 
-
-class HostPeer(Protocol):
-    """The address and keys with which other hosts reach a host."""
-
-    @property
-    def transport(self) -> str:
-        """The name of the transport."""
-
-    @property
-    def key(self) -> str | None:
-        """The public key of its agent; None without keys."""
-
-    @property
-    def lease_ns(self) -> int:
-        """The longest cut without loss."""
-
-    def at(self, port: int) -> str:
-        """Return the address of a port of the host."""
+if TYPE_CHECKING:
+    from pto_transport_zmq.remote.worker_buffers import (
+        RemoteBuffer as RemoteBuffer,
+        RemoteTaskArgs as RemoteTaskArgs,
+        RemoteTensorRef as RemoteTensorRef,
+    )
 
 
 class Placements(Protocol):
@@ -117,9 +106,6 @@ class RemoteChild(Protocol):
     def used_by(self, registration: Registration) -> Sequence[object]:
         """Return the modules that a callable uses, for the relay's request ``modules``."""
 
-    def peer(self) -> HostPeer:
-        """Return the address for other hosts; raise UsageError if the key cannot be read."""
-
     def exit_error(self, ended: ChildExit) -> PtoError:
         """Return the error that explains the exit of a relay."""
 
@@ -147,3 +133,15 @@ class RemoteTransport(Plugin, Protocol):
 
         ``sibling``: another child of the same template, whose launcher this child uses.
         """
+
+    def buffers(self) -> Any:
+        """Return the module of remote buffers: ``BufferTable``, and the names for programs."""
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Return a public name of remote buffers; raise PluginError if the plugin is missing."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(load_record(find("transport", "zmq")).buffers(), name)

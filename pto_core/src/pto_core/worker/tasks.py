@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
 import numpy as np
 
@@ -30,7 +30,6 @@ from pto_core.kernels.data_type import DataType
 from pto_core.kernels.direction import WRITTEN, Direction, TaskSignature, task_signature
 from pto_core.kernels.lost_results import checked
 from pto_core.kernels.typed import Parameters, SubmitOptions, Value
-from pto_core.worker.remote_buffers import RemoteTaskArgs, RemoteTensorRef
 from pto_core.worker.values import (
     Content,
     Received,
@@ -575,6 +574,12 @@ def _layout(args: TaskArgsView) -> list[int]:
     ]
 
 
+class ChildTensor:
+    """A tensor in memory of a child. ``args_class``: the class of arguments that accept it."""
+
+    args_class: ClassVar[type[TaskArgs]]
+
+
 @dataclass(frozen=True)
 class GraphTask:
     """A graph function that a session can submit in the same way as a :class:`pto_core.Task`.
@@ -596,8 +601,8 @@ class GraphTask:
         if len(values) == 1 and isinstance(values[0], TaskArgs):
             return values[0], ()
         values = _arrays_of(values, f"an argument of the graph function {self.name}")
-        is_remote = any(isinstance(value, RemoteTensorRef) for value in values)
-        args, written = RemoteTaskArgs() if is_remote else TaskArgs(), []
+        classes = (value.args_class for value in values if isinstance(value, ChildTensor))
+        args, written = next(classes, TaskArgs)(), []
         for index, value in enumerate(values):
             where = f"argument {index} of the graph function {self.name}"
             scalar = number(value)

@@ -75,6 +75,18 @@ class WorkerNode:
             child for child, node in self._nested.items() if node.settings.other_host is not None
         ]
 
+    def remote_child(self, worker: object) -> int:
+        """Return the id of a Worker on another host; raise UsageError for any other value."""
+        child = integer(worker, 0, 2**31 - 1)
+        if child is None or child not in self.remote_ids:
+            raise UsageError(
+                f"worker {shown(worker)} is not a Worker on another host; pass one of "
+                f"{self.remote_ids}",
+                name="worker",
+                value=worker,
+            )
+        return child
+
     @property
     def spawns(self) -> bool:
         """Whether the Worker, or a Worker at any depth below it, spawns its children."""
@@ -122,14 +134,7 @@ class WorkerNode:
                     "remove_worker was called before init(); create a Worker without that child"
                 )
             self.check_outside_run("remove_worker")
-            child = integer(worker, 0, 2**31 - 1)
-            if child is None or child not in self.remote_ids:
-                raise UsageError(
-                    f"worker {shown(worker)} is not a Worker on another host; pass one of "
-                    f"{self.remote_ids}",
-                    name="worker",
-                    value=worker,
-                )
+            child = self.remote_child(worker)
             children = _unless_closed(self.children)
             if children.tracing.is_on:
                 raise UsageError("remove_worker was called during a trace; call it after the trace")

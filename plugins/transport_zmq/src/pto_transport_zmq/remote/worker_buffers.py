@@ -6,15 +6,13 @@ these addresses, so the engine can order tasks on parts of a buffer by address, 
 
 from __future__ import annotations
 
+import contextlib
 import mmap
+import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock
-from typing import TYPE_CHECKING, Any, NoReturn
-
-import numpy as np
-import numpy.typing as npt
+from threading import Lock, RLock
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pto_core._native import integer
 from pto_core._worker import (
@@ -28,22 +26,28 @@ from pto_core.errors import (
     BufferLostError,
     CapacityError,
     ControlError,
+    PtoError,
     UsageError,
     WorkerClosedError,
 )
 from pto_core.errors.values import shown
 from pto_core.kernels.data_type import DataType
 from pto_core.worker.memory.arena import FreeList, reserved
+from pto_core.worker.memory_calls import Bytes, check_unused, pieces
+from pto_core.worker.tasks import ChildTensor
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
+    from pto_core.worker.child_group import ChildGroup
     from pto_core.worker.memory import SharedArena
+    from pto_transport_zmq.remote.remote_child import AgentPeer, RelayedChild
 
 _SETTING = "remote_buffer_bytes"
 _LEAST_BYTES = 1 << 26
 _PAGE = mmap.PAGESIZE
 _PIECE_BYTES = 1 << 23
+_TOKEN_BYTES = 16
 
 
 class RemoteBuffer:
@@ -82,13 +86,31 @@ class RemoteBuffer:
         return f"<RemoteBuffer of {self.path}, {self.nbytes} bytes at {self.address:#x}>"
 
 
+class RemoteTaskArgs(TaskArgs):
+    """Arguments of a task of a remote child: a TaskArgs that also accepts a RemoteTensorRef.
+
+    The task runs on the child that has the buffers. Submitting it to another child is an error.
+    """
+
+    __slots__ = ()
+
+    def add_tensor(self, tensor: object, tag: TensorArgType = TensorArgType.INPUT) -> None:
+        """Add an array as ``TaskArgs.add_tensor`` does, or a RemoteTensorRef.
+
+        Raises BufferLostError for a buffer whose child was lost, and UsageError for an invalid
+        argument.
+        """
+        super().add_tensor(tensor.tensor() if isinstance(tensor, RemoteTensorRef) else tensor, tag)
+
+
 @dataclass(frozen=True)
-class RemoteTensorRef:
+class RemoteTensorRef(ChildTensor):
     """A tensor in a remote buffer, ``offset`` bytes from its start.
 
     Raises UsageError for a part that is not inside the buffer.
     """
 
+    args_class = RemoteTaskArgs
     buffer: RemoteBuffer
     shape: int | Sequence[int]
     dtype: DTypeLike | DataType = "float32"
@@ -129,12 +151,6 @@ class RemoteTensorRef:
         return self._place
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        self._refuse()
-
-    def __dlpack__(self, **_: Any) -> NoReturn:
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
         raise UsageError(
             f"the tensor is in memory of {self.buffer.path}, which this process does not have; "
             "pass it to a task of that child in a RemoteTaskArgs, or copy it with "
@@ -142,25 +158,7 @@ class RemoteTensorRef:
             name="tensor",
         )
 
-
-class RemoteTaskArgs(TaskArgs):
-    """Arguments of a task of a remote child: a TaskArgs that also accepts a RemoteTensorRef.
-
-    The task runs on the child that has the buffers. Submitting it to another child is an error.
-    """
-
-    __slots__ = ()
-
-    def add_tensor(self, tensor: object, tag: TensorArgType = TensorArgType.INPUT) -> None:
-        """Add an array as ``TaskArgs.add_tensor`` does, or a RemoteTensorRef.
-
-        Raises BufferLostError for a buffer whose child was lost, and UsageError for an invalid
-        argument.
-        """
-        super().add_tensor(tensor.tensor() if isinstance(tensor, RemoteTensorRef) else tensor, tag)
-
-
-_Bytes = npt.NDArray[np.uint8]
+    __dlpack__ = __array__
 
 
 @dataclass
@@ -168,7 +166,7 @@ class _Staging:
     """The shared memory for copies to and from one child. ``lock`` guards ``memory``."""
 
     lock: Lock = field(default_factory=Lock)
-    memory: _Bytes | None = None
+    memory: Bytes | None = None
 
 
 class BufferTable:
@@ -191,8 +189,8 @@ class BufferTable:
         self._lost: set[RemoteBuffer] = set()
         self._staging: dict[int, _Staging] = {}
         # memory of interrupted copies, which the relay may still use
-        self._interrupted: list[_Bytes] = []
-        self._lock = Lock()
+        self._interrupted: list[Bytes] = []
+        self._lock = RLock()
         self.is_closed = False
 
     @property
@@ -206,7 +204,7 @@ class BufferTable:
             self._find_lost(list(self._live))
             if not self._driver.is_running:
                 for buffer in self._lost:
-                    self._give_back(buffer)
+                    self.give_back(buffer)
                 self._lost.clear()
             offset = self._free.take_from(self._next, _pages(nbytes))
             if offset is not None:
@@ -237,12 +235,12 @@ class BufferTable:
     def give_back(self, buffer: RemoteBuffer) -> None:
         """Free the addresses of a buffer that no longer exists on its host."""
         with self._lock:
-            self._give_back(buffer)
+            self._free.give_back(buffer.address - self._reserved.address, _pages(buffer.nbytes))
 
     def cancel(self, buffer: RemoteBuffer) -> None:
         """Free the addresses of a buffer that was never added, so no task can have named them."""
         with self._lock:
-            self._give_back(buffer)
+            self.give_back(buffer)
             start = buffer.address - self._reserved.address
             if self._next == start + _pages(buffer.nbytes):
                 self._next = start
@@ -265,11 +263,15 @@ class BufferTable:
         if self.is_closed:
             raise WorkerClosedError("the Worker of this remote buffer is closed")
         if self.is_lost(buffer):
-            raise lost_error(buffer)
+            raise _lost_error(buffer)
         if buffer not in self._live:
             raise UsageError(
                 f"{shown(buffer)} was freed; allocate another one with remote_malloc", name="buffer"
             )
+
+    def calls(self, group: ChildGroup) -> BufferCalls:
+        """Return the calls of a Worker for its buffers. ``group``: its children."""
+        return BufferCalls(self, group)
 
     def close(self) -> None:
         """Refuse all further calls, and release the shared memory for copies."""
@@ -277,8 +279,8 @@ class BufferTable:
         self._staging.clear()
         self._interrupted.clear()
 
-    @contextmanager
-    def staging(self, worker: int) -> Iterator[_Bytes]:
+    @contextlib.contextmanager
+    def staging(self, worker: int) -> Iterator[Bytes]:
         """Lock and yield the shared memory for copies to and from a child.
 
         The relay may still use the memory of an interrupted copy. So that memory exists until the
@@ -306,11 +308,134 @@ class BufferTable:
                 self._lost.add(buffer)
                 buffer._is_lost = True
 
-    def _give_back(self, buffer: RemoteBuffer) -> None:
-        self._free.give_back(buffer.address - self._reserved.address, _pages(buffer.nbytes))
+
+@dataclass(frozen=True)
+class BufferCalls:
+    """The calls ``remote_*`` of :class:`pto_core.Worker`, which has their documentation."""
+
+    table: BufferTable
+    group: ChildGroup
+
+    def allocate(self, child: int, nbytes: object) -> RemoteBuffer:
+        """Allocate a buffer on the host of a child."""
+        count = integer(nbytes, 1, 2**63 - 1)
+        if count is None:
+            raise UsageError(
+                f"remote_malloc was called for {shown(nbytes)} bytes; pass a positive number",
+                name="nbytes",
+            )
+        buffer = self.table.take(child, self.group.children[child].path, count)
+        try:
+            self.group.ask(child, "allocate_buffer", buffer.address, count)
+        except PtoError:
+            self.table.cancel(buffer)
+            raise
+        self.table.add(buffer)
+        return buffer
+
+    def free(self, buffer: RemoteBuffer) -> None:
+        """Free a buffer."""
+        try:
+            self.table.check(buffer)
+        except BufferLostError:
+            return  # nothing to free on the host; the table frees the addresses
+        check_unused(self.group, buffer.worker, buffer.address, f"remote_free of {shown(buffer)}")
+        self.table.remove(buffer)
+        # The child is lost: its host freed the buffer when the session ended.
+        with contextlib.suppress(BufferLostError):
+            self._ask(buffer, "free_buffer", buffer.address)
+        self.table.give_back(buffer)
+
+    def write(self, buffer: RemoteBuffer, content: Bytes, offset: int) -> None:
+        """Copy bytes to a part of a buffer."""
+        begin = self._checked_address(buffer, content, offset)
+        with self.table.staging(buffer.worker) as shared:
+            for place, piece in pieces(content, shared.nbytes, begin):
+                shared[: piece.nbytes] = piece
+                self._ask(buffer, "write_buffer", place, piece.nbytes, shared.ctypes.data)
+
+    def read(self, content: Bytes, buffer: RemoteBuffer, offset: int) -> None:
+        """Copy a part of a buffer to ``content``."""
+        begin = self._checked_address(buffer, content, offset)
+        with self.table.staging(buffer.worker) as shared:
+            for place, piece in pieces(content, shared.nbytes, begin):
+                self._ask(buffer, "read_buffer", place, piece.nbytes, shared.ctypes.data)
+                piece[:] = shared[: piece.nbytes]
+
+    def copy(self, target: RemoteTensorRef, source: RemoteTensorRef) -> None:
+        """Copy a remote tensor to another one."""
+        for one in (target, source):
+            if not isinstance(one, RemoteTensorRef):
+                raise UsageError(
+                    f"{shown(one)} is not a RemoteTensorRef; use remote_copy_to and "
+                    "remote_copy_from for arrays of this process",
+                    name="target" if one is target else "source",
+                )
+            self.table.check(one.buffer)
+        nbytes = target.nbytes
+        if source.nbytes != nbytes:
+            raise UsageError(
+                f"the source has {source.nbytes} bytes, the target {nbytes}; pass equal sizes",
+                name="source",
+            )
+        if target.buffer.worker == source.buffer.worker:
+            if abs(target.address - source.address) < nbytes:
+                raise UsageError("the source and the target of a copy overlap", name="source")
+            self._ask(target.buffer, "copy_buffer", target.address, source.address, nbytes)
+        else:
+            self._copy_between_hosts(target, source)
+
+    def _copy_between_hosts(self, target: RemoteTensorRef, source: RemoteTensorRef) -> None:
+        to, by = self._peer(target), self._peer(source)
+        if to.transport != by.transport or (to.key is None) != (by.key is None):
+            raise UsageError(
+                f"{source.buffer.path} uses the transport {by.transport}, and "
+                f"{target.buffer.path} the transport {to.transport}, or only one of them has keys; "
+                "use the same transport for both, with keys or without",
+                name="target",
+            )
+        token = os.urandom(_TOKEN_BYTES)
+        try:
+            common = target.nbytes, token, max(to.lease_ns, by.lease_ns)
+            port = self._ask(target.buffer, "receive_buffer", target.address, *common, by.key)
+            self._ask(source.buffer, "send_buffer", source.address, *common, to.key, to.at(port))
+        except BaseException as error:
+            # Otherwise the source could continue to write to the target. The request can fail:
+            # after a loss of the child, the target has no memory.
+            with contextlib.suppress(PtoError):
+                self._ask(target.buffer, "cancel_receive", token)
+            if isinstance(error, ControlError):
+                # Raises BufferLostError if the child is lost, which explains more.
+                self.table.check(target.buffer)
+            raise
+
+    def _peer(self, tensor: RemoteTensorRef) -> AgentPeer:
+        return cast("RelayedChild", self.group.children[tensor.buffer.worker].remote).peer()
+
+    def _checked_address(self, buffer: RemoteBuffer, content: Bytes, offset: int) -> int:
+        """Return the address of a part. Raise UsageError if it does not fit, and as ``check``."""
+        self.table.check(buffer)
+        place = integer(offset, 0, buffer.nbytes - content.nbytes)
+        if place is None:
+            raise UsageError(
+                f"a copy of {content.nbytes} bytes at offset {shown(offset)} does not fit "
+                f"{shown(buffer)}; pass a part that is inside the buffer",
+                name="offset",
+                value=offset,
+            )
+        return buffer.address + place
+
+    def _ask(self, buffer: RemoteBuffer, operation: str, *arguments: Any) -> Any:
+        """Send a request to the child of a buffer; raise BufferLostError if the child is lost."""
+        try:
+            return self.group.ask(buffer.worker, operation, *arguments)
+        except ControlError as error:
+            if isinstance(error.__cause__, BufferLostError) or error.remote_traceback is None:
+                raise _lost_error(buffer) from error
+            raise
 
 
-def lost_error(buffer: RemoteBuffer) -> BufferLostError:
+def _lost_error(buffer: RemoteBuffer) -> BufferLostError:
     """Return the error for the use of a lost buffer."""
     return BufferLostError(
         f"{buffer.path}: the remote buffer of {buffer.nbytes} bytes at {buffer.address:#x} was "
