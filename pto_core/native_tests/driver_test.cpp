@@ -286,6 +286,80 @@ TEST(a_replay_that_stops_in_a_scope_ends_and_releases_its_graph) {
   group.driver->run_end();
 }
 
+TEST(tasks_behind_a_long_one_run_on_the_idle_child) {
+  std::atomic<int> ran = 0;
+  ChildGroup group(2, 16, [&](int32_t, const pto_frame&, const uint64_t* data, std::string*) {
+    while (scalar_of(data) == 1 && ran < 12) std::this_thread::yield();
+    ran += scalar_of(data) == 0;
+    return true;
+  });
+  std::vector<uint64_t> words(13);
+  group.driver->run_begin(Hazards::kRaw);
+  for (uint64_t i = 0; i < 13; ++i) {
+    Task task(reinterpret_cast<uintptr_t>(&words[i]), 8, Tag::kInout, i == 0);
+    submit(group, task);
+  }
+  group.driver->run_end();
+  CHECK_EQUAL(ran.load(), 12);
+}
+
+TEST(a_cancelled_task_does_not_run_and_its_consumers_are_poisoned) {
+  std::atomic<bool> may_end = false;
+  std::atomic<int> ran = 0;
+  ChildGroup group(2, 16, [&](int32_t, const pto_frame&, const uint64_t* data, std::string*) {
+    while (scalar_of(data) == 1 && !may_end) std::this_thread::yield();
+    ran += scalar_of(data) != 1;
+    return true;
+  });
+  std::vector<uint64_t> words(2);
+  group.driver->run_begin(Hazards::kRaw);
+  const auto submit_to = [&](size_t word, uint64_t value, int32_t pin) {
+    Task task(reinterpret_cast<uintptr_t>(&words[word]), 8, Tag::kInout, value);
+    return submit(group, task, pin);
+  };
+  submit_to(0, 1, 0);
+  const int64_t behind = submit_to(1, 0, 0);
+  submit_to(1, 0, 0);  // sent before its producer has ended
+  const int64_t last = submit_to(1, 0, 1);
+  const int64_t cause = group.driver->add_cause("cancelled");
+  CHECK(group.driver->ask()->withdrawals.cancel(behind, cause));
+  CHECK(group.driver->wait(behind, UINT64_MAX));  // while the first task runs
+  may_end = true;
+  CHECK(group.driver->wait(last, UINT64_MAX));
+  CHECK(!group.driver->ask()->withdrawals.cancel(last, cause));
+  group.driver->run_end();
+  CHECK_EQUAL(ran.load(), 0);
+  CHECK_EQUAL(group.driver->ask()->core.engine->failures().size(), size_t{1});
+  CHECK_EQUAL(group.driver->ask()->core.engine->failures()[0].first, behind);
+  CHECK_EQUAL(group.driver->ask()->core.engine->poisonings().size(), size_t{2});
+}
+
+TEST(frames_of_a_cancelled_run_are_skipped_in_the_next_run) {
+  std::atomic<int> ran = 0;
+  std::atomic<bool> may_end = false;
+  ChildGroup group(1, 16, [&](int32_t, const pto_frame&, const uint64_t* data, std::string*) {
+    while (scalar_of(data) == 1 && !may_end) std::this_thread::yield();
+    ran += 1;
+    return true;
+  });
+  std::vector<uint64_t> words(10);
+  group.driver->run_begin(Hazards::kRaw);
+  for (uint64_t i = 0; i < 10; ++i) {
+    Task task(reinterpret_cast<uintptr_t>(&words[i]), 8, Tag::kInout, i == 0);
+    submit(group, task);
+  }
+  const int64_t first = group.driver->ask()->core.book.next_task() - 10;
+  CHECK(!group.driver->wait(first, 20'000'000));
+  group.driver->cancel(group.driver->add_cause("cancelled"));
+  may_end = true;
+  group.driver->run_end();
+  CHECK_EQUAL(ran.load(), 1);
+  group.driver->run_begin(Hazards::kRaw);
+  submit(group, words[0]);
+  group.driver->run_end();
+  CHECK_EQUAL(ran.load(), 2);
+}
+
 TEST(a_child_that_dies_between_skip_and_answer_loses_no_other_task) {
   std::atomic<bool> may_end = false;
   ChildGroup group(2, 4, [&](int32_t child, const pto_frame&, const uint64_t*, std::string*) {

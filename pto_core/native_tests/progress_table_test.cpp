@@ -67,6 +67,36 @@ TEST(a_skipped_frame_is_completed_without_a_start) {
   CHECK(progress->child(0).started == 2 && progress->child(0).completed == 1);
 }
 
+TEST(a_frame_that_is_skipped_before_its_start_does_not_begin) {
+  ProgressTableMemory progress(1);
+  progress->skip(0, 2);
+  CHECK(progress->start(0));
+  progress->complete(0, true);
+  CHECK(!progress->start(0));
+  progress->complete(0, false);
+  CHECK(progress->start(0));
+}
+
+// Either the parent sees that a frame has begun, or the child sees that it must skip the frame.
+TEST(a_frame_never_begins_after_the_parent_saw_that_it_had_not) {
+  ProgressTableMemory progress(1);
+  std::vector<uint8_t> ran(kFrames + 1), was_withdrawn(kFrames + 1);
+  std::thread child([&] {
+    for (uint64_t count = 1; count <= kFrames; ++count) {
+      ran[count] = progress->start(0);
+      progress->complete(0, ran[count] != 0);
+    }
+  });
+  for (uint64_t count = 1; count <= kFrames;) {
+    progress->skip(0, count);
+    const uint64_t started = progress->child(0).started.load();
+    was_withdrawn[count] = started < count;
+    count = std::max(count + 1, started + 1);
+  }
+  child.join();
+  for (uint64_t count = 1; count <= kFrames; ++count) CHECK(!(ran[count] && was_withdrawn[count]));
+}
+
 TEST(frames_sent_to_another_host_may_have_begun) {
   ProgressTableMemory progress(2);
   progress->pass_on(1, 3);

@@ -29,6 +29,8 @@ LARGER = {
     # the arguments of a call, and what follows from them
     "pto_core/native/worker/driver/submit_call.hpp:SubmitCall": (1, 23),
     "pto_core/native/worker/engine/core.hpp:EngineState": (7, 26),
+    # a method for each event
+    "pto_core/native/worker/engine/engine.hpp:Engine": (29, 1),
     "pto_core/native/run.hpp:Run": (38, 28),
     "pto_core/native_tests/region_property_test.cpp:Round": (26, 10),
     "tests/workers/test_two_threads.py:World": (32, 0),

@@ -206,7 +206,15 @@ void bind_runs(nb::class_<WorkerDriver>& bound) {
       .def(
           "cancel",
           [](WorkerDriver& self, int64_t cause) { or_error([&] { self.driver().cancel(cause); }); },
-          nb::arg("cause"), "Cancel the run: tasks that were not yet sent to a child do not run.")
+          nb::arg("cause"), "Cancel the run: tasks that have not begun do not run.")
+      .def(
+          "cancel_task",
+          [](WorkerDriver& self, int64_t task, int64_t cause) {
+            return or_error([&] { return self.driver().ask()->withdrawals.cancel(task, cause); });
+          },
+          nb::arg("task"), nb::arg("cause"),
+          "Cancel a task: it fails with this cause once it has to wait no more. Return False if it "
+          "may have begun, or has ended.")
       .def(
           "add_cause",
           [](WorkerDriver& self, const nb::bytes& data) {

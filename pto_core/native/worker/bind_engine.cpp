@@ -324,6 +324,18 @@ void bind_reports(nb::class_<EngineCore>& core) {
            [](EngineCore& core, int32_t child, uint64_t count, int64_t cause) {
              return core.handle([&](Engine& e, Out& out) { e.deadline(child, count, cause, out); });
            })
+      .def("cancel_task",
+           [](EngineCore& core, int64_t task, int64_t cause) {
+             return core.handle([&](Engine& e, Out& out) { e.cancel_task(task, cause, out); });
+           })
+      .def("withdraw",
+           [](EngineCore& core, int32_t child, uint64_t count) {
+             return core.handle([&](Engine& e, Out& out) { e.withdraw(child, count, out); });
+           })
+      .def("withdrawn",
+           [](EngineCore& core, int32_t child, uint64_t count) {
+             return core.handle([&](Engine& e, Out& out) { e.withdrawn(child, count, out); });
+           })
       .def("cancel", [](EngineCore& core, int64_t cause) {
         return core.handle([&](Engine& e, Out& out) { e.cancel(cause, out); });
       });

@@ -36,6 +36,7 @@ pto_core_unit(driver
   native/worker/driver/role.cpp
   native/worker/driver/run_book.cpp
   native/worker/driver/submitter.cpp
+  native/worker/driver/withdrawals.cpp
 )
 pto_core_unit(worker
   native/worker/driver/captures.cpp

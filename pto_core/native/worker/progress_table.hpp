@@ -42,8 +42,8 @@ struct alignas(64) ChildRecord {
   pto_bell bell;  // the doorbell on which this child sleeps
 
   // Written by the child.
-  alignas(64) std::atomic<uint64_t> started;  // the last frame that began; less than `completed`
-                                              // after a skip
+  // the last frame that began or was withdrawn; less than `completed` after other skips
+  alignas(64) std::atomic<uint64_t> started;
   std::atomic<uint64_t> completed;
   std::atomic<uint64_t> may_have_begun;  // the last frame that may have begun on another host
   // time of the last start (CLOCK_MONOTONIC); written while wants_clock is set
@@ -109,12 +109,15 @@ class ProgressTable {
 
   // ---- the child's side: only its own thread calls these ----
 
-  void start(int32_t child) const {
+  // Begin the next frame. Return false if the parent has withdrawn it; then the caller completes it
+  // as failed.
+  bool start(int32_t child) const {
     ChildRecord& record = this->child(child);
     if (record.wants_clock.load(std::memory_order_relaxed))
       record.started_ns.store(engine::monotonic_ns(), std::memory_order_relaxed);
     const uint64_t count = record.completed.load(std::memory_order_relaxed) + 1;
-    record.started.store(count, std::memory_order_release);
+    record.started.store(count, std::memory_order_seq_cst);  // before the read in is_skipped()
+    return !is_skipped(child, count);
   }
 
   // For a child on another host: record that frames up to `count` will be sent there after this
@@ -172,8 +175,8 @@ class ProgressTable {
 
   // ---- the parent's side ----
 
-  // Skip frame `count` of `child`, unless it has started. Frames without a requirement do not check
-  // for skips.
+  // Skip frame `count` of `child`. If `started` is smaller after this call, the child certainly
+  // skips the frame.
   void skip(int32_t child, uint64_t count) const {
     ChildRecord& record = this->child(child);
     record.skips[count % kLargestWindow].store(count, std::memory_order_seq_cst);

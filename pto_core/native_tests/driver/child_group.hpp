@@ -73,14 +73,13 @@ class ThreadChild {
       give({frame.number, data, frame.bytes, PTO_ANSWER_REPLY, 0});
       return true;
     }
-    if (!may_start(frame)) {
+    if (!may_start(frame) || !progress_.start(index_)) {
       if (is_stopping_) return false;
       progress_.complete(index_, false);
       if (dies_of_skip) has_died = is_stopping_ = true;
       if (!is_stopping_) give({++*ended, nullptr, 0, PTO_ANSWER_COMPLETED, PTO_OUTCOME_SKIPPED});
       return !is_stopping_;
     }
-    progress_.start(index_);
     std::string message;
     const bool succeeded = body_(index_, frame, static_cast<const uint64_t*>(data), &message);
     if (is_stopping_) return false;  // simulates a kill in the body

@@ -38,7 +38,8 @@ from pto_devkit.schedulers.world import Chances, SchedulerWorld, configuration_o
 WORLDS = (
     Chances(),
     Chances(loss=0.04, join=0.2, deadline=0.02),
-    Chances(loss=0.01, cancel=0.02),
+    Chances(loss=0.01, cancel=0.02, withdraw=0.1),
+    Chances(loss=0.01, withdraw=0.2, cancel_task=0.1),
 )
 
 

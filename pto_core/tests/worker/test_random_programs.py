@@ -13,6 +13,8 @@ from pto_devkit.engine.interface import Hazards
 from pto_devkit.schedulers.world import (
     CALM,
     CANCELLED,
+    MOVED,
+    PARTLY_CANCELLED,
     ROUGH,
     Chances,
     SchedulerWorld,
@@ -102,6 +104,32 @@ def test_a_cancelled_run_ends_and_leaves_nothing(examples):
         world = world_of(seed, hazards, CANCELLED)
         expect_end(world)
         expect_cancel(world)
+
+    check()
+
+
+# Invariant: A frame that was withdrawn does not run, and its task runs once, in another frame.
+def test_withdrawn_tasks_run_elsewhere(examples):
+    @each_seed(examples)
+    @given(SEEDS)
+    def check(seed: int) -> None:
+        world = world_of(seed, Hazards.FULL, MOVED)
+        expect_end(world)
+        expect_poison(world)
+        expect_values(world)
+        expect_failures(world)
+
+    check()
+
+
+def test_cancelled_tasks_fail_and_poison_their_readers(examples):
+    @each_seed(examples)
+    @given(SEEDS)
+    def check(seed: int) -> None:
+        world = world_of(seed, Hazards.FULL, PARTLY_CANCELLED)
+        expect_end(world)
+        expect_poison(world)
+        expect_values(world)
 
     check()
 

@@ -197,12 +197,13 @@ void ChildLoop::run_control(const pto_frame_view& view) {
 void ChildLoop::run_task(const pto_frame_view& view) {
   const pto_frame& frame = *view.frame;
   const uint64_t count = ++count_;
-  if (frame.required_count != 0 && requirement_of(frame, base_ + count) == Requirement::kFailed) {
+  const bool has_failed =
+      frame.required_count != 0 && requirement_of(frame, base_ + count) == Requirement::kFailed;
+  if (has_failed || !progress_.start(child_)) {
     progress_.complete(child_, false);
     answers_.ended(count, PTO_OUTCOME_SKIPPED, nullptr, 0);
     return;
   }
-  progress_.start(child_);
   const uint32_t traced = trace_.groups();
   // A chip and a nested Worker run tasks in other threads and processes, so they are not measured.
   const bool is_measured = (traced & PTO_TRACE_WAITS) != 0 && !invoke_.is_valid();

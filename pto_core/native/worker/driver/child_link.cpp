@@ -41,7 +41,6 @@ void ChildLink::send(uint64_t count, const QueuedFrame& frame) {
 void ChildLink::control(uint64_t number, std::shared_ptr<const std::string> data) {
   controls_.push_back({number, sent_, std::move(data)});
   awaited.push_back(number);
-  replies_ += 1;
 }
 
 // Frames are sent in order: a control frame is sent only after the transport has accepted the task
@@ -109,8 +108,8 @@ bool ChildLink::note_broken(int32_t status, const char* what) {
 
 std::vector<uint64_t> ChildLink::lose() {
   completed_ = taken_ = sent_;
+  withdrawn_ = 0;
   controls_.clear();
-  replies_ = 0;
   presence.is_ready = false;
   return std::exchange(awaited, {});
 }

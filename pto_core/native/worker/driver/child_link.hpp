@@ -21,7 +21,7 @@ namespace pto::worker {
 // A member of a task in the queue of a child. Its pto_frame is created when the transport accepts
 // it.
 struct QueuedFrame {
-  int64_t task;
+  int64_t task;  // kNone: it was withdrawn
   int32_t member;
   int32_t required_child;  // kNone: nothing is required
   uint64_t required_count;
@@ -81,8 +81,9 @@ class ChildLink {
 
   bool has_unsent() const { return taken_ < sent_ || !controls_.empty(); }
   // Return whether an answer may arrive.
-  bool is_awaited() const { return completed_ < sent_ || replies_ > 0; }
-  uint32_t in_flight() const { return static_cast<uint32_t>(sent_ - completed_); }
+  bool is_awaited() const { return completed_ < sent_ || !awaited.empty(); }
+  // Return the number of frames in flight, without those that were withdrawn.
+  uint32_t in_flight() const { return static_cast<uint32_t>(sent_ - completed_) - withdrawn_; }
 
   // Pass frames to the transport. Return false if the connection is broken; see error().
   bool flush(const FrameSource& source);
@@ -93,8 +94,16 @@ class ChildLink {
   // Return the frame count of an answer. A count above taken() means that the answer is invalid.
   uint64_t count_of(const pto_answer& answer) const { return base_ + answer.number; }
   // Record that frames up to `count` have ended.
-  void complete(uint64_t count) { completed_ = count; }
-  void replied() { replies_ -= 1; }
+  void complete(uint64_t count) {
+    for (uint64_t each = completed_ + 1; withdrawn_ > 0 && each <= count; ++each)
+      withdrawn_ -= frame(each).task == kNone;
+    completed_ = count;
+  }
+  // Forget the task of a frame in flight, which the child will skip.
+  void withdraw(uint64_t count) {
+    ring_[count & mask_] = {kNone, 0, static_cast<int32_t>(kNone), 0};
+    ++withdrawn_;
+  }
   // Record that the process has ended: no frame is in flight any more. Return the numbers of
   // control frames without a reply.
   std::vector<uint64_t> lose();
@@ -127,7 +136,7 @@ class ChildLink {
   uint64_t sent_ = 0;
   uint64_t taken_ = 0;
   uint64_t completed_ = 0;
-  uint32_t replies_ = 0;           // number of control frames that were not answered yet
+  uint32_t withdrawn_ = 0;         // number of frames in flight without a task
   std::vector<QueuedFrame> ring_;  // task frames, by count
   uint64_t mask_;
   std::deque<ControlFrame> controls_;

@@ -197,8 +197,11 @@ void Background::drive(uint64_t drives) {
     bool has_actions = false;
     std::exception_ptr error;
     waiter.wait([&]() noexcept {
-      return drive_.guarded([&](const Role& role) { return poll(role, drives, &has_actions); },
-                            error);
+      return drive_.guarded(
+          [&](const Role& role) {
+            return poll(role, drives, &has_actions) || drive_.is_too_long(policy.longest_ns);
+          },
+          error);
     });
     const bool has_failed = error != nullptr;
     if (has_failed) drive_.keep_failure(std::exchange(error, nullptr));
@@ -227,7 +230,7 @@ void Background::call_host(bool has_actions) {
 // wanted, or the host has actions to run (`has_actions`).
 bool Background::poll(const Role& role, uint64_t drives, bool* has_actions) {
   if (!is_wanted(drives)) return true;
-  role->exchange.poll_and_dispatch();
+  if (!role->exchange.poll_and_dispatch()) role->withdrawals.balance();
   role->exchange.check_deadlines();
   *has_actions = !role->core.actions.empty();
   return *has_actions;
@@ -236,6 +239,7 @@ bool Background::poll(const Role& role, uint64_t drives, bool* has_actions) {
 uint64_t WorkerDrive::slice_ns(uint64_t deadline_ns, uint64_t* longest_ns) const {
   constexpr uint64_t kShortest = 100'000;
   uint64_t slice = std::min(*longest_ns, longest_slice_ns(flags_));
+  if (flags_.is_unbalanced) slice = std::min(slice, kShortestSliceNs);
   if (flags_.timeouts > 0) slice = std::min(slice, kSliceNs / 5);
   *longest_ns = std::min(2 * *longest_ns, kSliceNs);
   if (deadline_ns != UINT64_MAX) {

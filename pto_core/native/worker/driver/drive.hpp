@@ -123,6 +123,10 @@ class WorkerDrive {
   // Return how long a wait may sleep, so that it misses neither its own deadline nor a deadline of
   // a task.
   uint64_t slice_ns(uint64_t deadline_ns, uint64_t* longest_ns) const;
+  // Return whether a wait that sleeps this long must end, because tasks may soon have to move.
+  bool is_too_long(uint64_t longest_ns) const {
+    return flags_.is_unbalanced.load(std::memory_order_relaxed) && longest_ns > kShortestSliceNs;
+  }
   bool is_call_due() const {
     return engine::monotonic_ns() - flags_.last_host_call_ns >= longest_slice_ns(flags_);
   }
@@ -210,19 +214,19 @@ bool WorkerDrive::wait_until(Done done, uint64_t deadline_ns, uint16_t event) {
   while (true) {
     bool is_done = false;
     std::exception_ptr error;
+    engine::WaitPolicy policy;
+    policy.longest_ns = slice_ns(deadline_ns, &longest_ns);
     const auto poll = [&](const Role& role) {
       DriverCore& core = role->core;
       if (core.failure) std::rethrow_exception(std::exchange(core.failure, nullptr));
       if (!flags_.is_closed) {
-        role->exchange.poll_and_dispatch(1);
+        if (!role->exchange.poll_and_dispatch(1)) role->withdrawals.balance();
         role->exchange.check_deadlines();
       }
       is_done = done(role);
       if (!is_done) core.check_open();
-      return is_done || !core.actions.empty();
+      return is_done || !core.actions.empty() || is_too_long(policy.longest_ns);
     };
-    engine::WaitPolicy policy;
-    policy.longest_ns = slice_ns(deadline_ns, &longest_ns);
     engine::Waiter waiter(progress_.parent_bell(), progress_.spin_places(),
                           ProgressTable::kParentSpinner, policy);
     host_.give_up();

@@ -182,6 +182,7 @@ void Driver::cancel(int64_t cause) {
   role->core.engine->cancel(cause, role->core.out);
   role->core.is_dirty = true;
   role->exchange.process();
+  role->withdrawals.withdraw_all();
   role->exchange.flush_children();
   role->exchange.wake_waiting();
 }

@@ -55,6 +55,7 @@ class Driver {
   // `is_interrupted`: such an exception was thrown before this call, so cancel the run at once. Do
   // the same without an exception once RunOutcomes::is_interrupted is true.
   void run_end(bool is_interrupted = false);
+  // Cancel the open run. Tasks that have not begun do not run.
   void cancel(int64_t cause);
 
   // Submit a task. Return its number. Throws Refusal, DeadlockFound, or an exception of

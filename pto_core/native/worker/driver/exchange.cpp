@@ -21,6 +21,7 @@ void trace_completions(DriverCore& core, int32_t child, uint64_t count) {
   const ChildLink& link = core.link(child);
   for (uint64_t each = link.completed() + 1; each <= count; ++each) {
     const QueuedFrame& frame = link.frame(each);
+    if (frame.task == kNone) continue;  // withdrawn
     core.tracer.add(kSchedulerTrack, PTO_TRACE_COMPLETE, static_cast<uint64_t>(frame.task),
                     frame_word(child, frame.member, each));
   }
@@ -83,7 +84,6 @@ bool Exchange::poll_and_dispatch(uint32_t waiters) {
   return has_moved;
 }
 
-// Let the engine dispatch tasks, and send the frames. Return whether there were any.
 bool Exchange::dispatch() {
   bool has_moved = false;
   if (core_.is_dirty) {
@@ -181,7 +181,6 @@ void Exchange::report_completion(int32_t child, uint64_t count, Outcome outcome,
   core_.is_dirty = true;
 }
 
-// Skip frames that were sent early and require this frame, which has not succeeded.
 void Exchange::skip_consumers(int32_t child, uint64_t count) {
   for (size_t i = 0; i < core_.links.size(); ++i) {
     const ChildLink& link = *core_.links[i];
@@ -203,7 +202,6 @@ void Exchange::take_reply(int32_t child, const pto_answer& answer) {
     return;
   }
   awaited.erase(found);
-  link.replied();
   core_.replies.give(answer.number, answer.data, answer.bytes);
 }
 
@@ -365,17 +363,19 @@ uint64_t Exchange::last_begun(int32_t child) const {
 
 pto_frame_view Exchange::view_of(const QueuedFrame& frame, bool receives_use,
                                  pto_frame* head) const {
+  *head = {};
+  head->kind = PTO_FRAME_TASK;
+  head->required_child = frame.required_child;
+  if (frame.task == kNone) return {head, nullptr};  // withdrawn: the child skips the frame
   const SentTask& record = *const_cast<Records&>(core_.book.records).find(frame.task);
   const bool has_arguments = (record.flags & SentTask::kHasArguments) != 0;
   const BlobPlace blob = has_arguments ? blob_of(record, frame.member) : BlobPlace{nullptr, 0};
   if (has_arguments && (record.flags & SentTask::kHasUses)) write_uses(blob, receives_use);
   std::memcpy(head->callable, core_.catalogue.digest(record.callable).data(), PTO_DIGEST_BYTES);
-  head->required_child = frame.required_child;
   head->required_count = frame.required_child == kNone ? 0 : frame.required_count;
   head->config = record.config;
   head->number = static_cast<uint64_t>(frame.task);
   head->bytes = blob.bytes;
-  head->kind = PTO_FRAME_TASK;
   head->flags = has_arguments ? PTO_FRAME_HAS_ARGUMENTS : 0;
   if (record.flags & SentTask::kHasKinds) head->flags |= PTO_FRAME_HAS_KINDS;
   return {head, blob.data};

@@ -17,8 +17,12 @@ class Exchange : private FrameSource {
   // Process the answers of the children, let the engine dispatch tasks, and send the frames.
   // `waiters`: 1 if the caller is a waiting thread, otherwise 0. Return whether any event occurred.
   bool poll_and_dispatch(uint32_t waiters = 0);
+  // Let the engine dispatch tasks, and send the frames. Return whether there were any.
+  bool dispatch();
   // Carry out the engine's instructions.
   void process();
+  // Skip frames that were sent early and require this frame, which has not succeeded.
+  void skip_consumers(int32_t child, uint64_t count);
   void flush_children();
   // End the children of tasks that exceeded their time limits. The time of a task counts from its
   // start in the child. The wait for the start has the same limit, but at least two seconds. For
@@ -40,13 +44,11 @@ class Exchange : private FrameSource {
   pto_frame_view view_of(const QueuedFrame& frame, bool receives_use,
                          pto_frame* head) const override;
   bool poll_children();
-  bool dispatch();
   bool read_progress(int32_t child);
   void take_answers(int32_t child, const pto_answer* answers, int32_t count);
   void take_completion(int32_t child, const pto_answer& answer);
   void take_reply(int32_t child, const pto_answer& answer);
   void report_completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause);
-  void skip_consumers(int32_t child, uint64_t count);
   void send(const Instruction& instruction);
   void finish(const Instruction& instruction);
   void stop_clocks();

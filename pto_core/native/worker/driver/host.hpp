@@ -16,6 +16,8 @@ struct SharedFlags {
   // whether the policy or a transport is in Python
   std::atomic<bool> calls_python{false};
   std::atomic<bool> has_work{false};
+  // whether tasks may soon have to move to an idle child, so that waits must be short
+  std::atomic<bool> is_unbalanced{false};
   std::atomic<uint32_t> timeouts{0};   // number of live tasks that have a deadline
   std::atomic<uint32_t> returning{0};  // number of lost children that are being restarted
   // all tasks with smaller numbers have ended; never decreases

@@ -14,6 +14,7 @@
 #include "driver/exchange.hpp"
 #include "driver/host.hpp"
 #include "driver/submitter.hpp"
+#include "driver/withdrawals.hpp"
 
 namespace pto::worker {
 
@@ -22,11 +23,13 @@ struct DriverState {
               SharedFlags& flags)
       : core(configuration, std::move(engine), flags),
         exchange(core),
+        withdrawals(core, exchange),
         submitter(core, exchange),
         replayer(core, exchange, submitter) {}
 
   DriverCore core;
   Exchange exchange;
+  Withdrawals withdrawals;
   Submitter submitter;
   Replayer replayer;
 };

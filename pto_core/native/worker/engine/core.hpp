@@ -45,7 +45,7 @@ constexpr const char* kChildStateNames[] = {"EXPECTED", "READY", "LOST"};
 
 // A frame that was sent and has not completed yet.
 struct InFlight {
-  uint32_t slot;
+  uint32_t slot;  // kNoSlot: it was withdrawn, and the child will report it as skipped
   uint32_t member;
   int32_t required_child;  // kNone: nothing is required
   uint64_t required_count;
@@ -68,11 +68,13 @@ class EngineChild {
   EngineChildState state = EngineChildState::kExpected;
   uint64_t reserved = 0;  // number of the dispatch pass in which the child was reserved for a group
   uint32_t early = 0;     // number of frames in flight that have a requirement
+  uint32_t withdrawn = 0;  // number of frames in flight without a slot
   uint64_t sent = 0;
   uint64_t completed = 0;  // never decreases; frames lost with the child count as completed
   int64_t cause = kNone;   // cause of the child's last loss
 
   uint64_t in_flight() const { return sent - completed; }
+  uint64_t load() const { return in_flight() - withdrawn; }
   bool has_space() const { return state == EngineChildState::kReady && in_flight() < window; }
   InFlight& frame(uint64_t count) { return frames_[count & (frames_.size() - 1)]; }
   const InFlight& frame(uint64_t count) const { return frames_[count & (frames_.size() - 1)]; }
@@ -88,15 +90,25 @@ class EngineChild {
   const InFlight& complete() {
     const InFlight& oldest = frame(++completed);
     early -= oldest.required_child != kNone;
+    withdrawn -= oldest.slot == kNoSlot;
     if (!deadlines_.empty()) forget_deadlines();
     return oldest;
+  }
+
+  // Take the slot of a frame in flight, which will not begin.
+  uint32_t withdraw(uint64_t count) {
+    InFlight& taken = frame(count);
+    early -= taken.required_child != kNone;
+    taken.required_child = static_cast<int32_t>(kNone);
+    ++withdrawn;
+    return std::exchange(taken.slot, kNoSlot);
   }
 
   // Mark all frames in flight as lost. Their data stays readable until the next frame is sent.
   void lose() {
     if (sent > completed) lost_.push_back({completed + 1, sent});
     completed = sent;
-    early = 0;
+    early = withdrawn = 0;
   }
 
   // Return whether the frame was lost with the child.
@@ -346,6 +358,11 @@ class Queues {
   }
 
   void add_early(uint32_t index, int32_t child) { append(index, early_list(child)); }
+
+  // Remove a task from the list of tasks that may be sent early, if it is in one.
+  void remove_early(Slot& slot) {
+    if (is_early(slot.list)) remove(slot);
+  }
 
   // Remove a task, if it is in a queue, because its state or the state of its producer changes.
   void remove(Slot& slot) {

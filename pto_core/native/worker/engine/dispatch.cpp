@@ -150,7 +150,7 @@ void Dispatcher::choose(const Slot& slot, Fits&& fits) {
     if (fits(*child) && !is_wished(*child)) others_.push_back(child);
   }
   std::sort(others_.begin(), others_.end(), [](const EngineChild* one, const EngineChild* other) {
-    if (one->in_flight() != other->in_flight()) return one->in_flight() < other->in_flight();
+    if (one->load() != other->load()) return one->load() < other->load();
     return one->number < other->number;
   });
   chosen_.clear();
@@ -222,9 +222,8 @@ EngineChild* Dispatcher::pick_least_loaded(const Slot& slot) {
   EngineChild* best = nullptr;
   for (EngineChild* child : core_.children.of_kind(slot.kind)) {
     if (!takes(*child)) continue;
-    const bool is_better =
-        best == nullptr || child->in_flight() < best->in_flight() ||
-        (child->in_flight() == best->in_flight() && child->number == slot.last_producer);
+    const bool is_better = best == nullptr || child->load() < best->load() ||
+                           (child->load() == best->load() && child->number == slot.last_producer);
     if (is_better) best = child;
   }
   return best;
@@ -233,7 +232,7 @@ EngineChild* Dispatcher::pick_least_loaded(const Slot& slot) {
 EngineChild* Dispatcher::pick_by_policy(const Slot& slot) {
   candidates_.clear();
   for (EngineChild* child : core_.children.of_kind(slot.kind)) {
-    if (takes(*child)) candidates_.push_back({child->number, child->in_flight()});
+    if (takes(*child)) candidates_.push_back({child->number, child->load()});
   }
   if (candidates_.empty()) return nullptr;
   const int32_t picked = policy_(candidates_, slot.last_producer, slot.number);

@@ -53,6 +53,17 @@ void Endings::poison(uint32_t index) {
   notify_consumers();
 }
 
+bool Endings::cancel(uint32_t index, int64_t cause) {
+  Slot& slot = core_.slots[index];
+  if (slot.is_cancelled) return true;
+  if (slot.state != TaskState::kPending && slot.state != TaskState::kReady) return false;
+  core_.queues.remove(slot);
+  slot.is_cancelled = true;
+  slot.failure = cause;
+  if (slot.state == TaskState::kReady) fail(index, cause);
+  return true;
+}
+
 void Endings::consider_early(uint32_t index) {
   Slot& slot = core_.slots[index];
   // A task is sent early only if neither it nor its producer is a group or has retries, and if a
@@ -62,7 +73,7 @@ void Endings::consider_early(uint32_t index) {
   Slot& producer = core_.slots[slot.unfinished_sum];
   if (producer.state != TaskState::kRunning || producer.members != 1 || producer.has_retries)
     return;
-  if (slot.poison != kNotPoisoned || core_.cancelled) return;
+  if (producer.may_be_skipped || !can_run(slot)) return;
   if (slot.is_pinned) return core_.queues.add_early(index, slot.pin);
   if (slot.kind != producer.kind) return;
   // Of several consumers without a pin, send only the first early.
@@ -82,6 +93,9 @@ void Endings::settle_one(uint32_t index) {
     consider_early(index);
   } else if (slot.poison != kNotPoisoned || core_.cancelled) {
     poison_one(index);
+  } else if (slot.is_cancelled) {
+    core_.slots.move(slot, TaskEvent::kSatisfy);
+    fail_one(index, slot.failure);
   } else {
     core_.slots.move(slot, TaskEvent::kSatisfy);
     core_.queues.add_ready(index);
@@ -117,6 +131,7 @@ void Endings::leave_one(uint32_t index) {
   slot.has_failure = false;
   slot.has_begun = false;
   slot.was_skipped = false;
+  slot.may_be_skipped = false;
   slot.child = static_cast<int32_t>(kNone);
   for (uint32_t member = 0; slot.members > 1 && member < slot.members; ++member) {
     core_.group(slot)[member].child = static_cast<int32_t>(kNone);
@@ -277,6 +292,7 @@ void Reports::completed(int32_t number, uint64_t count, Outcome outcome, int64_t
   check(child, count, outcome);
   while (child.completed < count) {
     const uint32_t slot = child.complete().slot;
+    if (slot == kNoSlot) continue;
     endings_.member_ended(slot, child.completed == count ? outcome : Outcome::kSucceeded, cause);
   }
 }
@@ -291,24 +307,30 @@ void Reports::check(const EngineChild& child, uint64_t count, Outcome outcome) c
                   std::to_string(child.completed) + " have completed and " +
                   std::to_string(child.sent) + " were sent");
   }
-  // Only frames with a requirement can be poisoned, so no other frames need this check.
-  if (child.early == 0 && outcome != Outcome::kSkipped) return;
+  // Only frames with a requirement can be poisoned, so no other frames need this check, unless they
+  // were withdrawn.
+  if ((child.early | child.withdrawn) == 0 && outcome != Outcome::kSkipped) return;
   for (uint64_t each = child.completed + 1; each <= count; ++each) {
     check_skip(child, each, each == count && outcome == Outcome::kSkipped);
   }
 }
 
-// A child may skip a frame only if the requirement of the frame failed or was lost. A child sees
-// completions of other children before the engine does, so a requirement that was not reported yet
-// may have succeeded or failed.
+// A child may skip a frame only if the driver asked for it, or if the requirement of the frame
+// failed or was lost. A child sees completions of other children before the engine does, so a
+// requirement that was not reported yet may have succeeded or failed.
 void Reports::check_skip(const EngineChild& child, uint64_t count, bool is_skip) const {
   const InFlight& frame = child.frame(count);
+  if (frame.slot == kNoSlot) {
+    if (is_skip) return;
+    refuse_report(name_of(child) + " ran frame " + std::to_string(count) + ", which was withdrawn");
+  }
   const Slot& slot = core_.slots[frame.slot];
   const bool is_required = frame.required_child != kNone;
   const bool is_lost =
       is_required && core_.children[frame.required_child].has_lost(frame.required_count);
   const bool is_poisoned = slot.poison != kNotPoisoned;
-  const bool may_skip = is_required && (is_lost || is_poisoned || slot.unfinished > 0);
+  const bool may_skip =
+      slot.may_be_skipped || (is_required && (is_lost || is_poisoned || slot.unfinished > 0));
   const bool may_run = !is_poisoned && !is_lost;
   if (is_skip && !may_skip) {
     refuse_report(name_of(child) + " skipped frame " + std::to_string(count) +
@@ -339,6 +361,7 @@ void Reports::lost(int32_t number, int64_t cause, uint64_t started, bool returns
   const uint64_t first = child.completed + 1;
   child.lose();
   for (uint64_t count = first; count <= child.sent; ++count) {
+    if (child.frame(count).slot == kNoSlot) continue;
     member_lost(child.frame(count), child.deadline(count, cause), count <= started);
   }
   child.forget_deadlines();
@@ -357,6 +380,47 @@ void Reports::member_lost(const InFlight& frame, int64_t cause, bool has_begun) 
     if (!core_.configuration.repeats_lost) slot.attempts = 0;
     endings_.member_ended(frame.slot, Outcome::kFailed, cause);
   }
+}
+
+void Reports::withdraw(int32_t number, uint64_t count) {
+  permit_skip(core_.slots[child_of_single(number, count).frame(count).slot]);
+}
+
+void Reports::permit_skip(Slot& slot) {
+  slot.may_be_skipped = true;
+  for (uint32_t edge = slot.consumers; edge != kNoEdge; edge = core_.edges[edge].next_consumer) {
+    Slot& consumer = core_.slots[core_.edges[edge].consumer];
+    core_.queues.remove_early(consumer);
+    if (consumer.state == TaskState::kRunning) permit_skip(consumer);
+  }
+}
+
+void Reports::withdrawn(int32_t number, uint64_t count) {
+  EngineChild& child = child_of_single(number, count);
+  if (!core_.slots[child.frame(count).slot].may_be_skipped) {
+    refuse_report("frame " + std::to_string(count) + " of " + name_of(child) +
+                  " was not withdrawn");
+  }
+  endings_.leave_child(child.withdraw(count));
+}
+
+EngineChild& Reports::child_of_single(int32_t number, uint64_t count) {
+  EngineChild& child = core_.children.reported(number);
+  const bool is_in_flight = count > child.completed && count <= child.sent;
+  const uint32_t slot = is_in_flight ? child.frame(count).slot : kNoSlot;
+  if (slot == kNoSlot || core_.slots[slot].members != 1) {
+    refuse_report("frame " + std::to_string(count) + " of " + name_of(child) +
+                  " is not in flight, or its task is a group");
+  }
+  return child;
+}
+
+// Saved regions are not restored without need.
+bool Reports::may_move(int32_t number, uint64_t count) const {
+  const uint32_t index = core_.children[number].frame(count).slot;
+  if (index == kNoSlot) return false;
+  const Slot& slot = core_.slots[index];
+  return slot.members == 1 && slot.pin == kNone && !slot.keeps_regions && !slot.may_be_skipped;
 }
 
 void Reports::deadline(int32_t number, uint64_t count, int64_t cause) {

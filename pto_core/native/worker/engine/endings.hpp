@@ -28,6 +28,9 @@ class Endings {
   // Return a RUNNING task to PENDING because it must run again or never began. End the task if it
   // is poisoned.
   void leave_child(uint32_t index);
+  // Cancel a task, which fails with this cause once it has to wait no more. Return false, and
+  // change nothing, if the task is in a child or has ended.
+  bool cancel(uint32_t index, int64_t cause);
   // End a task with its own failure.
   void fail(uint32_t index, int64_t cause);
   // End a task because a producer has failed, or because the run is cancelled.
@@ -52,7 +55,9 @@ class Endings {
   void notify_consumers();
   void notify(const Edge& edge, const Slot& producer, uint32_t producer_index, int32_t child);
   // Return whether the task runs once it waits for no producer.
-  bool can_run(const Slot& slot) const { return slot.poison == kNotPoisoned && !core_.cancelled; }
+  bool can_run(const Slot& slot) const {
+    return slot.poison == kNotPoisoned && !slot.is_cancelled && !core_.cancelled;
+  }
   void trace_release(const Slot& producer, const Slot& slot);
   void drop_holds(Slot& slot);
   void consume_if_unreferenced(uint32_t index);
@@ -77,6 +82,13 @@ class Reports {
   // Report the loss of a child: end or repeat the tasks of its frames in flight, oldest first. The
   // frames up to `started` had begun. For an invalid report, throw and change nothing.
   void lost(int32_t child, int64_t cause, uint64_t started, bool returns);
+  // Permit that a frame of a single task is skipped, and the frames in flight that require it. If
+  // there is no such frame, throw and change nothing.
+  void withdraw(int32_t child, uint64_t count);
+  // Take the task of a frame back, for which withdraw() was called, because it will not begin.
+  void withdrawn(int32_t child, uint64_t count);
+  // Return whether the task of a frame in flight, which has not begun, may run on another child.
+  bool may_move(int32_t child, uint64_t count) const;
   // Report a timeout: request the end of the child if frame `count` is still in flight.
   void deadline(int32_t child, uint64_t count, int64_t cause);
 
@@ -84,6 +96,8 @@ class Reports {
   void check(const EngineChild& child, uint64_t count, Outcome outcome) const;
   void check_skip(const EngineChild& child, uint64_t count, bool is_skip) const;
   void member_lost(const InFlight& frame, int64_t cause, bool has_begun);
+  EngineChild& child_of_single(int32_t child, uint64_t count);
+  void permit_skip(Slot& slot);
 
   EngineState& core_;
   Endings& endings_;

@@ -140,6 +140,33 @@ void Engine::cancel(int64_t cause, Instructions& out) {
   end_event();
 }
 
+bool Engine::cancel_task(int64_t task, int64_t cause, Instructions& out) {
+  begin_event(out);
+  const uint32_t index = parts_->core.slots.numbers().slot(task);
+  const bool is_cancelled = index != kNoSlot && parts_->endings.cancel(index, cause);
+  end_event();
+  return is_cancelled;
+}
+
+void Engine::withdraw(int32_t child, uint64_t count, Instructions& out) {
+  begin_event(out);
+  parts_->reports.withdraw(child, count);
+}
+
+void Engine::withdrawn(int32_t child, uint64_t count, Instructions& out) {
+  begin_event(out);
+  parts_->reports.withdrawn(child, count);
+  end_event();
+}
+
+bool Engine::may_move() const {
+  return parts_->dispatcher.may_move();
+}
+
+bool Engine::may_move(int32_t child, uint64_t count) const {
+  return parts_->reports.may_move(child, count);
+}
+
 bool Engine::is_quiescent() const {
   const EngineState& core = parts_->core;
   const auto& children = core.children.all();

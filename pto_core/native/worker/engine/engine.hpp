@@ -36,11 +36,25 @@ class Engine {
   void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns, Instructions& out);
   void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out);
   void cancel(int64_t cause, Instructions& out);
+  // Cancel one task, which fails with this cause once it has to wait no more. Return false if it is
+  // in a child or has ended.
+  bool cancel_task(int64_t task, int64_t cause, Instructions& out);
+  // Called after the child was asked not to begin the frame of a single task. The child may skip
+  // the frame from now on.
+  void withdraw(int32_t child, uint64_t count, Instructions& out);
+  // Called if it is certain that a frame, for which withdraw() was called, will not begin. Its task
+  // can be sent again; the frame stays in flight without a task until the child reports it.
+  void withdrawn(int32_t child, uint64_t count, Instructions& out);
 
   // Virtual for tests, which count or delay these events.
   virtual Submitted allocate(uint64_t bytes, uint64_t* address, Instructions& out);
   virtual void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                           Instructions& out);
+
+  // Return whether any task may run on another child than the one to which it was sent.
+  bool may_move() const;
+  // Return whether the task of this frame in flight may do so, if it has not begun.
+  bool may_move(int32_t child, uint64_t count) const;
 
   // Return whether no frame is in flight and no task is ready, so that only another call of the
   // submitter can change the state.

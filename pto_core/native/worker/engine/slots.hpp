@@ -143,8 +143,13 @@ struct alignas(64) Slot {
   TaskState state;
   uint8_t kind;
   uint8_t slab_ring;       // kNoRing: it has no slab
-  bool is_unfinished;      // whether the task, which has not finished, holds a reference to itself
-  bool is_in_scope;        // whether its scope holds a reference to it
+  bool is_unfinished : 1;  // whether the task, which has not finished, holds a reference to itself
+  bool is_in_scope : 1;    // whether its scope holds a reference to it
+  // whether the driver has withdrawn its frame, or a frame that its frame requires
+  bool may_be_skipped : 1;
+  // whether it was cancelled while it was in no child; `failure` is the cause
+  bool is_cancelled : 1;
+  bool : 0;                // the next flags are in another byte
   bool has_retries : 1;    // whether retries are declared, so that repeating the task is safe
   bool is_pinned : 1;      // whether `pin`, or the pins of the group, are mandatory
   bool keeps_regions : 1;  // whether its regions are saved before it is sent for the first time

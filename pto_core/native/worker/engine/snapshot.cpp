@@ -61,7 +61,8 @@ Snapshot::EngineChild child_of(const EngineState& core, const EngineChild& child
       static_cast<uint8_t>(child.state), child.sent, child.completed, {}};
   for (uint64_t count = child.completed + 1; count <= child.sent; ++count) {
     const InFlight& frame = child.frame(count);
-    found.in_flight.emplace_back(core.slots[frame.slot].number, frame.member);
+    const int64_t task = frame.slot == kNoSlot ? kNone : core.slots[frame.slot].number;
+    found.in_flight.emplace_back(task, frame.member);
   }
   return found;
 }
@@ -169,7 +170,8 @@ Expectations expectations_of(const EngineState& core) {
   }
   for (const EngineChild& child : core.children.all()) {
     for (uint64_t count = child.completed + 1; count <= child.sent; ++count) {
-      ++found[child.frame(count).slot].frames;
+      const uint32_t slot = child.frame(count).slot;
+      if (slot != kNoSlot) ++found[slot].frames;
     }
   }
   return found;

@@ -680,7 +680,7 @@ class ChildGroup:
     # ---- the end ----
 
     def close(self) -> None:
-        """End every child, and an open run. Tasks that have not been sent do not run.
+        """End every child, and an open run. Tasks that have not begun do not run.
 
         A second call, or a call in a forked process, does nothing.
         """

@@ -226,7 +226,7 @@ class Runs:
     def abandon(self, reason: BaseException) -> None:
         """End a run whose graph function raised ``reason``.
 
-        Tasks that have not been sent do not run. This method waits for the others. After an
+        Tasks that have not begun do not run. This method waits for the others. After an
         interrupt, children that still run tasks are killed after a short time. If the Worker was
         closed meanwhile, the run has ended already.
         """

@@ -62,7 +62,7 @@ class Session(RunScope):
 
     The end of the block waits for all tasks and raises the first failure, unless the program has
     handled it: with ``handle.exception()``, or ``try: handle.result()``. If the block raises an
-    exception, tasks that have not been sent do not run. ``async with`` waits without blocking the
+    exception, tasks that have not begun do not run. ``async with`` waits without blocking the
     event loop.
     """
 

@@ -310,7 +310,7 @@ class Worker(MemoryCalls):
 
         Function, items and values are pickled. ``chunksize``: the number of items of one task; None
         makes four tasks for each child. ``progress``: as for :meth:`session`. If a call raises an
-        exception, tasks that have not been sent do not run, and the error of the first task that
+        exception, tasks that have not begun do not run, and the error of the first task that
         failed is raised. Raises UsageError, TaskFailedError.
         """
         return mapped(

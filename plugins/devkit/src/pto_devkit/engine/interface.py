@@ -33,7 +33,10 @@ class Hazards(IntEnum):
 
 
 class Outcome(IntEnum):
-    """The outcome of a frame. SKIPPED: it did not start, because its requirement had failed."""
+    """The outcome of a frame.
+
+    SKIPPED: it did not start, because its requirement had failed or the driver withdrew it.
+    """
 
     SUCCEEDED = 0
     FAILED = 1
@@ -207,6 +210,41 @@ class Cancel:
     cause: int
 
 
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """The driver asks the child not to begin frame ``count``, whose task is not a group.
+
+    The child then skips the frame, unless it has begun. Other children then skip frames that
+    require it.
+    """
+
+    child: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The frame, for which ``Withdraw`` was reported, has not begun and will not begin.
+
+    Its task can be sent again at once. The frame stays in flight without a task until the child
+    reports it as skipped.
+    """
+
+    child: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTask:
+    """A task that is in no child does not run: it fails with ``cause`` once it has to wait no more.
+
+    No effect on a task that was sent or has ended.
+    """
+
+    task: int
+    cause: int
+
+
 Event = (
     RunBegin
     | RunEnd
@@ -220,6 +258,9 @@ Event = (
     | ChildLost
     | Deadline
     | Cancel
+    | Withdraw
+    | Withdrawn
+    | CancelTask
 )
 
 

@@ -15,6 +15,7 @@ from pto_devkit.engine.interface import (
     Allocate,
     Blocked,
     Cancel,
+    CancelTask,
     ChildLost,
     ChildReady,
     Completion,
@@ -42,6 +43,8 @@ from pto_devkit.engine.interface import (
     Submitted,
     TaskFinished,
     Tensor,
+    Withdraw,
+    Withdrawn,
 )
 from pto_devkit.engine.reference.submission import check_submit_sizes
 
@@ -146,6 +149,10 @@ class NativeEngine:
                 return core.child_lost(child, cause, started % 2**64, returns)
             case Deadline(child, count, cause):
                 return core.deadline(child, max(count, 0), cause)
+            case Withdraw(child, count):
+                return core.withdraw(child, max(count, 0))
+            case Withdrawn(child, count):
+                return core.withdrawn(child, max(count, 0))
             case _:
                 return self._tell_run(event)
 
@@ -162,6 +169,8 @@ class NativeEngine:
                 return core.scope_end()
             case Cancel(cause):
                 return core.cancel(cause)
+            case CancelTask(task, cause):
+                return core.cancel_task(task, cause)
             case _:
                 raise AssertionError(f"no event: {event}")
 

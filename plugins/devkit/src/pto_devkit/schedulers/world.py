@@ -24,6 +24,7 @@ from pto_devkit.engine.interface import (
     Allocate,
     Blocked,
     Cancel,
+    CancelTask,
     ChildLost,
     ChildReady,
     Completion,
@@ -48,6 +49,8 @@ from pto_devkit.engine.interface import (
     Submitted,
     TaskFinished,
     Tensor,
+    Withdraw,
+    Withdrawn,
 )
 from pto_devkit.schedulers.programs import (
     TILE,
@@ -82,6 +85,18 @@ class SimulatedChild:
     outcomes: list[Outcome] = field(default_factory=list)
     """The outcomes of all completed frames; lost frames count as failed."""
     reported: int = 0
+    asked: set[int] = field(default_factory=set)
+    """The numbers of frames that the driver asked not to begin."""
+    withdrawn: set[int] = field(default_factory=set)
+    """Those that will not begin; the engine knows it."""
+
+    def unbegun(self) -> list[Send]:
+        """Return the frames of the queue that have not begun and were not withdrawn."""
+        return [
+            frame
+            for frame in list(self.queue)[self.inputs is not None :]
+            if frame.count not in self.withdrawn
+        ]
 
 
 @dataclass(frozen=True)
@@ -93,11 +108,16 @@ class Chances:
     """That a child that was lost for good becomes ready again."""
     deadline: float = 0.0
     cancel: float = 0.0
+    withdraw: float = 0.0
+    """That the driver withdraws a frame that has not begun."""
+    cancel_task: float = 0.0
 
 
 CALM = Chances()
 ROUGH = Chances(loss=0.02, deadline=0.01)
-CANCELLED = Chances(loss=0.01, cancel=0.02)
+CANCELLED = Chances(loss=0.01, cancel=0.02, withdraw=0.05)
+MOVED = Chances(withdraw=0.2)
+PARTLY_CANCELLED = Chances(loss=0.01, withdraw=0.05, cancel_task=0.03)
 
 
 class SchedulerWorld:
@@ -313,6 +333,28 @@ class SchedulerWorld:
         elif self.numbers.random() < self.chances.cancel:
             self.is_cancelled = True
             self.handle(Cancel(3000))
+        elif self.numbers.random() < self.chances.withdraw and child.is_alive:
+            singles = [one for one in child.unbegun() if len(self.plans[one.task].members) == 1]
+            if singles:
+                self._withdraw(number, self.numbers.choice(singles))
+        elif self.numbers.random() < self.chances.cancel_task and self.plans:
+            self._cancel_task(self.numbers.choice(sorted(self.plans)))
+
+    def _withdraw(self, number: int, frame: Send, *, is_certain: bool = False) -> None:
+        child = self.children[number]
+        self.handle(Withdraw(number, frame.count))
+        child.asked.add(frame.count)
+        if is_certain or self.numbers.random() < 0.7:
+            child.withdrawn.add(frame.count)
+            self.attempts[frame.task] -= 1
+            self.handle(Withdrawn(number, frame.count))
+
+    def _cancel_task(self, task: int) -> None:
+        for number, child in enumerate(self.children):
+            for frame in child.unbegun():
+                if frame.task == task and len(self.plans[task].members) == 1:
+                    self._withdraw(number, frame, is_certain=True)
+        self.handle(CancelTask(task, 4000))
 
     def _joins(self) -> bool:
         return self.chances.join > 0 and self.numbers.random() < self.chances.join
@@ -341,6 +383,8 @@ class SchedulerWorld:
 
     def _can_start(self, child: SimulatedChild) -> bool:
         required = child.queue[0].requirement
+        if child.queue[0].count in child.withdrawn:
+            return True
         return required is None or len(self.children[required.child].outcomes) >= required.count
 
     def _step(self, number: int) -> None:
@@ -348,10 +392,19 @@ class SchedulerWorld:
         child = self.children[number]
         frame = child.queue[0]
         if child.inputs is None:
+            is_skipped = frame.count in child.withdrawn
+            if frame.count in child.asked and not is_skipped and self.numbers.random() < 0.5:
+                is_skipped = True
+                self.attempts[frame.task] -= 1
+            if is_skipped:
+                child.queue.popleft()
+                child.outcomes.append(Outcome.SKIPPED)
+                return
             required = frame.requirement
             if required is not None:
                 outcome = self.children[required.child].outcomes[required.count - 1]
                 if outcome is not Outcome.SUCCEEDED:
+                    self.attempts[frame.task] -= 1
                     child.queue.popleft()
                     child.outcomes.append(Outcome.SKIPPED)
                     return

@@ -184,6 +184,8 @@ class Task:
     has_begun: bool = False
     """Whether a member of this attempt is known to have begun; final when the attempt ends."""
     was_skipped: bool = False
+    may_be_skipped: bool = False
+    """Whether the driver has withdrawn its frame, or a frame that its frame requires."""
     poison: int | None = None
     """The failed task that poisons this task, which is still in a child."""
     children: tuple[tuple[int, int], ...] = ()
@@ -192,6 +194,8 @@ class Task:
     """The child of the last producer that finished, or of the producer before which it was sent."""
     follower: int = NONE
     """The unpinned consumer that may be sent before this attempt has ended."""
+    cancelled: int | None = None
+    """The cause if the task was cancelled while it was in no child."""
     has_saved_regions: bool = False
 
     @property
@@ -316,6 +320,11 @@ class Queues:
             if task in queue:
                 queue.remove(task)
 
+    def remove_early(self, task: int) -> None:
+        """Remove a task from the queue of tasks that may be sent early, if it is there."""
+        if task in self.early:
+            self.early.remove(task)
+
 
 class ChildState(IntEnum):
     """EXPECTED: the child will become ready, and tasks wait for it. LOST: no task waits for it."""
@@ -327,7 +336,7 @@ class ChildState(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class InFlight:
-    """A frame that was sent and has not completed."""
+    """A frame that was sent and has not completed. ``task``: NONE after it was withdrawn."""
 
     count: int
     task: int
@@ -357,6 +366,11 @@ class Child:
     def has_space(self) -> bool:
         """Return whether a frame can be sent now."""
         return self.state is ChildState.READY and len(self.frames) < self.configuration.window
+
+    @property
+    def load(self) -> int:
+        """The number of frames in flight that have a task."""
+        return sum(frame.task != NONE for frame in self.frames)
 
     def send(self, task: int, member: int, requirement: Requirement | None) -> InFlight:
         """Add a frame in flight; the child must have free space."""

@@ -122,7 +122,7 @@ class Dispatcher:
         wishes = [pin if pin in by_number else NONE for pin in spec.pins or (NONE,) * task.members]
         others = sorted(
             (child for child in children if child.number not in wishes),
-            key=lambda child: (len(child.frames), child.number),
+            key=lambda child: (child.load, child.number),
         )
         rest = iter(others)
         return [next(rest) if wish == NONE else by_number[wish] for wish in wishes]
@@ -151,7 +151,7 @@ class Dispatcher:
                 return child
         if not free:
             return None
-        candidates = [(child.number, len(child.frames)) for child in free]
+        candidates = [(child.number, child.load) for child in free]
         if isinstance(self._policy, EnginePolicy):
             picked = self._policy.pick(candidates, task.last_producer, task.number)
         else:

@@ -20,6 +20,8 @@ from pto_devkit.engine.interface import (
     Outcome,
     Result,
     TaskFinished,
+    Withdraw,
+    Withdrawn,
 )
 from pto_devkit.engine.reference.core import Child, ChildState, Core, InFlight, Task, spec_of
 
@@ -98,7 +100,9 @@ class Endings:
         spec = spec_of(task)
         return (
             core.slots.state(producer) is TaskState.RUNNING
+            and not producer.may_be_skipped
             and task.poison is None
+            and task.cancelled is None
             and core.cancelled is None
             and task.producers[number].poisons
             and all(each.members == 1 and not spec_of(each).retries for each in (task, producer))
@@ -111,6 +115,9 @@ class Endings:
             self.consider_early(task)
         elif task.poison is not None or core.cancelled is not None:
             self._poison(task)
+        elif task.cancelled is not None:
+            core.slots.move(task, TaskEvent.SATISFY)
+            self._fail(task, task.cancelled)
         else:
             core.slots.move(task, TaskEvent.SATISFY)
             core.queues.add(task.number, is_group=task.members > 1)
@@ -149,7 +156,7 @@ class Endings:
         task.ended = 0
         task.failure = None
         task.has_begun = False
-        task.was_skipped = False
+        task.was_skipped = task.may_be_skipped = False
         task.children = ()
         self._core.slots.move(task, TaskEvent.REPEAT)
         for number in task.consumers:
@@ -235,7 +242,7 @@ class Endings:
 
 
 class Reports:
-    """Handles the events Completion, ChildReady, ChildLost and Deadline."""
+    """Handles the events Completion, ChildReady, ChildLost, Deadline, Withdraw and Withdrawn."""
 
     def __init__(self, core: Core, endings: Endings) -> None:
         self._core = core
@@ -247,6 +254,8 @@ class Reports:
         self._check(child, event)
         while child.completed < event.count:
             frame = child.complete()
+            if frame.task == NONE:
+                continue
             is_last = frame.count == event.count
             outcome = event.outcome if is_last else Outcome.SUCCEEDED
             self._endings.member_ended(self._core.slots.tasks[frame.task], outcome, event.cause)
@@ -273,17 +282,25 @@ class Reports:
     def _check_skip(self, child: Child, frame: InFlight, is_skip: bool) -> None:
         """Raise if a frame was skipped without a reason, or ran although its requirement failed.
 
-        A child may skip a frame only if the frame's requirement failed or was lost. A child sees
+        A child may skip a frame only if the driver asked for it, or if the frame's requirement
+        failed or was lost. A child sees
         completions of other children before the engine does, so a requirement that was not reported
         yet may have succeeded or failed.
         """
+        if frame.task == NONE:
+            if is_skip:
+                return
+            raise ProtocolError(
+                f"child {child.number} ran frame {frame.count}, which was withdrawn",
+                child=child.number,
+            )
         required = frame.requirement
         task = self._core.slots.tasks[frame.task]
         is_lost = required is not None and self._core.children[required.child].has_lost(
             required.count
         )
-        may_skip = required is not None and (
-            is_lost or task.poison is not None or bool(task.unfinished)
+        may_skip = task.may_be_skipped or (
+            required is not None and (is_lost or task.poison is not None or bool(task.unfinished))
         )
         may_run = task.poison is None and not is_lost
         if is_skip and not may_skip:
@@ -320,6 +337,8 @@ class Reports:
         child.state = ChildState.EXPECTED if event.returns else ChildState.LOST
         child.cause = event.cause
         for frame in child.lose():
+            if frame.task == NONE:
+                continue
             task = self._core.slots.tasks[frame.task]
             cause = event.cause if frame.deadline is None else frame.deadline
             self._member_lost(task, cause, has_begun=frame.count <= event.started)
@@ -336,6 +355,41 @@ class Reports:
             if not repeats:
                 task.attempts = 0
             self._endings.member_ended(task, Outcome.FAILED, cause)
+
+    def withdraw(self, event: Withdraw) -> None:
+        """Permit that a frame is skipped, and the frames in flight that require it."""
+        tasks = self._core.slots.tasks
+        skippable = [tasks[self._single(event.child, event.count).task]]
+        while skippable:
+            task = skippable.pop()
+            task.may_be_skipped = True
+            for number in task.consumers:
+                self._core.queues.remove_early(number)
+                if self._core.slots.state(tasks[number]) is TaskState.RUNNING:
+                    skippable.append(tasks[number])
+
+    def withdrawn(self, event: Withdrawn) -> None:
+        """Take the task of a frame back, because the frame will not begin."""
+        frame = self._single(event.child, event.count)
+        task = self._core.slots.tasks[frame.task]
+        if not task.may_be_skipped:
+            raise ProtocolError(
+                f"frame {event.count} of child {event.child} was not withdrawn",
+                child=event.child,
+            )
+        frame.task = NONE
+        frame.requirement = None
+        self._endings.leave_child(task)
+
+    def _single(self, number: int, count: int) -> InFlight:
+        for frame in self._core.children[number].frames:
+            is_sought = frame.count == count and frame.task != NONE
+            if is_sought and self._core.slots.tasks[frame.task].members == 1:
+                return frame
+        raise ProtocolError(
+            f"frame {count} of child {number} is not in flight, or its task is a group",
+            child=number,
+        )
 
     def deadline(self, event: Deadline) -> None:
         """Add ``EndChild`` if the frame that exceeded its time limit is still in flight."""

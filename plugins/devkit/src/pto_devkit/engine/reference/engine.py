@@ -19,6 +19,7 @@ from pto_devkit.engine.interface import (
     Allocate,
     Blocked,
     Cancel,
+    CancelTask,
     ChildLost,
     ChildReady,
     Completion,
@@ -36,6 +37,8 @@ from pto_devkit.engine.interface import (
     Snapshot,
     SpaceFreed,
     Submit,
+    Withdraw,
+    Withdrawn,
 )
 from pto_devkit.engine.reference.core import Child, Core, HeapRing, Task
 from pto_devkit.engine.reference.dispatch import Dispatcher
@@ -95,10 +98,16 @@ class ReferenceEngine:
                 self._reports.lost(event)
             case Deadline():
                 self._reports.deadline(event)
+            case Withdraw():
+                self._reports.withdraw(event)
+            case Withdrawn():
+                self._reports.withdrawn(event)
             case _:
                 self._handle_run(event)
 
-    def _handle_run(self, event: RunBegin | RunEnd | ScopeBegin | ScopeEnd | Cancel) -> None:
+    def _handle_run(
+        self, event: RunBegin | RunEnd | ScopeBegin | ScopeEnd | Cancel | CancelTask
+    ) -> None:
         core = self._core
         match event:
             case RunBegin(hazards):
@@ -126,6 +135,8 @@ class ReferenceEngine:
             case Cancel(cause):
                 if core.is_running and core.cancelled is None:
                     self._cancel(cause)
+            case CancelTask(task, cause):
+                self._cancel_task(task, cause)
             case _:
                 assert_never(event)
 
@@ -142,6 +153,19 @@ class ReferenceEngine:
             task = core.slots.tasks.get(number)
             if task is not None and core.slots.state(task) is TaskState.READY:
                 self._endings.poison(task)
+
+    def _cancel_task(self, number: int, cause: int) -> None:
+        core = self._core
+        task = core.slots.tasks.get(number)
+        if task is None or task.cancelled is not None:
+            return
+        state = core.slots.state(task)
+        if state not in (TaskState.PENDING, TaskState.READY):
+            return
+        core.queues.remove(number)
+        task.cancelled = cause
+        if state is TaskState.READY:
+            self._endings.fail(task, cause)
 
     def is_quiescent(self) -> bool:
         """Return whether no frame is in flight and no task is ready."""
@@ -318,7 +342,7 @@ def _validate_children(core: Core) -> None:
         _require(
             len(counts) <= child.configuration.window, f"child {child.number} exceeds its window"
         )
-        in_flight.update(frame.task for frame in child.frames)
+        in_flight.update(frame.task for frame in child.frames if frame.task != NONE)
     for number, task in core.slots.tasks.items():
         is_running = core.slots.state(task) is TaskState.RUNNING
         expected = task.members - task.ended if is_running else 0
