@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 from typing import Any
@@ -102,8 +103,10 @@ def test_a_callable_that_one_child_refuses_is_removed_from_the_other(
     asked: list[tuple[str, Any, list[Any]]] = []
     ask_all = Control.ask_all
 
-    def noting(self: Any, children: Any, operation: str, *arguments: Any) -> list[Any]:
-        replies = ask_all(self, children, operation, *arguments)
+    def noting(
+        self: Any, children: Any, operation: str, *arguments: Any, **options: Any
+    ) -> list[Any]:
+        replies = ask_all(self, children, operation, *arguments, **options)
         asked.append((operation, arguments[0], replies))
         return replies
 
@@ -114,9 +117,9 @@ def test_a_callable_that_one_child_refuses_is_removed_from_the_other(
         ):
             worker.register(Once(tmp_path / "mark"), serialise=True)
     (_, digest, brought), (operation, forgotten, had) = asked
-    assert [reply is None for reply in brought].count(True) == 1
+    assert [reply is True for reply in brought].count(True) == 1
     assert (operation, forgotten) == ("forget", digest)
-    assert had == [reply is None for reply in brought]
+    assert had == [reply is True for reply in brought]
     row = worker.shared_array(8)
     handle = worker.register(bump)
     worker.run(lambda orch, args, cfg: orch.submit_sub(handle, given((row, TensorArgType.INOUT))))
@@ -298,3 +301,41 @@ def test_a_function_that_cannot_travel_at_all_is_registered_nowhere(make, edited
     handle, row = worker.register(module.write), worker.shared_array(4)
     worker.run(lambda orch, _, cfg: orch.submit_sub(handle, given((row, TensorArgType.OUTPUT))))
     assert (row == 6).all()
+
+
+@task
+def until(path: str):
+    while not Path(path).exists():
+        time.sleep(0.001)
+
+
+@task
+def touch(path: str):
+    Path(path).touch()
+
+
+def test_a_new_function_does_not_wait_for_a_child_that_runs_a_task(make, tmp_path) -> None:
+    worker = make(level=3, num_sub_workers=2, task_timeout_s=30)
+    with worker.session() as s:
+        s.submit(until, str(tmp_path / "mark"))
+        local = s.submit(task(lambda x: x + 1), 1)
+        assert local.result() == 2
+        s.submit(touch, str(tmp_path / "mark"))
+    with worker.session() as s:  # both children have the functions now
+        for child in range(2):
+            s.submit(touch, str(tmp_path / f"{child}"), worker=child)
+
+
+def test_a_busy_child_that_cannot_import_a_new_function_runs_its_code(
+    make, tmp_path, monkeypatch
+) -> None:
+    worker = make(level=3, num_sub_workers=2, task_timeout_s=30)
+    (tmp_path / "late_module.py").write_text("def where():\n    return 'here'\n")
+    with worker.session() as s:
+        s.submit(until, str(tmp_path / "mark"))
+        monkeypatch.syspath_prepend(tmp_path)
+        module = importlib.import_module("late_module")
+        (tmp_path / "late_module.py").unlink()
+        handles = [s.submit(task(module.where), worker=child) for child in range(2)]
+        (tmp_path / "mark").touch()
+        assert [handle.result() for handle in handles] == ["here", "here"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pto_core import log
-from pto_core._worker import Driver
-from pto_core.errors import ControlError, ProtocolError, PtoError
+from pto_core._worker import CallableKind, Driver
+from pto_core.errors import ControlError, ProtocolError, PtoError, UsageError
 from pto_core.worker.child_specs import ChildSpec
 from pto_core.worker.failures import Failure
 from pto_core.worker.handles import by_code
@@ -18,6 +19,7 @@ from pto_core.worker.registry import Registration
 from pto_core.worker.serialisation import NotImportableError
 
 _NAP_S = 0.05  # the time between two checks whether a request is cancelled
+_PATIENCE_S = 0.1  # the time after which a child that has not replied is busy with a task
 
 
 @dataclass(frozen=True)
@@ -71,14 +73,29 @@ class Control:
         """Deliver a callable to every child. If one refuses, remove it from all; raise the error.
 
         Children that cannot import the function receive its code. A child that was restarted
-        meanwhile has the callable already.
+        meanwhile has the callable already. A child of this host that runs a long task handles the
+        requests after the task, before the next one; an error of it is logged.
         """
         known = registration.identity
-        replies = self.ask_all(children, "callable", known.digest, [known.delivery])
-        lacking = [
-            child for child, reply in zip(children, replies, strict=True) if _is_lacking(reply)
-        ]
+        end_s = time.monotonic() + _PATIENCE_S
+
+        def is_late() -> bool:
+            return time.monotonic() > end_s and self._driver.statistics()["in_flight"] > 0
+
+        near = [child for child in children if self._children[child].remote is None]
+        far = [child for child in children if child not in near]
+        request = ("callable", known.digest, [known.delivery])
+        replies = self.ask_all(far, *request) if far else []
+        replies += self.ask_all(near, *request, is_cancelled=is_late)
+        asked = list(zip([*far, *near], replies, strict=True))
+        lacking = [child for child, reply in asked if _is_lacking(reply)]
         try:
+            late = [child for child, reply in asked if reply is None and child in near]
+            if late and known.kind is CallableKind.PYTHON_IMPORT:
+                with contextlib.suppress(UsageError):  # the import may work
+                    code = [by_code(registration.target)]
+                    for child in late:
+                        self.send(child, "callable", known.digest, code, True)
             if lacking:
                 code = [by_code(registration.target)]
                 replies += self.ask_all(lacking, "callable", known.digest, code)
@@ -87,7 +104,7 @@ class Control:
             if error is not None:
                 raise error
         except PtoError:
-            self.ask_all(children, "forget", known.digest)
+            self.ask_all(children, "forget", known.digest, is_cancelled=is_late)
             raise
 
     def send(self, child: int, operation: str, *arguments: Any) -> None:

@@ -111,6 +111,7 @@ class _Service:
 
     def __init__(self, loop: ChildLoop, operations: Mapping[str, Operation]) -> None:
         self._loop = loop
+        self._delivered = b""  # the digest of the last callable that was delivered
         # number 0 selects the configuration of the run
         self._configs: dict[int, CallConfig | None] = {0: None}
         self._operations: dict[str, Operation] = {
@@ -141,9 +142,17 @@ class _Service:
     def _configure(self, number: int, packed: bytes) -> None:
         self._configs[number] = CallConfig.unpack(packed)
 
-    def _deliver(self, digest: bytes, deliveries: Sequence[Delivery]) -> None:
+    def _deliver(
+        self, digest: bytes, deliveries: Sequence[Delivery], is_repeated: bool = False
+    ) -> bool:
+        """Add a callable; ``is_repeated``: only if the last delivery has failed."""
+        if is_repeated and digest == self._delivered:
+            return True
+        self._delivered = b""
         callable_ = materialised(deliveries)
         self._loop.add(digest, callable_, accepts_argument(callable_))
+        self._delivered = digest
+        return True
 
 
 @dataclass(frozen=True)
