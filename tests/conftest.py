@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -278,12 +279,23 @@ class Case:
         return found
 
 
+@pytest.fixture(scope="session")
+def compiled_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder that each test fills again.
+
+    The cache finds an artefact by the path of its source. Sources that are equal in many tests are
+    compiled once if their path is equal, too.
+    """
+    return tmp_path_factory.mktemp("compiled") / "case"
+
+
 @pytest.fixture
-def case(tmp_path: Path, shared_cache: Path) -> Iterator[Case]:
+def case(tmp_path: Path, shared_cache: Path, compiled_folder: Path) -> Iterator[Case]:
     """Return a correct case for both build-graph runtimes; its runs must leave nothing behind."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    made = Case(tmp_path / "case", shared_cache, temporary).golden(64).config().kernel()
+    shutil.rmtree(compiled_folder, ignore_errors=True)
+    made = Case(compiled_folder, shared_cache, temporary).golden(64).config().kernel()
     for runtime in SOURCES:
         made.graph(runtime)
     yield made

@@ -95,8 +95,8 @@ def test_a_crash_of_an_orchestration_in_this_process_is_printed(case) -> None:
     assert "pto: the orchestration crashed with SIGSEGV, device 0" in done.stderr
 
 
-def test_a_path_that_is_not_utf8(case) -> None:
-    folder = Path(os.fsdecode(os.fsencode(case.folder.parent) + b"/caf\xe9"))
+def test_a_path_that_is_not_utf8(case, tmp_path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
     shutil.copytree(case.folder, folder)
     for _ in ("built", "cached"):
         done = case.run_on(folder, "-q")
