@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import io
 import subprocess
 import sys
 import textwrap
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from pto_core.cli.main import main
 
 # The source of a complete backend; tests replace parts of it to break it.
 BACKEND = """
@@ -198,6 +202,17 @@ class Site:
         """Run the ``pto`` command in a new process that finds the plugins of this site."""
         program = "from pto_core.cli.main import main; sys.exit(main(sys.argv[1:]))"
         return self.run(program, *arguments, **options)
+
+
+def pto_here(*arguments: object, cwd: Path = Path()) -> subprocess.CompletedProcess[str]:
+    """Run the ``pto`` command in this process, which saves the start and the imports of another.
+
+    A case runs in a process of its own, as always.
+    """
+    words, output, errors = [str(word) for word in arguments], io.StringIO(), io.StringIO()
+    with chdir(cwd), redirect_stdout(output), redirect_stderr(errors):
+        code = main(words)
+    return subprocess.CompletedProcess(words, code, output.getvalue(), errors.getvalue())
 
 
 @pytest.fixture

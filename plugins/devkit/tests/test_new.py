@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_distributions import pto_here
 
 from pto_core.cli.main import main
 from pto_core.plugins import FAMILIES
@@ -35,8 +36,8 @@ def files(folder):
     return sorted(str(p.relative_to(folder)) for p in found if p.suffix != ".pyc")
 
 
-def test_a_new_case_is_complete(site, tmp_path):
-    result = site.pto("new", "case", "my_case", cwd=tmp_path)
+def test_a_new_case_is_complete(tmp_path):
+    result = pto_here("new", "case", "my_case", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     assert files(tmp_path / "my_case") == FILES
     assert result.stdout.splitlines() == [
@@ -45,8 +46,8 @@ def test_a_new_case_is_complete(site, tmp_path):
     ]
 
 
-def test_every_file_that_the_new_case_names_is_there(site, tmp_path):
-    site.pto("new", "case", "x", "-r", "host_build_graph", cwd=tmp_path)
+def test_every_file_that_the_new_case_names_is_there(tmp_path):
+    pto_here("new", "case", "x", "-r", "host_build_graph", cwd=tmp_path)
     kernels = tmp_path / "x" / "kernels"
     config = module(kernels / "kernel_config.py")
     for entry in (*config.KERNELS, config.ORCHESTRATION):
@@ -55,8 +56,8 @@ def test_every_file_that_the_new_case_names_is_there(site, tmp_path):
     assert f" {function}(Runtime*" in (kernels / config.ORCHESTRATION["source"]).read_text()
 
 
-def test_the_reference_of_the_new_case(site, tmp_path):
-    site.pto("new", "case", "x", cwd=tmp_path)
+def test_the_reference_of_the_new_case(tmp_path):
+    pto_here("new", "case", "x", cwd=tmp_path)
     golden = module(tmp_path / "x" / "golden.py")
     for params in golden.ALL_CASES.values():
         tensors = dict(golden.generate_inputs(params))
@@ -67,7 +68,7 @@ def test_the_reference_of_the_new_case(site, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "dangling link"])
-def test_nothing_is_overwritten(site, tmp_path, kind):
+def test_nothing_is_overwritten(tmp_path, kind):
     target = tmp_path / "x"
     if kind == "folder":
         target.mkdir()
@@ -76,7 +77,7 @@ def test_nothing_is_overwritten(site, tmp_path, kind):
         target.write_text("mine")
     else:
         target.symlink_to("nowhere")
-    result = site.pto("new", "case", "x", cwd=tmp_path)
+    result = pto_here("new", "case", "x", cwd=tmp_path)
     assert result.returncode == 2
     assert "already exists; nothing was written" in result.stderr
     if kind == "folder":
@@ -85,23 +86,23 @@ def test_nothing_is_overwritten(site, tmp_path, kind):
 
 
 @pytest.mark.parametrize("name", ["1x", "a/b", "../x", "", ".", "a b", "é"])
-def test_an_invalid_case_name_is_refused(site, tmp_path, name):
-    result = site.pto("new", "case", name, cwd=tmp_path)
+def test_an_invalid_case_name_is_refused(tmp_path, name):
+    result = pto_here("new", "case", name, cwd=tmp_path)
     assert result.returncode == 2
     assert "cannot be the name of a case: expected a letter" in result.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written(site):
-    result = site.pto("new", "case", "x", cwd="/proc")  # not even root can write there
+def test_a_folder_that_cannot_be_written():
+    result = pto_here("new", "case", "x", cwd=Path("/proc"))  # not even root can write there
     assert result.returncode == 2
     assert result.stderr.startswith("pto: error: /proc/x cannot be written: ")
     assert "change to a writable folder" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
-def test_a_kind_that_does_not_exist(site, tmp_path):
-    result = site.pto("new", "world", "x", cwd=tmp_path)
+def test_a_kind_that_does_not_exist(tmp_path):
+    result = pto_here("new", "world", "x", cwd=tmp_path)
     assert result.returncode == 2
     assert "'world'" in result.stderr
 
@@ -160,8 +161,8 @@ PLUGIN_FILES = {
 
 
 @pytest.mark.parametrize("family", PLUGIN_FILES)
-def test_a_new_plugin_has_its_name_everywhere(site, tmp_path, family):
-    result = site.pto("new", "plugin", family, "my_wire", cwd=tmp_path)
+def test_a_new_plugin_has_its_name_everywhere(tmp_path, family):
+    result = pto_here("new", "plugin", family, "my_wire", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     project = f"pto-{family}-my_wire"
     assert files(tmp_path / project) == PLUGIN_FILES[family]
@@ -181,11 +182,11 @@ def test_a_new_plugin_has_its_name_everywhere(site, tmp_path, family):
     assert stated["entry-points"] == {f"pto.{family}s": {"my_wire": f"{package.name}:plugin"}}
 
 
-def test_new_plugins_have_no_test_module_of_the_same_name(site, tmp_path):
+def test_new_plugins_have_no_test_module_of_the_same_name(tmp_path):
     """Pytest imports test files by base name, so two files with one name conflict in one call."""
     for family in PLUGIN_FILES:
         for name in ("red", "blue"):
-            assert site.pto("new", "plugin", family, name, cwd=tmp_path).returncode == 0
+            assert pto_here("new", "plugin", family, name, cwd=tmp_path).returncode == 0
     modules = [path.name for path in tmp_path.glob("pto-*/tests/*.py")]
     assert len(modules) == 12
     assert len(set(modules)) == len(modules)
@@ -196,26 +197,26 @@ def test_every_family_with_a_contract_has_a_skeleton():
 
 
 @pytest.mark.parametrize("name", ["1x", "a/b", "A", "a-b", "", "é"])
-def test_an_invalid_plugin_name_is_refused(site, tmp_path, name):
-    result = site.pto("new", "plugin", "transport", name, cwd=tmp_path)
+def test_an_invalid_plugin_name_is_refused(tmp_path, name):
+    result = pto_here("new", "plugin", "transport", name, cwd=tmp_path)
     assert result.returncode == 2
     assert "cannot be the name of a plugin: expected a small letter" in result.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_a_family_that_does_not_exist(site, tmp_path):
-    result = site.pto("new", "plugin", "wire", "x", cwd=tmp_path)
+def test_a_family_that_does_not_exist(tmp_path):
+    result = pto_here("new", "plugin", "wire", "x", cwd=tmp_path)
     assert result.returncode == 2
     assert "'wire'" in result.stderr
     assert "transport" in result.stderr
 
 
 @pytest.mark.parametrize("family", PLUGIN_FILES)
-def test_nothing_of_a_plugin_is_overwritten(site, tmp_path, family):
+def test_nothing_of_a_plugin_is_overwritten(tmp_path, family):
     target = tmp_path / f"pto-{family}-x"
     target.mkdir()
     (target / "README.md").write_text("mine")
-    result = site.pto("new", "plugin", family, "x", cwd=tmp_path)
+    result = pto_here("new", "plugin", family, "x", cwd=tmp_path)
     assert result.returncode == 2
     assert f"{target} already exists; nothing was written" in result.stderr
     assert files(target) == ["README.md"]
@@ -223,7 +224,7 @@ def test_nothing_of_a_plugin_is_overwritten(site, tmp_path, family):
 
 def test_the_name_of_an_installed_plugin_is_refused(site, tmp_path):
     site.backend("taken")
-    result = site.pto("new", "plugin", "backend", "taken", cwd=tmp_path)
+    result = pto_here("new", "plugin", "backend", "taken", cwd=tmp_path)
     assert result.returncode == 2
     assert "'taken' is the name of an installed backend, of fake-taken 1.0" in result.stderr
     assert "choose another name" in result.stderr
@@ -231,7 +232,7 @@ def test_the_name_of_an_installed_plugin_is_refused(site, tmp_path):
     # Another family may use the name. The distribution that has the name already may be written
     # again.
     site.install("pto-transport-taken", {"pto.transports": "taken = pto_transport_taken:plugin"})
-    assert site.pto("new", "plugin", "transport", "taken", cwd=tmp_path).returncode == 0
+    assert pto_here("new", "plugin", "transport", "taken", cwd=tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize("family", PLUGIN_FILES)
@@ -251,9 +252,9 @@ def test_a_full_disk_leaves_no_partial_plugin(tmp_path, monkeypatch, capsys, fam
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_alias_of_a_variant_selects_its_case(site, tmp_path):
+def test_an_alias_of_a_variant_selects_its_case(tmp_path):
     for name, variant in (("a", "pto2"), ("b", "tensormap_and_ringbuffer")):
-        assert site.pto("new", "case", name, "-r", variant, cwd=tmp_path).returncode == 0
+        assert pto_here("new", "case", name, "-r", variant, cwd=tmp_path).returncode == 0
     written = {name: files(tmp_path / name) for name in "ab"}
     assert written["a"] == written["b"]
     for name in written["a"]:

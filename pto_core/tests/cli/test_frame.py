@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from fake_distributions import pto_here
 
 import pto_core
 from pto_core.cli.main import SUMMARIES
@@ -67,25 +68,25 @@ def test_the_reserved_names_are_the_commands_of_the_core():
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_every_command_has_help(site, name):
-    result = site.pto(name, "--help")
+def test_every_command_has_help(name):
+    result = pto_here(name, "--help")
     assert result.returncode == 0
     assert f"usage: pto {name}" in result.stdout
     assert result.stderr == ""
 
 
-def test_version(site):
-    assert site.pto("--version").stdout == f"pto {pto_core.__version__}\n"
+def test_version():
+    assert pto_here("--version").stdout == f"pto {pto_core.__version__}\n"
 
 
-def test_no_command_is_a_usage_error_that_shows_the_help(site):
-    result = site.pto()
+def test_no_command_is_a_usage_error_that_shows_the_help():
+    result = pto_here()
     assert (result.returncode, result.stdout) == (2, "")
     assert "commands" in result.stderr
 
 
-def test_an_unknown_command(site):
-    result = site.pto("plugns")
+def test_an_unknown_command():
+    result = pto_here("plugns")
     assert result.returncode == 2
     assert result.stderr.startswith(
         "pto: error: no command 'plugns'; did you mean 'plugins'?; commands: run, "
@@ -93,21 +94,21 @@ def test_an_unknown_command(site):
     assert result.stderr.count("\n") == 1
 
 
-def test_an_unknown_option(site):
-    result = site.pto("plugins", "--jsn")
+def test_an_unknown_option():
+    result = pto_here("plugins", "--jsn")
     assert result.returncode == 2
     assert "--jsn" in result.stderr
 
 
 def test_a_command_of_a_plugin(site):
     command(site, "print('did', namespace.what); return 1")
-    result = site.pto("act", "something")
+    result = pto_here("act", "something")
     assert (result.returncode, result.stdout) == (1, "did something\n")
 
 
 def test_a_broken_command_names_its_distribution(site):
     site.install("fake-hello", {"pto.commands": "hello = no_such_module"}, version="4.2")
-    result = site.pto("hello")
+    result = pto_here("hello")
     assert result.returncode == 2
     assert "command 'hello' (fake-hello 4.2)" in result.stderr
     assert "no_such_module" in result.stderr
@@ -129,14 +130,14 @@ def test_a_broken_command_names_its_distribution(site):
 )
 def test_an_error_is_one_line_with_its_own_exit_code(site, error, code):
     command(site, f"raise errors.{error}")
-    result = site.pto("act")
+    result = pto_here("act")
     assert (result.returncode, result.stdout) == (code, "")
     assert result.stderr == "pto: error: m\n"
 
 
 def test_an_error_of_the_system_is_one_line(site):
     command(site, "open('/no/such/file')")
-    result = site.pto("act")
+    result = pto_here("act")
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1
     assert "/no/such/file" in result.stderr
@@ -144,7 +145,7 @@ def test_an_error_of_the_system_is_one_line(site):
 
 def test_an_internal_error_is_reported_as_a_bug(site):
     command(site, "1 / 0")
-    result = site.pto("act")
+    result = pto_here("act")
     assert result.returncode == 4
     assert "internal error: ZeroDivisionError" in result.stderr
     assert "Traceback" not in result.stderr
@@ -173,7 +174,7 @@ def test_all_messages_are_json_lines_on_request(site):
 def test_a_bad_setting_stops_every_command(site, tmp_path):
     command(site, "return 0")
     (tmp_path / "pto.toml").write_text("\nbakend = 'sim'\n")
-    result = site.pto("act", cwd=tmp_path)
+    result = pto_here("act", cwd=tmp_path)
     assert result.returncode == 2
     assert result.stderr == (
         "pto: error: unknown setting 'bakend' (pto.toml:2); did you mean 'backend'?\n"
