@@ -120,11 +120,12 @@ PROGRAMS = {
     ),
 }
 
+# aicpu_build_graph shares its code with host_build_graph, so it runs one case of each example.
 RUNS = [
     (example, runtime, case)
     for example, cases in TASKS.items()
     for runtime in RUNTIMES[example]
-    for case in cases
+    for case in ([*cases][:1] if runtime == "aicpu_build_graph" else cases)
 ]
 
 
@@ -181,7 +182,8 @@ def test_readme_fits_on_a_screen(example: str) -> None:
 
 @pytest.mark.parametrize(("example", "runtime", "case"), RUNS)
 def test_example_matches_its_reference(example: str, runtime: str, case: str) -> None:
-    report = run_case(EXAMPLES / example, case, runtime=runtime).check()
+    settings = {"hazards": "check"} if runtime in TENSORS else {}
+    report = run_case(EXAMPLES / example, case, runtime=runtime, settings=settings).check()
     assert report.passed
     assert report.compared
     assert report.runtime == runtime
