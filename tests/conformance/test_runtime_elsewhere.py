@@ -107,11 +107,11 @@ def test_the_probe_follows_the_rules_for_variants_on_devices() -> None:
     check_library(library)
 
 
-def test_a_variant_without_sources_is_refused(elsewhere) -> None:
+def test_a_variant_without_sources_is_refused(elsewhere, monkeypatch) -> None:
+    monkeypatch.setenv("PTO_BREAK", "nothing")
     working = plugins.load_runtime("host_build_graph")
     library = elsewhere.compile(
         SOURCE.parent / "broken" / "broken_runtime.cpp",
-        "-DPTO_BREAK=nothing",
         f'-DPTO_WORKING_LIBRARY="{working.library()}"',
         '-DPTO_WORKING_VARIANT="host_build_graph"',
     )

@@ -1,6 +1,6 @@
-// A working backend with one defect, which -DPTO_BREAK=<defect> selects. The conformance kit has to
-// find each defect. PTO_WORKING_LIBRARY is the library that it wraps. One device at a time has a
-// runtime.
+// A working backend with one defect, which the environment variable PTO_BREAK names. The
+// conformance kit has to find each defect. PTO_WORKING_LIBRARY is the library that it wraps. One
+// device at a time has a runtime.
 #include <dlfcn.h>
 
 #include <array>
@@ -13,33 +13,29 @@
 
 #include "pto/abi/backend.h"
 
+#define DEFECTS(X)         \
+  X(nothing)               \
+  X(loses_a_byte)          \
+  X(forgets_leaks)         \
+  X(leaks)                 \
+  X(skips_a_task)          \
+  X(runs_a_task_twice)     \
+  X(keeps_the_payload)     \
+  X(reports_twice)         \
+  X(ignores_the_seed)      \
+  X(has_an_unstable_trace) \
+  X(refuses_callbacks)     \
+  X(hides_callbacks)       \
+  X(does_not_check)        \
+  X(hides_what_runs)       \
+  X(miscounts_bytes)       \
+  X(accepts_any_option)    \
+  X(hides_a_block)         \
+  X(hides_determinism)     \
+  X(accepts_any_address)
+#include "defect.hpp"
+
 namespace {
-
-enum class Defect {
-  nothing,
-  loses_a_byte,
-  forgets_leaks,
-  leaks,
-  skips_a_task,
-  runs_a_task_twice,
-  keeps_the_payload,
-  reports_twice,
-  ignores_the_seed,
-  has_an_unstable_trace,
-  refuses_callbacks,
-  hides_callbacks,
-  does_not_check,
-  hides_what_runs,
-  miscounts_bytes,
-  accepts_any_option,
-  hides_a_block,
-  hides_determinism,
-  accepts_any_address,
-};
-
-constexpr bool breaks(Defect defect) {
-  return defect == Defect::PTO_BREAK;
-}
 
 // The defect shows in this dispatch of each run, or in this run of each device. A few short runs
 // end before that.

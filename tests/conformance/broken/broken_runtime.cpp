@@ -1,5 +1,6 @@
-// A working runtime variant with one defect, which -DPTO_BREAK=<defect> selects. The conformance
-// kit has to find each defect. It wraps PTO_WORKING_VARIANT of the library PTO_WORKING_LIBRARY.
+// A working runtime variant with one defect, which the environment variable PTO_BREAK names. The
+// conformance kit has to find each defect. It wraps PTO_WORKING_VARIANT of the library
+// PTO_WORKING_LIBRARY.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -7,22 +8,18 @@
 
 #include "pto/abi/runtime.h"
 
+#define DEFECTS(X)           \
+  X(nothing)                 \
+  X(loses_an_edge)           \
+  X(accepts_a_self_edge)     \
+  X(runs_unpublished_work)   \
+  X(runs_a_task_twice)       \
+  X(forgets_the_first_error) \
+  X(ignores_options)         \
+  X(knows_every_name)
+#include "defect.hpp"
+
 namespace {
-
-enum class Defect {
-  nothing,
-  loses_an_edge,
-  accepts_a_self_edge,
-  runs_unpublished_work,
-  runs_a_task_twice,
-  forgets_the_first_error,
-  ignores_options,
-  knows_every_name,
-};
-
-constexpr bool breaks(Defect defect) {
-  return defect == Defect::PTO_BREAK;
-}
 
 // The defect shows at this edge or task of each run. Small graphs do not reach it.
 constexpr int kUnluckyEdge = 5000;

@@ -1,5 +1,6 @@
-// A working runtime that derives edges, with one defect, which -DPTO_BREAK=<defect> selects. The
-// conformance kit has to find each defect. It wraps PTO_WORKING_VARIANT of PTO_WORKING_LIBRARY.
+// A working runtime that derives edges, with one defect, which the environment variable PTO_BREAK
+// names. The conformance kit has to find each defect. It wraps PTO_WORKING_VARIANT of
+// PTO_WORKING_LIBRARY.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -7,20 +8,16 @@
 
 #include "pto/abi/runtime.h"
 
+#define DEFECTS(X)             \
+  X(nothing)                   \
+  X(loses_an_edge)             \
+  X(keeps_scopes_open)         \
+  X(gives_overlapping_buffers) \
+  X(proves_no_deadlock)        \
+  X(ignores_clusters)
+#include "defect.hpp"
+
 namespace {
-
-enum class Defect {
-  nothing,
-  loses_an_edge,
-  keeps_scopes_open,
-  gives_overlapping_buffers,
-  proves_no_deadlock,
-  ignores_clusters,
-};
-
-constexpr bool breaks(Defect defect) {
-  return defect == Defect::PTO_BREAK;
-}
 
 // the defect affects each fifth tensor that is only read
 constexpr int kUnluckyReads = 5;

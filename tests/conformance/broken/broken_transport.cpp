@@ -6,18 +6,13 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <iterator>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "pto/abi/endpoint.h"
 
-namespace {
-
-// The defects, each with the name that selects it.
 #define DEFECTS(X)              \
   X(nothing)                    \
   X(knows_every_name)           \
@@ -49,18 +44,9 @@ namespace {
   X(believes_lengths)           \
   X(remembers_an_earlier_child) \
   X(mixes_connections)
+#include "defect.hpp"
 
-#define NUMBER(name) name,
-enum Defect { DEFECTS(NUMBER) };
-#define NAME(name) #name,
-constexpr const char* kNames[] = {DEFECTS(NAME)};
-
-const int kDefect = [] {
-  const char* wanted = std::getenv("PTO_BREAK");
-  for (int i = 0; i < static_cast<int>(std::size(kNames)); ++i)
-    if (wanted && std::strcmp(wanted, kNames[i]) == 0) return i;
-  std::abort();
-}();
+namespace {
 
 const pto_transport_api& working() {
   static const pto_transport_api* const api = [] {
@@ -108,7 +94,7 @@ const Child* child(const pto_child_end* end) {
 }
 
 uint64_t memory_needed(const pto_connection* connection) {
-  return working().memory_needed(connection) - (kDefect == asks_for_too_little ? 4096 : 0);
+  return working().memory_needed(connection) - (breaks(Defect::asks_for_too_little) ? 4096 : 0);
 }
 
 pto_connection widened(const pto_connection& connection) {
@@ -118,8 +104,8 @@ pto_connection widened(const pto_connection& connection) {
 }
 
 pto_parent_end* open_parent(const pto_connection* connection) {
-  if (kDefect == leaves_a_descriptor) (void)open("/dev/null", O_RDONLY);
-  if (kDefect == starts_a_thread)
+  if (breaks(Defect::leaves_a_descriptor)) (void)open("/dev/null", O_RDONLY);
+  if (breaks(Defect::starts_a_thread))
     std::thread([] { std::this_thread::sleep_for(std::chrono::hours(1)); }).detach();
   const pto_connection wide = widened(*connection);
   auto* made = new Parent{*connection, working().open_parent(&wide)};
@@ -133,8 +119,8 @@ int32_t send(Parent* to, const pto_frame_view& view, int32_t times) {
   pto_frame frame = *view.frame;
   std::vector<char> data(static_cast<const char*>(view.data),
                          static_cast<const char*>(view.data) + frame.bytes);
-  if (kDefect == cuts_data && frame.bytes > 0) frame.bytes -= 1;
-  if (kDefect == forgets_a_member) frame.config = 0;
+  if (breaks(Defect::cuts_data) && frame.bytes > 0) frame.bytes -= 1;
+  if (breaks(Defect::forgets_a_member)) frame.config = 0;
   const pto_frame_view changed{&frame, data.data()};
   int32_t taken = 0;
   for (int32_t i = 0; i < times; ++i) taken = working().submit(to->end, &changed, 1);
@@ -146,14 +132,15 @@ int32_t submit_changed(Parent* to, const pto_frame_view* views, int32_t count) {
   for (int32_t i = 0; i < count; ++i) {
     const uint64_t number = to->submitted + 1;
     int32_t times = 1;
-    if (number % 50 == 0) times = kDefect == loses_a_frame ? 0 : kDefect == repeats_a_frame ? 2 : 1;
-    if (kDefect == holds_less && on_their_way + 1 >= to->connection.queue_frames && number > 1)
+    if (number % 50 == 0)
+      times = breaks(Defect::loses_a_frame) ? 0 : breaks(Defect::repeats_a_frame) ? 2 : 1;
+    if (breaks(Defect::holds_less) && on_their_way + 1 >= to->connection.queue_frames && number > 1)
       return i;
-    if (kDefect == refuses_the_largest && views[i].frame->bytes == limit) return i;
-    if (kDefect == takes_what_is_too_large && views[i].frame->bytes > limit) continue;
+    if (breaks(Defect::refuses_the_largest) && views[i].frame->bytes == limit) return i;
+    if (breaks(Defect::takes_what_is_too_large) && views[i].frame->bytes > limit) continue;
     const int32_t taken = times == 0 ? 1 : send(to, views[i], times);
     if (taken < 0) return i > 0 ? i : taken;
-    if (taken == 0 && kDefect != is_never_full) return i;
+    if (taken == 0 && !breaks(Defect::is_never_full)) return i;
     to->submitted += 1;
     on_their_way += 1;
   }
@@ -161,45 +148,45 @@ int32_t submit_changed(Parent* to, const pto_frame_view* views, int32_t count) {
 }
 
 int32_t submit(pto_parent_end* end, const pto_frame_view* views, int32_t count) {
-  Parent* to = kDefect == mixes_connections ? newest : parent(end);
+  Parent* to = breaks(Defect::mixes_connections) ? newest : parent(end);
   pto_bell* bell = to->connection.child_bell;
   const uint32_t sleepers = bell->sleepers;
-  if (kDefect == does_not_ring) bell->sleepers = 0;
-  if (kDefect == rings_its_own_bell) to->connection.parent_bell->rung += 1;
+  if (breaks(Defect::does_not_ring)) bell->sleepers = 0;
+  if (breaks(Defect::rings_its_own_bell)) to->connection.parent_bell->rung += 1;
   int32_t taken;
-  if (kDefect == swaps_frames && count >= 2) {
+  if (breaks(Defect::swaps_frames) && count >= 2) {
     std::vector<pto_frame_view> swapped(views, views + count);
     std::swap(swapped[0], swapped[1]);
     taken = submit_changed(to, swapped.data(), count);
-  } else if (kDefect == nothing) {
+  } else if (breaks(Defect::nothing)) {
     taken = working().submit(to->end, views, count);
   } else {
     taken = submit_changed(to, views, count);
   }
-  if (kDefect == does_not_ring) bell->sleepers = sleepers;
-  if (kDefect == never_says_closed && taken == PTO_ENDPOINT_CLOSED) return 0;
+  if (breaks(Defect::does_not_ring)) bell->sleepers = sleepers;
+  if (breaks(Defect::never_says_closed) && taken == PTO_ENDPOINT_CLOSED) return 0;
   return taken;
 }
 
 int32_t poll(pto_parent_end* end, pto_answer* answers, int32_t count) {
   Parent* from = parent(end);
-  if (kDefect == remembers_an_earlier_child && from->is_second && from->polls++ == 0) {
+  if (breaks(Defect::remembers_an_earlier_child) && from->is_second && from->polls++ == 0) {
     answers[0] = {1, nullptr, 0, PTO_ANSWER_REPLY, 0};
     return 1;
   }
   int32_t got = working().poll(from->end, answers, count);
-  if (kDefect == gives_room_early && got > 0) (void)working().poll(from->end, answers, 0);
-  if (kDefect == swaps_answers && got > 1) std::swap(answers[0], answers[1]);
-  if (kDefect == repeats_an_answer && got > 0 && got < count && ++from->polls % 7 == 0) {
+  if (breaks(Defect::gives_room_early) && got > 0) (void)working().poll(from->end, answers, 0);
+  if (breaks(Defect::swaps_answers) && got > 1) std::swap(answers[0], answers[1]);
+  if (breaks(Defect::repeats_an_answer) && got > 0 && got < count && ++from->polls % 7 == 0) {
     answers[got] = answers[got - 1];
     ++got;
   }
-  if (kDefect == never_says_closed && got == PTO_ENDPOINT_CLOSED) return 0;
+  if (breaks(Defect::never_says_closed) && got == PTO_ENDPOINT_CLOSED) return 0;
   return got;
 }
 
 const char* parent_error(const pto_parent_end* end) {
-  return kDefect == says_no_words ? "" : working().parent_error(parent(end)->end);
+  return breaks(Defect::says_no_words) ? "" : working().parent_error(parent(end)->end);
 }
 
 void close_parent(pto_parent_end* end) {
@@ -221,12 +208,13 @@ void follow(const Child& from) {
 
 int32_t receive(pto_child_end* end, pto_frame_view* views, int32_t count) {
   Child* from = child(end);
-  if (kDefect == believes_lengths) follow(*from);
+  if (breaks(Defect::believes_lengths)) follow(*from);
   int32_t got = working().receive(from->end, views, count);
-  while (kDefect == waits_for_frames && got == 0) got = working().receive(from->end, views, count);
-  if (kDefect == takes_at_once && got > 0) working().take(from->end, got);
-  if (kDefect == never_says_closed && got == PTO_ENDPOINT_CLOSED) return 0;
-  if (kDefect == forgets_what_was_sent && got > 0) {
+  while (breaks(Defect::waits_for_frames) && got == 0)
+    got = working().receive(from->end, views, count);
+  if (breaks(Defect::takes_at_once) && got > 0) working().take(from->end, got);
+  if (breaks(Defect::never_says_closed) && got == PTO_ENDPOINT_CLOSED) return 0;
+  if (breaks(Defect::forgets_what_was_sent) && got > 0) {
     // Checks whether the parent closed before it checks for received frames.
     const pto_answer refused{0, nullptr, 0, PTO_ANSWER_COMPLETED, PTO_OUTCOME_SUCCEEDED};
     if (working().answer(from->end, &refused) == PTO_ENDPOINT_CLOSED) return PTO_ENDPOINT_CLOSED;
@@ -236,12 +224,12 @@ int32_t receive(pto_child_end* end, pto_frame_view* views, int32_t count) {
 
 void take(pto_child_end* end, int32_t count) {
   on_their_way -= static_cast<uint32_t>(count);
-  if (kDefect != takes_at_once) working().take(child(end)->end, count);
+  if (!breaks(Defect::takes_at_once)) working().take(child(end)->end, count);
 }
 
 int32_t answer(pto_child_end* end, const pto_answer* given) {
   Child* from = child(end);
-  if (kDefect == merges_a_failure) {
+  if (breaks(Defect::merges_a_failure)) {
     const bool is_task = given->kind == PTO_ANSWER_COMPLETED;
     const bool is_success = is_task && given->outcome == PTO_OUTCOME_SUCCEEDED;
     if (from->is_held && !is_success) {
@@ -260,11 +248,11 @@ int32_t answer(pto_child_end* end, const pto_answer* given) {
     }
   }
   const int32_t status = working().answer(from->end, given);
-  return kDefect == loses_answers_when_full && status == 0 ? 1 : status;
+  return breaks(Defect::loses_answers_when_full) && status == 0 ? 1 : status;
 }
 
 const char* child_error(const pto_child_end* end) {
-  return kDefect == says_no_words ? "" : working().child_error(child(end)->end);
+  return breaks(Defect::says_no_words) ? "" : working().child_error(child(end)->end);
 }
 
 void close_child(pto_child_end* end) {
@@ -292,7 +280,7 @@ PTO_ABI_EXPORT const pto_transport_api* pto_transport_entry(const char* name) {
       child_error,
       close_child,
   };
-  if (kDefect == claims_less) api.capabilities = PTO_TRANSPORT_IN_ORDER;
-  const bool is_known = std::strcmp(name, "broken") == 0 || kDefect == knows_every_name;
+  if (breaks(Defect::claims_less)) api.capabilities = PTO_TRANSPORT_IN_ORDER;
+  const bool is_known = std::strcmp(name, "broken") == 0 || breaks(Defect::knows_every_name);
   return is_known ? &api : nullptr;
 }
