@@ -1,7 +1,7 @@
 """The tests of each package, in an environment that has only it and what its README names.
 
 The environments are links, so what costs time is the tests. Left out are native programs, which use
-no installed package, and the tests that run alone.
+no installed package, and the tests that run alone. The slow profile leaves the others to this file.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
+from profiles import NATIVE_FILES
 from reduced_sets import CORE, OURS, make
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +32,6 @@ ALSO = {
     "plugins/runtime_pto2": PAIRS,
     "plugins/transport_shm": TRANSPORTS,
 }
-NATIVE = ("test_native.py", "test_device_process.py")
 NEEDS = re.compile(r"\bThe tests also need (`ptorun-[^.]*`)\.")
 
 
@@ -59,7 +59,7 @@ def test_a_package_passes_its_tests_without_others(folder: str, tmp_path: Path) 
         "-q",
         "--profile=all",
         "--no-skips",
-        *(f"--ignore-glob=*/{name}" for name in NATIVE),
+        *(f"--ignore-glob=*/{name}" for name in NATIVE_FILES),
         "-p",
         "no:cacheprovider",
     )

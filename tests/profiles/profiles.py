@@ -23,6 +23,8 @@ OTHER_PROFILES = ("toolchain", "ray", "torch")
 """The markers of tests that need more than the machine of the quickstart."""
 BUILDS = frozenset({"native_build", "card"})
 """The fixtures that build native tests; ``card`` does so if no card is named."""
+NATIVE_FILES = ("test_native.py", "test_device_process.py")
+"""The files of plugins whose tests run native programs, which use no installed package."""
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 
@@ -66,9 +68,17 @@ class Profiles:
             self.slow_parameters.isdisjoint(parameters) and self.slow.keys().isdisjoint(entries)
         )
 
+    def runs_without_others(self, node_id: str) -> bool:
+        """Return whether tests/packaging/test_plugins_alone.py runs a test of a plugin."""
+        path = node_id.partition("::")[0]
+        is_native = path.endswith(NATIVE_FILES)
+        return path.startswith("plugins/") and not is_native and not self.runs_alone(node_id)
+
     def selects(self, item: pytest.Item, profile: str, load: str) -> bool:
         """Return whether a test belongs to a profile, and to its pytest call for ``load``."""
         if any(map(item.get_closest_marker, OTHER_PROFILES)):
+            return False
+        if profile == "slow" and self.runs_without_others(item.nodeid):
             return False
         in_profile = profile in ("all", self.profile_of(item))
         return in_profile and self.runs_alone(item.nodeid) == (load == "alone")

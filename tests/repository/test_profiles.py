@@ -80,10 +80,23 @@ def test_a_test_runs_in_one_call_of_one_profile() -> None:
     calls = [(p, load) for p in ("quick", "slow", "all") for load in ("parallel", "alone")]
     for node_id in (*LISTS.alone, *LISTS.slow, "tests/new/test_it.py::test_it"):
         selected = [call for call in calls if LISTS.selects(Item(node_id), *call)]
-        assert [profile for profile, _ in selected] in (["quick", "all"], ["slow", "all"])
+        profiles = [profile for profile, _ in selected]
+        if LISTS.runs_without_others(node_id):
+            assert profiles in (["quick", "all"], ["all"])
+        else:
+            assert profiles in (["quick", "all"], ["slow", "all"])
         assert len({load for _, load in selected}) == 1
         for marker in OTHER_PROFILES:
             assert not any(LISTS.selects(Item(node_id, marker), *call) for call in calls)
+
+
+def test_slow_tests_of_plugins_run_in_the_environments_without_other_plugins() -> None:
+    lists = Profiles(alone=frozenset({"plugins/x/tests/test_ends.py"}), slow={"plugins": 1.0})
+    for file, is_left_out in (("new", True), ("native", False), ("ends", False)):
+        node_id = f"plugins/x/tests/test_{file}.py::test_it"
+        load = "alone" if file == "ends" else "parallel"
+        assert lists.selects(Item(node_id), "slow", load) != is_left_out
+        assert lists.selects(Item(node_id), "all", load)
 
 
 def test_a_test_that_needs_a_native_build_is_slow() -> None:
