@@ -65,6 +65,20 @@ def agent(keys: Path, tmp_path: Path) -> Iterator[Agent]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def agent_of_module(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    """Run one agent for all tests of a file."""
+    with running_agent(tmp_path_factory.mktemp("agent"), "zmq", keys) as made:
+        yield made
+
+
+@pytest.fixture
+def shared_agent(agent_of_module: Agent) -> Iterator[Agent]:
+    """Return the agent of the file; the test must leave no session in it."""
+    yield agent_of_module
+    agent_of_module.await_no_session()
+
+
 @pytest.fixture
 def open_agent(tcp_link: str, tmp_path: Path) -> Iterator[Agent]:
     """Run an agent over the TCP link of the interface's example, without keys."""

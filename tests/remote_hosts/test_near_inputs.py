@@ -107,13 +107,14 @@ def program(
 
 # Invariant: With the policy near_inputs, tasks without a pin run again on the hosts that have their
 # inputs, and idle hosts receive tasks.
-@pytest.mark.parametrize("policy", [None, "near_inputs", "least_loaded", NearInputs()])
+@pytest.mark.parametrize("policy", [None, "least_loaded", NearInputs()])
 def test_tasks_run_where_their_inputs_are(
     policy: NearInputs | str | None,
     counting: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Without a policy, a Worker with remote children uses near_inputs."""
     orders = [[3, 0, 2, 1], [1, 2, 3, 0], [2, 3, 0, 1], [0, 1, 2, 3]]
     with program(policy, tmp_path, monkeypatch) as made:
         found = [made.run(order) for order in orders]

@@ -39,6 +39,11 @@ EXISTING = TensorArgType.OUTPUT_EXISTING
 MIB = 1 << 20
 
 
+@pytest.fixture
+def agent(shared_agent: Agent) -> Agent:
+    return shared_agent
+
+
 def remote_args(*tensors: Any, out: TensorArgType = EXISTING) -> RemoteTaskArgs:
     """Return task arguments; the last tensor has the tag ``out``, the others are inputs."""
     made = RemoteTaskArgs()

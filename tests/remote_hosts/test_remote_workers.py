@@ -40,6 +40,11 @@ from pto_transport_zmq.remote.keys import new_keys
 INPUT, OUTPUT, INOUT = TensorArgType.INPUT, TensorArgType.OUTPUT, TensorArgType.INOUT
 
 
+@pytest.fixture
+def agent(shared_agent: Agent) -> Agent:
+    return shared_agent
+
+
 def test_local_and_remote_children_work_on_the_same_arrays(agent: Agent) -> None:
     remote, local = agent.worker(), Worker(level=3, num_sub_workers=1)
     far, near = on_sub(remote.register(double)), on_sub(local.register(double))
