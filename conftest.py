@@ -127,6 +127,13 @@ def refuse_skip(config: pytest.Config, report: Any) -> None:
 
 
 @pytest.fixture(scope="session")
+def folder_of_all(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """Return a temporary folder that all test processes of this call share."""
+    own: Path = tmp_path_factory.getbasetemp()
+    return own.parent if hasattr(request.config, "workerinput") else own
+
+
+@pytest.fixture(scope="session")
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return one artefact cache for tests, so that each source is compiled once in a process."""
     return tmp_path_factory.mktemp("cache")

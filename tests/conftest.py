@@ -309,7 +309,7 @@ def runtime(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def fake_card(
-    native_build: NativeBuild, monkeypatch: pytest.MonkeyPatch, shared_cache: Path
+    native_build: NativeBuild, monkeypatch: pytest.MonkeyPatch, folder_of_all: Path
 ) -> None:
     """Let the backend a2a3 use its fake driver, whose devices start the device process."""
     build = native_build(PACKAGE_OF_CARD)
@@ -319,7 +319,8 @@ def fake_card(
         "libraries": build / "native" / "device" / "installed",
         "silicon": "blocks=2 seed=5 duplicates=1",
     }
-    monkeypatch.setenv("PTO_CACHE_DIR", str(shared_cache))  # each variant is compiled once
+    # All test processes share the cache, so that each variant is compiled once.
+    monkeypatch.setenv("PTO_CACHE_DIR", str(folder_of_all / "card_cache"))
     monkeypatch.setenv("PTO_FAKE_DRIVER", ",".join(f"{key}={driver[key]}" for key in driver))
     monkeypatch.setenv("PTO_A2A3_FAKE", "1")
     monkeypatch.setenv("PTO_A2A3_LIBRARY_FOLDER", str(build / "tests" / "fake_driver" / "fake"))

@@ -58,9 +58,10 @@ def library(make_stranger, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def elsewhere(stranger, library: Path, monkeypatch: pytest.MonkeyPatch, shared_cache: Path):
+def elsewhere(stranger, library: Path, monkeypatch: pytest.MonkeyPatch, folder_of_all: Path):
     """Install a backend that runs the variant elsewhere; return the folder of its distribution."""
-    monkeypatch.setenv("PTO_CACHE_DIR", str(shared_cache))  # each variant is compiled once
+    # All test processes share the cache, so that each variant is compiled once.
+    monkeypatch.setenv("PTO_CACHE_DIR", str(folder_of_all / "elsewhere_cache"))
     capabilities = set(plugins.load_backend(healthy_backend()).capabilities)
     stranger.install_backend("elsewhere", library, capabilities, MEMBERS)
     return stranger
