@@ -203,6 +203,18 @@ MISTAKES: dict[str, tuple[type[BaseException], Mistake]] = {
     "case folder": (UsageError, run_missing_case),
     "case without kernels": (UsageError, run_case_without_kernels),
 }
+# The mistakes that reach the graph or its tasks, so both runtimes meet them. The others are found
+# earlier, by the same code for both.
+IN_THE_GRAPH = {
+    *("kernel raises", "orchestration raises", "orchestration returns 17", "cycle", "func_id"),
+    *("edge", "write past the end", "slow kernel", "slow run"),
+}
+PLACES = [
+    (runtime, mistake)
+    for runtime in GRAPHS
+    for mistake in MISTAKES
+    if runtime == "host_build_graph" or mistake in IN_THE_GRAPH
+]
 
 
 def snapshot(cache: Path) -> Snapshot:
@@ -263,7 +275,7 @@ def nothing_left(place: Place, shared_cache: Path) -> Iterator[Callable[[], None
 
 
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize(("place", "mistake"), PLACES, indirect=["place"])
 def test_mistake(place: Place, mistake: str) -> None:
     expected, make = MISTAKES[mistake]
     with pytest.raises(expected):
