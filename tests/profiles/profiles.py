@@ -103,12 +103,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """In the call for tests that run alone, skip the files that have no such test."""
-    is_inside = collection_path.is_relative_to(config.rootpath)
-    if config.getoption("profile") is None or config.getoption("load") != "alone" or not is_inside:
+    """Skip the files that have no test for this call: they take seconds in each process."""
+    if not collection_path.is_relative_to(config.rootpath):
         return None
+    marker = config.getoption("markexpr")
+    if marker in OTHER_PROFILES and collection_path.match("test_*.py"):
+        return None if marker in collection_path.read_text() else True
+    profile, load = config.getoption("profile"), config.getoption("load")
     path = collection_path.relative_to(config.rootpath).as_posix()
-    return None if Profiles.read().may_contain_alone(path) else True
+    lists = Profiles.read()
+    if profile == "quick" and path in lists.slow:
+        return True
+    is_left_out = profile is not None and load == "alone" and not lists.may_contain_alone(path)
+    return True if is_left_out else None
 
 
 @pytest.hookimpl(tryfirst=True)
