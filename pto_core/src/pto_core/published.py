@@ -23,7 +23,7 @@ from pto_core.kernels import (
     KernelSource as KernelSource,
     OrchestrationSource as OrchestrationSource,
 )
-from pto_core.worker import remote_transport
+from pto_core.worker import remote_transport as _remote_transport
 from pto_core.worker.hosts import (
     RemoteCallable as RemoteCallable,
     RemoteWorkerSpec as RemoteWorkerSpec,
@@ -42,4 +42,4 @@ else:
         """Return a name of remote buffers; raise PluginError if their plugin is missing."""
         if name not in ("RemoteBuffer", "RemoteTaskArgs", "RemoteTensorRef"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(remote_transport, name)
+        return getattr(_remote_transport, name)
