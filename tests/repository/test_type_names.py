@@ -22,6 +22,7 @@ IN_BOTH_LANGUAGES = {
     "Outcome",
     "Result",
     "TaskEvent",
+    "TaskHandle",
     "TaskSignature",
     "TaskState",
     "Why",

@@ -143,7 +143,7 @@ def test_a_loop_that_ends_while_a_task_runs_leaves_the_task_alone(make) -> None:
 
         try:
             asyncio.run(give_up())
-            assert not handle.done
+            assert not handle.done()
         finally:
             gate[0] = 1
         assert run(_result(handle))[0] == 3

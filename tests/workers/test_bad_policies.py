@@ -44,7 +44,7 @@ def test_a_policy_that_uses_its_worker_gets_an_error(make) -> None:
     handles: list[Any] = []
 
     def ask(candidates: Any, preferred: int) -> int:
-        if handles and handles[-1].done:
+        if handles and handles[-1].done():
             return candidates[0][0]
         return candidates[-1][0]
 

@@ -370,7 +370,7 @@ def refusals(worker: Any, handle: Any, row: Any) -> dict[str, Any]:
     return {
         "cannot wait for a task": lambda orch, args, cfg: submit(orch).wait(),
         "has not run": lambda orch, args, cfg: submit(orch).result(),
-        "belongs to a captured graph and": lambda orch, args, cfg: submit(orch).done,
+        "belongs to a captured graph and": lambda orch, args, cfg: submit(orch).done(),
         "a run or session was started inside a capture": lambda orch, args, cfg: (
             worker.session().__enter__()
         ),

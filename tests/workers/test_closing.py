@@ -72,7 +72,7 @@ def test_close_inside_a_session_ends_its_tasks(make: Any) -> None:
         with worker.session() as s:
             handles = [s.submit(add_slowly, x) for _ in range(300)]
             worker.close()
-            assert all(handle.done and handle.wait(0) for handle in handles)
+            assert all(handle.done() and handle.wait(0) for handle in handles)
             assert isinstance(handles[-1].exception(), PtoError)
             with pytest.raises(WorkerClosedError):
                 s.submit(add_slowly, x)

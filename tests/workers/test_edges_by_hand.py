@@ -108,7 +108,7 @@ def test_a_task_waits_for_the_tasks_in_its_arguments(make, pipe) -> None:
         assert not any(one.wait(0.01) for one in (last, group))
         # The submit has removed the edges from the arguments, so a second submit waits for nothing.
         assert s.orchestrator.submit_sub(plain, alone).wait(LIMIT_S)
-        assert not held.done
+        assert not held.done()
         os.write(pipe[1], b"!")
     assert (rows[1] == 2).all()
     assert (rows[2:] == 1).all()

@@ -117,7 +117,7 @@ class Program:
 
     def check_unreported(self, handle: Any) -> None:
         """Check that the exit has no effect while the fence is not over."""
-        assert not handle.done
+        assert not handle.done()
         counts = self.worker.statistics()
         assert (counts["deaths"], counts["restarts"], counts["fenced"]) == (1, 0, 1)
         assert self.runs[0] == 1

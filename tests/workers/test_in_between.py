@@ -76,7 +76,7 @@ def submits_while_its_run_ends(worker: Worker) -> bool:
     assert not submitting.is_alive()
     with worker.session() as session:
         session.submit(write, 7, x)
-    assert all(handle.done for handle in handles)
+    assert all(handle.done() for handle in handles)
     return was_waiting and len(handles) == 1
 
 

@@ -94,5 +94,5 @@ def test_a_run_without_an_owner_is_ended_by_the_next_one(make) -> None:
         worker.run(lambda orch, args, config: None)
     del session
     one_run(worker, rows[1:])
-    assert left.done
+    assert left.done()
     assert (rows[1] == 3).all()

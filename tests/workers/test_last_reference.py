@@ -108,4 +108,4 @@ def test_functions_below_do_not_keep_their_worker() -> None:
     del program
     gc.collect()
     assert kept() is None
-    assert handles[0].done
+    assert handles[0].done()

@@ -31,7 +31,7 @@ NATIVE = {
         "submit_next_level_many": "(self, handle, args, scalars=None, config=None)",
     },
     "TaskArgs": {"add_dep": "(self, *producers)"},
-    "TaskHandle": {"wait": "(self, timeout=None)"},
+    "HandleBase": {"wait": "(self, timeout=None)"},
 }
 PYTHON = {
     Worker: {

@@ -82,7 +82,7 @@ def test_intermediates_results_and_a_scope(make) -> None:
             s.submit(total, y, sum_)
             np.testing.assert_array_equal(first.result(), 2.5)
         assert s.submit(total, x, sum_).result() is sum_
-        assert first.done
+        assert first.done()
     assert sum_[0] == 28
     assert first.result(timeout=1).shape == (8,)
 
@@ -103,7 +103,7 @@ def test_after_orders_tasks_that_share_nothing(make) -> None:
     with worker.session() as s:
         slow = s.submit(write, 1, rows[0])
         s.submit(write, 2, rows[1], after=[slow]).wait()
-        assert slow.done
+        assert slow.done()
 
 
 def test_handles_can_be_awaited(make) -> None:
@@ -125,7 +125,7 @@ def test_a_task_ends_while_its_handle_is_polled(make) -> None:
     with worker.session() as s:
         handle = s.submit(write, 7, row)
         limit = time.monotonic() + 20
-        while not handle.done:
+        while not handle.done():
             assert time.monotonic() < limit
         assert row[0] == 7
 

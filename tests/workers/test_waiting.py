@@ -69,7 +69,7 @@ def test_a_wait_for_a_blocked_task_ends_at_its_timeout(make, gate) -> None:
                 TimeoutError, match=r"task 0 \(hold, .*\) has not ended within 0\.05"
             ):
                 ask(timeout=0.05)
-        assert not held.done
+        assert not held.done()
         gate.open()
         assert held.wait(LIMIT_S) is True
         assert held.exception(timeout=0) is None
@@ -108,6 +108,6 @@ def test_an_explicit_edge_delays_a_task_on_another_child(make, gate, other_gate,
         if not has_edge:
             assert last.wait(LIMIT_S)
         assert last.wait(0.05) is not has_edge
-        assert not held.done
+        assert not held.done()
         gate.open()
     assert (rows[2] == (2 if has_edge else 1)).all()

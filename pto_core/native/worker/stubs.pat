@@ -1,10 +1,9 @@
 # What stubgen cannot see: the methods that take their arguments as a vectorcall gives them.
 # And the types that are written by hand.
 pto_core._worker.ContinuousTensor$:
-    \from collections.abc import Generator, Sequence
+    \from collections.abc import Sequence
     \from typing import Any
     \from numpy.typing import DTypeLike, NDArray
-    \from pto_core.errors import PtoError
     \from pto_core.kernels import DataType
     class ContinuousTensor:
         @staticmethod
@@ -55,20 +54,19 @@ pto_core._worker.TaskArgsView$:
         @property
         def has_kinds(self) -> bool: ...
 
-pto_core._worker.TaskHandle$:
-    class TaskHandle:
+pto_core._worker.HandleBase$:
+    \from pto_core.worker.futures import TaskHandle as _TaskHandle
+    TaskHandle = _TaskHandle
+    class HandleBase:
         task_slot: int
         outputs: Any
         @property
-        def done(self) -> bool: ...
+        def has_ended(self) -> bool: ...
         @property
         def driver(self) -> Driver: ...
         @property
         def failure(self) -> tuple[int, int, int] | None: ...
         def wait(self, timeout: float | None = None) -> bool: ...
-        def exception(self, timeout: float | None = None) -> PtoError | None: ...
-        def result(self, timeout: float | None = None) -> NDArray[Any] | Any: ...
-        def __await__(self) -> Generator[Any, None, NDArray[Any] | Any]: ...
 
 pto_core._worker.Orchestrator.submit_next_level$:
     def submit_next_level(self, handle: CallableHandle, args: TaskArgs | None, config: object | None = None, *, worker: int = -1, retries: int = 0, timeout_s: float | None = None, hint: bool = False, after: Sequence[TaskHandle] = ()) -> TaskHandle: ...

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         Orchestrator as Orchestrator,
         TaskArgs as TaskArgs,
         TaskArgsView as TaskArgsView,
-        TaskHandle as TaskHandle,
         TensorArgType as TensorArgType,
     )
     from pto_core.cases import (
@@ -68,6 +67,9 @@ if TYPE_CHECKING:
     )
     from pto_core.user_ranges import (
         range as range,
+    )
+    from pto_core.worker.futures import (
+        TaskHandle as TaskHandle,
     )
     from pto_core.worker.hosts import (
         Hosts as Hosts,
@@ -105,7 +107,6 @@ _PARTS = {
         "Orchestrator",
         "TaskArgs",
         "TaskArgsView",
-        "TaskHandle",
         "TensorArgType",
     ),
     "cases": (
@@ -123,6 +124,7 @@ _PARTS = {
         "RunReport",
         "open_device",
     ),
+    "worker.futures": ("TaskHandle",),
     "worker.hosts": (
         "Hosts",
         "RemoteCallable",

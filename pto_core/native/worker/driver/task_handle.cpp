@@ -13,7 +13,8 @@ namespace pto::worker {
 namespace {
 
 PyTypeObject* run_type = nullptr;
-PyTypeObject* handle_type = nullptr;
+PyTypeObject* base_type = nullptr;
+PyTypeObject* handle_type = nullptr;  // base_type, or the class that is derived from it
 
 TaskHandle* handle_of(PyObject* self) {
   return reinterpret_cast<TaskHandle*>(self);
@@ -33,7 +34,7 @@ void delete_handle(PyObject* self) {
   Py_DECREF(reinterpret_cast<PyObject*>(handle->run));
   Py_XDECREF(handle->outputs);
   PyTypeObject* type = Py_TYPE(self);
-  PyObject_Free(self);
+  type->tp_free(self);
   Py_DECREF(type);
 }
 
@@ -55,7 +56,7 @@ bool has_ended(const TaskHandle* handle) {
          driver_of(handle).ask()->core.book.has_ended(handle->task);
 }
 
-PyObject* done(PyObject* self, void*) {
+PyObject* ended(PyObject* self, void*) {
   return or_raise(
       [&] { return PyBool_FromLong(or_error([&] { return has_ended(handle_of(self)); })); });
 }
@@ -126,7 +127,7 @@ PyMemberDef handle_members[] = {
     {nullptr, 0, 0, 0, nullptr}};
 
 PyGetSetDef handle_properties[] = {
-    {"done", &done, nullptr, "Whether the task has ended.", nullptr},
+    {"has_ended", &ended, nullptr, "Whether the task has ended.", nullptr},
     {"driver", &driver, nullptr, "The Driver to which the task was submitted.", nullptr},
     {"failure", &failure, nullptr,
      "(result, cause, root) of a task that failed or was poisoned, with -1 for no cause or root; "
@@ -141,8 +142,9 @@ PyType_Slot handle_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&delete_ha
                               {Py_tp_repr, reinterpret_cast<void*>(&shown)},
                               {Py_tp_doc, const_cast<char*>("A submitted task.")},
                               {0, nullptr}};
-PyType_Spec handle_spec = {"pto_core._worker.TaskHandle", sizeof(TaskHandle), 0,
-                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, handle_slots};
+PyType_Spec handle_spec = {
+    "pto_core._worker.HandleBase", sizeof(TaskHandle), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, handle_slots};
 
 PyType_Slot run_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(&delete_run)}, {0, nullptr}};
 PyType_Spec run_spec = {"pto_core._worker._Run", sizeof(RunObject), 0,
@@ -162,24 +164,35 @@ RunObject* make_run_object(WorkerDriver* driver, PyObject* driver_object,
 }
 
 PyObject* make_task_handle(int64_t task, RunObject* run) {
-  TaskHandle* handle = PyObject_New(TaskHandle, handle_type);
-  if (!handle) return nullptr;
-  handle->task = task;
+  PyObject* made = handle_type->tp_alloc(handle_type, 0);
+  if (!made) return nullptr;
+  handle_of(made)->task = task;
   Py_INCREF(reinterpret_cast<PyObject*>(run));
-  handle->run = run;
-  handle->outputs = nullptr;
-  return reinterpret_cast<PyObject*>(handle);
+  handle_of(made)->run = run;
+  return made;
 }
 
 TaskHandle* task_handle_of(PyObject* object) {
-  return Py_TYPE(object) == handle_type ? handle_of(object) : nullptr;
+  return PyObject_TypeCheck(object, base_type) ? handle_of(object) : nullptr;
 }
 
 void bind_task_handle(nb::module_& module) {
   run_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&run_spec));
-  handle_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&handle_spec));
-  if (!run_type || !handle_type) throw nb::python_error();
-  module.attr("TaskHandle") = nb::borrow(reinterpret_cast<PyObject*>(handle_type));
+  base_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&handle_spec));
+  if (!run_type || !base_type) throw nb::python_error();
+  handle_type = base_type;
+  const nb::object base = nb::borrow(reinterpret_cast<PyObject*>(base_type));
+  module.attr("HandleBase") = base;
+  module.def(
+      "set_handle_type",
+      [](nb::handle type) {
+        PyTypeObject* made = reinterpret_cast<PyTypeObject*>(type.ptr());
+        if (!PyType_Check(type.ptr()) || !PyType_IsSubtype(made, base_type))
+          core::raise_usage("the type of handles is not derived from HandleBase; derive it");
+        handle_type = reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr());
+      },
+      nb::arg("type"), nb::sig("def set_handle_type(type: type[HandleBase]) -> None"),
+      "Set the class of the handles that submits return.");
 }
 
 }  // namespace pto::worker

@@ -1,5 +1,6 @@
-// TaskHandle: the result of a submit. The Python type is written with the C API, to be fast,
-// because each task creates an object.
+// TaskHandle: the result of a submit. Its Python type HandleBase is written with the C API, to be
+// fast, because each task creates an object. A class that pto_core derives from it adds the methods
+// of a future.
 //
 // A handle shares the outcomes of its run, which live as long as any handle of the run.
 #pragma once

@@ -33,6 +33,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from enum import Enum
 from functools import partial
@@ -64,8 +65,8 @@ from pto_core.worker.children import (
 )
 from pto_core.worker.control import Control
 from pto_core.worker.endpoints import ChildConnection, Opener
-from pto_core.worker.event_loops import EventLoops
-from pto_core.worker.failures import Failure
+from pto_core.worker.event_loops import EventLoops, Notifier
+from pto_core.worker.failures import CANCELLED, Failure
 from pto_core.worker.memory import SharedArena
 from pto_core.worker.memory.worker_memory import WorkerMemory
 from pto_core.worker.placement import placement_of
@@ -317,7 +318,7 @@ class Child(ChildSpec):
             self.report(Failure.of(error))
         finally:
             # includes tasks that were lost with the child
-            self._completed = self._total_completed()
+            self._completed = self.total_completed()
 
     def _tries_again(self, error: BaseException) -> bool:
         """Return whether a child that could not start on its host gets another host."""
@@ -352,7 +353,7 @@ class Child(ChildSpec):
 
     def join(self) -> None:
         """Begin the start of a child at a place that was empty."""
-        self._completed = self._total_completed()
+        self._completed = self.total_completed()
         self._is_joining = True
         self._set(ChildState.LOST)
 
@@ -371,14 +372,14 @@ class Child(ChildSpec):
         if state is not ChildState.STARTING:
             self.disconnect()
 
-    def _total_completed(self) -> int:
+    def total_completed(self) -> int:
         """Return the number of tasks that have ended at this place."""
         table = self.group.memory.progress_table
         return int(_worker.progress_table_record(table, self.number)["completed"])
 
     def _count_exit(self) -> bool:
         """Return False if the child has exited too often without ending a task, otherwise True."""
-        if self._total_completed() > self._completed:
+        if self.total_completed() > self._completed:
             self._quick_exits = 0
         self._quick_exits += 1
         return self._quick_exits <= _QUICK_EXITS_MAX
@@ -698,6 +699,7 @@ class ChildGroup:
             steps.callback(self.processes.kill_all)
             for finalizer in self._finalizers:
                 steps.callback(finalizer)
+            steps.callback(self.hooks.notifier.join, _GRACE_S)
             steps.callback(self.driver.stop, cause)
             # This ends an open run; its results are discarded.
             is_running = self.driver.is_running
@@ -728,13 +730,16 @@ class DriverHooks:
     The driver calls them with the GIL, on the thread that waits for a task or on its own thread. It
     owns this object, which outlives the Worker if a handle of a task is kept. So this object refers
     to the group weakly, and to no child. ``paths``: the paths of the children. ``event_loops``: the
-    event loops that await tasks. ``handled``: the tasks of this run whose errors the program took.
+    event loops that await tasks. ``notifier``: calls the callbacks of tasks. ``handled``: the tasks
+    of this run whose errors the program took. ``cancelled``: the causes of cancelled tasks.
     """
 
     def __init__(self, group: ChildGroup) -> None:
         self.paths = [child.path for child in group.children]
         self.event_loops = EventLoops()
+        self.notifier = Notifier(self.event_loops)
         self.handled: set[int] = set()
+        self.cancelled: set[int] = set()
         self._group: Callable[[], ChildGroup | None] = weakref.ref(group)
         self._mappings = group.memory.own_mappings  # keeps the memory of the driver mapped
         self._begun_ns = 0
@@ -818,6 +823,49 @@ class DriverHooks:
             advice="a graph function or the block of a session must not wait for another run",
         )
 
+    # ---- called by a handle ----
+
+    def check_restarts(self) -> None:
+        """Raise UsageError unless a child that was killed is started again."""
+        group = self._group()
+        if group is not None and group.settings.config["on_worker_death"] != "restart":
+            raise UsageError(
+                "cancel(force=True) ends the child that runs the task, and this Worker does not "
+                'start it again; create the Worker with on_worker_death="restart"',
+                name="force",
+                value=True,
+            )
+
+    def kill_task(self, number: int, cause: int) -> bool:
+        """Cancel a task; if it has begun, kill its child. Return whether it was cancelled.
+
+        The child is not killed if the task has ended meanwhile; call the method again then.
+        """
+        group = self._group()
+        task = None if group is None else group.driver.task(number)
+        if group is None or task is None:
+            return False
+        if task["members"] > 1:
+            raise UsageError(
+                "cancel(force=True) cannot end a group, which runs in several children; cancel it "
+                "before it begins",
+                name="force",
+                value=True,
+            )
+        if task["child"] == _NONE:
+            return group.driver.cancel_task(number, cause)
+        child = group.children[task["child"]]
+        completed = child.total_completed()
+        if group.driver.cancel_task(number, cause):
+            return True
+        process = group.processes[child.number]
+        process.suspend()
+        if child.total_completed() == completed:
+            self._kill(group, child.number, lambda ended: CancelledError(CANCELLED))
+        else:
+            process.resume()
+        return False
+
     # ---- called by the Worker ----
 
     def begin_run(self) -> None:
@@ -832,6 +880,7 @@ class DriverHooks:
             self.poll()
         self._begun_ns = now
         self.handled.clear()
+        self.cancelled.clear()
         group = self._group()
         if group is not None and group.pending:
             for child in list(group.pending.values()):  # another thread may change the dict
@@ -858,7 +907,7 @@ class DriverHooks:
             child.advance()
 
     def _kill(
-        self, group: ChildGroup, child: int, exit_error: Callable[[ChildExit], PtoError]
+        self, group: ChildGroup, child: int, exit_error: Callable[[ChildExit], Exception]
     ) -> None:
         process = group.processes[child]
         if process.is_alive:

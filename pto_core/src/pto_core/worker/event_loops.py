@@ -1,8 +1,9 @@
-"""Wakes coroutines that await tasks: one file descriptor for each Worker, and no threads.
+"""Wakes coroutines that await tasks: one file descriptor for each Worker.
 
 The driver makes its descriptor readable when a watched task ends. Every event loop that awaits a
 task watches this descriptor. The first loop that reads it takes the list of ended tasks, wakes its
-own coroutines, and notifies the other loops of the tasks that they await.
+own coroutines, and notifies the other loops of the tasks that they await. A Worker has an event
+loop of its own, on a thread, only while handles with callbacks or waiters need a report.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pto_core import log
+from pto_core.errors import PtoError
+from pto_core.errors.limits import start_thread
 
 if TYPE_CHECKING:
-    from pto_core._worker import Driver, TaskHandle
+    from pto_core._worker import Driver, HandleBase, TaskHandle
 
 _Future = asyncio.Future[None]
 
@@ -32,18 +36,18 @@ class EventLoops:
         self._futures: dict[int, set[_Future]] = {}
         self._counts: dict[asyncio.AbstractEventLoop, int] = {}
 
-    def wait(self, handle: TaskHandle) -> Generator[Any, None, None]:
+    async def wait(self, handle: HandleBase) -> None:
         """Suspend the coroutine until the task has ended.
 
         Raises the same errors as a blocking wait: WorkerClosedError, or a failure of the driver.
         """
         driver, task = handle.driver, handle.task_slot
-        while not handle.done:
+        while not handle.has_ended:
             future = self._add(driver, task)
             try:
                 if driver.watch(task):
                     return
-                yield from future
+                await future
             finally:
                 self._remove(driver, task, future)
 
@@ -79,6 +83,69 @@ class EventLoops:
         for future in futures:
             with contextlib.suppress(RuntimeError):  # the loop was closed
                 future.get_loop().call_soon_threadsafe(_finish, future)
+
+
+class Notifier:
+    """The thread of a Worker that calls ``notify()`` of handles whose tasks have ended.
+
+    The thread runs an event loop, and exists only while handles wait for that call.
+    """
+
+    def __init__(self, event_loops: EventLoops) -> None:
+        self._event_loops = event_loops
+        self._lock = threading.Lock()
+        self._count = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def add(self, handle: TaskHandle) -> None:
+        """Call ``handle.notify()`` when its task has ended, or cannot end because of an error.
+
+        Raises CapacityError if the thread cannot be started.
+        """
+        with self._lock:
+            if self._loop is None:
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(
+                    target=_run, args=(loop,), name="pto futures", daemon=True
+                )
+                try:
+                    start_thread(thread)
+                except BaseException:
+                    loop.close()
+                    raise
+                self._loop, self._thread = loop, thread
+            self._count += 1
+            self._loop.call_soon_threadsafe(self._begin, handle)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end of the thread after the end of all tasks, except inside of it."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout_s)
+
+    def _begin(self, handle: TaskHandle) -> None:
+        asyncio.get_running_loop().create_task(self._follow(handle))
+
+    async def _follow(self, handle: TaskHandle) -> None:
+        try:
+            with contextlib.suppress(PtoError):  # result() raises it
+                await self._event_loops.wait(handle)
+            handle.notify()
+        except BaseException as error:  # noqa: BLE001 - other handles need the loop
+            log.get(__name__).error("a callback of a task ended a thread", error=repr(error))
+        with self._lock:
+            self._count -= 1
+            if self._count == 0 and self._loop is not None:
+                self._loop.stop()
+                self._loop = None
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
 def _finish(future: _Future) -> None:

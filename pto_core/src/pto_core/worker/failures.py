@@ -11,11 +11,13 @@ import itertools
 import pickle
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from types import GetSetDescriptorType, MemberDescriptorType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pto_core._worker import Driver, TaskHandle
+from pto_core._worker import Driver
 from pto_core.errors import (
     AbortedError,
     ChildDiedError,
@@ -25,7 +27,11 @@ from pto_core.errors import (
     TaskPoisonedError,
 )
 
+if TYPE_CHECKING:
+    from pto_core._worker import TaskHandle
+
 _CAUSES_MAX = 20
+CANCELLED = "the program cancelled the task"
 
 # Used to truncate a failure to a number of bytes: a character takes up to 4 bytes. The class name
 # is truncated too.
@@ -38,6 +44,14 @@ _CUT = "[...]"
 # exception is pickled separately, so that a process can read the class names without unpickling,
 # which would import the classes.
 Link = tuple[str, str, bytes | None]
+
+
+class Result(IntEnum):
+    """The result of a task."""
+
+    COMPLETED = 0
+    FAILED = 1
+    POISONED = 2
 
 
 @dataclass(frozen=True)
@@ -384,8 +398,9 @@ def poisoned_error(place: TaskPlace, root: TaskPlace | None, cause: PtoError | N
     """Return the error of a task that did not run because the task ``root`` failed."""
     if root is None:
         return AbortedError(f"the run was ended before {place.name} could run")
+    happened = "was cancelled" if isinstance(cause, CancelledError) else "failed"
     error = TaskPoisonedError(
-        f"{place.name} did not run because {root.name}, on which it depends, failed",
+        f"{place.name} did not run because {root.name}, on which it depends, {happened}",
         task=place.task,
         callable=place.callable,
         file=place.file,

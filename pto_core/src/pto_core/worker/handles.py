@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any, Literal
 
-from pto_core._worker import CallableKind, CallableSpace, ContinuousTensor, TaskHandle
-from pto_core.errors import PtoError, RightsError, UsageError
+from pto_core._worker import CallableKind, CallableSpace
+from pto_core.errors import RightsError, UsageError
 from pto_core.errors.plain_functions import require_plain
 from pto_core.errors.values import shown
 from pto_core.kernels import ChipCallable, CoreCallable
 from pto_core.kernels.callables import digest_of
 from pto_core.worker.chip_delivery import chip_from_bytes, chip_to_bytes
-from pto_core.worker.failures import RunErrors
 from pto_core.worker.hosts import RemoteCallable
 from pto_core.worker.serialisation import (
     NotImportableError,
@@ -36,75 +34,6 @@ from pto_core.worker.serialisation import (
     serialised,
 )
 from pto_core.worker.tasks import Task
-from pto_core.worker.values import Returned
-
-_NO_TASK = -1
-
-
-class Result(IntEnum):
-    """The result of a task."""
-
-    COMPLETED = 0
-    FAILED = 1
-    POISONED = 2
-
-
-def exception(self: TaskHandle, timeout: float | None = None) -> PtoError | None:
-    """Wait for the task. Return its error if it failed or did not run, otherwise None.
-
-    An error that was returned counts as handled: the end of the run does not raise it again. The
-    same holds for the error of the task because of which this task did not run. Raises TimeoutError
-    if the task has not ended after ``timeout`` seconds.
-    """
-    errors = RunErrors(self.driver)
-    if not self.wait(timeout):
-        task = errors.place(self.task_slot, of=self)
-        raise TimeoutError(f"{task.name} has not ended within {timeout} s")
-    failure = self.failure
-    if failure is None:
-        return None
-    result, cause, root = failure
-    self.driver.hooks.handled.update({self.task_slot, root} - {_NO_TASK})
-    if result == Result.FAILED:
-        return errors.failed(self.task_slot, cause, self)
-    return errors.poisoned(self.task_slot, root, self)
-
-
-def result(self: TaskHandle, timeout: float | None = None) -> Any:
-    """Wait for the task. Return the value that its function returned.
-
-    If that is None, return the array that the task wrote, or a tuple if it wrote several arrays.
-    For a group whose function returns values, return a list with the value of each member. Arrays
-    in a value are read-only views of shared memory, which stays in use while they exist. Arrays in
-    a heap ring are copied. Raises the error that :func:`exception` returns. Returns None for a task
-    that was not submitted by a session.
-    """
-    error = exception(self, timeout)
-    if error is not None:
-        raise error
-    outputs = self.outputs or ()
-    if isinstance(outputs, Returned):
-        value = outputs.value()
-        if value is not None:
-            return value
-        outputs = outputs.written
-    outputs = tuple(map(_kept, outputs))
-    return outputs[0] if len(outputs) == 1 else outputs or None
-
-
-def awaited(self: TaskHandle) -> Generator[Any, None, Any]:
-    """Suspend the coroutine until the task has ended; return or raise like :func:`result`."""
-    yield from self.driver.hooks.event_loops.wait(self)
-    return result(self)
-
-
-def _kept(output: Any) -> Any:
-    return output.numpy().copy() if isinstance(output, ContinuousTensor) else output
-
-
-for _name, _function in (("exception", exception), ("result", result), ("__await__", awaited)):
-    setattr(TaskHandle, _name, _function)
-
 
 _registrations = itertools.count()
 

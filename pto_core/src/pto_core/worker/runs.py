@@ -217,7 +217,8 @@ class Runs:
         _, failed, poisoned = self._driver.outcome()
         if (failed or poisoned) and self._children.is_closing:
             raise WorkerClosedError("this Worker was closed during the run")
-        handled = self._hooks.handled
+        cancelled = self._hooks.cancelled
+        handled = self._hooks.handled.union(task for task, cause in failed if cause in cancelled)
         failed = [(task, cause) for task, cause in failed if task not in handled]
         poisoned = [one for one in poisoned if handled.isdisjoint(one)]
         if failed or poisoned:

@@ -16,12 +16,12 @@ from pto_core._worker import (
     Orchestrator,
     RunScope,
     TaskArgs,
-    TaskHandle,
 )
 from pto_core.errors import UsageError
 from pto_core.errors.values import listed, shown
 from pto_core.kernels import CallConfig, ChipCallable, DataType
 from pto_core.kernels.typed import SubmitOptions
+from pto_core.worker.futures import TaskHandle
 from pto_core.worker.handles import name_of
 from pto_core.worker.progress import Follower, Listener, default_listener
 from pto_core.worker.tasks import ChipTask, GraphTask, Task, task as as_task

@@ -18,7 +18,6 @@ from pto_core._worker import (
     ContinuousTensor,
     SharedBlock,
     TaskArgs,
-    TaskHandle,
     TensorArgType,
     is_private,
 )
@@ -30,6 +29,7 @@ from pto_core.kernels.data_type import DataType
 from pto_core.kernels.direction import WRITTEN, Direction, TaskSignature, task_signature
 from pto_core.kernels.lost_results import checked
 from pto_core.kernels.typed import Parameters, SubmitOptions, Value
+from pto_core.worker.futures import TaskHandle
 from pto_core.worker.values import (
     Content,
     Received,

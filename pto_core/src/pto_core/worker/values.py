@@ -35,18 +35,21 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
 
-from pto_core._worker import ContinuousTensor, SharedMapping, TaskHandle
+from pto_core._worker import ContinuousTensor, SharedMapping
 from pto_core.errors import CapacityError, UsageError
 from pto_core.errors.values import shown
 from pto_core.kernels.data_type import DataType
 from pto_core.worker.memory.arena import FreeList, reserved
 from pto_core.worker.processes.parking import parent_only_mapping
+
+if TYPE_CHECKING:
+    from pto_core._worker import TaskHandle
 
 _Bytes = npt.NDArray[np.uint8]
 Parts: TypeAlias = Iterable[tuple[str, object]]
@@ -190,7 +193,7 @@ class Content:
             return _received, (first, *counts)
         if outputs:
             self.inputs += outputs
-        elif not handle.done or handle.failure is not None:
+        elif not handle.has_ended or handle.failure is not None:
             self.producers.append(handle)
         return _arrays, (first, len(outputs or ()))
 
@@ -209,18 +212,18 @@ class _Collecting(threading.local):
 _collecting = _Collecting()
 
 
-def _reduce_handle(self: TaskHandle, protocol: object = None) -> tuple[Any, ...]:
+def reduced_handle(handle: TaskHandle) -> tuple[Any, ...]:
+    """Return the pickle of a handle in the arguments of a submit; raise UsageError elsewhere."""
     content = _collecting.content
     if content is None:
         raise UsageError(
-            f"{self!r} cannot be pickled; pass it to the submit of a session, or use its result()",
+            f"{handle!r} cannot be pickled; pass it to the submit of a session, or use its "
+            "result()",
             name="handle",
-            value=self,
+            value=handle,
         )
-    return content.reduced(self)
+    return content.reduced(handle)
 
-
-TaskHandle.__reduce_ex__ = _reduce_handle  # type: ignore[assignment, method-assign]
 
 _inherited: Mapping[str, object] = {}
 """In a forked child, the functions and classes of the main module that its parent has too."""
@@ -463,7 +466,7 @@ class ValueMemory:
                 one = kept.popleft()
             except IndexError:
                 break  # another thread has taken it
-            if not one[0].done:
+            if not one[0].has_ended:
                 kept.append(one)
             del one
         if self._gone:

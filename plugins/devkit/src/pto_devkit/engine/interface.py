@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from pto_core.errors import UsageError
 from pto_core.worker.child_specs import Kind as Kind
 from pto_core.worker.deadlock import Deadlock
-from pto_core.worker.handles import Result as Result
+from pto_core.worker.failures import Result as Result
 from pto_devkit.abi import Tag
 
 NONE = -1

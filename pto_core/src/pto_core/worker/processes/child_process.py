@@ -23,7 +23,6 @@ from pto_core.errors import (
     ChildDiedError,
     ChildHungError,
     ChildStartError,
-    PtoError,
 )
 from pto_core.errors.limits import reached_limit
 from pto_core.errors.values import signal_text
@@ -99,7 +98,7 @@ _READ_BYTES = 1 << 16
 _SLICE_S = 0.01
 _START_SLICE_S = 0.05  # seconds between two checks whether the start was cancelled
 
-ExitError = Callable[[ChildExit], PtoError]
+ExitError = Callable[[ChildExit], Exception]
 
 
 class ChildProcess:
@@ -190,6 +189,17 @@ class ChildProcess:
     def kill(self) -> None:
         """Send SIGKILL to the process."""
         self._send(signal.SIGKILL)
+
+    def suspend(self) -> None:
+        """Stop the process until :meth:`resume`, and wait until it has stopped or exited."""
+        self._send(signal.SIGSTOP)
+        with self._lock, contextlib.suppress(ChildProcessError):
+            if self.exit is None:
+                os.waitid(os.P_PIDFD, self._pidfd, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """Let the process continue after :meth:`suspend`."""
+        self._send(signal.SIGCONT)
 
     # ---- the start ----
 

@@ -1,0 +1,206 @@
+"""Task handles: futures of ``concurrent.futures`` whose state is that of the task in the engine.
+
+Every submit creates a handle, so a handle is an object of the native class HandleBase without any
+Python attribute. The attributes of a future (a condition, waiters, callbacks) are created when
+something first uses them, such as ``add_done_callback`` or ``concurrent.futures.wait``. From then
+on the :class:`~pto_core.worker.event_loops.Notifier` of the Worker reports the end of the task.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Generator
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, Any, TypeVar as _TypeVar, cast
+
+from pto_core._worker import ContinuousTensor, HandleBase, set_handle_type
+from pto_core.errors import PtoError
+from pto_core.worker.failures import CANCELLED, Failure, Result, RunErrors
+from pto_core.worker.values import Returned, reduced_handle
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Value = TypeVar("Value", default=Any)
+else:
+    Value = _TypeVar("Value")
+
+_NO_TASK = -1
+_ATTRIBUTES = ("_condition", "_waiters", "_done_callbacks")
+_RETRY_S = 0.005
+_creating = threading.Lock()
+
+
+class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
+    """A submitted task: a future that every submit of a session returns.
+
+    As an argument of another submit, it is the result that the task will have. Any thread may call
+    the methods.
+    """
+
+    _is_over = False  # set before `has_ended` by cancel(), and if the driver failed
+    _is_cancelled = False
+    _is_notified = False
+
+    def done(self) -> bool:
+        """Return whether the task has ended or was cancelled."""
+        return self._is_over or self.has_ended
+
+    def running(self) -> bool:
+        """Return whether the task was sent to a child and has not ended."""
+        known = None if self.done() else self.driver.task(self.task_slot, self)
+        return known is not None and bool(known["child"] >= 0)
+
+    def cancelled(self) -> bool:
+        """Return whether :meth:`cancel` has succeeded."""
+        return self._is_cancelled
+
+    def cancel(self, *, force: bool = False) -> bool:
+        """Return True if the task will not run, otherwise False, because it has begun or ended.
+
+        Tasks that need its result do not run either. Neither they nor this task make the end of
+        the run raise an error. With ``force``, a task that has begun is ended together with its
+        child, which is started again; this needs ``on_worker_death="restart"``, otherwise it raises
+        UsageError.
+        """
+        if self._is_cancelled:
+            return True
+        if self.has_ended:
+            return False
+        driver = self.driver
+        if force:
+            driver.hooks.check_restarts()
+        cause = driver.add_cause(Failure.of(CancelledError(CANCELLED)).pack())
+        driver.hooks.cancelled.add(cause)
+        is_cancelled = driver.cancel_task(self.task_slot, cause)
+        if not is_cancelled and not (force and self._kill(cause)):
+            return False
+        self._is_cancelled = self._is_over = True
+        if _ATTRIBUTES[0] in vars(self):
+            self.notify()
+        return True
+
+    def _kill(self, cause: int) -> bool:
+        """End the child that runs the task. Return False if the task ended before."""
+        driver, task = self.driver, self.task_slot
+        driver.hooks.handled.add(task)
+        while not self.has_ended:
+            if driver.hooks.kill_task(task, cause):
+                return True
+            self.wait(_RETRY_S)
+        if self.failure is not None:
+            _, number, _ = self.failure
+            known = driver.cause(number, self)
+            if known and isinstance(Failure.unpack(known["data"]).exception, CancelledError):
+                return True
+        driver.hooks.handled.discard(task)
+        return False
+
+    def exception(self, timeout: float | None = None) -> PtoError | None:
+        """Wait for the task. Return its error if it failed or did not run, otherwise None.
+
+        An error that was returned counts as handled: the end of the run does not raise it again.
+        The same holds for the error of the task because of which this task did not run. Raises
+        TimeoutError if the task has not ended after ``timeout`` seconds, and CancelledError if it
+        was cancelled.
+        """
+        errors = RunErrors(self.driver)
+        if self._is_cancelled or not self.wait(timeout):
+            name = errors.place(self.task_slot, of=self).name
+            if self._is_cancelled:
+                raise CancelledError(f"{name} was cancelled")
+            raise TimeoutError(f"{name} has not ended within {timeout} s")
+        failure = self.failure
+        if failure is None:
+            return None
+        result, cause, root = failure
+        self.driver.hooks.handled.update({self.task_slot, root} - {_NO_TASK})
+        if result == Result.FAILED:
+            return errors.failed(self.task_slot, cause, self)
+        return errors.poisoned(self.task_slot, root, self)
+
+    def result(self, timeout: float | None = None) -> Value:
+        """Wait for the task. Return the value that its function returned.
+
+        If that is None, return the array that the task wrote, or a tuple if it wrote several
+        arrays. For a group whose function returns values, return a list with the value of each
+        member. Arrays in a value are read-only views of shared memory, which stays in use while
+        they exist. Arrays in a heap ring are copied. Raises the error that :meth:`exception`
+        returns or raises. Returns None for a task that was not submitted by a session.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        outputs = self.outputs or ()
+        if isinstance(outputs, Returned):
+            value: Value | None = outputs.value()
+            if value is not None:
+                return value
+            outputs = outputs.written
+        written = tuple(map(_kept, outputs))
+        return cast("Value", written[0] if len(written) == 1 else written or None)
+
+    def __await__(self) -> Generator[Any, None, Value]:
+        """Suspend the coroutine until the task has ended; return or raise like :meth:`result`."""
+        if not self._is_cancelled:
+            yield from self.driver.hooks.event_loops.wait(self).__await__()
+        return self.result()
+
+    def __reduce_ex__(self, protocol: object = None) -> tuple[Any, ...]:
+        """Pickle the handle as an argument of a submit. Raises UsageError anywhere else."""
+        return reduced_handle(self)
+
+    # ---- what concurrent.futures reads ----
+
+    if not TYPE_CHECKING:  # checkers know the variables of a future, and reject other names
+
+        def __getattr__(self, name: str) -> Any:
+            """Create the attributes of a future, and request the report of the end of the task."""
+            if name not in _ATTRIBUTES:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            made = vars(self)
+            with _creating:
+                if name not in made:
+                    if not self.done():
+                        self.driver.hooks.notifier.add(self)
+                    made.update(_condition=threading.Condition(), _waiters=[], _done_callbacks=[])
+            return made[name]
+
+        @property
+        def _state(self) -> str:
+            if self._is_cancelled:
+                return "CANCELLED_AND_NOTIFIED"
+            return "FINISHED" if self.done() else "RUNNING"
+
+        @property
+        def _result(self) -> Value | None:
+            return None if self.exception(0) is not None else self.result(0)
+
+        @property
+        def _exception(self) -> BaseException | None:
+            return self.exception(0)
+
+    def notify(self) -> None:
+        """Notify waiters, and call the callbacks, once."""
+        with self._condition:
+            if self._is_notified:
+                return
+            self._is_notified = self._is_over = True
+            self._condition.notify_all()
+            failed = not self._is_cancelled and self.failure is not None
+            for waiter in self._waiters:
+                if self._is_cancelled:
+                    waiter.add_cancelled(self)
+                elif failed:
+                    waiter.add_exception(self)
+                else:
+                    waiter.add_result(self)
+        self._invoke_callbacks()  # type: ignore[attr-defined]
+
+
+def _kept(output: Any) -> Any:
+    return output.numpy().copy() if isinstance(output, ContinuousTensor) else output
+
+
+set_handle_type(TaskHandle)
