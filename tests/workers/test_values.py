@@ -605,9 +605,9 @@ def triple(number: int) -> int:
     return 3 * number
 
 
-@pytest.mark.parametrize("chunksize", [None, 1, 3, 1000])
+@pytest.mark.parametrize("chunksize", ["auto", 1, 3, 1000])
 @pytest.mark.parametrize("count", [0, 1, 100])
-def test_map_calls_a_function_with_each_item(worker, chunksize: int | None, count: int) -> None:
+def test_map_calls_a_function_with_each_item(worker, chunksize: Any, count: int) -> None:
     expected = [3 * i for i in range(count)]
     assert worker.map(triple, range(count), chunksize=chunksize) == expected
     assert worker.map(task(triple), iter(range(count)), chunksize=chunksize) == expected

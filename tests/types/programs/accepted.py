@@ -1,5 +1,6 @@
 """A program in which a type checker finds no error. Comments state the types that it reveals."""
 
+import concurrent.futures
 import ctypes
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from pto_core.published import (
     RemoteWorkerSpec,
     TaskArgs,
     TaskArgsView,
+    TaskHandle,
     TensorArgType,
 )
 
@@ -116,7 +118,7 @@ def main() -> None:
         with worker.session() as s:
             reveal_type(s)  # Session
             first = s.submit(scale, x, 2.0, x, worker=1, hint=True, timeout_s=3)
-            reveal_type(first)  # TaskHandle
+            reveal_type(first)  # TaskHandle[Any]
             part = s.empty((2, 3))
             s.submit(scale, part, 2, part, after=[first], retries=1)
             s.submit(count, x, 1)
@@ -131,13 +133,30 @@ def main() -> None:
             s.submit(chip, x, part, x, 3, config=CallConfig(), worker=0)
             s.submit(handle, x, part, x, 3)
             group = s.submit_group(scale, [(x, 1.0, x), (x, 2.0, part)], workers=[0, 1])
-            reveal_type(group)  # TaskHandle
+            reveal_type(group)  # TaskHandle[Any]
             reveal_type(first.exception())  # PtoError | None
-            reveal_type(first.result(timeout=3))  # Array | Any
+            reveal_type(first.result(timeout=3))  # Any
+            size = s.submit(length, "a", worker=0)
+            reveal_type(size)  # TaskHandle[Any]
+            reveal_type(size.result())  # Any
+            handles: list[TaskHandle] = [first, size]
+            reveal_type([one.done() or one.cancel(force=True) for one in handles])  # list[bool]
+            size.add_done_callback(lambda one: print(one.result()))
+            reveal_type(list(worker.as_completed([size])))  # list[TaskHandle[Any]]
+            for one in concurrent.futures.as_completed([size]):
+                reveal_type(one)  # Future[Any]
+            reveal_type(concurrent.futures.wait([size]).done)  # set[Future[Any]]
             scale(x, 3, x)
             scale(x, factor=3.0, out=x)
             total: NDArray[Any] = first.result()
             total.sum()
+        with worker.executor() as executor:
+            reveal_type(executor.submit(pow, 2, exp=3).done())  # bool
+            call = executor.submit(len, "ab")
+            reveal_type(call)  # TaskHandle[int]
+            reveal_type(list(concurrent.futures.as_completed([call])))  # list[Future[int]]
+            reveal_type(list(worker.as_completed([call])))  # list[TaskHandle[int]]
+            reveal_type(list(executor.map(len, ["ab"], chunksize=2)))  # list[int]
 
 
 def on_other_hosts(orch: Orchestrator, x: NDArray[Any]) -> None:
@@ -161,4 +180,4 @@ async def wait() -> None:
     with Worker(level=3, num_sub_workers=2) as worker:
         async with worker.session() as s:
             first = s.submit(nothing)
-            reveal_type(await first)  # Array | Any
+            reveal_type(await first)  # Any

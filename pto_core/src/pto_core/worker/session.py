@@ -428,16 +428,17 @@ def mapped(
 ) -> list[Mapped]:
     """Call a function with each item in tasks of a session; see ``Worker.map``.
 
-    ``count``: the number of tasks if ``chunksize`` is None.
+    ``count``: the number of tasks if ``chunksize`` is "auto".
     """
     if not callable(function):
         raise UsageError(f"function is {shown(function)}; pass a function", name="function")
     given = list(items)
     even = max(1, -(-len(given) // max(count, 1)))
-    size = even if chunksize is None else integer(chunksize, 1, 2**63 - 1)
+    size = even if chunksize == "auto" else integer(chunksize, 1, 2**63 - 1)
     if size is None:
         raise UsageError(
-            f"chunksize is {shown(chunksize)}; pass the number of items of a task, 1 or more",
+            f"chunksize is {shown(chunksize)}; pass the number of items of a task, 1 or more, or "
+            '"auto"',
             name="chunksize",
             value=chunksize,
         )

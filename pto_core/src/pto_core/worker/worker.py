@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import numpy.typing as npt
 
-import pto_core.worker.handles  # noqa: F401 - adds methods to TaskHandle
 from pto_core._worker import CallableHandle, CapturedGraph, TaskArgs, TaskArgsView
 from pto_core.config.options import CHECK
 from pto_core.errors import UsageError
@@ -17,6 +17,8 @@ from pto_core.errors.values import as_path, listed, shown
 from pto_core.interrupts import Interrupts
 from pto_core.plugins import insight
 from pto_core.worker.callables import Callables
+from pto_core.worker.executor import WorkerExecutor
+from pto_core.worker.futures import TaskHandle
 from pto_core.worker.hosts import Hosts, RemoteWorkerSpec
 from pto_core.worker.memory_calls import MemoryCalls
 from pto_core.worker.runs import GraphFunction, hazards_number
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from pto_core.worker.progress import Listener
     from pto_insight.graphs import Findings, TaskGraph
     from pto_insight.traces.worker_trace import WorkerTrace
+
+Value = TypeVar("Value")
 
 
 class Worker(MemoryCalls):
@@ -303,15 +307,15 @@ class Worker(MemoryCalls):
         function: Callable[[Item], Mapped],
         items: Iterable[Item],
         *,
-        chunksize: int | None = None,
+        chunksize: int | Literal["auto"] = "auto",
         progress: bool | Listener = False,
     ) -> list[Mapped]:
         """Call a function with each item in the SUB children; return the values in order.
 
-        Function, items and values are pickled. ``chunksize``: the number of items of one task; None
-        makes four tasks for each child. ``progress``: as for :meth:`session`. If a call raises an
-        exception, tasks that have not begun do not run, and the error of the first task that
-        failed is raised. Raises UsageError, TaskFailedError.
+        Function, items and values are pickled. ``chunksize``: the number of items of one task;
+        "auto" makes four tasks for each child. ``progress``: as for :meth:`session`. If a call
+        raises an exception, tasks that have not begun do not run, and the error of the first
+        task that failed is raised. Raises UsageError, TaskFailedError.
         """
         return mapped(
             self.session(progress=progress),
@@ -320,6 +324,25 @@ class Worker(MemoryCalls):
             chunksize,
             4 * self._node.settings.sub_workers,
         )
+
+    def as_completed(
+        self, handles: Iterable[TaskHandle[Value]], timeout: float | None = None
+    ) -> Iterator[TaskHandle[Value]]:
+        """Return an iterator over handles in the order in which their tasks end.
+
+        Raises TimeoutError if one has not ended ``timeout`` seconds after this call.
+        """
+        found: Iterator[Any] = concurrent.futures.as_completed(
+            cast("Iterable[Any]", handles), timeout
+        )
+        return found
+
+    def executor(self) -> WorkerExecutor:
+        """Return an executor of ``concurrent.futures`` that uses the SUB children.
+
+        Its first submit begins a session, which the end of ``with worker.executor() as e:`` ends.
+        """
+        return WorkerExecutor(self.session())
 
     @contextmanager
     def trace(self, level: int = 1) -> Iterator[WorkerTrace]:

@@ -1,0 +1,107 @@
+"""An executor of ``concurrent.futures`` whose functions run in the SUB children of a Worker."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+from weakref import WeakSet
+
+from pto_core.errors import AbortedError, ChildDiedError, TaskFailedError, WorkerClosedError
+from pto_core.errors.limits import start_thread
+from pto_core.worker.futures import TaskHandle
+from pto_core.worker.session import Session
+from pto_core.worker.tasks import task
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@task
+def _call(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    return function(*args, **keywords)
+
+
+def _starred(function: Callable[..., T], items: Sequence[Sequence[Any]]) -> list[T]:
+    return [function(*item) for item in items]
+
+
+class WorkerExecutor(concurrent.futures.Executor):
+    """Runs functions in the SUB children of a Worker; created by :meth:`Worker.executor`.
+
+    The first submit begins a session, which :meth:`shutdown` ends; so other runs of the Worker wait
+    until then, and those of the thread of the first submit are refused. Any thread may call the
+    methods. Functions, arguments and results are those of a ``@task``; a handle as an argument is
+    the result that it will have.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = threading.Lock()
+        self._is_open = False  # whether the block of the session is open
+        self._is_shut_down = False
+        self._handles: WeakSet[TaskHandle] = WeakSet()
+        self._end: threading.Thread | None = None
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> TaskHandle[T]:
+        """Submit a call of a function; return its handle.
+
+        Raises RuntimeError after :meth:`shutdown`, and UsageError for what cannot be pickled.
+        """
+        with self._lock:
+            if self._is_shut_down:
+                raise RuntimeError("this executor was shut down; create another one")
+            if not self._is_open:
+                self._session.__enter__()
+                self._is_open = True
+            handle: TaskHandle[T] = self._session.submit(_call, fn, args, kwargs)
+            self._handles.add(handle)
+            return handle
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+    ) -> Iterator[T]:
+        """Submit a call for each item; return an iterator over the results, in order.
+
+        ``chunksize``: the number of calls of one task. Raises ValueError if it is less than 1.
+        """
+        if chunksize < 1:
+            raise ValueError(f"chunksize is {chunksize}; pass 1 or more")
+        if chunksize == 1:
+            return super().map(fn, *iterables, timeout=timeout)
+        items = zip(*iterables, strict=False)
+        chunks = iter(lambda: list(itertools.islice(items, chunksize)), [])
+        return itertools.chain.from_iterable(
+            super().map(partial(_starred, fn), chunks, timeout=timeout)
+        )
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Accept no more calls, and end the session when all calls have ended.
+
+        ``wait``: wait for that end; otherwise a thread waits for it. ``cancel_futures``: cancel the
+        calls that have not begun.
+        """
+        with self._lock:
+            self._is_shut_down = True
+            ends_here, self._is_open = self._is_open, False
+        if cancel_futures:
+            for handle in list(self._handles):
+                handle.cancel()
+        if ends_here:
+            self._end = threading.Thread(target=self._leave, name="pto executor")
+            start_thread(self._end)
+        if wait and self._end is not None:
+            self._end.join()
+
+    def _leave(self) -> None:
+        """End the session. Failures are in the handles; this executor raises none."""
+        with contextlib.suppress(AbortedError, ChildDiedError, TaskFailedError, WorkerClosedError):
+            self._session.__exit__(None, None, None)

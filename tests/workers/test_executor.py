@@ -1,0 +1,221 @@
+"""``worker.executor()`` is an Executor of ``concurrent.futures``."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+import time
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pto_core.errors import ChildDiedError, UsageError
+
+WAIT_S = 30
+
+
+def double(x: Any) -> Any:
+    return 2 * x
+
+
+def mark(path: Path) -> None:
+    with path.open("a") as file:
+        file.write("x")
+
+
+def hold(gate: Path, began: Path) -> str:
+    """Say that the call has begun, and wait until the test creates the gate."""
+    mark(began)
+    while not gate.exists():
+        time.sleep(0.001)
+    return "held"
+
+
+def options(*args: int, **keywords: int) -> tuple[tuple[int, ...], dict[str, int]]:
+    return args, keywords
+
+
+def await_true(is_true: Any) -> None:
+    end = time.monotonic() + WAIT_S
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def worker(make) -> Any:
+    return make(num_sub_workers=2)
+
+
+@pytest.fixture
+def held(worker, tmp_path) -> Any:
+    """Create an executor whose only child is held by a call until ``gate`` is called."""
+    executor = worker.executor()
+    gate, began = tmp_path / "gate", tmp_path / "began"
+    executor.gate = gate.touch
+    executor.first = [executor.submit(hold, gate, tmp_path / f"began{n}") for n in range(2)]
+    await_true(lambda: all((tmp_path / f"began{n}").exists() for n in range(2)))
+    del began
+    yield executor
+    gate.touch()
+    executor.shutdown()
+
+
+def test_calls_run_in_children(worker) -> None:
+    with worker.executor() as executor:
+        assert isinstance(executor, concurrent.futures.Executor)
+        handle = executor.submit(double, 4)
+        assert isinstance(handle, concurrent.futures.Future)
+        assert handle.result(WAIT_S) == 8
+        assert executor.submit(os.getpid).result(WAIT_S) != os.getpid()
+        assert executor.submit(options, 1, 2, fn=3, worker=4, self=5).result(WAIT_S) == (
+            (1, 2),
+            {"fn": 3, "worker": 4, "self": 5},
+        )
+
+
+def test_the_results_remain_after_the_shutdown(worker) -> None:
+    with worker.executor() as executor:
+        handles = [executor.submit(double, n) for n in range(100)]
+    assert [handle.result(0) for handle in handles] == [2 * n for n in range(100)]
+
+
+def test_a_handle_is_an_argument(worker) -> None:
+    with worker.executor() as executor:
+        first = executor.submit(double, np.arange(3))
+        assert executor.submit(sum, [executor.submit(double, 1), 3]).result(WAIT_S) == 5
+        assert np.array_equal(executor.submit(double, first).result(WAIT_S), [0, 4, 8])
+
+
+def test_a_failure_is_in_its_handle_only(worker) -> None:
+    with worker.executor() as executor:
+        failed = executor.submit(divmod, 1, 0)
+        assert executor.submit(double, 1).result(WAIT_S) == 2
+    with pytest.raises(ZeroDivisionError):
+        failed.result()
+    with worker.executor() as executor:
+        died = executor.submit(os._exit, 3)
+    assert isinstance(died.exception(), ChildDiedError)
+
+
+def test_what_cannot_be_pickled_is_refused_at_the_submit(worker) -> None:
+    with worker.executor() as executor:
+        with pytest.raises(UsageError, match="cannot be pickled"):
+            executor.submit(double, threading.Lock())
+        assert executor.submit(double, 1).result(WAIT_S) == 2
+
+
+@pytest.mark.parametrize("chunksize", [1, 3, 100])
+def test_map_returns_results_in_order(worker, chunksize: int) -> None:
+    with worker.executor() as executor:
+        assert list(executor.map(pow, range(10), range(20), chunksize=chunksize)) == [
+            n**n for n in range(10)
+        ]
+        assert list(executor.map(double, [], chunksize=chunksize)) == []
+        found = executor.map(divmod, [1, 1, 1, 1], [1, 1, 0, 1], chunksize=1)
+        assert [next(found), next(found)] == [(1, 0), (1, 0)]
+        with pytest.raises(ZeroDivisionError):
+            next(found)
+
+
+def test_map_refuses_a_chunksize_below_one(worker) -> None:
+    with worker.executor() as executor, pytest.raises(ValueError, match="pass 1 or more"):
+        executor.map(double, [1], chunksize=0)
+
+
+def test_map_raises_timeout_error_and_cancels(held, tmp_path) -> None:
+    found = held.map(mark, [tmp_path / "ran"] * 3, timeout=0.05)
+    with pytest.raises(TimeoutError):
+        next(found)
+    held.gate()
+    held.shutdown()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_submits_after_the_shutdown_are_refused(worker) -> None:
+    unused = worker.executor()
+    unused.shutdown()
+    for executor in (unused, worker.executor()):
+        executor.shutdown()
+        executor.shutdown(wait=False)
+        with pytest.raises(RuntimeError, match="shut down"):
+            executor.submit(double, 1)
+
+
+def test_shutdown_without_wait_lets_the_calls_end(held) -> None:
+    later = held.submit(double, 3)
+    held.shutdown(wait=False)
+    assert not later.done()
+    held.gate()
+    assert later.result(WAIT_S) == 6
+    held.shutdown()
+    assert [one.result(0) for one in held.first] == ["held", "held"]
+
+
+def test_shutdown_cancels_what_has_not_begun(held, tmp_path) -> None:
+    handles = [held.submit(mark, tmp_path / "ran") for _ in range(200)]
+    held.shutdown(wait=False, cancel_futures=True)
+    assert all(one.cancelled() for one in handles)
+    held.gate()
+    held.shutdown()
+    assert [one.result() for one in held.first] == ["held", "held"]
+    with pytest.raises(CancelledError):
+        handles[0].result()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_runs_follow_the_shutdown(worker) -> None:
+    with worker.executor() as executor:
+        executor.submit(double, 1)
+        with pytest.raises(UsageError, match="session"):
+            worker.map(double, [1])
+    assert worker.map(double, [1]) == [2]
+    with worker.executor() as executor:
+        assert executor.submit(double, 1).result(WAIT_S) == 2
+
+
+def test_threads_share_an_executor(worker) -> None:
+    with worker.executor() as executor:
+        sums: list[int] = []
+
+        def use() -> None:
+            sums.append(sum(executor.map(double, range(50))))
+
+        threads = [threading.Thread(target=use) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT_S)
+        assert sums == [2450] * 4
+
+
+def test_an_event_loop_uses_the_executor(worker) -> None:
+    async def main() -> list[int]:
+        loop = asyncio.get_running_loop()
+        with worker.executor() as executor:
+            calls = [loop.run_in_executor(executor, double, n) for n in range(10)]
+            return await asyncio.gather(*calls)
+
+    assert asyncio.run(main()) == [2 * n for n in range(10)]
+
+
+def test_a_closed_worker_ends_the_executor(worker, tmp_path) -> None:
+    executor = worker.executor()
+    handle = executor.submit(hold, tmp_path / "gate", tmp_path / "began")
+    worker.close()
+    executor.shutdown()
+    assert handle.exception() is not None
+
+
+def test_as_completed_of_the_worker(worker) -> None:
+    with worker.executor() as executor:
+        handles = [executor.submit(double, n) for n in range(10)]
+        found = list(worker.as_completed(handles, timeout=WAIT_S))
+        assert set(found) == set(handles)
+        with pytest.raises(TimeoutError):
+            list(worker.as_completed([executor.submit(time.sleep, 0.5)], timeout=0.01))
