@@ -214,7 +214,7 @@ void bind_runs(nb::class_<WorkerDriver>& bound) {
           },
           nb::arg("task"), nb::arg("cause"),
           "Cancel a task: it fails with this cause once it has to wait no more. Return False if it "
-          "may have begun, or has ended.")
+          "may have begun, and then it gets no further attempt, or has ended.")
       .def(
           "add_cause",
           [](WorkerDriver& self, const nb::bytes& data) {

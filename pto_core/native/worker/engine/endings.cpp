@@ -56,6 +56,7 @@ void Endings::poison(uint32_t index) {
 bool Endings::cancel(uint32_t index, int64_t cause) {
   Slot& slot = core_.slots[index];
   if (slot.is_cancelled) return true;
+  if (slot.state == TaskState::kRunning) slot.attempts = 0;
   if (slot.state != TaskState::kPending && slot.state != TaskState::kReady) return false;
   core_.queues.remove(slot);
   slot.is_cancelled = true;

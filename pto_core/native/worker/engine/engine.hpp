@@ -37,7 +37,7 @@ class Engine {
   void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out);
   void cancel(int64_t cause, Instructions& out);
   // Cancel one task, which fails with this cause once it has to wait no more. Return false if it is
-  // in a child or has ended.
+  // in a child, where it gets no further attempt, or has ended.
   bool cancel_task(int64_t task, int64_t cause, Instructions& out);
   // Called after the child was asked not to begin the frame of a single task. The child may skip
   // the frame from now on.

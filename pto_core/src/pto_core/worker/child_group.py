@@ -856,8 +856,11 @@ class DriverHooks:
             return group.driver.cancel_task(number, cause)
         child = group.children[task["child"]]
         completed = child.total_completed()
-        if group.driver.cancel_task(number, cause):
+        if group.driver.cancel_task(number, cause):  # it also receives what has ended
             return True
+        task = group.driver.task(number)
+        if task is None or not _may_run_in(child.number, task):
+            return False
         process = group.processes[child.number]
         process.suspend()
         if child.total_completed() == completed:

@@ -41,7 +41,8 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
 
     _is_over = False  # set before `has_ended` by cancel(), and if the driver failed
     _is_cancelled = False
-    _is_notified = False
+    _is_notified = False  # whether its waiters were
+    _has_called_back = False
 
     def done(self) -> bool:
         """Return whether the task has ended or was cancelled."""
@@ -60,9 +61,9 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         """Return True if the task will not run, otherwise False, because it has begun or ended.
 
         Tasks that need its result do not run either. Neither they nor this task make the end of
-        the run raise an error. With ``force``, a task that has begun is ended together with its
-        child, which is started again; this needs ``on_worker_death="restart"``, otherwise it raises
-        UsageError.
+        the run raise an error. A task that has begun gets no further attempt. With ``force``, it is
+        ended together with its child, which is started again; this needs
+        ``on_worker_death="restart"``, otherwise it raises UsageError.
         """
         if self._is_cancelled:
             return True
@@ -169,9 +170,10 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
 
         @property
         def _state(self) -> str:
-            if self._is_cancelled:
-                return "CANCELLED_AND_NOTIFIED"
-            return "FINISHED" if self.done() else "RUNNING"
+            if not self.done():
+                return "RUNNING"
+            self._notify_waiters()  # so that each of them counts the task once
+            return "CANCELLED_AND_NOTIFIED" if self._is_cancelled else "FINISHED"
 
         @property
         def _result(self) -> Value | None:
@@ -183,10 +185,18 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
 
     def notify(self) -> None:
         """Notify waiters, and call the callbacks, once."""
+        self._is_over = True
+        self._notify_waiters()
+        with self._condition:
+            is_first, self._has_called_back = not self._has_called_back, True
+        if is_first:
+            self._invoke_callbacks()  # type: ignore[attr-defined]
+
+    def _notify_waiters(self) -> None:
         with self._condition:
             if self._is_notified:
                 return
-            self._is_notified = self._is_over = True
+            self._is_notified = True
             self._condition.notify_all()
             failed = not self._is_cancelled and self.failure is not None
             for waiter in self._waiters:
@@ -196,7 +206,6 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
                     waiter.add_exception(self)
                 else:
                     waiter.add_result(self)
-        self._invoke_callbacks()  # type: ignore[attr-defined]
 
 
 def _kept(output: Any) -> Any:

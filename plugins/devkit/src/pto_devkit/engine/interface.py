@@ -238,7 +238,7 @@ class Withdrawn:
 class CancelTask:
     """A task that is in no child does not run: it fails with ``cause`` once it has to wait no more.
 
-    No effect on a task that was sent or has ended.
+    A task in a child only loses its further attempts.
     """
 
     task: int

@@ -160,6 +160,8 @@ class ReferenceEngine:
         if task is None or task.cancelled is not None:
             return
         state = core.slots.state(task)
+        if state is TaskState.RUNNING:
+            task.attempts = 0
         if state not in (TaskState.PENDING, TaskState.READY):
             return
         core.queues.remove(number)
