@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pto_core import In, InOut, Out, task
+from pto_core import In, InOut, Out, Worker, task
 from pto_core.errors import (
     ChildDiedError,
     PtoError,
@@ -306,3 +306,76 @@ def test_many_awaits_cost_no_more_than_their_tasks(make) -> None:
             return np.array(await asyncio.gather(*handles))
 
     assert (run(main())[:, 0] == np.arange(len(rows))).all()
+
+
+def test_a_worker_starts_and_ends_without_blocking_the_loop(make, monkeypatch) -> None:
+    worker = make(num_sub_workers=1)
+    row = worker.shared_array(8)
+    may_go_on, called = threading.Event(), []
+
+    def held(name: str) -> None:
+        act = getattr(Worker, name)
+
+        def call(self: Worker) -> Any:
+            assert may_go_on.wait(10)
+            may_go_on.clear()
+            called.append(name)
+            return act(self)
+
+        patched.setattr(Worker, name, call)
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.01, may_go_on.set)
+        async with worker:
+            async with worker.session() as s:
+                await s.submit(write, 7, row)
+            loop.call_later(0.01, may_go_on.set)
+
+    with monkeypatch.context() as patched:
+        held("init")
+        held("close")
+        run(main())
+    assert called == ["init", "close"]
+    with pytest.raises(WorkerClosedError):
+        worker.session().__enter__()
+
+
+def test_a_session_starts_its_worker_without_blocking_the_loop(make) -> None:
+    worker = make(num_sub_workers=1)
+    row = worker.shared_array(8)
+
+    async def main() -> int:
+        beats = 0
+
+        async def beat() -> None:
+            nonlocal beats
+            while True:
+                beats += 1
+                await asyncio.sleep(0)
+
+        beating = asyncio.ensure_future(beat())
+        async with worker.session() as s:
+            before_submit = beats
+            await s.submit(write, 7, row)
+        beating.cancel()
+        return before_submit
+
+    assert run(main()) > 2
+    assert (row == 7).all()
+
+
+def test_a_cancelled_start_closes_the_worker(make) -> None:
+    worker = make(num_sub_workers=2)
+
+    async def main() -> None:
+        start = asyncio.ensure_future(worker.__aenter__())
+        await asyncio.sleep(0.005)
+        start.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await start
+        await asyncio.to_thread(worker.close)
+
+    run(main())
+    with pytest.raises(WorkerClosedError):
+        worker.init()

@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pto_core import log
 from pto_core.errors import PtoError
@@ -22,6 +23,24 @@ if TYPE_CHECKING:
     from pto_core._worker import Driver, HandleBase, TaskHandle
 
 _Future = asyncio.Future[None]
+T = TypeVar("T")
+
+
+async def in_thread(call: Callable[[], T], interrupt: Callable[[], object]) -> T:
+    """Call a function on another thread, without blocking the event loop; return its result.
+
+    If the coroutine is cancelled, call ``interrupt()``, wait until the function has returned,
+    because it still uses the Worker, and raise the cancellation.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        if not running.done():
+            interrupt()
+            await asyncio.wait([running])
+        running.exception()  # mark it as retrieved; the cancellation is raised instead
+        raise
 
 
 class EventLoops:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, cast, overload
 
@@ -21,6 +22,7 @@ from pto_core.errors import UsageError
 from pto_core.errors.values import listed, shown
 from pto_core.kernels import CallConfig, ChipCallable, DataType
 from pto_core.kernels.typed import SubmitOptions
+from pto_core.worker.event_loops import in_thread
 from pto_core.worker.futures import TaskHandle
 from pto_core.worker.handles import name_of
 from pto_core.worker.progress import Follower, Listener, default_listener
@@ -118,17 +120,13 @@ class Session(RunScope):
                 follower.stop(runs.progress(is_over=True))
 
     async def __aenter__(self) -> Session:
+        if self._node.runs is None:
+            await in_thread(self._node.start, lambda: None)
         driver, thread = self._node.started_runs().driver, threading.get_ident()
         if not self.take_turn(driver, thread, waits=False):
-            waiting = asyncio.ensure_future(
-                asyncio.to_thread(self.take_turn, driver, thread, waits=True)
-            )
             try:
-                await asyncio.shield(waiting)
+                await in_thread(partial(self.take_turn, driver, thread, waits=True), self.interrupt)
             except asyncio.CancelledError:
-                self.interrupt()
-                await asyncio.wait([waiting])
-                waiting.exception()  # mark it as retrieved; the cancellation is raised instead
                 self.__exit__(None, None, None)
                 raise
         return self.__enter__()
@@ -139,18 +137,7 @@ class Session(RunScope):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        end = asyncio.ensure_future(asyncio.to_thread(self.__exit__, kind, error, trace))
-        try:
-            await asyncio.shield(end)
-        except asyncio.CancelledError:
-            # Cancelling the coroutine does not stop the waiting thread, which still uses the
-            # Worker.
-            if not end.done():
-                self.interrupt()
-                await asyncio.wait([end])
-                # mark the exception as retrieved; the cancellation is raised instead
-                end.exception()
-            raise
+        await in_thread(partial(self.__exit__, kind, error, trace), self.interrupt)
 
     # ---- inside the block ----
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from pto_core.errors.values import as_path, listed, shown
 from pto_core.interrupts import Interrupts
 from pto_core.plugins import insight
 from pto_core.worker.callables import Callables
+from pto_core.worker.event_loops import in_thread
 from pto_core.worker.executor import WorkerExecutor
 from pto_core.worker.futures import TaskHandle
 from pto_core.worker.hosts import Hosts, RemoteWorkerSpec
@@ -385,6 +387,17 @@ class Worker(MemoryCalls):
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+    async def __aenter__(self) -> Worker:
+        """Start the Worker without blocking the event loop.
+
+        If the coroutine is cancelled meanwhile, the Worker is closed.
+        """
+        loop = asyncio.get_running_loop()
+        return await in_thread(self.init, lambda: loop.run_in_executor(None, self.close))
+
+    async def __aexit__(self, *raised: object) -> None:
+        await in_thread(self.close, lambda: None)
 
     def __repr__(self) -> str:
         return f"<Worker {self._node.path}, {self._node.life.state.value}>"
