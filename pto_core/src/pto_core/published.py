@@ -11,7 +11,6 @@ from pto_core._worker import (
     Orchestrator as Orchestrator,
     TaskArgs as TaskArgs,
     TaskArgsView as TaskArgsView,
-    TaskHandle as TaskHandle,
     TensorArgType as TensorArgType,
 )
 from pto_core.kernels import (
@@ -24,6 +23,7 @@ from pto_core.kernels import (
     OrchestrationSource as OrchestrationSource,
 )
 from pto_core.worker import remote_transport as _remote_transport
+from pto_core.worker.futures import TaskHandle as TaskHandle
 from pto_core.worker.hosts import (
     RemoteCallable as RemoteCallable,
     RemoteWorkerSpec as RemoteWorkerSpec,
