@@ -458,6 +458,26 @@ def test_an_invalid_setting(settings, message) -> None:
         Worker(level=3, **settings)
 
 
+def test_a_misspelt_parameter_of_a_worker_is_named() -> None:
+    with pytest.raises(ConfigError, match="'num_sub_worker'; did you mean 'num_sub_workers'"):
+        Worker(level=3, num_sub_worker=2)
+    with pytest.raises(ConfigError, match="unknown setting 'something_else'"):
+        Worker(level=3, something_else=2)
+
+
+def test_a_submit_to_a_worker_names_the_session(world) -> None:
+    with pytest.raises(AttributeError, match=r"with worker\.session\(\) as s"):
+        world.worker.submit(1)
+    with pytest.raises(AttributeError, match="'something_else'$"):
+        world.worker.something_else  # noqa: B018
+
+
+def test_only_handles_are_awaited(world) -> None:
+    for wrong in (3, "handles", [1], [None]):
+        with pytest.raises(UsageError, match="pass the handles that submit returns"):
+            world.worker.as_completed(wrong)
+
+
 def test_a_callable_that_cannot_be_registered(world) -> None:
     world.worker.init()
     stream = sys.stdout
@@ -469,7 +489,7 @@ def test_a_callable_that_cannot_be_registered(world) -> None:
         world.worker.register(".pkg:fn")
     with pytest.raises(UsageError, match="cannot be registered"):
         world.worker.register(7)
-    with pytest.raises(UsageError, match="cannot be registered"):
+    with pytest.raises(UsageError, match=r"cannot be registered: it is a kernel.*device\.run\(\)"):
         world.worker.register(CoreCallable(lambda x: None, "aiv"))
     still_works(world)
 

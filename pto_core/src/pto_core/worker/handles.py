@@ -103,9 +103,11 @@ def identity(target: object, *, serialise: bool, inherits: bool) -> Identity:
     if isinstance(target, str):
         return _imported(target, object_at(target))
     if isinstance(target, CoreCallable) or not callable(target):
+        is_kernel = isinstance(target, CoreCallable)
+        kernel = ": it is a kernel, which runs on a core of a chip; submit it in device.run()"
         raise UsageError(
-            f"{shown(target)} cannot be registered; pass a function, its import path "
-            "'module:qualname', or a ChipCallable",
+            f"{shown(target)} cannot be registered{kernel if is_kernel else ''}; pass a function, "
+            "its import path 'module:qualname', or a ChipCallable",
             name="target",
             value=target,
         )

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy.typing as npt
 
 from pto_core._worker import CallableHandle, CapturedGraph, TaskArgs, TaskArgsView
 from pto_core.config.options import CHECK
-from pto_core.errors import UsageError
-from pto_core.errors.values import as_path, listed, shown
+from pto_core.errors import ConfigError, UsageError
+from pto_core.errors.values import as_path, listed, shown, suggestion
 from pto_core.interrupts import Interrupts
 from pto_core.plugins import insight
 from pto_core.worker.callables import Callables
@@ -87,17 +88,22 @@ class Worker(MemoryCalls):
     ) -> None:
         named = policy if isinstance(policy, str) else None
         given = {"heap_ring_size": heap_ring_size, "policy": named, **settings}
-        checked = worker_settings(
-            level,
-            platform,
-            runtime,
-            device_ids,
-            num_sub_workers,
-            child_mode,
-            config,
-            given,
-            _other_host(host, keys, ship, hosts, policy, config),
-        )
+        try:
+            checked = worker_settings(
+                level,
+                platform,
+                runtime,
+                device_ids,
+                num_sub_workers,
+                child_mode,
+                config,
+                given,
+                _other_host(host, keys, ship, hosts, policy, config),
+            )
+        except ConfigError as error:
+            if (misspelt := _misspelt(error, settings)) is not None:
+                raise misspelt from None
+            raise
         self._node = WorkerNode(checked, None if isinstance(policy, str) else policy)
         self._callables = Callables(self._node)
 
@@ -332,11 +338,15 @@ class Worker(MemoryCalls):
     ) -> Iterator[TaskHandle[Value]]:
         """Return an iterator over handles in the order in which their tasks end.
 
-        Raises TimeoutError if one has not ended ``timeout`` seconds after this call.
+        Raises UsageError. The iterator raises TimeoutError if a task has not ended ``timeout``
+        seconds after this call.
         """
-        found: Iterator[Any] = concurrent.futures.as_completed(
-            cast("Iterable[Any]", handles), timeout
-        )
+        advice = "pass the handles that submit returns"
+        given: Any = listed("handles", handles, advice)
+        for one in given:
+            if not isinstance(one, concurrent.futures.Future):
+                raise UsageError(f"a handle is {shown(one)}; {advice}", name="handles", value=one)
+        found: Iterator[Any] = concurrent.futures.as_completed(given, timeout)
         return found
 
     def executor(self) -> WorkerExecutor:
@@ -401,6 +411,26 @@ class Worker(MemoryCalls):
 
     def __repr__(self) -> str:
         return f"<Worker {self._node.path}, {self._node.life.state.value}>"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            where = "; submit tasks inside of `with worker.session() as s:` by s.submit()"
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}"
+                + (where if name == "submit" else "")
+            )
+
+
+def _misspelt(error: ConfigError, settings: Mapping[str, object]) -> ConfigError | None:
+    """Return the error for an unknown setting that resembles a parameter, otherwise None."""
+    parameters = inspect.signature(Worker.__init__).parameters
+    is_unknown = error.name in settings and str(error).startswith("unknown setting")
+    hint = suggestion(str(error.name), parameters) if is_unknown else ""
+    if not hint:
+        return None
+    text = f"Worker has no parameter or setting {error.name!r}{hint}"
+    return ConfigError(text, name=error.name)
 
 
 def _other_host(
