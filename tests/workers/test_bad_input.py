@@ -468,7 +468,7 @@ def test_a_misspelt_parameter_of_a_worker_is_named() -> None:
 def test_a_submit_to_a_worker_names_the_session(world) -> None:
     with pytest.raises(AttributeError, match=r"with worker\.session\(\) as s"):
         world.worker.submit(1)
-    with pytest.raises(AttributeError, match="'something_else'$"):
+    with pytest.raises(AttributeError, match=r"'something_else'$"):
         world.worker.something_else  # noqa: B018
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from pto_core import In, Out, TaskHandle, task
 from pto_core.errors import TaskFailedError, TaskPoisonedError, UsageError
+from pto_core.worker.processes.child_process import ChildProcess
 
 WAIT_S = 30
 
@@ -59,6 +60,14 @@ def mark(path, text="x"):
 def block(path):
     mark(path)
     time.sleep(1000)
+
+
+@task
+def block_until(began, may_end):
+    mark(began)
+    while not may_end.exists():
+        time.sleep(0.001)
+    return 1
 
 
 @task
@@ -515,3 +524,76 @@ def test_a_task_of_an_earlier_run_is_not_cancelled(make) -> None:
         last = s.submit(double, 1)
         assert not handle.cancel()
         assert last.result() == 2
+
+
+def test_force_may_end_a_child_many_times(make, tmp_path) -> None:
+    worker = make(num_sub_workers=1, on_worker_death="restart")
+    with worker.session() as s:
+        for number in range(8):
+            began = tmp_path / str(number)
+            handle = s.submit(block, began)
+            await_true(began.exists)
+            assert handle.cancel(force=True)
+        assert s.submit(double, 4).result(WAIT_S) == 8
+
+
+def test_force_ends_no_other_task_when_its_own_task_fails(make) -> None:
+    worker = make(num_sub_workers=1, on_worker_death="restart")
+    with worker.session() as s:
+        for _ in range(100):
+            failing, next_one = s.submit(fail, 1), s.submit(double, 2)
+            if not failing.cancel(force=True):
+                assert isinstance(failing.exception(), ValueError)
+            assert next_one.result(WAIT_S) == 4
+
+
+def test_an_interrupted_force_leaves_no_stopped_child(make, tmp_path, monkeypatch) -> None:
+    worker = make(num_sub_workers=1, on_worker_death="restart")
+    began, may_end = tmp_path / "began", tmp_path / "may_end"
+    with worker.session() as s:
+        handle = s.submit(block_until, began, may_end)
+        await_true(began.exists)
+        suspend = ChildProcess.suspend
+
+        def interrupted(self: Any) -> None:
+            suspend(self)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(ChildProcess, "suspend", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                handle.cancel(force=True)
+        may_end.touch()
+        assert handle.wait(WAIT_S)
+
+
+def test_a_cancel_wakes_those_who_wait_although_a_producer_runs(make, tmp_path) -> None:
+    worker = make(num_sub_workers=1)
+    began, may_end = tmp_path / "began", tmp_path / "may_end"
+    with worker.session() as s:
+        producer = s.submit(block_until, began, may_end)
+        waiting = s.submit(double, producer)
+        await_true(began.exists)
+        errors: list[BaseException | None] = []
+
+        def wait() -> None:
+            with pytest.raises(CancelledError):
+                waiting.result()
+            errors.append(None)
+
+        async def suspended() -> None:
+            with pytest.raises(CancelledError):
+                await waiting
+            errors.append(None)
+
+        threads = [threading.Thread(target=act) for act in (wait, lambda: asyncio.run(suspended()))]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.05)
+        assert waiting.cancel()
+        for thread in threads:
+            thread.join(WAIT_S)
+        assert errors == [None, None]
+        assert waiting.wait(0.01)
+        assert not producer.done()
+        may_end.touch()

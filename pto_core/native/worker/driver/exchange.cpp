@@ -181,6 +181,7 @@ void Exchange::report_completion(int32_t child, uint64_t count, Outcome outcome,
   core_.is_dirty = true;
 }
 
+// Skip frames that were sent early and require this frame, which has not succeeded.
 void Exchange::skip_consumers(int32_t child, uint64_t count) {
   for (size_t i = 0; i < core_.links.size(); ++i) {
     const ChildLink& link = *core_.links[i];

@@ -21,8 +21,6 @@ class Exchange : private FrameSource {
   bool dispatch();
   // Carry out the engine's instructions.
   void process();
-  // Skip frames that were sent early and require this frame, which has not succeeded.
-  void skip_consumers(int32_t child, uint64_t count);
   void flush_children();
   // End the children of tasks that exceeded their time limits. The time of a task counts from its
   // start in the child. The wait for the start has the same limit, but at least two seconds. For
@@ -49,6 +47,7 @@ class Exchange : private FrameSource {
   void take_completion(int32_t child, const pto_answer& answer);
   void take_reply(int32_t child, const pto_answer& answer);
   void report_completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause);
+  void skip_consumers(int32_t child, uint64_t count);
   void send(const Instruction& instruction);
   void finish(const Instruction& instruction);
   void stop_clocks();

@@ -49,14 +49,32 @@ void Withdrawals::take_back(int32_t child, const std::vector<uint64_t>& counts) 
     core_.progress.skip(child, count);
   }
   const uint64_t started = core_.progress.child(child).started.load();
+  skip_followers(child, counts, started);
   for (const uint64_t count : counts) {
     if (count <= started) continue;
-    exchange_.skip_consumers(child, count);
+    if (core_.tracer.is_on())
+      core_.tracer.add(kSchedulerTrack, kTraceWithdraw,
+                       static_cast<uint64_t>(core_.link(child).frame(count).task),
+                       frame_word(child, 0, count));
     core_.link(child).withdraw(count);
     core_.engine->withdrawn(child, count, core_.out);
     core_.is_dirty = true;
   }
   exchange_.process();
+}
+
+// Skip frames that were sent early and require one of these frames, which will not begin.
+void Withdrawals::skip_followers(int32_t child, const std::vector<uint64_t>& counts,
+                                 uint64_t started) {
+  for (size_t i = 0; i < core_.links.size(); ++i) {
+    const ChildLink& link = *core_.links[i];
+    for (uint64_t each = link.completed() + 1; each <= link.sent(); ++each) {
+      const QueuedFrame& frame = link.frame(each);
+      if (frame.required_child == child && frame.required_count > started &&
+          std::binary_search(counts.begin(), counts.end(), frame.required_count))
+        core_.progress.skip(static_cast<int32_t>(i), each);
+    }
+  }
 }
 
 void Withdrawals::balance() {

@@ -46,6 +46,7 @@ class Withdrawals {
   // Return the frames of single tasks that have not begun, oldest first.
   std::vector<uint64_t> waiting_in(int32_t child) const;
   void take_back(int32_t child, const std::vector<uint64_t>& counts);
+  void skip_followers(int32_t child, const std::vector<uint64_t>& counts, uint64_t started);
   bool is_slow(int32_t child, uint64_t now_ns);
   bool move_from(int32_t child);
 

@@ -98,6 +98,7 @@ constexpr uint16_t kFirstChildTrack = PTO_TRACK_WORKER;
 // number + (pid << 32). END: a = task, b = frame number + (outcome << 32).
 enum : uint16_t {
   kTraceFinish = 0x07,    // a = task, b = Result; all members have ended, or none will run
+  kTraceWithdraw = 0x0E,  // a = task, b = frame_word() of a frame that was sent and does not begin
   kTraceArgument = 0x17,  // a = task + (number of its ArgumentKind << 40), b = address
   kTraceRequire = 0x22,   // duration: a child waits for a frame of child b
   kTraceProcessor = 0x23  // a = processor time of a frame that ended, in ns, b = frame number

@@ -137,7 +137,7 @@ class Child(ChildSpec):
         self._loss: tuple[BaseException, bool] | None = None
         self._known: set[bytes] = set()  # digests of the callables that a new process received
         self._host: str | None = None  # the address of the host that a launcher has placed
-        self._quick_exits = 0  # number of exits since a task last ended in the child
+        self.quick_exits = 0  # number of exits since a task last ended in the child
         self._completed = 0  # number of tasks that had ended at the last exit
 
     @property
@@ -318,7 +318,7 @@ class Child(ChildSpec):
             self.report(Failure.of(error))
         finally:
             # includes tasks that were lost with the child
-            self._completed = self.total_completed()
+            self._completed = self._total_completed()
 
     def _tries_again(self, error: BaseException) -> bool:
         """Return whether a child that could not start on its host gets another host."""
@@ -353,7 +353,7 @@ class Child(ChildSpec):
 
     def join(self) -> None:
         """Begin the start of a child at a place that was empty."""
-        self._completed = self.total_completed()
+        self._completed = self._total_completed()
         self._is_joining = True
         self._set(ChildState.LOST)
 
@@ -372,17 +372,17 @@ class Child(ChildSpec):
         if state is not ChildState.STARTING:
             self.disconnect()
 
-    def total_completed(self) -> int:
+    def _total_completed(self) -> int:
         """Return the number of tasks that have ended at this place."""
         table = self.group.memory.progress_table
         return int(_worker.progress_table_record(table, self.number)["completed"])
 
     def _count_exit(self) -> bool:
         """Return False if the child has exited too often without ending a task, otherwise True."""
-        if self.total_completed() > self._completed:
-            self._quick_exits = 0
-        self._quick_exits += 1
-        return self._quick_exits <= _QUICK_EXITS_MAX
+        if self._total_completed() > self._completed:
+            self.quick_exits = 0
+        self.quick_exits += 1
+        return self.quick_exits <= _QUICK_EXITS_MAX
 
     # ---- the host, if a launcher places it ----
 
@@ -839,34 +839,37 @@ class DriverHooks:
     def kill_task(self, number: int, cause: int) -> bool:
         """Cancel a task; if it has begun, kill its child. Return whether it was cancelled.
 
-        The child is not killed if the task has ended meanwhile; call the method again then.
+        The child is not killed if the task has ended meanwhile.
         """
         group = self._group()
         task = None if group is None else group.driver.task(number)
         if group is None or task is None:
             return False
-        if task["members"] > 1:
-            raise UsageError(
-                "cancel(force=True) cannot end a group, which runs in several children; cancel it "
-                "before it begins",
-                name="force",
-                value=True,
-            )
         if task["child"] == _NONE:
             return group.driver.cancel_task(number, cause)
         child = group.children[task["child"]]
-        completed = child.total_completed()
-        if group.driver.cancel_task(number, cause):  # it also receives what has ended
-            return True
-        task = group.driver.task(number)
-        if task is None or not _may_run_in(child.number, task):
-            return False
+        if task["members"] > 1 or child.remote is not None:
+            what = "a group" if task["members"] > 1 else "a task on another host"
+            raise UsageError(
+                f"cancel(force=True) cannot end {what} that has begun; cancel it before it begins",
+                name="force",
+                value=True,
+            )
         process = group.processes[child.number]
-        process.suspend()
-        if child.total_completed() == completed:
-            self._kill(group, child.number, lambda ended: CancelledError(CANCELLED))
-        else:
+        try:
+            process.suspend()  # so that its next task does not begin before the kill
+            if group.driver.cancel_task(number, cause):  # also receives what has ended
+                process.resume()
+                return True
+            task = group.driver.task(number)
+            if task is not None and _may_run_in(child.number, task):
+                child.quick_exits -= 1  # the program requests this exit
+                self._kill(group, child.number, lambda ended: CancelledError(CANCELLED))
+            else:
+                process.resume()
+        except BaseException:
             process.resume()
+            raise
         return False
 
     # ---- called by the Worker ----

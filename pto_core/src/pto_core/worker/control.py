@@ -18,8 +18,8 @@ from pto_core.worker.handles import by_code
 from pto_core.worker.registry import Registration
 from pto_core.worker.serialisation import NotImportableError
 
-_NAP_S = 0.05  # the time between two checks whether a request is cancelled
-_PATIENCE_S = 0.1  # the time after which a child that has not replied is busy with a task
+_NAP_S = 0.01  # the time between two checks whether a request is cancelled
+_PATIENCE_S = 0.02  # the time after which a child that has not replied is busy with a task
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,9 @@ class Control:
                         self.send(child, "callable", known.digest, code, True)
             if lacking:
                 code = [by_code(registration.target)]
-                replies += self.ask_all(lacking, "callable", known.digest, code)
+                replies += self.ask_all(
+                    lacking, "callable", known.digest, code, is_cancelled=is_late
+                )
             refused = (reply for reply in replies if isinstance(reply, ControlError))
             error = next((reply for reply in refused if not _is_lacking(reply)), None)
             if error is not None:

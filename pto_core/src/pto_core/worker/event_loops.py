@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,7 +20,7 @@ from pto_core.errors import PtoError
 from pto_core.errors.limits import start_thread
 
 if TYPE_CHECKING:
-    from pto_core._worker import Driver, HandleBase, TaskHandle
+    from pto_core._worker import Driver, TaskHandle
 
 _Future = asyncio.Future[None]
 T = TypeVar("T")
@@ -55,13 +55,13 @@ class EventLoops:
         self._futures: dict[int, set[_Future]] = {}
         self._counts: dict[asyncio.AbstractEventLoop, int] = {}
 
-    async def wait(self, handle: HandleBase) -> None:
-        """Suspend the coroutine until the task has ended.
+    async def wait(self, handle: TaskHandle) -> None:
+        """Suspend the coroutine until the task has ended or was cancelled.
 
         Raises the same errors as a blocking wait: WorkerClosedError, or a failure of the driver.
         """
         driver, task = handle.driver, handle.task_slot
-        while not handle.has_ended:
+        while not handle.done():
             future = self._add(driver, task)
             try:
                 if driver.watch(task):
@@ -96,9 +96,12 @@ class EventLoops:
                 driver.stop_watching()
 
     def _wake(self, driver: Driver) -> None:
-        ended = driver.take_watched()
+        self.wake(driver.take_watched())
+
+    def wake(self, tasks: Iterable[int]) -> None:
+        """Let the coroutines that await these tasks check them again."""
         with self._lock:
-            futures = [future for task in ended for future in self._futures.get(task, ())]
+            futures = [future for task in tasks for future in self._futures.get(task, ())]
         for future in futures:
             with contextlib.suppress(RuntimeError):  # the loop was closed
                 future.get_loop().call_soon_threadsafe(_finish, future)

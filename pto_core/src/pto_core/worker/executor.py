@@ -11,11 +11,19 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakSet
 
-from pto_core.errors import AbortedError, ChildDiedError, TaskFailedError, WorkerClosedError
+from pto_core.errors import (
+    AbortedError,
+    ChildDiedError,
+    TaskFailedError,
+    UsageError,
+    WorkerClosedError,
+)
 from pto_core.errors.limits import start_thread
 from pto_core.worker.futures import TaskHandle
 from pto_core.worker.session import Session
 from pto_core.worker.tasks import task
+
+_PATIENCE_S = 10.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,7 +60,7 @@ class WorkerExecutor(concurrent.futures.Executor):
 
         Raises RuntimeError after :meth:`shutdown`, and UsageError for what cannot be pickled.
         """
-        with self._lock:
+        with self._held():
             if self._is_shut_down:
                 raise RuntimeError("this executor was shut down; create another one")
             if not self._is_open:
@@ -89,17 +97,30 @@ class WorkerExecutor(concurrent.futures.Executor):
         ``wait``: wait for that end; otherwise a thread waits for it. ``cancel_futures``: cancel the
         calls that have not begun.
         """
-        with self._lock:
+        with self._held():
             self._is_shut_down = True
-            ends_here, self._is_open = self._is_open, False
-        if cancel_futures:
-            for handle in list(self._handles):
-                handle.cancel()
-        if ends_here:
-            self._end = threading.Thread(target=self._leave, name="pto executor")
-            start_thread(self._end)
+            if cancel_futures:
+                for handle in list(self._handles):
+                    handle.cancel()
+            if self._is_open:
+                end = threading.Thread(target=self._leave, name="pto executor")
+                start_thread(end)
+                self._is_open, self._end = False, end
         if wait and self._end is not None:
             self._end.join()
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """Hold the lock. A thread that owns a run must not wait for a thread that needs its end."""
+        if not self._lock.acquire(timeout=_PATIENCE_S):
+            raise UsageError(
+                "another thread waits to begin the session of this executor, until the runs and "
+                "sessions that are open have ended; end them before you use the executor"
+            )
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _leave(self) -> None:
         """End the session. Failures are in the handles; this executor raises none."""

@@ -29,7 +29,7 @@ else:
 _NO_TASK = -1
 _ATTRIBUTES = ("_condition", "_waiters", "_done_callbacks")
 _RETRY_S = 0.005
-_creating = threading.Lock()
+_SLICE_S = 0.25  # the time after which a thread that waits sees that the task was cancelled
 
 
 class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
@@ -78,6 +78,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         if not is_cancelled and not (force and self._kill(cause)):
             return False
         self._is_cancelled = self._is_over = True
+        driver.hooks.event_loops.wake([self.task_slot])
         if _ATTRIBUTES[0] in vars(self):
             self.notify()
         return True
@@ -89,7 +90,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         while not self.has_ended:
             if driver.hooks.kill_task(task, cause):
                 return True
-            self.wait(_RETRY_S)
+            super().wait(_RETRY_S)
         if self.failure is not None:
             _, number, _ = self.failure
             known = driver.cause(number, self)
@@ -97,6 +98,18 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
                 return True
         driver.hooks.handled.discard(task)
         return False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the task has ended, with or without an error, or was cancelled.
+
+        Return False after ``timeout`` seconds.
+        """
+        if timeout is not None:
+            return self._is_cancelled or super().wait(timeout) or self._is_cancelled
+        # a task that was cancelled ends when the tasks before it have ended
+        while not self._is_cancelled and not super().wait(_SLICE_S):
+            pass
+        return True
 
     def exception(self, timeout: float | None = None) -> PtoError | None:
         """Wait for the task. Return its error if it failed or did not run, otherwise None.
@@ -106,13 +119,14 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         TimeoutError if the task has not ended after ``timeout`` seconds, and CancelledError if it
         was cancelled.
         """
-        errors = RunErrors(self.driver)
-        if self._is_cancelled or not self.wait(timeout):
+        errors, has_ended = RunErrors(self.driver), self.wait(timeout)
+        failure = self.failure
+        was_cancelled = failure is not None and failure[1] in self.driver.hooks.cancelled
+        if self._is_cancelled or was_cancelled or not has_ended:
             name = errors.place(self.task_slot, of=self).name
-            if self._is_cancelled:
+            if has_ended:
                 raise CancelledError(f"{name} was cancelled")
             raise TimeoutError(f"{name} has not ended within {timeout} s")
-        failure = self.failure
         if failure is None:
             return None
         result, cause, root = failure
@@ -161,11 +175,14 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
             if name not in _ATTRIBUTES:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             made = vars(self)
-            with _creating:
-                if name not in made:
-                    if not self.done():
-                        self.driver.hooks.notifier.add(self)
-                    made.update(_condition=threading.Condition(), _waiters=[], _done_callbacks=[])
+            mine = (threading.Condition(), [], [])
+            parts = made.setdefault("_parts", mine)  # those of the first thread
+            made.update(zip(_ATTRIBUTES, parts, strict=True))
+            if parts is mine:
+                if self.done():
+                    self._notify_waiters()  # of other threads, which have found the attributes
+                else:
+                    self.driver.hooks.notifier.add(self)
             return made[name]
 
         @property

@@ -15,7 +15,7 @@ from pto_core.user_ranges import Range
 class Event(IntEnum):
     """The events of a trace. Their group is the hexadecimal digit before the last.
 
-    FINISH, ARGUMENT, REQUIRE and PROCESSOR occur in the traces of Workers only.
+    FINISH, WITHDRAW, ARGUMENT, REQUIRE and PROCESSOR occur in the traces of Workers only.
     """
 
     SUBMIT = 0x01
@@ -31,6 +31,7 @@ class Event(IntEnum):
     RANGE_BEGIN = 0x0B
     RANGE_TEXT = 0x0C
     RANGE_END = 0x0D
+    WITHDRAW = 0x0E
     COLLECT = 0x10
     WIRE = 0x11
     FILL = 0x12

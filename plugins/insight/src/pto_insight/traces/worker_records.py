@@ -80,9 +80,14 @@ def _runs_by_time(records: NDArray[Any], raw: NDArray[Any], native: DriverTrace)
 
 
 def _tasks(records: NDArray[Any]) -> NDArray[Any]:
-    """Return one row for each frame, and one for each task without a frame."""
+    """Return one row for each frame, and one for each task without a frame.
+
+    A frame that was withdrawn has no row.
+    """
     by_event = {event: records[records["event"] == event] for event in _TASK_EVENTS}
     sent = by_event[Event.DISPATCH]
+    withdrawn = _frame_keys(records[records["event"] == Event.WITHDRAW])
+    sent = by_event[Event.DISPATCH] = sent[~np.isin(_frame_keys(sent), withdrawn)]
     callables = (sent["a"] >> _CALLABLE_SHIFT).astype("<i8") - 1
     sent["a"] &= _TASK
     keys = {
