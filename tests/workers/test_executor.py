@@ -219,3 +219,37 @@ def test_as_completed_of_the_worker(worker) -> None:
         assert set(found) == set(handles)
         with pytest.raises(TimeoutError):
             list(worker.as_completed([executor.submit(time.sleep, 0.5)], timeout=0.01))
+
+
+def test_a_second_shutdown_waits_for_the_calls_too(make, tmp_path) -> None:
+    executor = make(num_sub_workers=1).executor()
+    may_end = tmp_path / "may_end"
+    call = executor.submit(hold, may_end, tmp_path / "began")
+    executor.shutdown(wait=False)
+    second = threading.Thread(target=executor.shutdown)
+    second.start()
+    second.join(0.1)
+    assert second.is_alive()
+    may_end.touch()
+    second.join(WAIT_S)
+    assert not second.is_alive()
+    assert call.done()
+
+
+def test_a_thread_with_a_session_does_not_wait_for_a_thread_that_needs_its_end(
+    make, monkeypatch
+) -> None:
+    monkeypatch.setattr("pto_core.worker.executor._PATIENCE_S", 0.2)
+    worker = make(num_sub_workers=1)
+    executor = worker.executor()
+    results = []
+    first = threading.Thread(target=lambda: results.append(executor.submit(abs, -1).result()))
+    with worker.session():
+        first.start()
+        while not executor._lock.locked():
+            time.sleep(0.001)
+        with pytest.raises(UsageError, match="another thread waits to begin the session"):
+            executor.submit(abs, -2)
+    first.join(WAIT_S)
+    executor.shutdown()
+    assert results == [1]

@@ -213,7 +213,8 @@ void bind_runs(nb::class_<WorkerDriver>& bound) {
             return or_error([&] { return self.driver().ask()->withdrawals.cancel(task, cause); });
           },
           nb::arg("task"), nb::arg("cause"),
-          "Cancel a task: it fails with this cause once it has to wait no more. Return False if it "
+          "Cancel a task: it fails with this cause when its last producer has ended. Return False "
+          "if it "
           "may have begun, and then it gets no further attempt, or has ended.")
       .def(
           "add_cause",

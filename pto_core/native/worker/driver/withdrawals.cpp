@@ -86,7 +86,7 @@ void Withdrawals::balance() {
     has_waiting = has_waiting || link->in_flight() > 1;
   }
   bool is_unbalanced = false;
-  if (has_waiting && (is_idle[0] || is_idle[1]) && core_.engine->may_move()) {
+  if (has_waiting && (is_idle[0] || is_idle[1]) && core_.engine->can_tasks_move()) {
     const uint64_t now_ns = engine::monotonic_ns();
     for (size_t i = 0; i < core_.links.size(); ++i) {
       const ChildLink& link = *core_.links[i];

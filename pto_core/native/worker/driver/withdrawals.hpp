@@ -1,4 +1,5 @@
-// Takes tasks back that children have not begun: to cancel them, and to let idle children run them.
+// Takes back tasks that were sent to a child and have not begun: to cancel them, or to let an idle
+// child run them.
 //
 // The driver marks a frame in the progress table, and its child skips a marked frame. A child first
 // publishes that it begins a frame, and then reads the mark. The driver first writes the mark, and
@@ -23,8 +24,8 @@ class Withdrawals {
   Withdrawals(DriverCore& core, Exchange& exchange)
       : core_(core), exchange_(exchange), paces_(core.links.size()) {}
 
-  // Cancel a task, which ends as failed with this cause once it has to wait no more. Return false
-  // if it may have begun, or has ended.
+  // Cancel a task, which fails with this cause when its last producer has ended. Return false if it
+  // may have begun, or has ended.
   bool cancel(int64_t task, int64_t cause);
   // Take back every task that has not begun. Called when the run is cancelled.
   void withdraw_all();

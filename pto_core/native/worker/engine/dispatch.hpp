@@ -29,7 +29,7 @@ class Dispatcher {
   void dispatch();
   // Return whether a child that has become idle may run tasks that wait in other children: the
   // policy does not bind tasks to children, and no group waits for children.
-  bool may_move() const { return !policy_ && core_.queues.groups() == 0; }
+  bool can_tasks_move() const { return !policy_ && core_.queues.groups() == 0; }
 
  private:
   // After this many groups in a row, a waiting single task is sent first.

@@ -28,8 +28,8 @@ class Endings {
   // Return a RUNNING task to PENDING because it must run again or never began. End the task if it
   // is poisoned.
   void leave_child(uint32_t index);
-  // Cancel a task, which fails with this cause once it has to wait no more. Return false if the
-  // task is in a child, where it gets no further attempt, or has ended.
+  // Cancel a task, which fails with this cause when its last producer has ended. Return false if
+  // the task is in a child, where it gets no further attempt, or has ended.
   bool cancel(uint32_t index, int64_t cause);
   // End a task with its own failure.
   void fail(uint32_t index, int64_t cause);

@@ -159,8 +159,8 @@ void Engine::withdrawn(int32_t child, uint64_t count, Instructions& out) {
   end_event();
 }
 
-bool Engine::may_move() const {
-  return parts_->dispatcher.may_move();
+bool Engine::can_tasks_move() const {
+  return parts_->dispatcher.can_tasks_move();
 }
 
 bool Engine::may_move(int32_t child, uint64_t count) const {

@@ -36,8 +36,8 @@ class Engine {
   void child_lost(int32_t child, int64_t cause, uint64_t started, bool returns, Instructions& out);
   void deadline(int32_t child, uint64_t count, int64_t cause, Instructions& out);
   void cancel(int64_t cause, Instructions& out);
-  // Cancel one task, which fails with this cause once it has to wait no more. Return false if it is
-  // in a child, where it gets no further attempt, or has ended.
+  // Cancel one task, which fails with this cause when its last producer has ended. Return false if
+  // it is in a child, where it gets no further attempt, or has ended.
   bool cancel_task(int64_t task, int64_t cause, Instructions& out);
   // Called after the child was asked not to begin the frame of a single task. The child may skip
   // the frame from now on.
@@ -51,9 +51,9 @@ class Engine {
   virtual void completion(int32_t child, uint64_t count, Outcome outcome, int64_t cause,
                           Instructions& out);
 
-  // Return whether any task may run on another child than the one to which it was sent.
-  bool may_move() const;
-  // Return whether the task of this frame in flight may do so, if it has not begun.
+  // Return whether tasks that were sent to a child may run on another child.
+  bool can_tasks_move() const;
+  // Return whether the task of this frame in flight may run on another child, if it has not begun.
   bool may_move(int32_t child, uint64_t count) const;
 
   // Return whether no frame is in flight and no task is ready, so that only another call of the

@@ -151,11 +151,15 @@ class Notifier:
 
     async def _follow(self, handle: TaskHandle) -> None:
         try:
-            with contextlib.suppress(PtoError):  # result() raises it
-                await self._event_loops.wait(handle)
+            await self._event_loops.wait(handle)
+        except PtoError:
+            pass  # result() raises it
+        except Exception as error:  # noqa: BLE001 - its waiters must be notified in any case
+            log.get(__name__).error("wait for a task failed", error=repr(error))
+        try:
             handle.notify()
         except BaseException as error:  # noqa: BLE001 - other handles need the loop
-            log.get(__name__).error("a callback of a task ended a thread", error=repr(error))
+            log.get(__name__).error("callback of a task ended its thread", error=repr(error))
         with self._lock:
             self._count -= 1
             if self._count == 0 and self._loop is not None:

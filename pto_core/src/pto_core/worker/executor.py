@@ -23,7 +23,7 @@ from pto_core.worker.futures import TaskHandle
 from pto_core.worker.session import Session
 from pto_core.worker.tasks import task
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 10.0  # the longest wait for another thread that uses the executor
 
 P = ParamSpec("P")
 T = TypeVar("T")

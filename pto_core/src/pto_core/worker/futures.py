@@ -41,8 +41,8 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
 
     _is_over = False  # set before `has_ended` by cancel(), and if the driver failed
     _is_cancelled = False
-    _is_notified = False  # whether its waiters were
-    _has_called_back = False
+    _is_notified = False  # whether its waiters have been notified
+    _has_called_back = False  # whether its callbacks have been called
 
     def done(self) -> bool:
         """Return whether the task has ended or was cancelled."""
@@ -106,7 +106,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         """
         if timeout is not None:
             return self._is_cancelled or super().wait(timeout) or self._is_cancelled
-        # a task that was cancelled ends when the tasks before it have ended
+        # the engine ends a cancelled task only when its last producer has ended
         while not self._is_cancelled and not super().wait(_SLICE_S):
             pass
         return True
@@ -119,12 +119,12 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         TimeoutError if the task has not ended after ``timeout`` seconds, and CancelledError if it
         was cancelled.
         """
-        errors, has_ended = RunErrors(self.driver), self.wait(timeout)
+        errors, is_over = RunErrors(self.driver), self.wait(timeout)
         failure = self.failure
         was_cancelled = failure is not None and failure[1] in self.driver.hooks.cancelled
-        if self._is_cancelled or was_cancelled or not has_ended:
+        if self._is_cancelled or was_cancelled or not is_over:
             name = errors.place(self.task_slot, of=self).name
-            if has_ended:
+            if is_over:
                 raise CancelledError(f"{name} was cancelled")
             raise TimeoutError(f"{name} has not ended within {timeout} s")
         if failure is None:

@@ -236,9 +236,10 @@ class Withdrawn:
 
 @dataclass(frozen=True, slots=True)
 class CancelTask:
-    """A task that is in no child does not run: it fails with ``cause`` once it has to wait no more.
+    """A task that is in no child does not run.
 
-    A task in a child only loses its further attempts.
+    It fails with ``cause`` when its last producer has ended. A task in a child only loses its
+    further attempts.
     """
 
     task: int
