@@ -100,11 +100,11 @@ def check(folder: Path, runtime: str, kernel: str, number: int, problem: str | N
             device.run(chip, np.zeros(4, np.float32), number)
 
 
-@pytest.mark.parametrize(("number", "problem"), enumerate(one for _, one in RING_SUBMITS))
+@pytest.mark.parametrize(("number", "problem"), list(enumerate(one for _, one in RING_SUBMITS)))
 def test_parameters_of_tensors(folder: Path, number: int, problem: str | None) -> None:
     check(folder, "tensormap_and_ringbuffer", "fill.cpp", number, problem)
 
 
-@pytest.mark.parametrize(("number", "problem"), enumerate(one for _, one in GRAPH_SUBMITS))
+@pytest.mark.parametrize(("number", "problem"), list(enumerate(one for _, one in GRAPH_SUBMITS)))
 def test_words_of_a_build_graph(folder: Path, number: int, problem: str | None) -> None:
     check(folder, "host_build_graph", "empty.cpp", number, problem)

@@ -201,7 +201,7 @@ def test_a_host_that_is_down_is_not_the_last_attempt(monkeypatch: pytest.MonkeyP
             "sh -c cat {command}",
             1,
             None,
-            r"has placed no host after 2 s: the agent h1 has not printed its address",
+            r"has placed no host after 6 s: the agent h1 has not printed its address",
         ),
         ("sh -c cat", 1, UsageError, r"expected a command line in which {command} stands"),
     ],
@@ -214,7 +214,7 @@ def test_a_start_without_hosts_fails(
         hosts=Hosts.on("command", num=num),
         host_list="h1",
         host_command=command,
-        child_start_timeout_s=2,
+        child_start_timeout_s=6 if cause is None else START_S,
     )
     with Worker(level=4) as worker:
         worker.add_worker(far)
