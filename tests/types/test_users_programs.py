@@ -83,7 +83,7 @@ def marked(path: Path, pattern: str) -> dict[int, str]:
 def plain(revealed: str) -> str:
     """Return a type as both checkers would show it without module names."""
     names = re.sub(r"\b(?:\w+\.)+(?=\w)", "", revealed.replace("\n", " "))
-    return re.sub(r"\[\((.*)\)(, \w+)?\]", r"[[\1]\2]", names).replace(ARRAY, "Array")
+    return re.sub(r"\[\((.*)\)((?:, \w+)*)\]", r"[[\1]\2]", names).replace(ARRAY, "Array")
 
 
 @both

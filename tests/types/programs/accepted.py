@@ -82,7 +82,7 @@ def power(x: In, exponent: int, out: Out) -> None:
 
 native = CoreCallable(KernelSource("add.cpp"), "aiv", ("in", Direction.OUT, Direction.SCALAR()))
 
-reveal_type(scale)  # Task[[x: Array, factor: float, out: Array], None]
+reveal_type(scale)  # Task[[x: Array, factor: float, out: Array], None, Any]
 reveal_type(words("a", least=2))  # dict[str, int]
 reveal_type(scale.retries)  # int
 reveal_type(add)  # CoreCallable[[a: Array, b: Array, out: Array]]
@@ -137,15 +137,15 @@ def main() -> None:
             reveal_type(first.exception())  # PtoError | None
             reveal_type(first.result(timeout=3))  # Any
             size = s.submit(length, "a", worker=0)
-            reveal_type(size)  # TaskHandle[Any]
-            reveal_type(size.result())  # Any
+            reveal_type(size)  # TaskHandle[int]
+            reveal_type(size.result())  # int
             handles: list[TaskHandle] = [first, size]
             reveal_type([one.done() or one.cancel(force=True) for one in handles])  # list[bool]
             size.add_done_callback(lambda one: print(one.result()))
-            reveal_type(list(worker.as_completed([size])))  # list[TaskHandle[Any]]
+            reveal_type(list(worker.as_completed([size])))  # list[TaskHandle[int]]
             for one in concurrent.futures.as_completed([size]):
-                reveal_type(one)  # Future[Any]
-            reveal_type(concurrent.futures.wait([size]).done)  # set[Future[Any]]
+                reveal_type(one)  # Future[int]
+            reveal_type(concurrent.futures.wait([size]).done)  # set[Future[int]]
             scale(x, 3, x)
             scale(x, factor=3.0, out=x)
             total: NDArray[Any] = first.result()

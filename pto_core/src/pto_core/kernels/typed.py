@@ -24,11 +24,13 @@ if TYPE_CHECKING:
 
     Parameters = ParamSpec("Parameters", default=...)
     Value = TypeVar("Value", covariant=True, default=Any)
+    Outcome = TypeVar("Outcome", covariant=True, default=Any)
 else:
     from typing import ParamSpec, TypeVar
 
     Parameters = ParamSpec("Parameters")
     Value = TypeVar("Value", covariant=True)
+    Outcome = TypeVar("Outcome", covariant=True)
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -44,12 +46,17 @@ Argument: TypeAlias = "DeviceArray | Parameter | ctypes._SimpleCData[Any]"
 """An argument for ``rt.submit``: an array or a number, depending on the parameter."""
 
 
-class TypedTask(Protocol[Parameters]):
+class TypedTask(Protocol[Parameters, Outcome]):
     """The type of a ``@task`` for a submit: a function with these parameters, and ``retries``."""
 
     @property
     def retries(self) -> int:
         """The number of times that the task may run again."""
+        ...
+
+    @property
+    def outcome(self) -> type[Outcome]:
+        """Only for type checkers: the type of ``handle.result()``."""
         ...
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> object:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         D,
         E,
         F,
+        Outcome,
         Parameters,
         Tensor,
         TypedTask,
@@ -151,50 +152,52 @@ class Session(RunScope):
     ) -> TaskHandle: ...
 
     @overload
-    def submit(self, task: TypedTask[[]], /, **options: Unpack[SubmitOptions]) -> TaskHandle: ...
+    def submit(
+        self, task: TypedTask[[], Outcome], /, **options: Unpack[SubmitOptions]
+    ) -> TaskHandle[Outcome]: ...
 
     @overload
     def submit(
-        self, task: TypedTask[[A]], a: A | Tensor, /, **options: Unpack[SubmitOptions]
-    ) -> TaskHandle: ...
+        self, task: TypedTask[[A], Outcome], a: A | Tensor, /, **options: Unpack[SubmitOptions]
+    ) -> TaskHandle[Outcome]: ...
 
     @overload
     def submit(
         self,
-        task: TypedTask[[A, B]],
+        task: TypedTask[[A, B], Outcome],
         a: A | Tensor,
         b: B | Tensor,
         /,
         **options: Unpack[SubmitOptions],
-    ) -> TaskHandle: ...
+    ) -> TaskHandle[Outcome]: ...
 
     @overload
     def submit(
         self,
-        task: TypedTask[[A, B, C]],
+        task: TypedTask[[A, B, C], Outcome],
         a: A | Tensor,
         b: B | Tensor,
         c: C | Tensor,
         /,
         **options: Unpack[SubmitOptions],
-    ) -> TaskHandle: ...
+    ) -> TaskHandle[Outcome]: ...
 
     @overload
     def submit(
         self,
-        task: TypedTask[[A, B, C, D]],
+        task: TypedTask[[A, B, C, D], Outcome],
         a: A | Tensor,
         b: B | Tensor,
         c: C | Tensor,
         d: D | Tensor,
         /,
         **options: Unpack[SubmitOptions],
-    ) -> TaskHandle: ...
+    ) -> TaskHandle[Outcome]: ...
 
     @overload
     def submit(
         self,
-        task: TypedTask[[A, B, C, D, E]],
+        task: TypedTask[[A, B, C, D, E], Outcome],
         a: A | Tensor,
         b: B | Tensor,
         c: C | Tensor,
@@ -202,12 +205,12 @@ class Session(RunScope):
         e: E | Tensor,
         /,
         **options: Unpack[SubmitOptions],
-    ) -> TaskHandle: ...
+    ) -> TaskHandle[Outcome]: ...
 
     @overload
     def submit(
         self,
-        task: TypedTask[[A, B, C, D, E, F]],
+        task: TypedTask[[A, B, C, D, E, F], Outcome],
         a: A | Tensor,
         b: B | Tensor,
         c: C | Tensor,
@@ -216,21 +219,21 @@ class Session(RunScope):
         f: F | Tensor,
         /,
         **options: Unpack[SubmitOptions],
-    ) -> TaskHandle: ...
+    ) -> TaskHandle[Outcome]: ...
 
     @overload
     def submit(
         self,
-        task: TypedTask[Parameters],
+        task: TypedTask[Parameters, Outcome],
         /,
         *args: Parameters.args,
         **kwargs: Parameters.kwargs,
-    ) -> TaskHandle: ...
+    ) -> TaskHandle[Outcome]: ...
 
     @overload
     def submit(
         self,
-        task: TypedTask[...],
+        task: TypedTask[..., Outcome],
         a: object,
         b: object,
         c: object,
@@ -241,7 +244,7 @@ class Session(RunScope):
         /,
         *rest: object,
         **options: Unpack[SubmitOptions],
-    ) -> TaskHandle: ...
+    ) -> TaskHandle[Outcome]: ...
 
     # The options have precedence over parameters with their names, which no type can express.
     def submit(  # type: ignore[misc]

@@ -28,7 +28,7 @@ from pto_core.kernels import ChipCallable
 from pto_core.kernels.data_type import DataType
 from pto_core.kernels.direction import WRITTEN, Direction, TaskSignature, task_signature
 from pto_core.kernels.lost_results import checked
-from pto_core.kernels.typed import Parameters, SubmitOptions, Value
+from pto_core.kernels.typed import Outcome, Parameters, SubmitOptions, Value
 from pto_core.worker.futures import TaskHandle
 from pto_core.worker.values import (
     Content,
@@ -144,11 +144,17 @@ _PER_SCALAR = 16
 _OBJECTS = frozenset({str, bytes, dict, list, tuple, set, type(None)})
 
 
-class Task(Generic[Parameters, Value]):
+class Task(Generic[Parameters, Value, Outcome]):
     """A Python function that runs in a SUB child; created by :func:`task`.
 
     A call runs the function in this process.
     """
+
+    if TYPE_CHECKING:
+
+        @property
+        def outcome(self) -> type[Outcome]:
+            """The type of ``handle.result()``; see TypedTask."""
 
     def __init__(self, function: Callable[Parameters, Value], *, retries: int = 0) -> None:
         if not callable(function):
@@ -401,13 +407,26 @@ class TaskDecorator:
 
     retries: int
 
-    def __call__(self, function: Callable[Parameters, Value]) -> Task[Parameters, Value]:
+    @overload
+    def __call__(self, function: Callable[Parameters, None]) -> Task[Parameters, None]: ...
+
+    @overload
+    def __call__(self, function: Callable[Parameters, Value]) -> Task[Parameters, Value, Value]: ...
+
+    def __call__(self, function: Callable[..., Any]) -> Task[..., Any]:
         """Return the task; raises UsageError."""
         return Task(function, retries=self.retries)
 
 
+# The result of a task whose function returns None is the arrays that it writes.
 @overload
-def task(function: Callable[Parameters, Value], *, retries: int = 0) -> Task[Parameters, Value]: ...
+def task(function: Callable[Parameters, None], *, retries: int = 0) -> Task[Parameters, None]: ...
+
+
+@overload
+def task(
+    function: Callable[Parameters, Value], *, retries: int = 0
+) -> Task[Parameters, Value, Value]: ...
 
 
 @overload
