@@ -205,7 +205,7 @@ TEST(an_interrupted_run_cancels_and_stays_usable) {
   CHECK(!group.driver->flags().is_running);
   CHECK(group.driver->ask()->core.engine->poisonings().size() >= 10);
   group.on_poll = nullptr;
-  may_end = true;  // if the child had begun no task, nobody polled during the end of the run
+  may_end = true;  // if the child had begun no task, the run ended without a second poll
   group.driver->run_begin(Hazards::kRaw);
   Task task(reinterpret_cast<uintptr_t>(&words[0]), 8, Tag::kInout, 0);
   const int64_t number = submit(group, task);

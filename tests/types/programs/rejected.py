@@ -67,6 +67,8 @@ def main() -> None:
         x = worker.shared_array((2, 3))
         worker.run(graph)  # refused
         with worker.session() as s:
+            # the first submit, because pyright also refuses good ones after one that it refuses
+            handle = s.submit(scale, x, 2.0, x, config=CallConfig())
             s.submit(scale, x, x)  # refused
             s.submit(scale, x, 2.0, x, x)  # refused
             s.submit(scale, x, x, x)  # refused
@@ -81,7 +83,6 @@ def main() -> None:
             s.submit(step, x, 1, 2, 3)  # refused
             s.submit(plain, x, x)  # refused
             s.submit(add, x, x, x)  # refused
-            handle = s.submit(scale, x, 2.0, x, config=CallConfig())
             handle.resutl()  # refused
             handle.result("soon")  # refused
             handle.exception().location  # refused
