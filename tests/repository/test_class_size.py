@@ -34,7 +34,7 @@ LARGER = {
     "pto_core/native/run.hpp:Run": (38, 28),
     "pto_core/native_tests/region_property_test.cpp:Round": (26, 10),
     # the public interface
-    "pto_core/src/pto_core/worker/worker.py:Worker": (27, 0),
+    "pto_core/src/pto_core/worker/worker.py:Worker": (28, 0),
     "tests/workers/test_two_threads.py:World": (32, 0),
 }
 

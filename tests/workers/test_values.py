@@ -135,6 +135,11 @@ def fill(number: float, out: Out) -> None:
 
 
 @task
+def increment(x: InOut) -> None:
+    x += 1
+
+
+@task
 def add(x: In, out: InOut) -> str:
     out += x
     return "added"
@@ -323,6 +328,23 @@ def test_arrays_of_the_worker_inside_objects_are_inputs(worker) -> None:
         assert both.result() == 4000
         ((found,), _) = s.submit(echo, {"x": x[10:20]}).result()
         assert found["x"].tolist() == [5] * 10
+
+
+def test_a_copy_of_an_array_is_shared(worker) -> None:
+    for given in (
+        np.arange(6.0).reshape(2, 3).T,
+        [[1, 2], [3, 4]],
+        np.float16(2),
+        np.zeros((0, 4)),
+    ):
+        shared = worker.array(given)
+        assert shared.dtype == np.asarray(given).dtype
+        np.testing.assert_array_equal(shared, given)
+        with worker.session() as s:
+            s.submit(increment, shared)
+        np.testing.assert_array_equal(shared, np.asarray(given) + 1)
+    with pytest.raises(UsageError, match="is not a data type of a device"):
+        worker.array(["text"])
 
 
 def test_numbers_of_other_types_keep_their_type(worker) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
 from pto_core._worker import CallableHandle, CapturedGraph, TaskArgs, TaskArgsView
@@ -194,6 +195,13 @@ class Worker(MemoryCalls):
         The memory is freed when no view of it exists. Raises CapacityError if memory is exhausted.
         """
         return self._node.arena().array(shape, dtype)
+
+    def array(self, values: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Return a copy of an array, or of a list of numbers, that is a :meth:`shared_array`."""
+        given = np.asarray(values)
+        copy = self.shared_array(given.shape, given.dtype)
+        copy[...] = given
+        return copy
 
     # ---- running ----
 

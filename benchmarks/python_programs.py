@@ -1,0 +1,135 @@
+"""The programs of ``benchmarks.programs`` on pto, ``concurrent.futures``, Ray and Dask."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from benchmarks.effort import Effort
+from benchmarks.figure import Figure, interleaved, wall_s
+from benchmarks.programs import work
+
+_PEERS = {"futures": "concurrent.futures", "ray": "Ray", "dask": "Dask"}
+_RETRIED = 20
+_markers = itertools.count()
+_TITLES = {
+    "map_items": f"map of {work.ITEMS} items",
+    "pipeline": f"pipeline of {work.ROWS} x 3 tasks",
+    "retries": f"{_RETRIED} tasks that fail once",
+    "shared_array": f"{work.PARTS} sums of an array of {work.ARRAY_BYTES >> 20} MiB",
+    "tree": f"tree of {2 * work.LEAVES - 1} tasks",
+    "calls": f"asyncio, {work.CALLS} tasks of {work.CALL_S * 1e3:.0f} ms",
+}
+
+
+def figures(effort: Effort) -> Iterator[Figure]:
+    """Measure each program on all installed systems alternately, with two processes each."""
+    peers, missing = {}, {}
+    for name, title in _PEERS.items():
+        try:
+            peers[title] = importlib.import_module(f"benchmarks.programs.on_{name}")
+        except ImportError as error:
+            missing[title] = str(error)
+    ours = importlib.import_module("benchmarks.programs.on_pto")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        systems = {
+            title: (module, stack.enter_context(module.pool()))
+            for title, module in {"pto": ours, **peers}.items()
+        }
+        for program in _TITLES:
+            measures = {
+                title: partial(_program_s, module, pool, program, folder)
+                for title, (module, pool) in systems.items()
+            }
+            yield from _compared(program, interleaved(measures, effort.repeats), systems, missing)
+
+
+def _compared(
+    program: str,
+    taken: dict[str, list[float]],
+    systems: dict[str, tuple[ModuleType, Any]],
+    missing: dict[str, str],
+) -> Iterator[Figure]:
+    lines = {title: _lines(module, program) for title, (module, _) in systems.items()}
+    for title in _PEERS.values():
+        is_there = title in taken
+        yield Figure(
+            f"program: {_TITLES[program]}, beside {title}",
+            "ms",
+            [value * 1e3 for value in taken["pto"]] if is_there else [],
+            peer_name=title,
+            peer=[value * 1e3 for value in taken.get(title, [])],
+            note=f"{lines['pto']} lines, {title} {lines[title]}" if is_there else "",
+            not_measured=missing.get(title, ""),
+        )
+
+
+def _lines(module: ModuleType, program: str) -> int:
+    """Return the number of lines of a program, with those of what it uses in its module."""
+    source = inspect.getsource(module)
+    defined = {
+        name: node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef | ast.Assign)
+        for name in _names(node)
+    }
+    used, waiting = set(), [program]
+    while waiting:
+        node = defined[waiting.pop()]
+        if node in used:
+            continue
+        used.add(node)
+        found = (one.id for one in ast.walk(node) if isinstance(one, ast.Name))
+        waiting += [name for name in found if name in defined]
+    text = "\n".join(ast.get_source_segment(source, node) or "" for node in used)
+    decorators = sum(len(node.decorator_list) for node in used if hasattr(node, "decorator_list"))
+    return decorators + sum(bool(line.strip()) for line in text.splitlines())
+
+
+def _names(node: ast.FunctionDef | ast.Assign) -> list[str]:
+    if isinstance(node, ast.FunctionDef):
+        return [node.name]
+    stored = (one for target in node.targets for one in ast.walk(target))
+    return [one.id for one in stored if isinstance(one, ast.Name)]
+
+
+def _case(program: str, folder: Path) -> tuple[tuple[Any, ...], int]:
+    """Return the arguments of a program after its pool, and the result that it must have."""
+    if program == "retries":
+        return ([str(folder / f"{next(_markers)}") for _ in range(_RETRIED)],), _RETRIED
+    if program == "shared_array":
+        return (_array(),), int(_array().sum())
+    squares = {"map_items": work.ITEMS, "tree": work.LEAVES}
+    if program in squares:
+        return (), sum(item * item for item in range(squares[program]))
+    if program == "pipeline":
+        return (), sum(3 * row for row in range(work.ROWS))
+    return (), sum(range(work.CALLS))
+
+
+@functools.cache
+def _array() -> np.ndarray[Any, Any]:
+    return np.arange(work.ARRAY_BYTES // 8) % 7
+
+
+def _program_s(module: ModuleType, pool: Any, program: str, folder: Path) -> float:
+    run: Callable[..., int] = getattr(module, program)
+    arguments, expected = _case(program, folder)
+    results: list[int] = []
+    elapsed = wall_s(lambda: results.append(run(pool, *arguments)))
+    if results != [expected]:
+        raise RuntimeError(f"{module.__name__}.{program} returned {results}, not {expected}")
+    return elapsed
