@@ -93,6 +93,66 @@ TEST(repeated_losses_of_a_child_lose_no_task) {
   for (size_t i = 0; i < words.size(); ++i) CHECK_EQUAL(words[i], expected[i]);
 }
 
+// Return a body like fold(), in which the first two attempts of every third task fail.
+Body fold_with_failures(std::vector<std::atomic<int>>& attempts) {
+  return [&](int32_t child, const pto_frame& frame, const uint64_t* data, std::string* text) {
+    fold(child, frame, data, text);
+    return frame.number % 3 != 0 || ++attempts[frame.number] > 2;
+  };
+}
+
+TEST(tasks_that_wait_before_an_attempt_run_again_with_restored_regions) {
+  std::vector<uint64_t> words(16), expected(16);
+  std::vector<std::atomic<int>> attempts(10'000);
+  ChildGroup group(2, 16, fold_with_failures(attempts), true);
+  for (int32_t child = 0; child < 2; ++child) group.child(child).retry_wait_ms = 1 + 2 * child;
+  for (int round = 0; round < 10; ++round) {
+    group.driver->run_begin(Hazards::kRaw);
+    for (size_t i = 0; i < 60; ++i) {
+      expected[i % 16] = expected[i % 16] * 3 + i;
+      Task task(reinterpret_cast<uintptr_t>(&words[i % 16]), 8, Tag::kInout, i);
+      submit(group, task, -1, 100);
+      if (i % 20 == 19) group.kill(static_cast<int32_t>(i / 20 % 2), true);
+    }
+    group.driver->run_end();
+    CHECK_EQUAL(group.driver->ask()->core.engine->failures().size(), size_t{0});
+    CHECK(group.driver->ask()->core.delays.is_empty());
+  }
+  for (size_t i = 0; i < words.size(); ++i) CHECK_EQUAL(words[i], expected[i]);
+}
+
+TEST(a_cancelled_run_ends_the_waits_of_its_tasks) {
+  std::vector<std::atomic<int>> attempts(10'000);
+  uint64_t word = 0, other = 0;
+  ChildGroup group(1, 16, fold_with_failures(attempts));
+  group.child(0).retry_wait_ms = 1'000'000;
+  for (int round = 0; round < 20; ++round) {
+    group.driver->run_begin(Hazards::kRaw);
+    Task task(reinterpret_cast<uintptr_t>(&word), 8, Tag::kInout, 1);
+    const int64_t delayed = submit(group, task, -1, 100);
+    CHECK_EQUAL(delayed % 3, int64_t{0});
+    CHECK(group.driver->wait(submit(group, other), UINT64_MAX));  // it runs during the wait
+    submit(group, other);
+    CHECK(!group.driver->ask()->core.book.has_ended(delayed));
+    group.driver->cancel(group.driver->add_cause("cancelled"));
+    group.driver->run_end();
+    CHECK_EQUAL(attempts[static_cast<size_t>(delayed)].load(), 1);
+  }
+}
+
+TEST(a_task_that_may_not_run_again_uses_no_retries) {
+  std::vector<std::atomic<int>> attempts(100);
+  uint64_t word = 0;
+  ChildGroup group(1, 16, fold_with_failures(attempts));
+  group.child(0).retry_wait_ms = kNeverAgain;
+  group.driver->run_begin(Hazards::kRaw);
+  Task task(reinterpret_cast<uintptr_t>(&word), 8, Tag::kInout, 1);
+  submit(group, task, -1, 100);
+  group.driver->run_end();
+  CHECK_EQUAL(group.driver->ask()->core.engine->failures().size(), size_t{1});
+  CHECK_EQUAL(attempts[0].load(), 1);
+}
+
 // Invariant: One thread at a time drives a Worker. No thread waits for the driver role, or sleeps,
 // with the GIL.
 TEST(the_drivers_thread_drives_while_the_program_does_other_work) {

@@ -328,6 +328,10 @@ void bind_reports(nb::class_<EngineCore>& core) {
            [](EngineCore& core, int64_t task, int64_t cause) {
              return core.handle([&](Engine& e, Out& out) { e.cancel_task(task, cause, out); });
            })
+      .def("delay",
+           [](EngineCore& core, int64_t task, bool is_delayed) {
+             return core.handle([&](Engine& e, Out& out) { e.delay(task, is_delayed, out); });
+           })
       .def("withdraw",
            [](EngineCore& core, int32_t child, uint64_t count) {
              return core.handle([&](Engine& e, Out& out) { e.withdraw(child, count, out); });

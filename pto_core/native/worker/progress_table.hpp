@@ -4,7 +4,8 @@
 // The task frames of a child are numbered from 1. The numbers continue after a restart. For each
 // child the table contains the numbers of started and completed frames, the outcomes of the last
 // 1,024 frames, the processes to ring at the next completion, and the frames to skip. With this
-// data children can wait for each other without the parent.
+// data children can wait for each other without the parent. For a failed frame it contains the wait
+// before the task may run again.
 //
 // Two counts show which frames have begun. `started` is for time limits: the last frame that began.
 // `may_have_begun` is for retries after the loss of a child that passes frames on to another host,
@@ -35,6 +36,9 @@ constexpr uint64_t kLargestWindow = 256;  // maximum number of frames of one chi
 // overwritten at any time.
 constexpr uint64_t kOutcomesTrusted = kOutcomesKept - kLargestWindow;
 
+// The wait before a failed task may run again, if it may not run again.
+constexpr uint32_t kNeverAgain = UINT32_MAX;
+
 // Why a child exits. The child sets it before it exits.
 enum class Ending : uint32_t { kNone = 0, kClosed = 1, kProtocol = 2, kError = 3 };
 
@@ -62,6 +66,8 @@ struct alignas(64) ChildRecord {
 
   alignas(64) std::atomic<uint64_t> outcomes[kOutcomesKept / 64];  // bit 1: the frame succeeded
   std::atomic<uint64_t> skips[kLargestWindow];  // numbers of frames that must not be started
+  // the waits of the last failed frames in milliseconds, written by the child; see complete()
+  std::atomic<uint32_t> retry_waits[kLargestWindow];
 };
 
 struct ProgressTableHeader {
@@ -141,10 +147,13 @@ class ProgressTable {
     this->child(child).quiet_until_ns.store(until_ns, std::memory_order_relaxed);
   }
 
-  // Complete the next frame: a frame that was started, or a frame that is skipped.
-  void complete(int32_t child, bool succeeded) const {
+  // Complete the next frame: a frame that was started, or a frame that is skipped. If it failed,
+  // its task may run again after `retry_wait_ms`, or not at all if that is kNeverAgain.
+  void complete(int32_t child, bool succeeded, uint32_t retry_wait_ms = 0) const {
     ChildRecord& record = this->child(child);
     const uint64_t count = record.completed.load(std::memory_order_relaxed) + 1;
+    if (!succeeded)
+      record.retry_waits[count % kLargestWindow].store(retry_wait_ms, std::memory_order_relaxed);
     write_outcome(record, count, succeeded);
     record.completed.store(count, std::memory_order_seq_cst);
     if (record.waiters.load(std::memory_order_seq_cst) != 0) ring_waiters(record);
@@ -186,6 +195,12 @@ class ProgressTable {
   // Return the outcome of a completed frame, which must be one of the last kOutcomesTrusted frames.
   bool has_succeeded(int32_t child, uint64_t count) const {
     return read_outcome(this->child(child), count);
+  }
+
+  // Return the wait that the child stated for a failed frame whose end was not reported to the
+  // engine yet.
+  uint32_t retry_wait_ms(int32_t child, uint64_t count) const {
+    return this->child(child).retry_waits[count % kLargestWindow].load(std::memory_order_relaxed);
   }
 
   // Record that the process of the child has ended. Its frames up to `last` count as completed and

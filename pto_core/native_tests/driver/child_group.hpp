@@ -42,6 +42,7 @@ class ThreadChild {
   }
   bool is_stopping() const { return is_stopping_; }
 
+  std::atomic<uint32_t> retry_wait_ms{0};  // the wait that it states for the tasks that fail
   // the child dies after it has marked a skip in the progress table and before it answers
   std::atomic<bool> dies_of_skip{false};
   std::atomic<bool> has_died{false};
@@ -83,7 +84,7 @@ class ThreadChild {
     std::string message;
     const bool succeeded = body_(index_, frame, static_cast<const uint64_t*>(data), &message);
     if (is_stopping_) return false;  // simulates a kill in the body
-    progress_.complete(index_, succeeded);
+    progress_.complete(index_, succeeded, retry_wait_ms);
     *ended += 1;
     // Do not answer now: a later answer reports this success too.
     if (succeeded && *ended % 2 == 1 && has_more()) return true;

@@ -40,6 +40,7 @@ WORLDS = (
     Chances(loss=0.04, join=0.2, deadline=0.02),
     Chances(loss=0.01, cancel=0.02, withdraw=0.1),
     Chances(loss=0.01, withdraw=0.2, cancel_task=0.1),
+    Chances(loss=0.01, cancel=0.005, cancel_task=0.05, delay=0.7),
 )
 
 
@@ -152,6 +153,7 @@ def test_random_programs_with_failures_groups_retries_and_early_tasks(events: in
         count += engine.events
         seed += 1
     expected = "early member FAILED SKIPPED ChildLost EndChild Cancel SaveRegions RestoreRegions"
+    expected += " Delay Resume"
     for feature in [*expected.split(), "DropRegions", "Blocked", "SpaceFreed", "after"]:
         assert seen[feature] >= count // 5000, f"{feature}: {seen}"
 

@@ -13,6 +13,7 @@ from pto_devkit.engine.interface import Hazards
 from pto_devkit.schedulers.world import (
     CALM,
     CANCELLED,
+    DELAYED,
     MOVED,
     PARTLY_CANCELLED,
     ROUGH,
@@ -127,6 +128,20 @@ def test_cancelled_tasks_fail_and_poison_their_readers(examples):
     @given(SEEDS)
     def check(seed: int) -> None:
         world = world_of(seed, Hazards.FULL, PARTLY_CANCELLED)
+        expect_end(world)
+        expect_poison(world)
+        expect_values(world)
+
+    check()
+
+
+# Invariant: A task that waits before its next attempt is not sent before the wait has ended, and
+# other tasks run meanwhile.
+def test_delayed_tasks_run_again_after_their_delay(examples):
+    @each_seed(examples)
+    @given(SEEDS)
+    def check(seed: int) -> None:
+        world = world_of(seed, Hazards.FULL, DELAYED)
         expect_end(world)
         expect_poison(world)
         expect_values(world)

@@ -65,7 +65,8 @@ DriverCore::DriverCore(const DriverConfiguration& configuration, std::unique_ptr
       engine(std::move(engine)),
       progress(configuration.progress),
       tracer(progress),
-      regions(configuration.snapshot_limit_bytes) {
+      regions(configuration.snapshot_limit_bytes),
+      delays(flags.delays) {
   for (const ChildConfiguration& child : configuration.engine.children)
     links.push_back(std::make_unique<ChildLink>(child));
   book.outcomes()->is_over = true;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -122,6 +123,35 @@ class SavedRegions {
   uint64_t most_saved_bytes_ = 0;
 };
 
+// The tasks that wait before their next attempt. Only the thread that has the driver role uses this
+// class.
+class Delays {
+ public:
+  // `count`: set to the number of the tasks.
+  explicit Delays(std::atomic<uint64_t>& count) : count_(count) {}
+
+  bool is_empty() const { return ends_ns_.empty(); }
+  void add(int64_t task, uint64_t end_ns) {
+    ends_ns_[task] = end_ns;
+    count_ = ends_ns_.size();
+  }
+  void end(int64_t task) {
+    if (ends_ns_.erase(task) > 0) count_ = ends_ns_.size();
+  }
+  // Remove and return the tasks whose wait has ended, oldest first.
+  std::vector<int64_t> take_due(uint64_t now_ns) {
+    std::vector<int64_t> due;
+    for (const auto& [task, end_ns] : ends_ns_)
+      if (end_ns <= now_ns) due.push_back(task);
+    for (const int64_t task : due) end(task);
+    return due;
+  }
+
+ private:
+  std::map<int64_t, uint64_t> ends_ns_;  // the end of each wait (CLOCK_MONOTONIC)
+  std::atomic<uint64_t>& count_;
+};
+
 struct DriverConfiguration {
   Configuration engine;
   void* progress = nullptr;  // created by ProgressTable::create for the same number of children
@@ -162,6 +192,7 @@ struct DriverCore {
   Catalogue catalogue;
   RunBook book;
   SavedRegions regions;
+  Delays delays;
   Replies replies;
   Watches watches;
   Instructions out;

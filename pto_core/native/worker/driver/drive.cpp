@@ -240,7 +240,7 @@ uint64_t WorkerDrive::slice_ns(uint64_t deadline_ns, uint64_t* longest_ns) const
   constexpr uint64_t kShortest = 100'000;
   uint64_t slice = std::min(*longest_ns, longest_slice_ns(flags_));
   if (flags_.is_unbalanced) slice = std::min(slice, kShortestSliceNs);
-  if (flags_.timeouts > 0) slice = std::min(slice, kSliceNs / 5);
+  if (flags_.timeouts > 0 || flags_.delays > 0) slice = std::min(slice, kDeadlineSliceNs);
   *longest_ns = std::min(2 * *longest_ns, kSliceNs);
   if (deadline_ns != UINT64_MAX) {
     const uint64_t now = engine::monotonic_ns();

@@ -83,6 +83,8 @@ constexpr uint64_t kSliceNs = 50'000'000;
 // The duration of the first sleep of a wait. Each later sleep is twice as long, up to a slice. A
 // child that has just reported does not ring for its next completions; see child/child_loop.hpp.
 constexpr uint64_t kShortestSliceNs = 1'000'000;
+// The longest sleep while a task has a time limit or waits before its next attempt.
+constexpr uint64_t kDeadlineSliceNs = kSliceNs / 5;
 
 constexpr uint16_t kNotTraced = 0;
 
@@ -120,12 +122,15 @@ class WorkerDrive {
   // Store an exception for the next wait of the program. Call this without the GIL, because a
   // thread that waits for the GIL may hold the role.
   void keep_failure(std::exception_ptr error);
-  // Return how long a wait may sleep, so that it misses neither its own deadline nor a deadline of
-  // a task.
+  // Return how long a wait may sleep, so that it misses neither its own deadline, nor a deadline of
+  // a task, nor the end of a delay.
   uint64_t slice_ns(uint64_t deadline_ns, uint64_t* longest_ns) const;
-  // Return whether a wait that sleeps this long must end, because tasks may soon have to move.
+  // Return whether a wait that sleeps this long must end, because tasks may soon have to move, or
+  // to run again.
   bool is_too_long(uint64_t longest_ns) const {
-    return flags_.is_unbalanced.load(std::memory_order_relaxed) && longest_ns > kShortestSliceNs;
+    return (flags_.is_unbalanced.load(std::memory_order_relaxed) &&
+            longest_ns > kShortestSliceNs) ||
+           (flags_.delays.load(std::memory_order_relaxed) > 0 && longest_ns > kDeadlineSliceNs);
   }
   bool is_call_due() const {
     return engine::monotonic_ns() - flags_.last_host_call_ns >= longest_slice_ns(flags_);

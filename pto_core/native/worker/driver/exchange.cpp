@@ -62,6 +62,25 @@ uint64_t late_frame(DriverCore& core, int32_t child, uint64_t now_ns) {
   return now_ns < since_ns + limit_ns ? 0 : count;
 }
 
+// Called before the failure of a task is reported to the engine.
+void apply_retry_wait(DriverCore& core, int64_t task, int64_t cause, uint32_t wait_ms) {
+  if (wait_ms == kNeverAgain) {
+    core.engine->cancel_task(task, cause, core.out);  // a task in a child loses its retries
+  } else if (wait_ms > 0) {
+    core.engine->delay(task, true, core.out);
+    core.delays.add(task, engine::monotonic_ns() + uint64_t{wait_ms} * 1'000'000);
+  }
+}
+
+// Let the tasks run again whose wait has ended. Return whether there were any.
+bool resume_delayed(DriverCore& core) {
+  if (core.delays.is_empty()) return false;
+  const std::vector<int64_t> due = core.delays.take_due(engine::monotonic_ns());
+  for (const int64_t task : due) core.engine->delay(task, false, core.out);
+  core.is_dirty = core.is_dirty || !due.empty();
+  return !due.empty();
+}
+
 }  // namespace
 
 bool Exchange::poll_and_dispatch(uint32_t waiters) {
@@ -162,6 +181,8 @@ void Exchange::take_completion(int32_t child, const pto_answer& answer) {
     core_.book.outcomes()->causes[cause] = {
         std::string(static_cast<const char*>(answer.data), answer.data ? answer.bytes : 0),
         frame.task, child, frame.member};
+    if (frame.task != kNone)
+      apply_retry_wait(core_, frame.task, cause, core_.progress.retry_wait_ms(child, count));
   }
   report_completion(child, count, static_cast<Outcome>(answer.outcome), cause);
 }
@@ -290,6 +311,7 @@ void Exchange::finish(const Instruction& instruction) {
                      static_cast<uint64_t>(instruction.result));
   if (record->timeout_ms > 0 && --core_.flags.timeouts == 0) stop_clocks();
   if (!core_.regions.is_empty()) core_.regions.end(instruction.task);
+  if (!core_.delays.is_empty()) core_.delays.end(instruction.task);
   core_.book.records.end(instruction.task);
   if (!core_.watches.is_empty()) core_.watches.end(instruction.task);
   core_.flags.oldest_live.store(core_.book.records.oldest(), std::memory_order_relaxed);
@@ -303,7 +325,9 @@ void Exchange::stop_clocks() {
 }
 
 void Exchange::check_deadlines() {
-  if (core_.flags.timeouts == 0 || core_.flags.is_closed) return;
+  if (core_.flags.is_closed) return;
+  if (resume_delayed(core_)) dispatch();
+  if (core_.flags.timeouts == 0) return;
   const uint64_t now_ns = engine::monotonic_ns();
   for (size_t i = 0; i < core_.links.size(); ++i) {
     const auto child = static_cast<int32_t>(i);

@@ -24,7 +24,8 @@ class Exchange : private FrameSource {
   void flush_children();
   // End the children of tasks that exceeded their time limits. The time of a task counts from its
   // start in the child. The wait for the start has the same limit, but at least two seconds. For
-  // another host, the wait begins again when frames or results move between the hosts.
+  // another host, the wait begins again when frames or results move between the hosts. Also let
+  // tasks run again whose wait before the next attempt has ended.
   void check_deadlines();
   // The child that ran the first task of the last run probably gets the first task of this run too.
   // Wake it while the program prepares that task.

@@ -19,6 +19,7 @@ struct SharedFlags {
   // whether tasks may soon have to move to an idle child, so that waits must be short
   std::atomic<bool> is_unbalanced{false};
   std::atomic<uint32_t> timeouts{0};   // number of live tasks that have a deadline
+  std::atomic<uint64_t> delays{0};     // number of tasks that wait before their next attempt
   std::atomic<uint32_t> returning{0};  // number of lost children that are being restarted
   // all tasks with smaller numbers have ended; never decreases
   std::atomic<int64_t> oldest_live{0};

@@ -374,6 +374,14 @@ class Queues {
     slot.list = 0;
   }
 
+  // Begin or end the delay of a task, whose next attempt must not become READY meanwhile.
+  void set_delayed(Slot& slot, bool is_delayed) {
+    if (slot.is_delayed == is_delayed) return;
+    slot.is_delayed = is_delayed;
+    is_delayed ? ++delayed_ : --delayed_;
+  }
+  uint64_t delayed() const { return delayed_; }
+
   // number of groups sent since the last single task was sent, counted while a single task waits
   uint32_t groups_in_a_row = 0;
 
@@ -419,6 +427,7 @@ class Queues {
   uint64_t pinned_ = 0;  // number of pinned single tasks
   uint64_t groups_ = 0;
   uint64_t early_ = 0;
+  uint64_t delayed_ = 0;  // number of tasks with Slot::is_delayed
 };
 
 class Tracer;

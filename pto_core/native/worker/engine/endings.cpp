@@ -61,8 +61,24 @@ bool Endings::cancel(uint32_t index, int64_t cause) {
   core_.queues.remove(slot);
   slot.is_cancelled = true;
   slot.failure = cause;
-  if (slot.state == TaskState::kReady) fail(index, cause);
+  if (slot.state == TaskState::kReady) {
+    fail(index, cause);
+  } else if (slot.unfinished == 0) {  // delayed
+    settle_one(index);
+    notify_consumers();
+  }
   return true;
+}
+
+void Endings::delay(uint32_t index, bool is_delayed) {
+  Slot& slot = core_.slots[index];
+  if (is_delayed) {
+    if (slot.state == TaskState::kRunning && slot.attempts > 0)
+      core_.queues.set_delayed(slot, true);
+  } else if (slot.is_delayed) {
+    core_.queues.set_delayed(slot, false);
+    if (slot.state == TaskState::kPending) settle_one(index);
+  }
 }
 
 void Endings::consider_early(uint32_t index) {
@@ -97,7 +113,7 @@ void Endings::settle_one(uint32_t index) {
   } else if (slot.is_cancelled) {
     core_.slots.move(slot, TaskEvent::kSatisfy);
     fail_one(index, slot.failure);
-  } else {
+  } else if (!slot.is_delayed) {
     core_.slots.move(slot, TaskEvent::kSatisfy);
     core_.queues.add_ready(index);
   }
@@ -168,6 +184,7 @@ void Endings::end(uint32_t index, TaskEvent event, Result result, int64_t cause,
   Slot& slot = core_.slots[index];
   core_.slots.move(slot, event);
   core_.queues.remove(slot);
+  core_.queues.set_delayed(slot, false);
   Instruction finished = instruction(Instruction::What::kTaskFinished, slot.number);
   finished.result = result;
   finished.cause = cause;

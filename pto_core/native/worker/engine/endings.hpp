@@ -1,9 +1,9 @@
 // The changes of a task's state: when it becomes ready, ends, fails, is poisoned, is retried, or is
 // consumed.
 //
-// Invariant: after each call, every PENDING task has an unfinished producer. A poisoned task ends
-// only after all its producers have ended. So a task that waits for a poisoned task also runs after
-// these producers, and needs no edges to them.
+// Invariant: after each call, every PENDING task has an unfinished producer or is delayed. A
+// poisoned task ends only after all its producers have ended. So a task that waits for a poisoned
+// task also runs after these producers, and needs no edges to them.
 //
 // References to slots stay valid, because no function here takes a slot.
 #pragma once
@@ -31,6 +31,8 @@ class Endings {
   // Cancel a task, which fails with this cause when its last producer has ended. Return false if
   // the task is in a child, where it gets no further attempt, or has ended.
   bool cancel(uint32_t index, int64_t cause);
+  // See Engine::delay().
+  void delay(uint32_t index, bool is_delayed);
   // End a task with its own failure.
   void fail(uint32_t index, int64_t cause);
   // End a task because a producer has failed, or because the run is cancelled.

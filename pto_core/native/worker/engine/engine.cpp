@@ -27,6 +27,16 @@ struct Engine::Parts {
   Submitted blocked;
 };
 
+namespace {
+
+void check_open(const EngineState& core, const char* what) {
+  if (core.is_running && !core.is_ending) return;
+  throw Refusal(Refusal::Kind::kUsage,
+                std::string(what) + " outside of a run; do it in the function or block of the run");
+}
+
+}  // namespace
+
 Engine::Engine(const Configuration& configuration, Policy policy)
     : parts_(std::make_unique<Parts>(configuration, std::move(policy))) {}
 
@@ -47,7 +57,7 @@ void Engine::run_begin(Hazards hazards, Instructions& out) {
 void Engine::run_end(Instructions& out) {
   begin_event(out);
   EngineState& core = parts_->core;
-  check_open("the end of a run");
+  check_open(parts_->core, "the end of a run");
   if (core.depth() > 0) {
     throw Refusal(Refusal::Kind::kUsage,
                   "the run ends with " + std::to_string(core.depth()) + " scopes open");
@@ -59,7 +69,7 @@ void Engine::run_end(Instructions& out) {
 
 Submitted Engine::submit(const Submission& submission, Instructions& out) {
   begin_event(out);
-  check_open("submit");
+  check_open(parts_->core, "submit");
   const Submitted submitted = parts_->submission.submit(submission);
   if (submitted.task == kNone) parts_->blocked = submitted;
   end_event();
@@ -68,7 +78,7 @@ Submitted Engine::submit(const Submission& submission, Instructions& out) {
 
 Submitted Engine::allocate(uint64_t bytes, uint64_t* address, Instructions& out) {
   begin_event(out);
-  check_open("alloc");
+  check_open(parts_->core, "alloc");
   const Submitted submitted = parts_->submission.allocate(bytes, address);
   if (submitted.task == kNone) parts_->blocked = submitted;
   return submitted;
@@ -76,13 +86,13 @@ Submitted Engine::allocate(uint64_t bytes, uint64_t* address, Instructions& out)
 
 void Engine::scope_begin() {
   parts_->blocked.requested = 0;
-  check_open("scope");
+  check_open(parts_->core, "scope");
   parts_->core.begin_scope();
 }
 
 void Engine::scope_end(Instructions& out) {
   begin_event(out);
-  check_open("scope");
+  check_open(parts_->core, "scope");
   if (parts_->core.depth() == 0) {
     throw Refusal(Refusal::Kind::kUsage, "no scope is open; the outermost scope ends with the run");
   }
@@ -120,22 +130,26 @@ void Engine::deadline(int32_t child, uint64_t count, int64_t cause, Instructions
   parts_->reports.deadline(child, count, cause);
 }
 
-// End the READY tasks now, which may end and consume other tasks. PENDING tasks end when their
-// producers have ended.
+// End the READY and the delayed tasks now, which may end and consume other tasks. Other PENDING
+// tasks end when their producers have ended.
 void Engine::cancel(int64_t cause, Instructions& out) {
   begin_event(out);
   EngineState& core = parts_->core;
   if (!core.is_running || core.cancelled) return;
   core.cancelled = cause;
   std::vector<std::pair<int64_t, uint32_t>> ready;
+  const auto is_ready = [](const Slot& slot) {
+    return slot.state == TaskState::kReady ||
+           (slot.state == TaskState::kPending && slot.is_delayed);
+  };
   core.slots.numbers().for_each([&](uint32_t index) {
     Slot& slot = core.slots[index];
     if (core.queues.is_early(slot.list)) core.queues.remove(slot);
-    if (slot.state == TaskState::kReady) ready.emplace_back(slot.number, index);
+    if (is_ready(slot)) ready.emplace_back(slot.number, index);
   });
   for (const auto& [number, index] : ready) {
     const Slot& slot = core.slots[index];
-    if (slot.number == number && slot.state == TaskState::kReady) parts_->endings.poison(index);
+    if (slot.number == number && is_ready(slot)) parts_->endings.poison(index);
   }
   end_event();
 }
@@ -146,6 +160,12 @@ bool Engine::cancel_task(int64_t task, int64_t cause, Instructions& out) {
   const bool is_cancelled = index != kNoSlot && parts_->endings.cancel(index, cause);
   end_event();
   return is_cancelled;
+}
+
+void Engine::delay(int64_t task, bool is_delayed, Instructions& out) {
+  begin_event(out);
+  const uint32_t index = parts_->core.slots.numbers().slot(task);
+  if (index != kNoSlot) parts_->endings.delay(index, is_delayed);
 }
 
 void Engine::withdraw(int32_t child, uint64_t count, Instructions& out) {
@@ -173,7 +193,8 @@ bool Engine::is_quiescent() const {
   const bool in_flight =
       std::any_of(children.begin(), children.end(),
                   [](const EngineChild& child) { return child.in_flight() > 0; });
-  return !in_flight && core.queues.singles() == 0 && core.queues.groups() == 0;
+  return !in_flight && core.queues.singles() == 0 && core.queues.groups() == 0 &&
+         core.queues.delayed() == 0;
 }
 
 bool Engine::deadlock(Deadlock* proof) const {
@@ -235,12 +256,6 @@ void Engine::end_event() {
   core.is_running = core.is_ending = false;
   const auto tasks = static_cast<int64_t>(core.tasks);
   core.out->push_back(instruction(Instruction::What::kRunFinished, tasks));
-}
-
-void Engine::check_open(const char* what) const {
-  if (parts_->core.is_running && !parts_->core.is_ending) return;
-  throw Refusal(Refusal::Kind::kUsage,
-                std::string(what) + " outside of a run; do it in the function or block of the run");
 }
 
 void Engine::end_scope() {

@@ -39,6 +39,9 @@ class Engine {
   // Cancel one task, which fails with this cause when its last producer has ended. Return false if
   // it is in a child, where it gets no further attempt, or has ended.
   bool cancel_task(int64_t task, int64_t cause, Instructions& out);
+  // With `is_delayed`, a task in a child that may run again does not begin its next attempt until a
+  // call with false. No effect on other tasks.
+  void delay(int64_t task, bool is_delayed, Instructions& out);
   // Called after the child was asked not to begin the frame of a single task. The child may skip
   // the frame from now on.
   void withdraw(int32_t child, uint64_t count, Instructions& out);
@@ -56,8 +59,8 @@ class Engine {
   // Return whether the task of this frame in flight may run on another child, if it has not begun.
   bool may_move(int32_t child, uint64_t count) const;
 
-  // Return whether no frame is in flight and no task is ready, so that only another call of the
-  // submitter can change the state.
+  // Return whether no frame is in flight and no task is ready or delayed, so that only another call
+  // of the submitter can change the state.
   bool is_quiescent() const;
   // Return whether the last event was a submit that is blocked and can never succeed. If so, fill
   // in `proof`.
@@ -82,7 +85,6 @@ class Engine {
 
   void begin_event(Instructions& out);
   void end_event();
-  void check_open(const char* what) const;
   void end_scope();
 
   std::unique_ptr<Parts> parts_;

@@ -149,6 +149,8 @@ struct alignas(64) Slot {
   bool may_be_skipped : 1;
   // whether it was cancelled while it was in no child; `failure` is the cause
   bool is_cancelled : 1;
+  // whether its next attempt must wait; then it is PENDING without a producer
+  bool is_delayed : 1;
   bool : 0;                // the next flags are in another byte
   bool has_retries : 1;    // whether retries are declared, so that repeating the task is safe
   bool is_pinned : 1;      // whether `pin`, or the pins of the group, are mandatory

@@ -195,8 +195,8 @@ void validate_task(const Slot& slot, const Expected& expected) {
           name + " has a wrong XOR of its unfinished producers");
   require(slot.poisoning == expected.poisoning,
           name + " has a wrong number of producers that can poison it");
-  require((state == TaskState::kPending) <= (slot.unfinished > 0),
-          name + " is PENDING without an unfinished producer");
+  require((state == TaskState::kPending) <= (slot.unfinished > 0 || slot.is_delayed),
+          name + " is PENDING without an unfinished producer or a delay");
   require((state == TaskState::kReady) <= (slot.unfinished == 0),
           name + " is READY with an unfinished producer");
   require(state != TaskState::kReady || slot.poison == kNotPoisoned,

@@ -72,7 +72,7 @@ TRANSITIONS: Transitions = {
 
 STATE_MEANINGS = {
     TaskState.FREE: "the slot holds no task",
-    TaskState.PENDING: "waits for producers that have not finished",
+    TaskState.PENDING: "waits for producers that have not finished, or before its next attempt",
     TaskState.READY: "waits for a child with free space; a group needs one for each member",
     TaskState.RUNNING: "sent to its children; if sent early, it may wait there for its requirement",
     TaskState.COMPLETED: "all its members have succeeded, or it is an allocation",
@@ -83,7 +83,7 @@ STATE_MEANINGS = {
 EVENT_MEANINGS = {
     TaskEvent.SUBMIT: "its slot and its slab are taken",
     TaskEvent.ALLOCATE: "the slot and the slab of a buffer that no task writes are taken",
-    TaskEvent.SATISFY: "its last producer has finished",
+    TaskEvent.SATISFY: "its last producer has finished, or the wait before its next attempt has",
     TaskEvent.DISPATCH: "all its members are sent",
     TaskEvent.DISPATCH_EARLY: "it is sent with its only unfinished producer as requirement",
     TaskEvent.FINISH: "its last member has ended, and all have succeeded",

@@ -246,6 +246,20 @@ class CancelTask:
     cause: int
 
 
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """The next attempt of a task in a child waits for ``Resume``, if the task may run again."""
+
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The delay of a task ends. No effect if the task is not delayed, or has ended."""
+
+    task: int
+
+
 Event = (
     RunBegin
     | RunEnd
@@ -262,6 +276,8 @@ Event = (
     | Withdraw
     | Withdrawn
     | CancelTask
+    | Delay
+    | Resume
 )
 
 

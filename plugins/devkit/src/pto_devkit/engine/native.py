@@ -21,6 +21,7 @@ from pto_devkit.engine.interface import (
     Completion,
     Configuration,
     Deadline,
+    Delay,
     Dispatch,
     DropRegions,
     EndChild,
@@ -30,6 +31,7 @@ from pto_devkit.engine.interface import (
     Requirement,
     RestoreRegions,
     Result,
+    Resume,
     RunBegin,
     RunEnd,
     RunFinished,
@@ -171,6 +173,10 @@ class NativeEngine:
                 return core.cancel(cause)
             case CancelTask(task, cause):
                 return core.cancel_task(task, cause)
+            case Delay(task):
+                return core.delay(task, True)
+            case Resume(task):
+                return core.delay(task, False)
             case _:
                 raise AssertionError(f"no event: {event}")
 

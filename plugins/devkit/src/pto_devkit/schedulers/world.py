@@ -29,6 +29,7 @@ from pto_devkit.engine.interface import (
     ChildReady,
     Completion,
     Deadline,
+    Delay,
     Dispatch,
     DropRegions,
     EndChild,
@@ -38,6 +39,7 @@ from pto_devkit.engine.interface import (
     Outcome,
     RestoreRegions,
     Result,
+    Resume,
     RunBegin,
     RunEnd,
     RunFinished,
@@ -82,6 +84,8 @@ class SimulatedChild:
     returns: bool = True
     inputs: tuple[object, ...] | None = None
     """The values that the first frame of the queue has read; None if it has not started."""
+    tasks: list[int] = field(default_factory=list)
+    """The tasks of all frames that were sent to it."""
     outcomes: list[Outcome] = field(default_factory=list)
     """The outcomes of all completed frames; lost frames count as failed."""
     reported: int = 0
@@ -111,6 +115,8 @@ class Chances:
     withdraw: float = 0.0
     """That the driver withdraws a frame that has not begun."""
     cancel_task: float = 0.0
+    delay: float = 0.0
+    """That a task which failed waits before its next attempt."""
 
 
 CALM = Chances()
@@ -118,6 +124,7 @@ ROUGH = Chances(loss=0.02, deadline=0.01)
 CANCELLED = Chances(loss=0.01, cancel=0.02, withdraw=0.05)
 MOVED = Chances(withdraw=0.2)
 PARTLY_CANCELLED = Chances(loss=0.01, withdraw=0.05, cancel_task=0.03)
+DELAYED = Chances(loss=0.01, delay=0.7)
 
 
 class SchedulerWorld:
@@ -159,6 +166,8 @@ class SchedulerWorld:
         self.is_cancelled = False
         self.deadlock: Deadlock | None = None
         self.doomed: dict[int, int] = {}
+        self.delayed: set[int] = set()
+        """The tasks that wait for a Resume."""
 
     def run(self) -> None:
         """Run the program to its end. A submit that is in a deadlock ends it early."""
@@ -200,11 +209,13 @@ class SchedulerWorld:
                 expected = len(simulated.outcomes) + len(simulated.queue) + 1
                 expect(count == expected, f"{instruction}: this is frame {expected} of the child")
                 expect(task in self.plans, f"{instruction}: there is no such task")
+                expect(task not in self.delayed, f"{instruction}: the task is delayed")
                 self._expect_place(instruction)
                 if instruction.member == 0:
                     self.attempts[task] = self.attempts.get(task, 0) + 1
                     self.succeeded[task] = 0
                 simulated.queue.append(instruction)
+                simulated.tasks.append(task)
             case SaveRegions(task):
                 self.saved[task] = {self._at(cell): self.read(cell) for cell in self._inout(task)}
             case RestoreRegions(task):
@@ -215,6 +226,7 @@ class SchedulerWorld:
                 expect(task not in self.results, f"task {task} finishes twice")
                 self.results[task] = result
                 self.ended.add(task)
+                self.delayed.discard(task)
             case EndChild(child, cause):
                 self._expect_child(child, f"the engine ends child {child}")
                 self.doomed[child] = cause
@@ -260,8 +272,8 @@ class SchedulerWorld:
             self.deadlock = self.engine.deadlock()
             if self.deadlock is not None:
                 expect(
-                    not any(child.queue for child in self.children),
-                    f"the engine reports a deadlock while children have frames: {self.deadlock}",
+                    not any(child.queue for child in self.children) and not self.delayed,
+                    f"the engine reports a deadlock while tasks can run: {self.deadlock}",
                 )
                 return False
             expect(self.advance(), f"{answer[0]} cannot end, but the engine proves no deadlock")
@@ -312,8 +324,9 @@ class SchedulerWorld:
                     moves.append((self._report, number))
                 if child.queue and (child.inputs is not None or self._can_start(child)):
                     moves.append((self._step, number))
-            elif child.returns or self._joins():
+            elif child.returns or 0 < self.chances.join > self.numbers.random():
                 moves.append((self._start_child, number))
+        moves += [(self._resume, task) for task in sorted(self.delayed)]
         if not moves:
             return has_changed
         move, number = self.numbers.choice(moves)
@@ -356,8 +369,9 @@ class SchedulerWorld:
                     self._withdraw(number, frame, is_certain=True)
         self.handle(CancelTask(task, 4000))
 
-    def _joins(self) -> bool:
-        return self.chances.join > 0 and self.numbers.random() < self.chances.join
+    def _resume(self, task: int) -> None:
+        self.delayed.remove(task)
+        self.handle(Resume(task))
 
     def _start_child(self, number: int) -> None:
         self.children[number].is_alive = True
@@ -456,6 +470,10 @@ class SchedulerWorld:
         outcome = child.outcomes[count - 1]
         child.reported = count
         cause = 100 + number if outcome is Outcome.FAILED else -1
+        delay = self.chances.delay
+        if outcome is Outcome.FAILED and delay > 0 and self.numbers.random() < delay:
+            self.delayed.add(child.tasks[count - 1])
+            self.handle(Delay(child.tasks[count - 1]))
         self.handle(Completion(number, count, outcome, cause))
 
 

@@ -196,6 +196,8 @@ class Task:
     """The unpinned consumer that may be sent before this attempt has ended."""
     cancelled: int | None = None
     """The cause if the task was cancelled while it was in no child."""
+    is_delayed: bool = False
+    """Whether its next attempt waits for ``Resume``; then it is PENDING without a producer."""
     has_saved_regions: bool = False
 
     @property

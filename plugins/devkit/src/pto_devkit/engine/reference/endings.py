@@ -27,7 +27,7 @@ from pto_devkit.engine.reference.core import Child, ChildState, Core, InFlight, 
 
 
 class Endings:
-    """Invariant: after each call, every PENDING task has an unfinished producer.
+    """Invariant: after each call, every PENDING task has an unfinished producer or is delayed.
 
     A poisoned task ends only after all its producers have ended. Therefore a task that waits for
     the poisoned task also starts after these producers, and needs no edges to them.
@@ -118,7 +118,7 @@ class Endings:
         elif task.cancelled is not None:
             core.slots.move(task, TaskEvent.SATISFY)
             self._fail(task, task.cancelled)
-        else:
+        elif not task.is_delayed:
             core.slots.move(task, TaskEvent.SATISFY)
             core.queues.add(task.number, is_group=task.members > 1)
 
@@ -187,6 +187,7 @@ class Endings:
         core = self._core
         core.slots.move(task, event)
         core.queues.remove(task.number)
+        task.is_delayed = False
         core.instructions.append(TaskFinished(task.number, result, cause, root))
         if task.has_saved_regions:
             core.instructions.append(DropRegions(task.number))

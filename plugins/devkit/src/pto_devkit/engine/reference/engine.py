@@ -25,10 +25,12 @@ from pto_devkit.engine.interface import (
     Completion,
     Configuration,
     Deadline,
+    Delay,
     Dispatch,
     EnginePolicy,
     Event,
     Instruction,
+    Resume,
     RunBegin,
     RunEnd,
     RunFinished,
@@ -106,7 +108,8 @@ class ReferenceEngine:
                 self._handle_run(event)
 
     def _handle_run(
-        self, event: RunBegin | RunEnd | ScopeBegin | ScopeEnd | Cancel | CancelTask
+        self,
+        event: RunBegin | RunEnd | ScopeBegin | ScopeEnd | Cancel | CancelTask | Delay | Resume,
     ) -> None:
         core = self._core
         match event:
@@ -137,6 +140,10 @@ class ReferenceEngine:
                     self._cancel(cause)
             case CancelTask(task, cause):
                 self._cancel_task(task, cause)
+            case Delay(task):
+                self._delay(task)
+            case Resume(task):
+                self._resume(task)
             case _:
                 assert_never(event)
 
@@ -145,14 +152,21 @@ class ReferenceEngine:
             self._endings.drop(self._core.slots.tasks[number], Reference.SCOPE)
 
     def _cancel(self, cause: int) -> None:
-        """Poison the READY tasks. This may end tasks that wait for them; other tasks end later."""
+        """Poison the READY and the delayed tasks. This may end tasks that wait for them.
+
+        Other tasks end later.
+        """
         core = self._core
         core.cancelled = cause
         core.queues.early.clear()
         for number in sorted(core.slots.tasks):
             task = core.slots.tasks.get(number)
-            if task is not None and core.slots.state(task) is TaskState.READY:
+            if task is not None and self._is_ready(task):
                 self._endings.poison(task)
+
+    def _is_ready(self, task: Task) -> bool:
+        state = self._core.slots.state(task)
+        return state is TaskState.READY or (state is TaskState.PENDING and task.is_delayed)
 
     def _cancel_task(self, number: int, cause: int) -> None:
         core = self._core
@@ -168,12 +182,29 @@ class ReferenceEngine:
         task.cancelled = cause
         if state is TaskState.READY:
             self._endings.fail(task, cause)
+        elif not task.unfinished:  # delayed
+            self._endings.settle(task)
+
+    def _delay(self, number: int) -> None:
+        core = self._core
+        task = core.slots.tasks.get(number)
+        if task is not None and task.attempts and core.slots.state(task) is TaskState.RUNNING:
+            task.is_delayed = True
+
+    def _resume(self, number: int) -> None:
+        task = self._core.slots.tasks.get(number)
+        if task is None or not task.is_delayed:
+            return
+        task.is_delayed = False
+        if self._core.slots.state(task) is TaskState.PENDING:
+            self._endings.settle(task)
 
     def is_quiescent(self) -> bool:
-        """Return whether no frame is in flight and no task is ready."""
+        """Return whether no frame is in flight and no task is ready or delayed."""
         core = self._core
         in_flight = any(child.frames for child in core.children.all)
-        return not (in_flight or core.queues.singles or core.queues.groups)
+        is_delayed = any(task.is_delayed for task in core.slots.tasks.values())
+        return not (in_flight or core.queues.singles or core.queues.groups or is_delayed)
 
     def deadlock(self) -> Deadlock | None:
         """Return the proof that the blocked submit can never succeed; see the interface."""
@@ -296,7 +327,10 @@ def _validate_task(core: Core, task: Task) -> None:
         )
         _require(task.poison is None or state is not TaskState.READY, f"{name} is poisoned")
     if state is TaskState.PENDING:
-        _require(bool(task.unfinished), f"{name} is PENDING without an unfinished producer")
+        _require(
+            bool(task.unfinished) or task.is_delayed,
+            f"{name} is PENDING without an unfinished producer or a delay",
+        )
     if state is TaskState.READY:
         _require(not task.unfinished, f"{name} has unfinished producers")
     if has_finished:
