@@ -26,6 +26,7 @@ from pto_core.errors import (
     TaskFailedError,
     TaskPoisonedError,
 )
+from pto_core.worker.serialisation import serialised
 
 if TYPE_CHECKING:
     from pto_core._worker import TaskHandle
@@ -117,11 +118,14 @@ def _pickled(exception: BaseException) -> bytes | None:
     """Return the pickle of an exception; None if it cannot be pickled and unpickled.
 
     By default, unpickling calls ``__init__`` with ``args``. For a class that requires other
-    arguments, the pickle contains its attributes instead.
+    arguments, the pickle contains its attributes instead. A class of the main module that this
+    process received by code is sent back by code; the program then finds its own class.
     """
-    for form in (exception, _Attributes(exception)):
+    is_of_main = type(exception).__module__ == "__main__"
+    ways = (pickle.dumps, serialised) if is_of_main else (pickle.dumps,)
+    for dumped, form in itertools.product(ways, (exception, _Attributes(exception))):
         try:
-            content = pickle.dumps(form)
+            content: bytes = dumped(form)
             pickle.loads(content)
         except Exception:  # noqa: BLE001 - its __reduce__ may raise anything
             continue
