@@ -65,6 +65,9 @@ if TYPE_CHECKING:
         Scalar as Scalar,
         kernel as kernel,
     )
+    from pto_core.kernels.retries import (
+        Retries as Retries,
+    )
     from pto_core.user_ranges import (
         range as range,
     )
@@ -83,6 +86,9 @@ if TYPE_CHECKING:
         RemoteBuffer as RemoteBuffer,
         RemoteTaskArgs as RemoteTaskArgs,
         RemoteTensorRef as RemoteTensorRef,
+    )
+    from pto_core.worker.retries import (
+        attempt as attempt,
     )
     from pto_core.worker.session import (
         Session as Session,
@@ -136,6 +142,7 @@ _PARTS = {
         "RemoteTaskArgs",
         "RemoteTensorRef",
     ),
+    "worker.retries": ("attempt",),
     "worker.session": ("Session",),
     "worker.tasks": (
         "Task",
@@ -158,6 +165,7 @@ _PARTS = {
         "Scalar",
         "kernel",
     ),
+    "kernels.retries": ("Retries",),
     "user_ranges": ("range",),
 }
 _PART_OF = {name: part for part, names in _PARTS.items() for name in names}
@@ -171,11 +179,13 @@ __all__ = [
     "InOut",
     "Out",
     "Progress",
+    "Retries",
     "Scalar",
     "Session",
     "Task",
     "TaskHandle",
     "Worker",
+    "attempt",
     "kernel",
     "open_device",
     "run_case",

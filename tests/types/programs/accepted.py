@@ -8,7 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pto_core
-from pto_core import Graph, Hosts, In, InOut, Out, Scalar, Worker, kernel, open_device, task
+from pto_core import (
+    Graph,
+    Hosts,
+    In,
+    InOut,
+    Out,
+    Retries,
+    Scalar,
+    Worker,
+    attempt,
+    kernel,
+    open_device,
+    task,
+)
 from pto_core.chip import CoreCallable, Direction, KernelSource, NoDep, OutExisting
 from pto_core.published import (
     CallConfig,
@@ -34,6 +47,11 @@ def scale(x: In, factor: Scalar, out: Out) -> None:
     np.multiply(x, factor, out=out)
     out += x.sum() * factor
     reveal_type(x)  # Array
+
+
+@task(retries=Retries(3, on=(OSError, TimeoutError), backoff_s=0.1))
+def fetch(url: str) -> str:
+    return url * attempt()
 
 
 @task(retries=2)
@@ -128,6 +146,7 @@ def main() -> None:
             s.submit(words, "a b")
             s.submit(words, "a b", least=2)
             s.submit(length, s.submit(length, "a", retries=2), worker=1)
+            s.submit(fetch, "a", retries=Retries(1, on=OSError))
             reveal_type(worker.map(len, ["a"], chunksize=3))  # list[int]
             s.submit(seven, x, x, x, x, x, x, x)
             s.submit(chip, x, part, x, 3, config=CallConfig(), worker=0)

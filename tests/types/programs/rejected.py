@@ -12,6 +12,7 @@ from pto_core import (
     Orchestrator,
     Out,
     RemoteWorkerSpec,
+    Retries,
     Scalar,
     Worker,
     kernel,
@@ -47,6 +48,8 @@ def words(text: str, *, least: int = 1) -> dict[str, int]:
 
 
 task(retries="two")  # refused
+task(retries=Retries(2, on=3))  # refused
+task(retries=Retries(2, delay_s=3))  # refused
 kernel(core=3)  # refused
 
 

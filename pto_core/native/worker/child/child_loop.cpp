@@ -99,7 +99,8 @@ ChildLoop::ChildLoop(const ProgressTable& progress, int32_t child, std::unique_p
       largest_answer_(largest_answer),
       answers_(*end_, progress_),
       trace_(progress_, child),
-      failure_type_(nb::module_::import_("pto_core.worker.failures").attr("Failure")) {}
+      failure_type_(nb::module_::import_("pto_core.worker.failures").attr("Failure")),
+      take_retry_wait_(nb::module_::import_("pto_core.worker.retries").attr("take_wait_ms")) {}
 
 ChildLoop::~ChildLoop() {
   const nb::error_scope keep_exception;  // close() may call Python
@@ -224,7 +225,7 @@ void ChildLoop::run_task(const pto_frame_view& view) {
   }
   const nb::object why = describe_failure();
   release_view();
-  progress_.complete(child_, false);
+  progress_.complete(child_, false, retry_wait_ms());
   answers_.ended(count, PTO_OUTCOME_FAILED, PyBytes_AS_STRING(why.ptr()),
                  static_cast<uint32_t>(PyBytes_GET_SIZE(why.ptr())));
 }
@@ -331,6 +332,16 @@ nb::object ChildLoop::describe_failure() const {
     error.discard_as_unraisable("describing the failure of a task");
   }
   return nb::bytes(kUndescribed.data(), kUndescribed.size());
+}
+
+// Return the wait that the task that has just failed stated, and forget it.
+uint32_t ChildLoop::retry_wait_ms() const {
+  try {
+    return nb::cast<uint32_t>(take_retry_wait_());
+  } catch (nb::python_error& error) {
+    error.discard_as_unraisable("reading the wait before the next attempt of a task");
+    return 0;
+  }
 }
 
 }  // namespace pto::worker

@@ -193,6 +193,7 @@ class ChildLoop {
   PyObject* point_view_at(const pto_frame_view& view);
   void release_view();
   nb::object describe_failure() const;
+  uint32_t retry_wait_ms() const;
   void leave(Ending ending);
 
   const ProgressTable progress_;
@@ -208,6 +209,7 @@ class ChildLoop {
   nb::object control_;
   nb::object invoke_;             // invalid if callables are called directly
   nb::object failure_type_;       // pto_core.worker.failures.Failure
+  nb::object take_retry_wait_;    // pto_core.worker.retries.take_wait_ms
   TaskArgsView* view_ = nullptr;  // the view of the last task; reused if no callable has kept it
   bool is_stopping_ = false;
 };

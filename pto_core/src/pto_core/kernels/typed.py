@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pto_core._worker import ContinuousTensor, TaskHandle
     from pto_core.kernels.call_config import CallConfig
     from pto_core.kernels.direction import CoreType, Parameter
+    from pto_core.kernels.retries import Retries
 
     Parameters = ParamSpec("Parameters", default=...)
     Value = TypeVar("Value", covariant=True, default=Any)
@@ -90,7 +91,7 @@ class SubmitOptions(TypedDict, total=False):
 
     worker: int | None
     hint: bool
-    retries: int | None
+    retries: int | Retries | None
     timeout_s: float | None
     after: Sequence[TaskHandle]
     config: CallConfig | None

@@ -21,6 +21,7 @@ from pto_core._worker import (
 from pto_core.errors import UsageError
 from pto_core.errors.values import listed, shown
 from pto_core.kernels import CallConfig, ChipCallable, DataType
+from pto_core.kernels.retries import NO_RETRIES, Retries, as_retries
 from pto_core.kernels.typed import SubmitOptions
 from pto_core.worker.event_loops import in_thread
 from pto_core.worker.futures import TaskHandle
@@ -254,7 +255,7 @@ class Session(RunScope):
         *args: object,
         worker: int | None = None,
         hint: bool = False,
-        retries: int | None = None,
+        retries: int | Retries | None = None,
         timeout_s: float | None = None,
         after: Sequence[TaskHandle] = (),
         config: CallConfig | None = None,
@@ -268,24 +269,26 @@ class Session(RunScope):
         The task runs after the tasks whose outputs it reads, after the tasks that use memory that
         it overwrites, and after the tasks in ``after``. ``worker``: the child that runs it; with
         ``hint``, the child that is preferred if it has free space; by default, any idle child.
-        ``retries``: how often the task may run again; this overrides ``@task``. ``timeout_s``: the
-        time limit in the child. A graph function of a child Worker receives ``args.tensor(i)`` and
-        ``args.scalar(i)``; it reads and writes each array. Raises UsageError.
+        ``retries``: how often the task may run again, or a :class:`pto_core.Retries`; this
+        overrides ``@task``. ``timeout_s``: the time limit in the child. A graph function of a child
+        Worker receives ``args.tensor(i)`` and ``args.scalar(i)``; it reads and writes each array.
+        Raises UsageError.
         """
         orch = self.orchestrator
         handle, target = self._typed(task)
+        if isinstance(target, Task) and target.shadowed:
+            passed = (worker, hint, retries, timeout_s, after, config)
+            _check_shadowed(target, dict(zip(_OPTIONS, passed, strict=True)))
+        policy = _policy(target, retries)
         options: dict[str, Any] = {
             "worker": -1 if worker is None else worker,
             "hint": hint,
-            "retries": target.retries if retries is None else retries,
+            "retries": policy.count,
             "timeout_s": timeout_s,
             "after": after,
         }
-        blob, outputs, views = self._given(target, args, keywords)
+        blob, outputs, views = self._given(target, args, policy, keywords)
         if isinstance(target, Task):
-            if target.shadowed:
-                passed = (worker, hint, retries, timeout_s, after, config)
-                _check_shadowed(target, dict(zip(_OPTIONS, passed, strict=True)))
             submitted = orch.submit_sub(handle, blob, **options)
         else:
             submitted = orch.submit_next_level(handle, blob, config, **options)
@@ -300,7 +303,7 @@ class Session(RunScope):
         *,
         workers: Sequence[int] | None = None,
         hint: bool = False,
-        retries: int | None = None,
+        retries: int | Retries | None = None,
         timeout_s: float | None = None,
         after: Sequence[TaskHandle] = (),
         config: CallConfig | None = None,
@@ -316,15 +319,16 @@ class Session(RunScope):
         if not given:
             raise UsageError("a group without members; pass the arguments of at least one member")
         handle, target = self._typed(task)
+        policy = _policy(target, retries)
         options: dict[str, Any] = {
             "workers": workers,
             "hint": hint,
-            "retries": target.retries if retries is None else retries,
+            "retries": policy.count,
             "timeout_s": timeout_s,
             "after": after,
         }
 
-        made = [self._given(target, one) for one in given]
+        made = [self._given(target, one, policy) for one in given]
         blobs = [blob or TaskArgs() for blob, _, _ in made]
         if isinstance(target, Task):
             submitted = orch.submit_sub_group(handle, blobs, **options)
@@ -338,11 +342,12 @@ class Session(RunScope):
         self,
         target: Task[..., Any] | ChipTask | GraphTask,
         values: Sequence[object],
+        retries: Retries,
         keywords: Mapping[str, object] | None = None,
     ) -> tuple[TaskArgs | None, tuple[Any, ...] | Returned, list[Any]]:
         """Return the arguments of a submit, what its handle needs, and what must be kept."""
         if isinstance(target, Task):
-            return target.arguments(values, self._memory, keywords)
+            return target.arguments(values, self._memory, keywords, retries)
         if keywords:
             raise UsageError(
                 f"submit has no option {next(iter(keywords))!r}, and {target.name} takes arguments "
@@ -438,6 +443,20 @@ def mapped(
             for first in range(0, len(given), size)
         ]
         return [value for handle in handles for value in handle.result()]
+
+
+def _policy(target: Task[..., Any] | ChipTask | GraphTask, given: int | Retries | None) -> Retries:
+    """Return how a task may run again; raise UsageError."""
+    if isinstance(target, Task):
+        return target.retry_policy if given is None else as_retries(given)
+    if isinstance(given, Retries):
+        raise UsageError(
+            f"{target.name} is not a @task, and only a @task accepts a Retries; pass "
+            f"retries={given.count}, which repeats it after any failure and without a wait",
+            name="retries",
+            value=given,
+        )
+    return NO_RETRIES if given is None else as_retries(given)
 
 
 def _check_shadowed(target: Task[..., Any], passed: Mapping[str, object]) -> None:

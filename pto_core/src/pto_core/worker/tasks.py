@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
 import numpy as np
 
-from pto_core._native import declared_number, integer, number
+from pto_core._native import declared_number, number
 from pto_core._worker import (
     ContinuousTensor,
     SharedBlock,
@@ -28,8 +28,10 @@ from pto_core.kernels import ChipCallable
 from pto_core.kernels.data_type import DataType
 from pto_core.kernels.direction import WRITTEN, Direction, TaskSignature, task_signature
 from pto_core.kernels.lost_results import checked
+from pto_core.kernels.retries import NO_RETRIES, Retries, as_retries
 from pto_core.kernels.typed import Outcome, Parameters, SubmitOptions, Value
 from pto_core.worker.futures import TaskHandle
+from pto_core.worker.retries import block_of, counted_attempt
 from pto_core.worker.values import (
     Content,
     Received,
@@ -52,7 +54,6 @@ class ChipTask:
     """A ChipCallable that a session can submit in the same way as a :class:`pto_core.Task`."""
 
     chip: ChipCallable
-    retries: int = 0
 
     @property
     def name(self) -> str:
@@ -135,9 +136,10 @@ def _chip_scalar(chip: ChipCallable, where: str, value: Any, code: int) -> float
 
 
 # The kind of each argument is encoded in four bits, so one additional scalar of 64 bits holds the
-# kinds of sixteen arguments. The last three kinds are tensors that follow those of the arguments:
-# the block with all values, the slots and arrays of the handles in them, and the slot of the task.
-_TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL, _UNSIGNED, _VALUES, _INPUT, _SLOT = range(9)
+# kinds of sixteen arguments. The last four kinds are tensors that follow those of the arguments:
+# the block with all values, the slots and arrays of the handles in them, the slot of the task, and
+# its block with the number of its attempts.
+_TENSOR, _READ_ONLY, _INT, _FLOAT, _BOOL, _UNSIGNED, _VALUES, _INPUT, _SLOT, _RETRIES = range(10)
 _TYPES = {_INT: DataType.INT64, _FLOAT: DataType.FLOAT64, _BOOL: DataType.BOOL}
 _PER_SCALAR = 16
 # Frequent types that are neither numbers nor arrays.
@@ -156,21 +158,16 @@ class Task(Generic[Parameters, Value, Outcome]):
         def outcome(self) -> type[Outcome]:
             """The type of ``handle.result()``; see TypedTask."""
 
-    def __init__(self, function: Callable[Parameters, Value], *, retries: int = 0) -> None:
+    def __init__(
+        self, function: Callable[Parameters, Value], *, retries: int | Retries = 0
+    ) -> None:
         if not callable(function):
             raise UsageError(
                 f"{shown(function)} is not a function; put @task before a def", name="task"
             )
         require_plain("task function", function)
-        count = integer(retries, 0, 2**31 - 1)
-        if count is None:
-            raise UsageError(
-                f"retries is {shown(retries)}; set how often the task may run again, from 0",
-                name="retries",
-                value=retries,
-            )
+        self.retry_policy = as_retries(retries)
         self.function: Callable[..., Any] = function
-        self.retries = count
         self.signature: TaskSignature = task_signature(function, None)
         self._checked = checked(function, self.signature)
         self._returns = _may_return_value(function)
@@ -179,6 +176,11 @@ class Task(Generic[Parameters, Value, Outcome]):
         self._directions: dict[int, list[tuple[str, Direction, int]]] = {}
         functools.update_wrapper(self, function)
         self.name = str(getattr(function, "__qualname__", function))
+
+    @property
+    def retries(self) -> int:
+        """How often the task may run again."""
+        return self.retry_policy.count
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Value:
         """Call the function in this process and return its value."""
@@ -194,6 +196,7 @@ class Task(Generic[Parameters, Value, Outcome]):
         values: Sequence[Any],
         memory: ValueMemory | None = None,
         keywords: Mapping[str, Any] | None = None,
+        retries: Retries = NO_RETRIES,
     ) -> tuple[TaskArgs | None, tuple[Any, ...] | Returned, list[Any]]:
         """Return the arguments of a submit, or None, and what the handle of the task needs.
 
@@ -242,6 +245,8 @@ class Task(Generic[Parameters, Value, Outcome]):
             args.add_tensor(tensor_of(slot), TensorArgType.OUTPUT)
             layout.append(_SLOT)
             outputs = Returned(owner, (slot,), tuple(written))
+        if retries.count:
+            views += self._add_retries(args, layout, retries, self._needed(memory))
         for bits in (*scalars, *_packed(layout)):
             args.add_scalar(bits)
         args.has_kinds = True
@@ -283,6 +288,15 @@ class Task(Generic[Parameters, Value, Outcome]):
             args.add_dep(*content.producers)
         return [view, *content.views]
 
+    def _add_retries(
+        self, args: TaskArgs, layout: list[int], retries: Retries, memory: ValueMemory
+    ) -> list[Any]:
+        """Add the block with the number of attempts; return it, to keep it."""
+        view = block_of(retries, memory)
+        args.add_tensor(tensor_of(view), TensorArgType.INPUT)
+        layout.append(_RETRIES)
+        return [view]
+
     def _bound(
         self, values: Sequence[Any], keywords: Mapping[str, Any]
     ) -> tuple[Sequence[Any], dict[str, Any]]:
@@ -311,7 +325,7 @@ class Task(Generic[Parameters, Value, Outcome]):
             )
         values: list[Any] = []
         inputs: list[Any] = []
-        block, slot = None, None
+        block, slot, retried = None, None, None
         tensors, scalars = 0, 0
         for way in _layout(args):
             if _INT <= way <= _UNSIGNED:
@@ -320,13 +334,23 @@ class Task(Generic[Parameters, Value, Outcome]):
                 continue
             array = args.tensor(tensors)
             tensors += 1
-            array.flags.writeable = way in (_TENSOR, _SLOT)
+            array.flags.writeable = way in (_TENSOR, _SLOT, _RETRIES)
             if way == _VALUES:
                 block = array
             elif way == _SLOT:
                 slot = array
+            elif way == _RETRIES:
+                retried = array
             else:
                 (inputs if way == _INPUT else values).append(array)
+        if retried is None:
+            self._receive(values, inputs, block, slot)
+            return
+        with counted_attempt(retried):
+            self._receive(values, inputs, block, slot)
+
+    def _receive(self, values: list[Any], inputs: list[Any], block: Any, slot: Any) -> None:
+        """Call the function with the arrays and numbers, and with the objects of the block."""
         if slot is not None:
             empty_slot(slot)
         if block is None:
@@ -405,7 +429,7 @@ class Task(Generic[Parameters, Value, Outcome]):
 class TaskDecorator:
     """The decorator that converts a function to a task."""
 
-    retries: int
+    retries: int | Retries
 
     @overload
     def __call__(self, function: Callable[Parameters, None]) -> Task[Parameters, None]: ...
@@ -420,21 +444,23 @@ class TaskDecorator:
 
 # The result of a task whose function returns None is the arrays that it writes.
 @overload
-def task(function: Callable[Parameters, None], *, retries: int = 0) -> Task[Parameters, None]: ...
+def task(
+    function: Callable[Parameters, None], *, retries: int | Retries = 0
+) -> Task[Parameters, None]: ...
 
 
 @overload
 def task(
-    function: Callable[Parameters, Value], *, retries: int = 0
+    function: Callable[Parameters, Value], *, retries: int | Retries = 0
 ) -> Task[Parameters, Value, Value]: ...
 
 
 @overload
-def task(function: None = None, *, retries: int = 0) -> TaskDecorator: ...
+def task(function: None = None, *, retries: int | Retries = 0) -> TaskDecorator: ...
 
 
 def task(
-    function: Callable[..., Any] | None = None, *, retries: int = 0
+    function: Callable[..., Any] | None = None, *, retries: int | Retries = 0
 ) -> Task[..., Any] | TaskDecorator:
     """Convert a Python function to a task that can be submitted in a session.
 
@@ -459,7 +485,8 @@ def task(
 
     ``retries``: how often the task may run again after it failed or its child died; a value above 0
     declares that repeating it is safe. Before a repetition, arrays that it changes in place are
-    restored.
+    restored. A :class:`pto_core.Retries` also states the exceptions after which it runs again, and
+    a wait.
     """
     if function is None:
         return TaskDecorator(retries)
@@ -607,7 +634,6 @@ class GraphTask:
     """
 
     name: str
-    retries: int = 0
 
     def arguments(self, values: Sequence[Any]) -> tuple[TaskArgs | None, tuple[Any, ...]]:
         """Return the arguments of a submit, or None, and the arrays that the task writes.

@@ -325,6 +325,16 @@ def _loaded(content: memoryview) -> tuple[Any, list[ref[_Bytes]]]:
     return pickle.loads(content[begin:end], buffers=buffers), own
 
 
+def counted_content(block: _Bytes) -> tuple[memoryview, memoryview]:
+    """Return the count in a block of :meth:`ValueMemory.counted`, and its content."""
+    return block[:_WORD].data.cast("q"), block[_WORD:].data.toreadonly()
+
+
+def loaded(content: memoryview) -> Any:
+    """Return the object of a content."""
+    return _loaded(content)[0]
+
+
 def _aligned(nbytes: int) -> int:
     return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
 
@@ -476,6 +486,13 @@ class ValueMemory:
         """Write a content into a block; return the view that keeps it in use."""
         view = self._block(content.nbytes, is_slot=False)
         content.write(view.data)
+        return view
+
+    def counted(self, content: Content) -> _Bytes:
+        """Return a block with a count, 0 at first, and a content; see :func:`counted_content`."""
+        view = self._block(_WORD + content.nbytes, is_slot=False)
+        view[:_WORD] = 0
+        content.write(view.data[_WORD:])
         return view
 
     def copied(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
