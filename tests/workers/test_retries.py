@@ -335,6 +335,16 @@ def test_a_wait_has_a_bound(number, expected) -> None:
     assert Retries(9, backoff_s=0.25).wait_ms(OSError(), number) == expected
 
 
+def test_a_trace_has_each_attempt(make, log) -> None:
+    worker = make(num_sub_workers=1)
+    with worker.trace() as trace, worker.session() as s:
+        s.submit(flaky, log, OSError, 2, retries=Retries(2, on=OSError, backoff_s=0.05))
+    assert trace.missing == ()
+    rows = trace.tasks
+    assert rows["result"].tolist() == [1, 1, 0]
+    assert (rows["start"][1:] - rows["end"][:-1] >= 50_000_000).all()
+
+
 # Invariant: A task that waits before its next attempt occupies no child, and the program can cancel
 # it.
 def test_other_tasks_run_during_the_wait_which_a_cancel_ends(make, log) -> None:

@@ -1,10 +1,10 @@
 """The attempts of a task that may run again: their number, and the wait after a failure.
 
 The parent keeps a block of shared memory for each such task: the number of attempts that have
-begun, and the pickled :class:`Retries`. The child counts the attempt before it calls the function.
-If the function raises, the child decides whether the task may run again and after which wait,
-because the child has the exception and its class. The loop of the child reports the decision with
-the failure, and the driver lets the task wait outside of any child.
+begun, and the pickled :class:`Retries` if it has conditions. The child counts the attempt before it
+calls the function. If the function raises, the child decides whether the task may run again and
+after which wait, because the child has the exception and its class. The loop of the child reports
+the decision with the failure, and the driver lets the task wait outside of any child.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pto_core.kernels.retries import Retries
+from pto_core.kernels.retries import NO_RETRIES, Retries
 from pto_core.worker.values import Content, ValueMemory, counted_content, loaded
 
 if TYPE_CHECKING:
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 
 def block_of(retries: Retries, memory: ValueMemory) -> npt.NDArray[np.uint8]:
-    """Return the block of a task that may run again."""
+    """Return the block of a task that may run again; only a count if it does so after any failure.
+
+    Most tasks with retries have only a count, which costs less than a pickle.
+    """
+    if retries.on is BaseException and not retries.backoff_s:
+        return memory.counted(None)
     return memory.counted(Content(retries, lambda: [("retries", retries)], memory))
 
 
@@ -60,7 +65,7 @@ def counted_attempt(block: npt.NDArray[np.uint8]) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        retries: Retries = loaded(content)
+        retries: Retries = loaded(content) if content else NO_RETRIES
         _Now.wait_ms = retries.wait_ms(error, count[0])
         raise
     finally:

@@ -326,7 +326,7 @@ def _loaded(content: memoryview) -> tuple[Any, list[ref[_Bytes]]]:
 
 
 def counted_content(block: _Bytes) -> tuple[memoryview, memoryview]:
-    """Return the count in a block of :meth:`ValueMemory.counted`, and its content."""
+    """Return the count in a block of :meth:`ValueMemory.counted`, and its content or b""."""
     return block[:_WORD].data.cast("q"), block[_WORD:].data.toreadonly()
 
 
@@ -488,11 +488,12 @@ class ValueMemory:
         content.write(view.data)
         return view
 
-    def counted(self, content: Content) -> _Bytes:
+    def counted(self, content: Content | None) -> _Bytes:
         """Return a block with a count, 0 at first, and a content; see :func:`counted_content`."""
-        view = self._block(_WORD + content.nbytes, is_slot=False)
+        view = self._block(_WORD + (content.nbytes if content else 0), is_slot=False)
         view[:_WORD] = 0
-        content.write(view.data[_WORD:])
+        if content:
+            content.write(view.data[_WORD:])
         return view
 
     def copied(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
