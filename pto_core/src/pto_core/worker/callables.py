@@ -12,6 +12,8 @@ from pto_core.errors.values import shown
 from pto_core.worker.hosts import RemoteCallable
 from pto_core.worker.life_cycle import WorkerState
 from pto_core.worker.registry import Registration
+from pto_core.worker.serialisation import import_path, is_of_main
+from pto_core.worker.tasks import Task
 from pto_core.worker.worker_node import WorkerNode
 
 
@@ -26,7 +28,7 @@ class Callables:
     ) -> CallableHandle:
         """Register a callable; see ``Worker.register``."""
         with self._node.changes.entered("register"):
-            return self._register(target, serialise=serialise, workers=workers)
+            return self._register(target, serialise=serialise, workers=workers).handle
 
     def unregister(self, handle: CallableHandle) -> None:
         """Remove a registration; see ``Worker.unregister``."""
@@ -54,21 +56,26 @@ class Callables:
         registry = self._node.registry
         if isinstance(task, CallableHandle):
             return task, registry.target_of(task)
-        known = registry.handle_of(task)
+        known = registry.current(task)
         if known is None:
             with self._node.changes.entered("submit"):
-                known = registry.handle_of(task) or self._register(task, serialise=False)
-        return known, task
+                known = registry.current(task) or self._register(task, serialise=False)
+        return known.handle, task
 
     def _register(
         self, target: object, *, serialise: bool, workers: Iterable[int] | None = None
-    ) -> CallableHandle:
+    ) -> Registration:
         chosen = _checked_workers(target, workers, self._node.remote_ids)
         life, registry = self._node.life, self._node.registry
         while True:
             is_new = life.settled("register") is WorkerState.NEW
             inherits = is_new and self._node.settings.config["start_method"] == "fork"
-            made = registry.make(target, serialise=serialise, inherits=inherits, workers=chosen)
+            made = registry.make(
+                target,
+                serialise=serialise or (not is_new and self._differs_in_children(target)),
+                inherits=inherits,
+                workers=chosen,
+            )
             self._check_space(made)
             if is_new:
                 registry.add(made)
@@ -82,7 +89,14 @@ class Callables:
                 break
         registry.publish(made)
         life.check_open()
-        return made.handle
+        return made
+
+    def _differs_in_children(self, target: object) -> bool:
+        """Return whether SUB children lack a task of the main module, or have an earlier state."""
+        values = self._node.started_children().memory.values
+        if values is None or not isinstance(target, Task):
+            return False
+        return is_of_main(import_path(target)) and not values.inherits(target)
 
     def _deliver(self, made: Registration) -> None:
         registry = self._node.registry

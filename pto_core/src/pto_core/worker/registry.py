@@ -11,7 +11,8 @@ from pto_core._worker import CallableHandle, CallableKind, CallableSpace, LiveCa
 from pto_core.errors import UsageError
 from pto_core.kernels import ChipCallable
 from pto_core.worker.handles import Delivery, Identity, by_code, identity, runnable, unimported
-from pto_core.worker.serialisation import imported
+from pto_core.worker.serialisation import References, import_path, imported, is_of_main
+from pto_core.worker.tasks import Task
 
 _IDENTITY_BYTES = 16
 
@@ -20,13 +21,15 @@ _IDENTITY_BYTES = 16
 class Registration:
     """A callable with its handle and identity, in the parent.
 
-    ``workers``: the child ids that have it; None: all children of its namespace.
+    ``workers``: the child ids that have it; None: all children of its namespace. ``references``:
+    for a ``Task`` that travels by code.
     """
 
     handle: CallableHandle
     target: Any
     identity: Identity
     workers: tuple[int, ...] | None = None
+    references: References | None = None
 
     def is_for(self, child: int, space: CallableSpace) -> bool:
         """Return whether a child whose namespace is ``space`` can run this callable."""
@@ -58,7 +61,8 @@ class Registry:
         self._by_target: dict[int, Registration] = {}  # key: the id() of the target
 
     def __getstate__(self) -> Any:
-        return self.live.worker, list(self._registrations.values())
+        plain = [replace(one, references=None) for one in self._registrations.values()]
+        return self.live.worker, plain
 
     def __setstate__(self, state: Any) -> None:
         worker, registrations = state
@@ -76,6 +80,7 @@ class Registry:
         workers: tuple[int, ...] | None = None,
     ) -> Registration:
         """Create a registration without adding it. Raises UsageError."""
+        references = References(target) if isinstance(target, Task) else None
         known = identity(target, serialise=serialise, inherits=inherits)
         if isinstance(target, str):
             target = imported(target)
@@ -87,7 +92,8 @@ class Registry:
         handle = self.live.make(
             known.digest, known.kind, known.space, known.name, os.urandom(_IDENTITY_BYTES)
         )
-        return Registration(handle, target, known, workers)
+        is_by_code = known.kind != CallableKind.PYTHON_IMPORT or is_of_main(import_path(target))
+        return Registration(handle, target, known, workers, references if is_by_code else None)
 
     def add(self, registration: Registration) -> None:
         """Add a registration; children that start from now on receive its callable."""
@@ -128,10 +134,12 @@ class Registry:
         """Return the registrations for a child whose namespace is ``space``."""
         return [one for one in self.registrations() if one.is_for(child, space)]
 
-    def handle_of(self, target: object) -> CallableHandle | None:
-        """Return a live handle whose target is this object, or None."""
+    def current(self, target: object) -> Registration | None:
+        """Return a live registration of this object, or None if there is none or it is stale."""
         found = self._by_target.get(id(target))
-        return None if found is None else found.handle
+        if found is None or found.references is None:
+            return found
+        return None if found.references.have_changed() else found
 
     def target_of(self, handle: object) -> Any:
         """Return the target of a live handle. Raises the errors of ``LiveCallables.check``."""

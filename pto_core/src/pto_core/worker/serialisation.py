@@ -7,6 +7,9 @@ usable import path in forked children only.
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import dis
 import functools
 import importlib
 import inspect
@@ -17,9 +20,9 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
+from weakref import ref
 
 from pto_core._worker import SharedBlock
 from pto_core.errors import RightsError, UsageError
@@ -31,6 +34,9 @@ _LIBRARIES = tuple(
     sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib", "purelib", "platlib")
 )
 _PLAIN = (int, float, complex, str, bytes, type(None))
+_FIXED = (*_PLAIN, ModuleType, BuiltinFunctionType)  # types whose objects refer to nothing
+_COMPARED_BYTES = 1 << 14
+"""The maximum size of the pickle of an object that :class:`References` compares by content."""
 _registering = threading.Lock()
 
 
@@ -89,9 +95,9 @@ def import_path(value: Any) -> str | None:
     return f"{_MAIN if module == _MP_MAIN else module}:{name}" if found is value else None
 
 
-def is_of_main(path: str) -> bool:
+def is_of_main(path: str | None) -> bool:
     """Return whether an import path names the program's main module."""
-    return path.partition(":")[0] == _MAIN
+    return path is not None and path.partition(":")[0] == _MAIN
 
 
 def checked_path(path: object) -> str:
@@ -183,7 +189,125 @@ def fingerprint(target: Any) -> bytes:
     return digest_of(*parts)
 
 
-@contextmanager
+class References:
+    """The objects to which the code of a function refers, to detect a change.
+
+    They are the values of the global and closure variables of the function and of all functions
+    that travel by code with it, their defaults, and the attributes of classes that travel by code.
+    A variable is compared by the identity of its value. A value that can change in place, such as a
+    list, is also compared by its pickle if that has at most ``_COMPARED_BYTES`` bytes. A change in
+    place is not detected in a larger value or in one that cannot be pickled.
+
+    Only values that have no weak references, such as lists, are kept alive.
+    """
+
+    def __init__(self, target: Any) -> None:
+        self._variables: list[tuple[Callable[[Any], Any], Any, Any]] = []
+        self._weak: list[tuple[Callable[[Any], Any], Any, ref[Any]]] = []
+        self._contents: list[tuple[Any, bytes]] = []
+        self._is_complete = True
+        modules = {_module_by_value(target), _MAIN, _MP_MAIN}
+        seen: set[int] = set()
+        pending = [target]
+        while pending:
+            value = pending.pop()
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            with contextlib.suppress(Exception):  # methods of the object raise any error
+                pending += self._referred(value, modules)
+
+    def have_changed(self) -> bool:
+        """Return whether a variable has another value, or a value has another content.
+
+        True if a global variable of a function did not exist, because it may exist now.
+        """
+        for read, key, value in self._variables:
+            if read(key) is not value:
+                return True
+        for read, key, known in self._weak:
+            value = read(key)
+            if value is None or value is not known():
+                return True
+        for value, content in self._contents:
+            try:
+                if pickle.dumps(value, 5) != content:
+                    return True
+            except Exception:  # noqa: BLE001 - methods of the object raise any error
+                return True
+        return not self._is_complete
+
+    def _referred(self, value: Any, modules: set[str | None]) -> Iterable[Any]:
+        """Return the objects to which ``value`` refers. Add its variables or its content."""
+        if isinstance(value, _FIXED):
+            return ()
+        if isinstance(value, FunctionType | type):
+            if value.__module__ not in modules and import_path(value) is not None:
+                return ()  # it travels by its import path
+            if isinstance(value, type):
+                return [self._read(vars(value).get, name) for name in vars(value)]
+            names, known = set(_loaded_globals(value.__code__)), value.__globals__
+            cells = value.__closure__ or ()
+            self._is_complete &= all(name in known or hasattr(builtins, name) for name in names)
+            return [
+                *(self._read(known.get, name) for name in names),
+                *(self._read(_cell_content, (ref(value), i)) for i, _ in enumerate(cells)),
+                *(value.__defaults__ or ()),
+                *(value.__kwdefaults__ or {}).values(),
+            ]
+        if (parts := _parts(value)) is not None:
+            return parts
+        content = _small_pickle(value)
+        if content is not None:
+            self._contents.append((value, content))
+            if isinstance(value, list | dict | set | frozenset):
+                return value.values() if isinstance(value, dict) else value
+        return [type(value)]
+
+    def _read(self, read: Callable[[Any], Any], key: Any) -> Any:
+        value = read(key)
+        try:
+            self._weak.append((read, key, ref(value)))
+        except TypeError:
+            self._variables.append((read, key, value))
+        return value
+
+
+def _cell_content(place: tuple[ref[FunctionType], int]) -> Any:
+    """Return a closure variable of a function, which the caller does not keep alive."""
+    cells = getattr(place[0](), "__closure__", None)
+    return None if cells is None else _content(cells[place[1]])
+
+
+def _small_pickle(value: Any) -> bytes | None:
+    """Return the pickle of an object; None for a large or shared one, or if this fails."""
+    import numpy as np
+
+    if isinstance(value, np.ndarray) and _is_shared(value):
+        return None
+    try:
+        file = _SmallFile()
+        pickle.Pickler(file, 5, buffer_callback=file.has_room).dump(value)
+        return file.getvalue()
+    except Exception:  # noqa: BLE001 - methods of the object raise any error
+        return None
+
+
+class _SmallFile(io.BytesIO):
+    """A file that raises OverflowError at ``_COMPARED_BYTES`` bytes, before a buffer is copied."""
+
+    def write(self, part: Any) -> int:
+        if self.tell() + len(part) > _COMPARED_BYTES:
+            raise OverflowError
+        return super().write(part)
+
+    def has_room(self, buffer: pickle.PickleBuffer) -> bool:
+        if buffer.raw().nbytes > _COMPARED_BYTES:
+            raise OverflowError
+        return True
+
+
+@contextlib.contextmanager
 def _by_value(module: str | None) -> Iterator[None]:
     """Make cloudpickle serialise the functions and classes of a module by code."""
     import cloudpickle
@@ -236,19 +360,29 @@ def _used(value: Any, module: str | None) -> Iterable[Any]:
             *map(_content, value.__closure__ or ()),
             *_global_values(value, module),
         ]
+    if isinstance(value, type):
+        return _values(vars(value)) if value.__module__ == module else ()
+    # of other objects, the methods of their type are used
+    parts = _parts(value)
+    return [type(value)] if parts is None else parts
+
+
+def _parts(value: Any) -> Sequence[Any] | None:
+    """Return the parts of a value that cannot be replaced in it; None for any other object."""
     if isinstance(value, MethodType):
         return [value.__func__, value.__self__]
     if isinstance(value, tuple):
         return value
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *_values(value.keywords)]
     if isinstance(value, staticmethod | classmethod):
         return [value.__func__]
     if isinstance(value, property):
         return [value.fget, value.fset, value.fdel]
-    if isinstance(value, type):
-        return _values(vars(value)) if value.__module__ == module else ()
-    # Tasks and kernels wrap a function. For other objects, the methods of their type are used.
+    # tasks and kernels wrap a function
     wrapped = inspect.getattr_static(value, "__wrapped__", None)
-    return [wrapped] if isinstance(wrapped, FunctionType) else [type(value)]
+    is_function = isinstance(wrapped, FunctionType | MethodType | functools.partial)
+    return [wrapped] if is_function else None
 
 
 def _values(named: Any) -> list[Any]:
@@ -285,3 +419,13 @@ def _names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
+
+
+def _loaded_globals(code: CodeType) -> Iterator[str]:
+    """Yield the names of the global variables that code reads, also in functions inside it."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "LOAD_GLOBAL":
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _loaded_globals(constant)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import io
 import mmap
 import pickle
@@ -47,6 +48,7 @@ from pto_core.errors.values import shown
 from pto_core.kernels.data_type import DataType
 from pto_core.worker.memory.arena import FreeList, reserved
 from pto_core.worker.processes.parking import parent_only_mapping
+from pto_core.worker.serialisation import References
 
 if TYPE_CHECKING:
     from pto_core._worker import TaskHandle
@@ -148,14 +150,9 @@ class Content:
 
     def is_known(self, thing: type | FunctionType) -> bool:
         """Return whether the receiver has a function or class of the main module by its name."""
-        name, *rest = thing.__qualname__.split(".")
-        known = _inherited if self._memory is None else self._memory.inherited
-        found: object = known.get(name)
-        if found is None or vars(sys.modules["__main__"]).get(name) is not found:
-            return False
-        for part in rest:
-            found = getattr(found, part, None)
-        return found is thing
+        if self._memory is not None:
+            return self._memory.inherits(thing)
+        return _is_unchanged(thing, _inherited)
 
     def write(self, target: memoryview) -> None:
         """Write the content at the start of ``target``."""
@@ -230,9 +227,26 @@ _inherited: Mapping[str, object] = {}
 
 
 def main_module() -> dict[str, object]:
-    """Return the functions and classes of the main module, by name."""
+    """Return the functions, tasks and classes that the main module defines, by name."""
     known = vars(sys.modules["__main__"]).items()
-    return {name: thing for name, thing in known if isinstance(thing, type | FunctionType)}
+    return {name: thing for name, thing in known if _is_code(thing)}
+
+
+def _is_code(thing: object) -> bool:
+    wrapped = inspect.getattr_static(thing, "__wrapped__", thing)
+    is_code = isinstance(thing, type) or isinstance(wrapped, FunctionType)
+    return is_code and inspect.getattr_static(thing, "__module__", None) == "__main__"
+
+
+def _is_unchanged(thing: Any, known: Mapping[str, object]) -> bool:
+    """Return whether a name of the main module refers to ``thing``, now as in ``known``."""
+    name, *rest = thing.__qualname__.split(".")
+    found: Any = known.get(name)
+    if found is None or vars(sys.modules["__main__"]).get(name) is not found:
+        return False
+    for part in rest:
+        found = getattr(found, part, None)
+    return found is thing
 
 
 @functools.cache
@@ -393,7 +407,7 @@ class ValueMemory:
 
     ``children``: the number of SUB children. ``capacity``: the size of the mapping, whose memory is
     used only for pages that were written. ``arena``: the mapping of the Worker's arrays.
-    ``inherited``: the functions and classes of the main module that all SUB children have. No
+    ``inherited``: what the main module defines and all SUB children have (:func:`main_module`). No
     Python code runs when a view is destroyed: the next call frees its block.
     """
 
@@ -404,7 +418,8 @@ class ValueMemory:
         arena: SharedMapping,
         inherited: Mapping[str, object],
     ) -> None:
-        self.inherited = inherited
+        self._inherited = inherited
+        self._references = {name: References(thing) for name, thing in inherited.items()}
         nbytes = max(capacity, _LEAST_CAPACITY)
         self._mapping = parent_only_mapping(
             reserved(SharedMapping, nbytes, _LEAST_CAPACITY, "values")
@@ -436,6 +451,15 @@ class ValueMemory:
         self.settle()
         blocks = list(self._live)
         return sum(block.size for block in blocks) + sum(size for _, size in self._results())
+
+    def inherits(self, thing: Any) -> bool:
+        """Return whether all SUB children have a function, class or task of the main module.
+
+        False if something to which its code refers has changed since they were forked.
+        """
+        if not _is_unchanged(thing, self._inherited):
+            return False
+        return not self._references[thing.__qualname__.partition(".")[0]].have_changed()
 
     def is_in_arena(self, address: int) -> bool:
         """Return whether memory belongs to an array of the Worker."""
