@@ -1,19 +1,24 @@
-"""Functions of a notebook or of the main module: edits.
+"""Functions of a notebook or of the main module: edits and release.
 
 The main module of these tests is a module of its own, in which each test executes cells.
 """
 
 from __future__ import annotations
 
+import gc
+import os
+import signal
 import sys
 import time
 import types
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
-from pto_core import task
+from pto_core import Task, Worker, task
 
 Cell = Callable[[str], types.ModuleType]
 
@@ -185,7 +190,120 @@ def test_tasks_that_wait_run_the_function_of_their_submit(make, cell: Cell, tmp_
         assert [handle.result() for handle in handles] == list(range(20))
 
 
+# ---- the release of callables ----
+
+
 @task
 def until(path: str) -> None:
     while not Path(path).exists():
         time.sleep(0.001)
+
+
+def closure(number: int, nbytes: int) -> Task[[], int]:
+    data = bytes([number % 256]) * nbytes
+
+    @task
+    def first() -> int:
+        return data[0]
+
+    return first
+
+
+def of_itself() -> Task[[], int]:
+    @task
+    def work() -> int:
+        return int(work is not None)
+
+    return work
+
+
+def own_bytes(worker: Worker) -> list[int]:
+    processes = [psutil.Process(), *psutil.Process().children()]
+    return [process.memory_full_info().uss for process in processes]
+
+
+@pytest.mark.parametrize("nbytes", [100_000, 200_000])
+@pytest.mark.parametrize("is_in_one", [True, False], ids=["one session", "a session each"])
+def test_closures_that_are_no_longer_used_are_released(make, nbytes, is_in_one) -> None:
+    worker = make(num_sub_workers=2)
+    count = 40_000_000 // nbytes
+
+    def submit(numbers: range) -> None:
+        for number in numbers:
+            with worker.session() as s:
+                assert s.submit(closure(number, nbytes)).result() == number % 256
+
+    def submit_in_one(numbers: range) -> None:
+        with worker.session() as s:
+            for number in numbers:
+                assert s.submit(closure(number, nbytes)).result() == number % 256
+
+    run = submit_in_one if is_in_one else submit
+    run(range(10))
+    gc.collect()
+    before = own_bytes(worker)
+    run(range(count))
+    gc.collect()
+    after = own_bytes(worker)
+    assert max(b - a for a, b in zip(before, after, strict=True)) < 15_000_000
+
+
+def test_a_submitted_task_keeps_its_function_until_its_end(make, tmp_path) -> None:
+    worker = make(num_sub_workers=1, task_timeout_s=30)
+    with worker.session() as s:
+        s.submit(until, str(tmp_path / "mark"))
+        handles = [s.submit(closure(number, 1000)) for number in range(30)]
+        gc.collect()
+        (tmp_path / "mark").touch()
+        assert [handle.result() for handle in handles] == list(range(30))
+
+
+def test_a_handle_does_not_keep_the_function(make) -> None:
+    worker = make(num_sub_workers=1)
+    work = of_itself()
+    known = weakref.ref(work)
+    with worker.session() as s:
+        handle = s.submit(work)
+        assert handle.result() == 1
+    del work
+    gc.collect()
+    assert known() is None
+    assert handle.result() == 1
+
+
+def test_a_task_at_the_address_of_an_old_one_is_another_task(make) -> None:
+    worker = make(num_sub_workers=1)
+    addresses = set()
+    with worker.session() as s:
+        for number in range(50):
+            work = task(lambda number=number: number)
+            addresses.add(id(work))
+            assert s.submit(work).result() == number
+            del work
+    assert len(addresses) < 50
+
+
+def test_a_restarted_child_gets_the_functions_of_waiting_tasks(make, tmp_path) -> None:
+    worker = make(num_sub_workers=1, on_worker_death="restart", task_timeout_s=30)
+    mark = tmp_path / "mark"
+
+    def dies() -> int:
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 7
+
+    with worker.session() as s:
+        first = s.submit(task(dies), retries=1)
+        handles = [s.submit(closure(number, 100_000)) for number in range(5)]
+        gc.collect()
+        assert first.result() == 7
+        assert [handle.result() for handle in handles] == list(range(5))
+
+
+def test_a_registered_task_is_not_released(make) -> None:
+    worker = make(num_sub_workers=1)
+    handle = worker.register(closure(3, 1000))
+    gc.collect()
+    with worker.session() as s:
+        assert s.submit(handle).result() == 3

@@ -48,22 +48,42 @@ class Callables:
             if children is not None and not node.registry.has(removed.identity.digest):
                 children.forget(removed)
 
-    def submittable(self, task: object) -> tuple[CallableHandle, Any]:
+    def submittable(self, task: object) -> tuple[CallableHandle, Any, Registration | None]:
         """Return a callable's handle and target, and register the callable if necessary.
 
-        Raises UsageError.
+        The third object is a registration that the submitted task must keep, or None. Raises
+        UsageError.
         """
         registry = self._node.registry
         if isinstance(task, CallableHandle):
-            return task, registry.target_of(task)
+            return task, registry.target_of(task), None
         known = registry.current(task)
         if known is None:
             with self._node.changes.entered("submit"):
-                known = registry.current(task) or self._register(task, serialise=False)
-        return known.handle, task
+                self._release()
+                known = registry.current(task)
+                known = known or self._register(task, serialise=False, is_of_submit=True)
+        return known.handle, task, None if known.references is None else known
+
+    def release(self) -> None:
+        """Remove the callables of submits that nothing keeps, also from the children."""
+        with self._node.changes.entered("session"):
+            self._release()
+
+    def _release(self) -> None:
+        children = self._node.children
+        gone = self._node.registry.released()
+        if children is not None:
+            for one in gone:
+                children.forget(one, waits=False)
 
     def _register(
-        self, target: object, *, serialise: bool, workers: Iterable[int] | None = None
+        self,
+        target: object,
+        *,
+        serialise: bool,
+        workers: Iterable[int] | None = None,
+        is_of_submit: bool = False,
     ) -> Registration:
         chosen = _checked_workers(target, workers, self._node.remote_ids)
         life, registry = self._node.life, self._node.registry
@@ -75,6 +95,7 @@ class Callables:
                 serialise=serialise or (not is_new and self._differs_in_children(target)),
                 inherits=inherits,
                 workers=chosen,
+                is_of_submit=is_of_submit,
             )
             self._check_space(made)
             if is_new:

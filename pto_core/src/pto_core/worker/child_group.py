@@ -648,10 +648,14 @@ class ChildGroup:
                 self.control.require(child, "modules", used)
         self.control.deliver(registration, children)
 
-    def forget(self, registration: Registration) -> None:
-        """Remove a callable from the children that have it."""
-        digest = registration.identity.digest
-        self.control.ask_all(self._targets(registration), "forget", digest)
+    def forget(self, registration: Registration, *, waits: bool = True) -> None:
+        """Remove a callable from the children that have it; ``waits``: wait until they have."""
+        digest, children = registration.identity.digest, self._targets(registration)
+        if waits:
+            self.control.ask_all(children, "forget", digest)
+            return
+        for child in children:
+            self.control.send(child, "forget", digest)
 
     def _targets(self, registration: Registration) -> list[int]:
         return [

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakValueDictionary, finalize, ref
 
 from pto_core._worker import CallableHandle, CallableKind, CallableSpace, LiveCallables
 from pto_core.errors import UsageError
@@ -21,15 +23,25 @@ _IDENTITY_BYTES = 16
 class Registration:
     """A callable with its handle and identity, in the parent.
 
-    ``workers``: the child ids that have it; None: all children of its namespace. ``references``:
-    for a ``Task`` that travels by code.
+    ``source``: the callable, or a weak reference to it. ``workers``: the child ids that have it;
+    None: all children of its namespace. ``references``: for a ``Task`` that travels by code.
     """
 
     handle: CallableHandle
-    target: Any
+    source: Any
     identity: Identity
     workers: tuple[int, ...] | None = None
     references: References | None = None
+
+    @property
+    def target(self) -> Any:
+        """The callable; None if it is a ``Task`` that no longer exists."""
+        return self.source() if type(self.source) is _TaskRef else self.source
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether the registration ends when nothing keeps it."""
+        return type(self.source) is _TaskRef
 
     def is_for(self, child: int, space: CallableSpace) -> bool:
         """Return whether a child whose namespace is ``space`` can run this callable."""
@@ -48,17 +60,33 @@ class Registration:
             return (first,)
 
 
+class _TaskRef(ref):  # type: ignore[type-arg]
+    """A weak reference to a task. ``key``: the id() of the task."""
+
+    __slots__ = ("key",)
+
+    key: int
+
+
 class Registry:
     """The registrations of one Worker; the driver checks handles against :attr:`live`.
 
     Several registrations may have the same digest. Children keep the callable until the last
     registration is removed.
+
+    A registration that a submit makes for a ``@task`` that travels by code is temporary. The
+    registry keeps it until the program drops the ``Task``, or until a value to which the function
+    refers changes. Each submitted task keeps the registration and the ``Task`` until its end.
+    :meth:`released` removes the registrations that nothing keeps.
     """
 
     def __init__(self, worker: bytes | None = None) -> None:
         self.live = LiveCallables(worker or os.urandom(_IDENTITY_BYTES))
         self._registrations: dict[bytes, Registration] = {}  # key: the registration id
         self._by_target: dict[int, Registration] = {}  # key: the id() of the target
+        self._temporary: WeakValueDictionary[bytes, Registration] = WeakValueDictionary()
+        self._dead: deque[_TaskRef] = deque()  # to tasks of temporary registrations
+        self._unused: deque[Registration] = deque()  # copies of temporary ones that nothing keeps
 
     def __getstate__(self) -> Any:
         plain = [replace(one, references=None) for one in self._registrations.values()]
@@ -78,6 +106,7 @@ class Registry:
         serialise: bool,
         inherits: bool,
         workers: tuple[int, ...] | None = None,
+        is_of_submit: bool = False,
     ) -> Registration:
         """Create a registration without adding it. Raises UsageError."""
         references = References(target) if isinstance(target, Task) else None
@@ -93,11 +122,22 @@ class Registry:
             known.digest, known.kind, known.space, known.name, os.urandom(_IDENTITY_BYTES)
         )
         is_by_code = known.kind != CallableKind.PYTHON_IMPORT or is_of_main(import_path(target))
-        return Registration(handle, target, known, workers, references if is_by_code else None)
+        if references is None or not (is_by_code or (is_of_submit and self.has(known.digest))):
+            return Registration(handle, target, known, workers)
+        source: Any = target
+        if is_of_submit:
+            source = _TaskRef(target, self._dead.append)
+            source.key = id(target)
+        return Registration(handle, source, known, workers, references)
 
     def add(self, registration: Registration) -> None:
         """Add a registration; children that start from now on receive its callable."""
-        self._registrations[registration.handle.registration] = registration
+        if not registration.is_temporary:
+            self._registrations[registration.handle.registration] = registration
+            return
+        self._temporary[registration.handle.registration] = registration
+        copied = replace(registration, source=None, references=None)
+        finalize(registration, self._unused.append, copied).atexit = False
 
     def publish(self, registration: Registration) -> None:
         """Make the handle of a registration live, because all children have the callable."""
@@ -113,6 +153,7 @@ class Registry:
         """Undo :meth:`add` and :meth:`publish`."""
         self.live.remove(registration.handle)
         self._registrations.pop(registration.handle.registration, None)
+        self._temporary.pop(registration.handle.registration, None)
         self._by_target = {
             key: one for key, one in self._by_target.items() if one is not registration
         }
@@ -139,7 +180,27 @@ class Registry:
         found = self._by_target.get(id(target))
         if found is None or found.references is None:
             return found
-        return None if found.references.have_changed() else found
+        # the object may have the address of one that no longer exists
+        return found if found.target is target and not found.references.have_changed() else None
+
+    def released(self) -> list[Registration]:
+        """Remove the temporary registrations that nothing keeps.
+
+        Return those whose callable the children must drop.
+        """
+        while self._dead:
+            dead = self._dead.popleft()
+            found = self._by_target.get(dead.key)
+            if found is not None and found.source is dead:
+                del self._by_target[dead.key]
+            del found
+        gone = []
+        while self._unused:
+            one = self._unused.popleft()
+            self.live.remove(one.handle)
+            if not self.has(one.identity.digest):
+                gone.append(one)
+        return gone
 
     def target_of(self, handle: object) -> Any:
         """Return the target of a live handle. Raises the errors of ``LiveCallables.check``."""
@@ -192,11 +253,13 @@ class Registry:
         }
 
     def registrations(self) -> list[Registration]:
-        """Return all registrations."""
-        return list(self._registrations.values())
+        """Return all registrations whose callable exists."""
+        temporary = [one for one in self._temporary.values() if one.target is not None]
+        return [*self._registrations.values(), *temporary]
 
     def close(self) -> None:
         """Remove all registrations, because the Worker is closed."""
         self.live.close()
         self._registrations.clear()
+        self._temporary.clear()
         self._by_target.clear()

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         TypedTask,
     )
     from pto_core.worker.callables import Callables
+    from pto_core.worker.registry import Registration
     from pto_core.worker.runs import Runs
     from pto_core.worker.worker_node import WorkerNode
 
@@ -120,6 +121,7 @@ class Session(RunScope):
             follower, self._follower = self._follower, None
             if follower is not None and runs is not None:
                 follower.stop(runs.progress(is_over=True))
+            self._callables.release()
 
     async def __aenter__(self) -> Session:
         if self._node.runs is None:
@@ -275,7 +277,7 @@ class Session(RunScope):
         Raises UsageError.
         """
         orch = self.orchestrator
-        handle, target = self._typed(task)
+        handle, target, temporary = self._typed(task)
         if isinstance(target, Task) and target.shadowed:
             passed = (worker, hint, retries, timeout_s, after, config)
             _check_shadowed(target, dict(zip(_OPTIONS, passed, strict=True)))
@@ -293,7 +295,7 @@ class Session(RunScope):
         else:
             submitted = orch.submit_next_level(handle, blob, config, **options)
         submitted.outputs = outputs
-        self._keep(submitted, views)
+        self._keep(submitted, views if temporary is None else [*views, temporary, task])
         return submitted
 
     def submit_group(
@@ -318,7 +320,7 @@ class Session(RunScope):
         given = [listed("a member", one, advice) for one in listed("members", members, advice)]
         if not given:
             raise UsageError("a group without members; pass the arguments of at least one member")
-        handle, target = self._typed(task)
+        handle, target, temporary = self._typed(task)
         policy = _policy(target, retries)
         options: dict[str, Any] = {
             "workers": workers,
@@ -335,7 +337,8 @@ class Session(RunScope):
         else:
             submitted = orch.submit_next_level_group(handle, blobs, config, **options)
         submitted.outputs = of_group([outputs for _, outputs, _ in made])
-        self._keep(submitted, [view for _, _, views in made for view in views])
+        views = [view for _, _, views in made for view in views]
+        self._keep(submitted, views if temporary is None else [*views, temporary, task])
         return submitted
 
     def _given(
@@ -357,7 +360,7 @@ class Session(RunScope):
         return *target.arguments(values), []
 
     def _keep(self, submitted: TaskHandle, views: list[Any]) -> None:
-        """Keep the blocks of values until the task has ended."""
+        """Keep the blocks of values, and what else the task needs, until the task has ended."""
         if views and self._memory is not None:
             self._memory.keep(submitted, views)
 
@@ -385,8 +388,11 @@ class Session(RunScope):
 
     def _typed(
         self, task: Submittable | TypedTask[...]
-    ) -> tuple[CallableHandle, Task[..., Any] | ChipTask | GraphTask]:
-        """Return the handle of a task, and the object that converts its arguments."""
+    ) -> tuple[CallableHandle, Task[..., Any] | ChipTask | GraphTask, Registration | None]:
+        """Return the handle of a task, and the object that converts its arguments.
+
+        The third object is the registration that the submitted task must keep, or None.
+        """
         if not callable(task) and not isinstance(task, ChipCallable | CallableHandle):
             raise UsageError(
                 f"the task is {shown(task)}; pass a function with @task and then its arguments, as "
@@ -394,13 +400,14 @@ class Session(RunScope):
                 name="task",
                 value=task,
             )
-        handle, target = self._callables.submittable(task)
+        found = self._callables.submittable(task)
+        handle, target, _ = found
         if isinstance(target, Task):
-            return handle, target
+            return found
         if isinstance(target, ChipCallable):
-            return handle, ChipTask(target)
+            return handle, ChipTask(target), None
         if self._node.nested:
-            return handle, GraphTask(name_of(target))
+            return handle, GraphTask(name_of(target)), None
         raise UsageError(
             f"{shown(task)} has no @task, so a session does not know how it uses its arguments; "
             "put @task before its function, or pass task(function)",

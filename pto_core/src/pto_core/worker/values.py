@@ -437,7 +437,7 @@ class ValueMemory:
         self._slots: list[int] = []
         self._live: set[_Block] = set()
         self._gone: deque[_Block] = deque()
-        self._kept: deque[tuple[TaskHandle, Sequence[_Bytes]]] = deque()
+        self._kept: deque[tuple[TaskHandle, Sequence[object]]] = deque()
         self._lock = threading.Lock()
 
     @property
@@ -487,9 +487,9 @@ class ValueMemory:
                 found.append((header * _WORD, words[header + _SIZE]))
         return found
 
-    def keep(self, submitted: TaskHandle, views: Sequence[_Bytes]) -> None:
-        """Keep the blocks of a submitted task until it has ended."""
-        self._kept.append((submitted, views))
+    def keep(self, submitted: TaskHandle, needed: Sequence[object]) -> None:
+        """Keep what a submitted task needs until it has ended: blocks, and its callable."""
+        self._kept.append((submitted, needed))
         self.settle(2)
 
     def settle(self, count: int | None = None) -> None:
