@@ -1,4 +1,4 @@
-"""Functions of a notebook or of the main module: edits and release.
+"""Functions of a notebook or of the main module: edits, release, and large ones.
 
 The main module of these tests is a module of its own, in which each test executes cells.
 """
@@ -6,6 +6,7 @@ The main module of these tests is a module of its own, in which each test execut
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ import psutil
 import pytest
 
 from pto_core import Task, Worker, task
+from pto_core.errors import CapacityError
 
 Cell = Callable[[str], types.ModuleType]
 
@@ -222,7 +224,7 @@ def own_bytes(worker: Worker) -> list[int]:
     return [process.memory_full_info().uss for process in processes]
 
 
-@pytest.mark.parametrize("nbytes", [100_000, 200_000])
+@pytest.mark.parametrize("nbytes", [200_000, 1_000_000])
 @pytest.mark.parametrize("is_in_one", [True, False], ids=["one session", "a session each"])
 def test_closures_that_are_no_longer_used_are_released(make, nbytes, is_in_one) -> None:
     worker = make(num_sub_workers=2)
@@ -295,7 +297,7 @@ def test_a_restarted_child_gets_the_functions_of_waiting_tasks(make, tmp_path) -
 
     with worker.session() as s:
         first = s.submit(task(dies), retries=1)
-        handles = [s.submit(closure(number, 100_000)) for number in range(5)]
+        handles = [s.submit(closure(number, 300_000)) for number in range(5)]
         gc.collect()
         assert first.result() == 7
         assert [handle.result() for handle in handles] == list(range(5))
@@ -307,3 +309,30 @@ def test_a_registered_task_is_not_released(make) -> None:
     gc.collect()
     with worker.session() as s:
         assert s.submit(handle).result() == 3
+
+
+# ---- large functions ----
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_a_function_may_be_larger_than_the_queue_of_a_child(make, tmp_path, start_method) -> None:
+    worker = make(
+        num_sub_workers=2, child_queue_bytes=1 << 16, task_timeout_s=30, start_method=start_method
+    )
+    with worker.session() as s:
+        s.submit(until, str(tmp_path / "mark"), worker=0)  # this child receives the code later
+        work = closure(5, 3_000_000)
+        idle = s.submit(work, worker=1)
+        busy = s.submit(work, worker=0)
+        assert idle.result() == 5
+        (tmp_path / "mark").touch()
+        assert busy.result() == 5
+
+
+def test_a_function_for_which_memory_is_missing_is_named(make) -> None:
+    worker = make(num_sub_workers=1, shared_memory_limit=1 << 25)
+    name = f"{inspect.unwrap(closure).__name__}.<locals>.first"
+    with worker.session() as s:
+        with pytest.raises(CapacityError, match=f"{name} cannot be sent to the children with"):
+            s.submit(closure(5, 64_000_000))
+        assert s.submit(closure(6, 1000)).result() == 6

@@ -7,7 +7,7 @@ from typing import Any
 
 from pto_core._native import integer
 from pto_core._worker import CallableHandle, CallableSpace
-from pto_core.errors import UsageError
+from pto_core.errors import CapacityError, UsageError
 from pto_core.errors.values import shown
 from pto_core.worker.hosts import RemoteCallable
 from pto_core.worker.life_cycle import WorkerState
@@ -128,6 +128,13 @@ class Callables:
         try:
             if not is_known:
                 self._node.started_children().deliver(made)
+        except CapacityError as error:
+            registry.discard(made)
+            raise CapacityError(
+                f"{made.identity.name} cannot be sent to the children with the values that it "
+                f"uses: {error}",
+                name=made.identity.name,
+            ) from error
         except BaseException:
             registry.discard(made)
             raise

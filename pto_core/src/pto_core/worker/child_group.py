@@ -89,6 +89,7 @@ if TYPE_CHECKING:
     from pto_transport_zmq.remote.worker_buffers import BufferTable
 
 _FRAME_BYTES = 128
+_INLINE_PARTS = 4  # larger requests than child_queue_bytes divided by this are stored in memory
 _GRACE_S = 2.0
 _CUT_SHORT_S = 0.2
 _KILL_S = 5.0
@@ -465,7 +466,9 @@ class ChildGroup:
         is_for_chips = not workers and not relays
         space = CallableSpace.LOCAL_CHIP if is_for_chips else CallableSpace.LOCAL_PYTHON
         self.driver = self._new_driver(space, inputs)
-        self.control = Control(self.driver, self.children)
+        self.control = Control(
+            self.driver, self.children, self.memory.values, queue_bytes // _INLINE_PARTS
+        )
         self.tracing = WorkerTracing(
             self.driver, self.control, self.children, self.memory.release_traces, path, config
         )

@@ -12,11 +12,12 @@ from typing import Any
 from pto_core import log
 from pto_core._worker import CallableKind, Driver
 from pto_core.errors import ControlError, ProtocolError, PtoError, UsageError
-from pto_core.worker.child_specs import ChildSpec
+from pto_core.worker.child_specs import ChildSpec, Kind
 from pto_core.worker.failures import Failure
 from pto_core.worker.handles import by_code
 from pto_core.worker.registry import Registration
 from pto_core.worker.serialisation import NotImportableError
+from pto_core.worker.values import ValueMemory, place_of
 
 _NAP_S = 0.01  # the time between two checks whether a request is cancelled
 _PATIENCE_S = 0.02  # the time after which a child that has not replied is busy with a task
@@ -29,13 +30,35 @@ class Lost:
     error: ControlError
 
 
-class Control:
-    """Sends requests through a driver and awaits the replies. ``children``: by number."""
+@dataclass(frozen=True)
+class _Sent:
+    """A request that was sent to a child. ``block``: memory that the child reads, or None."""
 
-    def __init__(self, driver: Driver, children: Sequence[ChildSpec]) -> None:
+    child: int
+    number: int | None
+    operation: str
+    block: object
+
+
+class Control:
+    """Sends requests through a driver and awaits the replies. ``children``: by number.
+
+    ``values``: memory of the SUB children. A request of more than ``inline_bytes`` bytes, such as a
+    function with a large global variable, is sent to them as the address of a block there.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        children: Sequence[ChildSpec],
+        values: ValueMemory | None = None,
+        inline_bytes: int = 0,
+    ) -> None:
         self._driver = driver
         self._children = children
-        self._untaken: list[tuple[int, int, str]] = []  # requests whose reply was not read yet
+        self._values = values
+        self._inline_bytes = inline_bytes
+        self._untaken: list[_Sent] = []  # requests whose reply was not read yet
 
     def ask(self, child: int, operation: str, *arguments: Any) -> Any:
         """Send a request to one child; return its reply or raise ControlError."""
@@ -65,9 +88,15 @@ class Control:
         stops waiting; the result for a child that has not replied is None.
         """
         self._take_replies()
-        content = pickle.dumps((operation, arguments))
-        sent = [(child, self._post(child, content)) for child in children]
-        return [self._reply(child, number, operation, is_cancelled) for child, number in sent]
+        sent = self._post_all(children, operation, arguments)
+        replies: list[Any] = []
+        try:
+            for one in sent:
+                replies.append(self._reply(one, is_cancelled))
+        except BaseException:  # the children may still read the request
+            self._untaken += sent[len(replies) :]
+            raise
+        return replies
 
     def deliver(self, registration: Registration, children: Sequence[int]) -> None:
         """Deliver a callable to every child. If one refuses, remove it from all; raise the error.
@@ -114,9 +143,8 @@ class Control:
 
         The reply is read at the next request to any child. An error in the reply is logged.
         """
-        number = self._post(child, pickle.dumps((operation, arguments)))
-        if number is not None:
-            self._untaken.append((child, number, operation))
+        sent = self._post_all([child], operation, arguments)
+        self._untaken += [one for one in sent if one.number is not None]
 
     def close_all(self, children: Iterable[int]) -> None:
         """Ask children to exit after the tasks that they have received, without waiting."""
@@ -124,6 +152,21 @@ class Control:
         for child in children:
             with contextlib.suppress(PtoError):  # the child has exited
                 self._driver.control(child, content)
+
+    def _post_all(
+        self, children: Iterable[int], operation: str, arguments: tuple[Any, ...]
+    ) -> list[_Sent]:
+        content = pickle.dumps((operation, arguments))
+        block, stored = None, b""
+        if self._values is not None and len(content) > self._inline_bytes:
+            block = self._values.stored_bytes(content)
+            stored = pickle.dumps(("stored", place_of(block)))
+        sent = []
+        for child in children:
+            is_stored = block is not None and self._children[child].kind is Kind.SUB
+            number = self._post(child, stored if is_stored else content)
+            sent.append(_Sent(child, number, operation, block))
+        return sent
 
     def _post(self, child: int, content: bytes) -> int | None:
         try:
@@ -134,22 +177,18 @@ class Control:
     def _take_replies(self) -> None:
         """Read the replies of :meth:`send` that have arrived."""
         untaken, self._untaken = self._untaken, []
-        for child, number, operation in untaken:
+        for one in untaken:
             try:
-                reply = self._read(child, self._driver.reply(number, 0.0), operation)
+                content = None if one.number is None else self._driver.reply(one.number, 0.0)
+                reply = self._read(one.child, content, one.operation)
             except TimeoutError:
-                self._untaken.append((child, number, operation))
+                self._untaken.append(one)
             else:
                 if isinstance(reply, ControlError):
                     log.get(__name__).error("child refused", reason=str(reply))
 
-    def _reply(
-        self,
-        child: int,
-        number: int | None,
-        operation: str,
-        is_cancelled: Callable[[], bool] | None,
-    ) -> Any:
+    def _reply(self, sent: _Sent, is_cancelled: Callable[[], bool] | None) -> Any:
+        child, number, operation = sent.child, sent.number, sent.operation
         if number is None:
             return self._read(child, None, operation)
         if is_cancelled is None:
@@ -160,7 +199,7 @@ class Control:
                 content = self._driver.reply(number, 0.0 if is_last else _NAP_S)
             except TimeoutError:
                 if is_last:
-                    self._untaken.append((child, number, operation))
+                    self._untaken.append(sent)
                     return None
             else:
                 return self._read(child, content, operation)

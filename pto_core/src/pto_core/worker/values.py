@@ -372,6 +372,16 @@ def _memory_at(address: int, nbytes: int, owner: object = None) -> _Bytes:
     return np.asarray(_Memory(address, nbytes, owner))
 
 
+def place_of(view: _Bytes) -> tuple[int, int]:
+    """Return address and size of a block."""
+    return view.__array_interface__["data"][0], view.nbytes
+
+
+def bytes_at(address: int, nbytes: int) -> memoryview:
+    """Return the content of a block of the parent, in a child."""
+    return _memory_at(address, nbytes).data
+
+
 def _words_of(slot: _Bytes) -> memoryview:
     return slot[:_HEADER_BYTES].data.cast("q")
 
@@ -518,6 +528,12 @@ class ValueMemory:
         view[:_WORD] = 0
         if content:
             content.write(view.data[_WORD:])
+        return view
+
+    def stored_bytes(self, content: bytes) -> _Bytes:
+        """Write bytes into a block; return the view that keeps it in use."""
+        view = self._block(len(content), is_slot=False)
+        view.data[:] = content
         return view
 
     def copied(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:

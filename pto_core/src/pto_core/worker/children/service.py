@@ -16,7 +16,7 @@ from pto_core.user_ranges import forget_inherited_recorders
 from pto_core.worker.children.tracing import TraceOperations
 from pto_core.worker.failures import Failure
 from pto_core.worker.handles import materialised
-from pto_core.worker.values import open_part
+from pto_core.worker.values import bytes_at, open_part
 
 if TYPE_CHECKING:
     from pto_core.config import Config
@@ -125,6 +125,8 @@ class _Service:
     def __call__(self, request: bytes) -> bytes:
         try:
             operation, arguments = pickle.loads(request)
+            if operation == "stored":
+                operation, arguments = pickle.loads(bytes_at(*arguments))
             if operation not in self._operations:
                 raise ProtocolError(f"this child does not support the request {operation!r}")
             return pickle.dumps((True, self._operations[operation](*arguments)))
