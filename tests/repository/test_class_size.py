@@ -33,8 +33,6 @@ LARGER = {
     "pto_core/native/worker/engine/engine.hpp:Engine": (29, 1),
     "pto_core/native/run.hpp:Run": (38, 28),
     "pto_core/native_tests/region_property_test.cpp:Round": (26, 10),
-    # the public interface
-    "pto_core/src/pto_core/worker/worker.py:Worker": (28, 0),
     "tests/workers/test_two_threads.py:World": (32, 0),
 }
 

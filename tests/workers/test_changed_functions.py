@@ -1,4 +1,4 @@
-"""Functions of a notebook or of the main module: edits, release, and large ones.
+"""Functions of a notebook or of the main module: edits, release, large ones, and tables.
 
 The main module of these tests is a module of its own, in which each test executes cells.
 """
@@ -336,3 +336,31 @@ def test_a_function_for_which_memory_is_missing_is_named(make) -> None:
         with pytest.raises(CapacityError, match=f"{name} cannot be sent to the children with"):
             s.submit(closure(5, 64_000_000))
         assert s.submit(closure(6, 1000)).result() == 6
+
+
+# ---- what a notebook shows ----
+
+
+def test_a_notebook_shows_a_worker_a_session_and_handles(make, tmp_path) -> None:
+    worker = make(num_sub_workers=1, task_timeout_s=30)
+    assert "<th>state</th><td>not started</td>" in worker._repr_html_()
+    session = worker.session()
+    assert "<td>not open</td>" in session._repr_html_()
+    with session as s:
+        first, second = (s.submit(until, str(tmp_path / "mark")) for _ in range(2))
+        failing = s.submit(task(lambda: 1 // 0))
+        third = s.submit(until, first)
+        assert "<td>waiting</td>" in third._repr_html_()
+        assert third.cancel()
+        (tmp_path / "mark").touch()
+        first.result(), second.result()
+        assert isinstance(failing.exception(), ZeroDivisionError)
+        shown = "".join(one._repr_html_() for one in (first, failing, third))
+        for state in ("ended", "failed", "cancelled"):
+            assert f"<td>{state}</td>" in shown
+        assert "&lt;lambda&gt;" in shown
+        assert "<lambda>" not in shown
+        assert "<th>submitted</th><td>4</td>" in s._repr_html_()
+        assert "<th>L3/sub0</th><td>alive</td>" in worker._repr_html_()
+    worker.close()
+    assert "<td>closed</td>" in worker._repr_html_()

@@ -203,6 +203,7 @@ def with_group(blocks):
 def test_a_group_is_a_box_around_its_members():
     made = with_group(0)
     svg = made.to_svg()
+    assert made._repr_svg_() == svg
     assert [text for text in texts(svg) if text.startswith("member ")] == [
         f"member {number}" for number in range(MEMBERS)
     ]

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar as _TypeVar, cast
 
 from pto_core._worker import ContinuousTensor, HandleBase, set_handle_type
 from pto_core.errors import PtoError
-from pto_core.worker.failures import CANCELLED, Failure, Result, RunErrors
+from pto_core.worker.failures import CANCELLED, Failure, Result, RunErrors, place_of
+from pto_core.worker.progress import html_table
 from pto_core.worker.values import Returned, reduced_handle
 
 if TYPE_CHECKING:
@@ -161,6 +162,16 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
         if not self._is_cancelled:
             yield from self.driver.hooks.event_loops.wait(self).__await__()
         return self.result()
+
+    def _repr_html_(self) -> str:
+        known = self.driver.task(self.task_slot, self)
+        if self._is_cancelled:
+            state = "cancelled"
+        elif self.done():
+            state = "ended" if self.failure is None else "failed"
+        else:
+            state = "running" if known is not None and known["child"] >= 0 else "waiting"
+        return html_table(place_of(self.task_slot, known).name, [("state", state)])
 
     def __reduce_ex__(self, protocol: object = None) -> tuple[Any, ...]:
         """Pickle the handle as an argument of a submit. Raises UsageError anywhere else."""

@@ -26,7 +26,7 @@ from pto_core.kernels.typed import SubmitOptions
 from pto_core.worker.event_loops import in_thread
 from pto_core.worker.futures import TaskHandle
 from pto_core.worker.handles import name_of
-from pto_core.worker.progress import Follower, Listener, default_listener
+from pto_core.worker.progress import Follower, Listener, default_listener, html_table
 from pto_core.worker.tasks import ChipTask, GraphTask, Task, task as as_task
 from pto_core.worker.values import Returned, ValueMemory, of_group
 
@@ -142,6 +142,14 @@ class Session(RunScope):
         trace: TracebackType | None,
     ) -> None:
         await in_thread(partial(self.__exit__, kind, error, trace), self.interrupt)
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[str, object]] = [("state", "not open")]
+        if self._runs is not None:
+            now = self._runs.progress()
+            counts = [(name, getattr(now, name)) for name in ("submitted", "finished", "failed")]
+            rows = [("state", "open"), *counts]
+        return html_table(f"Session of {self._node.path}", rows)
 
     # ---- inside the block ----
 

@@ -28,7 +28,7 @@ from pto_core.worker.memory_calls import MemoryCalls
 from pto_core.worker.runs import GraphFunction, hazards_number
 from pto_core.worker.session import Item, Mapped, Session, mapped
 from pto_core.worker.settings import OtherHost, worker_settings
-from pto_core.worker.worker_node import WorkerNode
+from pto_core.worker.worker_node import WorkerNode, WorkerView
 
 if TYPE_CHECKING:
     from pto_core.config import Config
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-class Worker(MemoryCalls):
+class Worker(WorkerView, MemoryCalls):
     """A Worker of level 3 (host) or higher, with its children.
 
     ``device_ids``: one child for each of these chips, which runs ``ChipCallable``s on ``platform``
@@ -107,16 +107,6 @@ class Worker(MemoryCalls):
             raise
         self._node = WorkerNode(checked, None if isinstance(policy, str) else policy)
         self._callables = Callables(self._node)
-
-    @property
-    def level(self) -> int:
-        """The level of the Worker. It only determines the names in paths."""
-        return self._node.level
-
-    @property
-    def path(self) -> str:
-        """The name in errors: ``"L4"``, or ``"L4/host0"`` in the process of that child."""
-        return self._node.path
 
     # ---- before the start, or at any time ----
 
@@ -416,9 +406,6 @@ class Worker(MemoryCalls):
 
     async def __aexit__(self, *raised: object) -> None:
         await in_thread(self.close, lambda: None)
-
-    def __repr__(self) -> str:
-        return f"<Worker {self._node.path}, {self._node.life.state.value}>"
 
     if not TYPE_CHECKING:
 

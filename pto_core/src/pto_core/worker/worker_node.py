@@ -17,6 +17,7 @@ from pto_core.worker.child_specs import child_specs
 from pto_core.worker.life_cycle import Exclusive, LifeCycle, WorkerState
 from pto_core.worker.memory import Budget, SharedArena
 from pto_core.worker.processes import refuse_inside
+from pto_core.worker.progress import html_table
 from pto_core.worker.registry import Registry
 from pto_core.worker.runs import GraphFunction, Runs
 from pto_core.worker.settings import WorkerSettings
@@ -320,6 +321,33 @@ class WorkerNode:
                 "the Worker to be added has made shared arrays, which its parent would not see; "
                 "make them with the shared_array of the parent"
             )
+
+
+class WorkerView:
+    """A part of :class:`pto_core.Worker`: its name, level and state."""
+
+    _node: WorkerNode
+
+    @property
+    def level(self) -> int:
+        """The level of the Worker. It only determines the names in paths."""
+        return self._node.level
+
+    @property
+    def path(self) -> str:
+        """The name in errors: ``"L4"``, or ``"L4/host0"`` in the process of that child."""
+        return self._node.path
+
+    def __repr__(self) -> str:
+        return f"<Worker {self._node.path}, {self._node.life.state.value}>"
+
+    def _repr_html_(self) -> str:
+        children = self._node.children
+        rows: list[tuple[str, object]] = [("state", self._node.life.state.value)]
+        if children is not None:
+            rows += [(child.path, child.state.value) for child in children.children]
+            rows.append(("bytes of values", children.statistics()["value_bytes"]))
+        return html_table(f"Worker {self._node.path}", rows)
 
 
 def _unless_closed(found: _Found | None) -> _Found:

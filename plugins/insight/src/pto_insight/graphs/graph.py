@@ -96,6 +96,9 @@ class TaskGraph(LoggedGraph):
         """
         return svg(self, fold)
 
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
     def save(self, path: str | Path, fold: str | None = "auto") -> None:
         """Write the graph to a ``.svg``, ``.dot`` or ``.json`` file. Raises UsageError."""
         path = Path(path)
