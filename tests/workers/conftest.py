@@ -42,6 +42,15 @@ def nothing_is_left() -> Iterator[None]:
     assert open_descriptors() <= before
 
 
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """Return both ends of a pipe; a task that reads from it waits until the test writes."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
 def open_descriptors() -> int:
     """Count the descriptors, except those of shared memory that the test may still use."""
     count = 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import packets
+from fake_distributions import Site
 
 from pto_core.interfaces import Connection
 from pto_core.interfaces.frame import Frame, FrameKind
@@ -51,14 +51,9 @@ class RecordingTransport(example["PacketsTransport"]):  # type: ignore[misc]
 plugin = RecordingTransport()
 
 
-def install(folder: Path) -> None:
-    """Write the metadata of the distribution; ``folder`` must be on the path."""
-    metadata = folder / "pto_transport_recording-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: pto-transport-recording\nVersion: 1.0\n"
-    )
-    (metadata / "entry_points.txt").write_text(f"[pto.transports]\n{NAME} = {__name__}:plugin\n")
+def install(site: Site) -> None:
+    """Install the distribution of the plugin."""
+    site.install("pto-transport-recording", {"pto.transports": f"{NAME} = {__name__}:plugin"})
 
 
 def pads_of(frame: Frame) -> list[bytes]:

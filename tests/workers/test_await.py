@@ -215,14 +215,14 @@ def test_failures_are_raised_by_await(make) -> None:
 
     async def main() -> None:
         async with worker.session() as s:
-            first = s.submit(fail, rows[0])
-            second = s.submit(copy, rows[0], rows[1])
             with pytest.raises(TaskFailedError, match="no luck"):
-                await first
+                await s.submit(fail, rows[0])
+        async with worker.session() as s:
+            s.submit(fail, rows[0])
             with pytest.raises(TaskPoisonedError):
-                await second
+                await s.submit(copy, rows[0], rows[1])
 
-    run(main())  # both failures are handled
+    run(main())  # the failures are handled
 
 
 def test_a_child_that_dies_ends_the_await(make) -> None:

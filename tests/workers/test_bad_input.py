@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from task_arguments import given
 
 from pto_core import (
     CallConfig,
@@ -67,9 +68,7 @@ def world(make) -> SimpleNamespace:
 
 
 def still_works(world: SimpleNamespace) -> None:
-    args = TaskArgs()
-    args.add_tensor(world.out, TensorArgType.OUTPUT)
-    args.add_scalar(3)
+    args = given((world.out, TensorArgType.OUTPUT), scalars=(3,))
     world.worker.run(lambda orch, _, cfg: orch.submit_sub(world.mark, args))
     assert (world.out == 3).all()
 
@@ -90,22 +89,6 @@ def test_an_object_that_is_no_handle(world) -> None:
     refused(world, lambda orch: orch.submit_sub(mark), "handle")
     refused(world, lambda orch: orch.submit_sub("mark"), "handle")
     refused(world, lambda orch: orch.submit_sub(None), "handle")
-
-
-def test_a_dead_handle(world) -> None:
-    dead = world.worker.register("math:sqrt")
-    world.worker.unregister(dead)
-    refused(world, lambda orch: orch.submit_sub(dead), "unregistered")
-    with pytest.raises(UsageError, match="is dead"):
-        world.worker.unregister(dead)
-
-
-def test_a_handle_of_another_worker(world, make) -> None:
-    other = make(num_sub_workers=1)
-    foreign = other.register(mark)
-    refused(world, lambda orch: orch.submit_sub(foreign), "another Worker")
-    with pytest.raises(UsageError, match="another Worker"):
-        world.worker.unregister(foreign)
 
 
 def test_a_handle_of_the_wrong_kind(make) -> None:
@@ -163,29 +146,17 @@ def test_a_group_larger_than_the_children(world) -> None:
 
 
 def test_a_tensor_that_is_not_in_shared_memory(world) -> None:
-    args = TaskArgs()
-
-    def submit(orch) -> None:
-        args.add_tensor(np.zeros(1000), TensorArgType.OUTPUT)
-        orch.submit_sub(world.mark, args)
-
-    refused(world, submit, "shared_array")
-
-
-def test_tensors_of_many_tasks_that_are_not_in_shared_memory(world) -> None:
-    args = TaskArgs()
-    args.add_tensor(np.zeros((4, 8)), TensorArgType.OUTPUT)
-    refused(world, lambda orch: orch.submit_sub_many(world.mark, args), "shared_array")
+    one = given((np.zeros(1000), TensorArgType.OUTPUT))
+    many = given((np.zeros((4, 8)), TensorArgType.OUTPUT))
+    refused(world, lambda orch: orch.submit_sub(world.mark, one), "shared_array")
+    refused(world, lambda orch: orch.submit_sub_many(world.mark, many), "shared_array")
 
 
 def test_a_pointer_that_is_invalid_in_the_child_is_named(world) -> None:
     """A submit accepts the pointer, because it may be a key that only orders tasks."""
     private = np.zeros(8)
-    args = TaskArgs()
-    args.add_tensor(
-        ContinuousTensor.from_pointer(private.ctypes.data, (8,), "float64"), TensorArgType.OUTPUT
-    )
-    args.add_scalar(1)
+    pointer = ContinuousTensor.from_pointer(private.ctypes.data, (8,), "float64")
+    args = given((pointer, TensorArgType.OUTPUT), scalars=(1,))
     with pytest.raises(TaskFailedError, match=r"not in shared memory.*shared_array"):
         world.worker.run(lambda orch, _, cfg: orch.submit_sub(world.mark, args))
     still_works(world)
@@ -200,12 +171,11 @@ def test_a_tensor_of_a_heap_ring_that_was_freed(world) -> None:
 
     world.worker.run(graph)
 
-    def submit(orch) -> None:
-        args = TaskArgs()
-        args.add_tensor(kept[0], TensorArgType.INOUT)
-        orch.submit_sub(world.mark, args)
-
-    refused(world, submit, "name a buffer only before the scope that allocated it ends")
+    refused(
+        world,
+        lambda orch: orch.submit_sub(world.mark, given((kept[0], TensorArgType.INOUT))),
+        "name a buffer only before the scope that allocated it ends",
+    )
 
 
 def test_a_tensor_that_is_resized_while_a_task_uses_it(world, tmp_path) -> None:
@@ -220,8 +190,9 @@ def test_a_tensor_that_is_resized_while_a_task_uses_it(world, tmp_path) -> None:
     handle = world.worker.register(wait_and_mark)
 
     def graph(orch, _, cfg) -> None:
-        args = TaskArgs()
-        args.add_tensor(array, TensorArgType.OUTPUT)
+        args = given((array, TensorArgType.OUTPUT))
+        with pytest.raises(ValueError, match="resize"):
+            array.resize(16)
         orch.submit_sub(handle, args)
         del args
         with pytest.raises(ValueError, match="resize"):
@@ -270,14 +241,6 @@ def test_an_object_that_is_no_task_handle(world, make) -> None:
                 s.submit_group(copy, [(world.out[0], world.out[1])], after=[one])
     assert world.worker.statistics()["submitted"] == 0
     still_works(world)
-
-
-def test_a_tensor_that_would_be_resized_in_flight(world) -> None:
-    array = world.worker.shared_array(8)
-    args = TaskArgs()
-    args.add_tensor(array, TensorArgType.INPUT)
-    with pytest.raises(ValueError, match="resize"):
-        array.resize(16)
 
 
 def test_a_tensor_stays_while_a_task_needs_it(world) -> None:
@@ -332,8 +295,7 @@ def test_a_diagnostic_without_an_output_prefix(make) -> None:
     out = w3.shared_array(4)
 
     def graph(orch, args, cfg) -> None:
-        made = TaskArgs()
-        made.add_tensor(out, TensorArgType.OUTPUT)
+        made = given((out, TensorArgType.OUTPUT))
         with pytest.raises(UsageError, match="needs an output_prefix"):
             orch.submit_next_level(chip, made, config)
         config.enable_pmu = 1
@@ -512,9 +474,8 @@ def test_a_task_with_retries_that_changes_private_memory_is_refused(make) -> Non
 
     def graph(orch, args, cfg) -> None:
         for address in (0x1000, private.ctypes.data):
-            made = TaskArgs()
             tensor = ContinuousTensor.from_pointer(address, (1000,), "float64")
-            made.add_tensor(tensor, TensorArgType.INOUT)
+            made = given((tensor, TensorArgType.INOUT))
             with pytest.raises(UsageError, match=r"not in shared memory.*shared_array"):
                 orch.submit_sub(handle, made, retries=1)
             with pytest.raises(UsageError, match=r"not in shared memory.*shared_array"):
@@ -527,9 +488,7 @@ def test_a_task_with_retries_that_changes_private_memory_is_refused(make) -> Non
 def test_the_error_for_data_larger_than_a_queue_names_the_setting(make) -> None:
     worker = make(num_sub_workers=1, child_queue_bytes=4096)
     handle = worker.register(nothing)
-    large = TaskArgs()
-    for number in range(1000):
-        large.add_scalar(number)
+    large = given(scalars=tuple(range(1000)))
     with pytest.raises(CapacityError, match="set a larger child_queue_bytes"):
         worker.run(lambda orch, args, config: orch.submit_sub(handle, large))
     late = FunctionType(compile(f"'{'long' * 2000}'", "late", "eval"), {})
@@ -541,12 +500,9 @@ def test_the_error_for_data_larger_than_a_queue_names_the_setting(make) -> None:
 def test_unmapped_shared_memory_is_not_accepted_any_more(make) -> None:
     first, worker = Worker(3, num_sub_workers=1), make(num_sub_workers=1)
     handle = worker.register(lambda args: None)
-    made = TaskArgs()
     array = first.shared_array(1000)
-    made.add_tensor(
-        ContinuousTensor.from_pointer(array.ctypes.data, array.shape, "float32"),
-        TensorArgType.INOUT,
-    )
+    pointer = ContinuousTensor.from_pointer(array.ctypes.data, array.shape, "float32")
+    made = given((pointer, TensorArgType.INOUT))
     worker.run(lambda orch, args, cfg: orch.submit_sub(handle, made, retries=1))
     del array
     first.close()

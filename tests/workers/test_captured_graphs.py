@@ -34,10 +34,8 @@ from pto_core import (
     kernel,
 )
 from pto_core.errors import (
-    CapacityError,
     ChildDiedError,
     ChildHungError,
-    DeadlockError,
     PtoError,
     TaskFailedError,
     UsageError,
@@ -285,23 +283,6 @@ def test_each_replay_allocates_its_own_buffers(make: Any) -> None:
         x[:], y[:] = np.arange(100) + round_, 0
         worker.replay(captured, given((x, IN), (y, INOUT)))
         np.testing.assert_array_equal(y, 40 * (x + 1) + sum(range(40)))
-
-
-def test_a_replay_that_exceeds_every_ring_is_refused_at_once(make: Any) -> None:
-    worker = make(num_sub_workers=1, heap_ring_size=1 << 14)
-
-    def endless(orch: Any, args: Any, config: Any) -> None:
-        for _ in range(100):
-            orch.alloc((1000,), "int8")
-
-    def huge(orch: Any, args: Any, config: Any) -> None:
-        orch.alloc((1 << 20,), "int8")
-
-    with pytest.raises(DeadlockError, match="Set heap_ring_size to at least"):
-        worker.replay(worker.capture(endless))
-    with pytest.raises(CapacityError, match="heap_ring_size"):
-        worker.replay(worker.capture(huge))
-    worker.run(lambda orch, args, cfg: None)
 
 
 def test_retries_pins_groups_dependencies_and_many_are_replayed(make: Any) -> None:

@@ -292,6 +292,7 @@ def test_memory_that_no_chip_has_is_refused_at_the_submit(chips: Chips, make: Ma
             orch.submit_sub(sub, given((memory, IN)))
 
     chips.worker.run(graph)
+    chips.worker.capture(graph)
     pod = make(level=4)
     pod.add_worker(make(level=3, num_sub_workers=1))
     handle = pod.register(nothing_at_all)

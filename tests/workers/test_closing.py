@@ -6,13 +6,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from lost_children import await_count_in_run, child_pids, kill
 from task_arguments import given
-from thread_states import await_blocked
+from thread_states import CallInThread
 
 from pto_core import InOut, TensorArgType, task
 from pto_core.errors import PtoError, WorkerClosedError
@@ -40,33 +39,6 @@ def wait_long(args: Any) -> None:
 def mark_and_wait_long(args: Any) -> None:
     args.tensor(0)[0] = 1
     time.sleep(100)
-
-
-class Elsewhere:
-    """A call of a function on a separate thread; stores the exception."""
-
-    def __init__(self, act: Callable[[], Any]) -> None:
-        self.error: BaseException | None = None
-        self._act = act
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._act()
-        except BaseException as error:  # noqa: BLE001 - the test checks it
-            self.error = error
-
-    def await_blocked(self) -> None:
-        await_blocked(self._thread.native_id)
-
-    def is_running(self) -> bool:
-        return self._thread.is_alive()
-
-    def end(self) -> BaseException | None:
-        self._thread.join(SOON_S)
-        assert not self._thread.is_alive()
-        return self.error
 
 
 def test_close_inside_a_session_ends_its_tasks(make: Any) -> None:
@@ -128,10 +100,10 @@ def test_close_while_another_thread_waits_for_a_task(make: Any, tasks: int) -> N
     def block() -> None:
         with worker.session() as s:
             handles = [s.submit(sleep_long, x) for _ in range(tasks)]
-            waiting = Elsewhere(handles[-1].wait)
+            waiting = CallInThread(handles[-1].wait)
             waiting.await_blocked()
             worker.close()
-            assert waiting.end() is None
+            assert waiting.await_end() is None
             assert isinstance(handles[-1].exception(), PtoError)
 
     with pytest.raises(WorkerClosedError):
@@ -149,10 +121,10 @@ def test_close_while_another_thread_is_in_a_run(make: Any) -> None:
         is_submitted.set()
 
     x = worker.shared_array(4)
-    running = Elsewhere(lambda: worker.run(graph))
+    running = CallInThread(lambda: worker.run(graph))
     assert is_submitted.wait(SOON_S)
     worker.close()
-    assert isinstance(running.end(), WorkerClosedError)
+    assert isinstance(running.await_end(), WorkerClosedError)
 
 
 def test_a_run_that_ends_during_a_close_raises_that_the_worker_is_closed(make: Any) -> None:
@@ -163,7 +135,7 @@ def test_a_run_that_ends_during_a_close_raises_that_the_worker_is_closed(make: A
     def graph(orch: Any, args: Any, config: Any) -> None:
         for pid in child_pids():
             os.kill(pid, signal.SIGSTOP)  # close() now waits until it kills the child
-        closing = Elsewhere(worker.close)
+        closing = CallInThread(worker.close)
         closing.await_blocked()
         orch.submit_sub(handle, given((x, TensorArgType.INOUT)))
 
@@ -196,7 +168,7 @@ def test_a_connection_found_broken_after_a_close_ended_the_child(make: Any, monk
 
     def end_and_check(*args: Any, **named: Any) -> None:
         end(*args, **named)
-        checks.append(Elsewhere(lambda: hooks.child_broken(0, "late")).end())
+        checks.append(CallInThread(lambda: hooks.child_broken(0, "late")).await_end())
 
     monkeypatch.setattr(ChildProcesses, "end", end_and_check)
     worker.close()
@@ -218,18 +190,18 @@ def test_tasks_that_a_close_ends_fail_for_the_close_not_for_an_exit(make: Any, m
 
     def check_and_end(*args: Any, **named: Any) -> None:
         kill(*child_pids())
-        found.append(Elsewhere(hooks.poll).end())
-        found.append(running.is_running())
+        found.append(CallInThread(hooks.poll).await_end())
+        found.append(running.thread.is_alive())
         end(*args, **named)
 
     monkeypatch.setattr(ChildProcesses, "end", check_and_end)
-    running = Elsewhere(lambda: worker.run(graph))
+    running = CallInThread(lambda: worker.run(graph))
     end_s = time.monotonic() + SOON_S
     while x[0] == 0 and time.monotonic() < end_s:
         time.sleep(0.001)
     worker.close()
     assert found == [None, True]
-    assert isinstance(running.end(), WorkerClosedError)
+    assert isinstance(running.await_end(), WorkerClosedError)
 
 
 def test_close_while_another_thread_submits(make: Any) -> None:
@@ -243,8 +215,8 @@ def test_close_while_another_thread_submits(make: Any) -> None:
                 s.submit(add_slowly, x)
                 is_begun.set()
 
-    submitting = Elsewhere(submit_for_ever)
+    submitting = CallInThread(submit_for_ever)
     assert is_begun.wait(SOON_S)
     assert await_count_in_run(worker, "submitted", 20) >= 20
     worker.close()
-    assert isinstance(submitting.end(), WorkerClosedError)
+    assert isinstance(submitting.await_end(), WorkerClosedError)

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from task_arguments import given
 
-from pto_core import ContinuousTensor, In, Out, TaskArgs, TensorArgType, task
+from pto_core import ContinuousTensor, In, Out, TensorArgType, task
 from pto_core.errors import UsageError
 
 
@@ -40,15 +41,15 @@ def double(x: In, out: Out) -> None:
     np.multiply(x, 2, out=out)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int64"])
-def test_children_read_and_write_the_memory_itself(make, dtype) -> None:
+def test_children_read_and_write_the_memory_itself(make) -> None:
     worker = make(num_sub_workers=2)
-    x, out = worker.shared_array((2, 3, 5), dtype)
-    x[:] = np.arange(15).reshape(3, 5)
-    with worker.session() as s:
-        s.submit(double, Exported(x), Exported(out))
-        s.submit(double, Exported(out), Exported(x))
-    np.testing.assert_array_equal(x, 4 * np.arange(15).reshape(3, 5))
+    for dtype in ("float32", "float64", "int8", "int64"):
+        x, out = worker.shared_array((2, 3, 5), dtype)
+        x[:] = np.arange(15).reshape(3, 5)
+        with worker.session() as s:
+            s.submit(double, Exported(x), Exported(out))
+            s.submit(double, Exported(out), Exported(x))
+        np.testing.assert_array_equal(x, 4 * np.arange(15).reshape(3, 5))
 
 
 def test_its_regions_order_tasks_with_those_of_arrays(make) -> None:
@@ -66,24 +67,18 @@ def test_published_calls_accept_it(make) -> None:
     worker = make(num_sub_workers=1)
     x = worker.shared_array((8,), "float32")
     handle = worker.register(lambda args: args.tensor(0).fill(3))
-    args = TaskArgs()
-    args.add_tensor(Exported(x), TensorArgType.OUTPUT)
-    args.add_tensor(ContinuousTensor.from_array(Exported(x)), TensorArgType.NO_DEP)
+    tensor = ContinuousTensor.from_array(Exported(x))
+    args = given((Exported(x), TensorArgType.OUTPUT), (tensor, TensorArgType.NO_DEP))
     worker.run(lambda orch, a, cfg: orch.submit_sub(handle, args))
     assert (x == 3).all()
 
 
-@pytest.mark.parametrize(
-    ("exporter", "message"),
-    [
-        (Exported(np.zeros(8)), "shared_array"),
-        (Elsewhere(np.zeros(8)), "device|memory"),
-    ],
-)
-def test_memory_that_children_cannot_see_is_refused_at_the_submit(make, exporter, message) -> None:
+def test_memory_that_children_cannot_see_is_refused_at_the_submit(make) -> None:
     worker = make(num_sub_workers=1)
     out = worker.shared_array((8,), "float64")
     with worker.session() as s:
-        with pytest.raises(UsageError, match=message):
-            s.submit(double, exporter, out)
+        with pytest.raises(UsageError, match="shared_array"):
+            s.submit(double, Exported(np.zeros(8)), out)
+        with pytest.raises(UsageError, match=r"device|memory"):
+            s.submit(double, Elsewhere(np.zeros(8)), out)
         s.submit(double, out, out)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -48,14 +48,6 @@ def given(*arrays: Any) -> TaskArgs:
     for array in arrays:
         args.add_tensor(array, TensorArgType.NO_DEP)
     return args
-
-
-@pytest.fixture
-def pipe() -> Iterator[tuple[int, int]]:
-    entrance, way_out = os.pipe()
-    yield entrance, way_out
-    os.close(entrance)
-    os.close(way_out)
 
 
 def reader(seen: Any, target: Any) -> Callable[[], None]:

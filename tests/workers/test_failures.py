@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pickle
 import signal
@@ -14,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 from lost_children import await_count, check_children
+from task_arguments import given
 
 from pto_core import (
     ChipCallable,
@@ -21,7 +21,6 @@ from pto_core import (
     In,
     InOut,
     Out,
-    TaskArgs,
     TensorArgType,
     Worker,
     kernel,
@@ -170,15 +169,16 @@ def test_the_exception_of_a_graph_is_raised_and_unsent_tasks_do_not_run(make) ->
 def test_a_child_that_dies_is_named_and_replaced(
     make, task_, signal_, code, message, policy
 ) -> None:
-    """Check the error and its delay. Only the fastest attempt counts: the machine may be busy."""
-    took_s = []
+    """Check the error and its delay. One of three attempts is in time: the machine may be busy."""
     for _ in range(3):
         worker = make(num_sub_workers=2, on_worker_death=policy)
-        took_s.append(seconds_of_a_death(worker, task_, (signal_, code), message))
+        took_s = seconds_of_a_death(worker, task_, (signal_, code), message)
         still_works(worker)
         assert await_count(worker, "restarts", 1) == 1
         worker.close()
-    assert min(took_s) < 1
+        if took_s < 1:
+            return
+    pytest.fail("each error took a second or more")
 
 
 def seconds_of_a_death(worker: Any, task_: Any, how: tuple[Any, Any], message: str) -> float:
@@ -205,14 +205,16 @@ def seconds_of_a_death(worker: Any, task_: Any, how: tuple[Any, Any], message: s
 
 
 def test_a_hung_child_is_ended_at_its_deadline(make) -> None:
-    """No attempt may end too early, and one must end in time; the machine may be busy."""
-    took_s = []
+    """No attempt may end too early, and one of three is in time: the machine may be busy."""
     for _ in range(3):
         worker = make(num_sub_workers=2)
-        took_s.append(seconds_of_a_hung_child(worker))
+        took_s = seconds_of_a_hung_child(worker)
         still_works(worker)
         worker.close()
-    assert 0.3 <= min(took_s) < 1.3
+        assert took_s >= 0.3
+        if took_s < 1.3:
+            return
+    pytest.fail("each child was ended a second or more after its deadline")
 
 
 def seconds_of_a_hung_child(worker: Any) -> float:
@@ -257,9 +259,7 @@ def test_the_setting_limits_every_task(make) -> None:
 
 
 def submit_inout(orch: Any, handle: Any, array: Any, **options: Any) -> None:
-    args = TaskArgs()
-    args.add_tensor(array, TensorArgType.INOUT)
-    orch.submit_sub(handle, args, **options)
+    orch.submit_sub(handle, given((array, TensorArgType.INOUT)), **options)
 
 
 @pytest.mark.parametrize(("policy", "children"), [("restart", 1), ("reroute", 2)])
@@ -284,20 +284,6 @@ def test_a_task_that_is_safe_to_repeat_survives_its_child(make, tmp_path, policy
     counts = worker.statistics()
     assert counts["deaths"] == 1
     assert counts["snapshot_peak_bytes"] >= x.nbytes
-    still_works(worker)
-
-
-def test_a_snapshot_larger_than_its_limit_is_refused_at_the_call(make) -> None:
-    worker = make(num_sub_workers=1, snapshot_limit=1024)
-    x = worker.shared_array(1024)
-    handle = worker.register(lambda args: None)
-
-    def graph(orch, args, cfg) -> None:
-        with pytest.raises(CapacityError, match="snapshot"):
-            submit_inout(orch, handle, x, retries=1)
-        submit_inout(orch, handle, x)
-
-    worker.run(graph)
     still_works(worker)
 
 
@@ -425,7 +411,7 @@ def test_a_full_heap_ring_is_a_proven_deadlock_with_the_setting(make) -> None:
         for _ in range(5):
             orch.alloc((1 << 20,), DataType.FLOAT32)
 
-    with pytest.raises(DeadlockError, match="heap_ring_size") as caught:
+    with pytest.raises(DeadlockError, match="Set heap_ring_size to at least") as caught:
         worker.run(graph)
     assert caught.value.resource == "heap ring"
     assert caught.value.settings["heap_ring_size"] > 1 << 24
@@ -502,8 +488,7 @@ def test_a_handled_failure_is_not_raised_again(make) -> None:
     assert (rows[2] == 5).all()
 
     def graph(orch: Any, _args: Any, _config: Any) -> None:
-        args = TaskArgs()
-        args.add_tensor(rows[0], TensorArgType.OUTPUT)
+        args = given((rows[0], TensorArgType.OUTPUT))
         assert orch.submit_sub(worker.register(fail), args).exception() is not None
 
     worker.run(graph)
@@ -524,16 +509,4 @@ def test_an_unhandled_failure_beside_a_handled_one_is_raised(make) -> None:
     assert [one.task for one in raised.value.poisoned] == [third.task_slot]
     with pytest.raises(TaskFailedError) as raised, worker.session() as s:  # the next run
         s.submit(fail, rows[0])
-    still_works(worker)
-
-
-def test_a_failure_that_was_awaited_and_caught_is_handled(make) -> None:
-    async def program() -> None:
-        async with worker.session() as s:
-            with pytest.raises(TaskFailedError):
-                await s.submit(fail, row)
-
-    worker = make(num_sub_workers=1)
-    row = worker.shared_array(8)
-    asyncio.run(program())
     still_works(worker)

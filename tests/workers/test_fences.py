@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -61,14 +61,6 @@ def fenced(make, fence: Fence, monkeypatch: pytest.MonkeyPatch) -> MakeFenced:
 
     monkeypatch.setattr(child_group, "child_specs", specs)
     return lambda **settings: make(num_sub_workers=2, **settings)
-
-
-@pytest.fixture
-def pipe() -> Iterator[tuple[int, int]]:
-    ends = os.pipe()
-    yield ends
-    for end in ends:
-        os.close(end)
 
 
 @task

@@ -72,29 +72,24 @@ WAYS = [by_session, by_submit, by_group, by_submit_many, by_replay]
 Way = Callable[[Worker, Any, Any], None]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_forked_children_have_the_mappings_from_before_the_start(make, way: Way) -> None:
-    array = shared()
+def test_forked_children_have_only_the_mappings_from_before_the_start(make) -> None:
+    """Memory that was mapped later is refused at the submit."""
+    before = [shared() for _ in WAYS]
     worker = make(num_sub_workers=1)
     handle = worker.register(fill)
     worker.init()
-    way(worker, handle, array)
-    assert (array == 7).all()
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_memory_mapped_after_the_start_is_refused_at_the_submit(make, way: Way) -> None:
-    worker = make(num_sub_workers=1)
-    handle = worker.register(fill)
-    worker.init()
-    array, own = shared(), worker.shared_array(8)
-    for _ in range(2):
-        with pytest.raises(UsageError, match=r"mapped after the Worker started.*shared_array"):
-            way(worker, handle, array)
-        assert not array.any()
-        own[:] = 0
-        way(worker, handle, own)
-        assert (own == 7).all()
+    own = worker.shared_array(8)
+    for way, array in zip(WAYS, before, strict=True):
+        way(worker, handle, array)
+        assert (array == 7).all()
+        late = shared()
+        for _ in range(2):
+            with pytest.raises(UsageError, match=r"mapped after the Worker started.*shared_array"):
+                way(worker, handle, late)
+            assert not late.any()
+            own[:] = 0
+            way(worker, handle, own)
+            assert (own == 7).all()
 
 
 class Mapping:

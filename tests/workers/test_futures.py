@@ -13,7 +13,6 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pto_core import In, Out, TaskHandle, task
@@ -70,18 +69,13 @@ def block_until(began, may_end):
     return 1
 
 
-@task
-def write_seven(out: Out) -> None:
-    out[:] = 7
-
-
 @pytest.fixture
 def make(make):
     """Create Workers whose children inherit the tasks, so that no delivery waits for a child."""
 
     def worker(**settings: Any) -> Any:
         made = make(**settings)
-        for one in (double, fail, wait_for, hold, mark, block, write_seven):
+        for one in (double, fail, wait_for, hold, mark, block):
             made.register(one)
         return made
 
@@ -135,52 +129,26 @@ def test_a_handle_is_not_done_before_its_end(make) -> None:
         assert concurrent.futures.wait([handle], timeout=0).done == {handle}
 
 
-def test_handles_of_an_array_have_it_as_result(make) -> None:
-    worker = make(num_sub_workers=1)
-    array = worker.shared_array(2)
-    with worker.session() as s:
-        handle = s.submit(write_seven, array)
-        (done,) = concurrent.futures.wait([handle], timeout=WAIT_S).done
-        assert np.array_equal(done.result(), [7, 7])
-
-
-def test_wait_returns_at_the_first_end(make) -> None:
+def test_the_waits_of_concurrent_futures_return_at_the_first_ends(make) -> None:
     worker = make(num_sub_workers=2)
     gate = worker.shared_array(1)
     with worker.session() as s:
         held, quick = s.submit(wait_for, gate, worker=0), s.submit(double, 1, worker=1)
+        completed = concurrent.futures.as_completed([held, quick, held], WAIT_S)
+        assert next(completed) is quick
         done, rest = concurrent.futures.wait(
             [held, quick], WAIT_S, return_when=concurrent.futures.FIRST_COMPLETED
         )
         assert (done, rest) == ({quick}, {held})
-        gate[0] = 1
-        assert concurrent.futures.wait([held, quick], WAIT_S).not_done == set()
-
-
-def test_wait_returns_at_the_first_failure(make) -> None:
-    worker = make(num_sub_workers=2)
-    gate = worker.shared_array(1)
-    with worker.session() as s:
-        held = s.submit(wait_for, gate, worker=0)
-        quick, failed = s.submit(double, 1, worker=1), s.submit(fail, 2, worker=1)
+        failed = s.submit(fail, 2, worker=1)
         done, rest = concurrent.futures.wait(
             [held, quick, failed], WAIT_S, return_when=concurrent.futures.FIRST_EXCEPTION
         )
-        assert rest == {held}
-        assert done == {quick, failed}
+        assert (done, rest) == ({quick, failed}, {held})
         gate[0] = 1
+        assert list(completed) == [held]
+        assert concurrent.futures.wait([held, quick], WAIT_S).not_done == set()
         assert isinstance(failed.exception(), ValueError)
-
-
-def test_as_completed_returns_each_handle_at_its_end(make) -> None:
-    worker = make(num_sub_workers=2)
-    gate = worker.shared_array(1)
-    with worker.session() as s:
-        held, quick = s.submit(wait_for, gate, worker=0), s.submit(double, 1, worker=1)
-        found = concurrent.futures.as_completed([held, quick, held], WAIT_S)
-        assert next(found) is quick
-        gate[0] = 1
-        assert list(found) == [held]
         with pytest.raises(TimeoutError):
             list(concurrent.futures.as_completed([s.submit(double, 1, 0.5)], timeout=0.01))
 

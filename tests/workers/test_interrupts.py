@@ -80,7 +80,7 @@ def test_an_interrupt_in_the_block_waits_briefly_for_running_tasks(make) -> None
 
 
 def test_another_interrupt_ends_that_wait(make) -> None:
-    """Only the fastest of several attempts is checked, because a machine may be busy."""
+    """One of three attempts must be in time, because a machine may be busy."""
     worker = make(num_sub_workers=4, on_worker_death="reroute")
     out = worker.shared_array(8)
 
@@ -91,7 +91,7 @@ def test_another_interrupt_ends_that_wait(make) -> None:
         timer.start()
         return timer
 
-    assert min(interrupted_in(worker, submit) for _ in range(3)) < 1.9
+    assert any(interrupted_in(worker, submit) < 1.9 for _ in range(3))
     still_works(worker)
 
 
@@ -122,37 +122,38 @@ def test_an_interrupt_while_a_run_is_abandoned_leaves_no_run_open(make, monkeypa
 # not lost.
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, InterruptedError])
 @pytest.mark.parametrize(("owner", "what"), [(Runs, "end"), (Driver, "run_end")])
-@pytest.mark.parametrize("how", ["run", "failing run", "session", "replay"])
 def test_an_interrupt_just_before_the_end_leaves_no_run_open(
-    make, monkeypatch, owner, what, how, raised
+    make, monkeypatch, owner, what, raised
 ) -> None:
     """The run raises the exception of the program's signal handler."""
-
-    def interrupt(*args: Any, **keywords: Any) -> None:
-        raise raised
-
     worker = make(num_sub_workers=1)
     captured = worker.capture(nothing)
-    found, calls = getattr(owner, what), [interrupt]
 
-    def first_interrupted(*args: Any, **keywords: Any) -> Any:
-        return (calls.pop() if calls else found)(*args, **keywords)
+    def session() -> None:
+        with worker.session():
+            pass
 
-    def act() -> None:
-        if how == "session":
-            with worker.session():
-                pass
-        elif how == "replay":
-            worker.replay(captured)
-        else:
-            worker.run(fail if how == "failing run" else nothing)
+    for act in (
+        lambda: worker.run(nothing),
+        lambda: worker.run(fail),
+        session,
+        lambda: worker.replay(captured),
+    ):
+        found, interrupts = getattr(owner, what), [raised]
 
-    with monkeypatch.context() as patched:
-        patched.setattr(owner, what, first_interrupted)
-        with pytest.raises((raised, ZeroDivisionError)):
-            act()
-    assert not is_running(worker)
-    still_works(worker)
+        def first_interrupted(
+            *args: Any, found: Any = found, interrupts: Any = interrupts, **keywords: Any
+        ) -> Any:
+            if interrupts:
+                raise interrupts.pop()
+            return found(*args, **keywords)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, what, first_interrupted)
+            with pytest.raises((raised, ZeroDivisionError)):
+                act()
+        assert not is_running(worker)
+        still_works(worker)
 
 
 def test_an_interrupt_while_an_exit_is_detected_loses_no_exit(make, monkeypatch) -> None:
@@ -171,16 +172,6 @@ def test_an_interrupt_while_an_exit_is_detected_loses_no_exit(make, monkeypatch)
         s.submit(die, out)
     assert worker.statistics()["deaths"] == 1
     still_works(worker)
-
-
-def test_a_nested_run_is_refused_and_the_open_run_continues(make) -> None:
-    worker = make(num_sub_workers=1)
-    out = worker.shared_array(8)
-    with worker.session() as s:
-        with pytest.raises(UsageError):
-            worker.run(lambda orch, args, config: None)
-        s.submit(write, 3, out)
-    assert (out == 3).all()
 
 
 def interrupt(*args: Any, **keywords: Any) -> None:

@@ -140,7 +140,9 @@ def test_functions_without_an_import_path_reach_children_that_run(make) -> None:
 
     with worker.session() as s:
         s.submit(typed, rows[1])
-    handles = [worker.register(local), worker.register(lambda args: args.tensor(0).fill(3))]
+    value = 3
+    by_code = worker.register(lambda args: args.tensor(0).fill(value), serialise=True)
+    handles = [worker.register(local), by_code]
     for handle, row in zip(handles, (rows[0], rows[2]), strict=True):
         worker.run(
             lambda orch, _, cfg, handle=handle, row=row: orch.submit_sub(

@@ -196,35 +196,12 @@ def test_a_child_that_is_closed_before_the_start_is_refused(make: Any) -> None:
     assert psutil.Process().children() == []
 
 
-EVENTS: dict[str, tuple[Callable[[LifeCycle], bool], dict[WorkerState, WorkerState]]] = {
-    "begin_start": (LifeCycle.begin_start, {WorkerState.NEW: WorkerState.STARTING}),
-    "end_start": (
-        lambda life: life.end_start(WorkerState.RUNNING),
-        {WorkerState.STARTING: WorkerState.RUNNING},
-    ),
-    "fail_start": (
-        lambda life: life.end_start(WorkerState.NEW),
-        {WorkerState.STARTING: WorkerState.NEW},
-    ),
-    "begin_close": (
-        LifeCycle.begin_close,
-        dict.fromkeys(
-            (WorkerState.NEW, WorkerState.STARTING, WorkerState.RUNNING), WorkerState.CLOSING
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("state", WorkerState)
-@pytest.mark.parametrize("event", EVENTS)
-def test_each_event_follows_the_table_or_changes_nothing(event: str, state: WorkerState) -> None:
-    act, moves = EVENTS[event]
+def test_a_close_during_the_start_leaves_the_children_to_the_starting_thread() -> None:
     life = LifeCycle()
-    life.state = state
-    is_done = act(life)
-    assert life.state is moves.get(state, state)
-    # A close() during the start only cancels it; the starting thread then ends the children.
-    assert is_done == (state in moves and (event, state) != ("begin_close", WorkerState.STARTING))
+    assert life.begin_start()
+    assert not life.begin_close()
+    assert not life.end_start(WorkerState.RUNNING)
+    assert life.state is WorkerState.CLOSING
 
 
 def test_a_worker_is_added_to_one_worker() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -57,14 +56,6 @@ def wait_for_sent(worker: Any, frames: int) -> None:
     while worker.statistics()["in_flight"] < frames:
         assert time.monotonic() < limit
         time.sleep(0.001)
-
-
-@pytest.fixture
-def pipe() -> Iterator[tuple[int, int]]:
-    entrance, way_out = os.pipe()
-    yield entrance, way_out
-    os.close(entrance)
-    os.close(way_out)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -188,14 +188,14 @@ def submitted(worker: Worker, handle: Any, array: Any, times: int) -> None:
     worker.run(graph)
 
 
-@pytest.mark.parametrize(
-    "function", [forks_and_returns, forks_and_raises, forks_and_exits, forks_twice_and_waits]
-)
-def test_a_task_that_forks_fails_and_leaves_the_child_right(make, function) -> None:
+FORKING = [forks_and_returns, forks_and_raises, forks_and_exits, forks_twice_and_waits]
+
+
+def test_a_task_that_forks_fails_and_leaves_the_child_right(make) -> None:
     with make(num_sub_workers=1) as worker:
-        forking, adding = worker.register(function), worker.register(adds)
+        adding, *functions = (worker.register(each) for each in (adds, *FORKING))
         array = worker.shared_array(4, "int64")
-        for _ in range(5):
+        for forking in 5 * functions:
             with pytest.raises(TaskFailedError, match=r"called fork\(\), and the new process"):
                 submitted(worker, forking, array, 1)
             array[:] = 0

@@ -130,8 +130,9 @@ def test_an_orchestration_in_cpp_on_a_chip_before_and_after_the_start(
     run(6)  # not copied, so the framework copies it to the chip that runs the task
 
 
-def test_a_sub_function_without_arguments_and_a_task_slot(make, tmp_path) -> None:
-    w3 = make(num_sub_workers=1)
+@pytest.mark.parametrize("mode", ["PROCESS", "process"])
+def test_a_sub_function_without_arguments_and_a_task_slot(make, tmp_path, mode) -> None:
+    w3 = make(num_sub_workers=1, child_mode=mode)
     output = tmp_path / "pid"
     handle = w3.register(lambda: output.write_text(str(os.getpid())))
     slots = []
@@ -196,49 +197,9 @@ def test_a_key_orders_tasks_and_need_not_be_memory(make) -> None:
     np.testing.assert_array_equal(order, np.arange(64))
 
 
-def test_init_is_implied_and_the_worker_can_run_again(make) -> None:
-    w3 = make(num_sub_workers=1)
-    handle = w3.register(mark)
-    out = w3.shared_array(4)
-    for value in (1, 2, 3):
-        w3.run(
-            lambda orch, args, cfg, value=value: orch.submit_sub(
-                handle, given((out, TensorArgType.OUTPUT), scalars=(value,))
-            )
-        )
-        assert (out == value).all()
-
-
-def test_arrays_made_after_init_are_seen_by_every_child(make) -> None:
-    w3 = make(num_sub_workers=2)
-    handle = w3.register(mark)
-    w3.init()
-    out = w3.shared_array((2, 1000))
-    w3.run(
-        lambda orch, args, cfg: orch.submit_sub_group(
-            handle,
-            [given((row, TensorArgType.OUTPUT), scalars=(9,)) for row in out],
-        )
-    )
-    assert (out == 9).all()
-
-
 def test_a_context_manager_closes_and_twice_is_fine() -> None:
     with Worker(level=3, num_sub_workers=1) as w3:
         w3.init()
         assert "running" in repr(w3)
     assert "closed" in repr(w3)
     w3.close()
-
-
-@pytest.mark.parametrize("mode", ["PROCESS", "process"])
-def test_the_process_mode_runs_tasks_in_another_process(make, mode) -> None:
-    w3 = make(num_sub_workers=1, child_mode=mode)
-    pids = w3.shared_array(1, "int64")
-
-    def note(args: Any) -> None:
-        args.tensor(0)[0] = os.getpid()
-
-    handle = w3.register(note)
-    w3.run(lambda orch, args, cfg: orch.submit_sub(handle, given((pids, TensorArgType.OUTPUT))))
-    assert pids[0] not in (0, os.getpid())

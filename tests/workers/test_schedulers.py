@@ -6,12 +6,11 @@ import importlib
 import os
 import pickle
 import re
-import sys
 import textwrap
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from fake_distributions import Site
 
 from pto_core import Out, Worker, task
 from pto_core.errors import (
@@ -55,19 +54,13 @@ Install = Callable[[str, str], object]
 
 
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+def install(site: Site) -> Install:
     """Install a distribution with one scheduler, and return its module."""
-    monkeypatch.syspath_prepend(tmp_path)
 
     def install(name: str, source: str) -> object:
         module = f"fake_scheduler_{name}"
-        (tmp_path / f"{module}.py").write_text(source)
-        folder = tmp_path / f"{module}-1.0.dist-info"
-        folder.mkdir()
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-        (folder / "entry_points.txt").write_text(f"[pto.schedulers]\n{name} = {module}:plugin\n")
-        importlib.invalidate_caches()
-        sys.modules.pop(module, None)
+        site.module(module, source)
+        site.install(module, {"pto.schedulers": f"{name} = {module}:plugin"})
         return importlib.import_module(module)
 
     return install
@@ -85,14 +78,6 @@ def pids_of(worker: Worker, tasks: int = 30) -> list[int]:
         for index in range(tasks):
             s.submit(write_pid, found[index : index + 1])
     return [int(pid) for pid in found]
-
-
-def test_a_policy_is_chosen_by_name(make, install) -> None:
-    module = install("turns", POLICY)
-    worker = make(num_sub_workers=CHILDREN, policy="turns")
-    assert len(set(pids_of(worker))) == CHILDREN
-    (policy,) = module.Turns.made
-    assert policy.calls == 30
 
 
 def test_a_new_policy_selects_the_children_in_turn(make, install) -> None:

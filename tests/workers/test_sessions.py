@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from typing import Any
 
 import numpy as np
 import pytest
+from task_arguments import given
 
 from pto_core import (
     ChipCallable,
@@ -19,7 +18,6 @@ from pto_core import (
     OutExisting,
     Progress,
     Scalar,
-    TaskArgs,
     TensorArgType,
     Worker,
     kernel,
@@ -97,27 +95,6 @@ def test_a_session_waits_before_it_overwrites_what_others_read(make) -> None:
     np.testing.assert_array_equal(out[:, 0], np.arange(64))
 
 
-def test_after_orders_tasks_that_share_nothing(make) -> None:
-    worker = make(num_sub_workers=2)
-    rows = worker.shared_array((2, 1 << 18))
-    with worker.session() as s:
-        slow = s.submit(write, 1, rows[0])
-        s.submit(write, 2, rows[1], after=[slow]).wait()
-        assert slow.done()
-
-
-def test_handles_can_be_awaited(make) -> None:
-    worker = make(num_sub_workers=2)
-    rows = worker.shared_array((8, 16))
-
-    async def main() -> list[Any]:
-        async with worker.session() as s:
-            return await asyncio.gather(*(s.submit(write, i, row) for i, row in enumerate(rows)))
-
-    found = asyncio.run(main())
-    assert [row[0] for row in found] == list(range(8))
-
-
 def test_a_task_ends_while_its_handle_is_polled(make) -> None:
     """Polling the handle does not drive the run; meanwhile the driver's own thread drives it."""
     worker = make(num_sub_workers=1)
@@ -161,61 +138,6 @@ def test_an_array_declared_in_cannot_be_written(make) -> None:
     with pytest.raises(TaskFailedError, match="read-only"), worker.session() as s:
         s.submit(spoil, x)
     assert not x.any()
-
-
-def test_a_session_in_a_thread(make) -> None:
-    worker = make(num_sub_workers=1)
-    out = worker.shared_array(4)
-
-    def run() -> None:
-        with worker.session() as s:
-            s.submit(write, 3, out)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    assert (out == 3).all()
-
-
-def test_callables_reach_children_that_run(make) -> None:
-    worker = make(num_sub_workers=2)
-    worker.init()
-    offset = 40
-    handle = worker.register(lambda args: args.tensor(0).fill(offset + 2), serialise=True)
-    rows = worker.shared_array((2, 4))
-
-    def graph(orch, args, cfg) -> None:
-        members = []
-        for row in rows:
-            members.append(TaskArgs())
-            members[-1].add_tensor(row, TensorArgType.OUTPUT)
-        orch.submit_sub_group(handle, members)
-
-    worker.run(graph)
-    assert (rows == 42).all()
-    worker.unregister(handle)
-    with pytest.raises(UsageError, match="unregistered"):
-        worker.run(graph)
-
-
-class Explosive:
-    """An object that can be serialised, but not deserialised."""
-
-    def __reduce__(self) -> Any:
-        return eval, ("1 / 0",)
-
-    def __call__(self, args: Any) -> None: ...
-
-
-def test_a_callable_that_children_refuse_is_registered_nowhere(make) -> None:
-    worker = make(num_sub_workers=2)
-    worker.init()
-    with pytest.raises(ControlError, match=r"L3/sub0 could not do 'callable': ZeroDivisionError"):
-        worker.register(Explosive(), serialise=True)
-    out = worker.shared_array(4)
-    with worker.session() as s:
-        s.submit(write, 1, out)
-    assert (out == 1).all()
 
 
 def test_weights_stay_on_the_chip(make) -> None:
@@ -273,27 +195,22 @@ def test_task_args_state_the_use_of_each_array_of_a_graph_function() -> None:
         step = worker.register(add_scalars)
         child = worker.add_worker(Worker(level=3))
         x, y = worker.shared_array(4), worker.shared_array(4)
-        args = TaskArgs()
-        args.add_tensor(x, TensorArgType.INPUT)
-        args.add_tensor(y, TensorArgType.OUTPUT_EXISTING)
-        args.add_scalar(2)
-        args.add_scalar(3)
+        tags = TensorArgType.INPUT, TensorArgType.OUTPUT_EXISTING
+        args = given((x, tags[0]), (y, tags[1]), scalars=(2, 3))
         with worker.session() as s:
             s.submit(step, args, worker=child)
         assert y.tolist() == [6, 6, 6, 6]
 
 
-@pytest.mark.parametrize("scalars", [(), (1,), (2,), (0, 0, 0)])
-def test_a_task_that_no_session_submits_is_refused(make, scalars: tuple[int, ...]) -> None:
+def test_a_task_that_no_session_submits_is_refused(make) -> None:
     worker = make(num_sub_workers=1)
     handle = worker.register(scale)
     x = worker.shared_array(4)
-    args = TaskArgs()
-    args.add_tensor(x, TensorArgType.INPUT)
-    for scalar in scalars:
-        args.add_scalar(scalar)
-    with pytest.raises(TaskFailedError, match="scale is a @task, and was submitted with a TaskArg"):
-        worker.run(lambda orch, *_: orch.submit_sub(handle, args))
+    message = "scale is a @task, and was submitted with a TaskArg"
+    for scalars in ((), (1,), (2,), (0, 0, 0)):
+        args = given((x, TensorArgType.INPUT), scalars=scalars)
+        with pytest.raises(TaskFailedError, match=message):
+            worker.run(lambda orch, *_, args=args: orch.submit_sub(handle, args))
 
 
 def test_a_function_without_directions_needs_a_child_worker(make) -> None:
@@ -312,32 +229,23 @@ def multiply_on_chip(rt: Any, x: In, out: Out, factor: Any) -> None:
     rt.submit(multiply, x, factor, out)
 
 
-@pytest.mark.parametrize(
-    ("signature", "factor", "expected"),
-    [
+def test_an_orchestration_on_a_chip_gets_the_value_of_a_scalar(make) -> None:
+    """A float that the chip would get as an integer is refused."""
+    worker = make(device_ids=[0], platform="a2a3sim", runtime="tensormap_and_ringbuffer")
+    x, out = worker.shared_array(4), worker.shared_array(4)
+    x[:] = 2
+    for signature, factor, expected in (
         (None, 3, 6.0),
         (("in", "out", "scalar"), -3, -6.0),
         (("in", "out", Scalar(float)), 3.5, 7.0),
         (("in", "out", Scalar("float32")), 3.5, 7.0),
         (("in", "out", Scalar(float)), 3, 6.0),
-    ],
-)
-def test_an_orchestration_on_a_chip_gets_the_value_of_a_scalar(
-    make, signature: Any, factor: float, expected: float
-) -> None:
-    worker = make(device_ids=[0], platform="a2a3sim", runtime="tensormap_and_ringbuffer")
-    chip = ChipCallable(multiply_on_chip, signature=signature)
-    x, out = worker.shared_array(4), worker.shared_array(4)
-    x[:] = 2
-    with worker.session() as s:
-        s.submit(chip, x, out, factor)
-    assert (out == expected).all()
-
-
-@pytest.mark.parametrize("signature", [None, ("in", "out", "scalar")])
-def test_a_float_that_a_chip_would_get_as_an_integer_is_refused(make, signature: Any) -> None:
-    worker = make(device_ids=[0], platform="a2a3sim", runtime="tensormap_and_ringbuffer")
-    chip = ChipCallable(multiply_on_chip, signature=signature)
-    x, out = worker.shared_array(4), worker.shared_array(4)
-    with worker.session() as s, pytest.raises(UsageError, match=r"declare its type.*Scalar"):
-        s.submit(chip, x, out, 3.5)
+    ):
+        chip = ChipCallable(multiply_on_chip, signature=signature)
+        with worker.session() as s:
+            s.submit(chip, x, out, factor)
+        assert (out == expected).all()
+    for signature in (None, ("in", "out", "scalar")):
+        chip = ChipCallable(multiply_on_chip, signature=signature)
+        with worker.session() as s, pytest.raises(UsageError, match=r"declare its type.*Scalar"):
+            s.submit(chip, x, out, 3.5)

@@ -13,12 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any
 
 import pytest
 from task_arguments import given
-from thread_states import await_blocked
+from thread_states import CallInThread, await_blocked
 
 from pto_core import TensorArgType, Worker
 from pto_core.errors import TaskFailedError, UsageError, WorkerClosedError
@@ -65,33 +66,6 @@ def delays(seed: int) -> Iterator[None]:
         sys.setswitchinterval(interval)
 
 
-class Thread:
-    """A thread, with the result or the error of its function."""
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self._function = function
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.value = self._function()
-        except BaseException as error:  # noqa: BLE001 - the test checks it
-            self.error = error
-
-    def await_blocked(self) -> None:
-        await_blocked(self.thread.native_id)
-
-    def end(self) -> Any:
-        self.thread.join(SOON_S)
-        assert not self.thread.is_alive()
-        if self.error is not None:
-            raise self.error
-        return self.value
-
-
 class StoppedRun:
     """A run on another thread that is stopped inside its graph function."""
 
@@ -104,12 +78,12 @@ class StoppedRun:
             inside.set()
             assert self.go_on.wait(SOON_S)
 
-        self.thread = Thread(lambda: worker.run(graph))
+        self.call = CallInThread(lambda: worker.run(graph))
         assert inside.wait(SOON_S)
 
     def end(self) -> None:
         self.go_on.set()
-        self.thread.end()
+        self.call.result()
 
 
 @pytest.fixture
@@ -216,21 +190,21 @@ def test_a_run_raises_its_own_error_wherever_another_thread_runs(worker: Worker)
     last, number = 1, 0
     while number < last:
         number += 1
-        others: list[Thread] = []
+        others: list[CallInThread] = []
 
-        def stop(token: int = number, others: list[Thread] = others) -> None:
+        def stop(token: int = number, others: list[CallInThread] = others) -> None:
             tracing = sys.gettrace()
             sys.settrace(None)
             threading.settrace(None)  # type: ignore[arg-type]
-            others.append(Thread(lambda: run(handles[0], token)))
+            others.append(CallInThread(lambda: run(handles[0], token)))
             others[0].await_blocked()  # or it has ended
             sys.settrace(tracing)
 
         with stopped_at(number, stop) as lines:
-            failing = Thread(lambda token=number: run(handles[1], token))  # type: ignore[misc]
+            failing = CallInThread(partial(run, handles[1], number))
             with pytest.raises(TaskFailedError, match=f"the failure of run {number}\\."):
-                failing.end()
-        others[0].end()
+                failing.result()
+        others[0].result()
         assert (row == number).all()
         last = lines[0]
     assert last > 10
@@ -249,11 +223,11 @@ def test_a_call_waits_for_the_run_of_another_thread(worker: Worker, kind: str) -
         "replay": lambda: worker.replay(captured),
     }
     first = StoppedRun(worker)
-    second = Thread(calls[kind])
+    second = CallInThread(calls[kind])
     second.await_blocked()
     assert second.thread.is_alive()
     first.end()
-    second.end()
+    second.result()
     assert kind != "run" or (user.row == 7).all()
 
 
@@ -266,21 +240,21 @@ def test_threads_run_in_the_order_of_their_calls(worker: Worker) -> None:
         def run(number: int = number) -> None:
             worker.run(lambda *_: order.append(number))
 
-        others.append(Thread(run))
+        others.append(CallInThread(run))
         others[-1].await_blocked()
     first.end()
     for other in others:
-        other.end()
+        other.result()
     assert order == [0, 1, 2, 3]
 
 
 def test_close_ends_the_wait_of_a_thread(worker: Worker) -> None:
     first = StoppedRun(worker)
-    second = Thread(lambda: worker.run(no_tasks))
+    second = CallInThread(lambda: worker.run(no_tasks))
     second.await_blocked()
     worker.close()
     with pytest.raises(WorkerClosedError):
-        second.end()
+        second.result()
     with pytest.raises(WorkerClosedError):
         first.end()
 
@@ -293,10 +267,10 @@ def test_ctrl_c_ends_the_wait_of_a_thread_and_no_run_of_another(worker: Worker) 
         await_blocked(waiting)
         signal.raise_signal(signal.SIGINT)
 
-    interrupting = Thread(interrupt)
+    interrupting = CallInThread(interrupt)
     with pytest.raises(KeyboardInterrupt):
         worker.run(no_tasks)
-    interrupting.end()
+    interrupting.result()
     first.end()
     worker.run(no_tasks)
 
@@ -317,11 +291,11 @@ def test_a_signal_handler_does_not_wait_for_the_wait_that_it_interrupts(worker: 
 
     before = signal.signal(signal.SIGUSR1, handle)
     try:
-        interrupting = Thread(interrupt)
+        interrupting = CallInThread(interrupt)
         worker.run(no_tasks)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    interrupting.end()
+    interrupting.result()
     first.end()
     assert "same Worker and thread" in str(refused[0])
 

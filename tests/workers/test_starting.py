@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from lost_children import await_count, child_pids, kill
+from task_arguments import given
 
-from pto_core import Out, TaskArgs, TensorArgType, Worker, task
+from pto_core import Out, TensorArgType, Worker, task
 from pto_core.errors import CapacityError, ChildStartError, PtoError
 from pto_core.interfaces import API_VERSION, Health
 from pto_core.worker.processes import ChildProcesses
@@ -171,8 +172,7 @@ def test_a_callable_that_is_registered_during_a_restart_reaches_the_child(
     monkeypatch.setattr(ChildProcesses, "replace", register_meanwhile)
     kill(*child_pids())
     assert await_count(worker, "restarts", 1) == 1
-    args = TaskArgs()
-    args.add_tensor(array, TensorArgType.OUTPUT)
+    args = given((array, TensorArgType.OUTPUT))
     worker.run(lambda orch, _, cfg: orch.submit_sub(handles[0], args))
     assert (array == 7).all()
     worker.unregister(handles[0])
@@ -230,32 +230,11 @@ class Ends:
 ends = Ends()
 
 
-def test_connections_of_children_that_cannot_start_are_abandoned(
-    make, monkeypatch, tmp_path
-) -> None:
-    metadata = tmp_path / "pto_transport_ends-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: pto-transport-ends\nVersion: 1.0\n"
-    )
-    (metadata / "entry_points.txt").write_text(f"[pto.transports]\nends = {__name__}:ends\n")
-    monkeypatch.syspath_prepend(tmp_path)
+def test_connections_of_children_that_cannot_start_are_abandoned(make, monkeypatch, site) -> None:
+    site.install("pto-transport-ends", {"pto.transports": f"ends = {__name__}:ends"})
     ends.made.clear()
     worker = make(num_sub_workers=2, transport="ends")
     monkeypatch.setattr(ChildProcesses, "start", failing(ChildStartError("no luck")))
     with pytest.raises(ChildStartError):
         worker.init()
     assert [end.calls for pair in ends.made for end in pair] == [["abandon"]] * 4
-
-
-def test_a_session_whose_block_cannot_begin_leaves_no_run_open(make, monkeypatch) -> None:
-    worker = make(num_sub_workers=1)
-
-    def fail(self: Any) -> None:
-        raise RuntimeError("no more threads")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("pto_core.worker.progress.Follower.start", fail)
-        with pytest.raises(RuntimeError, match="no more threads"), worker.session(progress=True):
-            pass
-    still_works(worker, worker.shared_array(8))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import pytest
 from task_arguments import given
 
 from pto_core import TensorArgType
@@ -61,18 +61,17 @@ def functions_of(array: Any) -> dict[str, tuple[Callable[..., Any], bool]]:
     }
 
 
-@pytest.mark.parametrize("name", functions_of(None))
-@pytest.mark.parametrize("count", [None, 0, 1])
-def test_a_function_gets_arguments_if_it_accepts_one(make, name: str, count: int | None) -> None:
+def test_a_function_gets_arguments_if_it_accepts_one(make) -> None:
     worker = make(num_sub_workers=1)
     array, tensor = worker.shared_array(4), worker.shared_array(4)
-    function, accepts = functions_of(array)[name]
-    handle = worker.register(function)
-    args = None if count is None else given(*[(tensor, TensorArgType.INPUT)] * count)
-    array[:] = 9
-    worker.run(lambda orch, _, cfg: orch.submit_sub(handle, *(() if args is None else (args,))))
-    expected = (count or 0) if accepts else 0 if name == "filled partial" else -1
-    assert (array == expected).all()
+    functions = functions_of(array)
+    handles = {name: worker.register(function) for name, (function, _) in functions.items()}
+    for (name, (_, accepts)), count in itertools.product(functions.items(), (None, 0, 1)):
+        args = () if count is None else (given(*[(tensor, TensorArgType.INPUT)] * count),)
+        array[:] = 9
+        worker.run(lambda orch, *_, sub=handles[name], args=args: orch.submit_sub(sub, *args))
+        expected = (count or 0) if accepts else 0 if name == "filled partial" else -1
+        assert (array == expected).all(), (name, count)
 
 
 def test_a_function_without_a_signature_gets_arguments(make) -> None:

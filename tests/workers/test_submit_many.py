@@ -1,14 +1,12 @@
-"""Many tasks in one call, the configuration of a task, and the driver's own thread."""
+"""Many tasks in one call, and the configuration of a task."""
 
 from __future__ import annotations
-
-import time
 
 import numpy as np
 import pytest
 
 from pto_core import CallConfig, ContinuousTensor, TaskArgs, TensorArgType, Worker
-from pto_core.errors import DeadlockError, UsageError
+from pto_core.errors import UsageError
 
 
 def scale(args):
@@ -83,36 +81,6 @@ def test_a_configuration_that_changed_is_sent_again(make):
     assert config == CallConfig(block_dim=6)
 
 
-def test_tasks_run_while_the_graph_function_does_other_work(make):
-    w = make(num_sub_workers=2)
-    handle = w.register(touch)
-    data = w.shared_array((2,), "int64")
-
-    def graph(orch, args, cfg):
-        kept = orch.submit_sub(handle, tensors(data[:1]))
-        orch.submit_sub(handle, tensors(data[1:]))
-        end = time.monotonic() + 20
-        while not data.all():
-            assert time.monotonic() < end, "no thread drives the run"
-            time.sleep(0.001)
-        assert kept.wait(20)
-
-    w.run(graph)
-
-
-def test_a_program_that_would_wait_forever_gets_a_deadlock_error(make):
-    """The proof of the deadlock is immediate: see pto_core/native_tests/deadlock_test.cpp."""
-    w = make(num_sub_workers=1)
-
-    def graph(orch, args, cfg):
-        for _ in range(100):
-            orch.alloc((1 << 20,), "int8")
-
-    with pytest.raises(DeadlockError, match="Set heap_ring_size to at least"):
-        w.run(graph)
-    w.run(lambda orch, args, cfg: None)
-
-
 def keep_bits(args):
     args.tensor(0)[:] = args.scalars
 
@@ -128,43 +96,43 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
-def test_each_number_of_a_row_is_added_as_add_scalar_adds_it(make, rows):
+def test_each_number_of_a_row_is_added_as_add_scalar_adds_it(make):
     w = make(num_sub_workers=1)
     handle = w.register(keep_bits)
     found = w.shared_array((3, 2), "uint64")
-    wanted = TaskArgs()
-    for row in np.asarray(rows) if isinstance(rows, memoryview) else rows:
-        for number in row:
-            wanted.add_scalar(number)
-    w.run(lambda orch, args, cfg: orch.submit_sub_many(handle, tensors(found), rows))
-    assert tuple(found.ravel().tolist()) == wanted.scalars
+    for name, rows in ROWS.items():
+        wanted = TaskArgs()
+        for row in np.asarray(rows) if isinstance(rows, memoryview) else rows:
+            for number in row:
+                wanted.add_scalar(number)
+        w.run(lambda orch, _, cfg, rows=rows: orch.submit_sub_many(handle, tensors(found), rows))
+        assert tuple(found.ravel().tolist()) == wanted.scalars, name
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (np.arange(4, dtype=">i8"), "scalars has data type .* byte order"),
-        (np.array([1, 2, 3, 4], object), "scalars has data type dtype"),
-        (np.zeros(4, "complex64"), "scalars is .*real numbers"),
-        (np.zeros(4, "M8[s]"), "scalars"),
-        (np.zeros((4, 1, 1)), r"scalars is [\s\S]*one row of numbers for each task"),
-        (np.zeros(8)[::2], "scalars is not C-contiguous"),
-        ([[1], [2, 3], [4], [5]], "scalars is .*one row of numbers"),
-        ([[1, 2], [3], [4, 5], [6, 7]], "scalars is .*one row of numbers"),
-        ([1, "2", 3, 4], "scalars is .*real numbers"),
-        ([1, None, 3, 4], "scalars is .*real numbers"),
-        ([1, 2**64, 3, 4], "does not fit into 64 bits"),
-        (7, "scalars is 7"),
-    ],
-)
-def test_scalars_that_are_no_rows_of_numbers_are_refused(make, rows, message):
+WRONG_ROWS = [
+    (np.arange(4, dtype=">i8"), "scalars has data type .* byte order"),
+    (np.array([1, 2, 3, 4], object), "scalars has data type dtype"),
+    (np.zeros(4, "complex64"), "scalars is .*real numbers"),
+    (np.zeros(4, "M8[s]"), "scalars"),
+    (np.zeros((4, 1, 1)), r"scalars is [\s\S]*one row of numbers for each task"),
+    (np.zeros(8)[::2], "scalars is not C-contiguous"),
+    ([[1], [2, 3], [4], [5]], "scalars is .*one row of numbers"),
+    ([[1, 2], [3], [4, 5], [6, 7]], "scalars is .*one row of numbers"),
+    ([1, "2", 3, 4], "scalars is .*real numbers"),
+    ([1, None, 3, 4], "scalars is .*real numbers"),
+    ([1, 2**64, 3, 4], "does not fit into 64 bits"),
+    (7, "scalars is 7"),
+]
+
+
+def test_scalars_that_are_no_rows_of_numbers_are_refused(make):
     w = make(num_sub_workers=1)
     handle, data = w.register(touch), w.shared_array((4, 2), "int64")
 
     def graph(orch, args, cfg):
-        with pytest.raises(UsageError, match=message):
-            orch.submit_sub_many(handle, tensors(data), rows)
+        for rows, message in WRONG_ROWS:
+            with pytest.raises(UsageError, match=message):
+                orch.submit_sub_many(handle, tensors(data), rows)
 
     w.run(graph)
     assert not data.any()

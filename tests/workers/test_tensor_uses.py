@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import recording_transport
+from fake_distributions import Site
 from recording_transport import pads_of, recorded
 from task_arguments import given
 
@@ -29,10 +29,9 @@ def nothing(args: Any) -> None: ...
 
 
 @pytest.fixture
-def mixed(make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MakeMixed:
+def mixed(make, monkeypatch: pytest.MonkeyPatch, site: Site) -> MakeMixed:
     """Make a Worker with two children, of which the first receives the use of tensors."""
-    recording_transport.install(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    recording_transport.install(site)
     real = child_group.child_specs
 
     def specs(*arguments: Any) -> list[Any]:
@@ -171,11 +170,8 @@ def test_a_task_that_runs_again_on_another_child(mixed: MakeMixed, first: int) -
     assert uses(PLAIN) == [[0, 0]]
 
 
-def test_a_worker_whose_children_do_not_request_uses_sends_zeros(
-    make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    recording_transport.install(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+def test_a_worker_whose_children_do_not_request_uses_sends_zeros(make, site: Site) -> None:
+    recording_transport.install(site)
     recorded.clear()
     worker = make(num_sub_workers=1, transport=recording_transport.NAME)
     handle = worker.register(nothing)

@@ -6,10 +6,9 @@ import threading
 from typing import Any
 
 import numpy as np
-import pytest
+from task_arguments import given
 
-from pto_core import TaskArgs, TensorArgType, Worker
-from pto_core.errors import UsageError
+from pto_core import TensorArgType, Worker
 
 THREADS, TASKS = 8, 60
 
@@ -22,13 +21,6 @@ def append(args: Any) -> None:
     numbers[0] = length
 
 
-def arguments(numbers: Any, value: int) -> TaskArgs:
-    args = TaskArgs()
-    args.add_tensor(numbers, TensorArgType.INOUT)
-    args.add_scalar(value)
-    return args
-
-
 def test_eight_threads_submit_and_every_edge_holds() -> None:
     """No append is lost, so the tasks on one list are ordered, and in the order of each thread."""
     with Worker(3, num_sub_workers=2) as worker:
@@ -36,14 +28,15 @@ def test_eight_threads_submit_and_every_edge_holds() -> None:
         shared = worker.shared_array(1 + THREADS * TASKS, "int64")
         own = worker.shared_array((THREADS, 1 + TASKS), "int64")
 
-        def graph(orch: Any, args: Any, config: Any) -> None:
+        def graph(orch: Any, _: Any, config: Any) -> None:
             gate = threading.Barrier(THREADS)
 
             def submit(thread: int) -> None:
                 gate.wait()
                 for task in range(TASKS):
-                    orch.submit_sub(handle, arguments(shared, thread * TASKS + task))
-                    orch.submit_sub(handle, arguments(own[thread], task))
+                    for numbers, value in ((shared, thread * TASKS + task), (own[thread], task)):
+                        args = given((numbers, TensorArgType.INOUT), scalars=(value,))
+                        orch.submit_sub(handle, args)
 
             threads = [threading.Thread(target=submit, args=(i,)) for i in range(THREADS)]
             for thread in threads:
@@ -59,21 +52,3 @@ def test_eight_threads_submit_and_every_edge_holds() -> None:
         assert list(order[order // TASKS == thread]) == [
             *range(thread * TASKS, (thread + 1) * TASKS)
         ]
-
-
-def test_a_thread_that_submits_after_the_run_is_refused() -> None:
-    with Worker(3, num_sub_workers=1) as worker:
-        handle = worker.register(append)
-        kept: list[Any] = []
-        worker.run(lambda orch, args, config: kept.append(orch))
-        refused: list[BaseException] = []
-
-        def submit() -> None:
-            with pytest.raises(UsageError) as caught:
-                kept[0].submit_sub(handle)
-            refused.append(caught.value)
-
-        thread = threading.Thread(target=submit)
-        thread.start()
-        thread.join()
-    assert len(refused) == 1

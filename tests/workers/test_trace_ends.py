@@ -235,28 +235,3 @@ def test_a_child_that_is_restarted_during_the_begin(make: MakeWorker) -> None:
     check(trace, row, rows[1])
     (one,) = trace.ranges
     assert (one.name, one.path, one.depth) == ("inside", "L3/sub1", 0)
-
-
-MARKER: list[Path] = []
-"""The file that :func:`dies_once` creates; forked children inherit its path."""
-
-
-@task
-def dies_once(row: Out) -> None:
-    if not MARKER[-1].exists():
-        MARKER[-1].touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    with pto_core.range("inside"):
-        row[:] = time.monotonic_ns(), os.getpid()
-
-
-def test_a_child_that_is_forked_inside_a_range_begins_at_depth_0(
-    make: MakeWorker, tmp_path: Path
-) -> None:
-    MARKER.append(tmp_path / "marker")
-    worker = make(num_sub_workers=1, on_worker_death="restart")
-    row = worker.shared_array(2, "int64")
-    with worker.trace() as trace, pto_core.range("around"), worker.session() as s:
-        s.submit(dies_once, row, retries=1)
-    depths = {(one.name, one.path): one.depth for one in trace.ranges}
-    assert depths == {("around", "L3"): 0, ("inside", "L3/sub0"): 0}

@@ -73,8 +73,11 @@ def test_the_submits_of_a_session(make: Callable[..., Worker], tmp_path: Path, c
     array = worker.shared_array((2, 3), "int64")
     with worker.trace(2) as trace:
         run_session(worker, array)
+    with worker.trace(1) as trace_of_level_1:
+        run_session(worker, array)
     expected = [(line_after(name), arguments) for name, arguments in EXPECTED]
     assert submitted(trace) == expected
+    assert submitted(trace_of_level_1) == [(place, []) for place, _ in expected]
     _, timeline, page = trace.write(tmp_path / "run")
     for place, arguments in expected:
         assert place.encode() in timeline.read_bytes()
@@ -133,14 +136,6 @@ def test_the_rings_of_a_worker_have_peaks_and_advice(
     with worker.trace(3) as calm, worker.session() as s:
         s.submit(add, array, array).result()
     assert "no submit waited for space" in calm.table()
-
-
-def test_level_1_has_the_source_lines(make: Callable[..., Worker]) -> None:
-    worker = make(num_sub_workers=2)
-    array = worker.shared_array((2, 3), "int64")
-    with worker.trace() as trace:
-        run_session(worker, array)
-    assert submitted(trace) == [(line_after(name), []) for name, _ in EXPECTED]
 
 
 def test_replays_and_outputs_of_tasks(make: Callable[..., Worker]) -> None:

@@ -61,7 +61,8 @@ def dies_once(row: Out) -> None:
     if not MARKER[-1].exists():
         MARKER[-1].touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    log(row, begin)
+    with pto_core.range("inside"):
+        log(row, begin)
 
 
 def rows_of(trace: WorkerTrace, path: str | None = None) -> Any:
@@ -286,19 +287,6 @@ def test_an_idle_child_has_one_wait(make: Callable[..., Worker]) -> None:
     assert len(waits) <= 5
 
 
-def test_nothing_is_recorded_outside_the_block(make: Callable[..., Worker]) -> None:
-    worker = make(num_sub_workers=1)
-    rows = worker.shared_array((TASKS, 3), "int64")
-    run_chain(worker, rows)
-    with worker.trace() as first:
-        pass
-    run_chain(worker, rows)
-    with worker.trace() as second:
-        run_chain(worker, rows)
-    assert (len(first.tasks), len(first.records)) == (0, 0)
-    assert len(second.tasks) == TASKS
-
-
 def test_a_tiny_ring_loses_records_and_counts_them(make: Callable[..., Worker]) -> None:
     worker = make(num_sub_workers=1, trace_ring_records=2)
     rows = worker.shared_array((200, 3), "int64")
@@ -357,7 +345,7 @@ def test_a_restarted_child_continues_its_track(make: Callable[..., Worker], tmp_
     MARKER.append(tmp_path / "marker")
     worker = make(num_sub_workers=1, on_worker_death="restart")
     rows = worker.shared_array((2, 3), "int64")
-    with worker.trace() as trace, worker.session() as s:
+    with worker.trace() as trace, pto_core.range("around"), worker.session() as s:
         s.submit(dies_once, rows[0], retries=1)
         s.submit(logs, rows[0], rows[1])
     first, again, last = rows_of(trace)
@@ -368,13 +356,16 @@ def test_a_restarted_child_continues_its_track(make: Callable[..., Worker], tmp_
     check(trace, last, rows[1])
     assert [row["result"] for row in (first, again, last)] == [1, 0, 0]
     assert len(trace.missing) == 1
+    depths = {(one.name, one.path): one.depth for one in trace.ranges}
+    assert depths == {("around", "L3"): 0, ("inside", "L3/sub0"): 0}  # it was forked in the range
 
 
 @task
 def one_fails(row: InOut) -> None:
-    if row[0] < 0:
-        raise ValueError("for a trace")
+    fails = row[0] < 0
     log(row, time.monotonic_ns())
+    if fails:
+        raise ValueError("for a trace")
 
 
 def run_failing_group(worker: Worker, rows: Any, traces: list[WorkerTrace]) -> None:
@@ -392,8 +383,10 @@ def test_each_member_of_a_failed_group_has_its_own_result(make: Callable[..., Wo
         run_failing_group(worker, rows, traces)
     (trace,) = traces
     found = np.sort(rows_of(trace), order="member")
+    assert found["member"].tolist() == [0, 1]
     assert found["result"].tolist() == [0, 1]
-    check(trace, found[0], rows[0])
+    for row, entry in zip(found, rows, strict=True):
+        check(trace, row, entry)
 
 
 def run_failing(worker: Worker, rows: Any, traces: list[WorkerTrace]) -> None:
@@ -411,17 +404,6 @@ def test_a_failed_run_is_traced(make: Callable[..., Worker]) -> None:
         run_failing(worker, rows, traces)
     (trace,) = traces
     assert rows_of(trace)["result"].tolist() == [1, 2]
-
-
-def test_groups_have_a_row_for_each_member(make: Callable[..., Worker]) -> None:
-    worker = make(num_sub_workers=2)
-    rows = worker.shared_array((2, 3), "int64")
-    with worker.trace() as trace, worker.session() as s:
-        s.submit_group(logs, [(rows[0], rows[0]), (rows[1], rows[1])])
-    found = np.sort(rows_of(trace), order="member")
-    assert found["member"].tolist() == [0, 1]
-    for row, entry in zip(found, rows, strict=True):
-        check(trace, row, entry)
 
 
 def test_ranges_of_all_threads_and_processes(make: Callable[..., Worker]) -> None:

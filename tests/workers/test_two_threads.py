@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 from task_arguments import given
-from thread_states import await_blocked
+from thread_states import CallInThread
 
 from pto_core import CallableHandle, InOut, TaskArgs, TensorArgType, Worker, task
 from pto_core.errors import UsageError, WorkerClosedError
@@ -357,26 +357,12 @@ class World:
         assert (rows == 1).all()
 
 
-class Call:
-    """A call on a separate thread."""
+class Call(CallInThread):
+    """A call of a method of the world on a separate thread."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self._act = getattr(world, name)
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        try:
-            self.value = self._act()
-        except BaseException as error:  # noqa: BLE001 - the test checks it
-            self.error = error
-
-    def end(self) -> None:
-        self.thread.join(SOON_S)
-        assert not self.thread.is_alive(), f"{self.name} has not returned"
+        super().__init__(getattr(world, name))
 
 
 STOPPED_NEW = [
@@ -423,10 +409,10 @@ def walk(world: World, stopped: str, meanwhile: str) -> None:
     assert world.gate.reached.exists()
     Forks.before = None
     second = Call(world, meanwhile)
-    await_blocked(second.thread.native_id, SAMPLES)
+    second.await_blocked(SAMPLES)
     world.gate.opened.touch()
-    first.end()
-    second.end()
+    first.await_end()
+    second.await_end()
     Forks.in_child = None
     world.check([first, second])
 

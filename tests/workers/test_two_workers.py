@@ -166,11 +166,3 @@ def test_the_driver_of_a_worker_is_parked_while_another_worker_forks(make, monke
     assert all(drivers[0] in parked_then for parked_then in at_forks)
     assert parked == []
     assert (array == 2).all()
-
-
-def test_a_worker_refuses_handles_and_arrays_of_another_worker(make) -> None:
-    first, second = make(num_sub_workers=1), make(num_sub_workers=1)
-    handle: Any = first.register(lambda: None)
-    with pytest.raises(Exception, match="another Worker"):
-        second.run(lambda orch, args, config: orch.submit_sub(handle))
-    bump_often(second, 1)

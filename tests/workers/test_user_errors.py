@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -117,28 +118,23 @@ def test_the_class_passes_a_worker_between() -> None:
         assert caught.value.code == 7
 
 
-@pytest.mark.parametrize(
-    ("function", "attributes"),
-    [
+def test_the_error_has_the_attributes_of_the_exception(make) -> None:
+    worker = make(num_sub_workers=1)
+    for function, attributes in (
         (open_nothing, {"errno": 2, "filename": "/nonexistent"}),
         (decode, {"object": b"a\xff", "start": 1, "encoding": "utf-8"}),
         (raise_odd, {"status": 404, "url": "x", "args": ("status 404",)}),
         (raise_slotted, {"inside": 3}),
         (raise_key, {"args": ("k",)}),
-    ],
-)
-def test_the_error_has_the_attributes_of_the_exception(
-    make, function: Any, attributes: dict[str, Any]
-) -> None:
-    worker = make(num_sub_workers=1)
-    with worker.session() as s:
-        error = s.submit(call, function).exception()
-    assert isinstance(error, type(error.__cause__))
-    for name, value in attributes.items():
-        assert getattr(error, name) == value, name
-    assert "in task 0 (call, " in error.message
-    assert str(error) == error.message
-    assert error.path == "L3/sub0"
+    ):
+        with worker.session() as s:
+            error = s.submit(call, function).exception()
+        assert isinstance(error, type(error.__cause__))
+        for name, value in attributes.items():
+            assert getattr(error, name) == value, name
+        assert re.search(r"in task \d+ \(call, ", error.message)
+        assert str(error) == error.message
+        assert error.path == "L3/sub0"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import functools
 import gc
+import itertools
 import os
 import pickle
 import random
@@ -248,26 +249,27 @@ def test_any_object_goes_to_a_task_and_back(worker) -> None:
         assert handles[1].result() is handles[1].result()
 
 
-@pytest.mark.parametrize("size", [0, 1, 100, 900, 1000, 1024, 1 << 16, 3 << 20])
-def test_objects_of_any_size(worker, size: int) -> None:
-    data = random.Random(size).randbytes(size)
-    array = np.frombuffer(data, np.uint8)
+def test_objects_of_any_size(worker) -> None:
     with worker.session() as s:
-        ((text, found), _) = s.submit(echo, data, array).result()
-    assert text == data
-    np.testing.assert_array_equal(found, array)
+        for size in (0, 1, 100, 900, 1000, 1024, 1 << 16, 3 << 20):
+            data = random.Random(size).randbytes(size)
+            array = np.frombuffer(data, np.uint8)
+            ((text, found), _) = s.submit(echo, data, array).result()
+            assert text == data
+            np.testing.assert_array_equal(found, array)
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", ["float32", "bool", "U3", "M8[s]", "i4,f8", "O", "bfloat16"])
-def test_arrays_in_objects(worker, dtype: str, order: Any) -> None:
-    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
-    array = np.asarray(np.arange(12).reshape(3, 4), order=order).astype(kind)
+ARRAYS = ["float32", "bool", "U3", "M8[s]", "i4,f8", "O", ml_dtypes.bfloat16]
+
+
+def test_arrays_in_objects(worker) -> None:
     with worker.session() as s:
-        (((given, part),), _) = s.submit(echo, (array, array[:, ::2])).result()
-    assert given.dtype == array.dtype
-    assert (given == array).all()
-    assert (part == array[:, ::2]).all()
+        for dtype, order in itertools.product(ARRAYS, ("C", "F")):
+            array = np.asarray(np.arange(12).reshape(3, 4), order=order).astype(dtype)
+            (((given, part),), _) = s.submit(echo, (array, array[:, ::2])).result()
+            assert given.dtype == array.dtype
+            assert (given == array).all()
+            assert (part == array[:, ::2]).all()
 
 
 def test_words_are_counted_by_a_pipeline(worker) -> None:
@@ -627,13 +629,12 @@ def triple(number: int) -> int:
     return 3 * number
 
 
-@pytest.mark.parametrize("chunksize", ["auto", 1, 3, 1000])
-@pytest.mark.parametrize("count", [0, 1, 100])
-def test_map_calls_a_function_with_each_item(worker, chunksize: Any, count: int) -> None:
-    expected = [3 * i for i in range(count)]
-    assert worker.map(triple, range(count), chunksize=chunksize) == expected
-    assert worker.map(task(triple), iter(range(count)), chunksize=chunksize) == expected
-    assert worker.map(lambda x: x, "abc", chunksize=chunksize) == ["a", "b", "c"]
+def test_map_calls_a_function_with_each_item(worker) -> None:
+    for chunksize, count in itertools.product(("auto", 1, 3, 1000), (0, 1, 100)):
+        expected = [3 * i for i in range(count)]
+        assert worker.map(triple, range(count), chunksize=chunksize) == expected
+        assert worker.map(task(triple), iter(range(count)), chunksize=chunksize) == expected
+        assert worker.map(lambda x: x, "abc", chunksize=chunksize) == ["a", "b", "c"]
 
 
 def test_map_raises_the_error_of_the_first_call_that_fails(worker) -> None:
