@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import tcp_links
-from link_contract import Faults, FaultyLinks, Proxy
+from link_contract import Faults, FaultyLinks
 
 from pto_transport_zmq.link.interface import Links
 
@@ -128,33 +128,3 @@ def test_a_listener_has_faults_of_its_own_for_each_peer(inner: Links) -> None:
             while (answer := line.link.receive()) is None:
                 line.links.wait([line.listener, line.link], 1.0)
             assert answer.parts == [bytes([number])]
-
-
-def test_a_proxy_that_stalls_and_returns_loses_nothing(inner: Links) -> None:
-    with ExitStack() as stack:
-        line = Line(FaultyLinks(inner, Faults()), stack)
-        proxy = stack.enter_context(Proxy(line.listener.address, record_bytes=1 << 16))
-        line.link.close()
-        line.link = line.links.dial(proxy.address)
-        stack.callback(line.link.close)
-        line.run()
-        before = list(line.arrived)
-        proxy.stall()
-        for _ in range(5):  # the proxy may still forward data that it has read
-            line.step(0.05)
-        line.link.send([b"held"])
-        for _ in range(5):
-            line.step(0.02)
-        assert line.arrived == before == list(range(MESSAGES))
-        proxy.stall(False)
-        while len(line.arrived) == MESSAGES:
-            line.step(0.02)
-        assert line.link.connections == proxy.connections == 1
-        proxy.take_down()
-        for _ in range(10):
-            line.step(0.02)
-        proxy.take_down(False)
-        while int.from_bytes(b"back", "little") not in line.arrived:
-            line.link.send([b"back"])
-            line.step(0.02)
-        assert b"held" in bytes(proxy.recorded)

@@ -22,13 +22,12 @@ class Proxy:
     def __init__(self, target: str, record_bytes: int = 0) -> None:
         self.target = target
         self.recorded = bytearray()
-        self.connections = 0
         self._record_bytes = record_bytes
         self._server = socket.create_server(("127.0.0.1", 0), backlog=64)
         self.address = f"tcp://127.0.0.1:{self._server.getsockname()[1]}"
         self._lock = threading.Lock()
         self._sides: dict[socket.socket, socket.socket] = {}
-        self._is_stalled = self._is_down = self._is_closed = False
+        self._is_closed = False
         self._thread = threading.Thread(target=self._forward, name="proxy")
         self._thread.start()
 
@@ -39,15 +38,6 @@ class Proxy:
                 side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 side.close()
             self._sides.clear()
-
-    def stall(self, is_stalled: bool = True) -> None:
-        """Forward nothing until ``stall(False)``; connections stay open, as in a dead network."""
-        self._is_stalled = is_stalled
-
-    def take_down(self, is_down: bool = True) -> None:
-        """Cut all connections, and reset new ones until ``take_down(False)``."""
-        self._is_down = is_down
-        self.cut()
 
     def close(self) -> None:
         """Cut all connections and end the thread; a second call does nothing."""
@@ -65,7 +55,7 @@ class Proxy:
     def _forward(self) -> None:
         while not self._is_closed:
             with self._lock:
-                watched = [self._server, *([] if self._is_stalled else self._sides)]
+                watched = [self._server, *self._sides]
             try:
                 readable, _, _ = select.select(watched, [], [], _STEP_S)
             except (OSError, ValueError):
@@ -80,8 +70,6 @@ class Proxy:
     def _accept(self) -> None:
         near, _ = self._server.accept()
         try:
-            if self._is_down:
-                raise ConnectionRefusedError
             far = socket.create_connection(split_address(self.target), timeout=1.0)
         except OSError:
             near.close()
@@ -89,7 +77,6 @@ class Proxy:
         for side in (near, far):
             side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sides[near], self._sides[far] = far, near
-        self.connections += 1
 
     def _move(self, side: socket.socket) -> None:
         """Forward one chunk. A full target blocks the proxy, like a full network, for up to 1 s."""
