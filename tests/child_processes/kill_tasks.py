@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable
 from typing import Any
 
 import kill_graphs
@@ -13,11 +15,10 @@ from pto_core import In, InOut, Scalar, TaskArgs, TensorArgType, Worker, kernel
 from pto_core.errors import UsageError
 
 INNER_RETRIES = 1
+TAGS = {1: TensorArgType.OUTPUT, 2: TensorArgType.INPUT, 3: TensorArgType.INOUT}
 
 # Counters by task and member, in shared memory that all children inherit.
 begun = ended = np.zeros((0, 0), np.int64)
-# Handles of the hosts, in order. Each host knows only its own handle, and refuses the others.
-inner_handles: list[Any] = []
 
 
 def count_in(worker: Worker) -> None:
@@ -71,19 +72,23 @@ def on_graph_chip(
     ended[number, member] += 1
 
 
-def on_host(orch: Any, args: Any, config: Any) -> None:
-    """The task of a child Worker; it submits one task to its own SUB child."""
-    bits = args.scalar(3)
-    tags = {1: TensorArgType.OUTPUT, 2: TensorArgType.INPUT, 3: TensorArgType.INOUT}
-    made = TaskArgs()
-    for index, tensor in enumerate(args.tensors):
-        made.add_tensor(tensor, tags[bits >> 2 * index & 3])
-    for index in range(args.scalar_count):
-        made.add_scalar(args.scalar(index))
-    for handle in inner_handles:
-        try:
-            orch.submit_sub(handle, made, retries=INNER_RETRIES)
-        except UsageError:
-            continue
-        return
-    raise AssertionError("no handle belongs to this host")
+def host_graph(leaves: list[Any]) -> Callable[..., None]:
+    """Return the task of a child Worker, which submits one task to its own SUB child.
+
+    ``leaves``: the handles of all hosts. A host accepts only its own handle.
+    """
+
+    def on_host(orch: Any, args: Any, config: Any) -> None:
+        bits = args.scalar(3)
+        made = TaskArgs()
+        for index, tensor in enumerate(args.tensors):
+            made.add_tensor(tensor, TAGS[bits >> 2 * index & 3])
+        for index in range(args.scalar_count):
+            made.add_scalar(args.scalar(index))
+        for leaf in leaves:
+            with contextlib.suppress(UsageError):
+                orch.submit_sub(leaf, made, retries=INNER_RETRIES)
+                return
+        raise AssertionError("no handle belongs to this host")
+
+    return on_host

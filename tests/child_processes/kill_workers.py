@@ -72,13 +72,13 @@ def worker_of(shape: Shape, chosen: random.Random) -> tuple[Worker, tuple[Any, A
     level = 4 if shape.has_hosts else 3
     subs = shape.children.subs
     worker = Worker(level, num_sub_workers=subs, **shape.chips, **shape.settings)
-    kill_tasks.inner_handles.clear()
     if shape.has_hosts:
+        leaves = []
         for _ in range(shape.children.next_level):
             host = Worker(3, num_sub_workers=chosen.randint(1, 2), **shape.settings)
-            kill_tasks.inner_handles.append(host.register(kill_tasks.work))
+            leaves.append(host.register(kill_tasks.work))
             worker.add_worker(host)
-        next_level = worker.register(kill_tasks.on_host)
+        next_level = worker.register(kill_tasks.host_graph(leaves))
     else:
         finds_edges = shape.chips.get("runtime") == RUNTIMES[0]
         on_a_chip = ChipCallable(kill_tasks.on_chip if finds_edges else kill_tasks.on_graph_chip)

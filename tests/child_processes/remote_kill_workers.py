@@ -6,7 +6,6 @@ counters.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import time
@@ -19,15 +18,13 @@ import kill_graphs
 import numpy as np
 from kill_graphs import ALWAYS_FAILS, FAILS_FIRST, HEAP_RINGS, Children, Generator
 from kill_talk import Talk
-from kill_tasks import INNER_RETRIES
+from kill_tasks import host_graph
 from kill_trials import Limits, Trial
 from kill_workers import start
 
-from pto_core import TaskArgs, TensorArgType, Worker
-from pto_core.errors import UsageError
+from pto_core import Worker
 
 LEASE_S = 2.0
-TAGS = {1: TensorArgType.OUTPUT, 2: TensorArgType.INPUT, 3: TensorArgType.INOUT}
 
 
 @dataclass(frozen=True)
@@ -67,28 +64,6 @@ def counted_work(log: str) -> Callable[[Any], None]:
         note("ended", number, member)
 
     return work
-
-
-def host_graph(leaves: list[Any]) -> Callable[..., None]:
-    """Return the task of a child Worker, which submits one task to its own SUB child.
-
-    ``leaves``: the handles of all hosts. A host accepts only its own handle.
-    """
-
-    def on_host(orch: Any, args: Any, config: Any) -> None:
-        bits = args.scalar(3)
-        made = TaskArgs()
-        for index, tensor in enumerate(args.tensors):
-            made.add_tensor(tensor, TAGS[bits >> 2 * index & 3])
-        for index in range(args.scalar_count):
-            made.add_scalar(args.scalar(index))
-        for leaf in leaves:
-            with contextlib.suppress(UsageError):
-                orch.submit_sub(leaf, made, retries=INNER_RETRIES)
-                return
-        raise AssertionError("no handle of this host")
-
-    return on_host
 
 
 @dataclass

@@ -24,7 +24,7 @@ from kill_talk import Talk
 from observer import PATIENCE_S, below, children, left_of, spin_until
 from sight import Sight, processes_with, shared_mappings
 from subject import Subject
-from test_worker_trees import Pod
+from test_worker_trees import PROCESSES, SOON_S, Pod
 
 from pto_core import TaskArgs, TensorArgType, Worker
 from pto_core.errors import ChildDiedError, TaskFailedError
@@ -37,7 +37,7 @@ COLUMNS = 16
 
 @pytest.fixture
 def pods_killed(request: pytest.FixtureRequest) -> int:
-    return 100 if request.config.getoption("--full") else 2
+    return 100 if request.config.getoption("--full") else 3
 
 
 @contextlib.contextmanager
@@ -129,20 +129,26 @@ def kill_until_heard(
     expect(subject, "after")
 
 
+# Invariant: When a process of the tree dies at any instant, all processes below it end, and no
+# process, descriptor or mapping is left.
 def test_a_killed_top_leaves_nothing_anywhere(pods_killed, random_) -> None:
-    shared_memory = set(os.listdir("/dev/shm"))
+    shared_memory, took_s = set(os.listdir("/dev/shm")), []
     for _ in range(pods_killed):
         with watched(pods) as subject:
             expect(subject, "before")
             subject.answer(goes_on=True)
             expect(subject, "running")
             processes = below(subject.pid)
+            assert len(processes) == PROCESSES - 1
             places = worker_memory([subject.pid, *processes])
             subject.answer()
             spin_until(time.monotonic() + random_.uniform(0, 0.02))
+            begun = time.monotonic()
             os.kill(subject.pid, signal.SIGKILL)
             assert left_of(processes) == []
+            took_s.append(time.monotonic() - begun)
             assert processes_with(places) == []
+    assert min(took_s) < SOON_S
     assert set(os.listdir("/dev/shm")) <= shared_memory
 
 

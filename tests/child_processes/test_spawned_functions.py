@@ -112,8 +112,14 @@ def run(arguments: list[str], folder: Path, stdin: str = "") -> str:
 
 @pytest.mark.parametrize("main", [GUARDED, "main()"], ids=["guarded", "unguarded"])
 def test_a_script(tmp_path: Path, main: str) -> None:
-    (tmp_path / "my-script.py").write_text(program(main))
-    assert run(["my-script.py"], tmp_path) == EXPECTED
+    """Its children have the arguments of the program."""
+    text = (
+        program(main)
+        .replace("FACTOR = 2", "import sys")
+        .replace("return FACTOR * value", "return int(sys.argv[1]) * value")
+    )
+    (tmp_path / "my-script.py").write_text(text)
+    assert run(["my-script.py", "2"], tmp_path) == EXPECTED
 
 
 def test_a_module_of_a_package_run_by_name(tmp_path: Path) -> None:
@@ -147,13 +153,3 @@ def test_a_process_of_multiprocessing(tmp_path: Path) -> None:
         process.join()"""
     (tmp_path / "program.py").write_text(program(started))
     assert run(["program.py"], tmp_path) == EXPECTED
-
-
-def test_children_have_the_arguments_of_the_program(tmp_path: Path) -> None:
-    text = (
-        program("main()")
-        .replace("FACTOR = 2", "import sys")
-        .replace("return FACTOR * value", "return int(sys.argv[1]) * value")
-    )
-    (tmp_path / "program.py").write_text(text)
-    assert run(["program.py", "2"], tmp_path) == EXPECTED

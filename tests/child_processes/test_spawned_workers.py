@@ -16,15 +16,6 @@ MODULE = """
 
 
     @kernel(core="aiv")
-    def fill(out: Out) -> None:
-        out[:] = 7
-
-
-    def on_chip(rt, out: Out):
-        rt.submit(fill, out)
-
-
-    @kernel(core="aiv")
     def double(a: In, b: Out) -> None:
         b[:] = 2 * a
 
@@ -73,11 +64,6 @@ def run(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_children_see_arrays_made_before_and_after_their_start(tmp_path) -> None:
-    done = run(tmp_path, PROGRAM)
-    assert (done.stdout, done.stderr) == ("32.0 32.0\n", "")
-
-
 def test_a_function_that_cannot_be_serialised_is_refused_by_name(tmp_path) -> None:
     program = PROGRAM.replace("added.add)", "lambda args: lock)")
     program = program.replace("    import added", "    import threading\n    import added")
@@ -94,30 +80,6 @@ def test_a_function_that_was_edited_before_the_start_travels_by_code(tmp_path) -
     edit = "    added.add.__code__ = (lambda args: args.tensor(0).fill(3)).__code__\n"
     done = run(tmp_path, PROGRAM.replace("\n    if __name__", edit + "    if __name__"))
     assert (done.stdout, done.stderr) == ("96.0 96.0\n", "")
-
-
-CHIP = """
-    import added
-
-    from pto_core import ChipCallable, TensorArgType, Worker
-
-    CHIP = {"platform": "a2a3sim", "runtime": "tensormap_and_ringbuffer", "device_ids": [0]}
-    if __name__ == "__main__":
-        with Worker(3, start_method="spawn", heap_ring_size=1 << 20, **CHIP) as worker:
-            chip = worker.register(ChipCallable(added.on_chip))
-            out = worker.shared_array(8)
-            worker.run(
-                lambda orch, args, config: orch.submit_next_level(
-                    chip, added.args_of(out, TensorArgType.OUTPUT), config
-                )
-            )
-            print(out.sum())
-"""
-
-
-def test_a_chip_in_a_child_that_is_spawned(tmp_path) -> None:
-    done = run(tmp_path, CHIP)
-    assert (done.stdout, done.stderr) == ("56.0\n", "")
 
 
 POD = """

@@ -141,20 +141,6 @@ def running_tree(random_: random.Random) -> Iterator[tuple[int, list[int], int]]
         yield top, processes, reports
 
 
-# Invariant: When a process of the tree dies at any instant, all processes below it end, and no
-# process, descriptor or mapping is left.
-def test_a_killed_top_process_ends_all_levels(repetitions, random_) -> None:
-    took_s = []
-    for _ in range(repetitions):
-        with running_tree(random_) as (top, processes, _):
-            begun = time.monotonic()
-            os.kill(top, signal.SIGKILL)
-            assert code_of(top) == -signal.SIGKILL
-            assert left_of(processes[1:]) == []
-            took_s.append(time.monotonic() - begun)
-    assert min(took_s) < SOON_S
-
-
 def test_a_killed_host_is_named_and_its_chips_end(repetitions, random_) -> None:
     told_s = []
     for _ in range(repetitions):
