@@ -58,25 +58,25 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def agent(keys: Path, tmp_path: Path) -> Iterator[Agent]:
-    """Run an agent over the link zmq, with keys."""
-    with running_agent(tmp_path, "zmq", keys) as made:
-        yield made
-
-
 @pytest.fixture(scope="module")
 def agent_of_module(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
-    """Run one agent for all tests of a file."""
+    """Run one agent over the link zmq, with keys, for all tests of a file."""
     with running_agent(tmp_path_factory.mktemp("agent"), "zmq", keys) as made:
         yield made
 
 
 @pytest.fixture
-def shared_agent(agent_of_module: Agent) -> Iterator[Agent]:
+def agent(agent_of_module: Agent) -> Iterator[Agent]:
     """Return the agent of the file; the test must leave no session in it."""
     yield agent_of_module
     agent_of_module.await_no_session()
+
+
+@pytest.fixture
+def new_agent(keys: Path, tmp_path: Path) -> Iterator[Agent]:
+    """Run an agent for one test."""
+    with running_agent(tmp_path, "zmq", keys) as made:
+        yield made
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from fake_distributions import pto_here
 from remote_hosts import START_S, Agent, allow_list, counted, running_agent, task_args, wait_until
 
 from pto_core import RemoteCallable, Worker
@@ -163,37 +163,38 @@ def test_code_of_another_python_version_is_refused_after_the_start(
 
 
 def test_modules_that_cannot_be_written_are_refused(agent: Agent) -> None:
-    error = refusal(agent, blueprint=EMPTY, modules={"a": b"", "a/b.py": b""})
+    wrong = {"a": b"", "a/b.py": b""}
+    error = refusal(agent, session=b"m" * 16, blueprint=EMPTY, modules=wrong)
     assert isinstance(error, ProtocolError)
     assert "'a' is both a file and a folder" in str(error)
     agent.await_no_session()
 
 
-def test_a_late_start_of_an_older_epoch_changes_nothing(agent: Agent) -> None:
-    assert isinstance(start(agent, epoch=2, blueprint=EMPTY), Opened)
-    started = agent.processes()
-    assert "epoch 1 of the session is over" in str(refusal(agent, epoch=1, blueprint=EMPTY))
-    assert isinstance(start(agent, epoch=2, blueprint=EMPTY), Opened)
-    assert agent.processes() == started
-    assert isinstance(ask(agent, EndSession(bytes(16), 2)), Ended)
-    assert "epoch 2 of the session is over" in str(refusal(agent, epoch=2, blueprint=EMPTY))
-    assert agent.processes() == []
+def test_a_late_start_of_an_older_epoch_changes_nothing(new_agent: Agent) -> None:
+    assert isinstance(start(new_agent, epoch=2, blueprint=EMPTY), Opened)
+    started = new_agent.processes()
+    assert "epoch 1 of the session is over" in str(refusal(new_agent, epoch=1, blueprint=EMPTY))
+    assert isinstance(start(new_agent, epoch=2, blueprint=EMPTY), Opened)
+    assert new_agent.processes() == started
+    assert isinstance(ask(new_agent, EndSession(bytes(16), 2)), Ended)
+    assert "epoch 2 of the session is over" in str(refusal(new_agent, epoch=2, blueprint=EMPTY))
+    assert new_agent.processes() == []
 
 
 # Invariant: An agent confirms the end of a session only if it has started the session: the gateway
 # of an earlier agent may still run.
-def test_an_agent_confirms_the_end_of_sessions_that_it_has_started(agent: Agent) -> None:
+def test_an_agent_confirms_the_end_of_sessions_that_it_has_started(new_agent: Agent) -> None:
     name = bytes(16)
     for request in (EndSession(name, 2), AwaitEnd(name, 2)):
         with pytest.raises(LinkError, match="did not answer within 1 s"):
-            ask(agent, request, 1)
-    assert isinstance(start(agent, epoch=2, blueprint=EMPTY), Opened)
-    assert isinstance(ask(agent, AwaitEnd(name, 1)), Ended)
-    assert isinstance(ask(agent, EndSession(name, 2)), Ended)
-    assert agent.processes() == []
-    assert isinstance(ask(agent, AwaitEnd(name, 2)), Ended)
+            ask(new_agent, request, 1)
+    assert isinstance(start(new_agent, epoch=2, blueprint=EMPTY), Opened)
+    assert isinstance(ask(new_agent, AwaitEnd(name, 1)), Ended)
+    assert isinstance(ask(new_agent, EndSession(name, 2)), Ended)
+    assert new_agent.processes() == []
+    assert isinstance(ask(new_agent, AwaitEnd(name, 2)), Ended)
     with pytest.raises(LinkError, match="did not answer within 1 s"):
-        ask(agent, AwaitEnd(name, 3), 1)
+        ask(new_agent, AwaitEnd(name, 3), 1)
 
 
 def test_rights_of_a_client_are_checked_before_anything_is_read(keys: Path, tmp_path: Path) -> None:
@@ -238,12 +239,24 @@ def test_functions_come_from_permitted_modules_only(keys: Path, tmp_path: Path) 
                 with pytest.raises(ControlError, match="an attribute that is the module") as late:
                     worker.register(RemoteCallable(f"shutil:{name}"), workers=[there])
                 assert isinstance(late.value.__cause__, RightsError)
+            with pytest.raises(ControlError, match=r"is in the module .*json") as late:
+                worker.register(RemoteCallable("json:loads"), workers=[there])
+            assert isinstance(late.value.__cause__, RightsError)
 
 
-def test_only_a_client_with_rights_administrates_and_chooses_programs(
+def test_only_an_administrator_administrates_and_sees_the_sessions_of_others(
     keys: Path, tmp_path: Path
 ) -> None:
+    """Other clients choose no programs of the host either."""
+    link = load_links("zmq")
+    folders = {name: tmp_path / name for name in ("bob", "eve")}
     file = allow_list(tmp_path, keys)
+    for name, folder in folders.items():
+        pair = link.key_pair()
+        write_client_keys(folder, "zmq", pair, public_key(keys, "agent", "zmq"))
+        admin = "true" if name == "eve" else "false"
+        with file.open("a") as clients:
+            clients.write(f'[[client]]\nname = "{name}"\nkey = "{pair.public}"\nadmin = {admin}\n')
     with running_agent(tmp_path, "zmq", keys, "--allow", str(file)) as agent:
         for request, action in ((Drain(), "drain"), (Stop(), "stop")):
             error = error_in(ask(agent, request))
@@ -256,30 +269,13 @@ def test_only_a_client_with_rights_administrates_and_chooses_programs(
             worker.add_worker(agent.worker(cxx="/tmp/evil"))
             with pytest.raises(ChildStartError, match=r"cxx chooses a program .* host_settings"):
                 worker.init()
-
-
-def test_a_client_sees_the_sessions_of_others_only_as_administrator(
-    keys: Path, tmp_path: Path
-) -> None:
-    link = load_links("zmq")
-    folders = {name: tmp_path / name for name in ("bob", "eve")}
-    file = allow_list(tmp_path, keys)
-    for name, folder in folders.items():
-        pair = link.key_pair()
-        write_client_keys(folder, "zmq", pair, public_key(keys, "agent", "zmq"))
-        admin = "true" if name == "eve" else "false"
-        with file.open("a") as clients:
-            clients.write(f'[[client]]\nname = "{name}"\nkey = "{pair.public}"\nadmin = {admin}\n')
-    with (
-        running_agent(tmp_path, "zmq", keys, "--allow", str(file)) as agent,
-        Worker(level=4) as worker,
-    ):
-        worker.add_worker(agent.worker(num_sub_workers=0))
-        worker.init()
-        seen = {
-            name: json.loads(pto_agent(replace(agent, keys=folder), "status", "--json"))
-            for name, folder in {"ann": keys, **folders}.items()
-        }
+        with Worker(level=4) as worker:
+            worker.add_worker(agent.worker(num_sub_workers=0))
+            worker.init()
+            seen = {
+                name: json.loads(pto_agent(replace(agent, keys=folder), "status", "--json"))
+                for name, folder in {"ann": keys, **folders}.items()
+            }
     clients = {name: [one["client"] for one in state["sessions"]] for name, state in seen.items()}
     assert clients == {"ann": ["ann"], "bob": [], "eve": ["ann"]}
 
@@ -369,10 +365,8 @@ def test_hosts_without_keys_are_used_only_if_both_sides_permit_it(tmp_path: Path
 
 
 def pto_agent(agent: Agent, *arguments: str) -> str:
-    command = [sys.executable, "-m", "pto_core.cli", "agent", *arguments, agent.address]
-    done = subprocess.run(
-        [*command, "--keys", str(agent.keys)], capture_output=True, text=True, check=True
-    )
+    done = pto_here("agent", *arguments, agent.address, "--keys", agent.keys)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

@@ -64,15 +64,11 @@ def own_agent() -> Iterator[OwnAgent]:
             assert process.wait(START_S) == 0
 
 
-def test_only_the_client_gets_an_answer() -> None:
+def test_only_the_client_gets_an_answer_and_text_in_the_input_is_ignored() -> None:
     with own_agent() as agent:
         assert isinstance(agent.ask(agent.keys, 30), Status)
         with pytest.raises(LinkError):
             agent.ask(load_links("zmq").key_pair(), 1)
-
-
-def test_text_in_the_input_is_ignored() -> None:
-    with own_agent() as agent:
         assert agent.process.stdin is not None
         agent.process.stdin.write("a line\n")
         agent.process.stdin.flush()
@@ -82,36 +78,26 @@ def test_text_in_the_input_is_ignored() -> None:
 
 # Invariant: An agent with --client ends with all its sessions at the end of its standard input.
 def test_the_end_of_the_input_ends_the_agent_and_its_sessions(tmp_path: Path) -> None:
+    """The input of its sessions is empty."""
+
+    def read(orch: Any, args: Any, config: Any) -> None:
+        args.tensor(0).fill(len(os.read(0, 1)))
+
     with own_agent() as agent, Worker(level=4) as worker:
         keys = tmp_path / "keys"
         write_client_keys(keys, "zmq", agent.keys, agent.key)
         worker.add_worker(Worker(level=3, num_sub_workers=1, host=agent.address, keys=keys))
-        step = worker.register(lambda orch, args, config: args.tensor(0).fill(7))
+        step = worker.register(read)
         array = worker.shared_array((4,))
+        array[:] = 5
         worker.run(lambda orch, args, config: orch.submit_next_level(step, task_args(array)))
-        assert (array == 7).all()
+        assert not array.any()
         processes = psutil.Process(agent.process.pid).children(recursive=True)
         assert len(processes) >= 4  # the server, a gateway, the Worker and its SUB child
         assert agent.process.stdin is not None
         agent.process.stdin.close()
         assert agent.process.wait(START_S) == 0
         wait_until(lambda: not any(is_running(one) for one in processes))
-
-
-def test_sessions_have_an_empty_input(tmp_path: Path) -> None:
-    with own_agent() as agent, Worker(level=4) as worker:
-
-        def read(orch: Any, args: Any, config: Any) -> None:
-            args.tensor(0).fill(len(os.read(0, 1)))
-
-        keys = tmp_path / "keys"
-        write_client_keys(keys, "zmq", agent.keys, agent.key)
-        worker.add_worker(Worker(level=3, num_sub_workers=0, host=agent.address, keys=keys))
-        step = worker.register(read)
-        array = worker.shared_array((1,))
-        array[:] = 5
-        worker.run(lambda orch, args, config: orch.submit_next_level(step, task_args(array)))
-        assert array[0] == 0
 
 
 @pytest.mark.parametrize("options", [["--keys", "."], ["--allow", "clients"], ["--insecure"]])

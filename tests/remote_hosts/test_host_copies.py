@@ -60,11 +60,19 @@ def two_agents(folder: Path, link: str, keys: Path | None, stack: ExitStack) -> 
     return agents
 
 
-@pytest.fixture
-def hosts(keys: Path, tmp_path: Path) -> Iterator[list[Agent]]:
-    """Run two agents with one key set."""
+@pytest.fixture(scope="module")
+def agents(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Agent]]:
+    """Run two agents with one key set for all tests of this file."""
     with ExitStack() as stack:
-        yield two_agents(tmp_path, "zmq", keys, stack)
+        yield two_agents(tmp_path_factory.mktemp("agents"), "zmq", keys, stack)
+
+
+@pytest.fixture
+def hosts(agents: list[Agent]) -> Iterator[list[Agent]]:
+    """Return the two agents; the test must leave no session in them."""
+    yield agents
+    for agent in agents:
+        agent.await_no_session()
 
 
 def test_bytes_do_not_pass_through_the_parents_host(
@@ -118,8 +126,6 @@ def test_parts_are_copied_in_all_directions(hosts: list[Agent]) -> None:
             expected[to][there : there + count] = expected[by][here : here + count]
             for buffer, one in zip(buffers, expected, strict=True):
                 assert np.array_equal(content(worker, buffer), one)
-    for agent in hosts:
-        agent.await_no_session()
 
 
 def test_hosts_with_different_leases_copy(hosts: list[Agent]) -> None:
@@ -154,16 +160,10 @@ def test_wrong_copies_are_refused(hosts: list[Agent]) -> None:
         worker.remote_copy(whole(first), whole(first))
 
 
-def test_hosts_with_and_without_keys_do_not_copy(keys: Path, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        (tmp_path / "a").mkdir()
-        (tmp_path / "b").mkdir()
-        agents = [
-            stack.enter_context(running_agent(tmp_path / "a", "zmq", keys)),
-            stack.enter_context(running_agent(tmp_path / "b", "zmq", None)),
-        ]
-        worker = stack.enter_context(Worker(level=4))
-        children = [worker.add_worker(one.worker(num_sub_workers=0)) for one in agents]
+def test_hosts_with_and_without_keys_do_not_copy(hosts: list[Agent], tmp_path: Path) -> None:
+    with running_agent(tmp_path, "zmq", None) as without, Worker(level=4) as worker:
+        both = (hosts[0], without)
+        children = [worker.add_worker(one.worker(num_sub_workers=0)) for one in both]
         first, second = (worker.remote_malloc(100, child) for child in children)
         with pytest.raises(UsageError, match="or only one of them has keys"):
             worker.remote_copy(whole(second), whole(first))

@@ -135,7 +135,6 @@ def test_hosts_join_between_runs_and_inside_a_run_and_leave(agent: Agent, tmp_pa
         assert worker.add_worker(first) == 0
         worker.replay(on_first)
         assert out[0, 0] not in both
-    agent.await_no_session()
 
 
 # Invariant: A join that fails or is interrupted leaves the Worker as before. The next Worker at a
@@ -174,7 +173,6 @@ def test_a_join_that_fails_leaves_the_place_free(agent: Agent) -> None:
         assert worker.add_worker(other) == 0
         worker.run(pinned(step, out, 0))
         assert out[0] == 7
-    agent.await_no_session()
 
 
 def test_a_worker_that_is_closed_ends_a_join(agent: Agent) -> None:

@@ -24,6 +24,7 @@ from pto_core.errors import (
     UsageError,
     WorkerClosedError,
 )
+from pto_transport_zmq.launchers import AgentProcess
 
 pytestmark = pytest.mark.usefixtures("folders")
 
@@ -264,3 +265,13 @@ def test_agents_and_keys_end_with_a_killed_program(folders: Path) -> None:
         assert list(folders.glob("pto-launcher-*/1/client.secret"))
         process.kill()
     wait_until(lambda: not any(is_running(one) for one in left), START_S)
+
+
+def test_the_end_of_the_input_reaches_an_agent_beside_forked_children() -> None:
+    process = AgentProcess(["sh", "-c", "cat > /dev/null; exit 5"], "host1")
+    with Worker(level=3, num_sub_workers=1) as worker:
+        worker.init()  # forks a child, which must not hold the input open
+        process.end()
+        wait_until(process.exit_reason)
+        assert "exit code 5" in str(process.exit_reason())
+    assert process.is_over()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from remote_hosts import Agent, allow_list, counted, running_agent, task_args
+from remote_hosts import Agent, counted, running_agent, task_args
 
 from pto_core import (
     RemoteCallable,
@@ -19,7 +19,7 @@ from pto_core import (
     Worker,
 )
 from pto_core._worker import CallableKind, CallableSpace
-from pto_core.errors import ChildStartError, ControlError, RightsError, UsageError
+from pto_core.errors import ChildStartError, ControlError, UsageError
 
 MODULE = "steps_of_the_other_host"
 SOURCE = """
@@ -35,12 +35,20 @@ number = 5
 """
 
 
-@pytest.fixture
-def host(keys: Path, tmp_path: Path) -> Iterator[Agent]:
+@pytest.fixture(scope="module")
+def host_of_module(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
     """Run an agent on a host with a module that the parent's host lacks."""
-    (tmp_path / f"{MODULE}.py").write_text(SOURCE)
-    with running_agent(tmp_path, "zmq", keys) as made:
+    folder = tmp_path_factory.mktemp("host")
+    (folder / f"{MODULE}.py").write_text(SOURCE)
+    with running_agent(folder, "zmq", keys) as made:
         yield made
+
+
+@pytest.fixture
+def host(host_of_module: Agent) -> Iterator[Agent]:
+    """Return that agent; the test must leave no session in it."""
+    yield host_of_module
+    host_of_module.await_no_session()
 
 
 def spec_of(agent: Agent, **members: Any) -> RemoteWorkerSpec:
@@ -106,7 +114,6 @@ def test_a_remote_callable_runs_on_its_workers_only(host: Agent, is_late: bool) 
         worker.unregister(fill)
         worker.run(lambda o, a, c: o.submit_next_level(only, filled(z, value=9), worker=third))
         assert (z == 9).all()
-    host.await_no_session()
 
 
 def test_a_remote_callable_names_a_buffer_of_its_host(host: Agent) -> None:
@@ -175,13 +182,3 @@ def test_a_remote_callable_that_is_missing_fails_the_start(host: Agent) -> None:
         worker.register(RemoteCallable("no_such_module_anywhere:fill"), workers=[there])
         with pytest.raises(ChildStartError, match="no_such_module_anywhere"):
             worker.init()
-
-
-def test_a_remote_callable_needs_the_right_to_its_module(keys: Path, tmp_path: Path) -> None:
-    options = ("--allow", str(allow_list(tmp_path, keys, imports=["other"])))
-    with running_agent(tmp_path, "zmq", keys, *options) as agent, Worker(level=4) as worker:
-        there = worker.add_remote_worker(spec_of(agent))
-        worker.init()
-        with pytest.raises(ControlError, match=r"is in the module .*steps") as info:
-            worker.register(RemoteCallable(f"{MODULE}:fill"), workers=[there])
-        assert isinstance(info.value.__cause__, RightsError)

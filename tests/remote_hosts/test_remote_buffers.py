@@ -39,11 +39,6 @@ EXISTING = TensorArgType.OUTPUT_EXISTING
 MIB = 1 << 20
 
 
-@pytest.fixture
-def agent(shared_agent: Agent) -> Agent:
-    return shared_agent
-
-
 def remote_args(*tensors: Any, out: TensorArgType = EXISTING) -> RemoteTaskArgs:
     """Return task arguments; the last tensor has the tag ``out``, the others are inputs."""
     made = RemoteTaskArgs()
@@ -86,7 +81,6 @@ def test_tasks_use_buffers_whose_bytes_stay_on_their_host(agent: Agent) -> None:
         worker.remote_copy_from(part, buffer, offset=4 * (count + 5))
         assert np.array_equal(part, 2.0 * np.arange(5, 12))
         worker.remote_free(buffer)
-    agent.await_no_session()
 
 
 def test_the_parent_has_no_memory_at_the_addresses_of_buffers(agent: Agent) -> None:
@@ -99,36 +93,6 @@ def test_the_parent_has_no_memory_at_the_addresses_of_buffers(agent: Agent) -> N
         ]
         (found,) = [access for (start, end), access in spans if start <= buffer.address < end]
         assert found == "---p"
-
-
-def test_parts_of_a_buffer_order_tasks(agent: Agent) -> None:
-    """Chains of tasks write both halves of a buffer. The two chains are independent."""
-    remote = agent.worker(num_sub_workers=0)
-
-    def append(orch: Any, args: Any, config: Any) -> None:
-        values = args.tensor(0)
-        values[1 + int(values[0])] = args.scalar(0)
-        values[0] += 1
-
-    with Worker(level=4) as worker:
-        step, there = worker.register(append), worker.add_worker(remote)
-        buffer = worker.remote_malloc(400, there)
-
-        def graph(orch: Any, args: Any, config: Any) -> None:
-            handles = []
-            for number in range(20):
-                made = RemoteTaskArgs()
-                half = RemoteTensorRef(buffer, (50,), "int32", 200 * (number % 2))
-                made.add_tensor(half, INOUT)
-                made.add_scalar(number)
-                handles.append(orch.submit_next_level(step, made))
-
-        worker.run(graph)
-        found = np.empty((2, 50), np.int32)
-        worker.remote_copy_from(found, buffer)
-        assert found[:, 0].tolist() == [10, 10]
-        assert found[0, 1:11].tolist() == list(range(0, 20, 2))
-        assert found[1, 1:11].tolist() == list(range(1, 20, 2))
 
 
 def test_other_submits_take_buffers(agent: Agent) -> None:
