@@ -24,10 +24,6 @@ def assert_mode(mode: int, done) -> None:
         assert "returned 91" in done.stderr
 
 
-def test_default_builds_and_schedules_at_once(mode_is_0) -> None:
-    assert_mode(1, mode_is_0.run("-r", RUNTIME))
-
-
 def test_environment(mode_is_0) -> None:
     mode_is_0.variables[VARIABLE] = "0"
     assert_mode(0, mode_is_0.run("-r", RUNTIME))
@@ -39,7 +35,6 @@ def test_environment_of_the_case(mode_is_0) -> None:
 
 
 def test_setting_beats_the_environment(mode_is_0) -> None:
-    assert_mode(0, mode_is_0.run("-r", RUNTIME, "--set", "hbg.build_mode=0"))
     mode_is_0.variables[VARIABLE] = "0"
     assert_mode(1, mode_is_0.run("-r", RUNTIME, "--set", "hbg.build_mode=1"))
 

@@ -152,10 +152,11 @@ CALLS: dict[str, Callable[[Number], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_numpy_integers_are_integers(call, kind) -> None:
-    assert call(kind) == call(int)
+def test_numpy_integers_are_integers(call) -> None:
+    expected = call(int)
+    for kind in KINDS:
+        assert call(kind) == expected, kind
 
 
 @pytest.mark.parametrize("wrong", [np.float64(1), np.bool_(True), True, 1.0, "1", None, 1j])

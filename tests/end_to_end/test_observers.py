@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
+from fake_distributions import Site
 
 from pto_core import kernel, open_device
 
@@ -40,19 +39,11 @@ def pto_case_finished(info, exit_code):
 
 
 @pytest.fixture
-def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def calls(site: Site, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Install the observer, and return the file with its calls."""
-    (tmp_path / "noting_observer.py").write_text(OBSERVER)
-    metadata = tmp_path / "noting_observer-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: noting-observer\nVersion: 1.0")
-    (metadata / "entry_points.txt").write_text("[pto.observers]\nnoting = noting_observer\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
-    importlib.invalidate_caches()
-    sys.modules.pop("noting_observer", None)
-    return tmp_path / "calls"
+    site.observer("noting", OBSERVER)
+    monkeypatch.setenv("CALLS", str(site.folder / "calls"))
+    return site.folder / "calls"
 
 
 @kernel(core="aiv")

@@ -98,8 +98,8 @@ class Mapping:
     The address is far below those that the kernel chooses, so no other thread maps memory there.
     """
 
-    def __init__(self) -> None:
-        self.address = 0x3000_0000_0000
+    def __init__(self, number: int) -> None:
+        self.address = 0x3000_0000_0000 + 16 * number * PAGE
         self._map()
 
     @property
@@ -121,22 +121,22 @@ class Mapping:
 
 
 @pytest.mark.parametrize("is_used_before", [True, False])
-@pytest.mark.parametrize("way", WAYS)
 def test_other_memory_at_the_address_of_memory_that_children_have_is_refused(
-    make, way: Way, is_used_before: bool
+    make, is_used_before: bool
 ) -> None:
-    mapping = Mapping()
+    mappings = [Mapping(number) for number in range(len(WAYS))]
     worker = make(num_sub_workers=1)
     handle, own = worker.register(fill), worker.shared_array(8)
     worker.init()
-    way(worker, handle, mapping.array if is_used_before else own)
-    mapping.replace()
-    with pytest.raises(UsageError, match="mapped after the Worker started"):
-        way(worker, handle, mapping.array)
-    assert not mapping.array.any()
-    mapping.unmap()
-    with pytest.raises(UsageError, match="this process has no memory at this address"):
-        way(worker, handle, mapping.array)
+    for way, mapping in zip(WAYS, mappings, strict=True):
+        way(worker, handle, mapping.array if is_used_before else own)
+        mapping.replace()
+        with pytest.raises(UsageError, match="mapped after the Worker started"):
+            way(worker, handle, mapping.array)
+        assert not mapping.array.any()
+        mapping.unmap()
+        with pytest.raises(UsageError, match="this process has no memory at this address"):
+            way(worker, handle, mapping.array)
 
 
 def test_arrays_of_another_worker_that_is_made_later_are_refused(make) -> None:
