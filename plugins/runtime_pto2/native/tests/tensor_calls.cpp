@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "pto/engine/orchestration_entry.hpp"
 #include "pto_orchestration_api.h"
 
 extern "C" PTO2OrchestrationConfig aicpu_orchestration_config(uint64_t* args, int arg_count) {
@@ -227,3 +228,13 @@ extern "C" void adds_an_edge_too_late(PTO2Runtime* rt, uint64_t*, int) {
   pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, nullptr, 0);
   pto2_rt_add_dep(rt, first, second);
 }
+
+// For tests/native/orchestrations.cmake: the entry of each library, and a function of its type for
+// each entry above.
+extern "C" __attribute__((visibility("hidden"))) int selected_entry(PTO2Runtime* rt, uint64_t* args,
+                                                                    int arg_count);
+
+#define ENTRY(name)                                                            \
+  extern "C" int call_##name(PTO2Runtime* rt, uint64_t* args, int arg_count) { \
+    return pto_orchestration::call_entry(&name, rt, args, arg_count);          \
+  }

@@ -1,4 +1,5 @@
 // Orchestration entries that call aicpu_build_graph as published sources do, without the wrapper.
+#include "pto/engine/orchestration_entry.hpp"
 #include "runtime.h"
 
 #define EXPECT(condition) \
@@ -58,3 +59,12 @@ extern "C" void forgets_to_publish(Runtime* runtime) {
   }
   runtime->aicpu_build_api.publish_task(runtime, 1);
 }
+
+// For tests/native/orchestrations.cmake: the entry of each library, and a function of its type for
+// each entry above.
+extern "C" __attribute__((visibility("hidden"))) int selected_entry(Runtime* runtime);
+
+#define ENTRY(name)                                       \
+  extern "C" int call_##name(Runtime* runtime) {          \
+    return pto_orchestration::call_entry(&name, runtime); \
+  }

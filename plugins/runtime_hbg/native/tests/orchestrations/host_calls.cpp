@@ -1,6 +1,7 @@
 // Orchestration entries that call host_build_graph as published sources do, without the wrapper.
 #include <stdexcept>
 
+#include "pto/engine/orchestration_entry.hpp"
 #include "runtime.h"
 
 #ifndef __gm__
@@ -128,3 +129,13 @@ extern "C" int copies_too_much(Runtime* runtime, uint64_t* args, int) {
   void* buffer = runtime->host_api.device_malloc(8);
   return runtime->host_api.copy_to_device(buffer, args, 64) == 0 ? 1 : 0;
 }
+
+// For tests/native/orchestrations.cmake: the entry of each library, and a function of its type for
+// each entry above.
+extern "C" __attribute__((visibility("hidden"))) int selected_entry(Runtime* runtime,
+                                                                    uint64_t* args, int arg_count);
+
+#define ENTRY(name)                                                             \
+  extern "C" int call_##name(Runtime* runtime, uint64_t* args, int arg_count) { \
+    return pto_orchestration::call_entry(&name, runtime, args, arg_count);      \
+  }
