@@ -17,11 +17,7 @@ namespace {
 
 using namespace pto::engine;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kRounds = 20000;
-#else
-constexpr int kRounds = 60000;
-#endif
+constexpr int kRounds = check::kIsSanitized ? 20000 : 60000;
 
 constexpr uint64_t kSecond = 1'000'000'000;
 // Sleep without spinning, and so long that only a ring can end the wait.

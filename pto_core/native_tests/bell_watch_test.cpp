@@ -15,11 +15,7 @@ namespace {
 using namespace pto::worker;
 namespace engine = pto::engine;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kRounds = 5000;
-#else
-constexpr uint64_t kRounds = 20000;
-#endif
+constexpr uint64_t kRounds = check::kIsSanitized ? 5000 : 20000;
 constexpr int kLongMs = 20'000;
 
 struct Side {

@@ -208,7 +208,7 @@ TEST(a_shared_thread_schedules_only_while_the_orchestrator_waits) {
 // One thread for each scheduler, and one for the orchestrator, as on a device. Each round the
 // orchestrator waits for a word that a scheduler changes, until it waits in vain.
 TEST(threads_prove_a_stall_exactly_once) {
-  constexpr uint32_t kRounds = 2000;
+  constexpr uint32_t kRounds = check::kIsSanitized ? 400 : 2000;
   for (uint32_t schedulers = 1; schedulers <= PTO_MAX_AICPU_THREADS; ++schedulers) {
     Machine machine({schedulers, false, true, true});
     std::atomic<uint32_t> word{0};

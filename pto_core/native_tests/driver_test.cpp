@@ -10,12 +10,7 @@
 
 namespace {
 
-constexpr int64_t kTasks = 100'000;
-
-int64_t tasks() {
-  const char* given = std::getenv("PTO_TEST_TASKS");
-  return given ? std::atoll(given) : kTasks;
-}
+constexpr int64_t kTasks = check::kIsSanitized ? 25'000 : 100'000;
 
 }  // namespace
 
@@ -23,7 +18,7 @@ TEST(many_chains_give_the_sequential_answer) {
   std::vector<uint64_t> words(64), expected(64);
   ChildGroup group(3, 32, fold);
   std::mt19937 random(1);
-  const int64_t count = tasks();
+  const int64_t count = kTasks;
   for (int64_t done = 0; done < count;) {
     group.driver->run_begin(Hazards::kRaw);
     const int64_t length = std::min<int64_t>(count - done, 1 + random() % 5000);
@@ -77,7 +72,7 @@ TEST(repeated_losses_of_a_child_lose_no_task) {
   std::vector<uint64_t> words(16), expected(16);
   ChildGroup group(3, 16, fold, true);
   std::mt19937 random(2);
-  const int64_t rounds = tasks() / 5000;
+  const int64_t rounds = kTasks / 5000;
   for (int64_t round = 0; round < rounds; ++round) {
     group.driver->run_begin(Hazards::kRaw);
     for (int i = 0; i < 2000; ++i) {

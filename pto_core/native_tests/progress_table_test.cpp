@@ -16,11 +16,7 @@ namespace {
 using namespace pto::worker;
 namespace engine = pto::engine;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kFrames = 20000;
-#else
-constexpr uint64_t kFrames = 100000;
-#endif
+constexpr uint64_t kFrames = check::kIsSanitized ? 20000 : 100000;
 
 struct Free {
   void operator()(void* memory) const { std::free(memory); }

@@ -16,11 +16,7 @@ namespace {
 
 using namespace pto::worker;
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr uint64_t kTasks = 20000;
-#else
-constexpr uint64_t kTasks = 200000;
-#endif
+constexpr uint64_t kTasks = check::kIsSanitized ? 20000 : 200000;
 
 struct Free {
   void operator()(void* memory) const { std::free(memory); }

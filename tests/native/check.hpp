@@ -10,6 +10,13 @@
 
 namespace check {
 
+// Whether a sanitizer is compiled in. Sanitized programs are slow, so their counts are smaller.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool kIsSanitized = true;
+#else
+constexpr bool kIsSanitized = false;
+#endif
+
 struct Test {
   const char* name;
   void (*run)();
