@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -92,6 +93,47 @@ class Variant:
         return ()
 
 plugin = Variant()
+"""
+# A test that takes longer counts as stuck. Some defects stop a transport; a working one may be slow
+# on a busy machine.
+STUCK_AFTER_S = 2.0
+# Runs tests of a contract with each defect of a plugin in a process of its own. The processes are
+# forks, so the imports are made once.
+WITH_DEFECTS = """
+import json
+import os
+import sys
+from pto_devkit import {contract}
+from pto_devkit.transports import processes
+
+def failures(defect, tests):
+    os.environ["PTO_BREAK"] = defect
+    if defect != "nothing":
+        processes.LIMIT_S = {stuck_after_s}
+
+    class Subject({contract}):
+{body}
+    failed = {{}}
+    for name in tests:
+        test = getattr(Subject(), name)
+        try:
+            test()
+        except Exception as failure:
+            failed[name] = str(failure)[:500]
+    return failed
+
+found = {{}}
+for defect, tests in json.loads(sys.argv[1]).items():
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writer, json.dumps(failures(defect, tests)).encode())
+        os._exit(0)
+    os.close(writer)
+    assert os.waitpid(child, 0)[1] == 0, defect
+    found[defect] = json.loads(os.read(reader, 1 << 16))
+    os.close(reader)
+print(json.dumps(found))
 """
 
 
@@ -185,6 +227,23 @@ class Stranger:
             problems = [child.get("message", child.tag) for child in case]
             outcomes[case.get("name", "")] = "; ".join(problems)
         return outcomes
+
+    def run_with_defects(
+        self, contract: str, caught_by: dict[str, set[str]], **attributes: str
+    ) -> dict[str, dict[str, str]]:
+        """Run tests of a contract with each defect; return the failures of each defect by test.
+
+        ``caught_by``: the tests that run with each defect. With the defect "nothing", all of these
+        run: they find the defects, and not the wrapper.
+        """
+        body = "".join(f"        {key} = {value!r}\n" for key, value in attributes.items())
+        program = WITH_DEFECTS.format(contract=contract, stuck_after_s=STUCK_AFTER_S, body=body)
+        tests = {defect: sorted(names) for defect, names in caught_by.items()}
+        tests["nothing"] = sorted(set().union(*caught_by.values()))
+        answer = self._python("-c", program, json.dumps(tests))
+        assert answer.returncode == 0, answer.stderr
+        found: dict[str, dict[str, str]] = json.loads(answer.stdout.splitlines()[-1])
+        return found
 
 
 @pytest.fixture

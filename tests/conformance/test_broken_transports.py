@@ -15,7 +15,6 @@ import pytest
 from pto_core import plugins
 from pto_core.interfaces import NativeTransport
 from pto_devkit import TransportContract
-from pto_devkit.transports import processes
 
 BROKEN = Path(__file__).parent / "broken" / "broken_transport.cpp"
 
@@ -79,9 +78,6 @@ def spoil_answers(child_end, noise):
 """
 
 
-# A test that takes longer counts as stuck. Some defects stop a transport; a working one may be slow
-# on a busy machine.
-STUCK_AFTER_S = 2.0
 ONE_TEST = """
 import sys
 from pto_core.errors import PtoError
@@ -92,10 +88,9 @@ class Subject(TransportContract):
     transport = sys.argv[1]
 {hooks}
 
-processes.LIMIT_S = float(sys.argv[2])
+processes.LIMIT_S = 2.0
 try:
-    for test in sys.argv[3:]:
-        getattr(Subject(), test)()
+    getattr(Subject(), sys.argv[2])()
 except (ContractError, PtoError) as failure:
     print("caught:", failure)
 """
@@ -109,13 +104,13 @@ class Stranded:
     name: str
     hooks: str = ""
 
-    def caught(self, *tests: str, limit_s: float = STUCK_AFTER_S, **environment: str) -> str:
-        """Run tests of the contract; return the message of the first failure, or nothing."""
+    def caught(self, test: str) -> str:
+        """Run a test of the contract; return the message of its failure, or nothing."""
         paths = (str(self.folder), os.environ.get("PYTHONPATH", ""))
         program = ONE_TEST.replace("{hooks}", textwrap.indent(self.hooks, "    "))
         done = subprocess.run(
-            [sys.executable, "-c", program, self.name, str(limit_s), *tests],
-            env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            [sys.executable, "-c", program, self.name, test],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             capture_output=True,
             text=True,
             timeout=120,
@@ -132,27 +127,30 @@ def native_transport() -> NativeTransport:
     return next(one for one in loaded if isinstance(one, NativeTransport))
 
 
-@pytest.fixture(scope="module")
-def broken(tmp_path_factory, make_stranger) -> Stranded:
-    """Build the broken native transport, once; the environment selects the defect."""
+def contract_tests() -> list[str]:
+    return [name for name in vars(TransportContract) if name.startswith("test_")]
+
+
+@pytest.fixture
+def broken(stranger):
+    """Install the broken native transport; the environment selects the defect."""
     working = native_transport()
-    stranger = make_stranger(tmp_path_factory.mktemp("broken"))
     library = stranger.compile(
         BROKEN,
         f'-DPTO_WORKING_LIBRARY="{working.library()}"',
         f'-DPTO_WORKING_NAME="{working.name}"',
     )
     stranger.install_transport("broken", library, set(working.capabilities))
-    return Stranded(stranger.folder, "broken")
+    return stranger
 
 
-def contract_tests() -> list[str]:
-    return [name for name in vars(TransportContract) if name.startswith("test_")]
-
-
-@pytest.mark.parametrize("defect", NATIVE_DEFECTS)
-def test_broken_native_transport_is_caught(broken, defect) -> None:
-    assert broken.caught(NATIVE_DEFECTS[defect], PTO_BREAK=defect)
+def test_broken_native_transports_are_caught(broken) -> None:
+    """Without a defect, the wrapper passes, so the tests find the defect and not the wrapper."""
+    caught_by = {defect: {test} for defect, test in NATIVE_DEFECTS.items()}
+    found = broken.run_with_defects("TransportContract", caught_by, transport="broken")
+    assert found.pop("nothing") == {}
+    assert found.keys() == NATIVE_DEFECTS.keys()
+    assert all(found.values()), found
 
 
 @pytest.mark.parametrize("defect", PYTHON_DEFECTS)
@@ -163,11 +161,6 @@ def test_broken_python_transport_is_caught(tmp_path, defect) -> None:
     assert old in module.read_text()
     module.write_text(module.read_text().replace(old, new))
     assert Stranded(tmp_path, "packets", SPOIL).caught(test)
-
-
-def test_the_wrapper_without_a_defect_passes(broken) -> None:
-    """The wrapper without a defect passes, so the tests find the defect and not the wrapper."""
-    assert not broken.caught(*contract_tests(), limit_s=processes.LIMIT_S, PTO_BREAK="nothing")
 
 
 def test_every_test_of_the_contract_catches_something() -> None:
