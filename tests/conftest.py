@@ -52,6 +52,8 @@ ORCHESTRATION = {
 """
 
 KERNEL = """
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -78,6 +80,8 @@ extern "C" void kernel_entry(int64_t* args) {{ args[0] += value<800> & 0; }}
 """
 
 HOST = """
+#include <unistd.h>
+
 #include <cstdio>
 
 #include "runtime.h"

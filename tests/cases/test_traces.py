@@ -10,7 +10,7 @@ from pto_insight.traces import Event
 from pto_insight.traces.files import read_trace
 
 NAMES = ("first.trace.npz", "first.pftrace", "first.html")
-ENDLESS = "volatile bool more = true; while (more) {}"
+ENDLESS = "for (;;) usleep(1000);"
 
 
 def test_a_case_writes_its_trace_and_its_counters(case, tmp_path) -> None:
