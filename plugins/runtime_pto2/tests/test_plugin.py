@@ -201,10 +201,6 @@ def test_entries_may_be_of_any_kind(build: Build) -> None:
         assert exports(build(source)) == {"pto2_orchestrate"}
 
 
-def test_entries_of_the_native_tests_compile(build: Build) -> None:
-    assert exports(build(NATIVE_ENTRIES, "diamond")) == {"pto2_orchestrate"}
-
-
 @pytest.mark.parametrize("source", BAD_ENTRIES)
 def test_wrong_entries_are_refused_with_the_expected_form(build: Build, source: str) -> None:
     with pytest.raises(CompileError, match=re.escape(BAD_ENTRIES[source])):

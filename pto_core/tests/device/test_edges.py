@@ -7,8 +7,8 @@ import gc
 import numpy as np
 import pytest
 
-from pto_core import Device, _native, kernel, open_device
-from pto_core.errors import TaskFailedError, UnsupportedError, UsageError
+from pto_core import _native, kernel, open_device
+from pto_core.errors import TaskFailedError, UsageError
 
 
 @pytest.mark.parametrize("shape", [(2**40, 2**40), (2**32 + 1, 2**32), (2**62,)])
@@ -63,9 +63,3 @@ def test_an_object_without_init_can_be_collected(name):
     ring.append(ring)
     del unmade, ring
     assert gc.collect() >= 1
-
-
-@pytest.mark.parametrize("hazards", ["raw", "full"])
-def test_hazards_are_refused_by_a_runtime_without_tensors(device: Device, hazards: str) -> None:
-    with pytest.raises(UnsupportedError, match="orders tasks by the edges"):
-        device.run(lambda rt: None, hazards=hazards)

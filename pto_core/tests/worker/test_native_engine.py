@@ -26,7 +26,6 @@ from pto_devkit.engine.interface import (
     Member,
     Outcome,
     RunBegin,
-    ScopeEnd,
     Send,
     Submit,
     Tensor,
@@ -222,11 +221,3 @@ def test_a_difference_is_found() -> None:
     engine.handle(RunBegin())
     with pytest.raises(Difference, match="SUBMIT cannot happen"):
         engine.handle(Submit(Kind.SUB))
-
-
-def test_a_nested_run_and_an_unopened_scope_are_refused_as_in_the_reference() -> None:
-    engine = ComparedEngine(configuration())
-    engine.handle(RunBegin())
-    for event in (RunBegin(), ScopeEnd()):
-        with pytest.raises(PtoError):
-            engine.handle(event)

@@ -157,10 +157,3 @@ def test_a_chip_task_has_all_its_arrays_before_its_scalars() -> None:
         ChipTask(ChipCallable("library.so")).arguments([x, 1, out])
     with pytest.raises(UsageError, match="on_chip takes 3 arguments, got 2"):
         ChipTask(ChipCallable(on_chip)).arguments([x, out])
-
-
-def test_task_args_refuses_a_tensor_after_a_scalar() -> None:
-    args = TaskArgs()
-    args.add_scalar(1)
-    with pytest.raises(UsageError):
-        args.add_tensor(np.zeros(3), TensorArgType.INPUT)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pto_insight.traces.worker_parts import ClockOffset, Recorded, from_driver, on_this_host
+from pto_insight.traces.worker_parts import Recorded, from_driver
 from pto_insight.traces.worker_records import DriverTrace
-from pto_insight.traces.worker_trace import WorkerTrace
 
 
 def test_callables_of_one_name_stay_apart() -> None:
@@ -12,8 +11,3 @@ def test_callables_of_one_name_stay_apart() -> None:
     native = DriverTrace(b"", [0, 0], 1, (0, 0), (1, 1), [], names, b"")
     data = from_driver(Recorded(native), "L3", [], 1, lambda *_: (None, None))
     assert data.callables == ("run.<lambda>", "f", "run.<lambda> (2)", "run.<lambda> (3)")
-
-
-def test_errors_of_clocks_add_up_over_hosts(pod: WorkerTrace) -> None:
-    pod.clocks = {"L4/host0": 30}
-    assert on_this_host(pod, ClockOffset(1000, 5)).clocks == {"L4": 5, "L4/host0": 35}

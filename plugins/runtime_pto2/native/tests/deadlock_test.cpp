@@ -425,16 +425,6 @@ TEST(without_planning_a_run_with_too_many_clusters_ends) {
   check_is_usable(device);
 }
 
-TEST(sizes_that_cannot_be_are_usage_errors) {
-  const Options wrong[] = {{{"dep_pool", "4"}}, {{"task_window", "3"}}, {{"task_window", "100"}}};
-  const char* words[] = {"16", "4", "power of two"};
-  for (int index = 0; index < 3; ++index) {
-    OneThread device(24, wrong[index]);
-    CHECK_EQUAL(device.status(), PTO_ERROR_USAGE);
-    CHECK_CONTAINS(device.error().message, words[index]);
-  }
-}
-
 TEST(what_fits_is_no_deadlock_however_often_it_blocks) {
   OneThread device(24, {{"task_window", "4"}, {"heap", "4096"}});
   const pto_status status = device.run([&] {

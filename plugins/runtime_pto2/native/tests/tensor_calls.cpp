@@ -186,49 +186,6 @@ extern "C" void leaves_a_scope_open(PTO2Runtime* rt, uint64_t*, int) {
   pto2_rt_scope_begin(rt);
 }
 
-extern "C" void unknown_kernel(PTO2Runtime* rt, uint64_t*, int) {
-  pto2_rt_submit_task(rt, 77, PTO2_WORKER_VECTOR, nullptr, 0);
-}
-
-extern "C" void wrong_worker(PTO2Runtime* rt, uint64_t*, int) {
-  pto2_rt_submit_task(rt, 0, PTO2_WORKER_ACCELERATOR, nullptr, 0);
-}
-
-extern "C" void wrong_cluster(PTO2Runtime* rt, uint64_t*, int) {
-  pto2_rt_submit_task_clustered(rt, 0, PTO2_WORKER_VECTOR, nullptr, 0, 3);
-}
-
-extern "C" void too_many_tensors(PTO2Runtime* rt, uint64_t* args, int) {
-  Tensor in = argument(args, 0);
-  const std::vector<PTOParam> params(33, make_input_param(in));
-  std::vector<PTOParam> copies = params;
-  pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, copies.data(), 33);
-}
-
-extern "C" void too_many_scalars(PTO2Runtime* rt, uint64_t*, int) {
-  std::vector<PTOParam> params(33, make_scalar_param(1));
-  pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, params.data(), 33);
-}
-
-// Names a buffer after the end of its scope, which has freed the buffer.
-extern "C" void names_what_is_gone(PTO2Runtime* rt, uint64_t* args, int) {
-  Tensor in = argument(args, 0);
-  Tensor out = argument(args, 1);
-  Tensor scratch = make_tensor(args + 2, 1);
-  PTO2_SCOPE(rt) {
-    add(rt, in, scratch, 1);
-  }
-  add(rt, scratch, out, 1);
-}
-
-// Fails: edges can be added only to the task that was submitted last.
-extern "C" void adds_an_edge_too_late(PTO2Runtime* rt, uint64_t*, int) {
-  const int64_t first = pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, nullptr, 0);
-  const int64_t second = pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, nullptr, 0);
-  pto2_rt_submit_task(rt, 0, PTO2_WORKER_VECTOR, nullptr, 0);
-  pto2_rt_add_dep(rt, first, second);
-}
-
 // For tests/native/orchestrations.cmake: the entry of each library, and a function of its type for
 // each entry above.
 extern "C" __attribute__((visibility("hidden"))) int selected_entry(PTO2Runtime* rt, uint64_t* args,

@@ -207,11 +207,11 @@ TEST(parameters_keep_their_tensors_alive) {
   });
 }
 
-TEST(ten_million_tensors_take_one_chunk) {
+TEST(many_tensors_take_one_chunk) {
   record([](PTO2Runtime*) {
     const Tensor whole = external();
     const uint64_t shapes[2] = {1, 16};
-    for (uint64_t i = 0; i < 10000000; ++i) {
+    for (uint64_t i = 0; i < 100000; ++i) {
       const uint64_t offsets[2] = {i % 8, 0};
       const Tensor tensor = make_tensor(kMatrix, 2);
       const Tensor part = whole.view(shapes, offsets);

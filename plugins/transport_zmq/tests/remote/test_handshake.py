@@ -35,30 +35,6 @@ def test_the_identity_of_this_process():
     assert identity.byte_order == sys.byteorder
 
 
-@pytest.mark.parametrize(
-    ("change", "texts"),
-    [
-        (
-            {"core_version": "2.0"},
-            ["version of ptorun-core differs: 1.0 on the parent's host, 2.0 on the remote host"],
-        ),
-        (
-            {"byte_order": "big"},
-            ["byte order differs: little on the parent's host, big on the remote host"],
-        ),
-        (
-            {"page_bytes": 65536},
-            ["page size in bytes differs: 4096 on the parent's host, 65536 on the remote host"],
-        ),
-        ({"lease_ns": 4_000_000_000}, ["lease in nanoseconds differs: 3000000000", "4000000000"]),
-    ],
-)
-def test_a_mismatch_names_the_property_and_both_values(change, texts):
-    found = mismatches(relay=IDENTITY, gateway=replace(IDENTITY, **change))
-    assert len(found) == 1
-    assert all(text in found[0] for text in texts)
-
-
 def test_all_mismatches_are_named():
     other = Identity("2.0", 4_000_000_000, 65536, "big")
     assert len(mismatches(IDENTITY, other)) == 4

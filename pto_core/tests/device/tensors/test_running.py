@@ -154,8 +154,9 @@ def test_hazards_by_setting(open_in_order: Callable[..., Device]) -> None:
 
 
 def test_hazards_need_a_runtime_that_finds_them(device: Device, runtime: str) -> None:
-    with pytest.raises(UnsupportedError, match=f"the runtime '{runtime}' orders tasks by"):
-        device.run(lambda rt: None, hazards="raw")
+    for hazards in ("raw", "full"):
+        with pytest.raises(UnsupportedError, match=f"the runtime '{runtime}' orders tasks by"):
+            device.run(lambda rt: None, hazards=hazards)
     with pytest.raises(UnsupportedError, match=r"orders tasks by the edges.*\(argument\)"):
         pto_core.open_device("a2a3sim", runtime=runtime, settings={"hazards": "full"})
 
