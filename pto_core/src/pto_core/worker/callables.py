@@ -134,6 +134,8 @@ class Callables:
                 f"{made.identity.name} cannot be sent to the children with the values that it "
                 f"uses: {error}",
                 name=made.identity.name,
+                value=error.value,
+                limit=error.limit,
             ) from error
         except BaseException:
             registry.discard(made)
