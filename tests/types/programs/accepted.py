@@ -16,6 +16,7 @@ from pto_core import (
     Out,
     Retries,
     Scalar,
+    Session,
     Worker,
     attempt,
     kernel,
@@ -122,6 +123,10 @@ def graph(orch: Orchestrator, args: TaskArgsView, config: CallConfig) -> None:
     reveal_type(args.tensor(0))  # Array
 
 
+def program(s: Session, x: Any, out: Any) -> None:
+    s.submit(scale, x, 2.0, out)
+
+
 def main() -> None:
     with open_device("a2a3sim") as device:
         reveal_type(device.run(on_chip, np.ones(3), np.ones(3), np.ones(3), 2).tasks)  # int
@@ -133,6 +138,9 @@ def main() -> None:
         reveal_type(x)  # Array
         args = TaskArgs()
         args.add_tensor(x, TensorArgType.INOUT)
+        worker.run(lambda s: s.submit(nothing), hazards="full")
+        worker.check(program, (x, x), hazards="raw").raise_for_races()
+        worker.replay(worker.capture(program, (x, x)), [x, x])
         with worker.session() as s:
             reveal_type(s)  # Session
             first = s.submit(scale, x, 2.0, x, worker=1, hint=True, timeout_s=3)

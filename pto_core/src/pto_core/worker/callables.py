@@ -48,21 +48,24 @@ class Callables:
             if children is not None and not node.registry.has(removed.identity.digest):
                 children.forget(removed)
 
-    def submittable(self, task: object) -> tuple[CallableHandle, Any, Registration | None]:
+    def submittable(
+        self, task: object, *, is_captured: bool = False
+    ) -> tuple[CallableHandle, Any, Registration | None]:
         """Return a callable's handle and target, and register the callable if necessary.
 
-        The third object is a registration that the submitted task must keep, or None. Raises
+        The third object is a registration that the submitted task must keep, or None. A replay may
+        submit a captured task at any time, so its registration ends with the Worker. Raises
         UsageError.
         """
         registry = self._node.registry
         if isinstance(task, CallableHandle):
             return task, registry.target_of(task), None
         known = registry.current(task)
-        if known is None:
+        if known is None or (is_captured and known.is_temporary):
             with self._node.changes.entered("submit"):
                 self._release()
-                known = registry.current(task)
-                known = known or self._register(task, serialise=False, is_of_submit=True)
+                known = None if is_captured else registry.current(task)
+                known = known or self._register(task, serialise=False, is_of_submit=not is_captured)
         return known.handle, task, None if known.references is None else known
 
     def release(self) -> None:

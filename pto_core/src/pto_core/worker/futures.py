@@ -15,7 +15,7 @@ from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, TypeVar as _TypeVar, cast
 
 from pto_core._worker import ContinuousTensor, HandleBase, set_handle_type
-from pto_core.errors import PtoError
+from pto_core.errors import PtoError, UsageError
 from pto_core.worker.failures import CANCELLED, Failure, Result, RunErrors, place_of
 from pto_core.worker.progress import html_table
 from pto_core.worker.values import Returned, reduced_handle
@@ -44,6 +44,7 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
     _is_cancelled = False
     _is_notified = False  # whether its waiters have been notified
     _has_called_back = False  # whether its callbacks have been called
+    is_captured = False  # whether the submit was only recorded
 
     def done(self) -> bool:
         """Return whether the task has ended or was cancelled."""
@@ -105,6 +106,12 @@ class TaskHandle(HandleBase, concurrent.futures.Future[Value]):
 
         Return False after ``timeout`` seconds.
         """
+        if self.is_captured:
+            raise UsageError(
+                f"{self!r} was only recorded, by Worker.graph, check or capture, and has not run, "
+                "so it has no result; pass the handle itself to another submit, or call the "
+                "function with Worker.run"
+            )
         if timeout is not None:
             return self._is_cancelled or super().wait(timeout) or self._is_cancelled
         # the engine ends a cancelled task only when its last producer has ended

@@ -64,7 +64,7 @@ class Runs:
         self._errors = RunErrors(children.driver)
         self._observers, self._info = children.observers, children.info
         self._count = 0  # the number of runs so far
-        self._hazards = CHECK if children.settings.config["hazards"] == CHECK else "raw"
+        self._is_checked = children.settings.config["hazards"] == CHECK
 
     @property
     def is_running(self) -> bool:
@@ -82,10 +82,11 @@ class Runs:
         args: TaskArgs | TaskArgsView | None,
         config: CallConfig | None,
         hazards: str | None,
+        default: str = "raw",
     ) -> None:
-        """Run a graph function; see ``Worker.run``."""
+        """Run a graph function; see ``Worker.run``. ``default``: the hazards without a setting."""
         if hazards is None:
-            hazards = self._hazards
+            hazards = CHECK if self._is_checked else default
         if isinstance(hazards, str) and hazards == CHECK:
             if isinstance(args, TaskArgsView):
                 raise UsageError(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, cast, overload
@@ -89,6 +89,7 @@ class Session(RunScope):
         self._runs: Runs | None = None
         self._orchestrator: Orchestrator | None = None
         self._memory: ValueMemory | None = None
+        self._is_capture = False
 
     # ---- the block ----
 
@@ -122,6 +123,21 @@ class Session(RunScope):
             if follower is not None and runs is not None:
                 follower.stop(runs.progress(is_over=True))
             self._callables.release()
+
+    @contextmanager
+    def submitting_to(self, orch: Orchestrator) -> Iterator[Session]:
+        """Submit to a run or a capture that the caller has begun, until the end of the block."""
+        self._memory = memory = self._node.started_children().memory.values
+        self._is_capture = self._node.started_runs().is_capturing
+        self._orchestrator = orch
+        if memory is not None:
+            memory.is_captured = self._is_capture
+        try:
+            yield self
+        finally:
+            self._orchestrator = None
+            if memory is not None:
+                memory.is_captured = False
 
     async def __aenter__(self) -> Session:
         if self._node.runs is None:
@@ -302,9 +318,8 @@ class Session(RunScope):
             submitted = orch.submit_sub(handle, blob, **options)
         else:
             submitted = orch.submit_next_level(handle, blob, config, **options)
-        submitted.outputs = outputs
-        self._keep(submitted, views if temporary is None else [*views, temporary, task])
-        return submitted
+        views = views if temporary is None else [*views, temporary, task]
+        return self._made(submitted, outputs, views)
 
     def submit_group(
         self,
@@ -344,10 +359,10 @@ class Session(RunScope):
             submitted = orch.submit_sub_group(handle, blobs, **options)
         else:
             submitted = orch.submit_next_level_group(handle, blobs, config, **options)
-        submitted.outputs = of_group([outputs for _, outputs, _ in made])
+        outputs = of_group([outputs for _, outputs, _ in made])
         views = [view for _, _, views in made for view in views]
-        self._keep(submitted, views if temporary is None else [*views, temporary, task])
-        return submitted
+        views = views if temporary is None else [*views, temporary, task]
+        return self._made(submitted, outputs, views)
 
     def _given(
         self,
@@ -367,10 +382,16 @@ class Session(RunScope):
             )
         return *target.arguments(values), []
 
-    def _keep(self, submitted: TaskHandle, views: list[Any]) -> None:
-        """Keep the blocks of values, and what else the task needs, until the task has ended."""
-        if views and self._memory is not None:
+    def _made(self, submitted: TaskHandle, outputs: Any, views: list[Any]) -> TaskHandle:
+        """Return the handle of a submit; keep what the task needs until it has ended.
+
+        The captured graph keeps the blocks of values of its tasks.
+        """
+        submitted.outputs = outputs
+        submitted.is_captured = self._is_capture
+        if views and self._memory is not None and not self._is_capture:
             self._memory.keep(submitted, views)
+        return submitted
 
     def empty(
         self, shape: int | Sequence[int], dtype: DTypeLike | DataType = "float32"
@@ -408,7 +429,7 @@ class Session(RunScope):
                 name="task",
                 value=task,
             )
-        found = self._callables.submittable(task)
+        found = self._callables.submittable(task, is_captured=self._is_capture)
         handle, target, _ = found
         if isinstance(target, Task):
             return found

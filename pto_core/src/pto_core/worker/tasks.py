@@ -39,7 +39,6 @@ from pto_core.worker.values import (
     ValueMemory,
     empty_slot,
     store_result,
-    tensor_of,
 )
 
 if TYPE_CHECKING:
@@ -242,7 +241,7 @@ class Task(Generic[Parameters, Value, Outcome]):
             owner = self._needed(memory)
             slot = owner.slot()
             views.append(slot)
-            args.add_tensor(tensor_of(slot), TensorArgType.OUTPUT)
+            args.add_tensor(owner.tensor_of(slot), TensorArgType.OUTPUT)
             layout.append(_SLOT)
             outputs = Returned(owner, (slot,), tuple(written))
         if retries.count:
@@ -279,7 +278,7 @@ class Task(Generic[Parameters, Value, Outcome]):
             values, lambda: [*zip(map(name, places), given, strict=True), *passed.items()], memory
         )
         view = memory.stored(content)
-        args.add_tensor(tensor_of(view), TensorArgType.INPUT)
+        args.add_tensor(memory.tensor_of(view), TensorArgType.INPUT)
         layout.append(_VALUES)
         for tensor in content.inputs:
             args.add_tensor(tensor, TensorArgType.INPUT)

@@ -183,7 +183,7 @@ class Content:
                     name="handle",
                     value=handle,
                 )
-            self.inputs += map(tensor_of, outputs.slots)
+            self.inputs += map(outputs.memory.tensor_of, outputs.slots)
             self.views += outputs.slots
             self.inputs += outputs.written
             counts = (len(outputs.slots), len(outputs.written), outputs.is_group)
@@ -193,12 +193,6 @@ class Content:
         elif not handle.has_ended or handle.failure is not None:
             self.producers.append(handle)
         return _arrays, (first, len(outputs or ()))
-
-
-def tensor_of(view: _Bytes) -> ContinuousTensor:
-    """Return the tensor of a block, which does not keep it in use."""
-    address: int = view.__array_interface__["data"][0]
-    return ContinuousTensor.from_pointer(address, view.nbytes, DataType.UINT8)
 
 
 class _Collecting(threading.local):
@@ -430,6 +424,7 @@ class ValueMemory:
     ) -> None:
         self._inherited = inherited
         self._references = {name: References(thing) for name, thing in inherited.items()}
+        self.is_captured = False  # whether submits are recorded, for replays that use their blocks
         nbytes = max(capacity, _LEAST_CAPACITY)
         self._mapping = parent_only_mapping(
             reserved(SharedMapping, nbytes, _LEAST_CAPACITY, "values")
@@ -449,6 +444,13 @@ class ValueMemory:
         self._gone: deque[_Block] = deque()
         self._kept: deque[tuple[TaskHandle, Sequence[object]]] = deque()
         self._lock = threading.Lock()
+
+    def tensor_of(self, view: _Bytes) -> ContinuousTensor:
+        """Return the tensor of a block, which keeps it in use only for a capture."""
+        if self.is_captured:
+            return ContinuousTensor.from_array(view)
+        address: int = view.__array_interface__["data"][0]
+        return ContinuousTensor.from_pointer(address, view.nbytes, DataType.UINT8)
 
     @property
     def mapping(self) -> SharedMapping:

@@ -25,6 +25,13 @@ from pto_core.worker.executor import WorkerExecutor
 from pto_core.worker.futures import TaskHandle
 from pto_core.worker.hosts import Hosts, RemoteWorkerSpec
 from pto_core.worker.memory_calls import MemoryCalls
+from pto_core.worker.programs import (
+    Arrays,
+    Program,
+    as_graph_function,
+    default_hazards,
+    task_args,
+)
 from pto_core.worker.runs import GraphFunction, hazards_number
 from pto_core.worker.session import Item, Mapped, Session, mapped
 from pto_core.worker.settings import OtherHost, worker_settings
@@ -207,72 +214,82 @@ class Worker(WorkerView, MemoryCalls):
 
     def run(
         self,
-        graph: GraphFunction,
-        args: TaskArgs | TaskArgsView | None = None,
+        graph: GraphFunction | Program,
+        args: TaskArgs | TaskArgsView | Arrays | None = None,
         config: CallConfig | None = None,
         *,
         hazards: str | None = None,
     ) -> None:
-        """Call ``graph(orch, args, config)`` and wait for the tasks that it submitted.
+        """Call a function and wait for the tasks that it submitted.
 
-        ``args``: a TaskArgs, which the function receives as a view; None means no arguments.
+        ``graph``: a program, ``def program(s, x, out)``, which submits tasks through a session and
+        receives the arrays of the tuple ``args``; or a graph function, ``def graph(orch, args,
+        config)``, which receives a view of the TaskArgs ``args``. Without ``args``, a function with
+        one parameter is a program.
         ``hazards``: ``"raw"`` or ``"full"``. ``"check"``: as ``"raw"``, but :meth:`check` calls the
         function before, and tasks that race raise a RaceError, so that no task runs. None:
-        ``"check"`` if this is the setting ``hazards``, otherwise ``"raw"``. Raises the exception of
-        the graph function, otherwise one error for the first task that failed: TaskFailedError or
-        ChildDiedError. The Worker is usable afterwards.
+        ``"check"`` if this is the setting ``hazards``, otherwise ``"full"`` for a program and
+        ``"raw"`` for a graph function. Raises the exception of the function, otherwise one error
+        for the first task that failed: TaskFailedError or ChildDiedError. The Worker is usable
+        afterwards.
         """
         # takes no lock; in a forked process the object refuses all calls
         runs = self._node.runs or self._node.started_runs()
-        runs.run(graph, args, config, hazards)
+        function = as_graph_function(graph, args, self.session)
+        runs.run(function, task_args(args), config, hazards, default_hazards(function))
 
     def capture(
         self,
-        graph: GraphFunction,
-        args: TaskArgs | None = None,
+        graph: GraphFunction | Program,
+        args: TaskArgs | Arrays | None = None,
         config: CallConfig | None = None,
         *,
-        hazards: str = "raw",
+        hazards: str | None = None,
     ) -> CapturedGraph:
-        """Call ``graph(orch, args, config)`` and record its submits for :meth:`replay`.
+        """Call a function as :meth:`run` does, and record its submits for :meth:`replay`.
 
         No task runs. A replay replaces each tensor that lies inside one of ``args`` by the same
         part of the new argument, and repeats the graph's allocations. All other values stay those
-        of the capture. Raises UsageError if the function requests the result of a task, begins a
-        run or a session, or calls malloc, and if ``args`` contain memory of a chip.
+        of the capture, also the copies of arrays of this process. Raises UsageError if the function
+        requests the result of a task, begins a run or a session, or calls malloc, and if ``args``
+        contain memory of a chip.
         """
-        return self._node.started_runs().capture(graph, args, config, hazards)
+        function = as_graph_function(graph, args, self.session)
+        chosen = default_hazards(function) if hazards is None else hazards
+        return self._node.started_runs().capture(function, task_args(args), config, chosen)
 
     def graph(
         self,
-        graph: GraphFunction,
-        args: TaskArgs | None = None,
+        graph: GraphFunction | Program,
+        args: TaskArgs | Arrays | None = None,
         config: CallConfig | None = None,
         *,
-        hazards: str = "raw",
+        hazards: str | None = None,
     ) -> TaskGraph:
-        """Call ``graph(orch, args, config)`` and return the graph of the tasks that it submits.
+        """Call a function as :meth:`run` does, and return the graph of the tasks that it submits.
 
         No task runs. The graph has all edges of the function, and a group is one task. Raises the
         errors of :meth:`capture`.
         """
-        return self._node.started_runs().graph(graph, args, config, hazards)
+        function = as_graph_function(graph, args, self.session)
+        chosen = default_hazards(function) if hazards is None else hazards
+        return self._node.started_runs().graph(function, task_args(args), config, chosen)
 
     def check(
         self,
-        graph: GraphFunction,
-        args: TaskArgs | None = None,
+        graph: GraphFunction | Program,
+        args: TaskArgs | Arrays | None = None,
         config: CallConfig | None = None,
         *,
-        hazards: str = "raw",
+        hazards: str | None = None,
     ) -> Findings:
-        """Call ``graph(orch, args, config)`` and return the tasks that race, among other findings.
+        """Call a function as :meth:`run` does; return the tasks that race, among other findings.
 
         No task runs. Raises the errors of :meth:`capture`.
         """
         return self.graph(graph, args, config, hazards=hazards).check()
 
-    def replay(self, graph: CapturedGraph, args: TaskArgs | None = None) -> None:
+    def replay(self, graph: CapturedGraph, args: TaskArgs | Arrays | None = None) -> None:
         """Run a captured graph on other tensors of the same shapes.
 
         The replay runs the same tasks, but does not call the function. Raises the errors of
@@ -280,7 +297,7 @@ class Worker(WorkerView, MemoryCalls):
         capture.
         """
         runs = self._node.runs or self._node.started_runs()
-        runs.replay(graph, args)
+        runs.replay(graph, task_args(args))
 
     def session(
         self,

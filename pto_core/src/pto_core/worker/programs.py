@@ -1,0 +1,113 @@
+"""Programs: functions that submit the tasks of a run through a session.
+
+``Worker.run``, ``graph``, ``check`` and ``capture`` accept two kinds of functions: a program, which
+receives a session and the arrays in ``args``, and a graph function, which receives ``orch``,
+``args`` and ``config``. :func:`as_graph_function` distinguishes them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, TypeAlias, cast
+
+import numpy.typing as npt
+
+from pto_core._worker import Orchestrator, TaskArgs, TaskArgsView, TensorArgType, is_private
+from pto_core.errors import UsageError
+from pto_core.errors.values import shown
+from pto_core.kernels import CallConfig
+from pto_core.worker.runs import GraphFunction
+from pto_core.worker.session import Session
+from pto_core.worker.tasks import add_array
+
+Program: TypeAlias = Callable[Concatenate[Session, ...], object]
+"""A function that submits the tasks of a run through a session."""
+
+Arrays: TypeAlias = Sequence[npt.NDArray[Any]]
+"""The arrays of a Worker that a program receives after the session."""
+
+
+class ProgramFunction:
+    """A program as a graph function."""
+
+    def __init__(self, program: Program, arrays: Arrays, session: Session) -> None:
+        functools.update_wrapper(self, program)
+        self._program, self._arrays, self._session = program, arrays, session
+
+    def __call__(self, orch: Orchestrator, args: TaskArgsView, config: CallConfig) -> object:
+        """Call the program with a session that submits to ``orch``."""
+        with self._session.submitting_to(orch) as session:
+            return self._program(session, *self._arrays)
+
+
+def as_graph_function(
+    function: GraphFunction | Program, args: object, make_session: Callable[[], Session]
+) -> GraphFunction:
+    """Return a graph function that calls ``function``; see :func:`task_args` for its arguments.
+
+    With a list or tuple of arrays as ``args``, the function is a program. With a TaskArgs, it is a
+    graph function. Without ``args``, a function that accepts three positional arguments is a graph
+    function, and one that accepts only one is a program. Raises UsageError.
+    """
+    is_program = isinstance(args, list | tuple)
+    arrays: Arrays = args if isinstance(args, list | tuple) else ()
+    graph = cast(GraphFunction, function)
+    if not callable(function) or not (args is None or is_program):
+        return graph
+    code = getattr(function, "__code__", None)
+    if not is_program and code is not None and code.co_argcount == 3:
+        return graph  # the usual case; a signature takes 10 us
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return graph
+    if not is_program and _accepts(signature, 3):
+        return graph
+    if not _accepts(signature, 1 + len(arrays)):
+        name = getattr(function, "__name__", shown(function))
+        raise UsageError(
+            f"{name}{signature} cannot be called with a session and the {len(arrays)} arrays of "
+            "args; write a program, def program(s, x, out), and pass its arrays as args=(x, out), "
+            "or a graph function, def graph(orch, args, config), and pass a TaskArgs",
+            name="graph",
+            value=function,
+        )
+    return ProgramFunction(cast(Program, function), arrays, make_session())
+
+
+def default_hazards(function: GraphFunction) -> str:
+    """Return the hazards that order the tasks of a function, unless the program states others."""
+    return "full" if isinstance(function, ProgramFunction) else "raw"
+
+
+def task_args(args: TaskArgs | TaskArgsView | Arrays | None) -> Any:
+    """Return ``args``; if it is a list or tuple of arrays, return a TaskArgs with them.
+
+    Raises UsageError for an array that is not memory of a Worker, because tasks would get a copy of
+    it, and a replay could not replace the copy.
+    """
+    if not isinstance(args, list | tuple):
+        return args
+    made = TaskArgs()
+    for place, array in enumerate(args):
+        add_array(made, array, TensorArgType.INOUT, f"args[{place}]")
+        tensor = made.tensors[place]
+        if is_private(tensor.address, tensor.nbytes):
+            raise UsageError(
+                f"args[{place}] is an array of this process only, which the children cannot see; "
+                "make it with Worker.shared_array(shape, dtype)",
+                name="args",
+                value=place,
+            )
+    return made
+
+
+def _accepts(signature: inspect.Signature, count: int) -> bool:
+    """Return whether a function can be called with this number of positional arguments."""
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
