@@ -461,8 +461,6 @@ def test_invalid_hazards_and_timeouts(world) -> None:
         world.worker.run(lambda *_: None, hazards="some")
     with pytest.raises(UsageError, match="'raw' or 'full'"):
         world.worker.session(hazards="some")
-    with pytest.raises(UsageError, match=r"cannot be checked before; pass \"full\""):
-        world.worker.session(hazards="check")
     refused(world, lambda orch: orch.submit_sub(world.nothing, timeout_s=0), "timeout_s")
     refused(world, lambda orch: orch.submit_sub(world.nothing, retries=-1), "retries")
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pto_core import In, InOut, Out, Session, TaskArgs, task
+from pto_core import In, InOut, Out, Retries, Session, TaskArgs, attempt, task
 from pto_core.errors import RaceError, UsageError
+from pto_core.plugins import observation
 
 
 @task
@@ -19,7 +22,13 @@ def plus_one(x: In, out: Out) -> None:
 
 @task
 def add(value: Any, out: InOut) -> None:
-    out += np.sum(value)
+    parts = value if isinstance(value, list) else [value]
+    out += sum(np.sum(part) for part in parts if part is not None)
+
+
+@task
+def nothing() -> None:
+    pass
 
 
 @task
@@ -104,6 +113,52 @@ def test_a_replay_of_a_program_replaces_its_arrays_and_keeps_its_values(make: An
     assert worker.statistics()["value_bytes"] == 0
 
 
+def test_a_replay_has_functions_that_the_program_has_dropped(make: Any) -> None:
+    worker = make(num_sub_workers=1)
+    x = worker.shared_array(1, "int64")
+
+    def captured(factor: int, first: Any = None) -> Any:
+        @task
+        def scale(out: InOut) -> None:
+            out *= factor
+
+        if first == "submitted":  # before the capture, which needs it longer than this submit
+            with worker.session() as s:
+                s.submit(scale, x)
+        return worker.capture(lambda s, out: s.submit(scale, out), (x,))
+
+    graphs = [captured(2), captured(3, "submitted")]
+    gc.collect()
+    with worker.session() as s:  # releases what nothing needs
+        s.submit(plus_one, x, worker.shared_array(1, "int64")).result()
+    x[:] = 5
+    for graph in (*graphs, *graphs):
+        worker.replay(graph, (x,))
+    assert x[0] == 5 * 2 * 3 * 2 * 3
+
+
+def test_a_captured_task_runs_again_after_any_failure_only(make: Any, tmp_path: Path) -> None:
+    worker = make(num_sub_workers=1)
+    x = worker.shared_array(1, "int64")
+
+    @task
+    def fails_once(marker: str, out: InOut) -> None:
+        if not Path(marker).exists():
+            Path(marker).touch()
+            raise OSError("the first attempt")
+        out += attempt()
+
+    def program(s: Session, out: Any, retries: Any) -> None:
+        s.submit(fails_once, str(tmp_path / "marker"), out, retries=retries)
+
+    graph = worker.capture(lambda s, out: program(s, out, 1), (x,))
+    worker.replay(graph, (x,))
+    worker.replay(graph, (x,))
+    assert x[0] == 2
+    with pytest.raises(UsageError, match=r"submit it with retries=3"):
+        worker.capture(lambda s, out: program(s, out, Retries(3, on=OSError)), (x,))
+
+
 def test_a_handle_of_a_captured_task_has_no_result(make: Any) -> None:
     worker = make(num_sub_workers=1)
     remedy = "was only recorded.* pass the handle itself to another submit"
@@ -135,7 +190,9 @@ def test_the_parameters_tell_a_program_from_a_graph_function(make: Any) -> None:
     worker.run(lambda s, y=None: received.append(type(s)))
     worker.run(lambda s, one, two: received.append((one is x, two is x)), (x, x[:0]))
     assert received == [3, True, Session, (True, False)]
-    with pytest.raises(UsageError, match=r"\(s, x\) cannot be called with a session and the 0 arr"):
+    with pytest.raises(
+        UsageError, match=r"lambda>\(\) cannot be called with a session and the 0 a"
+    ):
         worker.run(lambda s, x: None)
     with pytest.raises(UsageError, match="the 1 arrays of args; write a program"):
         worker.graph(lambda orch, args, config: None, [x])
@@ -153,3 +210,87 @@ def test_the_trace_of_a_worker_has_the_tasks_of_its_programs(make: Any) -> None:
         worker.run(overwrites, (x, y))
         worker.replay(worker.capture(overwrites, (x, y)), (x, y))
     assert len(trace.tasks) == 10
+
+
+def test_the_end_of_a_checked_session_names_tasks_that_race(make: Any) -> None:
+    worker = make(num_sub_workers=2)
+    x, y, z = (worker.shared_array(4) for _ in range(3))
+    with worker.session(hazards="check") as s:
+        s.submit(plus_one, x, y)
+        s.submit(plus_one, y, z)
+        assert s.submit(square, 3).result() == 9
+        assert s.submit(square, 4).result() == 16  # reuses the memory of the first result
+
+    def races(divisor: int) -> None:
+        with worker.session(hazards="check") as s:
+            s.submit(plus_one, x, y)
+            s.submit(plus_one, z, x)
+            assert 1 / divisor
+
+    with pytest.raises(RaceError, match="plus_one#0 and plus_one#1 share 16 bytes") as error:
+        races(1)
+    assert any(__file__ in note for note in error.value.__notes__)
+    with pytest.raises(ZeroDivisionError):
+        races(0)
+    with worker.session(hazards="check") as s:
+        s.submit(plus_one, z, x, after=[s.submit(plus_one, x, y)])
+
+
+@pytest.fixture
+def graphs() -> Iterator[list[tuple[str, Any]]]:
+    """Observe the graphs of the runs of this process."""
+    seen = observation.Observation()
+    observation.begin(seen)
+    yield seen.graphs
+    observation.begin(None)
+
+
+def of_json(graph: Any) -> Any:
+    """Return tasks and edges without what differs between runs, and without names of memory."""
+    facts = graph.to_json()
+    for one in facts["tasks"]:
+        del one["id"], one["name"]
+    for edge in facts["edges"]:
+        edge["reasons"] = [reason["why"] for reason in edge["reasons"]]
+    return facts
+
+
+# Invariant: The graph of a session that has run is the one that its program has without a run.
+def test_the_log_of_a_session_has_the_graph_of_its_program(make: Any, graphs: Any) -> None:
+    worker = make(num_sub_workers=2)
+    x, y, z = (worker.shared_array(4) for _ in range(3))
+
+    def program(s: Session) -> None:
+        for _ in range(3):
+            with s.scope():
+                part = s.empty(4)  # each time at the same address
+                s.submit(plus_one, x, part)
+                s.submit(plus_one, part, y)
+        group = s.submit_group(plus_one, [(x, y), (x, z)])
+        s.submit(plus_one, z, x, after=[group])
+        order = s.submit(nothing)
+        for number in range(3):  # each result may be at the same address
+            result = s.submit(square, number)
+            s.submit(add, result, z)
+            s.submit(add, [result, order], y[:2])
+
+    with worker.session() as s:
+        program(s)
+    worker.run(program)
+    worker.run(lambda s: [s.submit(square, 2).result(), s.submit(nothing).wait()])
+    expected = of_json(worker.graph(program))
+    assert [of_json(graph) for _, graph in graphs[:2]] == [expected] * 2
+    assert [len(graph) for _, graph in graphs] == [18, 18, 2]
+    assert {path for path, _ in graphs} == {"L3"}
+
+
+def test_a_part_that_is_not_contiguous_is_refused_with_advice(make: Any) -> None:
+    worker = make(num_sub_workers=1)
+    x, y = worker.shared_array((4, 4)), worker.shared_array((4, 4))
+    with worker.session() as s:
+        for part in (x[:, 2:], x.T, x[::2]):
+            for arguments in ((part, y), (y, part)):
+                with pytest.raises(UsageError, match="and take the part in the function"):
+                    s.submit(plus_one, *arguments)
+        s.submit(plus_one, x[2:], y[:2])
+    assert (y[:2] == 1).all()

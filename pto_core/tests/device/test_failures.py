@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pto_core
-from pto_core import CallConfig, ChipCallable, Device, kernel
+from pto_core import CallConfig, ChipCallable, Device, Task, kernel
 from pto_core.errors import (
     OrchestrationError,
     TaskFailedError,
@@ -204,7 +204,11 @@ def test_an_orchestration_fails_by_its_result(device: Device) -> None:
             device.run(returning(result))
 
 
-def test_kernels_and_lazy_functions_are_no_orchestrations(device: Device) -> None:
+def steps_of_a_host(x):
+    pass
+
+
+def test_kernels_tasks_and_lazy_functions_are_no_orchestrations(device: Device) -> None:
     async def later(rt):
         pass
 
@@ -215,6 +219,9 @@ def test_kernels_and_lazy_functions_are_no_orchestrations(device: Device) -> Non
         device.run(nothing)
     with pytest.raises(UsageError, match="'nothing' is a kernel, not an orchestration"):
         ChipCallable(nothing)
+    for run in (device.run, ChipCallable):
+        with pytest.raises(UsageError, match=r"is a @task, which runs in a process of a Worker"):
+            run(Task(steps_of_a_host))
     with pytest.raises(UsageError, match="'later' is an async function"):
         device.run(later)
     with pytest.raises(UsageError, match="'steps' is a generator function"):

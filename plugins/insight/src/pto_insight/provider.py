@@ -2,6 +2,7 @@
 
 from pto_insight.commands.logged_case import load_log
 from pto_insight.graphs import AccessLog, TaskGraph
+from pto_insight.graphs.session_log import SessionLog
 from pto_insight.traces import joined
 from pto_insight.traces.analysis import kernel_rows
 from pto_insight.traces.files import read_flight, write_statistics, write_trace, write_worker_data
@@ -29,6 +30,7 @@ __all__ = [
     "AccessLog",
     "ClockOffset",
     "Recorded",
+    "SessionLog",
     "TaskGraph",
     "WorkerTrace",
     "explain_intermediates",

@@ -27,15 +27,15 @@ USAGE = 2
 FAILED = 4
 SUMMARIES = {
     "run": "run a case and compare its outputs with the reference",
-    "graph": "write the graph of a case, with the reason of each edge",
-    "why": "explain why one task of a case waits for another",
-    "check": "find the tasks of a case that race",
+    "graph": "write the graph of a case or program, with the reason of each edge",
+    "why": "explain why one task of a case or program waits for another",
+    "check": "find the tasks of a case or program that race",
     "plugins": "list the installed plugins and whether they work on this machine",
     "doctor": "show what this machine lacks and how to install it",
     "config": "show every setting with its value and origin",
     "keys": "make keys for Workers on other hosts",
     "agent": "serve Workers of other hosts on this host",
-    "trace": "show where the time of a traced run went",
+    "trace": "show where the time of a program or a traced run went",
     "new": "write a skeleton that runs without changes",
 }
 _LOG_SETTINGS = ("log_level", "log_format")  # commands parse the remaining --set texts themselves

@@ -22,7 +22,7 @@ from pto_core.interfaces import Backend, Runtime, TensorSharingBackend
 from pto_core.interfaces.observer import RunInfo
 from pto_core.kernels import CallConfig
 from pto_core.kernels.call_config import with_access_log
-from pto_core.plugins import Observers, insight, registered
+from pto_core.plugins import Observers, insight, observation, registered
 from pto_core.toolchain import Toolchain, device_options, runtime_artefacts
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class Device:
             del kept
         report = RunReport._make((*fields, None, self._process))
         if report.accesses is not None:
-            report = report._replace(accesses=_access_log(fields[-1]))
+            report = report._replace(accesses=_observed_log(fields[-1], self._identity[2]))
         if is_recorded:
             report = report._replace(trace=self.tracing.succeeded(traces, report))
         if files is not None:
@@ -264,15 +264,17 @@ class Device:
         return self.tracing.last
 
     def _packed(self, config: CallConfig | None, trace: int | None) -> bytes:
+        is_logged = observation.of_graphs() is not None
         if config is None and trace is None:
-            return self._call_config
+            return _logged(self._call_config) if is_logged else self._call_config
         chosen = self._default if config is None else config
         if not isinstance(chosen, CallConfig):
             raise UsageError(
                 f"config is {shown(chosen)}; pass a CallConfig", name="config", value=chosen
             )
         check_blocks(chosen.block_dim, self._native.blocks)
-        return chosen.pack(trace)
+        packed = chosen.pack(trace)
+        return _logged(packed) if is_logged else packed
 
     def _graph_of(self, report: RunReport) -> TaskGraph:
         if report.accesses is None:
@@ -426,6 +428,14 @@ def _add_findings(error: BaseException) -> None:
     found = [*findings.outside, *findings.undeclared, *findings.races][:_MOST_FINDINGS]
     if found:
         error.add_note("\n".join(["measured before the run failed:", *map(str, found)]))
+
+
+def _observed_log(fields: dict[str, Any], device: object) -> AccessLog:
+    """Return the access log, and add its graph to those that a command shows."""
+    log_of_run = _access_log(fields)
+    if (seen := observation.of_graphs()) is not None:
+        seen.graphs.append((f"device {device}", insight.TaskGraph(log_of_run)))
+    return log_of_run
 
 
 def _access_log(fields: dict[str, Any]) -> AccessLog:

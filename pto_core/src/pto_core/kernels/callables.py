@@ -448,6 +448,15 @@ def _check_function(orchestration: object) -> None:
             name="orchestration",
             value=orchestration,
         )
+    if getattr(orchestration, "is_of_worker", False):
+        name = getattr(orchestration, "name", "task")
+        raise UsageError(
+            f"{name!r} is a @task, which runs in a process of a Worker, not on a chip; submit it "
+            f"in a session: with worker.session() as s: s.submit({name}, ...). For a chip, pass a "
+            "function that submits a @kernel: def graph(rt, *args)",
+            name="orchestration",
+            value=name,
+        )
     require_plain("orchestration", orchestration)
 
 

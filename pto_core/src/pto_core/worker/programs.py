@@ -2,7 +2,7 @@
 
 ``Worker.run``, ``graph``, ``check`` and ``capture`` accept two kinds of functions: a program, which
 receives a session and the arrays in ``args``, and a graph function, which receives ``orch``,
-``args`` and ``config``. :func:`as_graph_function` distinguishes them.
+``args`` and ``config``. :func:`prepared` distinguishes them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Concatenate, TypeAlias, cast
 import numpy.typing as npt
 
 from pto_core._worker import Orchestrator, TaskArgs, TaskArgsView, TensorArgType, is_private
+from pto_core.config.options import CHECK
 from pto_core.errors import UsageError
 from pto_core.errors.values import shown
 from pto_core.kernels import CallConfig
@@ -42,18 +43,22 @@ class ProgramFunction:
             return self._program(session, *self._arrays)
 
 
-def as_graph_function(
-    function: GraphFunction | Program, args: object, make_session: Callable[[], Session]
-) -> GraphFunction:
-    """Return a graph function that calls ``function``; see :func:`task_args` for its arguments.
+def prepared(
+    function: GraphFunction | Program,
+    args: object,
+    hazards: str | None,
+    make_session: Callable[..., Session],
+) -> tuple[GraphFunction, Any, str]:
+    """Return a graph function that calls ``function``, its arguments, and the hazards.
 
     With a list or tuple of arrays as ``args``, the function is a program. With a TaskArgs, it is a
     graph function. Without ``args``, a function that accepts three positional arguments is a graph
-    function, and one that accepts only one is a program. Raises UsageError.
+    function, and one that accepts only one is a program. The default hazards are ``"full"`` for a
+    program, ``"raw"`` for a graph function. Raises UsageError.
     """
+    graph = cast(GraphFunction, function), args, "raw" if hazards is None else hazards
     is_program = isinstance(args, list | tuple)
     arrays: Arrays = args if isinstance(args, list | tuple) else ()
-    graph = cast(GraphFunction, function)
     if not callable(function) or not (args is None or is_program):
         return graph
     code = getattr(function, "__code__", None)
@@ -68,18 +73,17 @@ def as_graph_function(
     if not _accepts(signature, 1 + len(arrays)):
         name = getattr(function, "__name__", shown(function))
         raise UsageError(
-            f"{name}{signature} cannot be called with a session and the {len(arrays)} arrays of "
+            f"{name}() cannot be called with a session and the {len(arrays)} arrays of "
             "args; write a program, def program(s, x, out), and pass its arrays as args=(x, out), "
             "or a graph function, def graph(orch, args, config), and pass a TaskArgs",
             name="graph",
             value=function,
         )
-    return ProgramFunction(cast(Program, function), arrays, make_session())
-
-
-def default_hazards(function: GraphFunction) -> str:
-    """Return the hazards that order the tasks of a function, unless the program states others."""
-    return "full" if isinstance(function, ProgramFunction) else "raw"
+    chosen = "full" if hazards is None else hazards
+    is_checked = isinstance(chosen, str) and chosen == CHECK
+    session = make_session(hazards="raw" if is_checked else chosen)
+    made = ProgramFunction(cast(Program, function), arrays, session)
+    return made, task_args(arrays) if is_program else None, chosen
 
 
 def task_args(args: TaskArgs | TaskArgsView | Arrays | None) -> Any:

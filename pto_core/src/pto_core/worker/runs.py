@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from pto_core import log
 from pto_core._worker import (
     CapturedGraph,
     Orchestrator,
@@ -18,7 +19,7 @@ from pto_core.errors import AbortedError, UsageError, WorkerClosedError
 from pto_core.errors.plain_functions import require_executed
 from pto_core.errors.values import shown
 from pto_core.kernels import CallConfig
-from pto_core.plugins import insight, registered
+from pto_core.plugins import insight, observation, registered
 from pto_core.worker.child_group import ChildGroup
 from pto_core.worker.failures import Failure, RunErrors
 from pto_core.worker.progress import Progress
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 GraphFunction: TypeAlias = Callable[[Orchestrator, TaskArgsView, CallConfig], object]
 """A function that submits the tasks of a run; :meth:`pto_core.Worker.run` calls it."""
 
+_logger = log.get(__name__)
 _NO_ARGUMENTS = TaskArgs().view()
 _DEFAULT = CallConfig()
 _COUNTS = ("submitted", "finished", "failed", "poisoned")
@@ -64,7 +66,6 @@ class Runs:
         self._errors = RunErrors(children.driver)
         self._observers, self._info = children.observers, children.info
         self._count = 0  # the number of runs so far
-        self._is_checked = children.settings.config["hazards"] == CHECK
 
     @property
     def is_running(self) -> bool:
@@ -81,12 +82,9 @@ class Runs:
         graph: GraphFunction,
         args: TaskArgs | TaskArgsView | None,
         config: CallConfig | None,
-        hazards: str | None,
-        default: str = "raw",
+        hazards: str,
     ) -> None:
-        """Run a graph function; see ``Worker.run``. ``default``: the hazards without a setting."""
-        if hazards is None:
-            hazards = CHECK if self._is_checked else default
+        """Run a graph function; see ``Worker.run``."""
         if isinstance(hazards, str) and hazards == CHECK:
             if isinstance(args, TaskArgsView):
                 raise UsageError(
@@ -137,11 +135,32 @@ class Runs:
         hazards: str,
     ) -> TaskGraph:
         """Return the graph of a graph function; see ``Worker.graph``."""
-        captured = self.capture(graph, args, config, hazards)
+        return self._graph_of(self.capture(graph, args, config, hazards))
+
+    def _graph_of(self, captured: CapturedGraph) -> TaskGraph:
         return insight.TaskGraph(insight.AccessLog.from_fields(self._driver.captured_log(captured)))
+
+    def observe(
+        self,
+        graph: GraphFunction,
+        args: TaskArgs | None,
+        config: CallConfig | None,
+        hazards: str,
+    ) -> None:
+        """Call a graph function to add its graph to those that a command shows."""
+        seen = observation.of_graphs()
+        if seen is None:
+            return
+        try:
+            chosen = "raw" if hazards == CHECK else hazards
+            seen.graphs.append((self._info.path, self.graph(graph, args, config, chosen)))
+        except UsageError as error:
+            _logger.warning("no graph of a run", reason=str(error))
 
     def replay(self, graph: CapturedGraph, args: TaskArgs | None) -> None:
         """Run a captured graph; see ``Worker.replay``."""
+        if (seen := observation.of_graphs()) is not None and isinstance(graph, CapturedGraph):
+            seen.graphs.append((self._info.path, self._graph_of(graph)))
         with Block(self) as block:
             self.submit_replay(block, graph, args)
 

@@ -18,11 +18,13 @@ from pto_core._worker import (
     RunScope,
     TaskArgs,
 )
+from pto_core.config.options import CHECK
 from pto_core.errors import UsageError
 from pto_core.errors.values import listed, shown
 from pto_core.kernels import CallConfig, ChipCallable, DataType
 from pto_core.kernels.retries import NO_RETRIES, Retries, as_retries
 from pto_core.kernels.typed import SubmitOptions
+from pto_core.plugins import insight, observation
 from pto_core.worker.event_loops import in_thread
 from pto_core.worker.futures import TaskHandle
 from pto_core.worker.handles import name_of
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from pto_core.worker.registry import Registration
     from pto_core.worker.runs import Runs
     from pto_core.worker.worker_node import WorkerNode
+    from pto_insight.graphs.session_log import SessionLog
 
 _OPTIONS = tuple(SubmitOptions.__annotations__)
 
@@ -90,6 +93,7 @@ class Session(RunScope):
         self._orchestrator: Orchestrator | None = None
         self._memory: ValueMemory | None = None
         self._is_capture = False
+        self._log: SessionLog | None = None
 
     # ---- the block ----
 
@@ -98,9 +102,11 @@ class Session(RunScope):
             raise UsageError("the block of this session is open; create another session")
         runs = self._node.started_runs()
         try:
-            self._orchestrator = runs.begin(self, self._hazards, self._config)
+            hazards = "raw" if self._hazards == CHECK else self._hazards
+            self._orchestrator = runs.begin(self, hazards, self._config)
             self._runs = runs
             self._memory = self._node.started_children().memory.values
+            self._begin_log(hazards)
             if self._progress is not False:
                 shown = self._progress
                 listener = default_listener(self._node.path) if shown is True else shown
@@ -118,11 +124,22 @@ class Session(RunScope):
         try:
             if runs is not None:
                 runs.leave(error)
+            if error is None and self._log is not None:
+                _check_log(self._log, self._node.path, is_checked=self._hazards == CHECK)
         finally:
             follower, self._follower = self._follower, None
             if follower is not None and runs is not None:
                 follower.stop(runs.progress(is_over=True))
             self._callables.release()
+
+    def _begin_log(self, hazards: str) -> None:
+        """Record the submits if the session is checked, or a command shows its graph."""
+        self._log = None
+        if self._hazards == CHECK or observation.of_graphs() is not None:
+            memory = self._memory
+            self._log = insight.SessionLog(
+                is_full=hazards == "full", values=range(0) if memory is None else memory.addresses
+            )
 
     @contextmanager
     def submitting_to(self, orch: Orchestrator) -> Iterator[Session]:
@@ -132,10 +149,14 @@ class Session(RunScope):
         self._orchestrator = orch
         if memory is not None:
             memory.is_captured = self._is_capture
+        if not self._is_capture:
+            self._begin_log(self._hazards)
         try:
             yield self
+            if self._log is not None:
+                _check_log(self._log, self._node.path, is_checked=False)
         finally:
-            self._orchestrator = None
+            self._orchestrator = self._log = None
             if memory is not None:
                 memory.is_captured = False
 
@@ -313,11 +334,17 @@ class Session(RunScope):
             "timeout_s": timeout_s,
             "after": after,
         }
-        blob, outputs, views = self._given(target, args, policy, keywords)
+        producers: list[TaskHandle] = []
+        blob, outputs, views = self._given(target, args, policy, producers, keywords)
+        if producers:
+            options["after"] = [*after, *filter(_is_pending, producers)]
         if isinstance(target, Task):
             submitted = orch.submit_sub(handle, blob, **options)
         else:
             submitted = orch.submit_next_level(handle, blob, config, **options)
+        if self._log is not None:
+            named = [one.task_slot for one in (*after, *producers)]
+            self._log.add_task(submitted.task_slot, handle.name, [blob], named)
         views = views if temporary is None else [*views, temporary, task]
         return self._made(submitted, outputs, views)
 
@@ -353,12 +380,18 @@ class Session(RunScope):
             "after": after,
         }
 
-        made = [self._given(target, one, policy) for one in given]
+        producers: list[TaskHandle] = []
+        made = [self._given(target, one, policy, producers) for one in given]
+        if producers:
+            options["after"] = [*after, *filter(_is_pending, producers)]
         blobs = [blob or TaskArgs() for blob, _, _ in made]
         if isinstance(target, Task):
             submitted = orch.submit_sub_group(handle, blobs, **options)
         else:
             submitted = orch.submit_next_level_group(handle, blobs, config, **options)
+        if self._log is not None:
+            named = [one.task_slot for one in (*after, *producers)]
+            self._log.add_task(submitted.task_slot, handle.name, blobs, named)
         outputs = of_group([outputs for _, outputs, _ in made])
         views = [view for _, _, views in made for view in views]
         views = views if temporary is None else [*views, temporary, task]
@@ -369,11 +402,18 @@ class Session(RunScope):
         target: Task[..., Any] | ChipTask | GraphTask,
         values: Sequence[object],
         retries: Retries,
+        producers: list[TaskHandle],
         keywords: Mapping[str, object] | None = None,
     ) -> tuple[TaskArgs | None, tuple[Any, ...] | Returned, list[Any]]:
-        """Return the arguments of a submit, what its handle needs, and what must be kept."""
+        """Return the arguments of a submit, what its handle needs, and what must be kept.
+
+        Handles of tasks without a result in its values are added to ``producers``: it waits for
+        them.
+        """
         if isinstance(target, Task):
-            return target.arguments(values, self._memory, keywords, retries)
+            if self._is_capture:
+                retries = _in_capture(retries, target.name)
+            return target.arguments(values, self._memory, keywords, retries, producers)
         if keywords:
             raise UsageError(
                 f"submit has no option {next(iter(keywords))!r}, and {target.name} takes arguments "
@@ -400,11 +440,15 @@ class Session(RunScope):
 
         It is freed when its scope has ended and no task needs it.
         """
-        return self.orchestrator.alloc(shape, dtype)
+        made = self.orchestrator.alloc(shape, dtype)
+        if self._log is not None:
+            self._log.add_allocation(made.address, made.nbytes)
+        return made
 
     def scope(self) -> AbstractContextManager[None]:
         """Open a scope. Its allocations are freed when it has ended and no task needs them."""
-        return cast(AbstractContextManager[None], self.orchestrator.scope())
+        scope = cast(AbstractContextManager[None], self.orchestrator.scope())
+        return scope if self._log is None else self._log.scope(scope)
 
     @property
     def orchestrator(self) -> Orchestrator:
@@ -443,6 +487,15 @@ class Session(RunScope):
             name="task",
             value=task,
         )
+
+
+def _check_log(log: SessionLog, path: str, *, is_checked: bool) -> None:
+    """Add the graph of a session to those that a command shows. Raises RaceError if checked."""
+    graph = insight.TaskGraph(log.log())
+    if (seen := observation.of_graphs()) is not None:
+        seen.graphs.append((path, graph))
+    if is_checked:
+        graph.check().raise_for_races()
 
 
 @as_task
@@ -493,6 +546,23 @@ def _policy(target: Task[..., Any] | ChipTask | GraphTask, given: int | Retries 
             value=given,
         )
     return NO_RETRIES if given is None else as_retries(given)
+
+
+def _in_capture(retries: Retries, name: str) -> Retries:
+    """Return the Retries of a captured task: all replays would count in the same block."""
+    if retries.count and (retries.on is not BaseException or retries.backoff_s):
+        raise UsageError(
+            f"{name} has a Retries with conditions, which a replay cannot follow; submit it with "
+            f"retries={retries.count}, which repeats it after any failure and without a wait",
+            name="retries",
+            value=retries,
+        )
+    return NO_RETRIES
+
+
+def _is_pending(handle: TaskHandle) -> bool:
+    """Return whether a task that needs the task of a handle must wait, or cannot run."""
+    return handle.is_captured or not handle.has_ended or handle.failure is not None
 
 
 def _check_shadowed(target: Task[..., Any], passed: Mapping[str, object]) -> None:

@@ -92,7 +92,13 @@ def add_array(args: TaskArgs, value: Any, tag: TensorArgType, where: str) -> Non
     try:
         args.add_tensor(value, tag)
     except UsageError as error:
-        raise UsageError(f"{where}: {error}", name=where, value=type(value).__name__) from None
+        is_part = isinstance(value, np.ndarray) and value.base is not None
+        advice = ""
+        if is_part and not value.flags.c_contiguous:
+            advice = "; or pass the array of which it is a part, and take the part in the function"
+        raise UsageError(
+            f"{where}: {error}{advice}", name=where, value=type(value).__name__
+        ) from None
 
 
 def _declared(chip: ChipCallable, values: Sequence[Any]) -> list[tuple[Any, Direction, int]]:
@@ -151,6 +157,9 @@ class Task(Generic[Parameters, Value, Outcome]):
     A call runs the function in this process.
     """
 
+    is_of_worker = True
+    """A chip refuses this object with a message of its own."""
+
     if TYPE_CHECKING:
 
         @property
@@ -196,11 +205,13 @@ class Task(Generic[Parameters, Value, Outcome]):
         memory: ValueMemory | None = None,
         keywords: Mapping[str, Any] | None = None,
         retries: Retries = NO_RETRIES,
+        producers: list[TaskHandle] | None = None,
     ) -> tuple[TaskArgs | None, tuple[Any, ...] | Returned, list[Any]]:
         """Return the arguments of a submit, or None, and what the handle of the task needs.
 
         The third object is a list of blocks of values to keep until the task has ended. ``memory``:
-        where values are stored; None if the Worker has no SUB child. Raises UsageError.
+        where values are stored; None if the Worker has no SUB child. Handles in the values whose
+        tasks have no result are added to ``producers``. Raises UsageError.
         """
         passed: dict[str, Any] = {}
         if keywords:
@@ -235,7 +246,7 @@ class Task(Generic[Parameters, Value, Outcome]):
         if places or passed:
             given = [values[place] for place in places]
             owner = self._needed(memory)
-            views = self._add_values(args, layout, (places, given, passed), owner)
+            views = self._add_values(args, layout, (places, given, passed), owner, producers)
         outputs: tuple[Any, ...] | Returned = tuple(written)
         if self._returns:
             owner = self._needed(memory)
@@ -266,6 +277,7 @@ class Task(Generic[Parameters, Value, Outcome]):
         layout: list[int],
         values: tuple[list[int], list[Any], dict[str, Any]],
         memory: ValueMemory,
+        producers: list[TaskHandle] | None,
     ) -> list[Any]:
         """Add the tensors of the values; return the blocks to keep."""
 
@@ -283,8 +295,8 @@ class Task(Generic[Parameters, Value, Outcome]):
         for tensor in content.inputs:
             args.add_tensor(tensor, TensorArgType.INPUT)
             layout.append(_INPUT)
-        if content.producers:
-            args.add_dep(*content.producers)
+        if producers is not None:
+            producers += content.producers
         return [view, *content.views]
 
     def _add_retries(
@@ -292,7 +304,7 @@ class Task(Generic[Parameters, Value, Outcome]):
     ) -> list[Any]:
         """Add the block with the number of attempts; return it, to keep it."""
         view = block_of(retries, memory)
-        args.add_tensor(tensor_of(view), TensorArgType.INPUT)
+        args.add_tensor(memory.tensor_of(view), TensorArgType.INPUT)
         layout.append(_RETRIES)
         return [view]
 

@@ -190,7 +190,7 @@ class Content:
             return _received, (first, *counts)
         if outputs:
             self.inputs += outputs
-        elif not handle.has_ended or handle.failure is not None:
+        else:
             self.producers.append(handle)
         return _arrays, (first, len(outputs or ()))
 
@@ -456,6 +456,11 @@ class ValueMemory:
     def mapping(self) -> SharedMapping:
         """The mapping, which children need at the same address."""
         return self._mapping
+
+    @property
+    def addresses(self) -> range:
+        """The addresses of the mapping."""
+        return range(self._mapping.address, self._mapping.address + self._mapping.nbytes)
 
     @property
     def nbytes(self) -> int:

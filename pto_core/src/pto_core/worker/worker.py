@@ -18,7 +18,7 @@ from pto_core.config.options import CHECK
 from pto_core.errors import ConfigError, UsageError
 from pto_core.errors.values import as_path, listed, shown, suggestion
 from pto_core.interrupts import Interrupts
-from pto_core.plugins import insight
+from pto_core.plugins import insight, observation
 from pto_core.worker.callables import Callables
 from pto_core.worker.event_loops import in_thread
 from pto_core.worker.executor import WorkerExecutor
@@ -28,8 +28,8 @@ from pto_core.worker.memory_calls import MemoryCalls
 from pto_core.worker.programs import (
     Arrays,
     Program,
-    as_graph_function,
-    default_hazards,
+    ProgramFunction,
+    prepared,
     task_args,
 )
 from pto_core.worker.runs import GraphFunction, hazards_number
@@ -235,8 +235,12 @@ class Worker(WorkerView, MemoryCalls):
         """
         # takes no lock; in a forked process the object refuses all calls
         runs = self._node.runs or self._node.started_runs()
-        function = as_graph_function(graph, args, self.session)
-        runs.run(function, task_args(args), config, hazards, default_hazards(function))
+        if hazards is None and self._node.settings.config["hazards"] == CHECK:
+            hazards = CHECK
+        function, given, chosen = prepared(graph, args, hazards, self.session)
+        if observation.of_graphs() is not None and not isinstance(function, ProgramFunction):
+            runs.observe(function, given, config, chosen)
+        runs.run(function, given, config, chosen)
 
     def capture(
         self,
@@ -254,9 +258,8 @@ class Worker(WorkerView, MemoryCalls):
         requests the result of a task, begins a run or a session, or calls malloc, and if ``args``
         contain memory of a chip.
         """
-        function = as_graph_function(graph, args, self.session)
-        chosen = default_hazards(function) if hazards is None else hazards
-        return self._node.started_runs().capture(function, task_args(args), config, chosen)
+        function, given, chosen = prepared(graph, args, hazards, self.session)
+        return self._node.started_runs().capture(function, given, config, chosen)
 
     def graph(
         self,
@@ -271,9 +274,8 @@ class Worker(WorkerView, MemoryCalls):
         No task runs. The graph has all edges of the function, and a group is one task. Raises the
         errors of :meth:`capture`.
         """
-        function = as_graph_function(graph, args, self.session)
-        chosen = default_hazards(function) if hazards is None else hazards
-        return self._node.started_runs().graph(function, task_args(args), config, chosen)
+        function, given, chosen = prepared(graph, args, hazards, self.session)
+        return self._node.started_runs().graph(function, given, config, chosen)
 
     def check(
         self,
@@ -308,21 +310,14 @@ class Worker(WorkerView, MemoryCalls):
     ) -> Session:
         """Return a run whose tasks are submitted in a block: ``with worker.session() as s:``.
 
-        ``hazards``: ``"full"`` orders all conflicts, ``"raw"`` only reads after writes; ``"check"``
-        is refused, because tasks run while the block submits them.
+        ``hazards``: ``"full"`` orders all conflicts, ``"raw"`` only reads after writes.
+        ``"check"``: as ``"raw"``, and the end of the block raises a RaceError if tasks race.
         ``async with`` waits without blocking the event loop. ``progress``: True shows a bar on a
         terminal and lines elsewhere; a function is called with a Progress.
         """
         self._node.life.check_open()
-        if isinstance(hazards, str) and hazards == CHECK:
-            raise UsageError(
-                'hazards is "check", but the tasks of a session run while its block submits them, '
-                'so they cannot be checked before; pass "full", which orders all conflicts, or '
-                '"raw", and check a graph function with Worker.check',
-                name="hazards",
-                value=hazards,
-            )
-        hazards_number(hazards)  # detect an invalid value here, before the block begins
+        if not isinstance(hazards, str) or hazards != CHECK:
+            hazards_number(hazards)  # detect an invalid value here, before the block begins
         return Session(self._node, self._callables, config, hazards, progress)
 
     def map(

@@ -12,6 +12,7 @@ from pto_core.errors import UsageError, WorkerClosedError
 from pto_core.errors.limits import system_error
 from pto_core.errors.values import shown
 from pto_core.interrupts import Interrupts
+from pto_core.plugins import observation
 from pto_core.worker.child_group import ChildGroup
 from pto_core.worker.child_specs import child_specs
 from pto_core.worker.life_cycle import Exclusive, LifeCycle, WorkerState
@@ -261,6 +262,9 @@ class WorkerNode:
     def _observe_start(self) -> None:
         children = self.children
         if children is not None:
+            if (seen := observation.of_traces()) is not None:
+                children.tracing.begin(seen.trace_level)
+                seen.tracings.append(children.tracing)
             paths = tuple(child.path for child in children.children if not child.is_empty)
             children.observers.notify("pto_worker_started", worker=children.info, children=paths)
 

@@ -1,7 +1,8 @@
-"""Run a case and write the graph of its tasks, with the reason of each edge.
+"""Run a case or a Python program and write the graph of its tasks, with the reason of each edge.
 
-CASE is a folder with golden.py and kernels/kernel_config.py, as for `pto run`. The graph has all
-edges of the program and does not depend on the timing of the run.
+CASE is a folder with golden.py and kernels/kernel_config.py, as for `pto run`, or PROGRAM.py, which
+runs as `python PROGRAM.py ARG ...` does. The graph has all edges of the program and does not depend
+on the timing of the run.
 """
 
 from __future__ import annotations
@@ -11,14 +12,21 @@ import sys
 from pathlib import Path
 
 from pto_core.output_files import write_text
-from pto_insight.commands.logged_case import add_logged_case_arguments, graph_of_case
+from pto_insight.commands.logged_case import (
+    add_logged_case_arguments,
+    add_program_arguments,
+    graph_of_case,
+)
 from pto_insight.graphs.drawing import FOLDS
 from pto_insight.graphs.graph import FORMATS, format_of, text_of
+
+HAS_MIXED_ARGUMENTS = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``pto graph``."""
     add_logged_case_arguments(parser)
+    add_program_arguments(parser)
     out = parser.add_argument_group("the graph")
     out.add_argument(
         "--format", choices=FORMATS, help="default: that of the ending of --out, otherwise svg"

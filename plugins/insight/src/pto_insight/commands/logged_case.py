@@ -1,4 +1,4 @@
-"""Run a case with its access log, for the commands that explain its graph."""
+"""Run a case, or a Python program, with its access log, for the commands that explain a graph."""
 
 from __future__ import annotations
 
@@ -14,22 +14,46 @@ from pto_core.cases.job import Job, locate
 from pto_core.cases.report import CaseReport
 from pto_core.cases.supervisor import Listener, supervise
 from pto_core.cli.run import SEED_HELP, add_case_arguments, natural
-from pto_core.errors import UnsupportedError
+from pto_core.errors import UnsupportedError, UsageError
+from pto_insight.commands.program import graph_of_program, is_program
 from pto_insight.graphs import AccessLog, TaskGraph
 
 
 def add_logged_case_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options that select and run one case."""
+    """Declare the options that select and run one case, or a Python program."""
     where, place, _ = add_case_arguments(parser)
     where.add_argument("--case", metavar="NAME", help="one of ALL_CASES; default: DEFAULT_CASE")
     place.add_argument("--seed", type=natural, metavar="N", help=SEED_HELP)
+    program = parser.add_argument_group("a Python program, PROGRAM.py in the place of CASE")
+    program.add_argument(
+        "--run",
+        dest="run_number",
+        type=natural,
+        metavar="N",
+        help="which of its runs, sessions and replays, counted from 1",
+    )
+
+
+def add_program_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that a Python program receives; the last positional arguments."""
+    parser.add_argument(
+        "arguments", nargs="*", metavar="ARG", help="arguments of a program, in its sys.argv"
+    )
 
 
 def graph_of_case(namespace: argparse.Namespace, *, measure: bool = False) -> TaskGraph:
     """Run the case without its reference and return its graph; raise the error of the run.
 
-    ``measure``: measure the accesses of its kernels, in a deterministic run.
+    ``measure``: measure the accesses of its kernels, in a deterministic run. A Python program is
+    run as it is.
     """
+    if is_program(namespace.path):
+        return graph_of_program(namespace)
+    if namespace.arguments or namespace.run_number is not None:
+        raise UsageError(
+            "--run and arguments are for a Python program, PROGRAM.py, and a case takes none",
+            name="arguments",
+        )
     files = locate(namespace.path, namespace.kernels, namespace.golden)
     settings = {
         "backend": namespace.platform,

@@ -1,7 +1,10 @@
-"""Show where the time of a traced run went.
+"""Show where the time of a run went.
 
-FILE is a *.trace.npz file that `pto run --trace --out DIR` or the method `write` of the trace of a
-Worker wrote, or a folder with one such file.
+`pto trace summary FILE` prints the kernels, the waiting, the limits and the critical path. `pto
+trace diff A B` prints what changed between two runs. FILE is a *.trace.npz file that `pto run
+--trace --out DIR` or the method `write` of the trace of a Worker wrote, or a folder with one such
+file. `pto trace PROGRAM.py ARG ...` runs a program as `python PROGRAM.py ARG ...` does, and prints
+the summary of each Worker that it starts.
 """
 
 from __future__ import annotations
@@ -11,28 +14,73 @@ import sys
 from pathlib import Path
 
 from pto_core.errors import UsageError
+from pto_core.plugins import observation
+from pto_insight.commands.program import is_program, observed
 from pto_insight.traces import Trace
 from pto_insight.traces.summary import difference_text, worker_difference
 from pto_insight.traces.worker_trace import WorkerTrace, read_any_trace
 
+HAS_MIXED_ARGUMENTS = True
+LEVELS = (1, 2, 3, 4)
+_FILES = {"summary": 1, "diff": 2}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the subcommands ``summary`` and ``diff``."""
-    commands = parser.add_subparsers(dest="what", required=True, metavar="COMMAND")
-    summary = commands.add_parser("summary", help="kernels, waiting, limits and critical path")
-    summary.add_argument("file", type=Path, metavar="FILE")
-    diff = commands.add_parser("diff", help="what changed between two runs")
-    diff.add_argument("before", type=Path, metavar="A")
-    diff.add_argument("after", type=Path, metavar="B")
+    """Declare the options of ``pto trace``."""
+    parser.add_argument("what", metavar="COMMAND", help="summary, diff, or PROGRAM.py")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="or the arguments of the program")
+    program = parser.add_argument_group("a Python program")
+    program.add_argument(
+        "--trace-level",
+        type=int,
+        choices=LEVELS,
+        metavar="N",
+        help="1 tasks (default), 2 also scheduling, 3 also waits, 4 also every dependency",
+    )
+    program.add_argument(
+        "--out", type=Path, metavar="DIR", help="write the page and the files of each trace to DIR"
+    )
 
 
 def run(namespace: argparse.Namespace) -> int:
-    """Print the summary of a trace, or the comparison of two."""
-    if namespace.what == "summary":
-        text = read_any_trace(namespace.file).table()
-    else:
-        text = _difference(read_any_trace(namespace.before), read_any_trace(namespace.after))
-    sys.stdout.write(text)
+    """Print the summary of a trace, the comparison of two, or the summary of a program."""
+    what, files = namespace.what, namespace.files
+    if is_program(Path(what)):
+        return _trace_program(namespace)
+    if len(files) != _FILES.get(what):
+        raise UsageError(
+            f"pto trace {' '.join([what, *files])} is no command; use pto trace summary FILE, pto "
+            "trace diff A B, or pto trace PROGRAM.py",
+            name="command",
+            value=what,
+        )
+    if namespace.out is not None or namespace.trace_level is not None:
+        raise UsageError(
+            "--out and --trace-level are for a program: pto trace PROGRAM.py", name="out"
+        )
+    traces = [read_any_trace(Path(file)) for file in files]
+    sys.stdout.write(traces[0].table() if what == "summary" else _difference(*traces))
+    return 0
+
+
+def _trace_program(namespace: argparse.Namespace) -> int:
+    """Run a program, and print the summary of each of its Workers."""
+    program, out = Path(namespace.what), namespace.out
+    seen = observation.Observation(namespace.trace_level or min(LEVELS))
+    observed(program, namespace.files, seen)
+    if not seen.tracings:
+        raise UsageError(
+            f"{program} started no Worker in its own process, so there is no trace",
+            name="program",
+            value=str(program),
+        )
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    for number, tracing in enumerate(seen.tracings):
+        trace = WorkerTrace.of(tracing.end())
+        sys.stdout.write(trace.table())
+        if out is not None:
+            trace.write(out / f"{program.stem}{f'.{number}' if number else ''}")
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pto_core.kernels import DataType, Direction
-from pto_insight.graphs.log import AccessLog, Rows
+from pto_insight.graphs.log import AccessLog, Buffer, Rows
 
 TAGS = ("INPUT", "OUTPUT", "INOUT", "OUTPUT_EXISTING", "NO_DEP")
 INPUT, OUTPUT, INOUT = Direction.IN, Direction.OUT, Direction.INOUT
@@ -82,6 +82,8 @@ class Places:
             return self._output(owner, address)
         if address >> 63:
             return f"pipe {self._pipes[address]}", address
+        if (exact := self._buffer_at.get(address)) is not None:
+            return exact.name, address
         for buffer in self._log.buffers:
             if buffer.address <= address < buffer.address + max(buffer.bytes, 1):
                 return buffer.name, buffer.address
@@ -118,6 +120,10 @@ class Places:
             if base <= address < base + max(int(row["size"]), 1):
                 return f"{kernel}#{task}.{row['parameter']}", base
         return f"{kernel}#{task}", int(self._log.tasks[task]["heap"])
+
+    @cached_property
+    def _buffer_at(self) -> dict[int, Buffer]:
+        return {buffer.address: buffer for buffer in reversed(self._log.buffers)}
 
     @cached_property
     def _task_of(self) -> dict[int, int]:

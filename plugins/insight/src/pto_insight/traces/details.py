@@ -320,7 +320,7 @@ def _arguments(used: _Uses, submitted: set[int]) -> tuple[NDArray[Any], tuple[st
     found = np.zeros(len(used.tasks), ARGUMENT)
     found["text"], found["owner"] = used.text_of, -1
     found["buffer"], begins, ranges = _ranges(used)
-    heap, allocations = _Heap(), 0
+    heap, allocations = Heap(), 0
     columns = [used.tasks, used.address, used.bytes, used.size]
     columns += [used.kinds["is_allocated"], used.kinds["child_memory"]]
     rows = zip(*(column.tolist() for column in columns), strict=True)
@@ -368,14 +368,14 @@ def _ranges(used: _Uses) -> tuple[NDArray[Any], NDArray[Any], int]:
     return number_of, np.where(on_child, used.address, first_of), len(firsts)
 
 
-class _Heap:
-    """The blocks that were allocated last at each address, in the order of time."""
+class Heap:
+    """The blocks that were allocated last at each address, in the order of time, with a value."""
 
     def __init__(self) -> None:
         self._begins: list[int] = []
-        self._blocks: dict[int, tuple[int, tuple[int, int]]] = {}
+        self._blocks: dict[int, tuple[int, Any]] = {}
 
-    def add(self, begin: int, end: int, value: tuple[int, int]) -> None:
+    def add(self, begin: int, end: int, value: Any) -> None:
         """Add a block. The blocks that it overlaps were freed before."""
         first = bisect_left(self._begins, begin)
         if first and self._blocks[self._begins[first - 1]][0] > begin:
@@ -386,7 +386,7 @@ class _Heap:
         self._begins[first:last] = [begin]
         self._blocks[begin] = (end, value)
 
-    def find(self, address: int) -> tuple[int, tuple[int, int]] | None:
+    def find(self, address: int) -> tuple[int, Any] | None:
         """Return the begin and the value of the block that contains an address, or None."""
         place = bisect_right(self._begins, address) - 1
         if place < 0:

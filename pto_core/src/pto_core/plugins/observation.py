@@ -1,0 +1,49 @@
+"""What ``pto graph``, ``check``, ``why`` and ``trace`` observe while they run a Python program."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pto_insight.graphs import TaskGraph
+
+
+class Observation:
+    """The graphs of the runs of this process, or the traces of its Workers.
+
+    ``trace_level``: the level at which each Worker is traced; 0: no Worker is traced, and each run
+    adds its path and its graph to ``graphs``.
+    """
+
+    def __init__(self, trace_level: int = 0) -> None:
+        self.trace_level = trace_level
+        self.graphs: list[tuple[str, TaskGraph]] = []
+        self.tracings: list[Any] = []  # of WorkerTracing
+        self._pid = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the process that began the observation, and not a fork of it."""
+        return os.getpid() == self._pid
+
+
+_current: Observation | None = None
+
+
+def begin(observation: Observation | None) -> None:
+    """Observe this process from now on; None ends the observation."""
+    global _current
+    _current = observation
+
+
+def of_graphs() -> Observation | None:
+    """Return the observation that needs the graphs of runs, or None."""
+    current = _current
+    return current if current is not None and not current.trace_level and current.is_here else None
+
+
+def of_traces() -> Observation | None:
+    """Return the observation that needs the traces of Workers, or None."""
+    current = _current
+    return current if current is not None and current.trace_level and current.is_here else None
