@@ -1,3 +1,4 @@
+// Examples of look-ups, and their cost. region_property_test compares random ones with a model.
 #include "pto/engine/region_index.hpp"
 
 #include <algorithm>
@@ -105,15 +106,6 @@ TEST(boxes_of_different_shapes_overlap_by_hull) {
   CHECK(index.conservative);
 }
 
-TEST(keys_meet_equal_keys_only) {
-  Index index;
-  index.write(Region::key(4096), 1);
-  index.write(Region::range(4096, 64), 2);
-  CHECK(index.find(Region::key(4096)) == Ids{1});
-  CHECK(index.find(Region::key(4100)).empty());
-  CHECK(index.find(Region::range(4000, 200)) == Ids{2});
-}
-
 TEST(a_writer_covers_the_regions_inside_it) {
   Index index;
   for (uint32_t tile = 0; tile < 16; ++tile) {
@@ -134,27 +126,6 @@ TEST(dead_values_are_removed_when_a_search_finds_them) {
   index.policy.alive_from = 4;
   CHECK((index.find(Region::range(0, 256)) == Ids{4, 5, 6, 7}));
   CHECK(index.policy.stale == 4 && index.regions.live() == 4);
-}
-
-TEST(tiles_cut_off_at_the_end_of_the_frame) {
-  Index index;
-  for (uint32_t id = 0; id < 7; ++id) {
-    index.write(box(0, 4, {{100, id * 16, id < 6 ? 16u : 4u}}), id);
-  }
-  CHECK(index.find(box(0, 4, {{100, 96, 4}})) == Ids{6});
-  CHECK((index.find(box(0, 4, {{100, 90, 10}})) == Ids{5, 6}));
-}
-
-TEST(restart_forgets) {
-  Index index;
-  for (uint32_t run = 0; run < 5; ++run) {
-    index.write(Region::range(1024, 64), run);
-    index.write(box(0, 4, {{64, 0, 8}}), run);
-    index.write(Region::key(5), run);
-    index.regions.restart();
-    CHECK(index.regions.live() == 0);
-    CHECK(index.find(Region::range(0, 4096)).empty() && index.find(Region::key(5)).empty());
-  }
 }
 
 TEST(all_shapes_in_a_small_index) {
