@@ -106,7 +106,7 @@ class Session(RunScope):
             self._orchestrator = runs.begin(self, hazards, self._config)
             self._runs = runs
             self._memory = self._node.started_children().memory.values
-            self._begin_log(hazards)
+            self._log = _new_log(self._hazards, self._memory)
             if self._progress is not False:
                 shown = self._progress
                 listener = default_listener(self._node.path) if shown is True else shown
@@ -132,15 +132,6 @@ class Session(RunScope):
                 follower.stop(runs.progress(is_over=True))
             self._callables.release()
 
-    def _begin_log(self, hazards: str) -> None:
-        """Record the submits if the session is checked, or a command shows its graph."""
-        self._log = None
-        if self._hazards == CHECK or observation.of_graphs() is not None:
-            memory = self._memory
-            self._log = insight.SessionLog(
-                is_full=hazards == "full", values=range(0) if memory is None else memory.addresses
-            )
-
     @contextmanager
     def submitting_to(self, orch: Orchestrator) -> Iterator[Session]:
         """Submit to a run or a capture that the caller has begun, until the end of the block."""
@@ -150,7 +141,7 @@ class Session(RunScope):
         if memory is not None:
             memory.is_captured = self._is_capture
         if not self._is_capture:
-            self._begin_log(self._hazards)
+            self._log = _new_log(self._hazards, memory)
         try:
             yield self
             if self._log is not None:
@@ -487,6 +478,15 @@ class Session(RunScope):
             name="task",
             value=task,
         )
+
+
+def _new_log(hazards: str, memory: ValueMemory | None) -> SessionLog | None:
+    """Return a record of submits if the session is checked or a command shows its graph."""
+    if hazards != CHECK and observation.of_graphs() is None:
+        return None
+    values = range(0) if memory is None else memory.addresses
+    log: SessionLog = insight.SessionLog(is_full=hazards == "full", values=values)
+    return log
 
 
 def _check_log(log: SessionLog, path: str, *, is_checked: bool) -> None:

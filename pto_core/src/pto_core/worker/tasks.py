@@ -218,8 +218,7 @@ class Task(Generic[Parameters, Value, Outcome]):
             values, passed = self._bound(values, keywords)
         directions = self._directions.get(len(values)) or self._listed(len(values))
         args, written, layout, scalars = TaskArgs(), [], [], []
-        places: list[int] = []  # of the arguments that travel as values
-        views: list[Any] = []
+        places, views = list[int](), list[Any]()  # places: of arguments that travel as values
         for place, value in enumerate(values):
             where, direction, code = directions[place]
             kind = type(value)
@@ -244,9 +243,8 @@ class Task(Generic[Parameters, Value, Outcome]):
                 layout.append(way)
                 scalars.append(bits)
         if places or passed:
-            given = [values[place] for place in places]
-            owner = self._needed(memory)
-            views = self._add_values(args, layout, (places, given, passed), owner, producers)
+            content = (places, [values[place] for place in places], passed)
+            views = self._add_values(args, layout, content, self._needed(memory), producers)
         outputs: tuple[Any, ...] | Returned = tuple(written)
         if self._returns:
             owner = self._needed(memory)
