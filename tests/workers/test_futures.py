@@ -437,7 +437,7 @@ def test_force_ends_the_child(make, tmp_path) -> None:
         handle = s.submit(block, began, retries=2)
         later = s.submit(double, 4)
         needs = s.submit(double, handle)
-        await_true(began.exists)
+        await_true(lambda: began.exists() and began.read_text() == "x")
         assert handle.cancel(force=True)
         assert handle.cancelled()
         with pytest.raises(CancelledError):
